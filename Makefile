@@ -1,0 +1,51 @@
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+# Two workers: more of them spend longer importing torch than they save.
+PYTEST_FLAGS ?= -n 2
+
+.DEFAULT_GOAL := help
+.PHONY: help test race bench format clean
+
+help:
+	@echo "make test     set up .venv, then run ruff, mypy and pytest"
+	@echo "make race     set up .venv, then list the devices of this machine"
+	@echo "make bench    time convolution on every device that is here"
+	@echo "make format   let ruff mend and format the code"
+	@echo "make clean    remove .venv, caches and build outputs"
+	@echo
+	@echo "PYTHON=python3.12 chooses the Python that .venv is made with."
+
+test: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/pytest $(PYTEST_FLAGS)
+
+race: $(READY)
+	$(BIN)/pareo devices
+
+bench: $(READY)
+	$(BIN)/python -m pareo.lab.conv_speed
+
+format: $(READY)
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist src/*.egg-info
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# setuptools comes first so that the build uses the pinned one, not a fresh download.
+$(READY): pyproject.toml constraints.txt
+	@test -x $(BIN)/pip || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "pareo needs Python 3.11 or newer, which '$(PYTHON)' is not: choose one with make PYTHON=python3.12." >&2; \
+		exit 1; }
+	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv || { \
+		rm -rf .venv; \
+		echo "'$(PYTHON) -m venv .venv' failed: install Python's venv module (on Debian: python3-venv), or choose another Python with make PYTHON=python3.12." >&2; \
+		exit 1; }
+	@echo "Installing into .venv; the first time takes a minute or two."
+	@$(BIN)/pip install --quiet -c constraints.txt setuptools
+	@$(BIN)/pip install --quiet --no-build-isolation -c constraints.txt -e '.[dev,torch]'
+	@touch $@

@@ -1,0 +1,19 @@
+"""What every test may rely on: names in doctests, and hypothesis without a clock."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+from pareo import op
+
+# These machines are shared: a slow moment is not a failure, and CI must give the same verdict twice.
+settings.register_profile("pareo", deadline=None, derandomize=True)
+settings.load_profile("pareo")
+
+
+@pytest.fixture(autouse=True)
+def _names(doctest_namespace: dict[str, Any]) -> None:
+    doctest_namespace["np"] = np
+    doctest_namespace["op"] = op

@@ -1,0 +1,1 @@
+"""How operators are computed: one table of kernels for each device."""

@@ -1,0 +1,203 @@
+"""What a backend is: a table from operator names to kernels, and the fusions that it offers.
+
+A kernel writes its result into `out`, which is C-contiguous, and returns nothing:
+
+    @backend.kernel(in_place=True)
+    def add(out, a, b):
+        np.add(a, b, out=out)
+
+An operator with several results gets a tuple of arrays as `out`. Attributes come by keyword.
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pareo.errors import DeviceError, DtypeError, ShapeError
+from pareo.operators.core import Operator
+from pareo.spec import Spec
+
+Scratch = Callable[..., Sequence[Spec]]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """How one backend computes one operator.
+
+    in_place: `out` may be the very memory of an operand of the same shape: of any (True), or,
+              result by result, of the operand at this position.
+    strided:  operands may have any layout; otherwise they are made C-contiguous first.
+    scratch:  from the specs of result and operands to those of the work arrays that the kernel
+              wants as `scratch=`, so that a program can plan them.
+    """
+
+    function: Callable[..., None]
+    in_place: bool | tuple[int, ...] = False
+    strided: bool = True
+    scratch: Scratch | None = None
+
+    def may_overwrite(self, result: int, operand: int) -> bool:
+        """Whether a result, by its position, may lie in the memory of an operand, by its own."""
+        if isinstance(self.in_place, tuple):
+            return self.in_place[result] == operand
+        return self.in_place
+
+    def workspace(self, out: Any, specs: Sequence[Spec], attributes: dict[str, Any]) -> list[Spec]:
+        """The specs of the work arrays for one call."""
+        return list(self.scratch(out, *specs, **attributes)) if self.scratch else []
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """Several instructions that a backend computes as one.
+
+    The pattern is written as the instructions it replaces, one a line: `y = sigmoid(t)`. `inputs`
+    are the kernel's operands in order, `gives` its results; everything else stays inside.
+    """
+
+    name: str
+    pattern: str
+    inputs: tuple[str, ...]
+    gives: tuple[str, ...]
+    kernel: Kernel
+    when: Callable[..., bool] | None = None
+
+
+@dataclass(eq=False)
+class Backend:
+    """A table of kernels under the name of a device."""
+
+    name: str
+    kernels: dict[str, Kernel] = field(default_factory=dict)
+    fusions: list[Fusion] = field(default_factory=list)
+
+    def kernel(
+        self,
+        *,
+        in_place: bool | tuple[int, ...] = False,
+        strided: bool = True,
+        scratch: Scratch | None = None,
+    ) -> Callable[[Callable[..., None]], Callable[..., None]]:
+        """Enter a function as the kernel of the operator that it is named after."""
+
+        def enter(function: Callable[..., None]) -> Callable[..., None]:
+            kernel = Kernel(function, in_place, strided, scratch)
+            self.kernels[function.__name__.rstrip("_")] = kernel
+            return function
+
+        return enter
+
+    def fusion(
+        self,
+        pattern: str,
+        gives: str,
+        *,
+        when: Callable[..., bool] | None = None,
+        scratch: Scratch | None = None,
+    ) -> Callable[[Callable[..., None]], Callable[..., None]]:
+        """Enter a function as a kernel for several instructions at once.
+
+        Its positional parameters after `out` are named like the variables of the pattern. `when`
+        is asked, with the specs of result and operands and the attributes, whether it applies.
+        """
+
+        def enter(function: Callable[..., None]) -> Callable[..., None]:
+            names = [
+                parameter.name
+                for parameter in inspect.signature(function).parameters.values()
+                if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+            ]
+            kernel = Kernel(function, strided=False, scratch=scratch)
+            self.fusions.append(
+                Fusion(
+                    function.__name__, pattern, tuple(names[1:]), tuple(gives.split()), kernel, when
+                )
+            )
+            return function
+
+        return enter
+
+    def empty(self, spec: Spec) -> Any:
+        """A new array of this spec, its elements not set."""
+        return np.empty(spec.shape, spec.dtype)
+
+    def check(self, name: str, array: Any) -> None:
+        """Refuse an array that this backend cannot read."""
+        if not isinstance(array, np.ndarray):
+            raise DeviceError(
+                f"{name} on '{self.name}' expects NumPy arrays; got one of "
+                f"{type(array).__module__}, and nothing moves between devices unless asked"
+            )
+
+    def run(
+        self,
+        operator: Operator,
+        out: Any,
+        operands: Sequence[Any],
+        attributes: dict[str, Any],
+        specs: Sequence[Spec],
+        result: Any,
+    ) -> Any:
+        """Compute one operator now, into `out` or into new arrays."""
+        for operand in operands:
+            self.check(operator.name, operand)
+        kernel = self.kernels[operator.name]
+        several = isinstance(result, tuple)
+        results = result if several else (result,)
+        wanted = self._wanted(operator.name, out, results)
+        targets = [
+            given
+            if given is not None and _writable(given, operands, kernel, position)
+            else self.empty(spec)
+            for position, (given, spec) in enumerate(zip(wanted, results, strict=True))
+        ]
+        if not kernel.strided:
+            operands = [np.ascontiguousarray(a).reshape(a.shape) for a in operands]
+        more: dict[str, Any] = {}
+        if kernel.scratch:
+            work = kernel.workspace(result, specs, attributes)
+            more["scratch"] = tuple(self.empty(spec) for spec in work)
+        with np.errstate(all="ignore"):
+            kernel.function(
+                tuple(targets) if several else targets[0], *operands, **attributes, **more
+            )
+        for position, given in enumerate(wanted):
+            if given is not None and given is not targets[position]:
+                given[...] = targets[position]
+                targets[position] = given
+        return tuple(targets) if several else targets[0]
+
+    def _wanted(self, name: str, out: Any, results: Sequence[Spec]) -> list[Any]:
+        """The arrays that the caller wants the results in, checked; None for a new one."""
+        given = list(out) if isinstance(out, (tuple, list)) else [out]
+        if len(given) != len(results):
+            if out is None:
+                return [None] * len(results)
+            raise ShapeError(f"{name} expects out to be {len(results)} arrays; got {len(given)}")
+        for array, spec in zip(given, results, strict=True):
+            if array is None:
+                continue
+            self.check(name, array)
+            if array.dtype != spec.dtype:
+                raise DtypeError(f"{name} expects out of dtype {spec.dtype}; got {array.dtype}")
+            if array.shape != spec.shape:
+                raise ShapeError(f"{name} expects out of shape {spec.shape}; got {array.shape}")
+            if not array.flags.writeable:
+                raise DtypeError(f"{name} expects out to be writable; got a read-only array")
+        return given
+
+
+def _writable(out: Any, operands: Sequence[Any], kernel: Kernel, result: int) -> bool:
+    """Whether a kernel may write straight into `out`, or must work beside it first."""
+    if not out.flags.c_contiguous:
+        return False
+    for position, operand in enumerate(operands):
+        if np.may_share_memory(out, operand):
+            same = operand.ctypes.data == out.ctypes.data and operand.strides == out.strides
+            same = same and operand.shape == out.shape
+            if not (same and kernel.may_overwrite(result, position)):
+                return False
+    return True

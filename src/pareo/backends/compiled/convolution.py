@@ -1,0 +1,226 @@
+"""Convolution: which of three ways suits the shapes, and the fused entries.
+
+`rows`    few small filters at stride 1: whole images in straight loops, bias and activation fused.
+`direct`  very small filters at any stride, groups or dilation: plain loops.
+`columns` everything else: columns and BLAS, bias and activation while the result is in the cache.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from pareo.backends.compiled import columns, direct, rows
+from pareo.backends.compiled.backend import backend
+from pareo.backends.compiled.functions import NONE, RELU, SIGMOID, TANH
+from pareo.backends.pool import split, split_numbered, workers
+from pareo.spec import Spec
+
+kernel = backend.kernel
+
+
+def _way(x: Spec, filters: tuple[int, ...], stride: Any, dilation: Any, groups: int) -> str:
+    if rows.suits(x, filters, stride, dilation, groups):
+        return "rows"
+    return "direct" if direct.suits(filters, groups) else "columns"
+
+
+def _rows_room(x: Spec, filters: tuple[int, ...], out: Spec, padding: Any) -> list[Spec]:
+    """For every worker one padded image and three flat ones."""
+    top, left, bottom, right = padding
+    height, width = x.shape[2] + top + bottom, x.shape[3] + left + right
+    pixels = (out.shape[2] - 1) * width + out.shape[3]
+    return [x.like((workers(), x.shape[1], height, width)), x.like((workers(), 3, pixels))]
+
+
+def _by_threes(filters: int) -> int:
+    return -(-filters // 3) * 3
+
+
+def _forward_room(
+    out: Spec, x: Spec, w: Spec, b: Any = None, *,
+    stride: Any, padding: Any, dilation: Any, groups: int,
+) -> list[Spec]:  # fmt: skip
+    way = _way(x, w.shape, stride, dilation, groups)
+    if way == "rows":
+        threes = _by_threes(w.shape[0])
+        room = _rows_room(x, w.shape, out, padding)
+        return [*room, w.like((threes, *w.shape[1:])), w.like((threes,))]
+    if way == "direct":
+        return []
+    return columns.room(x, out, w.shape[2:], stride, padding, groups)
+
+
+def _forward(
+    out: Any, x: Any, w: Any, b: Any, activation: int,
+    stride: Any, padding: Any, dilation: Any, groups: int, scratch: tuple[Any, ...],
+) -> None:  # fmt: skip
+    """out = activation(conv(x, w) + b); b is None for the convolution alone."""
+    way = _way(Spec.of(x), w.shape, stride, dilation, groups)
+    if way == "rows":
+        room, flat, filters, biases = scratch
+        filters[w.shape[0] :] = 0
+        filters[: w.shape[0]] = w
+        biases[...] = 0
+        if b is not None:
+            biases[: w.shape[0]] = b
+
+        def work(part: int, lo: int, hi: int) -> None:
+            rows.forward(
+                out[lo:hi], room[part], flat[part], x[lo:hi], filters, biases, activation,
+                *padding[:2],
+            )  # fmt: skip
+
+        split_numbered(work, x.shape[0])
+    elif way == "direct":
+        shape = (groups, *stride, *padding[:2], *dilation)
+        split(lambda lo, hi: direct.forward(out[lo:hi], x[lo:hi], w, *shape), x.shape[0])
+    else:
+        columns.forward(out, x, w, b, activation, stride, padding, dilation, groups, scratch[0])
+
+
+def _fusible(out: Spec, x: Spec, w: Spec, b: Spec, *, stride: Any, dilation: Any, groups: int,
+             padding: Any) -> bool:  # fmt: skip
+    return _way(x, w.shape, stride, dilation, groups) != "direct"
+
+
+@kernel(strided=False, scratch=_forward_room)
+def conv(out: Any, x: Any, w: Any, **how: Any) -> None:
+    _forward(out, x, w, None, NONE, **how)
+
+
+_fused: dict[str, Any] = {"when": _fusible, "scratch": _forward_room}
+
+
+@backend.fusion("t = conv(x, w)\nu = add_bias(t, b)\ny = sigmoid(u)", "y", **_fused)
+def conv_bias_sigmoid(out: Any, x: Any, w: Any, b: Any, **how: Any) -> None:
+    _forward(out, x, w, b, SIGMOID, **how)
+
+
+@backend.fusion("t = conv(x, w)\nu = add_bias(t, b)\ny = tanh(u)", "y", **_fused)
+def conv_bias_tanh(out: Any, x: Any, w: Any, b: Any, **how: Any) -> None:
+    _forward(out, x, w, b, TANH, **how)
+
+
+@backend.fusion("t = conv(x, w)\nu = add_bias(t, b)\ny = relu(u)", "y", **_fused)
+def conv_bias_relu(out: Any, x: Any, w: Any, b: Any, **how: Any) -> None:
+    _forward(out, x, w, b, RELU, **how)
+
+
+@backend.fusion("t = conv(x, w)\nu = add_bias(t, b)", "u", **_fused)
+def conv_bias(out: Any, x: Any, w: Any, b: Any, **how: Any) -> None:
+    _forward(out, x, w, b, NONE, **how)
+
+
+def _input_room(out: Spec, g: Spec, w: Spec, *, groups: int, **how: Any) -> list[Spec]:
+    if direct.suits(w.shape, groups):
+        return []
+    return columns.room(out, g, w.shape[2:], how["stride"], how["padding"], groups)
+
+
+@kernel(strided=False, scratch=_input_room)
+def conv_input_gradient(
+    out: Any, g: Any, w: Any, size: Any,
+    stride: Any, padding: Any, dilation: Any, groups: int, scratch: tuple[Any, ...],
+) -> None:  # fmt: skip
+    if not scratch:
+        shape = (groups, *stride, *padding[:2], *dilation)
+        split(lambda lo, hi: direct.input_gradient(out[lo:hi], g[lo:hi], w, *shape), g.shape[0])
+        return
+    columns.input_gradient(out, g, w, stride, padding, dilation, groups, scratch[0])
+
+
+def _weight_room(
+    out: Spec, x: Spec, g: Spec, *, size: Any, stride: Any, padding: Any, dilation: Any, groups: int
+) -> list[Spec]:
+    way = _way(x, out.shape, stride, dilation, groups)
+    if way == "rows":
+        return _rows_back_room((out, g), x, g, padding=padding)
+    if way == "direct":
+        return [Spec((workers(), *out.shape), np.float64)]
+    return [
+        *columns.room(x, g, size, stride, padding, groups),
+        columns.sums_room(x, out.shape, groups),
+    ]
+
+
+@kernel(strided=False, scratch=_weight_room)
+def conv_weight_gradient(
+    out: Any, x: Any, g: Any, size: Any,
+    stride: Any, padding: Any, dilation: Any, groups: int, scratch: tuple[Any, ...],
+) -> None:  # fmt: skip
+    way = _way(Spec.of(x), out.shape, stride, dilation, groups)
+    if way == "rows":
+        _rows_back(out, None, x, g, g, NONE, padding, scratch)
+    elif way == "direct":
+        sums = scratch[0]
+        shape = (groups, *stride, *padding[:2], *dilation)
+
+        def work(part: int, lo: int, hi: int) -> None:
+            direct.weight_gradient(sums[part], x[lo:hi], g[lo:hi], *shape)
+
+        out[...] = _total(sums, split_numbered(work, x.shape[0]))
+    else:
+        columns.weight_gradient(out, x, g, stride, padding, dilation, groups, *scratch)
+
+
+def _total(sums: Any, parts: int) -> Any:
+    """The workers' sums, added in a fixed order into the first."""
+    for part in range(1, parts):
+        np.add(sums[0], sums[part], out=sums[0])
+    return sums[0]
+
+
+def _rows_back_room(out: Any, x: Spec, g: Spec, y: Any = None, *, padding: Any, **_: Any) -> Any:
+    """The rooms of the way forward, and for every worker the sums in double precision."""
+    filters = out[0].shape
+    threes = _by_threes(filters[0])
+    return [
+        *_rows_room(x, filters, g, padding),
+        Spec((workers(), threes, *filters[1:]), np.float64),
+        Spec((workers(), threes), np.float64),
+    ]
+
+
+def _rows_back(
+    gw: Any, gb: Any, x: Any, g: Any, y: Any, activation: int, padding: Any,
+    scratch: tuple[Any, ...],
+) -> None:  # fmt: skip
+    """gw and, unless it is None, gb of y = activation(conv(x, w) + b), in one pass."""
+    room, flat, sums, bias_sums = scratch
+
+    def work(part: int, lo: int, hi: int) -> None:
+        sums[part] = 0
+        bias_sums[part] = 0
+        rows.backward(
+            sums[part], bias_sums[part], room[part], flat[part], x[lo:hi], g[lo:hi], y[lo:hi],
+            activation, *padding[:2],
+        )  # fmt: skip
+
+    parts = split_numbered(work, x.shape[0])
+    gw[...] = _total(sums, parts)[: gw.shape[0]]
+    if gb is not None:
+        gb[...] = _total(bias_sums, parts)[: gb.shape[0]]
+
+
+def _is_rows(out: Any, x: Spec, g: Spec, y: Spec, *, stride: Any, dilation: Any, groups: int,
+             **_: Any) -> bool:  # fmt: skip
+    return rows.suits(x, out[0].shape, stride, dilation, groups)
+
+
+def _offer_back(name: str, activation: int) -> None:
+    """A fused way back through activation, bias and filters, for a first layer."""
+
+    def back(out: Any, x: Any, g: Any, y: Any, *, padding: Any, scratch: Any, **_: Any) -> None:
+        _rows_back(out[0], out[1], x, g, y, activation, padding, scratch)
+
+    back.__name__ = f"conv_bias_{name}_gradient"
+    pattern = (
+        f"d = {name}_gradient(g, y)\n"
+        "gb = sum(d, axis=(0, 2, 3), keepdims=False)\n"
+        "gw = conv_weight_gradient(x, d)"
+    )
+    backend.fusion(pattern, "gw gb", when=_is_rows, scratch=_rows_back_room)(back)
+
+
+for _name, _activation in (("sigmoid", SIGMOID), ("tanh", TANH), ("relu", RELU)):
+    _offer_back(_name, _activation)

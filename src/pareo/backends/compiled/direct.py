@@ -1,0 +1,82 @@
+"""Convolution by plain loops, tap by tap: for filters too small to be worth a matrix product."""
+
+from typing import Any
+
+from pareo.backends.compiled.columns import reach
+from pareo.backends.compiled.jit import jit
+
+# Below this many multiply-adds for each output pixel of all filters, BLAS is mostly overhead.
+FEW = 64
+
+
+def suits(filters: tuple[int, ...], groups: int) -> bool:
+    """Whether filters (K, C / groups, kh, kw) are small enough for these loops."""
+    return filters[0] // groups * filters[1] * filters[2] * filters[3] <= FEW
+
+
+@jit
+def forward(
+    out: Any, x: Any, w: Any, groups: int,
+    sh: int, sw: int, top: int, left: int, dh: int, dw: int,
+) -> None:  # fmt: skip
+    out[:] = 0
+    share = w.shape[0] // groups
+    for n in range(x.shape[0]):
+        for k in range(w.shape[0]):
+            for c in range(w.shape[1]):
+                image = x[n, k // share * w.shape[1] + c]
+                for u in range(w.shape[2]):
+                    low, high = reach(out.shape[2], x.shape[2], sh, u * dh - top)
+                    for v in range(w.shape[3]):
+                        start, stop = reach(out.shape[3], x.shape[3], sw, v * dw - left)
+                        weight = w[k, c, u, v]
+                        for i in range(low, high):
+                            line = image[i * sh + u * dh - top]
+                            for j in range(start, stop):
+                                out[n, k, i, j] += weight * line[j * sw + v * dw - left]
+
+
+@jit
+def input_gradient(
+    out: Any, g: Any, w: Any, groups: int,
+    sh: int, sw: int, top: int, left: int, dh: int, dw: int,
+) -> None:  # fmt: skip
+    out[:] = 0
+    share = w.shape[0] // groups
+    for n in range(g.shape[0]):
+        for k in range(w.shape[0]):
+            for c in range(w.shape[1]):
+                image = out[n, k // share * w.shape[1] + c]
+                for u in range(w.shape[2]):
+                    low, high = reach(g.shape[2], out.shape[2], sh, u * dh - top)
+                    for v in range(w.shape[3]):
+                        start, stop = reach(g.shape[3], out.shape[3], sw, v * dw - left)
+                        weight = w[k, c, u, v]
+                        for i in range(low, high):
+                            line = image[i * sh + u * dh - top]
+                            for j in range(start, stop):
+                                line[j * sw + v * dw - left] += weight * g[n, k, i, j]
+
+
+@jit
+def weight_gradient(
+    sums: Any, x: Any, g: Any, groups: int,
+    sh: int, sw: int, top: int, left: int, dh: int, dw: int,
+) -> None:  # fmt: skip
+    """Sets sums (K, C / groups, kh, kw), in double precision."""
+    sums[:] = 0
+    share = sums.shape[0] // groups
+    for n in range(x.shape[0]):
+        for k in range(sums.shape[0]):
+            for c in range(sums.shape[1]):
+                image = x[n, k // share * sums.shape[1] + c]
+                for u in range(sums.shape[2]):
+                    low, high = reach(g.shape[2], x.shape[2], sh, u * dh - top)
+                    for v in range(sums.shape[3]):
+                        start, stop = reach(g.shape[3], x.shape[3], sw, v * dw - left)
+                        total = x.dtype.type(0)
+                        for i in range(low, high):
+                            line = image[i * sh + u * dh - top]
+                            for j in range(start, stop):
+                                total += g[n, k, i, j] * line[j * sw + v * dw - left]
+                        sums[k, c, u, v] += total

@@ -1,0 +1,202 @@
+"""Matrix products through BLAS, with bias and activation in one pass over the result."""
+
+from typing import Any
+
+import numpy as np
+
+from pareo.backends import blas
+from pareo.backends.compiled.backend import GRAIN, backend
+from pareo.backends.compiled.functions import (
+    NONE,
+    RELU,
+    SIGMOID,
+    TANH,
+    hyperbolic,
+    logistic,
+)
+from pareo.backends.compiled.jit import jit
+from pareo.backends.pool import split, split_numbered, workers
+from pareo.spec import Spec
+
+kernel = backend.kernel
+
+
+@kernel()
+def dot(out: Any, a: Any, b: Any) -> None:
+    blas.threads(workers())
+    np.matmul(a, b, out=out)
+
+
+@kernel()
+def transpose(out: Any, a: Any, axes: tuple[int, ...]) -> None:
+    out[...] = a.transpose(axes)
+
+
+@kernel()
+def reshape(out: Any, a: Any, shape: tuple[int, ...]) -> None:
+    out.reshape(a.shape)[...] = a
+
+
+@kernel()
+def concat(out: Any, *arrays: Any, axis: int) -> None:
+    np.concatenate(arrays, axis=axis, out=out)
+
+
+@kernel()
+def part(out: Any, a: Any, axis: int, between: tuple[int, int]) -> None:
+    out[...] = a[(slice(None),) * axis + (slice(*between),)]
+
+
+@kernel()
+def part_gradient(out: Any, g: Any, axis: int, between: tuple[int, int], size: int) -> None:
+    out[...] = 0
+    out[(slice(None),) * axis + (slice(*between),)] = g
+
+
+@jit
+def finish_planes(out: Any, a: Any, b: Any, activation: int) -> None:
+    """out[n, c, :] = activation(a[n, c, :] + b[c]): what follows a product or a convolution."""
+    for n in range(a.shape[0]):
+        for c in range(a.shape[1]):
+            bias = b[c]
+            if activation == SIGMOID:
+                for i in range(a.shape[2]):
+                    out[n, c, i] = logistic(a[n, c, i] + bias)
+            elif activation == TANH:
+                for i in range(a.shape[2]):
+                    out[n, c, i] = hyperbolic(a[n, c, i] + bias)
+            elif activation == RELU:
+                for i in range(a.shape[2]):
+                    z = a[n, c, i] + bias
+                    out[n, c, i] = a.dtype.type(0) if z < 0 else z
+            else:
+                for i in range(a.shape[2]):
+                    out[n, c, i] = a[n, c, i] + bias
+
+
+@jit
+def _finish_rows(out: Any, a: Any, b: Any, activation: int) -> None:
+    """out[n, :] = activation(a[n, :] + b)."""
+    for n in range(a.shape[0]):
+        if activation == SIGMOID:
+            for i in range(a.shape[1]):
+                out[n, i] = logistic(a[n, i] + b[i])
+        elif activation == TANH:
+            for i in range(a.shape[1]):
+                out[n, i] = hyperbolic(a[n, i] + b[i])
+        elif activation == RELU:
+            for i in range(a.shape[1]):
+                z = a[n, i] + b[i]
+                out[n, i] = a.dtype.type(0) if z < 0 else z
+        else:
+            for i in range(a.shape[1]):
+                out[n, i] = a[n, i] + b[i]
+
+
+def finish(out: Any, a: Any, b: Any, activation: int) -> None:
+    """Bias and activation over (N, features) or (N, C, H, W), split over the threads."""
+    if a.ndim == 4:
+        planes = (*a.shape[:2], a.shape[2] * a.shape[3])
+        a, out, loop = a.reshape(planes), out.reshape(planes), finish_planes
+    else:
+        loop = _finish_rows
+    least = max(1, GRAIN * a.shape[0] // max(1, 2 * a.size))
+    split(lambda lo, hi: loop(out[lo:hi], a[lo:hi], b, activation), a.shape[0], least)
+
+
+@kernel(in_place=True, strided=False)
+def add_bias(out: Any, a: Any, b: Any) -> None:
+    finish(out, a, b, NONE)
+
+
+def _dense(out: Any, x: Any, w: Any, b: Any, activation: int) -> None:
+    dot(out, x, w)
+    finish(out, out, b, activation)
+
+
+def _matrices(out: Spec, x: Spec, w: Spec, b: Spec) -> bool:
+    return x.ndim == 2 == w.ndim
+
+
+@backend.fusion("t = dot(x, w)\nu = add_bias(t, b)\ny = sigmoid(u)", "y", when=_matrices)
+def dot_bias_sigmoid(out: Any, x: Any, w: Any, b: Any) -> None:
+    _dense(out, x, w, b, SIGMOID)
+
+
+@backend.fusion("t = dot(x, w)\nu = add_bias(t, b)\ny = tanh(u)", "y", when=_matrices)
+def dot_bias_tanh(out: Any, x: Any, w: Any, b: Any) -> None:
+    _dense(out, x, w, b, TANH)
+
+
+@backend.fusion("t = dot(x, w)\nu = add_bias(t, b)\ny = relu(u)", "y", when=_matrices)
+def dot_bias_relu(out: Any, x: Any, w: Any, b: Any) -> None:
+    _dense(out, x, w, b, RELU)
+
+
+@backend.fusion("t = dot(x, w)\nu = add_bias(t, b)", "u", when=_matrices)
+def dot_bias(out: Any, x: Any, w: Any, b: Any) -> None:
+    _dense(out, x, w, b, NONE)
+
+
+@jit
+def _back_rows(d: Any, sums: Any, g: Any, y: Any, activation: int) -> None:
+    """d = g times the activation's slope at y; sums = the column sums of d."""
+    sums[:] = 0
+    for n in range(g.shape[0]):
+        if activation == SIGMOID:
+            for i in range(g.shape[1]):
+                d[n, i] = g[n, i] * y[n, i] * (1 - y[n, i])
+        elif activation == TANH:
+            for i in range(g.shape[1]):
+                d[n, i] = g[n, i] * (1 - y[n, i] * y[n, i])
+        else:
+            for i in range(g.shape[1]):
+                d[n, i] = g.dtype.type(0) if y[n, i] <= 0 else g[n, i]
+        for i in range(g.shape[1]):
+            sums[i] += d[n, i]
+
+
+def _sums_for_each_worker(out: Any, g: Spec, y: Spec) -> list[Spec]:
+    return [g.like((workers(), g.shape[1]))]
+
+
+def _dense_back(out: Any, g: Any, y: Any, activation: int, scratch: tuple[Any, ...]) -> None:
+    d, gb = out
+    sums = scratch[0]
+    least = max(1, GRAIN * g.shape[0] // max(1, 2 * g.size))
+
+    def work(part: int, lo: int, hi: int) -> None:
+        _back_rows(d[lo:hi], sums[part], g[lo:hi], y[lo:hi], activation)
+
+    parts = split_numbered(work, g.shape[0], least)
+    np.sum(sums[:parts], axis=0, out=gb)
+
+
+@backend.fusion(
+    "d = sigmoid_gradient(g, y)\ns = sum(d, axis=(0,), keepdims=False)",
+    "d s",
+    when=lambda out, g, y: g.ndim == 2,
+    scratch=_sums_for_each_worker,
+)
+def sigmoid_bias_gradient(out: Any, g: Any, y: Any, *, scratch: tuple[Any, ...]) -> None:
+    _dense_back(out, g, y, SIGMOID, scratch)
+
+
+@backend.fusion(
+    "d = tanh_gradient(g, y)\ns = sum(d, axis=(0,), keepdims=False)",
+    "d s",
+    when=lambda out, g, y: g.ndim == 2,
+    scratch=_sums_for_each_worker,
+)
+def tanh_bias_gradient(out: Any, g: Any, y: Any, *, scratch: tuple[Any, ...]) -> None:
+    _dense_back(out, g, y, TANH, scratch)
+
+
+@backend.fusion(
+    "d = relu_gradient(g, y)\ns = sum(d, axis=(0,), keepdims=False)",
+    "d s",
+    when=lambda out, g, y: g.ndim == 2,
+    scratch=_sums_for_each_worker,
+)
+def relu_bias_gradient(out: Any, g: Any, y: Any, *, scratch: tuple[Any, ...]) -> None:
+    _dense_back(out, g, y, RELU, scratch)

@@ -1,0 +1,114 @@
+"""Local response normalisation and dropout."""
+
+from typing import Any
+
+import numpy as np
+
+from pareo.backends.compiled.backend import GRAIN, backend
+from pareo.backends.compiled.jit import jit
+from pareo.backends.pool import split, split_numbered, workers
+from pareo.operators.normalisation import FIRST_MIX, GOLDEN, SECOND_MIX, dropout_threshold
+from pareo.spec import Spec
+
+kernel = backend.kernel
+U = np.uint64
+
+
+@jit
+def _window_sum(total: Any, x: Any, c: int, before: int, after: int) -> None:
+    """total[i] = sum of x[other, i] squared over the channels around c."""
+    total[:] = 0
+    for other in range(max(0, c - before), min(x.shape[0], c + after + 1)):
+        for i in range(x.shape[1]):
+            total[i] += x[other, i] * x[other, i]
+
+
+@jit
+def _lrn(out: Any, room: Any, x: Any, size: int, slope: Any, beta: Any, k: Any) -> None:
+    """x[n, c, i] over (N, C, pixels); slope is alpha / size; room holds one plane."""
+    for n in range(x.shape[0]):
+        for c in range(x.shape[1]):
+            _window_sum(room[0], x[n], c, size // 2, (size - 1) // 2)
+            for i in range(x.shape[2]):
+                out[n, c, i] = x[n, c, i] * (k + slope * room[0, i]) ** -beta
+
+
+@jit
+def _lrn_gradient(
+    out: Any, room: Any, g: Any, x: Any, size: int, slope: Any, beta: Any, k: Any
+) -> None:
+    """room holds one plane, and for every channel what it passes on to its neighbours."""
+    before, after = size // 2, (size - 1) // 2
+    reach = room[1:]
+    for n in range(x.shape[0]):
+        for c in range(x.shape[1]):
+            _window_sum(room[0], x[n], c, before, after)
+            for i in range(x.shape[2]):
+                base = k + slope * room[0, i]
+                direct = g[n, c, i] * base**-beta
+                out[n, c, i] = direct
+                reach[c, i] = direct * x[n, c, i] / base
+        for c in range(x.shape[1]):
+            # Channel c lies in the windows of these others.
+            for other in range(max(0, c - after), min(x.shape[1], c + before + 1)):
+                for i in range(x.shape[2]):
+                    out[n, c, i] -= 2 * slope * beta * x[n, c, i] * reach[other, i]
+
+
+def _planes(a: Any) -> Any:
+    return a.reshape(*a.shape[:2], a.shape[2] * a.shape[3])
+
+
+def _constants(dtype: Any, size: int, alpha: float, beta: float, k: float) -> tuple[Any, ...]:
+    return (size, dtype.type(alpha / size), dtype.type(beta), dtype.type(k))
+
+
+def _room(planes: int) -> Any:
+    """Work arrays of so many planes (and one for each channel, for -1) for every worker."""
+
+    def specs(out: Spec, *operands: Spec, **_: Any) -> list[Spec]:
+        number = 1 + out.shape[1] if planes < 0 else planes
+        return [out.like((workers(), number, out.shape[2] * out.shape[3]))]
+
+    return specs
+
+
+def _imagewise(loop: Any, out: Any, room: Any, operands: list[Any], numbers: Any) -> None:
+    def work(part: int, lo: int, hi: int) -> None:
+        loop(_planes(out)[lo:hi], room[part], *[_planes(a)[lo:hi] for a in operands], *numbers)
+
+    split_numbered(work, out.shape[0])
+
+
+@kernel(strided=False, scratch=_room(1))
+def lrn(out: Any, x: Any, scratch: tuple[Any, ...], **how: Any) -> None:
+    _imagewise(_lrn, out, scratch[0], [x], _constants(x.dtype, **how))
+
+
+@kernel(strided=False, scratch=_room(-1))
+def lrn_gradient(out: Any, g: Any, x: Any, scratch: tuple[Any, ...], **how: Any) -> None:
+    _imagewise(_lrn_gradient, out, scratch[0], [g, x], _constants(x.dtype, **how))
+
+
+@jit
+def _dropout(out: Any, x: Any, start: Any, threshold: Any, factor: Any) -> None:
+    """`start` is the position of the first element plus the seed's golden steps."""
+    for i in range(x.size):
+        z = U(start + U(i))
+        z = U((z ^ (z >> U(30))) * U(FIRST_MIX))
+        z = U((z ^ (z >> U(27))) * U(SECOND_MIX))
+        z = U(z ^ (z >> U(31)))
+        out[i] = x[i] * factor if (z >> U(40)) >= threshold else x.dtype.type(0)
+
+
+@kernel(in_place=True, strided=False)
+def dropout(out: Any, x: Any, seed: Any, rate: float) -> None:
+    first = int(seed) * GOLDEN
+    flat, target = x.reshape(-1), out.reshape(-1)
+    limit, factor = U(dropout_threshold(rate)), x.dtype.type(1 / (1 - rate))
+
+    def work(lo: int, hi: int) -> None:
+        start = U((first + lo) % (1 << 64))
+        _dropout(target[lo:hi], flat[lo:hi], start, limit, factor)
+
+    split(work, x.size, GRAIN)

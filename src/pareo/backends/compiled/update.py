@@ -1,0 +1,62 @@
+"""The SGD update in one pass over the parameter, its gradient and its velocity."""
+
+from typing import Any
+
+from pareo.backends.compiled.backend import GRAIN, backend
+from pareo.backends.compiled.jit import jit
+from pareo.backends.pool import split
+from pareo.spec import Spec
+
+
+@jit
+def _sgd(
+    new: Any,
+    speed: Any,
+    parameter: Any,
+    gradient: Any,
+    velocity: Any,
+    rate: Any,
+    momentum: Any,
+    decay: Any,
+) -> None:
+    for i in range(parameter.size):
+        step = momentum * velocity[i] + gradient[i] + decay * parameter[i]
+        speed[i] = step
+        new[i] = parameter[i] - rate * step
+
+
+@jit
+def _sgd_each(
+    new: Any,
+    speed: Any,
+    parameter: Any,
+    gradient: Any,
+    velocity: Any,
+    rate: Any,
+    momentum: Any,
+    decay: Any,
+) -> None:
+    for i in range(parameter.size):
+        step = momentum[i] * velocity[i] + gradient[i] + decay[i] * parameter[i]
+        speed[i] = step
+        new[i] = parameter[i] - rate[i] * step
+
+
+def _repeated(out: Any, parameter: Spec, gradient: Spec, velocity: Spec, *numbers: Spec) -> list:
+    return [] if all(number.size == 1 for number in numbers) else [parameter] * 3
+
+
+@backend.kernel(in_place=(0, 2), strided=False, scratch=_repeated)
+def sgd(
+    out: Any, parameter: Any, gradient: Any, velocity: Any, *numbers: Any, scratch: tuple[Any, ...]
+) -> None:
+    arrays = [a.reshape(-1) for a in (*out, parameter, gradient, velocity)]
+    if not scratch:
+        kind = parameter.dtype.type
+        scalars = [kind(number.item()) for number in numbers]
+        split(lambda lo, hi: _sgd(*[a[lo:hi] for a in arrays], *scalars), parameter.size, GRAIN)
+        return
+    for whole, number in zip(scratch, numbers, strict=True):
+        whole[...] = number
+        arrays.append(whole.reshape(-1))
+    split(lambda lo, hi: _sgd_each(*[a[lo:hi] for a in arrays]), parameter.size, GRAIN)

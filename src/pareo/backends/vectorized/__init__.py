@@ -1,0 +1,29 @@
+"""The `vectorized` device: NumPy on whole arrays, and its BLAS; one short file per family.
+
+No kernel makes an array of its own: work arrays are declared as scratch, so a program plans them.
+Where a kernel needs several passes it goes block by block, to find its data in the cache again.
+"""
+
+from pareo.backends.vectorized import (
+    convolution,
+    elementwise,
+    linear,
+    loss,
+    normalisation,
+    pooling,
+    reduction,
+    update,
+)
+from pareo.backends.vectorized.table import backend
+
+__all__ = [
+    "backend",
+    "convolution",
+    "elementwise",
+    "linear",
+    "loss",
+    "normalisation",
+    "pooling",
+    "reduction",
+    "update",
+]

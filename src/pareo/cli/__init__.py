@@ -1,0 +1,43 @@
+"""The command line: one module for each command."""
+
+import sys
+
+import typer
+
+from pareo import __version__
+from pareo.cli.devices import devices
+from pareo.errors import PareoError
+
+app = typer.Typer(
+    help="Train one network on every device and in every framework, each beside its limit.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"pareo {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(
+        False, "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+    ),
+) -> None:
+    """Train one network on every device and in every framework, each beside its limit."""
+
+
+app.command()(devices)
+
+
+def main() -> None:
+    """Run the command line; what pareo itself raises becomes one sentence and exit status 1."""
+    try:
+        app()
+    except PareoError as error:
+        print(f"pareo: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,57 @@
+"""`pareo devices`: what this machine has, and what each device is."""
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from pareo import machine
+from pareo.backends import blas
+from pareo.device import get_mode, names, why_unavailable
+
+WHAT = {
+    "sequential": "plain Python loops: the specification",
+    "vectorized": "NumPy and its BLAS",
+    "compiled": "Numba loops and BLAS, over pareo's own threads",
+    "cuda": "hand-written CUDA on an NVIDIA GPU",
+}
+
+
+def devices(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Show every device, available or why not, and what this machine has."""
+    reasons = {name: why_unavailable(name) for name in names()}
+    found = {**machine.describe(), "blas": blas.describe()}
+    if as_json:
+        print(json.dumps({"machine": found, "devices": reasons}, indent=2))
+        return
+    console = Console()
+    console.print(_devices(reasons))
+    console.print(_machine(found))
+
+
+def _devices(reasons: dict[str, str | None]) -> Table:
+    table = Table("device", "available", "what it is", title="Devices", title_justify="left")
+    for name, reason in reasons.items():
+        state = "[green]yes[/]" if reason is None else "[red]no[/]"
+        shown = WHAT.get(name, "") if reason is None else reason
+        table.add_row(f"{name} (default)" if name == get_mode() else name, state, escape(shown))
+    return table
+
+
+def _machine(found: dict[str, object]) -> Table:
+    table = Table(title="Machine", title_justify="left", show_header=False)
+    table.add_row("processor", escape(str(found["processor"])))
+    table.add_row("cores", str(found["cores"]))
+    size = machine.memory()
+    table.add_row("memory", f"{size / 2**30:.1f} GiB" if size else "unknown")
+    library = blas.describe()
+    table.add_row("BLAS", f"{library['name']} {library['version']}, {library['threads']} threads")
+    table.add_row("Python", str(found["python"]))
+    for name, version in machine.libraries().items():
+        table.add_row(name, version or "[dim]not installed[/]")
+    return table

@@ -1,0 +1,167 @@
+"""The `Device` scope, which says where operators run, and the registry of backends.
+
+A scope holds in the thread and the asyncio task that entered it, and nowhere else.
+"""
+
+import os
+from collections.abc import Callable
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pareo.errors import DeviceError
+
+if TYPE_CHECKING:
+    from pareo.backends.base import Backend
+
+ALIASES = {"gpu": "cuda"}
+_modules = {
+    "sequential": "pareo.backends.sequential",
+    "vectorized": "pareo.backends.vectorized",
+    "compiled": "pareo.backends.compiled",
+    "cuda": "pareo.backends.cuda",
+}
+_scopes: ContextVar[tuple["Device", ...]] = ContextVar("pareo_device_scopes", default=())
+_Result = TypeVar("_Result")
+
+
+def cores() -> int:
+    """How many CPU cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device by name; as a scope, the place where operators run.
+
+    `sequential` is plain loops, `vectorized` NumPy, `compiled` Numba, `cuda` the GPU (also `gpu`,
+    `cuda:1`). `threads` bounds the CPU threads that an operator may use.
+
+    >>> import numpy as np
+    >>> from pareo import op
+    >>> with Device("sequential"):
+    ...     print(op.add(np.ones(2), np.ones(2)), op.get_mode())
+    [2. 2.] sequential
+    """
+
+    name: str
+    index: int
+    threads: int
+
+    def __init__(self, name: str, threads: int | None = None) -> None:
+        if not isinstance(name, str):
+            raise DeviceError(f"Device expects a name such as 'compiled'; got {name!r}")
+        base, _, index = name.partition(":")
+        base = ALIASES.get(base, base)
+        if base not in _modules:
+            raise DeviceError(f"Device expects one of {', '.join(names())}; got '{name}'")
+        if index and (base != "cuda" or not index.isdigit()):
+            raise DeviceError(f"Device expects an index only as in 'cuda:1'; got '{name}'")
+        if threads is not None and (not isinstance(threads, int) or threads < 1):
+            raise DeviceError(f"Device expects threads of 1 or more; got {threads!r}")
+        object.__setattr__(self, "name", base)
+        object.__setattr__(self, "index", int(index or 0))
+        object.__setattr__(self, "threads", threads or (1 if base == "sequential" else cores()))
+
+    @property
+    def backend(self) -> "Backend":
+        """The backend that runs this device's operators, imported when first used."""
+        return _backend(self.name)
+
+    def __enter__(self) -> "Device":
+        _backend(self.name)
+        _scopes.set((*_scopes.get(), self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _scopes.set(_scopes.get()[:-1])
+
+    def __str__(self) -> str:
+        return f"cuda:{self.index}" if self.index else self.name
+
+
+_default = Device("vectorized")
+_loaded: dict[str, "Backend"] = {}
+
+
+def current() -> Device:
+    """The device in scope here; outside any scope, the one that `set_mode` chose.
+
+    >>> current().name
+    'vectorized'
+    """
+    scopes = _scopes.get()
+    return scopes[-1] if scopes else _default
+
+
+def set_mode(name: str) -> None:
+    """Choose the device for everything outside a `with Device(...)`, in all threads.
+
+    >>> set_mode("vectorized")
+    """
+    global _default
+    device = Device(name)
+    _backend(device.name)
+    _default = device
+
+
+def get_mode() -> str:
+    """The name of the device that operators run on here.
+
+    >>> get_mode()
+    'vectorized'
+    """
+    return str(current())
+
+
+def names() -> list[str]:
+    """Every device that is known, whether this machine has it or not."""
+    return list(_modules)
+
+
+def register(name: str, module: str) -> None:
+    """Add a backend: `module` holds a `Backend` named `backend`, imported when first used."""
+    _modules[name] = module
+
+
+def why_unavailable(name: str) -> str | None:
+    """Why this machine cannot use a device, in one sentence; None where it can.
+
+    >>> why_unavailable("compiled") is None
+    True
+    """
+    try:
+        _backend(ALIASES.get(name, name))
+    except DeviceError as error:
+        return str(error)
+    return None
+
+
+def carried(function: Callable[..., _Result]) -> Callable[..., _Result]:
+    """`function`, bound to the scopes in force here: what a worker must be given to run.
+
+    >>> import threading
+    >>> with Device("sequential"):
+    ...     worker = threading.Thread(target=carried(lambda: print(get_mode())))
+    >>> worker.start(); worker.join()
+    sequential
+    """
+    context = copy_context()
+
+    def run(*args: Any, **kwargs: Any) -> _Result:
+        return context.copy().run(function, *args, **kwargs)
+
+    return run
+
+
+def _backend(name: str) -> "Backend":
+    backend = _loaded.get(name)
+    if backend is None:
+        try:
+            backend = _loaded[name] = import_module(_modules[name]).backend
+        except ImportError as error:
+            raise DeviceError(f"the device '{name}' is not available: {error}") from error
+    return backend

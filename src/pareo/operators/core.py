@@ -1,0 +1,274 @@
+"""What an operator is: a declaration that runs on arrays and records on symbols.
+
+A declaration is a function whose body is the shape rule, on specs. Its cost and its gradient are
+attached beside it. Parameters annotated `Array`, `Number`, `Labels`, `Seed` or `Arrays` are
+operands; every other parameter is an attribute, made canonical by the parser in its annotation.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Protocol, get_type_hints
+
+import numpy as np
+
+from pareo import device
+from pareo.errors import DtypeError, GradientError, PareoError, ShapeError
+from pareo.spec import FLOATS, Spec
+
+
+@dataclass(frozen=True)
+class Operand:
+    """How an operand parameter may be filled."""
+
+    integer: bool = False
+    number: bool = False
+    many: bool = False
+
+
+Array = Annotated[Any, Operand()]
+Number = Annotated[Any, Operand(number=True)]
+Labels = Annotated[Any, Operand(integer=True)]
+Seed = Annotated[Any, Operand(integer=True, number=True)]
+Arrays = Annotated[Sequence[Any], Operand(many=True)]
+
+
+class Recorder(Protocol):
+    """Whoever writes down what happens to symbols (see `pareo.program.trace`)."""
+
+    def record(
+        self, operator: "Operator", operands: list[Any], attributes: dict[str, Any], out: Any
+    ) -> Any: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Symbol:
+    """Stands for an array while a function is traced."""
+
+    spec: Spec
+    number: int
+    recorder: Recorder
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.spec.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.spec.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.spec.ndim
+
+
+@dataclass(frozen=True)
+class Where:
+    """What a parser may look at: which call it serves, and what is known so far."""
+
+    operator: str
+    parameter: str
+    operands: Sequence[Spec]
+    attributes: dict[str, Any]
+
+    def expects(self, what: str, got: Any) -> ShapeError:
+        return ShapeError(f"{self.operator} expects {self.parameter} to be {what}; got {got!r}")
+
+
+Parser = Callable[[Any, Where], Any]
+registry: dict[str, "Operator"] = {}
+
+
+class Operator:
+    """One operator: what it computes, what that costs, and its gradient, on no device at all."""
+
+    def __init__(self, rule: Callable[..., Any]) -> None:
+        self.name = rule.__name__.rstrip("_")
+        self.look: Callable[..., Any] | None = None
+        self._rule = rule
+        self._flops: Callable[..., int] | None = None
+        self._gradient: Callable[..., Any] | None = None
+        self._operands: dict[str, Operand] = {}
+        self._parsers: dict[str, Parser] = {}
+        signature = inspect.signature(rule)
+        hints = get_type_hints(rule, include_extras=True)
+        for name in signature.parameters:
+            kind = hints[name].__metadata__[0]
+            if isinstance(kind, Operand):
+                self._operands[name] = kind
+            else:
+                self._parsers[name] = kind
+        self._names = tuple(signature.parameters)
+        self._defaults = {
+            name: parameter.default
+            for name, parameter in signature.parameters.items()
+            if parameter.default is not parameter.empty
+        }
+        self._many = any(kind.many for kind in self._operands.values())
+        functools.update_wrapper(self, rule)
+        self.__name__ = self.name
+        shown = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+        shown.append(inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None))
+        self.__signature__ = signature.replace(parameters=shown, return_annotation=signature.empty)
+        registry[self.name] = self
+
+    def flops(self, function: Callable[..., int]) -> Callable[..., int]:
+        """Attach the FLOP count: a function of the output's spec, the operands', and attributes."""
+        self._flops = function
+        return function
+
+    def gradient(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Attach the gradient: (gradient of the output, output, operands...) to one per operand."""
+        self._gradient = function
+        return function
+
+    def view(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Attach how the result can be had by looking at the operand anew, moving nothing."""
+        self.look = function
+        return function
+
+    def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+        operands, attributes, specs, result = self.bind(args, kwargs)
+        for operand in operands:
+            if isinstance(operand, Symbol):
+                if out is not None:
+                    raise PareoError(f"{self.name} takes no out= while it is being traced")
+                return operand.recorder.record(self, operands, attributes, result)
+        return device.current().backend.run(self, out, operands, attributes, specs, result)
+
+    def bind(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[list[Any], dict[str, Any], list[Spec], Any]:
+        """Check one call; give its operands, attributes, operand specs and result spec."""
+        given = self._match(args, kwargs)
+        slots = list(self._slots(given))
+        dtype = self._dtype(slots)
+        operands = [
+            np.asarray(value, np.int64 if kind.integer else dtype)
+            if isinstance(value, (int, float))
+            else value
+            for _, kind, value in slots
+        ]
+        specs = [v.spec if isinstance(v, Symbol) else Spec.of(v) for v in operands]
+        attributes: dict[str, Any] = {}
+        for name, parse in self._parsers.items():
+            attributes[name] = parse(given[name], Where(self.name, name, specs, attributes))
+        return operands, attributes, specs, self.infer(specs, attributes)
+
+    def infer(self, specs: Sequence[Spec], attributes: dict[str, Any]) -> Any:
+        """The spec of the result (a tuple of specs for an operator with several results)."""
+        operands = zip(self._operands, self._grouped(specs), strict=True)
+        return self._rule(**dict(operands), **attributes)
+
+    def count_flops(self, out: Any, specs: Sequence[Spec], attributes: dict[str, Any]) -> int:
+        """The floating-point operations of one call; a function such as exp counts as one."""
+        if self._flops is None:
+            return 0
+        return int(self._flops(out, *self._grouped(specs), **attributes))
+
+    def count_bytes(self, out: Any, specs: Sequence[Spec]) -> int:
+        """The fewest bytes one call must move: operands read once, results written once."""
+        results = out if isinstance(out, tuple) else (out,)
+        return sum(spec.nbytes for spec in (*specs, *results))
+
+    def usual(self, name: str, value: Any) -> bool:
+        """Whether an attribute has its default, which a listing need not show."""
+        default = self._defaults.get(name)
+        return value == default or (isinstance(default, tuple) and value == default + default)
+
+    def differentiate(
+        self, gradient: Any, out: Any, operands: Sequence[Any], attributes: dict[str, Any]
+    ) -> list[Any]:
+        """The gradient with respect to each operand, or None where it has none."""
+        if self._gradient is None:
+            raise GradientError(f"{self.name} has no gradient")
+        found = self._gradient(gradient, out, *self._grouped(operands), **attributes)
+        return list(found) if isinstance(found, (tuple, list)) else [found]
+
+    @property
+    def differentiable(self) -> bool:
+        return self._gradient is not None
+
+    def _grouped(self, operands: Sequence[Any]) -> list[Any]:
+        return [tuple(operands)] if self._many else list(operands)
+
+    def _match(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        names = self._names
+        if len(args) <= len(names):
+            given = {**self._defaults, **dict(zip(names, args, strict=False)), **kwargs}
+            known = all(name in names[len(args) :] for name in kwargs)
+            if known and len(given) == len(names):
+                return given
+        wanted = ", ".join(f"{n}=..." if n in self._defaults else n for n in names)
+        named = ", ".join(kwargs)
+        raise TypeError(
+            f"{self.name} expects ({wanted}); got {len(args)} positional arguments"
+            + (f" and {named}" if named else "")
+        )
+
+    def _slots(self, given: dict[str, Any]) -> Iterator[tuple[str, Operand, Any]]:
+        """Every operand of a call with its label and kind, checked."""
+        for name, kind in self._operands.items():
+            if not kind.many:
+                yield name, kind, _checked(self.name, name, kind, given[name])
+                continue
+            if not isinstance(given[name], (list, tuple)) or not given[name]:
+                raise DtypeError(
+                    f"{self.name} expects {name} to be a list of at least one array; "
+                    f"got {_described(given[name])}"
+                )
+            for position, value in enumerate(given[name]):
+                label = f"{name}[{position}]"
+                yield label, kind, _checked(self.name, label, kind, value)
+
+    def _dtype(self, slots: list[tuple[str, Operand, Any]]) -> np.dtype[Any]:
+        """The one dtype that all floating-point operands of a call share."""
+        found: np.dtype[Any] | None = None
+        for label, kind, value in slots:
+            if kind.integer or isinstance(value, (int, float)):
+                continue
+            if found is not None and value.dtype != found:
+                raise DtypeError(
+                    f"{self.name} expects operands of one dtype; got {found} and, for {label}, "
+                    f"{value.dtype}"
+                )
+            found = value.dtype
+        return found or FLOATS[1]
+
+    def __repr__(self) -> str:
+        return f"op.{self.name}"
+
+
+def operator(rule: Callable[..., Any]) -> Operator:
+    """Declare an operator: the decorated function is its shape rule and carries its docstring."""
+    return Operator(rule)
+
+
+def is_array(value: Any) -> bool:
+    """Whether value is an array of a kind that some device computes with."""
+    return isinstance(value, np.ndarray) or type(value).__module__.partition(".")[0] == "cupy"
+
+
+def _checked(operator: str, label: str, kind: Operand, value: Any) -> Any:
+    """The operand itself, or the reason why it cannot be one."""
+    if isinstance(value, np.generic):
+        value = np.asarray(value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if not kind.number or (kind.integer and not isinstance(value, int)):
+            raise DtypeError(f"{operator} expects an array for {label}; got {_described(value)}")
+        return value
+    if not (isinstance(value, Symbol) or is_array(value)):
+        raise DtypeError(f"{operator} expects an array for {label}; got {_described(value)}")
+    if kind.integer:
+        if value.dtype.kind not in "iu":
+            raise DtypeError(f"{operator} expects {label} to hold integers; got {value.dtype}")
+    elif value.dtype not in FLOATS:
+        raise DtypeError(f"{operator} expects {label} to be float32 or float64; got {value.dtype}")
+    return value
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, (int, float, str)) or value is None:
+        return repr(value)
+    return f"a {type(value).__name__}"

@@ -1,0 +1,201 @@
+"""Matrix products, biases, and other views of the same elements."""
+
+from typing import Any
+
+import numpy as np
+
+import pareo.operators as op
+from pareo.errors import ShapeError
+from pareo.operators.attributes import Axis, Count, Permutation, Shape, ShapeOfSameSize
+from pareo.operators.core import Array, Arrays, operator
+from pareo.operators.reduction import unbroadcast
+from pareo.spec import Spec
+
+
+@operator
+def dot(a: Array, b: Array) -> Spec:
+    """Matrix product of the last two axes, for each index of the leading ones.
+
+    >>> op.dot(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]))
+    array([[11.]])
+    """
+    if a.ndim < 2 or b.ndim < 2:
+        raise ShapeError(
+            f"dot expects matrices, or stacks of matrices; got shapes {a.shape} and {b.shape}"
+        )
+    if a.shape[-1] != b.shape[-2]:
+        raise ShapeError(
+            f"dot expects as many columns in a as rows in b; got shapes {a.shape} and {b.shape}"
+        )
+    try:
+        leading = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except ValueError:
+        raise ShapeError(
+            f"dot expects leading axes that broadcast together; got shapes {a.shape} and {b.shape}"
+        ) from None
+    return a.like((*leading, a.shape[-2], b.shape[-1]))
+
+
+@dot.flops
+def _(out: Spec, a: Spec, b: Spec) -> int:
+    return 2 * out.size * a.shape[-1]
+
+
+@dot.gradient
+def _(g: Any, out: Any, a: Any, b: Any) -> Any:
+    return unbroadcast(op.dot(g, _turned(b)), a), unbroadcast(op.dot(_turned(a), g), b)
+
+
+def _turned(a: Any) -> Any:
+    """A stack of matrices, each transposed."""
+    return op.transpose(a, (*range(a.ndim - 2), a.ndim - 1, a.ndim - 2))
+
+
+@operator
+def transpose(a: Array, axes: Permutation = None) -> Spec:
+    """The array with its axes in another order; reversed where none is given.
+
+    >>> op.transpose(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    array([[1., 3.],
+           [2., 4.]])
+    """
+    return a.like(tuple(a.shape[axis] for axis in axes))
+
+
+@transpose.view
+def _(a: Any, axes: Any) -> Any:
+    return a.transpose(axes)
+
+
+@transpose.gradient
+def _(g: Any, out: Any, a: Any, axes: Any) -> Any:
+    return op.transpose(g, tuple(axes.index(axis) for axis in range(len(axes))))
+
+
+@operator
+def reshape(a: Array, shape: ShapeOfSameSize) -> Spec:
+    """The same elements in another shape; one size may be -1, to be worked out.
+
+    >>> op.reshape(np.array([1.0, 2.0, 3.0, 4.0]), (2, -1))
+    array([[1., 2.],
+           [3., 4.]])
+    """
+    return a.like(shape)
+
+
+@reshape.view
+def _(a: Any, shape: Any) -> Any:
+    return a.reshape(shape)
+
+
+@reshape.gradient
+def _(g: Any, out: Any, a: Any, shape: Any) -> Any:
+    return op.reshape(g, a.shape)
+
+
+@operator
+def add_bias(a: Array, b: Array) -> Spec:
+    """Adds b along axis 1 of a, which is (N, features) or (N, C, H, W).
+
+    >>> op.add_bias(np.zeros((2, 2)), np.array([1.0, 2.0]))
+    array([[1., 2.],
+           [1., 2.]])
+    """
+    if a.ndim not in (2, 4):
+        raise ShapeError(
+            f"add_bias expects a of shape (N, features) or (N, C, H, W); got {a.shape}"
+        )
+    if b.shape != (a.shape[1],):
+        raise ShapeError(
+            f"add_bias expects b of shape ({a.shape[1]},) for a of shape {a.shape}; got {b.shape}"
+        )
+    return a
+
+
+@add_bias.flops
+def _(out: Spec, a: Spec, b: Spec) -> int:
+    return out.size
+
+
+@add_bias.gradient
+def _(g: Any, out: Any, a: Any, b: Any) -> Any:
+    return g, op.sum(g, axis=(0, *range(2, a.ndim)))
+
+
+@operator
+def concat(arrays: Arrays, axis: Axis) -> Spec:
+    """Arrays joined along one axis.
+
+    >>> op.concat([np.ones(2), np.zeros(1)], axis=0)
+    array([1., 1., 0.])
+    """
+    first = arrays[0]
+    for other in arrays[1:]:
+        if other.ndim != first.ndim or other.shape[:axis] + other.shape[axis + 1 :] != (
+            first.shape[:axis] + first.shape[axis + 1 :]
+        ):
+            raise ShapeError(
+                f"concat expects shapes that differ only along axis {axis}; "
+                f"got {first.shape} and {other.shape}"
+            )
+    joined = sum(spec.shape[axis] for spec in arrays)
+    return first.like((*first.shape[:axis], joined, *first.shape[axis + 1 :]))
+
+
+@concat.gradient
+def _(g: Any, out: Any, arrays: Any, axis: Any) -> Any:
+    gradients, start = [], 0
+    for array in arrays:
+        stop = start + array.shape[axis]
+        gradients.append(op.part(g, axis, (start, stop)))
+        start = stop
+    return gradients
+
+
+def _within(name: str, between: tuple[int, ...], size: int, axis: int) -> tuple[int, int]:
+    if len(between) != 2 or not between[0] <= between[1] <= size:
+        raise ShapeError(
+            f"{name} expects between to be a range within 0 to {size} on axis {axis}; got {between}"
+        )
+    return between[0], between[1]
+
+
+@operator
+def part(a: Array, axis: Axis, between: Shape) -> Spec:
+    """The elements from `between[0]` up to, not including, `between[1]` along one axis.
+
+    >>> op.part(np.array([1.0, 2.0, 3.0]), 0, (1, 3))
+    array([2., 3.])
+    """
+    start, stop = _within("part", between, a.shape[axis], axis)
+    return a.like((*a.shape[:axis], stop - start, *a.shape[axis + 1 :]))
+
+
+@part.view
+def _(a: Any, axis: int, between: Any) -> Any:
+    return a[(slice(None),) * axis + (slice(*between),)]
+
+
+@part.gradient
+def _(g: Any, out: Any, a: Any, axis: Any, between: Any) -> Any:
+    return op.part_gradient(g, axis, between, a.shape[axis])
+
+
+@operator
+def part_gradient(g: Array, axis: Axis, between: Shape, size: Count) -> Spec:
+    """Zeros, `size` of them along one axis, with g laid in at `between`: back through `part`.
+
+    >>> op.part_gradient(np.array([5.0]), 0, (1, 2), 3)
+    array([0., 5., 0.])
+    """
+    start, stop = _within("part_gradient", between, size, axis)
+    if g.shape[axis] != stop - start:
+        raise ShapeError(
+            f"part_gradient expects g with {stop - start} elements on axis {axis}; got {g.shape}"
+        )
+    return g.like((*g.shape[:axis], size, *g.shape[axis + 1 :]))
+
+
+@part_gradient.gradient
+def _(u: Any, out: Any, g: Any, axis: Any, between: Any, size: Any) -> Any:
+    return op.part(u, axis, between)

@@ -1,0 +1,127 @@
+"""A program bound to a device and to its memory, ready to run again and again."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pareo.device import Device
+from pareo.errors import DtypeError, ShapeError
+from pareo.operators.core import Operator
+from pareo.program import tree
+from pareo.program.ir import Program
+from pareo.program.passes import prepared
+from pareo.program.plan import ALIGNMENT, kernel_of, plan
+from pareo.spec import Spec
+
+_Run = Callable[[list[Any]], None]
+
+
+class Executable:
+    """A compiled program: call it with arrays, get its results.
+
+    The results lie in memory that the executable owns and overwrites at the next call: copy what
+    you want to keep. Calls from several threads take turns.
+    """
+
+    def __init__(self, program: Program, device: Device) -> None:
+        self.device = device
+        backend = device.backend
+        with device:  # the work arrays depend on the number of threads
+            self.program = prepared(program, backend)
+            self.plan = plan(self.program, backend)
+        self._lock = threading.Lock()
+        self._arena = _aligned(self.plan.bytes)
+        self._values: list[Any] = [None] * (max(self.program.specs, default=0) + 1)
+        for number, array in self.program.constants.items():
+            self._values[number] = np.ascontiguousarray(array).reshape(array.shape)
+        for number, offset in self.plan.offsets.items():
+            self._values[number] = self._placed(self.program.specs[number], offset)
+        self._steps = self._bound()
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of memory that this executable allocated for values and work arrays."""
+        return int(self._arena.nbytes)
+
+    def __call__(self, *arrays: Any) -> Any:
+        with self._lock, self.device, np.errstate(all="ignore"):
+            values = self._values
+            for number, array in zip(self.program.inputs, self._checked(arrays), strict=True):
+                values[number] = array
+            for step in self._steps:
+                step(values)
+            results = [values[number] for number in self.program.outputs]
+            for number in self.program.inputs:
+                values[number] = None
+        return tree.filled(self.program.result, results)
+
+    def _checked(self, arrays: tuple[Any, ...]) -> list[Any]:
+        """The arguments as the program reads them: right in shape and dtype, and contiguous."""
+        numbers = self.program.inputs
+        given = tree.leaves(arrays)
+        if len(given) != len(numbers):
+            raise TypeError(f"the program expects {len(numbers)} arrays; got {len(given)}")
+        found = []
+        for position, (number, value) in enumerate(zip(numbers, given, strict=True)):
+            spec = self.program.specs[number]
+            array = np.asarray(value, spec.dtype) if isinstance(value, (int, float)) else value
+            self.device.backend.check(f"argument {position}", array)
+            if array.dtype != spec.dtype:
+                raise DtypeError(f"argument {position} must be {spec}; got {array.dtype}")
+            if array.shape != spec.shape:
+                raise ShapeError(f"argument {position} must be {spec}; got shape {array.shape}")
+            if not array.flags.c_contiguous or np.may_share_memory(array, self._arena):
+                array = array.copy()
+            found.append(array)
+        return found
+
+    def _placed(self, spec: Spec, offset: int) -> Any:
+        piece = self._arena[offset : offset + spec.nbytes]
+        return piece.view(spec.dtype).reshape(spec.shape)
+
+    def _bound(self) -> list[_Run]:
+        """One function for each thing to do, with everything that is known already filled in."""
+        steps: list[_Run] = []
+        for position, instruction in enumerate(self.program.instructions):
+            attributes = dict(instruction.attributes)
+            if instruction.outputs[0] in self.plan.views:
+                assert isinstance(instruction.operator, Operator)
+                assert instruction.operator.look is not None
+                source, result = instruction.inputs[0], instruction.outputs[0]
+                steps.append(_look(instruction.operator.look, source, result, attributes))
+                if self._values[source] is not None:
+                    steps.pop()(self._values)
+                continue
+            kernel = kernel_of(instruction, self.device.backend)
+            if kernel.scratch:
+                pieces = self.plan.scratch[position]
+                attributes["scratch"] = tuple(self._placed(*piece) for piece in pieces)
+            results = tuple(self._values[number] for number in instruction.outputs)
+            out = results if len(results) > 1 else results[0]
+            steps.append(_call(kernel.function, out, instruction.inputs, attributes))
+        return steps
+
+
+def _call(
+    function: Callable[..., None], out: Any, inputs: tuple[int, ...], attributes: dict[str, Any]
+) -> _Run:
+    def run(values: list[Any]) -> None:
+        function(out, *[values[number] for number in inputs], **attributes)
+
+    return run
+
+
+def _look(look: Callable[..., Any], source: int, result: int, attributes: dict[str, Any]) -> _Run:
+    def run(values: list[Any]) -> None:
+        values[result] = look(values[source], **attributes)
+
+    return run
+
+
+def _aligned(nbytes: int) -> Any:
+    """Memory that starts at a multiple of the alignment."""
+    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + nbytes]

@@ -1,0 +1,181 @@
+"""Fusion: several instructions become one where the backend offers a kernel for them."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from pareo.backends.base import Backend, Fusion
+from pareo.program.ir import Instruction, Program, readers
+from pareo.program.passes import rewrite
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line of a pattern: `result = operator(operands, attribute=literal)`."""
+
+    operator: str
+    operands: tuple[str, ...]
+    result: str
+    literals: tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Match:
+    """Where a pattern was found: the instructions' positions, and the value of each variable."""
+
+    positions: tuple[int, ...]
+    values: dict[str, int]
+
+
+@lru_cache(maxsize=256)
+def parse(pattern: str) -> tuple[Step, ...]:
+    """The steps of a pattern.
+
+    >>> parse("y = sum(x, axis=(0,))")
+    (Step(operator='sum', operands=('x',), result='y', literals=(('axis', (0,)),)),)
+    """
+    steps = []
+    for line in ast.parse(pattern.strip()).body:
+        match line:
+            case ast.Assign([ast.Name(result)], ast.Call(ast.Name(name)) as call):
+                pass
+            case _:
+                raise ValueError(f"a pattern's line reads 'y = operator(x)'; got {pattern!r}")
+        literals = [(word.arg or "", ast.literal_eval(word.value)) for word in call.keywords]
+        operands = tuple(item.id for item in call.args if isinstance(item, ast.Name))
+        steps.append(Step(name, operands, result, tuple(literals)))
+    return tuple(steps)
+
+
+@rewrite
+def fuse(program: Program, backend: Backend) -> Program:
+    """Replace what the backend can compute at once, trying its fusions in their order.
+
+    >>> from pareo import Device, Spec, op, trace
+    >>> specs = Spec((8, 4)), Spec((4, 2)), Spec((2,))
+    >>> two = trace(lambda x, w, b: op.add_bias(op.dot(x, w), b), *specs)
+    >>> [i.name for i in fuse(two, Device("compiled").backend).instructions]
+    ['dot_bias']
+    """
+    for fusion in backend.fusions:
+        searching = True
+        while searching:
+            searching = False
+            for match in matches(program, fusion):
+                fused = _replaced(program, fusion, match)
+                if fused is not None:
+                    program, searching = fused, True
+                    break
+    return program
+
+
+def matches(program: Program, fusion: Fusion) -> Iterator[Match]:
+    """Every way in which a pattern's steps can be found among a program's instructions."""
+    steps = parse(fusion.pattern)
+    names = {instruction.name for instruction in program.instructions}
+    if all(step.operator in names for step in steps):
+        yield from _extended(program, steps, Match((), {}))
+
+
+def _extended(program: Program, steps: tuple[Step, ...], found: Match) -> Iterator[Match]:
+    if len(found.positions) == len(steps):
+        yield found
+        return
+    step = steps[len(found.positions)]
+    for position, instruction in enumerate(program.instructions):
+        if position in found.positions:
+            continue
+        values = _bound(step, instruction, found.values)
+        if values is not None:
+            yield from _extended(program, steps, Match((*found.positions, position), values))
+
+
+def _bound(step: Step, instruction: Instruction, values: dict[str, int]) -> dict[str, int] | None:
+    """The variables with this instruction as the step's, or None where it is not."""
+    if instruction.name != step.operator or len(instruction.inputs) != len(step.operands):
+        return None
+    if any(instruction.attributes.get(name) != value for name, value in step.literals):
+        return None
+    bound = dict(values)
+    names = (*step.operands, step.result)
+    pairs = zip(names, (*instruction.inputs, instruction.outputs[0]), strict=True)
+    if all(bound.setdefault(name, number) == number for name, number in pairs):
+        return bound
+    return None
+
+
+def _replaced(program: Program, fusion: Fusion, match: Match) -> Program | None:
+    """The program with the match as one instruction, or None where that would be wrong."""
+    members = [program.instructions[position] for position in match.positions]
+    if not (_private(program, fusion, match) and _convex(program, match)):
+        return None
+    inputs = tuple(match.values[name] for name in fusion.inputs)
+    outputs = tuple(match.values[name] for name in fusion.gives)
+    attributes: dict[str, Any] = {}
+    for step, member in zip(parse(fusion.pattern), members, strict=True):
+        literal = dict(step.literals)
+        attributes |= {k: v for k, v in member.attributes.items() if k not in literal}
+    results = tuple(program.specs[number] for number in outputs)
+    operands = [program.specs[number] for number in inputs]
+    if fusion.when and not fusion.when(
+        results if len(results) > 1 else results[0], *operands, **attributes
+    ):
+        return None
+    moved = sum(spec.nbytes for spec in (*operands, *results))
+    flops = sum(member.flops for member in members)
+    fused = Instruction(fusion, inputs, outputs, attributes, flops, moved)
+    last = max(match.positions)
+    instructions = [
+        fused if position == last else instruction
+        for position, instruction in enumerate(program.instructions)
+        if position == last or position not in match.positions
+    ]
+    inner = set(match.values.values()) - set(inputs) - set(outputs)
+    return program.changed(
+        instructions=_ordered(program, instructions),
+        specs={n: spec for n, spec in program.specs.items() if n not in inner},
+    )
+
+
+def _private(program: Program, fusion: Fusion, match: Match) -> bool:
+    """Whether nobody outside the match reads what the fused kernel will not write."""
+    reading = readers(program)
+    for name, number in match.values.items():
+        if name in fusion.inputs or name in fusion.gives:
+            continue
+        if number in program.outputs or not set(reading[number]) <= set(match.positions):
+            return False
+    return True
+
+
+def _convex(program: Program, match: Match) -> bool:
+    """Whether no value leaves the match and comes back into it."""
+    members = {program.instructions[p].outputs[0] for p in match.positions}
+    touched = {n for p in match.positions for n in program.instructions[p].outputs}
+    outside: set[int] = set()
+    for instruction in program.instructions:
+        if instruction.outputs[0] in members:
+            if not outside.isdisjoint(instruction.inputs):
+                return False
+        elif not (touched | outside).isdisjoint(instruction.inputs):
+            outside.update(instruction.outputs)
+    return True
+
+
+def _ordered(program: Program, instructions: list[Instruction]) -> tuple[Instruction, ...]:
+    """The instructions in an order in which every value is made before it is read."""
+    ready = set(program.inputs) | set(program.constants)
+    ordered: list[Instruction] = []
+    waiting = instructions
+    while waiting:
+        late = []
+        for instruction in waiting:
+            if ready.issuperset(instruction.inputs):
+                ordered.append(instruction)
+                ready.update(instruction.outputs)
+            else:
+                late.append(instruction)
+        waiting = late
+    return tuple(ordered)

@@ -1,0 +1,96 @@
+"""Passes: small pure functions from program to program."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
+
+import numpy as np
+
+from pareo.backends.base import Backend
+from pareo.program.ir import Instruction, Program
+
+_Rest = ParamSpec("_Rest")
+Pass = Callable[Concatenate[Program, _Rest], Program]
+
+
+def rewrite(change: Pass[_Rest]) -> Pass[_Rest]:
+    """Make a change a pass: its result can be rebuilt for another batch size, as its source can."""
+
+    @wraps(change)
+    def apply(program: Program, *args: _Rest.args, **kwargs: _Rest.kwargs) -> Program:
+        source = program.rebuild
+        changed = change(program, *args, **kwargs)
+        if source is None:
+            return changed
+        return changed.changed(rebuild=lambda size: apply(source(size), *args, **kwargs))
+
+    return apply
+
+
+def prepared(program: Program, backend: Backend) -> Program:
+    """The program as a backend runs it: without dead or common code, and fused."""
+    from pareo.program.fuse import fuse
+
+    return fuse(remove_dead(remove_common(program)), backend)
+
+
+@rewrite
+def remove_dead(program: Program) -> Program:
+    """Drop instructions and constants whose results nobody reads."""
+    needed = set(program.outputs)
+    kept: list[Instruction] = []
+    for instruction in reversed(program.instructions):
+        if not needed.isdisjoint(instruction.outputs):
+            needed.update(instruction.inputs)
+            kept.append(instruction)
+    kept.reverse()
+    made = {number for instruction in kept for number in instruction.outputs}
+    constants = {n: array for n, array in program.constants.items() if n in needed}
+    alive = made | set(constants) | set(program.inputs)
+    return program.changed(
+        specs={n: spec for n, spec in program.specs.items() if n in alive},
+        constants=constants,
+        instructions=tuple(kept),
+    )
+
+
+@rewrite
+def remove_common(program: Program) -> Program:
+    """Compute once what is computed twice from the same values, and keep equal numbers once."""
+    same: dict[int, int] = {}
+    seen: dict[Any, tuple[int, ...]] = {}
+    constants: dict[int, Any] = {}
+    for number, array in program.constants.items():
+        key = (str(array.dtype), array.tobytes()) if _is_number(array) else id(array)
+        first = seen.setdefault(key, (number,))
+        same[number] = first[0]
+        if first == (number,):
+            constants[number] = array
+    kept: list[Instruction] = []
+    for instruction in program.instructions:
+        inputs = tuple(same.get(number, number) for number in instruction.inputs)
+        renamed = Instruction(
+            instruction.operator,
+            inputs,
+            instruction.outputs,
+            instruction.attributes,
+            instruction.flops,
+            instruction.bytes,
+        )
+        first = seen.setdefault(renamed.key, instruction.outputs)
+        if first == instruction.outputs:
+            kept.append(renamed)
+        else:
+            same |= dict(zip(instruction.outputs, first, strict=True))
+    alive = {n for instruction in kept for n in instruction.outputs}
+    alive |= set(constants) | set(program.inputs)
+    return program.changed(
+        specs={n: spec for n, spec in program.specs.items() if n in alive},
+        constants=constants,
+        instructions=tuple(kept),
+        outputs=tuple(same.get(number, number) for number in program.outputs),
+    )
+
+
+def _is_number(array: Any) -> bool:
+    return isinstance(array, np.ndarray) and array.ndim == 0

@@ -1,0 +1,149 @@
+"""Tracing: run a function on symbols, and keep what it did as a program."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pareo.errors import DtypeError, PareoError
+from pareo.operators.core import Operator, Symbol, is_array
+from pareo.program import tree
+from pareo.program.ir import Instruction, Program
+from pareo.spec import Spec
+
+
+class Builder:
+    """Writes instructions down as operators are applied to its symbols."""
+
+    def __init__(self) -> None:
+        self.specs: dict[int, Spec] = {}
+        self.inputs: list[int] = []
+        self.constants: dict[int, Any] = {}
+        self.instructions: list[Instruction] = []
+        self._symbols: list[Symbol] = []
+        self._known: dict[int, Symbol] = {}
+
+    def symbol(self, spec: Spec) -> Symbol:
+        """A new value."""
+        number = len(self._symbols)
+        self.specs[number] = spec
+        self._symbols.append(Symbol(spec, number, self))
+        return self._symbols[-1]
+
+    def input(self, spec: Spec) -> Symbol:
+        """A new value that comes from outside at each run."""
+        symbol = self.symbol(spec)
+        self.inputs.append(symbol.number)
+        return symbol
+
+    def constant(self, array: Any) -> Symbol:
+        """A value that was an array when the function was traced; it is kept, not copied."""
+        if id(array) not in self._known:
+            symbol = self.symbol(Spec.of(array))
+            self.constants[symbol.number] = array
+            self._known[id(array)] = symbol
+        return self._known[id(array)]
+
+    def own(self, value: Any) -> Symbol:
+        """The symbol for an operand: its own, or a constant."""
+        if not isinstance(value, Symbol):
+            return self.constant(value)
+        if value.recorder is not self:
+            raise PareoError("an array that is being traced was kept and used outside its trace")
+        return value
+
+    def record(
+        self, operator: Operator, operands: list[Any], attributes: dict[str, Any], out: Any
+    ) -> Any:
+        """Write one instruction down; give the symbols of its results."""
+        symbols = [self.own(value) for value in operands]
+        specs = [symbol.spec for symbol in symbols]
+        several = isinstance(out, tuple)
+        results = [self.symbol(spec) for spec in (out if several else (out,))]
+        self.instructions.append(
+            Instruction(
+                operator,
+                tuple(symbol.number for symbol in symbols),
+                tuple(symbol.number for symbol in results),
+                attributes,
+                operator.count_flops(out, specs, attributes),
+                0 if operator.look else operator.count_bytes(out, specs),
+            )
+        )
+        return tuple(results) if several else results[0]
+
+    def at(self, number: int) -> Symbol:
+        """The symbol of a value."""
+        return self._symbols[number]
+
+    def program(self, result: Any) -> Program:
+        """What was written down so far, returning `result` (symbols, nested as you like)."""
+        outputs = [self.own(leaf).number for leaf in tree.leaves(result)]
+        return Program(
+            dict(self.specs),
+            tuple(self.inputs),
+            dict(self.constants),
+            tuple(self.instructions),
+            tuple(outputs),
+            tree.transform(lambda _: None, result),
+        )
+
+
+def replay(program: Program) -> tuple[Builder, dict[int, Symbol]]:
+    """A builder that has written a program down again, and its symbols by the old numbers."""
+    builder = Builder()
+    symbols = {number: builder.input(program.specs[number]) for number in program.inputs}
+    symbols |= {number: builder.constant(array) for number, array in program.constants.items()}
+    for instruction in program.instructions:
+        assert isinstance(instruction.operator, Operator), "a fused program cannot be replayed"
+        out = tuple(program.specs[number] for number in instruction.outputs)
+        results = builder.record(
+            instruction.operator,
+            [symbols[number] for number in instruction.inputs],
+            dict(instruction.attributes),
+            out if len(out) > 1 else out[0],
+        )
+        made = results if isinstance(results, tuple) else (results,)
+        symbols |= dict(zip(instruction.outputs, made, strict=True))
+    return builder, symbols
+
+
+def spec_of(value: Any) -> Spec:
+    """The spec of an argument: itself, or that of an array."""
+    if isinstance(value, Spec):
+        return value
+    if isinstance(value, np.generic | float):
+        value = np.asarray(value)
+    if is_array(value):
+        return Spec.of(value)
+    raise DtypeError(f"trace expects arrays or specs; got {value!r}")
+
+
+def trace(function: Callable[..., Any], *arguments: Any) -> Program:
+    """The program of a function: what it does to arrays of these specs.
+
+    Arguments are `Spec`s, or arrays that stand for their specs; tuples, lists and dicts of them
+    are given to the function as they are. Arrays that the function closes over are kept by the
+    program as constants.
+
+    >>> from pareo import Spec, op, trace
+    >>> program = trace(lambda x, w: op.dot(x, w), Spec((128, 784)), Spec((784, 10)))
+    >>> program.flops
+    2007040
+    """
+    specs = [tree.transform(spec_of, argument) for argument in arguments]
+    builder = Builder()
+    result = function(*[tree.transform(builder.input, spec) for spec in specs])
+    for leaf in tree.leaves(result):
+        if not isinstance(leaf, Symbol) and not is_array(leaf):
+            raise DtypeError(f"a traced function must return arrays; it returned {leaf!r}")
+    program = builder.program(result)
+    if all(spec.batch is None for spec in tree.leaves(specs)):
+        return program
+
+    def rebuild(size: int) -> Program:
+        return trace(
+            function, *[tree.transform(lambda spec: spec.with_batch(size), spec) for spec in specs]
+        )
+
+    return program.changed(rebuild=rebuild)
