@@ -8,7 +8,7 @@ from hypothesis import settings
 
 from pareo import op
 
-# These machines are shared: a slow moment is not a failure, and CI must give the same verdict twice.
+# Shared machines: a slow moment is not a failure, and CI must give the same verdict twice.
 settings.register_profile("pareo", deadline=None, derandomize=True)
 settings.load_profile("pareo")
 

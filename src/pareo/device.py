@@ -54,13 +54,13 @@ class Device:
     def __init__(self, name: str, threads: int | None = None) -> None:
         if not isinstance(name, str):
             raise DeviceError(f"Device expects a name such as 'compiled'; got {name!r}")
-        base, _, index = name.partition(":")
+        base, colon, index = name.partition(":")
         base = ALIASES.get(base, base)
         if base not in _modules:
             raise DeviceError(f"Device expects one of {', '.join(names())}; got '{name}'")
-        if index and (base != "cuda" or not index.isdigit()):
+        if colon and (base != "cuda" or not index.isdecimal()):
             raise DeviceError(f"Device expects an index only as in 'cuda:1'; got '{name}'")
-        if threads is not None and (not isinstance(threads, int) or threads < 1):
+        if threads is not None and (type(threads) is not int or threads < 1):
             raise DeviceError(f"Device expects threads of 1 or more; got {threads!r}")
         object.__setattr__(self, "name", base)
         object.__setattr__(self, "index", int(index or 0))

@@ -26,29 +26,58 @@ def reach(offset: int, count: int, stride: int, before: int, length: int) -> tup
     )
 
 
-def pad(out: Array, x: Array, padding: Any) -> None:
-    """Images (n, C, H, W) with zeros around them."""
-    top, left = padding[:2]
+def to_lines(lines: Array, x: Array, stride: int, padding: Any, dilation: int) -> None:
+    """Images (n, C, H, W) along their width: what each column of the window sees of each row.
+
+    lines is (n, C, kw, H + padding, OW), with zeros for what lies in the padding.
+    """
+    top, left, bottom, right = padding
     height, width = x.shape[2:]
-    out[:, :, :top] = 0
-    out[:, :, top + height :] = 0
-    out[:, :, top : top + height, :left] = 0
-    out[:, :, top : top + height, left + width :] = 0
-    out[:, :, top : top + height, left : left + width] = x
+    if top or bottom:
+        lines[:, :, :, :top] = 0
+        lines[:, :, :, top + height :] = 0
+    inner = lines[:, :, :, top : top + height]
+    if not (left or right):
+        n, c, h, w = x.strides
+        strides = (n, c, w * dilation, h, w * stride)
+        np.copyto(inner, np.ndarray(inner.shape, x.dtype, buffer=x, strides=strides))
+        return
+    for place in range(lines.shape[2]):
+        seen = inner[:, :, place]
+        windows, elements = reach(place * dilation, seen.shape[3], stride, left, width)
+        seen[:, :, :, : windows.start] = 0
+        seen[:, :, :, windows.stop :] = 0
+        seen[:, :, :, windows] = x[:, :, :, elements]
 
 
-def windows(x: Array, size: Any, sizes: Any, stride: Any, dilation: Any) -> Array:
-    """A view (n, C, kh, kw, OH, OW) of contiguous images: what each place of the window sees."""
-    rows, columns = x.strides[2:]
-    return np.ndarray(
-        (*x.shape[:2], *size, *sizes),
-        x.dtype,
-        buffer=x,
-        strides=(
-            *x.strides[:2],
-            rows * dilation[0],
-            columns * dilation[1],
-            rows * stride[0],
-            columns * stride[1],
-        ),
-    )
+def to_rows(rows: Array, lines: Array, stride: int, dilation: int) -> None:
+    """Lines along their height: what each place of the window sees, (n, C, kh, kw, OH, OW)."""
+    n, c, column, h, w = lines.strides
+    strides = (n, c, h * dilation, column, h * stride, w)
+    np.copyto(rows, np.ndarray(rows.shape, lines.dtype, buffer=lines, strides=strides))
+
+
+def from_rows(lines: Array, rows: Array, stride: int, dilation: int) -> None:
+    """Back through `to_rows`: each element is the sum of what the places that see it hold."""
+    count = rows.shape[4]
+    if stride == 1:
+        lines[:, :, :, :count] = rows[:, :, 0]
+        lines[:, :, :, count:] = 0
+    else:
+        lines.fill(0)
+    for place in range(1 if stride == 1 else 0, rows.shape[2]):
+        first = place * dilation
+        here = lines[:, :, :, first : first + (count - 1) * stride + 1 : stride]
+        np.add(here, rows[:, :, place], out=here)
+
+
+def from_lines(x: Array, lines: Array, stride: int, padding: Any, dilation: int) -> None:
+    """Back through `to_lines`."""
+    top, left = padding[:2]
+    inner = lines[:, :, :, top : top + x.shape[2]]
+    x.fill(0)
+    for place in range(lines.shape[2]):
+        seen = inner[:, :, place]
+        windows, elements = reach(place * dilation, seen.shape[3], stride, left, x.shape[3])
+        here = x[:, :, :, elements]
+        np.add(here, seen[:, :, :, windows], out=here)

@@ -257,6 +257,8 @@ def _checked(operator: str, label: str, kind: Operand, value: Any) -> Any:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if not kind.number or (kind.integer and not isinstance(value, int)):
             raise DtypeError(f"{operator} expects an array for {label}; got {_described(value)}")
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise DtypeError(f"{operator} expects {label} to fit into 64 bits; got {value}")
         return value
     if not (isinstance(value, Symbol) or is_array(value)):
         raise DtypeError(f"{operator} expects an array for {label}; got {_described(value)}")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pareo.device import Device
-from pareo.errors import DtypeError, ShapeError
+from pareo.errors import DtypeError, PareoError, ShapeError
 from pareo.operators.core import Operator
 from pareo.program import tree
 from pareo.program.ir import Program
@@ -22,7 +22,7 @@ class Executable:
     """A compiled program: call it with arrays, get its results.
 
     The results lie in memory that the executable owns and overwrites at the next call: copy what
-    you want to keep. Calls from several threads take turns.
+    you want to keep. For the same reason it serves one thread at a time: compile one for each.
     """
 
     def __init__(self, program: Program, device: Device) -> None:
@@ -46,15 +46,23 @@ class Executable:
         return int(self._arena.nbytes)
 
     def __call__(self, *arrays: Any) -> Any:
-        with self._lock, self.device, np.errstate(all="ignore"):
-            values = self._values
-            for number, array in zip(self.program.inputs, self._checked(arrays), strict=True):
-                values[number] = array
-            for step in self._steps:
-                step(values)
-            results = [values[number] for number in self.program.outputs]
-            for number in self.program.inputs:
-                values[number] = None
+        if not self._lock.acquire(blocking=False):
+            raise PareoError("this executable is running in another thread: compile one for each")
+        try:
+            with self.device, np.errstate(all="ignore"):
+                return self._run(self._checked(arrays))
+        finally:
+            self._lock.release()
+
+    def _run(self, arrays: list[Any]) -> Any:
+        values = self._values
+        for number, array in zip(self.program.inputs, arrays, strict=True):
+            values[number] = array
+        for step in self._steps:
+            step(values)
+        results = [values[number] for number in self.program.outputs]
+        for number in self.program.inputs:
+            values[number] = None  # the caller's arrays are not kept alive
         return tree.filled(self.program.result, results)
 
     def _checked(self, arrays: tuple[Any, ...]) -> list[Any]:
@@ -66,7 +74,9 @@ class Executable:
         found = []
         for position, (number, value) in enumerate(zip(numbers, given, strict=True)):
             spec = self.program.specs[number]
-            array = np.asarray(value, spec.dtype) if isinstance(value, (int, float)) else value
+            if isinstance(value, (int, float)):
+                value = np.asarray(value, spec.dtype)
+            array = np.asarray(value) if isinstance(value, np.generic) else value
             self.device.backend.check(f"argument {position}", array)
             if array.dtype != spec.dtype:
                 raise DtypeError(f"argument {position} must be {spec}; got {array.dtype}")

@@ -97,6 +97,12 @@ def _shape(window: Any, stride: Any, padding: Any, dilation: Any) -> tuple[int, 
     return (*window, *stride, *padding[:2], *dilation)
 
 
+def _grouped(a: Any, groups: int, plane: tuple[int, ...]) -> Any:
+    """Images (N, C, H, W) as (N, groups, C / groups, *plane); no size is left to be worked out,
+    because a batch may be empty."""
+    return a.reshape(a.shape[0], groups, a.shape[1] // groups, *plane)
+
+
 def _over_images(work: Any, images: int) -> int:
     """Images split over the workers; where one works alone, BLAS has all the threads."""
     blas.threads(workers() if images < 2 else 1)
@@ -110,9 +116,9 @@ def forward(
     """out = activation(conv(x, w) + b), or the convolution alone where b is None."""
     window = w.shape[2:]
     pixels = out.shape[2] * out.shape[3]
-    filters = w.reshape(groups, w.shape[0] // groups, -1)
-    planes = out.reshape(out.shape[0], groups, -1, pixels)
-    images = x.reshape(x.shape[0], groups, -1, *x.shape[2:])
+    filters = w.reshape(groups, w.shape[0] // groups, w[0].size)
+    planes = _grouped(out, groups, (pixels,))
+    images = _grouped(x, groups, x.shape[2:])
     shape = _shape(window, stride, padding, dilation)
     pointwise = _is_pointwise(window, stride, padding)
 
@@ -139,9 +145,9 @@ def input_gradient(
     """out = the gradient of the images, from that of the output."""
     window = w.shape[2:]
     pixels = g.shape[2] * g.shape[3]
-    filters = w.reshape(groups, w.shape[0] // groups, -1)
-    errors = g.reshape(g.shape[0], groups, -1, pixels)
-    images = out.reshape(out.shape[0], groups, -1, *out.shape[2:])
+    filters = w.reshape(groups, w.shape[0] // groups, w[0].size)
+    errors = _grouped(g, groups, (pixels,))
+    images = _grouped(out, groups, out.shape[2:])
     shape = _shape(window, stride, padding, dilation)
     pointwise = _is_pointwise(window, stride, padding)
 
@@ -164,8 +170,8 @@ def weight_gradient(
     """out = the gradient of the filters; sums has, for each worker, a sum and a product."""
     window = out.shape[2:]
     pixels = g.shape[2] * g.shape[3]
-    errors = g.reshape(g.shape[0], groups, -1, pixels)
-    images = x.reshape(x.shape[0], groups, -1, *x.shape[2:])
+    errors = _grouped(g, groups, (pixels,))
+    images = _grouped(x, groups, x.shape[2:])
     shape = _shape(window, stride, padding, dilation)
     pointwise = _is_pointwise(window, stride, padding)
 

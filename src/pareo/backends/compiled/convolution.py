@@ -25,11 +25,11 @@ def _way(x: Spec, filters: tuple[int, ...], stride: Any, dilation: Any, groups: 
 
 
 def _rows_room(x: Spec, filters: tuple[int, ...], out: Spec, padding: Any) -> list[Spec]:
-    """For every worker one padded image and three flat ones."""
+    """For every worker one padded image, and three output planes with rows as wide as its."""
     top, left, bottom, right = padding
     height, width = x.shape[2] + top + bottom, x.shape[3] + left + right
-    pixels = (out.shape[2] - 1) * width + out.shape[3]
-    return [x.like((workers(), x.shape[1], height, width)), x.like((workers(), 3, pixels))]
+    rooms = (workers(), x.shape[1], height, width), (workers(), 3, out.shape[2], width)
+    return [x.like(shape) for shape in rooms]
 
 
 def _by_threes(filters: int) -> int:
@@ -57,7 +57,7 @@ def _forward(
     """out = activation(conv(x, w) + b); b is None for the convolution alone."""
     way = _way(Spec.of(x), w.shape, stride, dilation, groups)
     if way == "rows":
-        room, flat, filters, biases = scratch
+        room, wide, filters, biases = scratch
         filters[w.shape[0] :] = 0
         filters[: w.shape[0]] = w
         biases[...] = 0
@@ -66,7 +66,7 @@ def _forward(
 
         def work(part: int, lo: int, hi: int) -> None:
             rows.forward(
-                out[lo:hi], room[part], flat[part], x[lo:hi], filters, biases, activation,
+                out[lo:hi], room[part], wide[part], x[lo:hi], filters, biases, activation,
                 *padding[:2],
             )  # fmt: skip
 
@@ -186,13 +186,13 @@ def _rows_back(
     scratch: tuple[Any, ...],
 ) -> None:  # fmt: skip
     """gw and, unless it is None, gb of y = activation(conv(x, w) + b), in one pass."""
-    room, flat, sums, bias_sums = scratch
+    room, wide, sums, bias_sums = scratch
 
     def work(part: int, lo: int, hi: int) -> None:
         sums[part] = 0
         bias_sums[part] = 0
         rows.backward(
-            sums[part], bias_sums[part], room[part], flat[part], x[lo:hi], g[lo:hi], y[lo:hi],
+            sums[part], bias_sums[part], room[part], wide[part], x[lo:hi], g[lo:hi], y[lo:hi],
             activation, *padding[:2],
         )  # fmt: skip
 

@@ -35,17 +35,26 @@ def cache_folder() -> Path:
 
 def jit(function: Callable[..., Any]) -> Any:
     """Compile a function at its first call for each signature, or load what is on disk."""
+    return _compiled(function, FASTMATH)
+
+
+def jit_in_order(function: Callable[..., Any]) -> Any:
+    """Likewise, with sums in the order written: left to itself, LLVM breaks up multiply-adds."""
+    return _compiled(function, FASTMATH - {"reassoc"})
+
+
+def _compiled(function: Callable[..., Any], fastmath: set[str]) -> Any:
     # Numba reads this setting when a function is decorated; other users of Numba keep theirs.
     before = vars(config)["CACHE_DIR"]
     vars(config)["CACHE_DIR"] = str(_folder)
     try:
-        return numba.njit(nogil=True, fastmath=FASTMATH, error_model="numpy", cache=True)(function)
+        return numba.njit(nogil=True, fastmath=fastmath, error_model="numpy", cache=True)(function)
     finally:
         vars(config)["CACHE_DIR"] = before
 
 
 class _Announcer(event.Listener):
-    """Tells a person who waits what is being compiled, and how long it took; a pipe gets nothing."""
+    """Tells a person who waits what is being compiled and how long it took; a pipe gets nothing."""
 
     def __init__(self) -> None:
         self.depth = 0

@@ -10,7 +10,7 @@ the compiler to see that they do not overlap.
 from typing import Any
 
 from pareo.backends.compiled.functions import RELU, SIGMOID, TANH, hyperbolic, logistic
-from pareo.backends.compiled.jit import jit
+from pareo.backends.compiled.jit import jit, jit_in_order
 from pareo.spec import Spec
 
 FILTERS = 3
@@ -23,31 +23,44 @@ def suits(x: Spec, w: tuple[int, ...], stride: Any, dilation: Any, groups: int) 
     return plain and taps * w[0] <= 2048 and w[0] <= 32
 
 
-@jit
+@jit_in_order
+def _first_five(y0: Any, y1: Any, y2: Any, x: Any, w: Any, b: Any) -> None:
+    a0, a1, a2, a3, a4 = w[0, 0], w[0, 1], w[0, 2], w[0, 3], w[0, 4]
+    b0, b1, b2, b3, b4 = w[1, 0], w[1, 1], w[1, 2], w[1, 3], w[1, 4]
+    c0, c1, c2, c3, c4 = w[2, 0], w[2, 1], w[2, 2], w[2, 3], w[2, 4]
+    start0, start1, start2 = b[0], b[1], b[2]
+    for p in range(y0.size):
+        v0, v1, v2, v3, v4 = x[p], x[p + 1], x[p + 2], x[p + 3], x[p + 4]
+        y0[p] = start0 + a0 * v0 + a1 * v1 + a2 * v2 + a3 * v3 + a4 * v4
+        y1[p] = start1 + b0 * v0 + b1 * v1 + b2 * v2 + b3 * v3 + b4 * v4
+        y2[p] = start2 + c0 * v0 + c1 * v1 + c2 * v2 + c3 * v3 + c4 * v4
+
+
+@jit_in_order
 def _five(y0: Any, y1: Any, y2: Any, x: Any, w: Any) -> None:
     a0, a1, a2, a3, a4 = w[0, 0], w[0, 1], w[0, 2], w[0, 3], w[0, 4]
     b0, b1, b2, b3, b4 = w[1, 0], w[1, 1], w[1, 2], w[1, 3], w[1, 4]
     c0, c1, c2, c3, c4 = w[2, 0], w[2, 1], w[2, 2], w[2, 3], w[2, 4]
     for p in range(y0.size):
         v0, v1, v2, v3, v4 = x[p], x[p + 1], x[p + 2], x[p + 3], x[p + 4]
-        y0[p] += a0 * v0 + a1 * v1 + a2 * v2 + a3 * v3 + a4 * v4
-        y1[p] += b0 * v0 + b1 * v1 + b2 * v2 + b3 * v3 + b4 * v4
-        y2[p] += c0 * v0 + c1 * v1 + c2 * v2 + c3 * v3 + c4 * v4
+        y0[p] = y0[p] + a0 * v0 + a1 * v1 + a2 * v2 + a3 * v3 + a4 * v4
+        y1[p] = y1[p] + b0 * v0 + b1 * v1 + b2 * v2 + b3 * v3 + b4 * v4
+        y2[p] = y2[p] + c0 * v0 + c1 * v1 + c2 * v2 + c3 * v3 + c4 * v4
 
 
-@jit
+@jit_in_order
 def _three(y0: Any, y1: Any, y2: Any, x: Any, w: Any) -> None:
     a0, a1, a2 = w[0, 0], w[0, 1], w[0, 2]
     b0, b1, b2 = w[1, 0], w[1, 1], w[1, 2]
     c0, c1, c2 = w[2, 0], w[2, 1], w[2, 2]
     for p in range(y0.size):
         v0, v1, v2 = x[p], x[p + 1], x[p + 2]
-        y0[p] += a0 * v0 + a1 * v1 + a2 * v2
-        y1[p] += b0 * v0 + b1 * v1 + b2 * v2
-        y2[p] += c0 * v0 + c1 * v1 + c2 * v2
+        y0[p] = y0[p] + a0 * v0 + a1 * v1 + a2 * v2
+        y1[p] = y1[p] + b0 * v0 + b1 * v1 + b2 * v2
+        y2[p] = y2[p] + c0 * v0 + c1 * v1 + c2 * v2
 
 
-@jit
+@jit_in_order
 def _one(y0: Any, y1: Any, y2: Any, x: Any, w: Any) -> None:
     a0, b0, c0 = w[0, 0], w[1, 0], w[2, 0]
     for p in range(y0.size):
@@ -57,39 +70,52 @@ def _one(y0: Any, y1: Any, y2: Any, x: Any, w: Any) -> None:
 
 
 @jit
-def _filter_row(y: Any, x: Any, w: Any) -> None:
-    """Add one row of three filters, w (3, width), to their three flat images."""
+def _filter_row(y0: Any, y1: Any, y2: Any, x: Any, w: Any, b: Any, fresh: bool) -> None:
+    """Add one row of three filters, w (3, width), to their three flat images.
+
+    With `fresh`, the images start from their biases b instead of what they hold.
+    """
     dx = 0
+    if fresh and w.shape[1] >= 5:
+        _first_five(y0, y1, y2, x, w, b)
+        dx = 5
+    elif fresh:
+        y0[:] = b[0]
+        y1[:] = b[1]
+        y2[:] = b[2]
     while dx < w.shape[1]:
         rest, part = x[dx:], w[:, dx:]
         if part.shape[1] >= 5:
-            _five(y[0], y[1], y[2], rest, part)
+            _five(y0, y1, y2, rest, part)
             dx += 5
         elif part.shape[1] >= 3:
-            _three(y[0], y[1], y[2], rest, part)
+            _three(y0, y1, y2, rest, part)
             dx += 3
         else:
-            _one(y[0], y[1], y[2], rest, part)
+            _one(y0, y1, y2, rest, part)
             dx += 1
 
 
+# The loops below index planes directly: in compiled code a slice costs more than a short row.
 @jit
-def _activate(out: Any, y: Any, activation: int, wide: int) -> None:
-    """Copy a flat image with wide rows into out (H, W), through an activation."""
-    for i in range(out.shape[0]):
-        line = y[i * wide : i * wide + out.shape[1]]
-        if activation == SIGMOID:
+def _activate(out: Any, y: Any, activation: int) -> None:
+    """Copy a plane y with wide rows into out, through an activation."""
+    if activation == SIGMOID:
+        for i in range(out.shape[0]):
             for j in range(out.shape[1]):
-                out[i, j] = logistic(line[j])
-        elif activation == TANH:
+                out[i, j] = logistic(y[i, j])
+    elif activation == TANH:
+        for i in range(out.shape[0]):
             for j in range(out.shape[1]):
-                out[i, j] = hyperbolic(line[j])
-        elif activation == RELU:
+                out[i, j] = hyperbolic(y[i, j])
+    elif activation == RELU:
+        for i in range(out.shape[0]):
             for j in range(out.shape[1]):
-                out[i, j] = y.dtype.type(0) if line[j] < 0 else line[j]
-        else:
+                out[i, j] = y.dtype.type(0) if y[i, j] < 0 else y[i, j]
+    else:
+        for i in range(out.shape[0]):
             for j in range(out.shape[1]):
-                out[i, j] = line[j]
+                out[i, j] = y[i, j]
 
 
 @jit
@@ -104,51 +130,54 @@ def padded(room: Any, x: Any, top: int, left: int) -> Any:
 
 @jit
 def forward(
-    out: Any, room: Any, flat: Any, x: Any, w: Any, b: Any, activation: int, top: int, left: int
+    out: Any, room: Any, wide: Any, x: Any, w: Any, b: Any, activation: int, top: int, left: int
 ) -> None:
-    """out = activation(conv(x, w) + b). w has its filters padded to a multiple of three.
+    """out = activation(conv(x, w) + b). w and b have their filters padded to a multiple of three.
 
-    room is (C, H, W) of one padded image, flat is (3, pixels) for three filters.
+    room is (C, H, W) of one padded image; wide is three output planes with rows as long as room's.
     """
-    filters, height, width = out.shape[1:]
+    pixels = (out.shape[2] - 1) * room.shape[2] + out.shape[3]
+    y0 = wide[0].reshape(-1)[:pixels]
+    y1 = wide[1].reshape(-1)[:pixels]
+    y2 = wide[2].reshape(-1)[:pixels]
     for n in range(x.shape[0]):
         image = padded(room, x[n], top, left)
-        wide = image.shape[2]
-        pixels = (height - 1) * wide + width
-        y = flat[:, :pixels]
-        for k in range(0, filters, 3):
-            for r in range(3):
-                y[r] = b[k + r]
+        for k in range(0, out.shape[1], 3):
             for c in range(image.shape[0]):
                 line = image[c].reshape(-1)
                 for dy in range(w.shape[2]):
-                    _filter_row(y, line[dy * wide :], w[k : k + 3, c, dy])
-            for r in range(min(3, filters - k)):
-                _activate(out[n, k + r], y[r], activation, wide)
+                    row, part = line[dy * room.shape[2] :], w[k : k + 3, c, dy]
+                    _filter_row(y0, y1, y2, row, part, b[k : k + 3], c == dy == 0)
+            for r in range(min(3, out.shape[1] - k)):
+                _activate(out[n, k + r], wide[r], activation)
 
 
 @jit
-def _slope(d: Any, g: Any, y: Any, activation: int, wide: int) -> Any:
-    """d = g times the activation's slope at y, in wide rows with zeros between; gives the sum."""
-    total = 0.0
-    for i in range(g.shape[0]):
-        line = d[i * wide : i * wide + g.shape[1]]
-        if activation == SIGMOID:
+def _slope(d: Any, g: Any, y: Any, activation: int) -> None:
+    """d = g times the activation's slope at y, in wide rows."""
+    if activation == SIGMOID:
+        for i in range(g.shape[0]):
             for j in range(g.shape[1]):
-                line[j] = g[i, j] * y[i, j] * (1 - y[i, j])
-        elif activation == TANH:
+                d[i, j] = g[i, j] * y[i, j] * (1 - y[i, j])
+    elif activation == TANH:
+        for i in range(g.shape[0]):
             for j in range(g.shape[1]):
-                line[j] = g[i, j] * (1 - y[i, j] * y[i, j])
-        elif activation == RELU:
+                d[i, j] = g[i, j] * (1 - y[i, j] * y[i, j])
+    elif activation == RELU:
+        for i in range(g.shape[0]):
             for j in range(g.shape[1]):
-                line[j] = g.dtype.type(0) if y[i, j] <= 0 else g[i, j]
-        else:
+                d[i, j] = g.dtype.type(0) if y[i, j] <= 0 else g[i, j]
+    else:
+        for i in range(g.shape[0]):
             for j in range(g.shape[1]):
-                line[j] = g[i, j]
-        part = g.dtype.type(0)
-        for j in range(g.shape[1]):
-            part += line[j]
-        total += part
+                d[i, j] = g[i, j]
+
+
+@jit
+def _sum(d: Any) -> Any:
+    total = d.dtype.type(0)
+    for p in range(d.size):
+        total += d[p]
     return total
 
 
@@ -206,15 +235,15 @@ def _dots_one(gw: Any, d0: Any, d1: Any, d2: Any, x: Any) -> None:
 
 
 @jit
-def _gradient_row(gw: Any, d: Any, x: Any) -> None:
+def _gradient_row(gw: Any, d0: Any, d1: Any, d2: Any, x: Any) -> None:
     """Add to gw (3, width) the products of three flat errors with a flat image, tap by tap."""
     dx = 0
     while dx < gw.shape[1]:
         if gw.shape[1] - dx >= 5:
-            _dots_five(gw[:, dx:], d[0], d[1], d[2], x[dx:])
+            _dots_five(gw[:, dx:], d0, d1, d2, x[dx:])
             dx += 5
         else:
-            _dots_one(gw[:, dx:], d[0], d[1], d[2], x[dx:])
+            _dots_one(gw[:, dx:], d0, d1, d2, x[dx:])
             dx += 1
 
 
@@ -223,7 +252,7 @@ def backward(
     gw: Any,
     gb: Any,
     room: Any,
-    flat: Any,
+    wide: Any,
     x: Any,
     g: Any,
     y: Any,
@@ -232,19 +261,23 @@ def backward(
     left: int,
 ) -> None:
     """Add to gw and gb, in double precision, the gradients of y = activation(conv(x, w) + b)."""
-    filters, height, width = g.shape[1:]
-    flat[:] = 0
+    wide[:] = 0
+    pixels = (g.shape[2] - 1) * room.shape[2] + g.shape[3]
+    d0 = wide[0].reshape(-1)[:pixels]
+    d1 = wide[1].reshape(-1)[:pixels]
+    d2 = wide[2].reshape(-1)[:pixels]
     for n in range(x.shape[0]):
         image = padded(room, x[n], top, left)
-        wide = image.shape[2]
-        d = flat[:, : (height - 1) * wide + width]
-        for k in range(0, filters, 3):
-            for r in range(3):
-                if k + r < filters:
-                    gb[k + r] += _slope(d[r], g[n, k + r], y[n, k + r], activation, wide)
-                else:
-                    d[r] = 0
+        for k in range(0, g.shape[1], 3):
+            for r in range(min(3, g.shape[1] - k)):
+                _slope(wide[r], g[n, k + r], y[n, k + r], activation)
+            for r in range(g.shape[1] - k, 3):
+                wide[r] = 0
+            gb[k] += _sum(d0)
+            gb[k + 1] += _sum(d1)
+            gb[k + 2] += _sum(d2)
             for c in range(image.shape[0]):
                 line = image[c].reshape(-1)
                 for dy in range(gw.shape[2]):
-                    _gradient_row(gw[k : k + 3, c, dy], d, line[dy * wide :])
+                    row = line[dy * room.shape[2] :]
+                    _gradient_row(gw[k : k + 3, c, dy], d0, d1, d2, row)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pareo.backends.vectorized.table import Array, backend, blocks, one_block
+from pareo.backends.vectorized.table import Array, backend, blocks, count_up, one_block
 from pareo.operators.loss import check_labels
 from pareo.spec import Spec
 
@@ -38,8 +38,7 @@ def log_softmax(out: Array, a: Array, axis: int, scratch: tuple[Array, Array]) -
 def _at_labels(labels: Array, classes: int, index: Array) -> None:
     """Where each row's right class lies in the flat (N, classes) array."""
     check_labels(labels, classes)
-    np.add.accumulate(np.broadcast_to(np.int64(classes), index.shape), out=index)
-    np.subtract(index, classes, out=index)
+    count_up(index, classes)
     np.add(index, labels, out=index, casting="unsafe")
 
 

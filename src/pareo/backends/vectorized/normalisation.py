@@ -9,6 +9,7 @@ from pareo.backends.vectorized.table import (
     backend,
     bits,
     blocks,
+    count_up,
     flags,
     images_at_once,
     one_block,
@@ -102,9 +103,7 @@ def dropout(out: Array, x: Array, seed: Array, rate: float, scratch: tuple[Array
     factor = x.dtype.type(1 / (1 - rate))
     threshold = np.uint64(dropout_threshold(rate))
     first = int(seed) * GOLDEN
-    positions = scratch[0]
-    np.add.accumulate(np.broadcast_to(np.uint64(1), positions.shape), out=positions)
-    np.subtract(positions, np.uint64(1), out=positions)
+    count_up(scratch[0], 1)
     for result, value in blocks(out, x):
         position, mixed, work, kept, mask = (array[: value.size] for array in scratch)
         np.add(position, np.uint64(first % 2**64), out=mixed)

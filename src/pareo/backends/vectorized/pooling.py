@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from pareo.backends.vectorized.table import Array, backend, bits, flags, images_at_once, select
+from pareo.backends.vectorized.table import Array, backend, count_up, flags, images_at_once
 from pareo.backends.windows import reach
 from pareo.spec import Spec
 
@@ -58,12 +58,16 @@ def max_pool(
         _pool(np.maximum, out[here], x[here], rows, (size, stride, padding), -np.inf)
 
 
-def _winners(out: Spec, g: Spec, x: Spec, **_: Any) -> list[Spec]:
-    peak = g.like((images_at_once(x), *g.shape[1:]))
-    return [_rows(g, x), peak, peak, bits(peak), flags(peak), flags(peak)]
+def _first_largest(out: Spec, g: Spec, x: Spec, size: Any, **_: Any) -> list[Spec]:
+    peaks = g.like((images_at_once(x), *g.shape[1:]))
+    steps = Spec(peaks.shape, np.min_scalar_type(size[0] * x.shape[3]))
+    index = Spec(peaks.shape, np.int64)
+    corners = index.like(g.shape[2:])
+    planes = index.like((*peaks.shape[:2], 1, 1))
+    return [_rows(g, x), peaks, flags(peaks), steps, steps, index, corners, planes]
 
 
-@backend.kernel(scratch=_winners)
+@backend.kernel(strided=False, scratch=_first_largest)
 def max_pool_gradient(
     out: Array,
     g: Array,
@@ -74,36 +78,46 @@ def max_pool_gradient(
     ceil: bool,
     scratch: tuple[Array, ...],
 ) -> None:
-    some = len(scratch[0])
-    for start in range(0, len(x), some):
-        here = slice(start, start + some)
-        work = tuple(array[: len(x[here])] for array in scratch)
-        _to_first_largest(out[here], g[here], x[here], (size, stride, padding), work)
-
-
-def _to_first_largest(out: Array, g: Array, x: Array, how: Any, scratch: tuple[Array, ...]) -> None:
-    """Place by place in the window: those equal to the peak, unless one before them was."""
-    rows, peak, share, mask, wins, waits = scratch
-    size, stride, padding = how
-    _pool(np.maximum, peak, x, rows, how, -np.inf)
-    np.isnan(peak, out=wins)
-    nans = bool(wins.any())
-    waits.fill(True)
+    *work, corners, planes = scratch
+    height, width = x.shape[2:]
+    last = size[0] * width  # a step past the last place of the window, in the flat image
+    down = np.arange(g.shape[2]) * stride[0] - padding[0]
+    right = np.arange(g.shape[3]) * stride[1] - padding[1]
+    np.add.outer(down * width, right + last, out=corners)
+    count_up(planes.reshape(-1), height * width)
     out.fill(0)
-    for i in range(size[0]):
-        for j in range(size[1]):
-            of_rows, at_rows = reach(i, g.shape[2], stride[0], padding[0], x.shape[2])
-            of_columns, at_columns = reach(j, g.shape[3], stride[1], padding[1], x.shape[3])
-            of = (slice(None), slice(None), of_rows, of_columns)
-            at = (slice(None), slice(None), at_rows, at_columns)
-            np.equal(x[at], peak[of], out=wins[of])
-            if nans:  # a window with a NaN has a NaN as its peak, which equals nothing
-                np.isnan(x[at], out=mask[of], casting="unsafe")
-                np.logical_or(wins[of], mask[of], out=wins[of])
-            np.logical_and(wins[of], waits[of], out=wins[of])
-            np.greater(waits[of], wins[of], out=waits[of])
-            select(share[of], g[of], wins[of], mask[of])
-            np.add(out[at], share[of], out=out[at])
+    for start in range(0, len(x), len(planes)):
+        here = slice(start, start + len(planes))
+        rows, peaks, wins, steps, step, index = (array[: len(x[here])] for array in work)
+        _pool(np.maximum, peaks, x[here], rows, (size, stride, padding), -np.inf)
+        _steps_back(steps, x[here], peaks, (size, stride, padding), wins, step)
+        np.copyto(index, steps)
+        np.subtract(corners, index, out=index)
+        np.add(index, planes[: len(index)], out=index)
+        np.add.at(out[here].reshape(-1), index.reshape(-1), g[here].reshape(-1))
+
+
+def _steps_back(steps: Array, x: Array, peaks: Array, how: Any, wins: Array, step: Array) -> None:
+    """How many steps before the end of its window in the flat image the first largest lies.
+
+    The first is the one with the most steps, so it does not matter which is found when.
+    """
+    size, stride, padding = how
+    last = size[0] * x.shape[3]
+    nans = bool(np.isnan(peaks, out=wins).any())
+    steps.fill(0)
+    for i, j in np.ndindex(*size):
+        of_rows, at_rows = reach(i, peaks.shape[2], stride[0], padding[0], x.shape[2])
+        of_columns, at_columns = reach(j, peaks.shape[3], stride[1], padding[1], x.shape[3])
+        of = (slice(None), slice(None), of_rows, of_columns)
+        seen = x[:, :, at_rows, at_columns]
+        np.equal(seen, peaks[of], out=wins[of])
+        np.copyto(step[of], wins[of])
+        if nans:  # a window with a NaN has a NaN as its peak, which equals nothing
+            np.isnan(seen, out=wins[of])
+            np.maximum(step[of], wins[of], out=step[of])
+        np.multiply(step[of], last - i * x.shape[3] - j, out=step[of])
+        np.maximum(steps[of], step[of], out=steps[of])
 
 
 def _counts(out: Array, image: Any, size: Any, stride: Any, padding: Any) -> None:

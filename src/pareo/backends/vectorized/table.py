@@ -28,9 +28,12 @@ def one_block(spec: Spec) -> Spec:
 
 
 def images_at_once(x: Spec) -> int:
-    """How many images (N, C, H, W) make about one block, at least one."""
+    """How many images (N, C, H, W) to take at a time: four blocks' worth, at least one.
+
+    Their slices are strided and cost more to set up, so they are taken larger than a block.
+    """
     image = x.size // max(x.shape[0], 1)
-    return max(1, min(x.shape[0], BLOCK // max(image, 1)))
+    return max(1, min(x.shape[0], 4 * BLOCK // max(image, 1)))
 
 
 def bits(spec: Spec) -> Spec:
@@ -41,6 +44,12 @@ def bits(spec: Spec) -> Spec:
 def flags(spec: Spec) -> Spec:
     """A work array of one truth value for each element of `spec`."""
     return Spec(spec.shape, bool)
+
+
+def count_up(out: Array, step: int) -> None:
+    """0, step, 2 * step and so on: `arange`, into an array that is there already."""
+    np.add.accumulate(np.broadcast_to(out.dtype.type(step), out.shape), out=out)
+    np.subtract(out, step, out=out)
 
 
 def select(out: Array, values: Array, chosen: Array, work: Array) -> None:

@@ -1,0 +1,269 @@
+"""How fast one convolution layer trains, here and in PyTorch: `python -m pareo.lab.conv_speed`.
+
+A layer is y = sigmoid(conv(x, w) + b), and its way back from the gradient of y to those of w and b,
+and to that of x for every layer but the first of a network. Each contestant runs in a process of
+its own, one call at a time in turn, and is timed only if its results agree with float64.
+"""
+
+import argparse
+import contextlib
+import multiprocessing
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from pareo.device import cores
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer's shapes; `first` has no gradient to its images."""
+
+    name: str
+    x: tuple[int, int, int, int]
+    w: tuple[int, int, int, int]
+    stride: int = 1
+    padding: int = 0
+    first: bool = False
+
+    def arrays(self, dtype: Any = np.float32) -> list[Any]:
+        """x, w, b and the gradient of y, the same for everyone."""
+        draw = np.random.default_rng(7)
+        n, _, height, width = self.x
+        k, _, kh, kw = self.w
+        rows = (height + 2 * self.padding - kh) // self.stride + 1
+        columns = (width + 2 * self.padding - kw) // self.stride + 1
+        shapes = (self.x, self.w, (k,), (n, k, rows, columns))
+        scales = (1.0, 1 / np.sqrt(np.prod(self.w[1:])), 1.0, 1.0)
+        return [
+            (draw.standard_normal(shape) * scale).astype(dtype)
+            for shape, scale in zip(shapes, scales, strict=True)
+        ]
+
+    @property
+    def flops(self) -> int:
+        """Multiply-adds of the convolutions, two for each."""
+        pixels = int(np.prod(self.arrays()[3].shape))
+        return (2 if self.first else 3) * 2 * pixels * int(np.prod(self.w[1:]))
+
+
+LAYERS = [
+    Layer("the papers' CNN: 6 @ 5x5 on 128 x 1 x 28 x 28", (128, 1, 28, 28), (6, 1, 5, 5),
+          first=True),
+    Layer("AlexNet 1: 64 @ 11x11 / 4 on 8 x 3 x 224 x 224", (8, 3, 224, 224), (64, 3, 11, 11),
+          4, 2, first=True),
+    Layer("AlexNet 2: 192 @ 5x5 on 8 x 64 x 27 x 27", (8, 64, 27, 27), (192, 64, 5, 5), 1, 2),
+    Layer("AlexNet 3: 384 @ 3x3 on 8 x 192 x 13 x 13", (8, 192, 13, 13), (384, 192, 3, 3), 1, 1),
+    Layer("GoogLeNet: 192 @ 1x1 on 8 x 480 x 14 x 14", (8, 480, 14, 14), (192, 480, 1, 1)),
+]  # fmt: skip
+
+
+def pareo_layer(device: str, layer: Layer, threads: int, dtype: Any = np.float32) -> Any:
+    """The layer as a compiled program on a device."""
+    from pareo import Device, op, trace
+
+    how = {"stride": layer.stride, "padding": layer.padding}
+
+    def step(x: Any, w: Any, b: Any, g: Any) -> Any:
+        y = op.sigmoid(op.add_bias(op.conv(x, w, **how), b))
+        d = op.sigmoid_gradient(g, y)
+        gb = op.sum(d, axis=(0, 2, 3))
+        gw = op.conv_weight_gradient(x, d, size=w.shape[2:], **how)
+        if layer.first:
+            return y, gw, gb
+        return y, gw, gb, op.conv_input_gradient(d, w, size=x.shape[2:], **how)
+
+    arrays = layer.arrays(dtype)
+    program = trace(step, *arrays).compile(Device(device, threads=threads))
+    return lambda: program(*arrays)
+
+
+def numpy_layer(layer: Layer, threads: int) -> Any:
+    """The layer in NumPy as most people write it: windows copied into columns, one product."""
+    from pareo.backends import blas
+
+    blas.threads(threads)
+    x, w, b, g = layer.arrays()
+    n, c, height, width = layer.x
+    k, _, kh, kw = layer.w
+    s, p = layer.stride, layer.padding
+    rows, columns = g.shape[2:]
+
+    def step() -> Any:
+        wide = np.pad(x, ((0, 0), (0, 0), (p, p), (p, p))) if p else x
+        windows = np.lib.stride_tricks.sliding_window_view(wide, (kh, kw), axis=(2, 3))
+        windows = windows[:, :, ::s, ::s].transpose(0, 2, 3, 1, 4, 5)
+        matrix = windows.reshape(n * rows * columns, c * kh * kw)
+        z = matrix @ w.reshape(k, -1).T + b
+        y = (1 / (1 + np.exp(-z))).reshape(n, rows, columns, k).transpose(0, 3, 1, 2)
+        d = (g * y * (1 - y)).transpose(0, 2, 3, 1).reshape(-1, k)
+        gw, gb = (d.T @ matrix).reshape(w.shape), d.sum(axis=0)
+        if layer.first:
+            return y, gw, gb
+        back = (d @ w.reshape(k, -1)).reshape(n, rows, columns, c, kh, kw)
+        gx = np.zeros_like(wide)
+        for u in range(kh):
+            for v in range(kw):
+                target = gx[:, :, u : u + rows * s : s, v : v + columns * s : s]
+                target += back[..., u, v].transpose(0, 3, 1, 2)
+        return y, gw, gb, gx[:, :, p : p + height, p : p + width]
+
+    return step
+
+
+def torch_layer(layer: Layer, threads: int, onednn: bool = True, last: bool = False) -> Any:
+    """The layer in PyTorch, with oneDNN or without, channels first or last."""
+    import torch
+
+    torch.set_num_threads(threads)
+    torch.backends.mkldnn.enabled = onednn
+    x, w, b, g = (torch.from_numpy(a) for a in layer.arrays())
+    if last:
+        x, w, g = (a.contiguous(memory_format=torch.channels_last) for a in (x, w, g))
+    leaves = [w, b] if layer.first else [w, b, x]
+    for leaf in leaves:
+        leaf.requires_grad_(True)
+
+    def step() -> Any:
+        for leaf in leaves:
+            leaf.grad = None
+        y = torch.sigmoid(torch.conv2d(x, w, b, stride=layer.stride, padding=layer.padding))
+        y.backward(g)
+        return [y.detach().numpy(), *[leaf.grad.numpy() for leaf in leaves]]
+
+    return step
+
+
+CONTESTANTS: dict[str, Callable[[Layer, int], Any]] = {
+    "pareo-compiled": lambda layer, threads: pareo_layer("compiled", layer, threads),
+    "pareo-vectorized": lambda layer, threads: pareo_layer("vectorized", layer, threads),
+    "numpy, plain im2col": numpy_layer,
+    "torch": torch_layer,
+    "torch, oneDNN off": lambda layer, threads: torch_layer(layer, threads, onednn=False),
+    "torch, channels last": lambda layer, threads: torch_layer(layer, threads, last=True),
+}
+
+
+def sgemm_peak(threads: int) -> float:
+    """FLOP/s of a large float32 matrix product: the best of a few."""
+    from pareo.backends import blas
+
+    blas.threads(threads)
+    size = 1536
+    a = np.random.default_rng(0).standard_normal((size, size)).astype(np.float32)
+    out = np.empty_like(a)
+    best = float("inf")
+    for _ in range(6):
+        start = time.perf_counter()
+        np.matmul(a, a, out=out)
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best
+
+
+def serve(pipe: Any, name: str, layer: Layer, threads: int, calls: int) -> None:
+    """A contestant's process: results first, then one timing for every request."""
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    try:
+        step = CONTESTANTS[name](layer, threads)
+        pipe.send([np.array(a) for a in step()])
+    except Exception as error:  # a contestant that fails is a row, not the end of the run
+        pipe.send(f"{type(error).__name__}: {error}")
+        return
+    with contextlib.suppress(EOFError):
+        while pipe.recv():
+            start = time.perf_counter()
+            for _ in range(calls):
+                step()
+            pipe.send((time.perf_counter() - start) / calls)
+
+
+def parity(results: Any, layer: Layer) -> str:
+    """Empty where results agree with float64, else what differs and by how much."""
+    exact = pareo_layer("vectorized", layer, cores(), np.float64)()
+    names = ("y", "gradient of w", "gradient of b", "gradient of x")
+    order = (0, 1, 2, 3)
+    for name, position in zip(names, order, strict=True):
+        if position >= len(exact):
+            break
+        error = np.linalg.norm(results[position] - exact[position])
+        error /= np.linalg.norm(exact[position])
+        # Sums of up to 10^5 float32 products keep five digits; a wrong formula keeps none.
+        if not error < 1e-5:
+            return f"{name} differs by {error:.1e}"
+    return ""
+
+
+def race(layer: Layer, names: list[str], threads: int, rounds: int, console: Console) -> None:
+    """Time the contestants on one layer in turn, and print the table."""
+    calls = 5 if layer.flops < 10**9 else 1
+    context = multiprocessing.get_context("spawn")
+    pipes: dict[str, Any] = {}
+    notes: dict[str, str] = {}
+    samples: dict[str, list[float]] = {}
+    processes = []
+    for name in names:
+        pipes[name], far = context.Pipe()
+        process = context.Process(target=serve, args=(far, name, layer, threads, calls))
+        process.start()
+        far.close()  # so that this end closes when the contestant is gone
+        processes.append(process)
+        answer = pipes[name].recv()
+        notes[name] = answer if isinstance(answer, str) else parity(answer, layer)
+        samples[name] = []
+    fair = [name for name in names if not notes[name]]
+    for _ in track(range(rounds), description=layer.name, console=console, transient=True):
+        for name in fair:
+            pipes[name].send(True)
+            samples[name].append(pipes[name].recv())
+    for pipe in pipes.values():
+        pipe.close()  # which ends the contestant
+    for process in processes:
+        process.join()
+    console.print(_table(layer, names, notes, samples, layer.flops / sgemm_peak(threads)))
+
+
+def _table(layer: Layer, names: list[str], notes: Any, samples: Any, floor: float) -> Table:
+    best = min(
+        (float(np.median(samples[n])) for n in names if n.startswith("torch") and samples[n]),
+        default=float("nan"),
+    )
+    table = Table(title=layer.name, title_justify="left")
+    for head in ("contestant", "median ms", "fastest", "slowest", "best torch / this", "of sgemm"):
+        table.add_column(head, justify="left" if head == "contestant" else "right")
+    for name in names:
+        if notes[name]:
+            table.add_row(name, "not timed", notes[name])
+            continue
+        times = np.array(samples[name])
+        middle = float(np.median(times))
+        table.add_row(
+            name,
+            *(f"{value * 1e3:.2f}" for value in (middle, times.min(), times.max())),
+            f"{best / middle:.2f}",
+            f"{floor / middle:.0%}",
+        )
+    return table
+
+
+def main() -> None:
+    """Parse the command line and race every layer."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=cores())
+    parser.add_argument("--layers", help="only layers whose name contains this")
+    chosen = parser.parse_args()
+    console = Console()
+    for layer in LAYERS:
+        if not chosen.layers or chosen.layers.lower() in layer.name.lower():
+            race(layer, list(CONTESTANTS), chosen.threads, max(3, chosen.rounds), console)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""What only the compiled device promises: accurate functions, and machine code that is kept."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pareo import Device, op
+
+# A sweep over the float32 line, by bits, so that every exponent is met; and the special ones.
+LINE = np.arange(0, 2**32, 4099, dtype=np.uint64).astype(np.uint32).view(np.float32)
+SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 88.7, 88.8, -87.4, -103.9, -104.1])
+USUAL = np.concatenate([np.linspace(-110, 100, 100_001), SPECIAL]).astype(np.float32)
+INPUTS = np.concatenate([LINE, USUAL])
+
+FUNCTIONS = {
+    # name: (function, units in the last place)
+    "exp": (np.exp, 1.5),
+    "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), 3),
+    "tanh": (np.tanh, 1.5),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_over_the_whole_float32_range(name: str) -> None:
+    exact_function, units = FUNCTIONS[name]
+    with np.errstate(all="ignore"):
+        exact = exact_function(INPUTS.astype(np.float64))
+        rounded = exact.astype(np.float32)
+    with Device("compiled"):
+        found = getattr(op, name)(INPUTS)
+    assert np.array_equal(np.isnan(found), np.isnan(rounded))
+    infinite = np.isinf(rounded)
+    assert np.array_equal(found[infinite], rounded[infinite])
+    normal = np.isfinite(rounded) & (np.abs(rounded) >= np.finfo(np.float32).tiny)
+    steps = np.abs(found[normal] - exact[normal]) / np.spacing(np.abs(rounded[normal]))
+    assert steps.max() <= units
+    # Below the smallest normal number, exp and tanh stay within one step; sigmoid may give zero.
+    tiny = np.isfinite(rounded) & ~normal
+    allowed = np.finfo(np.float32).tiny if name == "sigmoid" else 1.5e-45
+    assert np.abs(found[tiny] - exact[tiny]).max() <= allowed
+
+
+def layer(draw: Any) -> Any:
+    """Shapes on both sides of every border between the three ways to convolve."""
+    filters = draw(st.sampled_from([1, 2, 3, 4, 6, 7, 30, 33]))
+    channels = draw(st.sampled_from([1, 2, 3, 9]))
+    kh, kw = draw(st.integers(1, 7)), draw(st.integers(1, 8))
+    stride = draw(st.sampled_from([(1, 1), (1, 1), (2, 1), (1, 3)]))
+    padding = draw(st.tuples(*[st.integers(0, 2)] * 4))
+    rows, columns = kh + draw(st.integers(0, 9)), kw + draw(st.integers(0, 9))
+    random = np.random.default_rng(draw(st.integers(0, 99)))
+    x = random.standard_normal((draw(st.integers(0, 5)), channels, rows, columns))
+    w = random.standard_normal((filters, channels, kh, kw))
+    return x, w, {"stride": stride, "padding": padding}
+
+
+@given(st.data(), st.sampled_from([1, 2, 3]))
+@settings(max_examples=60)
+def test_every_way_to_convolve_agrees_with_numpy(data: Any, threads: int) -> None:
+    x, w, how = layer(data.draw)
+    with Device("vectorized"):
+        y = op.conv(x, w, **how)
+        gx = op.conv_input_gradient(y, w, size=x.shape[2:], **how)
+        gw = op.conv_weight_gradient(x, y, size=w.shape[2:], **how)
+    with Device("compiled", threads=threads):
+        # float64 on both sides: what is left is the order of sums.
+        np.testing.assert_allclose(op.conv(x, w, **how), y, rtol=1e-9, atol=1e-9)
+        found = op.conv_input_gradient(y, w, size=x.shape[2:], **how)
+        np.testing.assert_allclose(found, gx, rtol=1e-9, atol=1e-7)
+        found = op.conv_weight_gradient(x, y, size=w.shape[2:], **how)
+        np.testing.assert_allclose(found, gw, rtol=1e-9, atol=1e-7)
+
+
+PROGRAM = """
+import numpy as np
+from pareo import Device, op
+with Device("compiled"):
+    print(op.sigmoid(np.zeros(2, np.float32)))
+"""
+
+
+def run_with_cache(folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PAREO_CACHE_DIR": str(folder), "PAREO_VERBOSE": "1"}
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True
+    )
+
+
+def test_machine_code_is_compiled_once_and_kept(tmp_path: Path) -> None:
+    first = run_with_cache(tmp_path)
+    assert "pareo: compiling elementwise.sigmoid ..." in first.stderr
+    assert "s, kept for next time" in first.stderr
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nbc")}
+    assert kept
+    second = run_with_cache(tmp_path)
+    assert second.stdout == first.stdout
+    assert second.stderr == ""
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nbc")} == kept
+
+
+def test_a_pipe_sees_only_results(tmp_path: Path) -> None:
+    environment = {**os.environ, "PAREO_CACHE_DIR": str(tmp_path)}
+    environment.pop("PAREO_VERBOSE", None)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""

@@ -1,0 +1,99 @@
+"""Running: the same bits each time, the caller's arrays untouched, wrong calls refused."""
+
+import threading
+
+import numpy as np
+import pytest
+from networks_for_tests import papers_cnn
+
+from pareo import Device, Spec, op, trace
+from pareo.errors import DtypeError, PareoError, ShapeError
+from pareo.program import differentiate
+
+
+@pytest.mark.parametrize("device", ["vectorized", "compiled"])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_repeated_with_the_same_threads_gives_the_same_bits(device: str, threads: int) -> None:
+    loss, arguments = papers_cnn(batch=37)
+    program = differentiate(trace(loss, *arguments), wrt=range(2, 8))
+    run = program.compile(Device(device, threads=threads))
+    first = [np.array(a) for a in run(*arguments)]
+    for again in (run, run, program.compile(Device(device, threads=threads))):
+        for a, b in zip(first, again(*arguments), strict=True):
+            assert a.tobytes() == b.tobytes()
+
+
+def test_results_live_until_the_next_call() -> None:
+    double = trace(lambda x: op.scale(2, x), Spec((2,))).compile()
+    first = double(np.ones(2, np.float32))
+    assert first.tolist() == [2, 2]
+    double(np.zeros(2, np.float32))
+    assert first.tolist() == [0, 0]
+
+
+def test_a_result_may_be_the_next_argument() -> None:
+    def step(x: np.ndarray) -> np.ndarray:
+        return op.add(op.exp(op.scale(0, x)), x)  # x + 1, with intermediates in between
+
+    run = trace(step, Spec((4,), "float64")).compile()
+    x = np.zeros(4)
+    for _ in range(5):
+        x = run(x)
+    assert x.tolist() == [5, 5, 5, 5]
+
+
+def test_arguments_of_any_layout_and_python_numbers() -> None:
+    run = trace(lambda x, y: op.scale(y, x), Spec((2, 3)), Spec(())).compile()
+    x = np.arange(6, dtype=np.float32).reshape(3, 2).T
+    assert run(x, 2.0).tolist() == (2 * x).tolist()
+
+
+def test_a_second_thread_is_refused_while_the_first_runs() -> None:
+    run = trace(lambda x: op.dot(x, x), Spec((300, 300), "float64")).compile(Device("sequential"))
+    refused = threading.Event()
+    with run._lock, pytest.raises(PareoError, match="compile one for each"):
+        run(np.ones((300, 300)))
+    small = trace(lambda x: op.relu(x), Spec((1,))).compile()
+
+    def work() -> None:
+        while not refused.is_set():
+            try:
+                small(np.ones(1, np.float32))
+            except PareoError:
+                refused.set()
+
+    # Two threads that never pause must meet inside a call before long.
+    workers = [threading.Thread(target=work, daemon=True) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    assert refused.wait(60)
+    for worker in workers:
+        worker.join()
+    assert small(np.ones(1, np.float32)) == 1, "and it still runs"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "sentence"),
+    [
+        ((), TypeError, "expects 1 arrays; got 0"),
+        (
+            (np.ones(3, np.float32),),
+            ShapeError,
+            r"argument 0 must be float32\[2\]; got shape \(3,\)",
+        ),
+        ((np.ones(2),), DtypeError, r"argument 0 must be float32\[2\]; got float64"),
+        (("ab",), Exception, "argument 0 on 'vectorized' expects NumPy arrays"),
+    ],
+)
+def test_wrong_arguments_are_one_clear_sentence(arguments, kind, sentence) -> None:
+    run = trace(lambda x: op.relu(x), Spec((2,))).compile()
+    with pytest.raises(kind, match=sentence):
+        run(*arguments)
+    assert run(np.ones(2, np.float32)).tolist() == [1, 1], "and nothing is lost"
+
+
+def test_labels_are_checked_while_a_program_runs() -> None:
+    for device in ("sequential", "vectorized", "compiled"):
+        run = trace(op.cross_entropy, Spec((2, 3)), Spec((2,), "int64")).compile(Device(device))
+        with pytest.raises(ShapeError, match="labels from 0 to 2; got 7"):
+            run(np.ones((2, 3), np.float32), np.array([0, 7]))
