@@ -1,6 +1,7 @@
 """Passes: small pure functions from program to program."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
 
@@ -56,7 +57,13 @@ def remove_dead(program: Program) -> Program:
 
 @rewrite
 def remove_common(program: Program) -> Program:
-    """Compute once what is computed twice from the same values, and keep equal numbers once."""
+    """Compute once what is computed twice, keep equal numbers once, drop views that change nothing.
+
+    >>> from pareo import Spec, op, trace
+    >>> program = trace(lambda x: op.add(op.exp(x), op.exp(op.reshape(x, (2,)))), Spec((2,)))
+    >>> [instruction.name for instruction in remove_common(program).instructions]
+    ['exp', 'add']
+    """
     same: dict[int, int] = {}
     seen: dict[Any, tuple[int, ...]] = {}
     constants: dict[int, Any] = {}
@@ -69,14 +76,13 @@ def remove_common(program: Program) -> Program:
     kept: list[Instruction] = []
     for instruction in program.instructions:
         inputs = tuple(same.get(number, number) for number in instruction.inputs)
-        renamed = Instruction(
-            instruction.operator,
-            inputs,
-            instruction.outputs,
-            instruction.attributes,
-            instruction.flops,
-            instruction.bytes,
-        )
+        renamed = replace(instruction, inputs=inputs)
+        if (
+            instruction.name == "reshape"
+            and program.specs[inputs[0]] == program.specs[instruction.outputs[0]]
+        ):
+            same[instruction.outputs[0]] = inputs[0]
+            continue
         first = seen.setdefault(renamed.key, instruction.outputs)
         if first == instruction.outputs:
             kept.append(renamed)

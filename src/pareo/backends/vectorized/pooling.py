@@ -58,9 +58,14 @@ def max_pool(
         _pool(np.maximum, out[here], x[here], rows, (size, stride, padding), -np.inf)
 
 
+def _past_end(size: Any, width: int) -> int:
+    """Steps in the flat image from the first place of a window to just after its last."""
+    return int((size[0] - 1) * width + size[1])
+
+
 def _first_largest(out: Spec, g: Spec, x: Spec, size: Any, **_: Any) -> list[Spec]:
     peaks = g.like((images_at_once(x), *g.shape[1:]))
-    steps = Spec(peaks.shape, np.min_scalar_type(size[0] * x.shape[3]))
+    steps = Spec(peaks.shape, np.min_scalar_type(_past_end(size, x.shape[3])))
     index = Spec(peaks.shape, np.int64)
     corners = index.like(g.shape[2:])
     planes = index.like((*peaks.shape[:2], 1, 1))
@@ -80,10 +85,9 @@ def max_pool_gradient(
 ) -> None:
     *work, corners, planes = scratch
     height, width = x.shape[2:]
-    last = size[0] * width  # a step past the last place of the window, in the flat image
     down = np.arange(g.shape[2]) * stride[0] - padding[0]
     right = np.arange(g.shape[3]) * stride[1] - padding[1]
-    np.add.outer(down * width, right + last, out=corners)
+    np.add.outer(down * width, right + _past_end(size, width), out=corners)
     count_up(planes.reshape(-1), height * width)
     out.fill(0)
     for start in range(0, len(x), len(planes)):
@@ -103,7 +107,7 @@ def _steps_back(steps: Array, x: Array, peaks: Array, how: Any, wins: Array, ste
     The first is the one with the most steps, so it does not matter which is found when.
     """
     size, stride, padding = how
-    last = size[0] * x.shape[3]
+    end = _past_end(size, x.shape[3])
     nans = bool(np.isnan(peaks, out=wins).any())
     steps.fill(0)
     for i, j in np.ndindex(*size):
@@ -116,7 +120,7 @@ def _steps_back(steps: Array, x: Array, peaks: Array, how: Any, wins: Array, ste
         if nans:  # a window with a NaN has a NaN as its peak, which equals nothing
             np.isnan(seen, out=wins[of])
             np.maximum(step[of], wins[of], out=step[of])
-        np.multiply(step[of], last - i * x.shape[3] - j, out=step[of])
+        np.multiply(step[of], end - i * x.shape[3] - j, out=step[of])
         np.maximum(steps[of], step[of], out=steps[of])
 
 

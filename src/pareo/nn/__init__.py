@@ -1,0 +1,38 @@
+"""Neural networks: layers, and the papers' networks made of them."""
+
+from pareo.nn import networks
+from pareo.nn.layers import (
+    AveragePool,
+    Conv,
+    Dense,
+    Dropout,
+    Flatten,
+    Layer,
+    Lrn,
+    MaxPool,
+    ReLU,
+    Sigmoid,
+    Softmax,
+    Subsample,
+    Tanh,
+)
+from pareo.nn.network import Branches, Sequential
+
+__all__ = [
+    "AveragePool",
+    "Branches",
+    "Conv",
+    "Dense",
+    "Dropout",
+    "Flatten",
+    "Layer",
+    "Lrn",
+    "MaxPool",
+    "ReLU",
+    "Sequential",
+    "Sigmoid",
+    "Softmax",
+    "Subsample",
+    "Tanh",
+    "networks",
+]

@@ -1,0 +1,277 @@
+"""Layers: small frozen objects that know their shapes and call `op.*`.
+
+A layer says what parameters it has for an input shape (without the batch), what shape comes out,
+and what it does to an array. It holds no arrays itself.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pareo.operators as op
+from pareo.errors import ShapeError
+from pareo.operators.attributes import padding as parse_padding
+from pareo.operators.attributes import pair as parse_pair
+from pareo.operators.convolution import output_sizes
+from pareo.operators.core import Where
+from pareo.operators.pooling import pooled_sizes
+
+Shape = tuple[int, ...]
+Size = int | tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """The shape of a parameter, how many inputs and outputs it connects, and how it starts."""
+
+    shape: Shape
+    fans: tuple[int, int]
+    start: str
+
+
+@dataclass
+class Context:
+    """What a pass through a network needs besides parameters: is it training, and which seeds."""
+
+    training: bool = False
+    seeds: Iterator[Any] = field(default_factory=lambda: iter(()))
+
+
+class Layer(ABC):
+    """A layer without parameters that keeps the shape, unless it says otherwise."""
+
+    def parameters(self, shape: Shape) -> dict[str, Parameter]:
+        """The parameters, by name, for inputs of a shape."""
+        return {}
+
+    def output(self, shape: Shape) -> Shape:
+        """The shape of an output, for an input of a shape; neither counts the batch."""
+        return shape
+
+    @abstractmethod
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        """What the layer does to a batch."""
+
+    def seeds(self) -> int:
+        """How many seeds one pass in training takes."""
+        return 0
+
+    @property
+    def label(self) -> str:
+        return type(self).__name__
+
+
+def _pair(name: str, value: Any) -> tuple[int, int]:
+    return parse_pair(value, Where(name, "size or stride", (), {}))
+
+
+def _image(name: str, shape: Shape) -> tuple[int, int, int]:
+    if len(shape) != 3:
+        raise ShapeError(f"{name} expects images (C, H, W); got inputs of shape {shape}")
+    return shape[0], shape[1], shape[2]
+
+
+@dataclass(frozen=True)
+class Conv(Layer):
+    """Convolution with a bias for each filter."""
+
+    filters: int
+    size: Size
+    stride: Size = 1
+    padding: Size = 0
+    groups: int = 1
+    start: str = "glorot"
+
+    def parameters(self, shape: Shape) -> dict[str, Parameter]:
+        channels = _image("Conv", shape)[0]
+        if channels % self.groups or self.filters % self.groups:
+            raise ShapeError(
+                f"Conv expects channels and filters that {self.groups} groups divide; "
+                f"got {channels} and {self.filters}"
+            )
+        kh, kw = _pair("Conv", self.size)
+        share = channels // self.groups
+        fans = share * kh * kw, self.filters // self.groups * kh * kw
+        return {
+            "w": Parameter((self.filters, share, kh, kw), fans, self.start),
+            "b": Parameter((self.filters,), fans, "zeros"),
+        }
+
+    def output(self, shape: Shape) -> Shape:
+        _, height, width = _image("Conv", shape)
+        padding = parse_padding(self.padding, Where("Conv", "padding", (), {}))
+        stride = _pair("Conv", self.stride)
+        window = _pair("Conv", self.size)
+        sizes = output_sizes("Conv", (height, width), window, stride, padding, (1, 1))
+        return (self.filters, *sizes)
+
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        how = {"stride": self.stride, "padding": self.padding, "groups": self.groups}
+        return op.add_bias(op.conv(x, parameters["w"], **how), parameters["b"])
+
+    @property
+    def label(self) -> str:
+        kh, kw = _pair("Conv", self.size)
+        return f"Conv {self.filters} @ {kh}x{kw}"
+
+
+@dataclass(frozen=True)
+class Subsample(Layer):
+    """The first paper's trainable pooling: one filter and one bias, shared by all channels."""
+
+    size: Size
+    stride: Size
+    start: str = "fan_in"
+
+    def parameters(self, shape: Shape) -> dict[str, Parameter]:
+        kh, kw = _pair("Subsample", self.size)
+        fans = (kh * kw, kh * kw)
+        return {"w": Parameter((kh, kw), fans, self.start), "b": Parameter((), fans, "zeros")}
+
+    def output(self, shape: Shape) -> Shape:
+        channels, height, width = _image("Subsample", shape)
+        window, stride = _pair("Subsample", self.size), _pair("Subsample", self.stride)
+        none = (0, 0, 0, 0)
+        sizes = output_sizes("Subsample", (height, width), window, stride, none, (1, 1))
+        return (channels, *sizes)
+
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        return op.subsample(x, parameters["w"], parameters["b"], stride=self.stride)
+
+
+@dataclass(frozen=True)
+class _Pool(Layer, ABC):
+    size: Size
+    stride: Size | None = None
+    padding: Size = 0
+    ceil: bool = False
+
+    def output(self, shape: Shape) -> Shape:
+        name = type(self).__name__
+        channels, height, width = _image(name, shape)
+        window = _pair(name, self.size)
+        stride = window if self.stride is None else _pair(name, self.stride)
+        padding = parse_padding(self.padding, Where(name, "padding", (), {}))
+        return (channels, *pooled_sizes(name, (height, width), window, stride, padding, self.ceil))
+
+    def how(self) -> dict[str, Any]:
+        return {
+            "size": self.size,
+            "stride": self.stride,
+            "padding": self.padding,
+            "ceil": self.ceil,
+        }
+
+
+@dataclass(frozen=True)
+class MaxPool(_Pool):
+    """The largest element of each window."""
+
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        return op.max_pool(x, **self.how())
+
+
+@dataclass(frozen=True)
+class AveragePool(_Pool):
+    """The mean of each window, padding not counted."""
+
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        return op.average_pool(x, **self.how())
+
+
+@dataclass(frozen=True)
+class Lrn(Layer):
+    """Local response normalisation across channels."""
+
+    size: int = 5
+    alpha: float = 1e-4
+    beta: float = 0.75
+    k: float = 1.0
+
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        return op.lrn(x, self.size, alpha=self.alpha, beta=self.beta, k=self.k)
+
+
+@dataclass(frozen=True)
+class Dropout(Layer):
+    """In training, zeroes a share of the elements; otherwise does nothing."""
+
+    rate: float = 0.5
+
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        return op.dropout(x, self.rate, next(context.seeds)) if context.training else x
+
+    def seeds(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True)
+class Dense(Layer):
+    """A fully connected layer with a bias."""
+
+    units: int
+    start: str = "glorot"
+
+    def parameters(self, shape: Shape) -> dict[str, Parameter]:
+        if len(shape) != 1:
+            raise ShapeError(f"Dense expects flat inputs (features,); got {shape}: add Flatten()")
+        fans = (shape[0], self.units)
+        return {
+            "w": Parameter((shape[0], self.units), fans, self.start),
+            "b": Parameter((self.units,), fans, "zeros"),
+        }
+
+    def output(self, shape: Shape) -> Shape:
+        return (self.units,)
+
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        return op.add_bias(op.dot(x, parameters["w"]), parameters["b"])
+
+    @property
+    def label(self) -> str:
+        return f"Dense {self.units}"
+
+
+@dataclass(frozen=True)
+class Flatten(Layer):
+    """All axes but the batch as one."""
+
+    def output(self, shape: Shape) -> Shape:
+        return (math.prod(shape),)
+
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        return op.reshape(x, (x.shape[0], math.prod(x.shape[1:])))
+
+
+@dataclass(frozen=True)
+class Sigmoid(Layer):
+    """1 / (1 + exp(-x))."""
+
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        return op.sigmoid(x)
+
+
+@dataclass(frozen=True)
+class Tanh(Layer):
+    """Hyperbolic tangent."""
+
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        return op.tanh(x)
+
+
+@dataclass(frozen=True)
+class ReLU(Layer):
+    """The larger of 0 and x."""
+
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        return op.relu(x)
+
+
+@dataclass(frozen=True)
+class Softmax(Layer):
+    """exp(x), scaled to the sum of 1 for each row."""
+
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        return op.softmax(x, axis=1)

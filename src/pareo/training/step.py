@@ -1,0 +1,137 @@
+"""One training step of a network as one compiled program: forward, backward and update."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import pareo.operators as op
+from pareo.device import Device
+from pareo.nn.network import Sequential
+from pareo.program import Program, remove_common, remove_dead, trace, value_and_grad
+from pareo.spec import Spec
+
+
+def step_program(
+    network: Sequential,
+    batch: int,
+    momentum: float = 0.0,
+    decay: float = 0.0,
+    dtype: Any = "float32",
+) -> Program:
+    """The program of one step: (parameters, velocities, images, labels, rate, seeds) to
+    (loss, parameters, velocities).
+
+    Without momentum there are no velocities: the dict of them is empty.
+
+    >>> from pareo.nn import networks
+    >>> step_program(networks.papers_cnn(), batch=128).flops // 10**6
+    52
+    """
+    shapes = {path: Spec(p.shape, dtype) for path, p in network.parameters(network.inputs).items()}
+
+    def step(
+        parameters: Mapping[str, Any],
+        velocities: Mapping[str, Any],
+        images: Any,
+        labels: Any,
+        rate: Any,
+        seeds: tuple[Any, ...],
+    ) -> Any:
+        loss, gradients = value_and_grad(network.loss)(parameters, images, labels, seeds)
+        moved: dict[str, Any] = {}
+        speeds: dict[str, Any] = {}
+        for path, parameter in parameters.items():
+            gradient = gradients[path]
+            if momentum:
+                moved[path], speeds[path] = op.sgd(
+                    parameter, gradient, velocities[path], rate, momentum, decay
+                )
+            else:
+                if decay:
+                    gradient = op.add(gradient, op.scale(decay, parameter))
+                moved[path] = op.sub(parameter, op.scale(rate, gradient))
+        return loss, moved, speeds
+
+    program = trace(
+        step,
+        shapes,
+        shapes if momentum else {},
+        Spec((batch, *network.inputs), dtype, batch=0),
+        Spec((batch,), "int64", batch=0),
+        Spec((), dtype),
+        (Spec((), "int64"),) * network.seeds(),
+    )
+    return remove_dead(remove_common(program))
+
+
+def dropout_seeds(seed: int, step: int, count: int) -> list[int]:
+    """The seeds of one step's dropout layers: they depend on the seed and the step's number alone.
+
+    >>> dropout_seeds(1, 0, 2) == dropout_seeds(1, 0, 2) != dropout_seeds(1, 1, 2)
+    True
+    """
+    if not count:
+        return []
+    numbers = np.random.SeedSequence([seed, step]).generate_state(count, np.uint64)
+    return [int(number >> np.uint64(1)) for number in numbers]
+
+
+class Step:
+    """A compiled training step that moves parameters (and velocities) in place."""
+
+    def __init__(
+        self,
+        network: Sequential,
+        batch: int,
+        device: Device,
+        momentum: float = 0.0,
+        decay: float = 0.0,
+        dtype: Any = "float32",
+    ) -> None:
+        self.program = step_program(network, batch, momentum, decay, dtype)
+        self.batch = batch
+        self._executable = self.program.compile(device)
+        self._dtype = np.dtype(dtype)
+        self._seeds = network.seeds()
+
+    def __call__(
+        self,
+        parameters: Mapping[str, Any],
+        velocities: Mapping[str, Any],
+        images: Any,
+        labels: Any,
+        rate: float,
+        seeds: Sequence[int] = (),
+    ) -> float:
+        """One step on a batch; the loss before it."""
+        numbers = tuple(np.asarray(seed, np.int64) for seed in seeds)
+        loss, moved, speeds = self._executable(
+            parameters, velocities, images, labels, self._dtype.type(rate), numbers
+        )
+        for path, new in moved.items():
+            parameters[path][...] = new
+        for path, new in speeds.items():
+            velocities[path][...] = new
+        return float(loss)
+
+    def run(
+        self,
+        parameters: Mapping[str, Any],
+        velocities: Mapping[str, Any],
+        images: Any,
+        labels: Any,
+        order: Any,
+        rate: float,
+        seed: int = 0,
+        first: int = 0,
+    ) -> Any:
+        """Several steps: row i of `order` (steps, batch) picks the images of step `first` + i.
+
+        Gives the loss of each step.
+        """
+        losses = np.empty(len(order))
+        for row, chosen in enumerate(order):
+            seeds = dropout_seeds(seed, first + row, self._seeds)
+            losses[row] = self(parameters, velocities, images[chosen], labels[chosen], rate, seeds)
+        return losses
