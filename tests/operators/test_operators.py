@@ -11,8 +11,9 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from operators.cases import CASES
+from operators.drawing import LAYOUTS, Call, laid_out
 
-from operators.cases import CASES, LAYOUTS, Call, laid_out
 from pareo import Device, op
 from pareo.errors import GradientError
 from pareo.program import grad
@@ -144,7 +145,7 @@ def numerical_gradients(name: str, call: Call, weights: Any) -> list[Any]:
 @pytest.mark.parametrize("name", [name for name in op.registry if name not in NO_GRADIENT])
 @every_device
 @every_dtype
-@examples(12)
+@examples(16)
 @given(data=st.data())
 def test_gradient(name: str, device: str, dtype: str, data: Any) -> None:
     """As the difference quotient has it, and as PyTorch's autograd does."""

@@ -29,8 +29,9 @@ def functions(draw: st.DrawFn) -> Any:
     def function(a: Any, b: Any) -> Any:
         values = [a, b]
         for operator, inputs in steps:
-            # tanh keeps values small, so that no product overflows.
-            values.append(op.tanh(operator(*[values[i] for i in inputs])))
+            made = operator(*[values[i] for i in inputs])
+            # What can grow is kept small; a view stays a view, which shares memory with others.
+            values.append(op.tanh(made) if operator in (op.exp, op.dot) else made)
         return tuple(values[i] for i in results)
 
     return function

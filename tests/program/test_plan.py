@@ -113,3 +113,42 @@ def test_update_is_in_place_but_not_on_inputs() -> None:
     run(p, g)
     assert (p == 1).all()
     assert (g == 1).all()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("size", [3, 300])
+def test_no_operand_is_overwritten_while_another_view_of_it_is_read(device: str, size: int) -> None:
+    if device == "sequential" and size > 3:
+        pytest.skip("plain loops over so many elements show nothing more")
+
+    def turned(x: Any) -> Any:
+        y = op.relu(x)
+        return op.add(y, op.transpose(y))
+
+    def scaled(x: Any) -> Any:
+        y = op.relu(x)
+        return op.scale(op.reshape(op.part(op.part(y, 0, (1, 2)), 1, (1, 2)), ()), y)
+
+    x = np.random.default_rng(0).standard_normal((size, size))
+    for function in (turned, scaled):
+        with Device(device):
+            expected = function(x)
+            assert np.array_equal(trace(function, x).compile()(x), expected)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_one_value_in_two_places_of_an_update(device: str) -> None:
+    def both(z: Any, x: Any) -> Any:
+        y = op.relu(x)
+        return op.sgd(op.relu(z), y, y, rate=0.5, momentum=0.25)
+
+    def only_velocity(z: Any, x: Any) -> Any:
+        y = op.relu(x)
+        return op.sgd(y, op.relu(z), y, rate=0.5, momentum=0.25)[1]
+
+    z, x = np.array([1.0, 2.0]), np.array([2.0, 4.0])
+    for function in (both, only_velocity):
+        with Device(device):
+            expected = function(z, x)
+            found = trace(function, z, x).compile()(z, x)
+        assert np.array_equal(np.array(found), np.array(expected))

@@ -120,6 +120,12 @@ class Backend:
 
         return enter
 
+    def find(self, name: str) -> Kernel:
+        """The kernel of an operator."""
+        if name not in self.kernels:
+            raise DeviceError(f"the device '{self.name}' has no kernel for {name}")
+        return self.kernels[name]
+
     def empty(self, spec: Spec) -> Any:
         """A new array of this spec, its elements not set."""
         return np.empty(spec.shape, spec.dtype)
@@ -144,7 +150,7 @@ class Backend:
         """Compute one operator now, into `out` or into new arrays."""
         for operand in operands:
             self.check(operator.name, operand)
-        kernel = self.kernels[operator.name]
+        kernel = self.find(operator.name)
         several = isinstance(result, tuple)
         results = result if several else (result,)
         wanted = self._wanted(operator.name, out, results)

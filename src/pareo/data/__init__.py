@@ -1,11 +1,13 @@
-"""Where training data comes from: MNIST, which is shipped, and files in the IDX format.
+"""Where training data comes from: MNIST, which is shipped, IDX, NPZ and image files, or made up.
 
->>> from pareo.data import mnist
->>> mnist.load().train_images.shape
-(60000, 28, 28)
+>>> from pareo.data import load
+>>> load("mnist")
+<Dataset mnist: 60,000 images of 1x28x28 uint8, 10,000 more for testing, 10 classes>
 """
 
-from pareo.data import idx, mnist
+from pareo.data import idx, images, mnist, npz, synthetic
+from pareo.data.dataset import Dataset
 from pareo.data.mnist import Mnist
+from pareo.data.sources import load
 
-__all__ = ["Mnist", "idx", "mnist"]
+__all__ = ["Dataset", "Mnist", "idx", "images", "load", "mnist", "npz", "synthetic"]

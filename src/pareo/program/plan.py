@@ -38,7 +38,7 @@ def kernel_of(instruction: Instruction, backend: Backend) -> Kernel:
     """The kernel that runs an instruction."""
     if isinstance(instruction.operator, Fusion):
         return instruction.operator.kernel
-    return backend.kernels[instruction.name]
+    return backend.find(instruction.name)
 
 
 def plan(program: Program, backend: Backend) -> Plan:
@@ -66,12 +66,18 @@ def plan(program: Program, backend: Backend) -> Plan:
         )
         work[position] = [(spec, _Buffer(spec.nbytes, position, position)) for spec in wanted]
         for place, number in enumerate(instruction.outputs):
-            taken = _taken_over(program, instruction, kernel, place, position, buffers, last)
+            free = {
+                n: buffers[n]
+                for n in instruction.inputs
+                if n in buffers and last[n] == buffers[n].last == position
+            }
+            taken = _taken_over(program, instruction, kernel, place, free, views)
             if taken is None:
                 buffers[number] = _Buffer(program.specs[number].nbytes, position, last[number])
             else:
                 buffers[number] = buffers[taken]
-                buffers[number].last = last[number]
+                # Past this instruction at least, so that no other result takes it too.
+                buffers[number].last = max(last[number], position + 1)
     every = {id(buffer): buffer for buffer in buffers.values()}
     every |= {id(buffer): buffer for pieces in work.values() for _, buffer in pieces}
     total = _place(list(every.values()))
@@ -157,21 +163,31 @@ def _taken_over(
     instruction: Instruction,
     kernel: Kernel,
     place: int,
-    position: int,
-    buffers: Mapping[int, _Buffer],
-    last: Mapping[int, int],
+    free: Mapping[int, _Buffer],
+    views: Mapping[int, int],
 ) -> int | None:
-    """An operand whose memory the result may have: of its shape, and needed by nobody after."""
+    """An operand that nobody needs afterwards, and whose memory the result may have.
+
+    Whatever else the instruction reads of that memory must be that same operand, in a place where
+    the kernel allows it: another look at the elements, a transpose say, would see them change.
+    """
     spec = program.specs[instruction.outputs[place]]
-    for which, number in enumerate(instruction.inputs):
-        if (
-            kernel.may_overwrite(place, which)
-            and number in buffers
-            and last[number] == buffers[number].last == position
-            and program.specs[number] == spec
+    roots = [_root(number, views) for number in instruction.inputs]
+    for number in free:
+        sharing = [which for which, root in enumerate(roots) if root == number]
+        if program.specs[number] == spec and all(
+            instruction.inputs[which] == number and kernel.may_overwrite(place, which)
+            for which in sharing
         ):
             return number
     return None
+
+
+def _root(number: int, views: Mapping[int, int]) -> int:
+    """The value whose memory a value looks at, itself where it is no view."""
+    while number in views:
+        number = views[number]
+    return number
 
 
 def _place(buffers: list[_Buffer]) -> int:

@@ -87,7 +87,7 @@ def _tanh_gradient(out: Any, g: Any, y: Any) -> None:
 @jit
 def _relu(out: Any, a: Any) -> None:
     for i in range(a.size):
-        out[i] = a.dtype.type(0) if a[i] < 0 else a[i]
+        out[i] = a.dtype.type(0) if a[i] <= 0 else a[i]
 
 
 @jit

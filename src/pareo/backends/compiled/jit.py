@@ -28,7 +28,9 @@ def cache_folder() -> Path:
     else:
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pareo"
     digest = hashlib.sha256(numba.__version__.encode())
-    for source in sorted(Path(__file__).parent.glob("*.py")):
+    package = Path(__file__).parents[2]
+    constants = package / "operators" / "normalisation.py"  # compiled into the dropout loop
+    for source in (constants, *sorted(Path(__file__).parent.glob("*.py"))):
         digest.update(source.read_bytes())
     return root / "compiled" / digest.hexdigest()[:16]
 
@@ -46,7 +48,7 @@ def jit_in_order(function: Callable[..., Any]) -> Any:
 def _compiled(function: Callable[..., Any], fastmath: set[str]) -> Any:
     # Numba reads this setting when a function is decorated; other users of Numba keep theirs.
     before = vars(config)["CACHE_DIR"]
-    vars(config)["CACHE_DIR"] = str(_folder)
+    vars(config)["CACHE_DIR"] = str(folder)
     try:
         return numba.njit(nogil=True, fastmath=fastmath, error_model="numpy", cache=True)(function)
     finally:
@@ -81,5 +83,5 @@ class _Announcer(event.Listener):
             print(text.format(name=name), file=sys.stderr, end=end, flush=True)
 
 
-_folder = cache_folder()
+folder = cache_folder()
 event.register("numba:compile", _Announcer())

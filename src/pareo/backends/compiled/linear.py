@@ -68,7 +68,7 @@ def finish_planes(out: Any, a: Any, b: Any, activation: int) -> None:
             elif activation == RELU:
                 for i in range(a.shape[2]):
                     z = a[n, c, i] + bias
-                    out[n, c, i] = a.dtype.type(0) if z < 0 else z
+                    out[n, c, i] = a.dtype.type(0) if z <= 0 else z
             else:
                 for i in range(a.shape[2]):
                     out[n, c, i] = a[n, c, i] + bias
@@ -87,7 +87,7 @@ def _finish_rows(out: Any, a: Any, b: Any, activation: int) -> None:
         elif activation == RELU:
             for i in range(a.shape[1]):
                 z = a[n, i] + b[i]
-                out[n, i] = a.dtype.type(0) if z < 0 else z
+                out[n, i] = a.dtype.type(0) if z <= 0 else z
         else:
             for i in range(a.shape[1]):
                 out[n, i] = a[n, i] + b[i]

@@ -56,7 +56,7 @@ def log_softmax(out: Any, a: Any, axis: int) -> None:
 
 
 @jit
-def _cross_entropy(d: Any, logits: Any, labels: Any, scale: float, back: bool) -> float:
+def cross_entropy_rows(d: Any, logits: Any, labels: Any, scale: float, back: bool) -> float:
     """The sum of the rows' losses; with `back`, d = scale * (softmax - one at the label)."""
     loss = 0.0
     for n in range(logits.shape[0]):
@@ -83,13 +83,13 @@ def _cross_entropy(d: Any, logits: Any, labels: Any, scale: float, back: bool) -
 @kernel(strided=False)
 def cross_entropy(out: Any, logits: Any, labels: Any) -> None:
     check_labels(labels, logits.shape[1])
-    out[...] = _cross_entropy(logits, logits, labels, 0.0, False) / logits.shape[0]
+    out[...] = cross_entropy_rows(logits, logits, labels, 0.0, False) / logits.shape[0]
 
 
 @kernel(strided=False)
 def cross_entropy_gradient(out: Any, g: Any, logits: Any, labels: Any) -> None:
     check_labels(labels, logits.shape[1])
-    _cross_entropy(out, logits, labels, g.item() / logits.shape[0], True)
+    cross_entropy_rows(out, logits, labels, g.item() / logits.shape[0], True)
 
 
 @backend.fusion(
@@ -98,7 +98,7 @@ def cross_entropy_gradient(out: Any, g: Any, logits: Any, labels: Any) -> None:
 def cross_entropy_with_gradient(out: Any, g: Any, logits: Any, labels: Any) -> None:
     check_labels(labels, logits.shape[1])
     rows = logits.shape[0]
-    out[0][...] = _cross_entropy(out[1], logits, labels, g.item() / rows, True) / rows
+    out[0][...] = cross_entropy_rows(out[1], logits, labels, g.item() / rows, True) / rows
 
 
 @jit

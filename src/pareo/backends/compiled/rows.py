@@ -111,7 +111,7 @@ def _activate(out: Any, y: Any, activation: int) -> None:
     elif activation == RELU:
         for i in range(out.shape[0]):
             for j in range(out.shape[1]):
-                out[i, j] = y.dtype.type(0) if y[i, j] < 0 else y[i, j]
+                out[i, j] = y.dtype.type(0) if y[i, j] <= 0 else y[i, j]
     else:
         for i in range(out.shape[0]):
             for j in range(out.shape[1]):

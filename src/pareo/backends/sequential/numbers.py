@@ -79,10 +79,12 @@ def log(a: float) -> float:
 def power(a: float, b: float) -> float:
     """a to the power of b; out of range it is infinite, a root of a negative number is NaN.
 
-    >>> power(4.0, 0.5), power(0.0, -1.0), power(-1.0, 0.5), power(1e200, 2.0)
-    (2.0, inf, nan, inf)
+    >>> power(4.0, 0.5), power(0.0, -1.0), power(-1.0, 0.5), power(-1e200, 3.0)
+    (2.0, inf, nan, -inf)
     """
     try:
         return math.pow(a, b)
     except (OverflowError, ValueError):
-        return float(np.float64(a) ** np.float64(b))
+        if a < 0 and not b.is_integer():
+            return math.nan
+        return math.copysign(math.inf, a) if b % 2 == 1 else math.inf

@@ -1,0 +1,130 @@
+"""Finds out what a name, a file or a folder is, and loads it."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pareo.data import idx, images, mnist, npz, synthetic
+from pareo.data.dataset import Dataset, count_classes
+from pareo.errors import DataError
+
+# As MNIST, Fashion-MNIST, EMNIST (a prefix, and "test") and some mirrors (a dot) name them.
+_IDX_NAME = re.compile(r".*?(train|t10k|test)-(images|labels)[-.]idx\d-ubyte(\.gz)?")
+_PARTS = {"train": "train", "t10k": "test", "test": "test"}
+_IDX_ROLES = tuple((part, what) for part in ("train", "test") for what in ("images", "labels"))
+
+
+def load(what: str | os.PathLike[str], *, seed: int = 0) -> Dataset:
+    """Return the dataset of a name, a folder or a file.
+
+    Args:
+        what: one of
+
+            - `"mnist"`, which is shipped;
+            - `"synthetic:CxHxW[:CLASSES[:COUNT]]"`, made up, 10 classes and 600 images by default;
+            - a folder with the four IDX files of MNIST, Fashion-MNIST or the like, gzipped or not;
+            - a folder of images, `train/CLASS/*.png` and `test/CLASS/*.png`, or `CLASS/*.png`;
+            - an `.npz` file with the arrays `images` and `labels`, or `x_train`, `y_train`, ...
+
+            Where nothing says which images are for testing, the last sixth of each class is.
+        seed: of the synthetic images; the others need none.
+
+    Raises:
+        DataError: it is none of these, or a file is not what it should be.
+
+    Example:
+        >>> load("mnist")
+        <Dataset mnist: 60,000 images of 1x28x28 uint8, 10,000 more for testing, 10 classes>
+        >>> load("synthetic:3x8x8:2:60").shape
+        (3, 8, 8)
+    """
+    if what == "mnist":
+        digits = mnist.load()
+        return Dataset(
+            "mnist",
+            digits.train_images[:, None],
+            digits.train_labels.astype(np.int64),
+            digits.test_images[:, None],
+            digits.test_labels.astype(np.int64),
+            classes=10,
+        )
+    if isinstance(what, str) and what.split(":")[0] == "synthetic":
+        return synthetic.parse(what, seed)
+    path = Path(what)
+    if path.is_dir():
+        return _load_folder(path)
+    if path.suffix == ".npz":
+        return npz.read(path)
+    missing = "" if path.exists() else ", which does not exist"
+    raise DataError(
+        "expected 'mnist', 'synthetic:CxHxW', a folder of IDX files or of images, or an .npz file; "
+        f"got '{what}'{missing}"
+    )
+
+
+def _load_folder(folder: Path) -> Dataset:
+    try:
+        inside = sorted(folder.iterdir())
+    except OSError as error:
+        raise DataError(f"{folder}: expected a folder to read; got: {error.strerror}") from error
+    if any(_IDX_NAME.fullmatch(file.name) for file in inside):
+        return _load_idx(folder, inside)
+    if any(one.is_dir() for one in inside):
+        return images.read_folder(folder)
+    raise DataError(
+        f"{folder}: expected four IDX files, such as train-images-idx3-ubyte.gz, or one folder of "
+        "images for each class; found neither"
+    )
+
+
+def _load_idx(folder: Path, inside: list[Path]) -> Dataset:
+    files = {role: _find_idx(folder, inside, *role) for role in _IDX_ROLES}
+    arrays = {role: _read_idx(file, role[1]) for role, file in files.items()}
+    for part in ("train", "test"):
+        count, labelled = len(arrays[part, "images"]), len(arrays[part, "labels"])
+        if count != labelled:
+            raise DataError(
+                f"{files[part, 'labels']}: expected {count:,} labels, one for each image in "
+                f"{files[part, 'images'].name}; got {labelled:,}"
+            )
+    classes = count_classes(arrays["train", "labels"], arrays["test", "labels"])
+    train_images, train_labels, test_images, test_labels = arrays.values()
+    return Dataset(str(folder), train_images, train_labels, test_images, test_labels, classes)
+
+
+def _find_idx(folder: Path, inside: list[Path], part: str, what: str) -> Path:
+    found: dict[str, Path] = {}
+    for file in inside:
+        match = _IDX_NAME.fullmatch(file.name)
+        if match and file.is_file() and (_PARTS[match[1]], match[2]) == (part, what):
+            found.setdefault(file.name.removesuffix(".gz"), file)  # sorted: the plain one is first
+    if len(found) > 1:
+        raise DataError(
+            f"{folder}: expected one file of {part} {what}; found {' and '.join(sorted(found))}"
+        )
+    if not found:
+        number = 3 if what == "images" else 1
+        name = f"{'train' if part == 'train' else 't10k'}-{what}-idx{number}-ubyte"
+        raise DataError(f"{folder}: expected the file {name} or {name}.gz; found neither")
+    return next(iter(found.values()))
+
+
+def _read_idx(file: Path, what: str) -> NDArray[Any]:
+    array = idx.read(file)
+    if what == "labels":
+        if array.ndim != 1 or array.dtype.kind not in "ui":
+            raise DataError(
+                f"{file}: expected whole numbers of shape (N,); got {array.dtype.name} of shape "
+                f"{array.shape}"
+            )
+        return array
+    if array.ndim not in (2, 3, 4):
+        raise DataError(
+            f"{file}: expected images of shape (N, H, W), (N, C, H, W) or (N, features); "
+            f"got {array.shape}"
+        )
+    return array[:, None] if array.ndim == 3 else array

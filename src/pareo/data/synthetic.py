@@ -1,0 +1,87 @@
+"""Images that are made up, of any shape, from which a network can still learn something."""
+
+import re
+
+import numpy as np
+
+from pareo.data.dataset import TEST_SHARE, Dataset
+from pareo.errors import DataError
+
+_FORM = re.compile(r"synthetic:(\d+(?:x\d+x\d+)?)(?::(\d+))?(?::(\d+))?", re.ASCII)
+_GRID = 4  # the pattern of a class is that many squares high and wide, so that pooling keeps it
+_NOISE = 0.25
+_BLOCK = 64
+
+
+def parse(text: str, seed: int = 0) -> Dataset:
+    """Return what `synthetic:CxHxW[:CLASSES[:COUNT]]` or `synthetic:FEATURES[...]` asks for.
+
+    Example:
+        >>> parse("synthetic:3x32x32:5:120")
+        <Dataset synthetic:3x32x32:5:120: 100 images of 3x32x32 float32, 20 more for testing, \
+5 classes>
+    """
+    found = _FORM.fullmatch(text)
+    if found is None:
+        raise DataError(
+            "expected synthetic:CxHxW[:CLASSES[:COUNT]], such as synthetic:3x32x32:10:600; "
+            f"got '{text}'"
+        )
+    shape = tuple(int(size) for size in found[1].split("x"))
+    return make(shape, int(found[2] or 10), int(found[3] or 600), seed, name=text)
+
+
+def make(
+    shape: tuple[int, ...],
+    classes: int = 10,
+    count: int = 600,
+    seed: int = 0,
+    name: str = "synthetic",
+) -> Dataset:
+    """Return `count` images, the last sixth of them for testing; the same seed gives the same.
+
+    A class has a coarse pattern of values from 0 to 1, and an image is the pattern of its class
+    with normal noise of deviation 0.25 on every value; float32. Classes are of equal size, give
+    or take one image.
+
+    Args:
+        shape: of one image, (C, H, W) or (features,).
+        classes: at least 2.
+        count: at least 2.
+        seed: of the patterns and the noise.
+
+    Raises:
+        DataError: a size is too small, or so large that memory does not hold the images.
+
+    Example:
+        >>> data = make((1, 8, 8), classes=2, count=60)
+        >>> data.images.shape, data.test_images.shape
+        ((50, 1, 8, 8), (10, 1, 8, 8))
+    """
+    if len(shape) not in (1, 3) or min(shape) < 1:
+        raise DataError(
+            f"{name}: expected a shape (C, H, W) or (features,) of sizes from 1; got {shape}"
+        )
+    for what, size in (("classes", classes), ("images", count)):
+        if size < 2:
+            raise DataError(f"{name}: expected at least 2 {what}; got {size}")
+    try:
+        images = np.empty((count, *shape), np.float32)
+        rng = np.random.default_rng(seed)
+        labels = rng.permutation(np.arange(count) % classes)
+        coarse = tuple(min(size, _GRID) for size in shape[-2:]) if len(shape) == 3 else shape
+        patterns = rng.random((classes, *shape[:-2], *coarse), np.float32)
+    except (MemoryError, ValueError) as error:
+        raise DataError(
+            f"{name}: expected images that fit in memory; got {count:,} of shape {shape}"
+        ) from error
+    stretch = [np.arange(size) * few // size for size, few in zip(shape[-2:], coarse, strict=True)]
+    # In blocks, so that no second array of the size of the images is needed.
+    for start in range(0, count, _BLOCK):
+        block = images[start : start + _BLOCK]
+        rng.standard_normal(dtype=np.float32, out=block)
+        block *= _NOISE
+        pattern = patterns[labels[start : start + _BLOCK]]
+        block += pattern[(..., *np.ix_(*stretch))]
+    train = count - max(1, count // TEST_SHARE)
+    return Dataset(name, images[:train], labels[:train], images[train:], labels[train:], classes)

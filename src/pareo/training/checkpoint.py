@@ -1,0 +1,214 @@
+"""Checkpoints: a training run in one safetensors file, written whole or not at all.
+
+The file holds the parameters, the velocities under `velocity.`, and as metadata one JSON text
+`pareo` (network, position, settings, history) and `sha256`, over that text and every tensor.
+Any framework can read the tensors, and nothing in the file is executed.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pareo.errors import DataError
+from pareo.nn.network import Sequential
+from pareo.training.definition import describe, rebuild
+from pareo.training.history import History
+
+FORMAT = 1
+VELOCITY = "velocity."
+NAME = "last.safetensors"
+
+
+@dataclass
+class Checkpoint:
+    """A network with its weights, and where its training stands.
+
+    epoch and step: how many epochs are done, and how many steps of the one under way
+    settings:       what `fit` was given: batch_size, rate, momentum, decay, seed, precision
+    partial:        the sum of losses and the seconds of the epoch under way
+    data:           name, classes and a fingerprint of the data it was trained on
+    """
+
+    network: Sequential
+    parameters: dict[str, Any]
+    velocities: dict[str, Any] = field(default_factory=dict)
+    epoch: int = 0
+    step: int = 0
+    settings: dict[str, Any] = field(default_factory=dict)
+    history: History = field(default_factory=History)
+    partial: dict[str, float] = field(default_factory=lambda: {"loss": 0.0, "seconds": 0.0})
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+def save(
+    path: str | os.PathLike[str],
+    network: Sequential,
+    parameters: Mapping[str, Any],
+    **more: Any,
+) -> None:
+    """Write a network and its weights to a file; what was there before is replaced at once.
+
+    `more` is any other field of a `Checkpoint`.
+
+    >>> import tempfile
+    >>> from pareo.nn import networks
+    >>> network = networks.papers_cnn()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(Path(folder) / "cnn.safetensors", network, network.initialise(seed=0))
+    ...     load(Path(folder) / "cnn.safetensors").network.name
+    'papers-cnn'
+    """
+    write(path, Checkpoint(network, dict(parameters), **more))
+
+
+def write(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
+    """Write a checkpoint: beside the old file, down to the disk, and then in its place."""
+    from safetensors.numpy import save_file
+
+    path = Path(path)
+    tensors = {name: np.asarray(a, order="C") for name, a in checkpoint.parameters.items()}
+    for name, a in checkpoint.velocities.items():
+        tensors[VELOCITY + name] = np.asarray(a, order="C")
+    text = json.dumps(
+        {
+            "format": FORMAT,
+            "network": describe(checkpoint.network),
+            "epoch": checkpoint.epoch,
+            "step": checkpoint.step,
+            "settings": checkpoint.settings,
+            "history": checkpoint.history.plain(),
+            "partial": checkpoint.partial,
+            "data": checkpoint.data,
+        }
+    )
+    metadata = {"pareo": text, "sha256": _digest(text, tensors)}
+    beside = path.with_name(f".{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, beside, metadata)
+        with beside.open("rb+") as stream:
+            os.fsync(stream.fileno())
+        os.replace(beside, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise _unwritable(path, error.strerror or str(error)) from error
+    except Exception as error:  # safetensors has one error of its own for all that goes wrong
+        raise _unwritable(path, str(error)) from error
+
+
+def _unwritable(path: Path, reason: str) -> DataError:
+    return DataError(f"{path}: the checkpoint cannot be written: {reason}")
+
+
+def _sync_folder(folder: Path) -> None:
+    """The new name, too, must survive a loss of power."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def load(path: str | os.PathLike[str]) -> Checkpoint:
+    """Return the checkpoint in a file, or the last one in a folder; see `save`.
+
+    Raises:
+        DataError: the file is missing, cut off, altered, or was not written by pareo.
+    """
+    path = located(path)
+    tensors, metadata = _read(path)
+    text = metadata.get("pareo")
+    if text is None:
+        raise DataError(f"{path}: is a safetensors file, but not a checkpoint of pareo's")
+    if metadata.get("sha256") != _digest(text, tensors):
+        raise DataError(f"{path}: was altered: its SHA-256 is not the one written in it")
+    try:
+        return _understood(json.loads(text), tensors)
+    except (DataError, KeyError, TypeError, json.JSONDecodeError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise DataError(f"{path}: expected a checkpoint of pareo's; got: {reason}") from error
+
+
+def located(path: str | os.PathLike[str]) -> Path:
+    """The file that a path means: itself, or the last checkpoint in a folder."""
+    path = Path(path)
+    return path / NAME if path.is_dir() else path
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        path.open("rb").close()  # safetensors would not say why a file cannot be read
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118
+    except OSError as error:
+        raise DataError(f"{path}: expected a checkpoint; got: {error.strerror}") from error
+    except (SafetensorError, ValueError, TypeError) as error:
+        size = path.stat().st_size
+        raise DataError(
+            f"{path}: expected a whole safetensors file; got {size:,} bytes that are none: {error}"
+        ) from error
+
+
+def _digest(text: str, tensors: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        array = tensors[name]
+        digest.update(f"\0{name}\0{array.dtype}\0{array.shape}\0".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _understood(found: Any, tensors: Mapping[str, Any]) -> Checkpoint:
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        version = found.get("format") if isinstance(found, dict) else None
+        raise DataError(f"its format is {version!r}, and this pareo reads {FORMAT}")
+    network = rebuild(found["network"])
+    if not isinstance(network, Sequential) or network.input_shape is None:
+        raise DataError("its network has no input_shape")
+    parameters = {path: a for path, a in tensors.items() if not path.startswith(VELOCITY)}
+    moving = {p[len(VELOCITY) :]: a for p, a in tensors.items() if p.startswith(VELOCITY)}
+    ordered = _fitting(network, parameters)
+    velocities = _fitting(network, moving) if moving else {}
+    epoch, step = found["epoch"], found["step"]
+    if not all(type(number) is int and number >= 0 for number in (epoch, step)):
+        raise DataError(f"its epoch and step are {epoch!r} and {step!r}")
+    partial = found["partial"]
+    if set(partial) != {"loss", "seconds"} or not all(
+        type(value) in (int, float) for value in partial.values()
+    ):
+        raise DataError(f"its sums are {partial!r}")
+    for name in ("settings", "data"):
+        if not isinstance(found[name], dict):
+            raise DataError(f"its {name} are {found[name]!r}")
+    history = History.from_plain(found["history"])
+    return Checkpoint(
+        network, ordered, velocities, epoch, step, found["settings"], history, partial,
+        found["data"],
+    )  # fmt: skip
+
+
+def _fitting(network: Sequential, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays in the network's own order, if they are the network's."""
+    wanted = network.parameters(network.inputs)
+    if set(wanted) != set(arrays):
+        wrong = sorted(set(wanted) ^ set(arrays))
+        raise DataError(f"its tensors are not the network's: {', '.join(wrong[:3])}")
+    dtypes = {array.dtype for array in arrays.values()}
+    if len(dtypes) > 1 or not all(np.issubdtype(kind, np.floating) for kind in dtypes):
+        raise DataError(f"its tensors are of {', '.join(sorted(map(str, dtypes)))}")
+    for path, parameter in wanted.items():
+        if arrays[path].shape != parameter.shape:
+            raise DataError(
+                f"its tensor {path} is of shape {arrays[path].shape}, "
+                f"where the network has {parameter.shape}"
+            )
+    return {path: arrays[path] for path in wanted}

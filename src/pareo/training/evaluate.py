@@ -1,0 +1,95 @@
+"""How well a network does on images it has not seen: its forward program, batch by batch."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pareo.device import Device
+from pareo.errors import ShapeError
+from pareo.nn.network import Sequential
+
+LEAST_BATCH = 128
+
+
+def fitted(network: Sequential, images: Any, dtype: Any, what: str = "images") -> Any:
+    """The images as the network takes them: its shape, its dtype, one after the other in memory.
+
+    Pixels of uint8 are scaled from 0..255 to 0..1. Axes of one element may be missing or added,
+    and a network of flat inputs takes any shape of as many elements.
+
+    >>> import numpy as np
+    >>> from pareo.nn import networks
+    >>> fitted(networks.papers_cnn(), np.zeros((5, 28, 28), np.float32), "float32").shape
+    (5, 1, 28, 28)
+    """
+    images = np.asarray(images)
+    wanted, given = network.inputs, images.shape[1:]
+    alike = _wide(wanted) == _wide(given)
+    flat = len(_wide(wanted)) <= 1 and int(np.prod(wanted)) == int(np.prod(given))
+    if images.ndim < 1 or not (alike or flat):
+        raise ShapeError(f"{network.name} expects {what} of shape {wanted}; got {given}")
+    if images.dtype.kind not in "biuf":
+        raise ShapeError(f"{network.name} expects {what} of numbers; got {images.dtype}")
+    if images.dtype == np.uint8:
+        images = np.divide(images, 255, dtype=np.dtype(dtype))
+    return np.ascontiguousarray(images, dtype).reshape(len(images), *wanted)
+
+
+def _wide(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(size for size in shape if size != 1)
+
+
+class Evaluator:
+    """A network's forward program for one batch size on one device.
+
+    >>> import numpy as np
+    >>> from pareo import Device
+    >>> from pareo.nn import networks
+    >>> network = networks.mlp([4, 3])
+    >>> forward = Evaluator(network, Device("vectorized"), batch=2)
+    >>> forward.logits(network.initialise(seed=0), np.zeros((5, 4), np.float32)).shape
+    (5, 3)
+    """
+
+    def __init__(
+        self, network: Sequential, device: Device, batch: int = LEAST_BATCH, dtype: Any = "float32"
+    ) -> None:
+        self.batch = batch
+        self._network = network
+        self._dtype = np.dtype(dtype)
+        self._run = network.program(batch, dtype).compile(device)
+
+    def logits(self, parameters: Mapping[str, Any], images: Any) -> Any:
+        """What the network gives for each image, images being as `fitted` makes them."""
+        out = np.empty((len(images), self._network.classes), self._dtype)
+        for start in range(0, len(images), self.batch):
+            piece = images[start : start + self.batch]
+            if len(piece) < self.batch:  # the last batch is filled up: one program is enough
+                missing = (self.batch - len(piece), *piece.shape[1:])
+                piece = np.concatenate([piece, np.zeros(missing, self._dtype)])
+            rows = min(self.batch, len(images) - start)
+            out[start : start + rows] = self._run(dict(parameters), piece)[:rows]
+        return out
+
+    def __call__(
+        self, parameters: Mapping[str, Any], images: Any, labels: Any
+    ) -> tuple[float, float]:
+        """The mean cross-entropy, and the share of images whose largest output is their label."""
+        logits = self.logits(parameters, images).astype(np.float64)
+        rows = np.arange(len(labels))
+        right = float(np.mean(logits.argmax(axis=1) == labels))
+        logits -= logits.max(axis=1, keepdims=True)
+        losses = np.log(np.exp(logits).sum(axis=1)) - logits[rows, labels]
+        return float(losses.mean()), right
+
+
+def probabilities(logits: Any) -> Any:
+    """Each row of outputs as probabilities, in float64.
+
+    >>> import numpy as np
+    >>> probabilities(np.zeros((1, 2)))
+    array([[0.5, 0.5]])
+    """
+    shifted = np.exp(np.subtract(logits, np.max(logits, axis=1, keepdims=True), dtype=np.float64))
+    return shifted / shifted.sum(axis=1, keepdims=True)

@@ -1,0 +1,369 @@
+"""The training loop: shuffle, step, test, remember; stops cleanly and goes on exactly."""
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pareo.data import Dataset
+from pareo.device import Device, current
+from pareo.errors import DataError, PareoError, ShapeError
+from pareo.nn.network import Sequential
+from pareo.training import checkpoint as files
+from pareo.training.checkpoint import Checkpoint
+from pareo.training.definition import describe
+from pareo.training.evaluate import LEAST_BATCH, Evaluator, fitted
+from pareo.training.floor import peak
+from pareo.training.history import Epoch, History
+from pareo.training.interrupt import Interrupt
+from pareo.training.progress import Bar
+from pareo.training.settings import Settings, whole
+from pareo.training.step import Step
+
+CHUNK_SECONDS = 0.2  # often enough for a living bar and for Ctrl-C, rare enough to cost nothing
+CHECKPOINT_SECONDS = 60.0
+
+
+class DivergenceError(PareoError, ArithmeticError):
+    """The loss is no longer a number."""
+
+
+@dataclass
+class Result:
+    """A trained network: its parameters, and how it came to them.
+
+    `interrupted` tells that Ctrl-C ended the run early; `checkpoint` is the file that goes on.
+    """
+
+    network: Sequential
+    parameters: dict[str, Any]
+    history: History
+    device: Device
+    settings: Settings
+    interrupted: bool = False
+    checkpoint: Path | None = None
+    velocities: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share of the test set that was right after the last epoch."""
+        return self.history[-1].accuracy if self.history else None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the network and its parameters to a file that `pareo.load` reads."""
+        files.save(path, self.network, self.parameters)
+
+
+Callback = Callable[[Result], Any]
+
+
+def fit(
+    network: Sequential,
+    data: Dataset,
+    epochs: int = 1,
+    batch_size: int = 128,
+    rate: float = 0.1,
+    momentum: float = 0.0,
+    decay: float = 0.0,
+    device: Device | str | None = None,
+    precision: str = "float32",
+    seed: int = 0,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    progress: bool = True,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+) -> Result:
+    """Train a network on data by stochastic gradient descent, testing after every epoch.
+
+    The same seed, data and device give the same bits, whether the run was interrupted or not.
+
+    Args:
+        network: what to train; it starts from `network.initialise(seed)`.
+        data: a `pareo.data.Dataset`.
+        epochs: how many passes over the data in all, those before `resume` included.
+        device: where to run, by name or as a `Device`; None is the one in scope.
+        precision: 'float32' or 'float64'.
+        callbacks: called with the `Result` so far after each epoch; one that returns True ends
+            the run.
+        checkpoint: a folder for `last.safetensors`, or a file; written at the start, after each
+            epoch, every `checkpoint_seconds` between, and at Ctrl-C.
+        resume: a checkpoint, or its folder, to go on from; the other settings must be its own.
+        progress: whether to show a bar where standard error is a terminal.
+
+    Raises:
+        DivergenceError: the loss became NaN or infinite.
+        DataError: a checkpoint cannot be read or written, or is of another run.
+
+    Example:
+        >>> from pareo.data import load
+        >>> from pareo.nn import networks
+        >>> data = load("synthetic:16:3:120")
+        >>> fit(networks.mlp([16, 8, 3]), data, epochs=9, batch_size=20).accuracy
+        1.0
+    """
+    epochs = whole("epochs", epochs, 1)
+    settings = Settings(batch_size, rate, momentum, decay, seed, precision)
+    place = Device(device) if isinstance(device, str) else device or current()
+    start = None if resume is None else _resumed(resume, network, data, settings)
+    target = None if checkpoint is None else _target(checkpoint, resume)
+    run = _Run(network, data, settings, place, start, target, checkpoint_seconds)
+    with Interrupt() as interrupt, Bar(network.name, epochs, run.count, progress) as bar:
+        if target is not None and start is None:
+            run.write()  # a folder that cannot be written is better known now
+        while run.state.epoch < epochs:
+            run.train(interrupt, bar)
+            if run.state.step:
+                run.write()
+                run.result.interrupted = True
+                break
+            run.write()
+            bar.tested(run.state.history[-1])
+            if True in [callback(run.result) for callback in callbacks]:
+                break
+            if interrupt.asked and run.state.epoch < epochs:
+                run.result.interrupted = True
+                break
+    return run.result
+
+
+class _Run:
+    """A run under way: arrays, programs, and the checkpoint that it would write now."""
+
+    def __init__(
+        self,
+        network: Sequential,
+        data: Dataset,
+        settings: Settings,
+        device: Device,
+        start: Checkpoint | None,
+        target: Path | None,
+        every: float,
+    ) -> None:
+        self.settings, self.device, self.target, self.every = settings, device, target, every
+        self.network = network
+        floats = data.as_float(settings.precision)
+        self.images = fitted(network, floats.images, settings.precision)
+        self.labels = _checked(network, floats.labels)
+        self.count = len(self.images)
+        self.test = None
+        if len(floats.test_images):
+            unseen = fitted(network, floats.test_images, settings.precision)
+            self.test = unseen, _checked(network, floats.test_labels)
+        self.state = start or self._new(data)
+        self.parameters, self.velocities = self.state.parameters, self.state.velocities
+        self.result = Result(
+            network, self.parameters, self.state.history, device, settings, False, target,
+            self.velocities,
+        )  # fmt: skip
+        self._steps: dict[int, Step] = {}
+        self._evaluator: Evaluator | None = None
+        self._rows = 1
+        self._written, self._cost = time.monotonic(), 0.0
+
+    def _new(self, data: Dataset) -> Checkpoint:
+        parameters = self.network.initialise(self.settings.seed, self.settings.precision)
+        moving = self.settings.momentum > 0
+        return Checkpoint(
+            self.network,
+            parameters,
+            {path: np.zeros_like(a) for path, a in parameters.items()} if moving else {},
+            settings=self.settings.plain(),
+            data=_identity(data),
+        )
+
+    def train(self, interrupt: Interrupt, bar: Bar) -> None:
+        """The rest of an epoch; where it is interrupted, `state.step` tells how far it came."""
+        state, size = self.state, min(self.settings.batch_size, self.count)
+        order = shuffled(self.count, self.settings.seed, state.epoch)
+        whole_steps, rest = divmod(self.count, size)
+        steps = whole_steps + bool(rest)
+        while state.step < steps:
+            if interrupt.asked and state.step:
+                return
+            first = state.step
+            if first < whole_steps:
+                last = min(whole_steps, first + self._rows)
+                rows = order[first * size : last * size].reshape(-1, size)
+            else:
+                rows = order[whole_steps * size :].reshape(1, rest)
+            self._chunk(rows, state.epoch * steps + first)
+            done = min(self.count, state.step * size)
+            speed = done / state.partial["seconds"]
+            bar.move(state.epoch + 1, done, state.partial["loss"] / done, speed)
+            if state.step < steps and self._due():
+                self.write()
+        self._finish()
+
+    def _chunk(self, rows: Any, first: int) -> None:
+        """Some steps of one size at once."""
+        state = self.state
+        step = self._step(rows.shape[1])
+        begin = time.perf_counter()
+        losses = step.run(
+            self.parameters, self.velocities, self.images, self.labels, rows, self.settings.rate,
+            seed=self.settings.seed, first=first,
+        )  # fmt: skip
+        took = time.perf_counter() - begin
+        self._check(losses, state.step)
+        # A running sum, term by term: the same bits however the steps were cut into chunks.
+        terms = np.asarray(losses, np.float64) * rows.shape[1]
+        state.partial["loss"] = float(np.cumsum([state.partial["loss"], *terms])[-1])
+        state.partial["seconds"] += took
+        state.step += len(rows)
+        wanted = int(CHUNK_SECONDS / max(took / len(rows), 1e-9))
+        self._rows = max(1, min(wanted, 8 * self._rows))
+
+    def _check(self, losses: Any, before: int) -> None:
+        wrong = np.flatnonzero(~np.isfinite(losses))
+        if len(wrong):
+            self._diverged(f"the loss became {losses[wrong[0]]}", before + int(wrong[0]) + 1)
+
+    def _diverged(self, what: str, step: int) -> None:
+        kept = ""
+        if self.target is not None:
+            kept = f"; {self.target} is as it was before"
+        raise DivergenceError(
+            f"{what} in epoch {self.state.epoch + 1}, step {step}: "
+            f"try a rate below {self.settings.rate:g}{kept}"
+        )
+
+    def _finish(self) -> None:
+        """Test, remember the epoch, and stand before the next."""
+        state = self.state
+        tested: tuple[float | None, float | None] = (None, None)
+        if self.test is not None:
+            if self._evaluator is None:
+                batch = max(LEAST_BATCH, self.settings.batch_size)
+                batch = min(batch, len(self.test[0]))
+                self._evaluator = Evaluator(
+                    self.network, self.device, batch, self.settings.precision
+                )
+            tested = self._evaluator(self.parameters, *self.test)
+        seconds = state.partial["seconds"]
+        speed = self._epoch_flops() / seconds
+        limit = peak(self.device, self.settings.precision)
+        epoch = Epoch(
+            number=state.epoch + 1,
+            seconds=seconds,
+            loss=state.partial["loss"] / self.count,
+            accuracy=tested[1],
+            test_loss=tested[0],
+            images=self.count / seconds,
+            flops=speed,
+            floor=None if limit is None else speed / limit,
+        )
+        state.history.add(epoch)
+        state.epoch, state.step = state.epoch + 1, 0
+        state.partial = {"loss": 0.0, "seconds": 0.0}
+
+    def _epoch_flops(self) -> int:
+        size = min(self.settings.batch_size, self.count)
+        whole_steps, rest = divmod(self.count, size)
+        flops = whole_steps * self._step(size).program.flops
+        return flops + (self._step(rest).program.flops if rest else 0)
+
+    def _step(self, size: int) -> Step:
+        if size not in self._steps:
+            settings = self.settings
+            step = Step(
+                self.network, size, self.device, settings.momentum, settings.decay,
+                settings.precision,
+            )  # fmt: skip
+            if self.device.name == "compiled":
+                self._warm(step)
+            self._steps[size] = step
+        return self._steps[size]
+
+    def _warm(self, step: Step) -> None:
+        """One step on copies, outside the clock: the first of all compiles machine code."""
+        parameters = {path: a.copy() for path, a in self.parameters.items()}
+        velocities = {path: a.copy() for path, a in self.velocities.items()}
+        rows = np.zeros((1, step.batch), np.int64)
+        step.run(parameters, velocities, self.images, self.labels, rows, 0.0)
+
+    def _due(self) -> bool:
+        """Whether it is time for a checkpoint: writing may take a twentieth of the time at most."""
+        since = time.monotonic() - self._written
+        return self.target is not None and since >= max(self.every, 20 * self._cost)
+
+    def write(self) -> None:
+        """Write the checkpoint, if one is wanted."""
+        if self.target is None:
+            return
+        # The last step's weights were not in a loss yet: what is broken must not replace the file.
+        if not all(np.isfinite(a).all() for a in self.parameters.values()):
+            self._diverged("the weights became infinite", self.state.step)
+        begin = time.monotonic()
+        files.write(self.target, self.state)
+        self._written = time.monotonic()
+        self._cost = self._written - begin
+
+
+def shuffled(count: int, seed: int, epoch: int) -> Any:
+    """The order of the images in an epoch: it depends on the seed and the epoch alone.
+
+    >>> sorted(shuffled(4, seed=0, epoch=3).tolist())
+    [0, 1, 2, 3]
+    """
+    return np.random.default_rng([seed, epoch]).permutation(count)
+
+
+def _checked(network: Sequential, labels: Any) -> Any:
+    """Labels that the network has an output for; `Dataset` has seen to the rest."""
+    if len(labels) and labels.max() >= network.classes:
+        raise ShapeError(
+            f"{network.name} has {network.classes} classes, 0 to {network.classes - 1}; "
+            f"a label of the data is {labels.max()}"
+        )
+    return np.ascontiguousarray(labels)
+
+
+def _identity(data: Dataset) -> dict[str, Any]:
+    """What tells one set of data from another, without reading all of it."""
+    digest = hashlib.sha256(data.labels.tobytes())
+    for position in range(0, len(data.images), max(1, len(data.images) // 256)):
+        digest.update(data.images[position].tobytes())
+    return {
+        "name": data.name,
+        "images": len(data.images),
+        "sha256": digest.hexdigest(),
+        "class_names": list(data.class_names),
+    }
+
+
+def _resumed(path: Any, network: Sequential, data: Dataset, settings: Settings) -> Checkpoint:
+    found, file = files.load(path), files.located(path)
+    if describe(found.network) != describe(network):
+        raise DataError(f"{file}: is of the network {found.network.name}, not of this one")
+    for name, value in settings.plain().items():
+        if found.settings.get(name) != value:
+            raise DataError(
+                f"{file}: was trained with {name} {found.settings.get(name)}; got {value}"
+            )
+    if found.data.get("sha256") != _identity(data)["sha256"]:
+        known = found.data.get("name", "unknown")
+        raise DataError(f"{file}: was trained on other data ('{known}') than '{data.name}'")
+    if any(a.dtype != settings.precision for a in found.parameters.values()):
+        raise DataError(f"{file}: its tensors are not {settings.precision}")
+    if bool(found.velocities) != (settings.momentum > 0):
+        raise DataError(f"{file}: its velocities do not go with momentum {settings.momentum}")
+    steps = -(-found.data.get("images", 0) // settings.batch_size)
+    if found.step >= max(1, steps) or len(found.history) != found.epoch:
+        raise DataError(f"{file}: its epoch, step and history do not go together")
+    return found
+
+
+def _target(path: Any, resume: Any) -> Path:
+    """The file to write: never one that holds another run."""
+    path = Path(path)
+    target = path if path.suffix == ".safetensors" and not path.is_dir() else path / files.NAME
+    going_on = resume is not None and files.located(resume).resolve() == target.resolve()
+    if target.exists() and not going_on:
+        raise DataError(f"{target}: holds a run already; resume from it, or choose another place")
+    return target

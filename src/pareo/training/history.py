@@ -1,0 +1,121 @@
+"""What a training run remembers: one `Epoch` for each pass over the data."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, overload
+
+from pareo.errors import DataError
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One pass over the training data, and the test after it.
+
+    seconds:    of training alone, without the test
+    loss:       mean over the epoch's images, each at the moment of its step
+    accuracy:   on the test set, from 0 to 1; None without one, as is `test_loss`
+    images:     images per second of training
+    flops:      floating-point operations per second of training
+    floor:      share of the measured matrix-product peak reached; None where it is unknown
+    """
+
+    number: int
+    seconds: float
+    loss: float
+    accuracy: float | None
+    test_loss: float | None
+    images: float
+    flops: float
+    floor: float | None
+
+
+class History(Sequence[Epoch]):
+    """The epochs of a run, in order.
+
+    >>> epoch = Epoch(1, 2.0, 0.5, 0.9, 0.4, 30000.0, 1e9, 0.25)
+    >>> history = History([epoch])
+    >>> history.seconds, history[-1].accuracy
+    (2.0, 0.9)
+    >>> history.column("loss")
+    [0.5]
+    """
+
+    def __init__(self, epochs: Iterable[Epoch] = ()) -> None:
+        self._epochs = list(epochs)
+
+    def add(self, epoch: Epoch) -> None:
+        """Remember one more epoch."""
+        self._epochs.append(epoch)
+
+    def column(self, name: str) -> list[Any]:
+        """One field of every epoch, for a plot."""
+        return [getattr(epoch, name) for epoch in self._epochs]
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training alone, over all epochs."""
+        return float(sum(epoch.seconds for epoch in self._epochs))
+
+    @property
+    def images(self) -> float:
+        """Images per second over all epochs; 0 before the first."""
+        return self._rate("images")
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations per second over all epochs."""
+        return self._rate("flops")
+
+    @property
+    def floor(self) -> float | None:
+        """The share of the peak over all epochs; None where one epoch does not know it."""
+        if not self._epochs or any(epoch.floor is None for epoch in self._epochs):
+            return None
+        return self._rate("floor")
+
+    def _rate(self, name: str) -> float:
+        whole = sum(getattr(epoch, name) * epoch.seconds for epoch in self._epochs)
+        return float(whole / self.seconds) if self.seconds else 0.0
+
+    def plain(self) -> list[dict[str, Any]]:
+        """The history as JSON can hold it."""
+        return [asdict(epoch) for epoch in self._epochs]
+
+    @classmethod
+    def from_plain(cls, found: Any) -> "History":
+        """The history that `plain` gave; anything else is refused."""
+        names = {field.name for field in fields(Epoch)}
+        if not isinstance(found, list) or not all(
+            isinstance(entry, dict) and set(entry) == names for entry in found
+        ):
+            raise DataError("its history is not a list of epochs")
+        for entry in found:
+            for name, value in entry.items():
+                optional = name in ("accuracy", "test_loss", "floor")
+                if type(value) not in (int, float) and not (optional and value is None):
+                    raise DataError(f"its history has {name} {value!r}, which is no number")
+        return cls(Epoch(**entry) for entry in found)
+
+    @overload
+    def __getitem__(self, index: int) -> Epoch: ...
+    @overload
+    def __getitem__(self, index: slice) -> "History": ...
+    def __getitem__(self, index: int | slice) -> "Epoch | History":
+        if isinstance(index, slice):
+            return History(self._epochs[index])
+        return self._epochs[index]
+
+    def __len__(self) -> int:
+        return len(self._epochs)
+
+    def __iter__(self) -> Iterator[Epoch]:
+        return iter(self._epochs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, History) and self._epochs == other._epochs
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        return f"History({self._epochs!r})"

@@ -1,0 +1,239 @@
+"""Where a run spends its time: cProfile for KCachegrind and speedscope, and a table per operator."""
+
+import cProfile
+import json
+import pstats
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pareo.device import Device
+from pareo.errors import DataError
+from pareo.program import Executable, Program
+
+Key = tuple[str, int, str]  # file, line, function: how pstats names a function
+Calls = tuple[int, int, float, float]  # primitive calls, calls, own seconds, seconds with callees
+
+
+@contextmanager
+def profiled(prefix: str | Path) -> Iterator[list[Path]]:
+    """Profile what runs inside, in this thread; the list gets the two files, written at the end.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, profiled(f"{folder}/run") as files:
+    ...     _ = sorted(range(1000))
+    >>> [file.name for file in files]
+    ['callgrind.out.run', 'run.speedscope.json']
+    """
+    prefix = Path(prefix)
+    files: list[Path] = []
+    profile = cProfile.Profile()
+    profile.enable()
+    try:
+        yield files
+    finally:
+        profile.disable()
+        found = _stats(profile)
+        # KCachegrind's own dialog offers files that are named like this.
+        callgrind_file = prefix.with_name(f"callgrind.out.{prefix.name}")
+        speedscope_file = prefix.with_name(f"{prefix.name}.speedscope.json")
+        try:
+            prefix.parent.mkdir(parents=True, exist_ok=True)
+            callgrind_file.write_text(callgrind(found))
+            speedscope_file.write_text(json.dumps(speedscope(found, prefix.name)))
+        except OSError as error:
+            raise DataError(f"{prefix}: the profile cannot be written: {error.strerror}") from error
+        files += [callgrind_file, speedscope_file]
+
+
+@dataclass(frozen=True)
+class Function:
+    """What cProfile knows of a function: its times, and the calls from each of its callers."""
+
+    calls: int
+    own: float
+    whole: float
+    callers: Mapping[Key, Calls]
+
+
+def _stats(profile: cProfile.Profile) -> dict[Key, Function]:
+    try:
+        raw: Any = vars(pstats.Stats(profile))["stats"]
+    except TypeError:  # nothing was called
+        return {}
+    return {
+        key: Function(calls, own, whole, callers)
+        for key, (_, calls, own, whole, callers) in raw.items()
+    }
+
+
+def _name(key: Key) -> str:
+    file, line, name = key
+    return name if file in ("~", "") else f"{Path(file).stem}.{name}:{line}"
+
+
+def callgrind(functions: Mapping[Key, Function]) -> str:
+    """A profile in callgrind's format, times in microseconds.
+
+    >>> main, f = ("m.py", 1, "main"), ("m.py", 5, "f")
+    >>> found = {main: Function(1, 1.0, 3.0, {}), f: Function(2, 2.0, 2.0, {main: (2, 2, 2.0, 2.0)})}
+    >>> print(callgrind(found).split("summary")[1])
+    : 3000000
+    <BLANKLINE>
+    fl=m.py
+    fn=m.main:1
+    1 1000000
+    cfl=m.py
+    cfn=m.f:5
+    calls=2 5
+    1 2000000
+    <BLANKLINE>
+    fl=m.py
+    fn=m.f:5
+    5 2000000
+    <BLANKLINE>
+    """
+    callees: dict[Key, list[tuple[Key, Calls]]] = {key: [] for key in functions}
+    for key, function in functions.items():
+        for caller, calls in function.callers.items():
+            callees.setdefault(caller, []).append((key, calls))
+    total = sum(_micros(function.own) for function in functions.values())
+    lines = ["# callgrind format", "version: 1", "creator: pareo", "positions: line",
+             "events: Microseconds", f"summary: {total}"]  # fmt: skip
+    for key, function in functions.items():
+        lines += ["", f"fl={key[0]}", f"fn={_name(key)}", f"{key[1]} {_micros(function.own)}"]
+        for callee, (_, calls, _, whole) in callees[key]:
+            lines += [f"cfl={callee[0]}", f"cfn={_name(callee)}", f"calls={calls} {callee[1]}",
+                      f"{key[1]} {_micros(whole)}"]  # fmt: skip
+    return "\n".join([*lines, ""])
+
+
+def _micros(seconds: float) -> int:
+    return round(seconds * 1e6)
+
+
+def speedscope(functions: Mapping[Key, Function], name: str = "pareo") -> dict[str, Any]:
+    """A profile as speedscope reads it: stacks, each with the seconds spent at its top.
+
+    cProfile keeps who called whom, not whole stacks: a function's time is shared out among the
+    ways to it in proportion to the time of each caller's calls.
+
+    >>> main, f = ("m.py", 1, "main"), ("m.py", 5, "f")
+    >>> found = {main: Function(1, 1.0, 3.0, {}), f: Function(2, 2.0, 2.0, {main: (2, 2, 2.0, 2.0)})}
+    >>> profile = speedscope(found)["profiles"][0]
+    >>> profile["samples"], profile["weights"]
+    ([[0], [0, 1]], [1.0, 2.0])
+    """
+    numbers = {key: number for number, key in enumerate(functions)}
+    callees: dict[Key, list[tuple[Key, float]]] = {key: [] for key in functions}
+    for key, function in functions.items():
+        for caller, calls in function.callers.items():
+            if caller in callees:
+                callees[caller].append((key, calls[3]))
+    total = sum(function.own for function in functions.values())
+    samples: list[list[int]] = []
+    weights: list[float] = []
+
+    def descend(key: Key, share: float, stack: tuple[Key, ...]) -> None:
+        function = functions[key]
+        if function.whole * share < total * 1e-4 or key in stack:
+            return  # too small to be seen, or a recursion, whose time its first call has already
+        stack = (*stack, key)
+        samples.append([numbers[step] for step in stack])
+        weights.append(function.own * share)
+        for callee, seconds in callees[key]:
+            if functions[callee].whole:
+                descend(callee, share * seconds / functions[callee].whole, stack)
+
+    for key, function in functions.items():
+        if not function.callers:
+            descend(key, 1.0, ())
+    frames = [{"name": _name(key), "file": key[0], "line": key[1]} for key in functions]
+    return {
+        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "shared": {"frames": frames},
+        "profiles": [
+            {
+                "type": "sampled",
+                "name": name,
+                "unit": "seconds",
+                "startValue": 0,
+                "endValue": sum(weights),
+                "samples": samples,
+                "weights": weights,
+            }
+        ],
+        "exporter": "pareo",
+    }
+
+
+@dataclass
+class OperatorTime:
+    """What one operator, or fusion, cost over some runs of a program."""
+
+    name: str
+    calls: int = 0
+    seconds: float = 0.0
+    flops: int = 0
+    bytes: int = 0
+
+
+def operator_times(
+    program: Program, device: Device, arrays: tuple[Any, ...], seconds: float = 1.0
+) -> list[OperatorTime]:
+    """Run a program for about this long with a clock around every instruction; slowest first.
+
+    >>> import numpy as np
+    >>> from pareo import Spec, op, trace
+    >>> program = trace(lambda x: op.exp(op.exp(x)), Spec((4,)))
+    >>> [t.name for t in operator_times(program, Device("vectorized"), (np.ones(4, "f4"),), 0.0)]
+    ['exp']
+    """
+    executable = Executable(program, device)
+    executable(*arrays)  # machine code is compiled outside the clock
+    times: dict[str, OperatorTime] = {}
+    clocks = _clocked(executable)
+    begin = time.perf_counter()
+    while True:
+        executable(*arrays)
+        if time.perf_counter() - begin >= seconds:
+            break
+    for instruction, clock in clocks:
+        row = times.setdefault(instruction.name, OperatorTime(instruction.name))
+        row.calls += clock.calls
+        row.seconds += clock.seconds
+        row.flops += clock.calls * instruction.flops
+        row.bytes += clock.calls * instruction.bytes
+    return sorted(times.values(), key=lambda row: -row.seconds)
+
+
+class _Clock:
+    """A step of an executable that counts its calls and their seconds."""
+
+    def __init__(self, step: Callable[[list[Any]], None]) -> None:
+        self._step = step
+        self.calls, self.seconds = 0, 0.0
+
+    def __call__(self, values: list[Any]) -> None:
+        start = time.perf_counter()
+        self._step(values)
+        self.seconds += time.perf_counter() - start
+        self.calls += 1
+
+
+def _clocked(executable: Executable) -> list[tuple[Any, _Clock]]:
+    """Put a clock around every step that computes; views cost nothing and are left alone."""
+    working = [
+        instruction
+        for instruction in executable.program.instructions
+        if instruction.outputs[0] not in executable.plan.views
+    ]
+    steps = executable._steps
+    computing = [at for at, step in enumerate(steps) if step.__qualname__.startswith("_call.")]
+    clocks = [_Clock(steps[at]) for at in computing]
+    for at, clock in zip(computing, clocks, strict=True):
+        steps[at] = clock
+    return list(zip(working, clocks, strict=True))

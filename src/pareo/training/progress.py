@@ -1,0 +1,72 @@
+"""The progress bar: epoch, loss, accuracy, images per second, time left; nothing where piped."""
+
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from pareo.training.history import Epoch
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+class Bar:
+    """A scope that shows how far a run is, on standard error where that is a terminal.
+
+    >>> with Bar("papers-cnn", epochs=2, images=100, shown=False) as bar:
+    ...     bar.move(epoch=1, done=50, loss=0.5, speed=1000.0)
+    """
+
+    def __init__(self, name: str, epochs: int, images: int, shown: bool = True) -> None:
+        self._epochs, self._images = epochs, images
+        self._progress: Progress | None = None
+        if shown and sys.stderr.isatty():
+            self._progress = _bar()
+            self._task = self._progress.add_task(name, total=epochs * images, facts="starting")
+        self._accuracy = ""
+
+    def __enter__(self) -> "Bar":
+        if self._progress:
+            self._progress.start()
+        return self
+
+    def move(self, epoch: int, done: int, loss: float, speed: float) -> None:
+        """Show that `done` images of an epoch (counted from 1) are behind us."""
+        if self._progress:
+            facts = f"epoch {epoch}/{self._epochs}  loss {loss:.4f}{self._accuracy}"
+            self._progress.update(
+                self._task,
+                completed=(epoch - 1) * self._images + done,
+                facts=f"{facts}  {speed:,.0f} images/s",
+            )
+
+    def tested(self, epoch: Epoch) -> None:
+        """Show the accuracy from here on."""
+        if epoch.accuracy is not None:
+            self._accuracy = f"  accuracy {epoch.accuracy:.2%}"
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._progress:
+            self._progress.stop()
+
+
+def _bar() -> "Progress":
+    # Imported here so that training without a bar does not pay for it.
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        TextColumn("{task.fields[facts]}"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+        console=Console(stderr=True),
+        transient=True,
+        expand=True,
+    )

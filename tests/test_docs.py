@@ -1,0 +1,220 @@
+"""What the documentation says is so: its code runs, its links lead somewhere, its tables are true.
+
+A comment on the line before a block of code says what is to be done with it:
+
+    <!-- not run -->            nothing
+    <!-- file: NAME -->         it is a module, which the page's other blocks may import
+    <!-- add to: PATH -->       it belongs at the end of a file of the repository
+
+All other blocks of Python in one page are run as one script. Blocks of `text` in a page show what
+that script prints.
+"""
+
+import inspect
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from operators.cases import CASES
+
+from pareo import op
+
+ROOT = Path(__file__).parents[1]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+OPERATORS = ROOT / "docs" / "operators.md"
+NEW_OPERATOR = ROOT / "docs" / "howto-add-an-operator.md"
+
+
+def shown(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=shown)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code, with its language, the comment before it, and the line that it starts on."""
+
+    language: str
+    comment: str
+    code: str
+    line: int
+
+    def named(self, what: str) -> str | None:
+        """What the comment says after `what:`."""
+        key, _, value = self.comment.partition(":")
+        return value.strip() if key == what else None
+
+
+def blocks(page: Path) -> list[Block]:
+    pattern = r"(?:^<!-- (.*?) -->\n)?^```(\w*)\n(.*?)^```$"
+    text = page.read_text()
+    found = []
+    for match in re.finditer(pattern, text, re.MULTILINE | re.DOTALL):
+        line = text.count("\n", 0, match.start(3))
+        found.append(Block(match[2], match[1] or "", match[3], line))
+    return found
+
+
+def script_of(page: Path) -> str:
+    """The page's own Python, on the lines where the page has it, so that a traceback tells them."""
+    script = ""
+    for block in blocks(page):
+        if block.language == "python" and not block.comment:
+            script += "\n" * (block.line - script.count("\n")) + block.code
+    return script
+
+
+def run(command: list[str], folder: Path, **more: str) -> str:
+    done = subprocess.run(
+        command, cwd=folder, env={**os.environ, **more}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if script_of(page)], ids=shown)
+def test_code_runs_and_prints_what_is_shown(page: Path, tmp_path: Path) -> None:
+    for block in blocks(page):
+        name = block.named("file")
+        if name:
+            (tmp_path / name).write_text(block.code)
+    (tmp_path / page.name).write_text(script_of(page))
+    printed = run([sys.executable, "-W", "error", page.name], tmp_path)
+    for block in blocks(page):
+        if block.language == "text" and not block.comment:
+            assert block.code in printed
+
+
+@every_page
+def test_comments_are_understood(page: Path) -> None:
+    for block in blocks(page):
+        known = block.comment in ("", "not run") or block.named("file") or block.named("add to")
+        assert known, f"{page.name}, line {block.line}: <!-- {block.comment} -->"
+
+
+def test_the_new_operator_works_if_pasted(tmp_path: Path) -> None:
+    """Pasted into a copy of the repository, its example and its tests pass."""
+    for folder in ("src/pareo", "tests/operators"):
+        ignored = shutil.ignore_patterns("files", "__pycache__")
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
+    for name in ("pyproject.toml", "conftest.py"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    added = set()
+    for block in blocks(NEW_OPERATOR):
+        path = block.named("add to")
+        if path:
+            added.add(path)
+            with (tmp_path / path).open("a") as file:
+                file.write("\n\n" + block.code)
+    assert len(added) == 5
+    with (tmp_path / "src/pareo/operators/__init__.py").open("a") as file:
+        file.write("from pareo.operators.elementwise import softplus\n__all__.append('softplus')\n")
+    printed = run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
+         "src/pareo/operators/elementwise.py", "tests/operators", "-k", "softplus"],
+        tmp_path,
+        PYTHONPATH=str(tmp_path / "src"),
+        PAREO_CACHE_DIR=str(tmp_path / "cache"),
+    )  # fmt: skip
+    # The example, the declaration, and five kinds of test on three devices in two dtypes.
+    passed = re.search(r"(\d+) passed", printed)
+    assert passed is not None
+    assert int(passed[1]) >= 30
+
+
+def prose(page: Path) -> str:
+    return re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(), flags=re.M | re.S)
+
+
+def anchors(page: Path) -> set[str]:
+    """The places in a page that a link can name, as GitHub spells them."""
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.M)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+@every_page
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        goal = page.parent / path if path else page
+        assert goal.exists(), f"{page.name} links to {target}"
+        assert not anchor or anchor in anchors(goal), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if p.parent.name == "docs"], ids=lambda p: p.name
+)
+def test_every_page_is_in_the_index(page: Path) -> None:
+    index = ROOT / "docs" / "index.md"
+    assert page == index or f"({page.name})" in index.read_text()
+
+
+# A row of the table: | `name(arguments)` | meaning | `FLOPs` | gradient |
+ROW = re.compile(r"^\| `((\w+)\(.*?\))` \| ([^|]+) \| `([^`|]+)` \| ([^|]+) \|$", re.M)
+ROWS = {row[2]: row for row in ROW.finditer(OPERATORS.read_text())}
+
+
+def test_the_table_has_every_operator_and_no_other() -> None:
+    assert ROWS.keys() == op.registry.keys()
+
+
+@pytest.mark.parametrize("name", op.registry)
+def test_signature_in_the_table(name: str) -> None:
+    assert ROWS[name][1] == f"{name}{inspect.signature(op.registry[name])}"
+
+
+@pytest.mark.parametrize("name", op.registry)
+def test_gradient_in_the_table(name: str) -> None:
+    assert (ROWS[name][5] == "none") == (not op.registry[name].differentiable)
+
+
+def numbers(name: str, specs: Any, attributes: Any, result: Any) -> dict[str, Any]:
+    """What the names in the column of FLOPs stand for, in one call."""
+    parameters = inspect.signature(op.registry[name]).parameters
+    operands = [p for p in parameters if p not in attributes and p != "out"]
+    found = {p: spec.size for p, spec in zip(operands, specs, strict=False)}
+    found["out"] = getattr(result, "size", None)
+    first = specs[0].shape
+    if name == "dot":
+        found["inner"] = first[-1]
+    if name.startswith("conv"):
+        found["taps"] = math.prod((result if "weight" in name else specs[1]).shape[1:])
+    if "pool" in name:
+        found["window"] = math.prod(attributes["size"])
+    if name == "log_softmax":
+        found["lines"] = specs[0].size // first[attributes["axis"]]
+    if name.startswith("lrn"):
+        found["size"] = attributes["size"]
+    if "logits" in found:
+        found["rows"] = specs[operands.index("logits")].shape[0]
+    return found
+
+
+@pytest.mark.parametrize("name", op.registry)
+@given(data=st.data())
+@settings(max_examples=5)
+def test_flops_in_the_table(name: str, data: Any) -> None:
+    operator = op.registry[name]
+    call = data.draw(CASES[name].calls("float32", "C"))
+    arguments = (call.operands,) if call.many else call.operands
+    _, attributes, specs, result = operator.bind(arguments, call.attributes)
+    said = eval(ROWS[name][4], {}, numbers(name, specs, attributes, result))
+    assert said == operator.count_flops(result, specs, attributes)
