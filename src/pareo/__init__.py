@@ -1,9 +1,45 @@
 """Páreo: one network, written once; every device runs it; every number beside its limit."""
 
+from typing import TYPE_CHECKING, Any
+
 from pareo import operators as op
 from pareo.device import Device
 from pareo.program import Program, grad, trace, value_and_grad
 from pareo.spec import Spec
 
+if TYPE_CHECKING:
+    from pareo import nn
+    from pareo.training.checkpoint import load, save
+    from pareo.training.classifier import Classifier
+
 __version__ = "0.1.0"
-__all__ = ["Device", "Program", "Spec", "grad", "op", "trace", "value_and_grad"]
+__all__ = [
+    "Classifier",
+    "Device",
+    "Program",
+    "Spec",
+    "grad",
+    "load",
+    "nn",
+    "op",
+    "save",
+    "trace",
+    "value_and_grad",
+]
+
+# What needs more than NumPy, or is needed seldom, is imported when it is first asked for.
+_LATER = {
+    "Classifier": "pareo.training.classifier",
+    "load": "pareo.training.checkpoint",
+    "save": "pareo.training.checkpoint",
+    "nn": "pareo.nn",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'pareo' has no attribute '{name}'")
+    from importlib import import_module
+
+    module = import_module(_LATER[name])
+    return module if name == "nn" else getattr(module, name)

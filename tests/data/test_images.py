@@ -1,6 +1,7 @@
 """Image files: folders with a test part and without, and one sentence for each wrong file."""
 
 import re
+import struct
 import sys
 from pathlib import Path
 
@@ -105,6 +106,17 @@ def test_a_broken_image_is_named_with_its_bytes(pets: Path) -> None:
     refused(pets, "expected a whole image; got 60 bytes that Pillow cannot read: ", wrong)
     wrong.write_bytes(raw.replace(b"IDAT", b"IDAX"))
     refused(pets, f"got {len(raw)} bytes that Pillow cannot read: ", wrong)
+
+
+def test_odd_metadata_does_not_matter(tmp_path: Path) -> None:
+    file = write(tmp_path / "one.tif", value=7)
+    raw = file.read_bytes()
+    one = struct.pack("<HHII", 256, 4, 1, 5)
+    two = struct.pack("<HHII", 256, 4, 2, len(raw))  # two widths, where one is expected
+    file.write_bytes(raw.replace(one, two) + struct.pack("<II", 5, 5))
+    with pytest.warns(UserWarning, match="too many entries"), Image.open(file) as picture:
+        picture.load()
+    assert (images.read(file) == 7).all()
 
 
 def test_a_program_in_disguise_is_not_started(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from pareo.errors import DeviceError, DtypeError, ShapeError
-from pareo.operators.core import Operator
+from pareo.operators.core import Operator, is_array
 from pareo.spec import Spec
 
 Scratch = Callable[..., Sequence[Spec]]
@@ -73,6 +73,14 @@ class Backend:
     name: str
     kernels: dict[str, Kernel] = field(default_factory=dict)
     fusions: list[Fusion] = field(default_factory=list)
+
+    def loop(self, program: Any, layout: Any, threads: int) -> Any:
+        """Many steps of training as one call, from the gradient program of one image.
+
+        `program` maps (parameters..., image, label) to (loss, gradients...), prepared and planned.
+        None where a backend has no such thing, or not for this program.
+        """
+        return None
 
     def kernel(
         self,
@@ -130,6 +138,11 @@ class Backend:
         """A new array of this spec, its elements not set."""
         return np.empty(spec.shape, spec.dtype)
 
+    def admitted(self, name: str, array: Any) -> Any:
+        """An operand as the kernels read it, checked."""
+        self.check(name, array)
+        return array
+
     def check(self, name: str, array: Any) -> None:
         """Refuse an array that this backend cannot read."""
         if not isinstance(array, np.ndarray):
@@ -148,8 +161,7 @@ class Backend:
         result: Any,
     ) -> Any:
         """Compute one operator now, into `out` or into new arrays."""
-        for operand in operands:
-            self.check(operator.name, operand)
+        operands = [self.admitted(operator.name, operand) for operand in operands]
         kernel = self.find(operator.name)
         several = isinstance(result, tuple)
         results = result if several else (result,)
@@ -186,6 +198,8 @@ class Backend:
         for array, spec in zip(given, results, strict=True):
             if array is None:
                 continue
+            if not is_array(array):
+                raise DtypeError(f"{name} expects out to be an array; got {array!r}")
             self.check(name, array)
             if array.dtype != spec.dtype:
                 raise DtypeError(f"{name} expects out of dtype {spec.dtype}; got {array.dtype}")

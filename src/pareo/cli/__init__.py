@@ -6,6 +6,9 @@ import typer
 
 from pareo import __version__
 from pareo.cli.devices import devices
+from pareo.cli.networks import networks
+from pareo.cli.predict import predict
+from pareo.cli.train import train
 from pareo.errors import PareoError
 
 app = typer.Typer(
@@ -31,7 +34,8 @@ def _options(
     """Train one network on every device and in every framework, each beside its limit."""
 
 
-app.command()(devices)
+for _command in (train, predict, networks, devices):
+    app.command()(_command)
 
 
 def main() -> None:

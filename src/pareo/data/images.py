@@ -141,8 +141,10 @@ def _opened(file: Path) -> Iterator[tuple[Any, _Form]]:
             f"{file}: images are read with Pillow, which is not installed: pip install pillow"
         ) from error
     try:
-        # So many pixels that Pillow warns are an attack or a mistake, not a training image.
+        # So many pixels that Pillow warns are an attack or a mistake, not a training image. What
+        # else it warns of is odd metadata: pixels that cannot be decoded are an error of their own.
         with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(file, formats=_FORMATS) as picture:
                 if picture.mode not in _CHANNELS:

@@ -4,6 +4,8 @@ import math
 import operator
 from typing import Annotated, Any
 
+import numpy as np
+
 from pareo.operators.core import Where
 
 
@@ -56,6 +58,14 @@ def count(value: Any, where: Where) -> int:
     number = whole(value)
     if number is None or number < 1:
         raise where.expects("a whole number of at least 1", value)
+    return number
+
+
+def size(value: Any, where: Where) -> int:
+    """A whole number of at least 0."""
+    number = whole(value)
+    if number is None or number < 0:
+        raise where.expects("a whole number of at least 0", value)
     return number
 
 
@@ -132,7 +142,8 @@ def flag(value: Any, where: Where) -> bool:
 
 def real(value: Any, where: Where) -> float:
     """A finite number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    known = isinstance(value, (int, float, np.integer, np.floating))
+    if isinstance(value, bool) or not known or not math.isfinite(value):
         raise where.expects("a finite number", value)
     return float(value)
 
@@ -149,6 +160,7 @@ Pair = Annotated[Any, pair]
 StrideOrSize = Annotated[Any, stride_or_size]
 Padding = Annotated[Any, padding]
 Count = Annotated[int, count]
+Size = Annotated[int, size]
 Axis = Annotated[int, axis]
 AxisOrNone = Annotated[Any, axis_or_none]
 Axes = Annotated[Any, axes]

@@ -27,6 +27,8 @@ def output_sizes(
     dilation: Any,
 ) -> tuple[int, int]:
     """Height and width of a convolution's output."""
+    if min(image) < 1:
+        raise ShapeError(f"{name} expects images of at least one pixel; got {tuple(image)}")
     sizes = []
     for axis in (0, 1):
         padded = image[axis] + padding[axis] + padding[axis + 2]

@@ -145,7 +145,7 @@ class Operator:
         slots = list(self._slots(given))
         dtype = self._dtype(slots)
         operands = [
-            np.asarray(value, np.int64 if kind.integer else dtype)
+            _as_array(value, np.dtype(np.int64) if kind.integer else dtype)
             if isinstance(value, (int, float))
             else value
             for _, kind, value in slots
@@ -256,11 +256,12 @@ def _checked(operator: str, label: str, kind: Operand, value: Any) -> Any:
         value = np.asarray(value)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if not kind.number or (kind.integer and not isinstance(value, int)):
-            raise DtypeError(f"{operator} expects an array for {label}; got {_described(value)}")
+            what = "a whole number" if kind.number else "an array"
+            raise DtypeError(f"{operator} expects {what} for {label}; got {_described(value)}")
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise DtypeError(f"{operator} expects {label} to fit into 64 bits; got {value}")
         return value
-    if not (isinstance(value, Symbol) or is_array(value)):
+    if isinstance(value, np.ma.MaskedArray) or not (isinstance(value, Symbol) or is_array(value)):
         raise DtypeError(f"{operator} expects an array for {label}; got {_described(value)}")
     if kind.integer:
         if value.dtype.kind not in "iu":
@@ -268,6 +269,12 @@ def _checked(operator: str, label: str, kind: Operand, value: Any) -> Any:
     elif value.dtype not in FLOATS:
         raise DtypeError(f"{operator} expects {label} to be float32 or float64; got {value.dtype}")
     return value
+
+
+def _as_array(number: float, dtype: np.dtype[Any]) -> Any:
+    """A Python number as an array; one too large for the dtype is infinite, as in IEEE."""
+    with np.errstate(over="ignore"):
+        return np.asarray(number, dtype)
 
 
 def _described(value: Any) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 
 import pareo.operators as op
 from pareo.errors import ShapeError
-from pareo.operators.attributes import Axis, Count, Permutation, Shape, ShapeOfSameSize
+from pareo.operators.attributes import Axis, Permutation, Shape, ShapeOfSameSize, Size
 from pareo.operators.core import Array, Arrays, operator
 from pareo.operators.reduction import unbroadcast
 from pareo.spec import Spec
@@ -182,7 +182,7 @@ def _(g: Any, out: Any, a: Any, axis: Any, between: Any) -> Any:
 
 
 @operator
-def part_gradient(g: Array, axis: Axis, between: Shape, size: Count) -> Spec:
+def part_gradient(g: Array, axis: Axis, between: Shape, size: Size) -> Spec:
     """Zeros, `size` of them along one axis, with g laid in at `between`: back through `part`.
 
     >>> op.part_gradient(np.array([5.0]), 0, (1, 2), 3)

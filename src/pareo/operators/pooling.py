@@ -16,10 +16,10 @@ def pooled_sizes(
     """Height and width after pooling; with `ceil`, a last window may reach past the edge."""
     if any(padding[side] >= size[side % 2] for side in range(4)):
         raise ShapeError(f"{name} expects padding smaller than its window {size}; got {padding}")
-    if min(image) < 1:
-        raise ShapeError(f"{name} expects images of at least one pixel; got {tuple(image)}")
     if not ceil:
         return output_sizes(name, image, size, stride, padding, (1, 1))
+    if min(image) < 1:
+        raise ShapeError(f"{name} expects images of at least one pixel; got {tuple(image)}")
     sizes = []
     for axis in (0, 1):
         room = image[axis] + padding[axis] + padding[axis + 2] - size[axis]

@@ -78,6 +78,7 @@ def fit(
     resume: str | os.PathLike[str] | None = None,
     progress: bool = True,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    schedule: str = "constant",
 ) -> Result:
     """Train a network on data by stochastic gradient descent, testing after every epoch.
 
@@ -95,6 +96,7 @@ def fit(
             epoch, every `checkpoint_seconds` between, and at Ctrl-C.
         resume: a checkpoint, or its folder, to go on from; the other settings must be its own.
         progress: whether to show a bar where standard error is a terminal.
+        schedule: 'constant', or 'cosine': the rate falls from epoch to epoch towards 0.
 
     Raises:
         DivergenceError: the loss became NaN or infinite.
@@ -108,7 +110,7 @@ def fit(
         1.0
     """
     epochs = whole("epochs", epochs, 1)
-    settings = Settings(batch_size, rate, momentum, decay, seed, precision)
+    settings = Settings(batch_size, rate, momentum, decay, seed, precision, schedule, epochs)
     place = Device(device) if isinstance(device, str) else device or current()
     start = None if resume is None else _resumed(resume, network, data, settings)
     target = None if checkpoint is None else _target(checkpoint, resume)
@@ -204,9 +206,10 @@ class _Run:
         """Some steps of one size at once."""
         state = self.state
         step = self._step(rows.shape[1])
+        rate = self.settings.rate_in(state.epoch)
         begin = time.perf_counter()
         losses = step.run(
-            self.parameters, self.velocities, self.images, self.labels, rows, self.settings.rate,
+            self.parameters, self.velocities, self.images, self.labels, rows, rate,
             seed=self.settings.seed, first=first,
         )  # fmt: skip
         took = time.perf_counter() - begin

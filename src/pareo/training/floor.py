@@ -1,7 +1,10 @@
-"""The floor beneath a training step: how fast this machine multiplies matrices, measured here."""
+"""The floor beneath a training step: how fast this machine multiplies and copies, measured here."""
 
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -9,6 +12,7 @@ from pareo.backends import blas
 from pareo.device import Device
 
 SIZE = 1536
+COPIED = 1 << 26  # bytes: far more than caches hold
 REPEATS = 6
 
 
@@ -22,12 +26,29 @@ def matrix_peak(threads: int, dtype: str = "float32") -> float:
     blas.threads(threads)
     a = np.random.default_rng(0).standard_normal((SIZE, SIZE)).astype(dtype)
     out = np.empty_like(a)
+    return float(2 * SIZE**3 / _best(lambda: np.matmul(a, a, out=out)))
+
+
+@cache
+def copy_bandwidth(threads: int) -> float:
+    """Bytes per second, read plus written, of a large copy on this many threads.
+
+    >>> copy_bandwidth(1) > 0
+    True
+    """
+    source, target = np.ones(COPIED, np.uint8), np.zeros(COPIED, np.uint8)
+    parts = list(zip(np.array_split(target, threads), np.array_split(source, threads), strict=True))
+    with ThreadPoolExecutor(threads) as pool:
+        return 2 * COPIED / _best(lambda: list(pool.map(lambda pair: np.copyto(*pair), parts)))
+
+
+def _best(work: Callable[[], Any]) -> float:
     best = float("inf")
     for _ in range(REPEATS):
         start = time.perf_counter()
-        np.matmul(a, a, out=out)
+        work()
         best = min(best, time.perf_counter() - start)
-    return float(2 * SIZE**3 / best)
+    return best
 
 
 def peak(device: Device, dtype: str = "float32") -> float | None:
@@ -35,3 +56,11 @@ def peak(device: Device, dtype: str = "float32") -> float | None:
     if device.name == "cuda":
         return None
     return matrix_peak(device.threads, dtype)
+
+
+def floor_seconds(flops: float, moved: float, device: Device, dtype: str) -> float | None:
+    """The least seconds for so many FLOPs and bytes, whichever takes longer; None if unknown."""
+    limit = peak(device, dtype)
+    if limit is None:
+        return None
+    return max(flops / limit, moved / copy_bandwidth(device.threads))

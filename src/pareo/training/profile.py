@@ -1,4 +1,4 @@
-"""Where a run spends its time: cProfile for KCachegrind and speedscope, and a table per operator."""
+"""Where a run spends its time: cProfile for KCachegrind and speedscope, a clock per operator."""
 
 import cProfile
 import json
@@ -79,7 +79,8 @@ def callgrind(functions: Mapping[Key, Function]) -> str:
     """A profile in callgrind's format, times in microseconds.
 
     >>> main, f = ("m.py", 1, "main"), ("m.py", 5, "f")
-    >>> found = {main: Function(1, 1.0, 3.0, {}), f: Function(2, 2.0, 2.0, {main: (2, 2, 2.0, 2.0)})}
+    >>> calls = {main: (2, 2, 2.0, 2.0)}
+    >>> found = {main: Function(1, 1.0, 3.0, {}), f: Function(2, 2.0, 2.0, calls)}
     >>> print(callgrind(found).split("summary")[1])
     : 3000000
     <BLANKLINE>
@@ -98,8 +99,8 @@ def callgrind(functions: Mapping[Key, Function]) -> str:
     """
     callees: dict[Key, list[tuple[Key, Calls]]] = {key: [] for key in functions}
     for key, function in functions.items():
-        for caller, calls in function.callers.items():
-            callees.setdefault(caller, []).append((key, calls))
+        for caller, times in function.callers.items():
+            callees.setdefault(caller, []).append((key, times))
     total = sum(_micros(function.own) for function in functions.values())
     lines = ["# callgrind format", "version: 1", "creator: pareo", "positions: line",
              "events: Microseconds", f"summary: {total}"]  # fmt: skip
@@ -122,7 +123,8 @@ def speedscope(functions: Mapping[Key, Function], name: str = "pareo") -> dict[s
     ways to it in proportion to the time of each caller's calls.
 
     >>> main, f = ("m.py", 1, "main"), ("m.py", 5, "f")
-    >>> found = {main: Function(1, 1.0, 3.0, {}), f: Function(2, 2.0, 2.0, {main: (2, 2, 2.0, 2.0)})}
+    >>> calls = {main: (2, 2, 2.0, 2.0)}
+    >>> found = {main: Function(1, 1.0, 3.0, {}), f: Function(2, 2.0, 2.0, calls)}
     >>> profile = speedscope(found)["profiles"][0]
     >>> profile["samples"], profile["weights"]
     ([[0], [0, 1]], [1.0, 2.0])

@@ -7,6 +7,7 @@ from typing import Any
 from pareo.errors import PareoError
 
 PRECISIONS = ("float32", "float64")
+SCHEDULES = ("constant", "cosine")
 
 
 class SettingError(PareoError, ValueError):
@@ -16,6 +17,8 @@ class SettingError(PareoError, ValueError):
 @dataclass(frozen=True)
 class Settings:
     """The numbers that decide, with network, data and device, every bit of a run.
+
+    `epochs` is among them only where the schedule of the rate depends on it.
 
     >>> Settings(rate=0.5).batch_size
     128
@@ -30,6 +33,8 @@ class Settings:
     decay: float = 0.0
     seed: int = 0
     precision: str = "float32"
+    schedule: str = "constant"
+    epochs: int | None = None
 
     def __post_init__(self) -> None:
         whole("batch_size", self.batch_size, 1)
@@ -37,9 +42,23 @@ class Settings:
         _real("a rate above 0", self.rate, lambda value: value > 0)
         _real("a momentum from 0 to below 1", self.momentum, lambda value: 0 <= value < 1)
         _real("a decay of 0 or more", self.decay, lambda value: value >= 0)
-        if self.precision not in PRECISIONS:
-            known = " or ".join(PRECISIONS)
-            raise SettingError(f"fit expects a precision of {known}; got {self.precision!r}")
+        _word("precision", self.precision, PRECISIONS)
+        _word("schedule", self.schedule, SCHEDULES)
+        if self.schedule == "constant":
+            object.__setattr__(self, "epochs", None)
+        else:
+            whole("epochs", self.epochs, 1)
+
+    def rate_in(self, epoch: int) -> float:
+        """The rate of an epoch, counted from 0.
+
+        >>> falling = Settings(rate=1.0, schedule="cosine", epochs=3)
+        >>> [round(falling.rate_in(epoch), 2) for epoch in range(3)]
+        [1.0, 0.75, 0.25]
+        """
+        if self.epochs is None:
+            return self.rate
+        return self.rate * (1 + math.cos(math.pi * epoch / self.epochs)) / 2
 
     def plain(self) -> dict[str, Any]:
         """The settings as JSON can hold them."""
@@ -51,6 +70,11 @@ def whole(name: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
         raise SettingError(f"fit expects {name} to be a whole number from {least}; got {value!r}")
     return int(value)
+
+
+def _word(name: str, value: Any, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise SettingError(f"fit expects a {name} of {' or '.join(known)}; got {value!r}")
 
 
 def _real(what: str, value: Any, fits: Any) -> None:

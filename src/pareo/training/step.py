@@ -1,6 +1,7 @@
 """One training step of a network as one compiled program: forward, backward and update."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,16 @@ import numpy as np
 import pareo.operators as op
 from pareo.device import Device
 from pareo.nn.network import Sequential
-from pareo.program import Program, remove_common, remove_dead, trace, value_and_grad
+from pareo.program import (
+    Executable,
+    Program,
+    plan,
+    remove_common,
+    remove_dead,
+    trace,
+    value_and_grad,
+)
+from pareo.program.passes import prepared
 from pareo.spec import Spec
 
 
@@ -77,6 +87,18 @@ def dropout_seeds(seed: int, step: int, count: int) -> list[int]:
     return [int(number >> np.uint64(1)) for number in numbers]
 
 
+def image_loop(network: Sequential, device: Device, dtype: Any) -> Any:
+    """The backend's own loop over images for a network, or None where it has none for it."""
+    shapes = {path: Spec(p.shape, dtype) for path, p in network.parameters(network.inputs).items()}
+    image, label = Spec((1, *network.inputs), dtype), Spec((1,), "int64")
+    with device:
+        program = prepared(
+            trace(value_and_grad(network.loss), shapes, image, label), device.backend
+        )
+        layout = plan(program, device.backend)
+        return device.backend.loop(program, layout, device.threads)
+
+
 class Step:
     """A compiled training step that moves parameters (and velocities) in place."""
 
@@ -91,9 +113,16 @@ class Step:
     ) -> None:
         self.program = step_program(network, batch, momentum, decay, dtype)
         self.batch = batch
-        self._executable = self.program.compile(device)
+        self.device = device
+        self._momentum, self._decay = momentum, decay
         self._dtype = np.dtype(dtype)
         self._seeds = network.seeds()
+        self._loop = None if self._seeds else image_loop(network, device, dtype)
+
+    @cached_property
+    def executable(self) -> Executable:
+        """The step as a program that runs instruction by instruction."""
+        return self.program.compile(self.device)
 
     def __call__(
         self,
@@ -106,7 +135,7 @@ class Step:
     ) -> float:
         """One step on a batch; the loss before it."""
         numbers = tuple(np.asarray(seed, np.int64) for seed in seeds)
-        loss, moved, speeds = self._executable(
+        loss, moved, speeds = self.executable(
             parameters, velocities, images, labels, self._dtype.type(rate), numbers
         )
         for path, new in moved.items():
@@ -130,6 +159,11 @@ class Step:
 
         Gives the loss of each step.
         """
+        if self._loop is not None:
+            return self._loop(
+                list(parameters.values()), list(velocities.values()), images, labels,
+                np.ascontiguousarray(order), rate, self._momentum, self._decay,
+            )  # fmt: skip
         losses = np.empty(len(order))
         for row, chosen in enumerate(order):
             seeds = dropout_seeds(seed, first + row, self._seeds)

@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from pareo.backends.compiled import loops
 from pareo.backends.compiled.backend import GRAIN, backend
-from pareo.backends.compiled.functions import exponential, hyperbolic, logistic
-from pareo.backends.compiled.jit import jit
 from pareo.backends.pool import split, stretches
 
 kernel = backend.kernel
@@ -54,57 +53,13 @@ for _name, _ufunc in (
     _enter(_name, _ufunc)
 
 
-@jit
-def _exp(out: Any, a: Any) -> None:
-    for i in range(a.size):
-        out[i] = exponential(a[i])
-
-
-@jit
-def _sigmoid(out: Any, a: Any) -> None:
-    for i in range(a.size):
-        out[i] = logistic(a[i])
-
-
-@jit
-def _sigmoid_gradient(out: Any, g: Any, y: Any) -> None:
-    for i in range(y.size):
-        out[i] = g[i] * y[i] * (1 - y[i])
-
-
-@jit
-def _tanh(out: Any, a: Any) -> None:
-    for i in range(a.size):
-        out[i] = hyperbolic(a[i])
-
-
-@jit
-def _tanh_gradient(out: Any, g: Any, y: Any) -> None:
-    for i in range(y.size):
-        out[i] = g[i] * (1 - y[i] * y[i])
-
-
-@jit
-def _relu(out: Any, a: Any) -> None:
-    for i in range(a.size):
-        out[i] = a.dtype.type(0) if a[i] <= 0 else a[i]
-
-
-@jit
-def _relu_gradient(out: Any, g: Any, y: Any) -> None:
-    for i in range(y.size):
-        out[i] = g.dtype.type(0) if y[i] <= 0 else g[i]
-
-
-def flat(loop: Callable[..., None], out: Any, *operands: Any) -> None:
+def _flat(name: str, out: Any, first: Any, *rest: Any) -> None:
     """A loop over flat arrays of one size, split over the threads."""
-    arrays = [out.reshape(-1), *(a.reshape(-1) for a in operands)]
+    here = out.ctypes.data == first.ctypes.data
+    loop = getattr(loops, f"{name}_here" if here else name)
+    given = (first, *rest) if here else (out, first, *rest)
+    arrays = [a.reshape(-1) for a in given]
     split(lambda lo, hi: loop(*[a[lo:hi] for a in arrays]), out.size, GRAIN // 2)
-
-
-@kernel(in_place=True, strided=False)
-def exp(out: Any, a: Any) -> None:
-    flat(_exp, out, a)
 
 
 @kernel(in_place=True)
@@ -113,33 +68,38 @@ def log(out: Any, a: Any) -> None:
 
 
 @kernel(in_place=True, strided=False)
-def sigmoid(out: Any, a: Any) -> None:
-    flat(_sigmoid, out, a)
+def exp(out: Any, a: Any) -> None:
+    _flat("exp", out, a)
 
 
 @kernel(in_place=True, strided=False)
-def sigmoid_gradient(out: Any, g: Any, y: Any) -> None:
-    flat(_sigmoid_gradient, out, g, y)
+def sigmoid(out: Any, a: Any) -> None:
+    _flat("sigmoid", out, a)
 
 
 @kernel(in_place=True, strided=False)
 def tanh(out: Any, a: Any) -> None:
-    flat(_tanh, out, a)
-
-
-@kernel(in_place=True, strided=False)
-def tanh_gradient(out: Any, g: Any, y: Any) -> None:
-    flat(_tanh_gradient, out, g, y)
+    _flat("tanh", out, a)
 
 
 @kernel(in_place=True, strided=False)
 def relu(out: Any, a: Any) -> None:
-    flat(_relu, out, a)
+    _flat("relu", out, a)
+
+
+@kernel(in_place=True, strided=False)
+def sigmoid_gradient(out: Any, g: Any, y: Any) -> None:
+    _flat("sigmoid_gradient", out, g, y)
+
+
+@kernel(in_place=True, strided=False)
+def tanh_gradient(out: Any, g: Any, y: Any) -> None:
+    _flat("tanh_gradient", out, g, y)
 
 
 @kernel(in_place=True, strided=False)
 def relu_gradient(out: Any, g: Any, y: Any) -> None:
-    flat(_relu_gradient, out, g, y)
+    _flat("relu_gradient", out, g, y)
 
 
 @kernel()

@@ -145,10 +145,10 @@ def _back_rows(d: Any, sums: Any, g: Any, y: Any, activation: int) -> None:
     for n in range(g.shape[0]):
         if activation == SIGMOID:
             for i in range(g.shape[1]):
-                d[n, i] = g[n, i] * y[n, i] * (1 - y[n, i])
+                d[n, i] = g[n, i] * y[n, i] * (y.dtype.type(1) - y[n, i])
         elif activation == TANH:
             for i in range(g.shape[1]):
-                d[n, i] = g[n, i] * (1 - y[n, i] * y[n, i])
+                d[n, i] = g[n, i] * (y.dtype.type(1) - y[n, i] * y[n, i])
         else:
             for i in range(g.shape[1]):
                 d[n, i] = g.dtype.type(0) if y[n, i] <= 0 else g[n, i]

@@ -83,7 +83,8 @@ def cross_entropy_rows(d: Any, logits: Any, labels: Any, scale: float, back: boo
 @kernel(strided=False)
 def cross_entropy(out: Any, logits: Any, labels: Any) -> None:
     check_labels(labels, logits.shape[1])
-    out[...] = cross_entropy_rows(logits, logits, labels, 0.0, False) / logits.shape[0]
+    nowhere = out.reshape(1, 1)  # nothing is written back
+    out[...] = cross_entropy_rows(nowhere, logits, labels, 0.0, False) / logits.shape[0]
 
 
 @kernel(strided=False)

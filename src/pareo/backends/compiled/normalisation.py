@@ -40,6 +40,7 @@ def _lrn_gradient(
     """room holds one plane, and for every channel what it passes on to its neighbours."""
     before, after = size // 2, (size - 1) // 2
     reach = room[1:]
+    twice = slope * beta + slope * beta
     for n in range(x.shape[0]):
         for c in range(x.shape[1]):
             _window_sum(room[0], x[n], c, before, after)
@@ -52,7 +53,7 @@ def _lrn_gradient(
             # Channel c lies in the windows of these others.
             for other in range(max(0, c - after), min(x.shape[1], c + before + 1)):
                 for i in range(x.shape[2]):
-                    out[n, c, i] -= 2 * slope * beta * x[n, c, i] * reach[other, i]
+                    out[n, c, i] -= twice * x[n, c, i] * reach[other, i]
 
 
 def _planes(a: Any) -> Any:

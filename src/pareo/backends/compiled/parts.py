@@ -6,74 +6,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from pareo.backends.compiled.functions import hyperbolic, logistic
 from pareo.backends.compiled.jit import jit
-
-
-@jit
-def sigmoid(out: Any, a: Any) -> None:
-    for i in range(a.size):
-        out[i] = logistic(a[i])
-
-
-@jit
-def tanh(out: Any, a: Any) -> None:
-    for i in range(a.size):
-        out[i] = hyperbolic(a[i])
-
-
-@jit
-def relu(out: Any, a: Any) -> None:
-    for i in range(a.size):
-        out[i] = a.dtype.type(0) if a[i] <= 0 else a[i]
-
-
-@jit
-def sigmoid_gradient(out: Any, g: Any, y: Any) -> None:
-    for i in range(y.size):
-        out[i] = g[i] * y[i] * (1 - y[i])
-
-
-@jit
-def tanh_gradient(out: Any, g: Any, y: Any) -> None:
-    for i in range(y.size):
-        out[i] = g[i] * (1 - y[i] * y[i])
-
-
-@jit
-def relu_gradient(out: Any, g: Any, y: Any) -> None:
-    for i in range(y.size):
-        out[i] = g.dtype.type(0) if y[i] <= 0 else g[i]
-
-
-@jit
-def dot(out: Any, a: Any, b: Any) -> None:
-    """out = a @ b, for a few rows."""
-    for i in range(a.shape[0]):
-        out[i] = 0
-        for k in range(a.shape[1]):
-            for j in range(b.shape[1]):
-                out[i, j] += a[i, k] * b[k, j]
-
-
-@jit
-def dot_turned(out: Any, a: Any, b: Any) -> None:
-    """out = a @ b.T, for a few rows."""
-    for i in range(a.shape[0]):
-        for j in range(b.shape[0]):
-            total = a.dtype.type(0)
-            for k in range(b.shape[1]):
-                total += a[i, k] * b[j, k]
-            out[i, j] = total
-
-
-@jit
-def add_outer(out: Any, a: Any, b: Any) -> None:
-    """out += a.T @ b, for a few rows."""
-    for n in range(a.shape[0]):
-        for i in range(a.shape[1]):
-            for j in range(b.shape[1]):
-                out[i, j] += a[n, i] * b[n, j]
 
 
 @jit
@@ -102,58 +35,26 @@ def add_to(out: Any, a: Any) -> None:
 
 
 @jit
-def shrink(out: Any, x: Any, w: Any, b: Any, kh: int, kw: int) -> None:
-    """Subsampling by windows that do not overlap: x (planes, H, W), w flat."""
-    for p in range(out.shape[0]):
-        for i in range(out.shape[1]):
-            for j in range(out.shape[2]):
-                total = b
-                for u in range(kh):
-                    for v in range(kw):
-                        total += w[u * kw + v] * x[p, i * kh + u, j * kw + v]
-                out[p, i, j] = total
-
-
-@jit
-def grow(out: Any, g: Any, w: Any, kh: int, kw: int) -> None:
-    """Back through `shrink` to its images."""
-    for p in range(g.shape[0]):
-        for i in range(g.shape[1]):
-            for u in range(kh):
-                for j in range(g.shape[2]):
-                    error = g[p, i, j]
-                    for v in range(kw):
-                        out[p, i * kh + u, j * kw + v] = error * w[u * kw + v]
-
-
-@jit
-def add_shrunk(out: Any, x: Any, g: Any, kh: int, kw: int) -> None:
-    """Back through `shrink` to its filter, out flat."""
-    for u in range(kh):
-        for v in range(kw):
-            total = x.dtype.type(0)
-            for p in range(g.shape[0]):
-                for i in range(g.shape[1]):
-                    for j in range(g.shape[2]):
-                        total += g[p, i, j] * x[p, i * kh + u, j * kw + v]
-            out[u * kw + v] += total
+def gather(sums: Any) -> None:
+    """Add all workers' sums to the first's, in a fixed order."""
+    for worker in range(1, sums.shape[0]):
+        for i in range(sums.shape[1]):
+            sums[0, i] += sums[worker, i]
 
 
 @jit
 def update(
-    parameter: Any, velocity: Any, sums: Any, start: int, share: Any, rate: Any, momentum: Any,
-    decay: Any,
-) -> None:  # fmt: skip
-    """Move a flat parameter by the workers' sums of its gradient, taken in a fixed order."""
-    for i in range(parameter.size):
-        total = sums[0, start + i]
-        for worker in range(1, sums.shape[0]):
-            total += sums[worker, start + i]
-        step = total * share + decay * parameter[i]
-        if velocity.size:
-            step += momentum * velocity[i]
-            velocity[i] = step
-        parameter[i] -= rate * step
+    parameter: Any, velocity: Any, total: Any, share: Any, rate: Any, momentum: Any, decay: Any
+) -> None:
+    """Move a flat parameter by the batch's total gradient; velocity is empty without momentum."""
+    if velocity.size:
+        for i in range(parameter.size):
+            velocity[i] = momentum * velocity[i] + total[i] * share + decay * parameter[i]
+        for i in range(parameter.size):
+            parameter[i] -= rate * velocity[i]
+    else:
+        for i in range(parameter.size):
+            parameter[i] -= rate * (total[i] * share + decay * parameter[i])
 
 
 @intrinsic

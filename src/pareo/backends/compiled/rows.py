@@ -158,11 +158,11 @@ def _slope(d: Any, g: Any, y: Any, activation: int) -> None:
     if activation == SIGMOID:
         for i in range(g.shape[0]):
             for j in range(g.shape[1]):
-                d[i, j] = g[i, j] * y[i, j] * (1 - y[i, j])
+                d[i, j] = g[i, j] * y[i, j] * (y.dtype.type(1) - y[i, j])
     elif activation == TANH:
         for i in range(g.shape[0]):
             for j in range(g.shape[1]):
-                d[i, j] = g[i, j] * (1 - y[i, j] * y[i, j])
+                d[i, j] = g[i, j] * (y.dtype.type(1) - y[i, j] * y[i, j])
     elif activation == RELU:
         for i in range(g.shape[0]):
             for j in range(g.shape[1]):

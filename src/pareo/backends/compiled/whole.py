@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from pareo.backends.base import Fusion
-from pareo.backends.compiled import tiles
+from pareo.backends.compiled import templates, tiles
 from pareo.backends.compiled.jit import folder
 from pareo.device import carried
 from pareo.operators.core import Operator
@@ -38,6 +38,7 @@ class _Writer:
         self.program = program
         self.layout = layout
         self.sums = sums  # results that are added up, and the names of their sums
+        self.functions: list[str] = []
         self.before: list[str] = []
         self.lines: list[str] = []
 
@@ -60,13 +61,33 @@ class _Writer:
                 return int(instruction.inputs[0])
         return None
 
+    def place(self, number: int) -> int | None:
+        """Where a value's memory begins; None outside the arena."""
+        while number in self.layout.views:
+            number = self.layout.views[number]
+        return self.layout.offsets.get(number)
+
     def add(self, line: str) -> None:
         self.lines.append(line)
+
+    def function(self, template: templates.Template, **sizes: int) -> str:
+        """A function from a template, with its sizes written in; its name."""
+        name = f"{template.__name__}_{len(self.functions)}"
+        self.functions.append(template(name, **sizes))
+        return name
 
     def collect(self, number: int) -> None:
         """A finished result joins its sum."""
         if number in self.sums:
             self.add(f"parts.add_to({self.sums[number]}.reshape(-1), {self.flat(number)})")
+
+    def partner(self, instruction: Any, name: str, shared: int) -> Any:
+        """The instruction of a name, right before or after, that reads the same errors."""
+        at = self.program.instructions.index(instruction)
+        for other in self.program.instructions[max(0, at - 1) : at + 2]:
+            if other.name == name and shared in other.inputs:
+                return other
+        return None
 
     def write(self) -> None:
         for instruction in self.program.instructions:
@@ -97,11 +118,17 @@ class _Writer:
 
 def _elementwise(name: str) -> Callable[[_Writer, Any], None]:
     def emit(w: _Writer, i: Any) -> None:
-        operands = ", ".join(w.flat(n) for n in (*i.outputs, *i.inputs))
-        w.add(f"parts.{name}({operands})")
+        _activate(w, name, i.outputs[0], *i.inputs)
         w.collect(i.outputs[0])
 
     return emit
+
+
+def _activate(w: _Writer, name: str, out: int, first: int, *rest: int) -> None:
+    """An elementwise loop, in place where the plan put the result where the operand is."""
+    here = out == first or w.place(out) == w.place(first)
+    given = (first, *rest) if here else (out, first, *rest)
+    w.add(f"loops.{name}{'_here' if here else ''}({', '.join(w.flat(n) for n in given)})")
 
 
 def _conv(activation: str) -> Callable[[_Writer, Any], None]:
@@ -122,7 +149,7 @@ def _conv(activation: str) -> Callable[[_Writer, Any], None]:
             f"v{bias}.ctypes.data + 4 * k, {plane}, {width}, {wide}, {kh}, {kw})"
         )
         if activation:
-            w.add(f"parts.{activation}({w.flat(y)}, {w.flat(y)})")
+            _activate(w, activation, y, y)
 
     return emit
 
@@ -137,7 +164,7 @@ def _conv_gradient(activation: str) -> Callable[[_Writer, Any], None]:
         _, _, kh, kw = w.shape(gw)
         wide = w.shape(x)[3]
         plane = height * width
-        w.add(f"parts.{activation}_gradient({w.flat(g)}, {w.flat(g)}, {w.flat(y)})")
+        _activate(w, f"{activation}_gradient", g, g, y)
         w.add(f"parts.add_planes({w.sums[gb]}, v{g}.reshape(({count}, {plane})))")
         w.add(f"for k in range(0, {count}, 3):")
         w.add(f"    for u in range({kh}):")
@@ -159,15 +186,19 @@ def _plain(how: Any) -> None:
 def _dot(w: _Writer, i: Any) -> None:
     (a, b), out = i.inputs, i.outputs[0]
     left, right = w.turned(a), w.turned(b)
-    if left is not None and right is None:
-        if out not in w.sums:
-            raise _Unsuited("dot of a transpose")
-        w.add(f"parts.add_outer({w.sums[out]}, v{left}, v{b})")
+    rows, columns = w.shape(out)
+    sizes = {"rows": rows, "columns": columns, "depth": w.shape(a)[1]}
+    if left is not None and right is None and out in w.sums:
+        name = w.function(templates.add_outer, **sizes)
+        w.add(f"{name}({w.sums[out]}, v{left}, v{b})")
         return
     if left is not None:
-        raise _Unsuited("dot of transposes")
-    name, b = ("dot", b) if right is None else ("dot_turned", right)
-    w.add(f"parts.{name}(v{out}, v{a}, v{b})")
+        raise _Unsuited("dot of a transpose")
+    if right is None:
+        w.add(f"{w.function(templates.dot, **sizes)}(v{out}, v{a}, v{b})")
+    else:
+        name = w.function(templates.dot_turned, **sizes)
+        w.add(f"{name}(v{out}, v{a}, v{right})")
     w.collect(out)
 
 
@@ -176,10 +207,12 @@ def _dense(activation: str) -> Callable[[_Writer, Any], None]:
         (x, matrix, bias), y = i.inputs, i.outputs[0]
         if w.turned(x) is not None or w.turned(matrix) is not None:
             raise _Unsuited("dense layer of transposes")
-        w.add(f"parts.dot(v{y}, v{x}, v{matrix})")
+        (rows, depth), columns = w.shape(x), w.shape(y)[1]
+        name = w.function(templates.dot, rows=rows, columns=columns, depth=depth)
+        w.add(f"{name}(v{y}, v{x}, v{matrix})")
         w.add(f"parts.add_rows(v{y}, v{y}, v{bias})")
         if activation:
-            w.add(f"parts.{activation}({w.flat(y)}, {w.flat(y)})")
+            _activate(w, activation, y, y)
 
     return emit
 
@@ -187,7 +220,7 @@ def _dense(activation: str) -> Callable[[_Writer, Any], None]:
 def _dense_gradient(activation: str) -> Callable[[_Writer, Any], None]:
     def emit(w: _Writer, i: Any) -> None:
         (g, y), (d, sums) = i.inputs, i.outputs
-        w.add(f"parts.{activation}_gradient({w.flat(d)}, {w.flat(g)}, {w.flat(y)})")
+        _activate(w, f"{activation}_gradient", d, g, y)
         # One image has one row: it is its own sum.
         w.add(f"{w.flat(sums)}[:] = {w.flat(d)}")
         w.collect(sums)
@@ -198,11 +231,21 @@ def _dense_gradient(activation: str) -> Callable[[_Writer, Any], None]:
 def _subsample(w: _Writer, i: Any) -> None:
     (x, filters, bias), y = i.inputs, i.outputs[0]
     kh, kw = _windows(w.shape(filters), i.attributes["stride"], w.shape(x))
-    target, source = w.shape(y)[1:], w.shape(x)[1:]
+    planes, height, width = w.shape(y)[1:]
+    sizes = {"planes": planes, "height": height, "width": width, "kh": kh, "kw": kw}
+    name = w.function(templates.shrink, **sizes)
     w.add(
-        f"parts.shrink(v{y}.reshape({target}), v{x}.reshape({source}), {w.flat(filters)}, "
-        f"{w.flat(bias)}[0], {kh}, {kw})"
+        f"{name}(v{y}.reshape({(planes, height, width)}), "
+        f"v{x}.reshape({(planes, height * kh, width * kw)}), {w.flat(filters)}, "
+        f"{w.flat(bias)}[0], {_room(w, y, (kh, width * kw), (width * kw,))})"
     )
+
+
+def _room(w: _Writer, number: int, *shapes: tuple[int, ...]) -> str:
+    """The names of small work arrays, made once before the loop."""
+    names = [f"room{number}_{which}" for which in range(len(shapes))]
+    w.before += [f"{n} = np.zeros({s}, np.float32)" for n, s in zip(names, shapes, strict=True)]
+    return ", ".join(names)
 
 
 def _windows(window: Sequence[int], stride: Sequence[int], image: Sequence[int]) -> Any:
@@ -213,30 +256,27 @@ def _windows(window: Sequence[int], stride: Sequence[int], image: Sequence[int])
 
 
 def _grow(w: _Writer, i: Any) -> None:
-    (g, filters), out = i.inputs, i.outputs[0]
-    if w.shape(filters)[:2] != (1, 1) or any(i.attributes["padding"]):
+    """Back through subsampling, as the two gradients of a convolution that it is traced as."""
+    (g, filters), gx = i.inputs, i.outputs[0]
+    other = w.partner(i, "conv_weight_gradient", g)
+    if w.shape(filters)[:2] != (1, 1) or any(i.attributes["padding"]) or other is None:
         raise _Unsuited("gradient of a convolution")
-    kh, kw = _windows(w.shape(filters), i.attributes["stride"], w.shape(out))
-    planes = (w.shape(out)[0], *w.shape(out)[2:])
-    errors = (w.shape(g)[0], *w.shape(g)[2:])
-    w.add(
-        f"parts.grow(v{out}.reshape({planes}), v{g}.reshape({errors}), {w.flat(filters)}, "
-        f"{kh}, {kw})"
-    )
+    x, gw = other.inputs[0], other.outputs[0]
+    kh, kw = _windows(w.shape(filters), i.attributes["stride"], w.shape(gx))
+    planes, _, height, width = w.shape(g)
+    sizes = {"planes": planes, "height": height, "width": width, "kh": kh, "kw": kw}
+    name = w.function(templates.shrink_back, **sizes)
+    block = (kh * width * kw,)
+    w.add(f"{w.flat(gw)}[:] = 0")
+    arrays = ", ".join(w.flat(n) for n in (gx, gw, x, g, filters))
+    w.add(f"{name}({arrays}, {_room(w, gx, block, block, block)})")
+    w.collect(gw)
 
 
-def _add_shrunk(w: _Writer, i: Any) -> None:
-    (x, g), out = i.inputs, i.outputs[0]
-    if w.shape(out)[:2] != (1, 1) or any(i.attributes["padding"]):
+def _with_partner(w: _Writer, i: Any) -> None:
+    """Written already, together with the gradient of the images."""
+    if w.partner(i, "conv_input_gradient", i.inputs[1]) is None:
         raise _Unsuited("gradient of a convolution")
-    kh, kw = _windows(w.shape(out), i.attributes["stride"], w.shape(x))
-    planes, errors = (w.shape(x)[0], *w.shape(x)[2:]), (w.shape(g)[0], *w.shape(g)[2:])
-    w.add(f"{w.flat(out)}[:] = 0")
-    w.add(
-        f"parts.add_shrunk({w.flat(out)}, v{x}.reshape({planes}), v{g}.reshape({errors}), "
-        f"{kh}, {kw})"
-    )
-    w.collect(out)
 
 
 def _sum(w: _Writer, i: Any) -> None:
@@ -267,7 +307,7 @@ EMITTERS: dict[str, Callable[[_Writer, Any], None]] = {
     "dot_bias": _dense(""),
     "subsample": _subsample,
     "conv_input_gradient": _grow,
-    "conv_weight_gradient": _add_shrunk,
+    "conv_weight_gradient": _with_partner,
     "sum": _sum,
     "cross_entropy_with_gradient": _loss,
 }  # fmt: skip
@@ -279,9 +319,11 @@ for _name in ("sigmoid", "tanh", "relu"):
 
 TEMPLATE = '''"""Generated by pareo.backends.compiled.whole: steps of training, image by image."""
 
-from pareo.backends.compiled import loss, parts, tiles
-from pareo.backends.compiled.jit import jit
+import numpy as np
 
+from pareo.backends.compiled import loops, loss, parts, tiles
+from pareo.backends.compiled.jit import jit
+{functions}
 
 @jit
 def run(
@@ -307,7 +349,8 @@ def run(
         met += workers
         parts.wait_for_all(counter.ctypes.data, met)
         if worker == 0:
-            share = {one} / batch
+            share = {one} / {one_of}(batch)
+            parts.gather(sums)
             losses[step] = shares.sum() / batch
 {updates}
         met += workers
@@ -346,11 +389,12 @@ class Loop:
             shape = program.specs[n].shape
             views.append(f"s{k} = sums[worker, {start} : {start + size}].reshape({shape})")
             updates.append(
-                f"parts.update(v{n}.reshape(-1), m{k}.reshape(-1), sums, {start}, share, rate, "
-                "momentum, decay)"
+                f"parts.update(v{n}.reshape(-1), m{k}.reshape(-1), "
+                f"sums[0, {start} : {start + size}], share, rate, momentum, decay)"
             )
             start += size
         return TEMPLATE.format(
+            functions="\n".join(writer.functions),
             names=", ".join(names),
             views=_indented(views + writer.before, 4),
             image=f"v{image}",
@@ -358,6 +402,7 @@ class Loop:
             lines=_indented(writer.lines, 12),
             loss=f"v{program.outputs[0]}.reshape(-1)[0]",
             one=f"v{parameters[0]}.dtype.type(1)",
+            one_of=f"v{parameters[0]}.dtype.type",
             updates=_indented(updates, 12),
         )
 

@@ -1,0 +1,52 @@
+"""The table that `pareo train --profile` shows: what each operator of the step costs."""
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from pareo.data import Dataset
+from pareo.program.text import amount
+from pareo.training.evaluate import fitted
+from pareo.training.fit import Result
+from pareo.training.floor import floor_seconds
+from pareo.training.profile import OperatorTime, operator_times
+from pareo.training.step import dropout_seeds, step_program
+
+
+def show(result: Result, data: Dataset) -> None:
+    """Run the step for about a second with a clock around each instruction, and print the table."""
+    network, settings = result.network, result.settings
+    dtype, size = settings.precision, min(settings.batch_size, len(data.images))
+    program = step_program(network, size, settings.momentum, settings.decay, dtype)
+    seeds = dropout_seeds(settings.seed, 0, network.seeds())
+    arrays = (
+        result.parameters,
+        result.velocities,
+        fitted(network, data.images[:size], dtype),
+        data.labels[:size],
+        np.dtype(dtype).type(settings.rate),
+        tuple(np.asarray(seed, np.int64) for seed in seeds),
+    )
+    rows = operator_times(program, result.device, arrays)
+    table = Table(title=f"One step at batch {size}, by operator", title_justify="left")
+    for head in ("operator", "calls", "seconds", "share", "FLOP/s", "GB/s", "of the floor"):
+        table.add_column(head, justify="left" if head == "operator" else "right")
+    everything = sum(row.seconds for row in rows)
+    for row in rows:
+        limit = floor_seconds(row.flops, row.bytes, result.device, dtype)
+        table.add_row(*_cells(row, everything, limit))
+    console = Console()
+    console.print(table)
+    console.print("[dim]Above 100 % of the floor: the data was in the cache, not in memory.[/]")
+
+
+def _cells(row: OperatorTime, everything: float, limit: float | None) -> list[str]:
+    return [
+        row.name,
+        f"{row.calls:,}",
+        f"{row.seconds:.4f}",
+        f"{row.seconds / everything:.1%}",
+        amount(row.flops / row.seconds, "FLOP/s"),
+        f"{row.bytes / row.seconds / 1e9:.2f}",
+        "unknown" if limit is None else f"{limit / row.seconds:.0%}",
+    ]

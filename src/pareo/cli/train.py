@@ -1,0 +1,154 @@
+"""`pareo train`: train one of the papers' networks, with checkpoints, and say what it reached."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pareo.data import Dataset, load
+from pareo.device import Device
+from pareo.nn import networks
+from pareo.nn.network import Sequential
+from pareo.program.text import amount
+from pareo.training import checkpoint as files
+from pareo.training.fit import Result, fit
+from pareo.training.profile import profiled
+from pareo.training.settings import Settings
+
+# Rate and momentum with which each network learns MNIST; for the others, what their papers used.
+RATES = {
+    "papers-cnn": (1.0, 0.0),
+    "mlp-small": (0.1, 0.9),
+    "mlp-medium": (0.1, 0.9),
+    "mlp-big": (0.1, 0.9),
+    "alexnet": (0.01, 0.9),
+    "alexnet-original": (0.01, 0.9),
+    "googlenet": (0.01, 0.9),
+}
+
+
+def train(
+    network: Annotated[str, typer.Argument(help="One of those that `pareo networks` lists.")],
+    device: Annotated[str, typer.Option(help="Where to train; see `pareo devices`.")] = "compiled",
+    epochs: Annotated[int, typer.Option(help="Passes over the data, in all.")] = 10,
+    batch: Annotated[int | None, typer.Option(help="Images per step.  [default: 128]")] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Learning rate.  [default: one that suits the network]")
+    ] = None,
+    momentum: Annotated[
+        float | None, typer.Option(help="Momentum.  [default: one that suits the network]")
+    ] = None,
+    decay: Annotated[float | None, typer.Option(help="Weight decay.  [default: 0]")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Decides weights, order and dropout.  [default: 0]")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="mnist, synthetic:CxHxW[:CLASSES[:COUNT]], a folder of IDX files or of images, "
+            "or an .npz file.  [default: mnist]"
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Folder for last.safetensors, which --resume goes on from.")
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(help="Go on from a checkpoint, with its settings, to the bits of one run."),
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="float32 or float64.  [default: float32]")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="CPU threads to use.  [default: all cores]")
+    ] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write callgrind.out.NAME (KCachegrind) and NAME.speedscope.json for this prefix, "
+            "and show the time of each operator."
+        ),
+    ] = None,
+) -> None:
+    """Train a network, test it after every epoch, and say what it reached.
+
+    Ctrl-C ends the run cleanly after the present steps; a second one ends it at once.
+    """
+    place = Device(device, threads)
+    given = {
+        "batch_size": batch, "rate": rate, "momentum": momentum, "decay": decay, "seed": seed,
+        "precision": precision,
+    }  # fmt: skip
+    networks.by_name(network)  # a wrong name is told before the data is read
+    usual_rate, usual_momentum = RATES[network]
+    usual: dict[str, Any] = {"rate": usual_rate, "momentum": usual_momentum}
+    source = data or "mnist"
+    if resume is not None:
+        known = files.load(resume)
+        usual = known.settings
+        source = data or str(known.data.get("name"))
+        checkpoint = checkpoint or files.located(resume)
+    chosen = usual | {name: value for name, value in given.items() if value is not None}
+    settings = Settings(**chosen).plain()
+    loaded = load(source)
+    built = build(network, loaded)
+
+    def run() -> Result:
+        return fit(
+            built, loaded, epochs, device=place, checkpoint=checkpoint, resume=resume, **settings
+        )
+
+    if profile is None:
+        result = run()
+    else:
+        from pareo.cli.operators import show
+
+        with profiled(profile) as written:
+            result = run()
+        show(result, loaded)
+        print(f"profile     {' and '.join(map(str, written))}")
+    _report(result, loaded)
+    if result.interrupted:
+        where = f": go on with --resume {result.checkpoint}" if result.checkpoint else ""
+        print(f"pareo: stopped by Ctrl-C{where}", file=sys.stderr)
+        raise typer.Exit(130)
+
+
+def build(name: str, data: Dataset) -> Sequential:
+    """The network of a name; the large ones take the size and the classes of the data.
+
+    >>> build("googlenet", load("synthetic:3x64x64:5:12")).input_shape
+    (3, 64, 64)
+    """
+    if name in ("alexnet", "alexnet-original", "googlenet") and len(data.shape) == 3:
+        channels, height, width = data.shape
+        if channels == 3 and height == width:
+            if name == "googlenet":
+                return networks.googlenet(size=height, classes=data.classes)
+            version = "2014" if name == "alexnet" else "original"
+            return networks.alexnet(version, size=height, classes=data.classes)
+    return networks.by_name(name)
+
+
+def _report(result: Result, data: Dataset) -> None:
+    settings, history = result.settings, result.history
+    words = [f"batch {settings.batch_size}", f"rate {settings.rate:g}"]
+    words += [f"momentum {settings.momentum:g}"] if settings.momentum else []
+    words += [f"decay {settings.decay:g}"] if settings.decay else []
+    words += [f"seed {settings.seed}", settings.precision]
+    threads = f"{result.device.threads} thread{'s' if result.device.threads > 1 else ''}"
+    print(f"{result.network.name} on {result.device}, {threads}: {', '.join(words)}")
+    print(f"epochs      {len(history)} of {len(data.images):,} images")
+    if history:
+        if result.accuracy is not None:
+            print(f"accuracy    {result.accuracy:.2%} of {len(data.test_images):,} test images")
+        print(f"loss        {history[-1].loss:.4f}")
+        print(f"seconds     {history.seconds:.2f} of training alone")
+        print(f"images/s    {history.images:,.0f}")
+        if history.floor is not None:
+            limit = amount(history.flops / history.floor, "FLOP/s")
+            reached = amount(history.flops, "FLOP/s")
+            print(f"floor       {history.floor:.1%} ({reached} of {limit}, a large matrix product)")
+    if result.checkpoint is not None:
+        print(f"checkpoint  {result.checkpoint}")

@@ -1,0 +1,313 @@
+"""Checkpoints: whole or refused, and a resumed run ends with the bits of one never interrupted."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from pareo import nn
+from pareo.data import load as load_data
+from pareo.errors import DataError
+from pareo.nn import networks
+from pareo.nn.network import Sequential
+from pareo.training import Result, fit, load, save
+from pareo.training.definition import describe, rebuild
+
+loop = import_module("pareo.training.fit")  # whose name in the package is the function
+DATA = load_data("synthetic:1x8x8:4:300")
+# Dropout makes the random state part of what must go on.
+NETWORK = Sequential([nn.Flatten(), nn.Dense(24), nn.ReLU(), nn.Dropout(0.2), nn.Dense(4)],
+                     (1, 8, 8), "small")  # fmt: skip
+HOW: dict[str, Any] = {
+    "device": "vectorized", "batch_size": 16, "rate": 0.05, "momentum": 0.9, "decay": 1e-3,
+    "seed": 5,
+}  # fmt: skip
+
+
+def bits(parameters: Any) -> dict[str, bytes]:
+    return {path: a.tobytes() for path, a in parameters.items()}
+
+
+@pytest.mark.parametrize("name", networks.NETWORKS)
+def test_every_network_survives_its_description(name: str) -> None:
+    network = networks.by_name(name)
+    assert rebuild(json.loads(json.dumps(describe(network)))) == network
+
+
+def test_a_checkpoint_holds_everything(tmp_path: Path) -> None:
+    result = fit(NETWORK, DATA, epochs=2, checkpoint=tmp_path, **HOW)
+    found = load(tmp_path / "last.safetensors")
+    assert result.checkpoint == tmp_path / "last.safetensors"
+    assert found.network == NETWORK
+    assert bits(found.parameters) == bits(result.parameters)
+    assert bits(found.velocities) == bits(result.velocities)
+    assert (found.epoch, found.step) == (2, 0)
+    assert found.history == result.history
+    assert found.settings["momentum"] == 0.9
+    assert found.data["name"] == "synthetic:1x8x8:4:300"
+    assert [file.name for file in tmp_path.iterdir()] == ["last.safetensors"]
+    # Any framework reads the tensors by their paths.
+    assert set(load_file(tmp_path / "last.safetensors")) == {
+        start + path for path in result.parameters for start in ("", "velocity.")
+    }
+
+
+def test_weights_alone(tmp_path: Path) -> None:
+    network = networks.papers_cnn()  # it has a parameter without axes
+    weights = network.initialise(seed=1)
+    save(tmp_path / "cnn.safetensors", network, weights)
+    found = load(tmp_path / "cnn.safetensors")
+    assert bits(found.parameters) == bits(weights)
+    assert {p: a.shape for p, a in found.parameters.items()} == {
+        p: a.shape for p, a in weights.items()
+    }
+    assert found.velocities == {}
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_resumed_after_an_epoch(tmp_path: Path, epochs: int) -> None:
+    whole = fit(NETWORK, DATA, epochs=3, **HOW)
+    fit(NETWORK, DATA, epochs=epochs, checkpoint=tmp_path, **HOW)
+    resumed = fit(NETWORK, DATA, epochs=3, checkpoint=tmp_path, resume=tmp_path, **HOW)
+    assert bits(resumed.parameters) == bits(whole.parameters)
+    for name in ("number", "loss", "accuracy", "test_loss"):
+        assert resumed.history.column(name) == whole.history.column(name)
+
+
+@pytest.mark.parametrize("device", ["vectorized", "compiled"])
+def test_resumed_in_the_middle_of_an_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    how = {**HOW, "device": device, "epochs": 2}
+    whole = fit(NETWORK, DATA, **how)
+    monkeypatch.setattr(loop, "CHUNK_SECONDS", 0.0)
+    for stop in (1, 7, 15, 16):  # of 16 steps, the last with 10 images
+        folder = tmp_path / str(stop)
+        presses_at(monkeypatch, stop)
+        part = fit(NETWORK, DATA, checkpoint=folder, **how)
+        monkeypatch.undo()
+        assert part.interrupted
+        found = load(folder)
+        assert (found.epoch, found.step) == ((1, 0) if stop == 16 else (0, stop))
+        resumed = fit(NETWORK, DATA, checkpoint=folder, resume=folder, **how)
+        assert bits(resumed.parameters) == bits(whole.parameters)
+        assert bits(resumed.velocities) == bits(whole.velocities)
+        assert resumed.history.column("loss") == whole.history.column("loss")
+
+
+def presses_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """Ctrl-C while this step runs, steps being taken one at a time."""
+    from pareo.training.fit import _Run
+
+    chunk = _Run._chunk
+
+    def pressing(run: _Run, rows: Any, first: int) -> None:
+        chunk(run, rows, first)
+        if run.state.step == step and run.state.epoch == 0:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(loop, "CHUNK_SECONDS", 0.0)
+    monkeypatch.setattr(_Run, "_chunk", pressing)
+
+
+def test_a_finished_run_has_nothing_left_to_do(tmp_path: Path) -> None:
+    done = fit(NETWORK, DATA, epochs=1, checkpoint=tmp_path, **HOW)
+    again = fit(NETWORK, DATA, epochs=1, checkpoint=tmp_path, resume=tmp_path, **HOW)
+    assert bits(again.parameters) == bits(done.parameters)
+    assert again.history == done.history
+
+
+def test_another_run_is_never_overwritten(tmp_path: Path) -> None:
+    fit(NETWORK, DATA, epochs=1, checkpoint=tmp_path, **HOW)
+    before = (tmp_path / "last.safetensors").read_bytes()
+    with pytest.raises(DataError, match=r"last.safetensors: holds a run already"):
+        fit(NETWORK, DATA, epochs=1, checkpoint=tmp_path, **HOW)
+    assert (tmp_path / "last.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"rate": 0.1}, "was trained with rate 0.05; got 0.1"),
+        ({"seed": 6}, "was trained with seed 5; got 6"),
+        ({"batch_size": 8}, "was trained with batch_size 16; got 8"),
+        ({"momentum": 0.0}, "was trained with momentum 0.9; got 0.0"),
+        ({"precision": "float64"}, "was trained with precision float32; got float64"),
+    ],
+)
+def test_other_settings_are_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    fit(NETWORK, DATA, epochs=1, checkpoint=tmp_path, **HOW)
+    with pytest.raises(DataError, match=said):
+        fit(NETWORK, DATA, epochs=2, resume=tmp_path, **{**HOW, **change})
+
+
+def test_another_network_or_other_data_is_refused(tmp_path: Path) -> None:
+    fit(NETWORK, DATA, epochs=1, checkpoint=tmp_path, **HOW)
+    with pytest.raises(DataError, match="is of the network small, not of this one"):
+        fit(networks.mlp([64, 4]), DATA, epochs=2, resume=tmp_path, **HOW)
+    other = load_data("synthetic:1x8x8:4:300", seed=1)
+    with pytest.raises(DataError, match="was trained on other data"):
+        fit(NETWORK, other, epochs=2, resume=tmp_path, **HOW)
+
+
+def refused(file: Path) -> str:
+    with pytest.raises(DataError) as caught:
+        load(file)
+    message = str(caught.value)
+    assert str(file) in message
+    assert "\n" not in message
+    return message
+
+
+def test_a_file_that_is_cut_off_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "cut.safetensors"
+    save(file, NETWORK, NETWORK.initialise(0))
+    content = file.read_bytes()
+    for length in (0, 1, 7, 8, 50, len(content) // 2, len(content) - 1):
+        file.write_bytes(content[:length])
+        assert f"{length:,} bytes" in refused(file)
+    file.write_bytes(content + b"\0")
+    refused(file)
+
+
+def test_every_altered_byte_is_noticed(tmp_path: Path) -> None:
+    file = tmp_path / "altered.safetensors"
+    save(file, NETWORK, NETWORK.initialise(0))
+    content = file.read_bytes()
+    chosen = random.Random(0).sample(range(len(content)), 300)
+    for position in chosen:
+        changed = bytearray(content)
+        changed[position] ^= 1 << (position % 8)
+        file.write_bytes(changed)
+        refused(file)
+
+
+def test_foreign_files_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "foreign.safetensors"
+    save_file({"w": np.zeros(3, np.float32)}, file)
+    assert "not a checkpoint of pareo's" in refused(file)
+    file.write_bytes(os.urandom(1000))
+    refused(file)
+    file.write_bytes(b"\x80\x04K\x01.")  # a pickle
+    refused(file)
+    assert "No such file" in refused(tmp_path / "missing.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"format": 2}, "its format is 2"),
+        ({"network": {"layer": "Exec", "code": "1"}}, "pareo has no layer 'Exec'"),
+        ({"network": {"layer": "Dense", "units": 3}}, "no input_shape"),
+        ({"network": {"layer": "Dense", "unit": 3}}, "cannot be built"),
+        ({"network": 3}, "expected a layer"),
+        ({"epoch": -1}, "its epoch and step"),
+        ({"epoch": None}, "its epoch and step"),
+        ({"history": [{}]}, "its history"),
+        ({"settings": 1}, "its settings"),
+        ({"partial": {}}, "its sums"),
+    ],
+)
+def test_a_forged_description_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    """Written with its right SHA-256, so that only what it says can be wrong."""
+    from pareo.training import checkpoint as files
+
+    file = tmp_path / "forged.safetensors"
+    save(file, NETWORK, NETWORK.initialise(0))
+    tensors, metadata = files._read(file)
+    text = json.dumps({**json.loads(metadata["pareo"]), **change})
+    save_file(tensors, file, {"pareo": text, "sha256": files._digest(text, tensors)})
+    assert said in refused(file)
+
+
+def test_a_place_that_cannot_be_written_is_said_before_training(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="file: the checkpoint cannot be written"):
+        fit(NETWORK, DATA, epochs=1, checkpoint=tmp_path / "file" / "run", **HOW)
+
+
+def test_a_failed_write_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "kept.safetensors"
+    weights = NETWORK.initialise(0)
+    save(file, NETWORK, weights)
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DataError, match="cannot be written: No space left on device"):
+        save(file, NETWORK, NETWORK.initialise(1))
+    monkeypatch.undo()
+    assert bits(load(file).parameters) == bits(weights)
+
+
+def test_a_layer_of_your_own_is_refused_with_its_name(tmp_path: Path) -> None:
+    class Mine(nn.ReLU):
+        pass
+
+    network = Sequential([Mine()], (4,))
+    with pytest.raises(DataError, match="Mine"):
+        save(tmp_path / "mine.safetensors", network, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+TRAIN = """
+import sys
+from pareo.data import load
+from training_run import NETWORK, HOW, DATA
+from pareo.training import fit
+folder, resume = sys.argv[1], sys.argv[2] == "resume"
+print("ready", flush=True)
+fit(NETWORK, DATA, 12, checkpoint=folder, resume=folder if resume else None,
+    checkpoint_seconds=0.0, **HOW)
+"""
+
+
+def run_and_kill(folder: Path, after: float | None) -> bool:
+    """Train in a process of its own, killed after some seconds; whether it came to its end."""
+    resume = "resume" if (folder / "last.safetensors").exists() else "new"
+    code = TRAIN.replace("training_run", Path(__file__).stem)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(folder), resume],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        process.stdout.readline()
+        if after is None:
+            return process.wait(timeout=120) == 0
+        time.sleep(after)
+        process.send_signal(signal.SIGKILL)
+        return process.wait(timeout=120) == 0
+
+
+def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path: Path) -> None:
+    whole = fit(NETWORK, DATA, epochs=12, **HOW)
+    draw = random.Random(1)
+    kills = 0
+    while kills < 4 and not run_and_kill(tmp_path, draw.uniform(0.02, 0.4)):
+        kills += 1
+    assert run_and_kill(tmp_path, None)
+    found = load(tmp_path)
+    assert found.epoch == 12
+    assert bits(found.parameters) == bits(whole.parameters)
+    assert found.history.column("loss") == whole.history.column("loss")
+
+
+def test_the_result_can_be_saved(tmp_path: Path) -> None:
+    result: Result = fit(NETWORK, DATA, **HOW)
+    result.save(tmp_path / "weights.safetensors")
+    assert bits(load(tmp_path / "weights.safetensors").parameters) == bits(result.parameters)

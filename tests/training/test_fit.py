@@ -1,0 +1,232 @@
+"""The loop: it learns, remembers, repeats itself bit for bit, and stops when it should."""
+
+import signal
+import threading
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch_network import forward
+
+from pareo import Device, nn
+from pareo.data import Dataset, load
+from pareo.errors import PareoError
+from pareo.nn import networks
+from pareo.nn.network import Sequential
+from pareo.training import DivergenceError, Result, fit
+from pareo.training.checkpoint import load as load_checkpoint
+from pareo.training.fit import shuffled
+from pareo.training.step import Step
+
+loop = import_module("pareo.training.fit")  # whose name in the package is the function
+DATA = load("synthetic:1x8x8:4:300")  # 250 to learn from, 50 to test with
+SMALL = networks.mlp([64, 16, 4])
+HERE = {"device": "vectorized", "batch_size": 32, "rate": 0.05}
+
+
+def same(one: Result, other: Result) -> bool:
+    return all(
+        a.tobytes() == other.parameters[path].tobytes() for path, a in one.parameters.items()
+    )
+
+
+def test_it_learns_and_remembers() -> None:
+    result = fit(SMALL, DATA, epochs=4, **HERE)
+    assert [epoch.number for epoch in result.history] == [1, 2, 3, 4]
+    assert result.accuracy == 1.0
+    losses = result.history.column("loss")
+    assert losses[3] < losses[0] / 2
+    for epoch in result.history:
+        assert epoch.seconds > 0
+        assert epoch.images == pytest.approx(250 / epoch.seconds)
+        assert epoch.test_loss is not None
+        assert epoch.test_loss > 0
+        assert epoch.flops > 0
+        assert epoch.floor is not None
+        assert 0 < epoch.floor < 1.5
+    assert result.history.seconds == pytest.approx(sum(result.history.column("seconds")))
+    assert result.history.images == pytest.approx(4 * 250 / result.history.seconds)
+    assert not result.interrupted
+    assert result.history[1:][0].number == 2
+
+
+@pytest.mark.parametrize("device", ["vectorized", "compiled"])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_the_same_seed_gives_the_same_bits(device: str, momentum: float) -> None:
+    how: Any = {**HERE, "device": device, "momentum": momentum, "decay": 1e-3, "epochs": 2}
+    one, two = fit(SMALL, DATA, seed=3, **how), fit(SMALL, DATA, seed=3, **how)
+    assert same(one, two)
+    assert one.history.column("loss") == two.history.column("loss")
+    assert not same(one, fit(SMALL, DATA, seed=4, **how))
+
+
+def test_chunks_of_steps_do_not_change_the_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = Sequential([nn.Flatten(), nn.Dropout(0.3), nn.Dense(4)], (1, 8, 8))
+    whole = fit(network, DATA, epochs=2, **HERE)
+    monkeypatch.setattr(loop, "CHUNK_SECONDS", 0.0)  # one step at a time
+    single = fit(network, DATA, epochs=2, **HERE)
+    assert same(whole, single)
+    assert whole.history.column("loss") == single.history.column("loss")
+
+
+def test_devices_agree_to_rounding_for_a_hundred_steps() -> None:
+    """The issue's wish; sums are ordered otherwise, and a hundred steps carry the rounding on."""
+    network = networks.papers_cnn()
+    digits = load("synthetic:1x28x28:10:120").images
+    labels = load("synthetic:1x28x28:10:120").labels
+    order = np.random.default_rng(0).integers(0, len(digits), (100, 8))
+    losses = {}
+    for device in ("vectorized", "compiled"):
+        step = Step(network, 8, Device(device), momentum=0.9)
+        parameters = network.initialise(0)
+        velocities = {path: np.zeros_like(a) for path, a in parameters.items()}
+        losses[device] = step.run(parameters, velocities, digits, labels, order, 0.05)
+    np.testing.assert_allclose(losses["vectorized"], losses["compiled"], rtol=1e-3)
+
+
+@pytest.mark.parametrize("device", ["sequential", "vectorized", "compiled"])
+@pytest.mark.parametrize(("momentum", "decay"), [(0.0, 0.0), (0.0, 0.01), (0.9, 0.01)])
+def test_steps_are_those_of_torch_sgd(device: str, momentum: float, decay: float) -> None:
+    network = networks.mlp([64, 5, 4])
+    parameters = network.initialise(0, "float64")
+    velocities = {path: np.zeros_like(a) for path, a in parameters.items()} if momentum else {}
+    images = DATA.images[:12].astype("float64").reshape(12, 64)
+    leaves = {path: torch.tensor(a, requires_grad=True) for path, a in parameters.items()}
+    optimiser = torch.optim.SGD(leaves.values(), 0.1, momentum, weight_decay=decay)
+    order = np.arange(12).reshape(3, 4)
+    step = Step(network, 4, Device(device), momentum, decay, "float64")
+    losses = step.run(parameters, velocities, images, DATA.labels, order, 0.1)
+    for row, loss in zip(order, losses, strict=True):
+        optimiser.zero_grad()
+        out = forward(network, leaves, torch.tensor(images[row]))
+        expected = torch.nn.functional.cross_entropy(out, torch.tensor(DATA.labels[row]))
+        expected.backward()
+        optimiser.step()
+        assert loss == pytest.approx(expected.item(), rel=1e-12)
+    for path, leaf in leaves.items():
+        np.testing.assert_allclose(parameters[path], leaf.detach().numpy(), rtol=1e-11, atol=1e-14)
+
+
+def test_a_last_batch_that_is_smaller_is_trained_on_too() -> None:
+    # One image in the last batch: it must move the weights, and count once in the loss.
+    one = replace(DATA, images=DATA.images[:33], labels=DATA.labels[:33])
+    less = replace(DATA, images=DATA.images[:32], labels=DATA.labels[:32])
+    how: Any = {**HERE, "epochs": 1}
+    assert not same(fit(SMALL, one, **how), fit(SMALL, less, **how))
+    small = replace(DATA, images=DATA.images[:5], labels=DATA.labels[:5])
+    assert len(fit(SMALL, small, **how).history) == 1  # fewer images than a batch
+
+
+def test_an_epoch_sees_every_image_once_in_another_order() -> None:
+    first, second = shuffled(100, seed=1, epoch=0), shuffled(100, seed=1, epoch=1)
+    assert sorted(first) == sorted(second) == list(range(100))
+    assert not np.array_equal(first, second)
+    assert not np.array_equal(first, shuffled(100, seed=2, epoch=0))
+
+
+def test_without_a_test_set_there_is_no_accuracy() -> None:
+    alone = replace(DATA, test_images=DATA.images[:0], test_labels=DATA.labels[:0])
+    result = fit(SMALL, alone, **HERE)
+    assert result.accuracy is None
+    assert result.history[0].test_loss is None
+
+
+def test_float64_trains_in_float64() -> None:
+    result = fit(SMALL, DATA, precision="float64", **HERE)
+    assert all(a.dtype == np.float64 for a in result.parameters.values())
+
+
+def test_uint8_images_are_scaled() -> None:
+    pixels = np.clip(DATA.images * 255, 0, 255).astype(np.uint8)
+    tests = np.clip(DATA.test_images * 255, 0, 255).astype(np.uint8)
+    coarse = Dataset("uint8", pixels, DATA.labels, tests, DATA.test_labels, 4)
+    floats = coarse.as_float()
+    assert same(fit(SMALL, coarse, **HERE), fit(SMALL, floats, **HERE))
+
+
+def test_callbacks_see_each_epoch_and_may_end_the_run() -> None:
+    seen: list[int] = []
+
+    def stop_at_two(result: Result) -> bool:
+        seen.append(result.history[-1].number)
+        return len(result.history) == 2
+
+    result = fit(SMALL, DATA, epochs=9, callbacks=[stop_at_two], **HERE)
+    assert seen == [1, 2]
+    assert len(result.history) == 2
+    assert not result.interrupted
+
+
+def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path) -> None:
+    deep = Sequential([nn.Flatten(), nn.Dense(16), nn.ReLU(), nn.Dense(4)], (1, 8, 8))
+    how: Any = {**HERE, "rate": 1e30, "epochs": 3}
+    with pytest.raises(DivergenceError, match=r"epoch 1, step \d+: try a rate below 1e\+30"):
+        fit(deep, DATA, **how)
+    with pytest.raises(DivergenceError, match="is as it was before"):
+        fit(deep, DATA, checkpoint=tmp_path, **how)
+    found = load_checkpoint(tmp_path)
+    assert all(np.isfinite(a).all() for a in found.parameters.values())
+
+
+def test_interrupted_after_the_present_steps(tmp_path: Path) -> None:
+    def press(result: Result) -> None:
+        if len(result.history) == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    how: Any = {**HERE, "epochs": 5}
+    result = fit(SMALL, DATA, checkpoint=tmp_path, callbacks=[press], **how)
+    assert result.interrupted
+    assert len(result.history) == 2
+    assert signal.getsignal(signal.SIGINT) is before
+    assert same(fit(SMALL, DATA, resume=tmp_path, **how), fit(SMALL, DATA, **how))
+
+
+def test_a_second_ctrl_c_does_not_wait() -> None:
+    def press_twice(result: Result) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(SMALL, DATA, epochs=3, callbacks=[press_twice], **HERE)
+
+
+def test_other_threads_can_train() -> None:
+    results: list[Result] = []
+    worker = threading.Thread(target=lambda: results.append(fit(SMALL, DATA, **HERE)))
+    worker.start()
+    worker.join()
+    assert same(results[0], fit(SMALL, DATA, **HERE))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"epochs": 0}, "epochs to be a whole number from 1; got 0"),
+        ({"epochs": 1.5}, "epochs"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"rate": 0.0}, "a rate above 0"),
+        ({"rate": float("nan")}, "a rate above 0"),
+        ({"rate": "fast"}, "a rate above 0"),
+        ({"momentum": 1.0}, "momentum from 0 to below 1"),
+        ({"decay": -0.1}, "a decay of 0 or more"),
+        ({"seed": -1}, "seed"),
+        ({"precision": "float16"}, "precision of float32 or float64"),
+        ({"device": "abacus"}, "Device expects"),
+        ({"resume": "nowhere.safetensors"}, "nowhere.safetensors: expected a checkpoint"),
+    ],
+)
+def test_wrong_settings_are_said(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(PareoError, match=said):
+        fit(SMALL, DATA, **{**HERE, **wrong})
+
+
+def test_data_that_does_not_fit_is_said() -> None:
+    with pytest.raises(PareoError, match=r"expects images of shape \(1, 28, 28\); got \(1, 8, 8\)"):
+        fit(networks.papers_cnn(), DATA)
+    with pytest.raises(PareoError, match="has 3 classes, 0 to 2; a label of the data is 3"):
+        fit(networks.mlp([64, 3]), DATA)
