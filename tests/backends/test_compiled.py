@@ -95,7 +95,7 @@ def run_with_cache(folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_machine_code_is_compiled_once_and_kept(tmp_path: Path) -> None:
     first = run_with_cache(tmp_path)
-    assert "pareo: compiling elementwise.sigmoid ..." in first.stderr
+    assert "pareo: compiling loops.sigmoid ..." in first.stderr
     assert "s, kept for next time" in first.stderr
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nbc")}
     assert kept

@@ -27,6 +27,14 @@ def conv_layer(activation: str, channels: int = 2, filters: int = 4, wide: int =
     return loss, draw(*shapes, (3, filters, wide, wide))
 
 
+def down(p: Any, a: Any, b: Any, rate: Any) -> Any:
+    """A matrix down a gradient that is a product."""
+    return (op.sub(p, op.scale(rate, op.dot(op.transpose(a), b))),)
+
+
+DOWN = draw((3, 4), (5, 3), (5, 4), ())
+
+
 def programs() -> dict[str, Any]:
     """One program or more for every fusion that the compiled backend offers."""
     found = {}
@@ -42,6 +50,7 @@ def programs() -> dict[str, Any]:
             differentiate(trace(loss, *arguments), wrt=range(2, 6)),
             arguments,
         )
+    found["descend"] = (trace(down, *DOWN), DOWN)
     loss, arguments = papers_cnn()
     found["papers_cnn"] = (differentiate(trace(loss, *arguments), wrt=range(2, 8)), arguments)
     return found
@@ -60,7 +69,9 @@ def test_fused_gives_what_the_parts_give(name: str) -> None:
     program, arguments = PROGRAMS[name]
     with Device("sequential"):
         # In double precision, operator by operator: the specification.
-        exact_arguments = [a.astype(np.float64) if a.dtype == np.float32 else a for a in arguments]
+        exact_arguments = [
+            np.asarray(a, np.float64) if a.dtype == np.float32 else a for a in arguments
+        ]
         with Device("vectorized"):
             exact = _retraced(name, exact_arguments)
     found = program.compile(Device("compiled"))(*arguments)
@@ -76,6 +87,8 @@ def _retraced(name: str, arguments: list[Any]) -> Any:
         loss, wrt = conv_layer(activation)[0], (0, 1)
     elif kind == "mlp":
         loss, wrt = mlp(name.split()[1])[0], range(2, 6)
+    elif kind == "descend":
+        return trace(down, *arguments).compile()(*arguments)
     else:
         loss, wrt = papers_cnn()[0], range(2, 8)
     return differentiate(trace(loss, *arguments), wrt=wrt).compile()(*arguments)

@@ -84,6 +84,16 @@ def test_resumed_after_an_epoch(tmp_path: Path, epochs: int) -> None:
         assert resumed.history.column(name) == whole.history.column(name)
 
 
+def test_a_falling_rate_goes_on_only_towards_the_same_end(tmp_path: Path) -> None:
+    how: dict[str, Any] = {**HOW, "epochs": 3, "schedule": "cosine"}
+    whole = fit(NETWORK, DATA, **how)
+    fit(NETWORK, DATA, checkpoint=tmp_path, callbacks=[lambda result: True], **how)
+    with pytest.raises(DataError, match="was trained with epochs 3; got 4"):
+        fit(NETWORK, DATA, resume=tmp_path, **{**how, "epochs": 4})
+    resumed = fit(NETWORK, DATA, resume=tmp_path, **how)
+    assert bits(resumed.parameters) == bits(whole.parameters)
+
+
 @pytest.mark.parametrize("device", ["vectorized", "compiled"])
 def test_resumed_in_the_middle_of_an_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str
@@ -232,7 +242,9 @@ def test_a_forged_description_is_refused(tmp_path: Path, change: dict[str, Any],
 
 def test_a_place_that_cannot_be_written_is_said_before_training(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="file: the checkpoint cannot be written"):
+    with pytest.raises(
+        DataError, match=r"safetensors: the checkpoint cannot be written: Not a dir"
+    ):
         fit(NETWORK, DATA, epochs=1, checkpoint=tmp_path / "file" / "run", **HOW)
 
 
@@ -265,22 +277,23 @@ def test_a_layer_of_your_own_is_refused_with_its_name(tmp_path: Path) -> None:
 
 TRAIN = """
 import sys
-from pareo.data import load
-from training_run import NETWORK, HOW, DATA
-from pareo.training import fit
-folder, resume = sys.argv[1], sys.argv[2] == "resume"
+from MODULE import DATA, HOW, NETWORK, loop
+folder, resume, often = sys.argv[1], sys.argv[2] == "resume", sys.argv[3] == "often"
+if often:  # a checkpoint after every step, so that any may be the last
+    loop.CHUNK_SECONDS = 0.0
+    loop._Run._due = lambda run: True
 print("ready", flush=True)
-fit(NETWORK, DATA, 12, checkpoint=folder, resume=folder if resume else None,
-    checkpoint_seconds=0.0, **HOW)
+loop.fit(NETWORK, DATA, EPOCHS, checkpoint=folder, resume=folder if resume else None, **HOW)
 """
+KILLS, EPOCHS = 4, 30
 
 
 def run_and_kill(folder: Path, after: float | None) -> bool:
     """Train in a process of its own, killed after some seconds; whether it came to its end."""
     resume = "resume" if (folder / "last.safetensors").exists() else "new"
-    code = TRAIN.replace("training_run", Path(__file__).stem)
+    code = TRAIN.replace("MODULE", Path(__file__).stem).replace("EPOCHS", str(EPOCHS))
     process = subprocess.Popen(
-        [sys.executable, "-c", code, str(folder), resume],
+        [sys.executable, "-c", code, str(folder), resume, "rarely" if after is None else "often"],
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
     )
@@ -295,14 +308,18 @@ def run_and_kill(folder: Path, after: float | None) -> bool:
 
 
 def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path: Path) -> None:
-    whole = fit(NETWORK, DATA, epochs=12, **HOW)
+    whole = fit(NETWORK, DATA, epochs=EPOCHS, **HOW)
     draw = random.Random(1)
-    kills = 0
-    while kills < 4 and not run_and_kill(tmp_path, draw.uniform(0.02, 0.4)):
-        kills += 1
+    reached: list[tuple[int, int]] = []
+    for _ in range(KILLS):
+        assert not run_and_kill(tmp_path, draw.uniform(0.05, 0.4))
+        found = load(tmp_path)  # whole, whenever the process died
+        reached.append((found.epoch, found.step))
+    assert reached == sorted(reached)
+    assert any(step for _, step in reached), "no kill in the middle of an epoch"
     assert run_and_kill(tmp_path, None)
     found = load(tmp_path)
-    assert found.epoch == 12
+    assert found.epoch == EPOCHS
     assert bits(found.parameters) == bits(whole.parameters)
     assert found.history.column("loss") == whole.history.column("loss")
 

@@ -35,7 +35,7 @@ def same(one: Result, other: Result) -> bool:
 
 
 def test_it_learns_and_remembers() -> None:
-    result = fit(SMALL, DATA, epochs=4, **HERE)
+    result = fit(SMALL, DATA, epochs=4, momentum=0.9, **HERE)
     assert [epoch.number for epoch in result.history] == [1, 2, 3, 4]
     assert result.accuracy == 1.0
     losses = result.history.column("loss")
@@ -135,6 +135,20 @@ def test_without_a_test_set_there_is_no_accuracy() -> None:
     assert result.history[0].test_loss is None
 
 
+def test_a_falling_rate_is_that_of_each_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates: list[float] = []
+    run = Step.run
+
+    def noting(step: Step, *arguments: Any, **more: Any) -> Any:
+        rates.append(arguments[5])
+        return run(step, *arguments, **more)
+
+    monkeypatch.setattr(Step, "run", noting)
+    fit(SMALL, DATA, epochs=4, schedule="cosine", **HERE)
+    expected = [0.05 * (1 + np.cos(np.pi * epoch / 4)) / 2 for epoch in range(4)]
+    assert sorted(set(rates), reverse=True) == pytest.approx(expected)
+
+
 def test_float64_trains_in_float64() -> None:
     result = fit(SMALL, DATA, precision="float64", **HERE)
     assert all(a.dtype == np.float64 for a in result.parameters.values())
@@ -216,6 +230,7 @@ def test_other_threads_can_train() -> None:
         ({"decay": -0.1}, "a decay of 0 or more"),
         ({"seed": -1}, "seed"),
         ({"precision": "float16"}, "precision of float32 or float64"),
+        ({"schedule": "stairs"}, "schedule of constant or cosine"),
         ({"device": "abacus"}, "Device expects"),
         ({"resume": "nowhere.safetensors"}, "nowhere.safetensors: expected a checkpoint"),
     ],

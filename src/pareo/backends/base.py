@@ -105,6 +105,8 @@ class Backend:
         *,
         when: Callable[..., bool] | None = None,
         scratch: Scratch | None = None,
+        in_place: bool | tuple[int, ...] = False,
+        strided: bool = False,
     ) -> Callable[[Callable[..., None]], Callable[..., None]]:
         """Enter a function as a kernel for several instructions at once.
 
@@ -118,7 +120,7 @@ class Backend:
                 for parameter in inspect.signature(function).parameters.values()
                 if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
             ]
-            kernel = Kernel(function, strided=False, scratch=scratch)
+            kernel = Kernel(function, in_place, strided, scratch)
             self.fusions.append(
                 Fusion(
                     function.__name__, pattern, tuple(names[1:]), tuple(gives.split()), kernel, when

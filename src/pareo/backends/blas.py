@@ -1,8 +1,11 @@
-"""The BLAS behind NumPy: how many threads it uses, and what it is."""
+"""The BLAS behind NumPy: its threads, what it is, and products that add to a matrix."""
 
+import ctypes
 import threading
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 _lock = threading.Lock()
 _setters: list[Callable[[int], Any]] | None = None
@@ -52,3 +55,67 @@ def _libraries() -> list[Any]:
 
     loaded = ThreadpoolController().select(user_api="blas").lib_controllers
     return [library for library in loaded if "numpy" in library.filepath] or loaded
+
+
+ROW_MAJOR, AS_IT_IS, TURNED = 101, 111, 112
+_products: dict[str, Any] | None = None
+
+
+def add_product(out: Any, a: Any, b: Any, alpha: float = 1.0, keep: bool = True) -> None:
+    """out += alpha * a @ b for matrices, in one pass over out; with keep=False, out is replaced.
+
+    NumPy cannot ask its BLAS for this, so the library is called directly where it is found.
+
+    >>> out = np.ones((1, 1))
+    >>> add_product(out, np.array([[2.0, 3.0]]), np.array([[1.0], [1.0]]), alpha=10.0)
+    >>> out
+    array([[51.]])
+    """
+    product = _find_products().get(out.dtype.char)
+    left, right = _layout(a), _layout(b)
+    target = _layout(out)
+    if product is None or left is None or right is None or target is None or target[0] == TURNED:
+        whole = np.matmul(a, b)
+        np.multiply(whole, out.dtype.type(alpha), out=whole)
+        np.add(out, whole, out=out) if keep else np.copyto(out, whole)
+        return
+    if out.size == 0:
+        return
+    product(
+        ROW_MAJOR, left[0], right[0], out.shape[0], out.shape[1], a.shape[1], alpha,
+        a.ctypes.data, left[1], b.ctypes.data, right[1], 1.0 if keep else 0.0,
+        out.ctypes.data, target[1],
+    )  # fmt: skip
+
+
+def _layout(a: Any) -> tuple[int, int] | None:
+    """How BLAS sees a matrix: as it is or turned, and the distance of its rows; None if neither."""
+    item = a.itemsize
+    rows, columns = a.shape
+    down, across = a.strides
+    if (across == item or columns == 1) and (down >= columns * item or rows == 1):
+        return AS_IT_IS, max(down // item if rows > 1 else columns, columns, 1)
+    if (down == item or rows == 1) and (across >= rows * item or columns == 1):
+        return TURNED, max(across // item if columns > 1 else rows, rows, 1)
+    return None
+
+
+def _find_products() -> dict[str, Any]:
+    """sgemm and dgemm of NumPy's own BLAS by dtype, with 64-bit sizes; empty where not found."""
+    global _products
+    if _products is None:
+        found = {}
+        for library in _libraries():
+            loaded = ctypes.CDLL(library.filepath)
+            for kind, letter, scalar in (("f", "s", ctypes.c_float), ("d", "d", ctypes.c_double)):
+                function = getattr(loaded, f"scipy_cblas_{letter}gemm64_", None)
+                if function is not None:
+                    size, pointer = ctypes.c_int64, ctypes.c_void_p
+                    function.restype = None
+                    function.argtypes = [
+                        ctypes.c_int, ctypes.c_int, ctypes.c_int, size, size, size, scalar,
+                        pointer, size, pointer, size, scalar, pointer, size,
+                    ]  # fmt: skip
+                    found[kind] = function
+        _products = found
+    return _products

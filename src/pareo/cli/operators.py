@@ -10,24 +10,24 @@ from pareo.training.evaluate import fitted
 from pareo.training.fit import Result
 from pareo.training.floor import floor_seconds
 from pareo.training.profile import OperatorTime, operator_times
-from pareo.training.step import dropout_seeds, step_program
+from pareo.training.step import Step, dropout_seeds
 
 
 def show(result: Result, data: Dataset) -> None:
     """Run the step for about a second with a clock around each instruction, and print the table."""
     network, settings = result.network, result.settings
     dtype, size = settings.precision, min(settings.batch_size, len(data.images))
-    program = step_program(network, size, settings.momentum, settings.decay, dtype)
+    step = Step(network, size, result.device, settings.momentum, settings.decay, dtype)
     seeds = dropout_seeds(settings.seed, 0, network.seeds())
     arrays = (
-        result.parameters,
-        result.velocities,
+        {path: a.copy() for path, a in result.parameters.items()},  # the step moves them
+        {path: a.copy() for path, a in result.velocities.items()},
         fitted(network, data.images[:size], dtype),
         data.labels[:size],
         np.dtype(dtype).type(settings.rate),
         tuple(np.asarray(seed, np.int64) for seed in seeds),
     )
-    rows = operator_times(program, result.device, arrays)
+    rows = operator_times(step.executable, arrays)
     table = Table(title=f"One step at batch {size}, by operator", title_justify="left")
     for head in ("operator", "calls", "seconds", "share", "FLOP/s", "GB/s", "of the floor"):
         table.add_column(head, justify="left" if head == "operator" else "right")
@@ -37,6 +37,8 @@ def show(result: Result, data: Dataset) -> None:
         table.add_row(*_cells(row, everything, limit))
     console = Console()
     console.print(table)
+    if getattr(step, "_loop", None) is not None:
+        console.print("[dim]In training this device runs all of them as one loop over images.[/]")
     console.print("[dim]Above 100 % of the floor: the data was in the cache, not in memory.[/]")
 
 

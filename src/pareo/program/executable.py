@@ -10,9 +10,10 @@ from pareo.device import Device
 from pareo.errors import DtypeError, PareoError, ShapeError
 from pareo.operators.core import Operator
 from pareo.program import tree
-from pareo.program.ir import Program
+from pareo.program.ir import Instruction, Program
 from pareo.program.passes import prepared
 from pareo.program.plan import ALIGNMENT, kernel_of, plan
+from pareo.program.update import Updates, hasten_updates, in_place
 from pareo.spec import Spec
 
 _Run = Callable[[list[Any]], None]
@@ -25,12 +26,14 @@ class Executable:
     you want to keep. For the same reason it serves one thread at a time: compile one for each.
     """
 
-    def __init__(self, program: Program, device: Device) -> None:
+    def __init__(self, program: Program, device: Device, updates: Updates | None = None) -> None:
         self.device = device
+        self.updates: Updates = updates or {}
         backend = device.backend
         with device:  # the work arrays depend on the number of threads
-            self.program = prepared(program, backend)
-            self.plan = plan(self.program, backend)
+            self.program = hasten_updates(prepared(program, backend), self.updates)
+            self._over = in_place(self.program, self.updates, backend)
+            self.plan = plan(self.program, backend, self._over)
         self._lock = threading.Lock()
         self._arena = _aligned(self.plan.bytes)
         self._values: list[Any] = [None] * (max(self.program.specs, default=0) + 1)
@@ -59,8 +62,13 @@ class Executable:
         values = self._values
         for number, array in zip(self.program.inputs, arrays, strict=True):
             values[number] = array
+        for number, argument in self._over.items():
+            values[number] = values[argument]
         for step in self._steps:
             step(values)
+        for result, given in self.updates.items():
+            if self.program.outputs[result] not in self._over:
+                np.copyto(arrays[given], values[self.program.outputs[result]])
         results = [values[number] for number in self.program.outputs]
         for number in self.program.inputs:
             values[number] = None  # the caller's arrays are not kept alive
@@ -83,7 +91,12 @@ class Executable:
                 raise DtypeError(f"argument {position} must be {spec}; got {array.dtype}")
             if array.shape != spec.shape:
                 raise ShapeError(f"argument {position} must be {spec}; got shape {array.shape}")
-            if not array.flags.c_contiguous or np.may_share_memory(array, self._arena):
+            if position in self.updates.values():
+                if not (array.flags.c_contiguous and array.flags.writeable):
+                    raise DtypeError(
+                        f"argument {position} is updated: it must be contiguous and writable"
+                    )
+            elif not array.flags.c_contiguous or np.may_share_memory(array, self._arena):
                 array = array.copy()
             found.append(array)
         return found
@@ -109,9 +122,12 @@ class Executable:
             if kernel.scratch:
                 pieces = self.plan.scratch[position]
                 attributes["scratch"] = tuple(self._placed(*piece) for piece in pieces)
-            results = tuple(self._values[number] for number in instruction.outputs)
-            out = results if len(results) > 1 else results[0]
-            steps.append(_call(kernel.function, out, instruction.inputs, attributes))
+            if self._over.keys().isdisjoint(instruction.outputs):
+                results = tuple(self._values[number] for number in instruction.outputs)
+                out = results if len(results) > 1 else results[0]
+                steps.append(_call(kernel.function, out, instruction.inputs, attributes))
+            else:
+                steps.append(_update(kernel.function, instruction, attributes))
         return steps
 
 
@@ -119,6 +135,20 @@ def _call(
     function: Callable[..., None], out: Any, inputs: tuple[int, ...], attributes: dict[str, Any]
 ) -> _Run:
     def run(values: list[Any]) -> None:
+        function(out, *[values[number] for number in inputs], **attributes)
+
+    return run
+
+
+def _update(
+    function: Callable[..., None], instruction: Instruction, attributes: dict[str, Any]
+) -> _Run:
+    """A call whose result lies where the caller's argument lies, known only when it runs."""
+    outputs, inputs = instruction.outputs, instruction.inputs
+
+    def run(values: list[Any]) -> None:
+        results = tuple(values[number] for number in outputs)
+        out = results if len(results) > 1 else results[0]
         function(out, *[values[number] for number in inputs], **attributes)
 
     return run

@@ -69,8 +69,13 @@ class Program:
         """Bytes that one run moves if every instruction reads and writes memory once."""
         return sum(instruction.bytes for instruction in self.instructions)
 
-    def compile(self, on: "device.Device | None" = None) -> "Executable":
+    def compile(
+        self, on: "device.Device | None" = None, updates: Mapping[int, int] | None = None
+    ) -> "Executable":
         """The program fused, planned and ready to run on a device (the one in scope).
+
+        `updates` maps positions of results to positions of arguments (both as flat lists): such a
+        result is written over that argument, as a training step writes its parameters.
 
         >>> import numpy as np
         >>> from pareo import Spec, op, trace
@@ -80,7 +85,7 @@ class Program:
         """
         from pareo.program.executable import Executable
 
-        return Executable(self, on or device.current())
+        return Executable(self, on or device.current(), updates)
 
     def memory(self, batch: int | None = None, on: "device.Device | None" = None) -> int:
         """The bytes that a run takes on a device, inputs included, for any batch size.

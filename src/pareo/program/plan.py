@@ -1,6 +1,6 @@
 """Memory planning: every value of a program gets its place in one arena, before anything runs."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from pareo.backends.base import Backend, Fusion, Kernel
@@ -41,8 +41,10 @@ def kernel_of(instruction: Instruction, backend: Backend) -> Kernel:
     return backend.find(instruction.name)
 
 
-def plan(program: Program, backend: Backend) -> Plan:
+def plan(program: Program, backend: Backend, elsewhere: Collection[int] = ()) -> Plan:
     """Lay a program's values out: views share, dead values make room, in place where safe.
+
+    Values that lie `elsewhere` get no room.
 
     >>> from pareo import Device, Spec, op, trace
     >>> chain = trace(lambda x: op.exp(op.exp(op.exp(x))), Spec((1024,)))
@@ -66,6 +68,8 @@ def plan(program: Program, backend: Backend) -> Plan:
         )
         work[position] = [(spec, _Buffer(spec.nbytes, position, position)) for spec in wanted]
         for place, number in enumerate(instruction.outputs):
+            if number in elsewhere:
+                continue
             free = {
                 n: buffers[n]
                 for n in instruction.inputs

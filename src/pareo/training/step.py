@@ -122,7 +122,8 @@ class Step:
     @cached_property
     def executable(self) -> Executable:
         """The step as a program that runs instruction by instruction."""
-        return self.program.compile(self.device)
+        count = len(self.program.outputs) - 1  # parameters, and velocities if there are any
+        return self.program.compile(self.device, updates={i + 1: i for i in range(count)})
 
     def __call__(
         self,
@@ -135,13 +136,9 @@ class Step:
     ) -> float:
         """One step on a batch; the loss before it."""
         numbers = tuple(np.asarray(seed, np.int64) for seed in seeds)
-        loss, moved, speeds = self.executable(
+        loss, _, _ = self.executable(
             parameters, velocities, images, labels, self._dtype.type(rate), numbers
         )
-        for path, new in moved.items():
-            parameters[path][...] = new
-        for path, new in speeds.items():
-            velocities[path][...] = new
         return float(loss)
 
     def run(

@@ -167,7 +167,7 @@ def weight_gradient(
     out: Any, x: Any, g: Any,
     stride: Any, padding: Any, dilation: Any, groups: int, columns: Any, sums: Any,
 ) -> None:  # fmt: skip
-    """out = the gradient of the filters; sums has, for each worker, a sum and a product."""
+    """out = the gradient of the filters; sums has room for them for each worker."""
     window = out.shape[2:]
     pixels = g.shape[2] * g.shape[3]
     errors = _grouped(g, groups, (pixels,))
@@ -176,8 +176,9 @@ def weight_gradient(
     pointwise = _is_pointwise(window, stride, padding)
 
     def work(part: int, lo: int, hi: int) -> None:
-        total, product = sums[part]
-        total[...] = 0
+        total = sums[part]
+        if lo == hi:
+            total[...] = 0
         for n in range(lo, hi):
             for group in range(groups):
                 if pointwise:
@@ -185,14 +186,13 @@ def weight_gradient(
                 else:
                     matrix = columns[part]
                     _gather(matrix, images[n, group], *g.shape[2:], *shape)
-                np.matmul(errors[n, group], matrix.T, out=product[group])
-            np.add(total, product, out=total)
+                blas.add_product(total[group], errors[n, group], matrix.T, keep=n > lo)
 
     parts = _over_images(work, x.shape[0])
-    np.sum(sums[:parts, 0], axis=0, out=out.reshape(sums.shape[2:]))
+    np.sum(sums[:parts], axis=0, out=out.reshape(sums.shape[1:]))
 
 
 def sums_room(x: Spec, filters: tuple[int, ...], groups: int) -> Spec:
-    """Room for two sets of filters for every worker."""
+    """Room for one set of filters for every worker."""
     depth = filters[1] * filters[2] * filters[3]
-    return x.like((workers(), 2, groups, filters[0] // groups, depth))
+    return x.like((workers(), groups, filters[0] // groups, depth))

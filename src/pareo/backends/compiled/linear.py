@@ -138,6 +138,21 @@ def dot_bias(out: Any, x: Any, w: Any, b: Any) -> None:
     _dense(out, x, w, b, NONE)
 
 
+@backend.fusion(
+    "t = dot(a, b)\ns = scale(rate, t)\nq = sub(p, s)",
+    "q",
+    when=lambda out, p, a, b, rate: a.ndim == 2 == b.ndim,
+    in_place=(0,),
+    strided=True,
+)
+def descend(out: Any, p: Any, a: Any, b: Any, rate: Any) -> None:
+    """A dense layer's weights down their gradient, which is never written anywhere."""
+    if out.ctypes.data != p.ctypes.data:
+        np.copyto(out, p)
+    blas.threads(workers())
+    blas.add_product(out, a, b, -rate.item())
+
+
 @jit
 def _back_rows(d: Any, sums: Any, g: Any, y: Any, activation: int) -> None:
     """d = g times the activation's slope at y; sums = the column sums of d."""

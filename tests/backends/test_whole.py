@@ -1,0 +1,101 @@
+"""Training in one generated loop: the same as instruction by instruction, and the same bits twice."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pareo import Device
+from pareo.errors import ShapeError
+from pareo.nn import Conv, Dense, Flatten, ReLU, Sequential, Sigmoid, Subsample, Tanh, networks
+from pareo.training.step import Step
+
+NETWORKS = {
+    "papers_cnn": networks.papers_cnn(),
+    "tanh and relu": Sequential(
+        [Conv(3, (3, 5)), Tanh(), Subsample((2, 3), stride=(2, 3)), ReLU(), Flatten(), Dense(4)],
+        (1, 10, 16),
+    ),
+    "mlp": Sequential([Flatten(), Dense(20), Sigmoid(), Dense(7), ReLU(), Dense(3)], (2, 3)),
+    "wide output": Sequential([Flatten(), Dense(40)], (2, 3)),
+}
+UNSUITED = {
+    "padding": Sequential([Conv(3, 3, padding=1), ReLU(), Flatten(), Dense(4)], (1, 8, 8)),
+    "two channels": Sequential([Conv(3, 3), ReLU(), Flatten(), Dense(4)], (2, 10, 10)),
+    "overlap": Sequential(
+        [Conv(3, 3), ReLU(), Subsample(4, stride=2), Flatten(), Dense(4)], (1, 10, 10)
+    ),
+    "too many parameters": networks.mlp("small"),
+}
+
+
+def data(network: Sequential, count: int = 60) -> tuple[Any, Any]:
+    random = np.random.default_rng(5)
+    images = random.random((count, *network.inputs)).astype(np.float32)
+    return images, random.integers(0, network.classes, count)
+
+
+def trained(
+    network: Sequential, batch: int, *, loop: bool, threads: int = 2, momentum: float = 0.0
+) -> tuple[Any, dict[str, Any]]:
+    """Losses and parameters after a few steps."""
+    images, labels = data(network)
+    parameters = network.initialise(3)
+    velocities = {path: np.zeros_like(p) for path, p in parameters.items()} if momentum else {}
+    decay = 0.01 if momentum else 0.0
+    step = Step(network, batch, Device("compiled", threads=threads), momentum, decay)
+    assert step._loop is not None
+    if not loop:
+        step._loop = None
+    order = np.random.default_rng(6).integers(0, len(images), (5, batch))
+    losses = step.run(parameters, velocities, images, labels, order, rate=0.3)
+    return losses, parameters | {f"velocity {path}": v for path, v in velocities.items()}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(("batch", "momentum"), [(1, 0.0), (13, 0.0), (13, 0.9)])
+def test_loop_equals_instruction_by_instruction(name: str, batch: int, momentum: float) -> None:
+    found = trained(NETWORKS[name], batch, loop=True, momentum=momentum)
+    expected = trained(NETWORKS[name], batch, loop=False, momentum=momentum)
+    # float32 in another order, over five steps.
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5, atol=1e-6)
+    for path, value in expected[1].items():
+        np.testing.assert_allclose(found[1][path], value, rtol=1e-4, atol=1e-6, err_msg=path)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_the_same_threads_give_the_same_bits(threads: int) -> None:
+    first = trained(NETWORKS["papers_cnn"], 16, loop=True, threads=threads)
+    for _ in range(3):
+        again = trained(NETWORKS["papers_cnn"], 16, loop=True, threads=threads)
+        assert np.array_equal(first[0], again[0])
+        assert all(np.array_equal(first[1][path], again[1][path]) for path in first[1])
+
+
+@pytest.mark.parametrize("name", UNSUITED)
+def test_what_the_loop_cannot_do_is_left_to_the_program(name: str) -> None:
+    network = UNSUITED[name]
+    assert Step(network, 4, Device("compiled"))._loop is None
+    images, labels = data(network, 8)
+    step = Step(network, 4, Device("compiled"))
+    losses = step.run(network.initialise(1), {}, images, labels, np.arange(8).reshape(2, 4), 0.1)
+    assert np.isfinite(losses).all()
+
+
+def test_float64_and_other_devices_have_no_loop() -> None:
+    network = NETWORKS["papers_cnn"]
+    assert Step(network, 4, Device("compiled"), dtype="float64")._loop is None
+    assert Step(network, 4, Device("vectorized"))._loop is None
+
+
+def test_wrong_labels_are_refused_before_anything_moves() -> None:
+    network = NETWORKS["mlp"]
+    images, labels = data(network, 8)
+    labels[5] = 3
+    parameters = network.initialise(1)
+    before = {path: p.copy() for path, p in parameters.items()}
+    with pytest.raises(ShapeError, match="labels from 0 to 2; got 3"):
+        Step(network, 4, Device("compiled")).run(
+            parameters, {}, images, labels, np.arange(8).reshape(2, 4), 0.1
+        )
+    assert all(np.array_equal(before[path], parameters[path]) for path in before)

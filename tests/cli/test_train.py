@@ -1,0 +1,256 @@
+"""`pareo train`, `predict` and `networks` as a person meets them: real processes, real files."""
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from pareo.data import load as load_data
+from pareo.training import load
+
+SMALL = ("--data", "synthetic:1x28x28:10:240", "--device", "vectorized", "--threads", "1")
+
+
+def pareo(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pareo", *arguments], capture_output=True, text=True, **more
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    done = pareo("train", "mlp-small", *SMALL, "--epochs", "2", "--checkpoint", str(folder))
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_the_results_stand_at_the_end_and_a_pipe_sees_no_bar(tmp_path: Path) -> None:
+    done = pareo("train", "mlp-small", *SMALL, "--epochs", "2", "--checkpoint", str(tmp_path))
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert "\x1b" not in done.stdout
+    assert "mlp-small on vectorized, 1 thread: batch 128" in done.stdout
+    for line in (
+        r"epochs +2 of 200 images",
+        r"accuracy +\d+\.\d\d% of 40 test images",
+        r"loss +\d",
+        r"seconds +\d+\.\d\d of training alone",
+        r"images/s +[\d,]+",
+        r"floor +\d+\.\d% \(.+FLOP/s of .+FLOP/s, a large matrix product\)",
+        rf"checkpoint +{re.escape(str(tmp_path))}/last.safetensors",
+    ):
+        assert re.search(f"^{line}", done.stdout, re.MULTILINE), line
+
+
+def test_resume_takes_the_settings_of_the_checkpoint(tmp_path: Path) -> None:
+    how = (*SMALL, "--rate", "0.02", "--momentum", "0.5", "--seed", "3", "--batch", "32",
+           "--schedule", "constant")  # fmt: skip
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    pareo("train", "mlp-small", *how, "--epochs", "3", "--checkpoint", str(whole))
+    pareo("train", "mlp-small", *how, "--epochs", "1", "--checkpoint", str(parts))
+    done = pareo("train", "mlp-small", "--epochs", "3", "--resume", str(parts),
+                 "--device", "vectorized", "--threads", "1")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "rate 0.02, momentum 0.5, seed 3" in done.stdout
+    one, two = load_file(whole / "last.safetensors"), load_file(parts / "last.safetensors")
+    assert {name: a.tobytes() for name, a in one.items()} == {
+        name: a.tobytes() for name, a in two.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("train", "resnet"), "a network is one of papers-cnn"),
+        (("train", "mlp-small", "--device", "abacus"), "Device expects one of"),
+        (("train", "mlp-small", "--threads", "0"), "threads of 1 or more"),
+        (("train", "mlp-small", "--rate", "-1"), "a rate above 0"),
+        (("train", "mlp-small", "--momentum", "2"), "momentum from 0"),
+        (("train", "mlp-small", "--epochs", "0"), "epochs"),
+        (("train", "mlp-small", "--batch", "0"), "batch_size"),
+        (("train", "mlp-small", "--seed", "-1"), "seed"),
+        (("train", "mlp-small", "--schedule", "stairs"), "schedule of constant or cosine"),
+        (("train", "mlp-small", "--precision", "int8"), "precision of float32 or float64"),
+        (("train", "mlp-small", "--data", "nowhere"), "got 'nowhere', which does not exist"),
+        (("train", "mlp-small", "--data", "synthetic:3x9x9"), "expects images of shape"),
+        (("train", "alexnet"), "expects images of shape (3, 224, 224); got (1, 28, 28)"),
+        (("train", "mlp-small", "--resume", "nowhere"), "nowhere: expected a checkpoint"),
+        (("train", "mlp-small", "--checkpoint", "/proc/no"), "cannot be written"),
+        (("predict", "nowhere", "a.png"), "nowhere: expected a checkpoint"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(arguments: tuple[str, ...], said: str) -> None:
+    done = pareo(*arguments)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("pareo: ")
+    assert done.stdout == ""
+
+
+def test_what_is_no_number_or_is_missing_is_a_usage_error() -> None:
+    for arguments in (("train",), ("train", "mlp-small", "--epochs", "many"), ("predict", "x")):
+        done = pareo(*arguments)
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+
+
+def test_a_run_is_not_overwritten(trained: Path) -> None:
+    before = (trained / "last.safetensors").read_bytes()
+    done = pareo("train", "mlp-small", *SMALL, "--checkpoint", str(trained))
+    assert done.returncode == 1
+    assert "holds a run already" in done.stderr
+    assert (trained / "last.safetensors").read_bytes() == before
+
+
+def test_a_loss_that_is_no_number() -> None:
+    done = pareo("train", "mlp-small", *SMALL, "--rate", "1e30")
+    assert done.returncode == 1
+    assert re.search(r"epoch 1, step \d+: try a rate below 1e\+30", done.stderr)
+    assert done.stderr.count("\n") == 1
+
+
+def interrupted_run(folder: Path, **more: Any) -> subprocess.Popen[str]:
+    """A long training, once its first epoch is written."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pareo", "train", "mlp-small", *SMALL, "--epochs", "100000",
+         "--schedule", "constant", "--checkpoint", str(folder)],
+        text=True, **more,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if (folder / "last.safetensors").exists() and load(folder).epoch:
+            return process
+        time.sleep(0.05)
+    process.kill()
+    raise AssertionError("no epoch was written within a minute")
+
+
+def test_ctrl_c_keeps_the_history_and_a_checkpoint(tmp_path: Path) -> None:
+    process = interrupted_run(tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err == f"pareo: stopped by Ctrl-C: go on with --resume {tmp_path}/last.safetensors\n"
+    assert "accuracy" in out
+    found = load(tmp_path)
+    assert len(found.history) == found.epoch >= 1
+    done = pareo("train", "mlp-small", "--resume", str(tmp_path), "--device", "vectorized",
+                 "--epochs", str(found.epoch + 1))  # fmt: skip
+    assert done.returncode == 0
+    assert load(tmp_path).epoch == found.epoch + 1
+
+
+def test_a_terminal_sees_the_bar(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    size = {**os.environ, "COLUMNS": "140", "TERM": "xterm"}
+    process = interrupted_run(tmp_path, stdout=subprocess.PIPE, stderr=theirs, env=size)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    os.close(theirs)
+    shown = b""
+    try:
+        while piece := os.read(ours, 65536):
+            shown += piece
+    except OSError:  # how a terminal tells that nobody writes any more
+        pass
+    os.close(ours)
+    plain = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", shown.decode())
+    assert re.search(r"mlp-small .+ epoch \d+/100000  loss \d", plain)
+    assert re.search(r"accuracy \d+\.\d\d%  [\d,]+ images/s", plain)
+    assert "left" in plain
+
+
+def test_profile_writes_two_files_and_shows_a_table(tmp_path: Path) -> None:
+    done = pareo("train", "mlp-small", *SMALL, "--epochs", "1", "--profile", str(tmp_path / "p"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "callgrind.out.p").read_text().startswith("# callgrind format")
+    assert json.loads((tmp_path / "p.speedscope.json").read_text())["profiles"]
+    for word in ("operator", "calls", "FLOP/s", "GB/s", "of the floor", "dot", "accuracy"):
+        assert word in done.stdout
+
+
+def test_the_large_networks_take_the_size_of_the_data(tmp_path: Path) -> None:
+    done = pareo("train", "googlenet", "--data", "synthetic:3x32x32:3:6", "--epochs", "1",
+                 "--batch", "5", "--device", "vectorized")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "googlenet on vectorized" in done.stdout
+
+
+def write_images(folder: Path) -> tuple[list[Path], Any]:
+    data = load_data("synthetic:1x28x28:10:240")
+    pixels = np.clip(data.test_images[:3] * 255, 0, 255).astype(np.uint8)
+    files = [folder / "grey.pgm", folder / "colour.ppm", folder / "one.npy", folder / "many.npy"]
+    files[0].write_bytes(b"P5 28 28 255 " + pixels[0].tobytes())
+    files[1].write_bytes(b"P6 28 28 255 " + np.repeat(pixels[1].ravel(), 3).tobytes())
+    np.save(files[2], pixels[2, 0])
+    np.save(files[3], data.test_images)
+    return files, data
+
+
+def test_predict_says_class_and_probability(trained: Path, tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    files, data = write_images(tmp_path)
+    done = pareo("predict", str(trained), *map(str, files))
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 3 + len(data.test_images)
+    found = [re.fullmatch(r"(.+): (\d) \((\d+\.\d)%\)", line) for line in lines]
+    assert all(found)
+    said = [int(match[2]) for match in found if match]
+    right = [*data.test_labels[:3], *data.test_labels]
+    # The stack's accuracy is what the training reported.
+    accuracy = load(trained).history[-1].accuracy
+    assert np.mean(np.equal(said[3:], right[3:])) == pytest.approx(accuracy)
+    assert lines[3].startswith(f"{files[3]}[0]: ")
+
+
+def test_predict_tells_what_is_wrong_and_goes_on(trained: Path, tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    files, _ = write_images(tmp_path)
+    (tmp_path / "text.png").write_text("no image")
+    (tmp_path / "text.npy").write_text("no array")
+    np.save(tmp_path / "wide.npy", np.zeros((28, 29)))
+    np.save(tmp_path / "nan.npy", np.full((28, 28), np.nan))
+    np.save(tmp_path / "words.npy", np.array(["a"]))
+    np.save(tmp_path / "object.npy", np.array([{}], dtype=object))
+    (tmp_path / "small.pgm").write_bytes(b"P5 2 2 255 " + bytes(4))
+    wrong = ["text.png", "text.npy", "wide.npy", "nan.npy", "words.npy", "object.npy",
+             "small.pgm", "missing.png", "missing.npy"]  # fmt: skip
+    done = pareo("predict", str(trained), *(str(tmp_path / name) for name in wrong), str(files[0]))
+    assert done.returncode == 1
+    complaints = done.stderr.splitlines()
+    assert len(complaints) == len(wrong)
+    for name, complaint in zip(wrong, complaints, strict=True):
+        assert complaint.startswith("pareo: ")
+        assert str(tmp_path / name) in complaint
+    assert done.stdout.startswith(f"{files[0]}: ")
+
+
+def test_networks_are_listed_with_what_they_cost() -> None:
+    done = pareo("networks")
+    assert done.returncode == 0
+    for words in ("papers-cnn .* 2,343", "alexnet .* 61,100,840", "googlenet .* 6,998,552"):
+        assert re.search(words.replace(" .* ", ".*"), done.stdout)
+    found = {row["name"]: row for row in json.loads(pareo("networks", "--json").stdout)}
+    assert found["papers-cnn"]["input"] == [1, 28, 28]
+    assert found["mlp-big"]["training_flops"] > 2.5 * found["mlp-big"]["forward_flops"]
+
+
+def test_help_names_the_commands() -> None:
+    text = pareo("--help").stdout
+    for command in ("train", "predict", "networks", "devices"):
+        assert command in text
+    assert "--resume" in pareo("train", "--help").stdout
