@@ -1,4 +1,4 @@
-"""Training in one generated loop: the same as instruction by instruction, and the same bits twice."""
+"""Training in one generated loop: the same as instruction by instruction, bit for bit again."""
 
 from typing import Any
 

@@ -96,7 +96,8 @@ def fit(
             epoch, every `checkpoint_seconds` between, and at Ctrl-C.
         resume: a checkpoint, or its folder, to go on from; the other settings must be its own.
         progress: whether to show a bar where standard error is a terminal.
-        schedule: 'constant', or 'cosine': the rate falls from epoch to epoch towards 0.
+        schedule: 'constant', or 'cosine': a quarter of the rate in the first epoch, then all of
+            it, falling from epoch to epoch towards 0.
 
     Raises:
         DivergenceError: the loss became NaN or infinite.
@@ -250,7 +251,7 @@ class _Run:
             tested = self._evaluator(self.parameters, *self.test)
         seconds = state.partial["seconds"]
         speed = self._epoch_flops() / seconds
-        limit = peak(self.device, self.settings.precision)
+        limit = peak(self.device, self.settings.precision, reached=speed)
         epoch = Epoch(
             number=state.epoch + 1,
             seconds=seconds,

@@ -16,17 +16,25 @@ COPIED = 1 << 26  # bytes: far more than caches hold
 REPEATS = 6
 
 
-@cache
-def matrix_peak(threads: int, dtype: str = "float32") -> float:
+_peaks: dict[tuple[int, str], float] = {}
+
+
+def matrix_peak(threads: int, dtype: str = "float32", reached: float = 0.0) -> float:
     """FLOP/s of a large matrix product on this many threads: the best of a few, measured once.
+
+    Work that has `reached` more says that it was measured in a bad moment: then it is again.
 
     >>> matrix_peak(1) == matrix_peak(1) > 0
     True
     """
-    blas.threads(threads)
-    a = np.random.default_rng(0).standard_normal((SIZE, SIZE)).astype(dtype)
-    out = np.empty_like(a)
-    return float(2 * SIZE**3 / _best(lambda: np.matmul(a, a, out=out)))
+    known = _peaks.get((threads, dtype), 0.0)
+    if not known or reached > known:
+        blas.threads(threads)
+        a = np.random.default_rng(0).standard_normal((SIZE, SIZE)).astype(dtype)
+        out = np.empty_like(a)
+        found = 2 * SIZE**3 / _best(lambda: np.matmul(a, a, out=out))
+        known = _peaks[threads, dtype] = max(known, found)
+    return known
 
 
 @cache
@@ -51,11 +59,11 @@ def _best(work: Callable[[], Any]) -> float:
     return best
 
 
-def peak(device: Device, dtype: str = "float32") -> float | None:
+def peak(device: Device, dtype: str = "float32", reached: float = 0.0) -> float | None:
     """The peak that a device's work is held against; None where it cannot be measured yet."""
     if device.name == "cuda":
         return None
-    return matrix_peak(device.threads, dtype)
+    return matrix_peak(device.threads, dtype, reached)
 
 
 def floor_seconds(flops: float, moved: float, device: Device, dtype: str) -> float | None:

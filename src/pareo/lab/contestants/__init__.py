@@ -1,0 +1,206 @@
+"""The same network in every framework, from pareo's own layers: one short file for each.
+
+An adapter is a module with `build(task, **options)`, which returns a `Trainer`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Protocol
+
+import numpy as np
+
+from pareo.data import mnist
+from pareo.lab.processes import bound_threads
+from pareo.nn.layers import Dropout, Layer
+from pareo.nn.network import Branches, Sequential
+
+MADE_UP = 64  # images, where the network is not for MNIST
+
+
+@dataclass(frozen=True)
+class Task:
+    """What everyone does: train this network by plain SGD on these batches, from these weights."""
+
+    network: Sequential
+    batch: int
+    threads: int = 1
+    rate: float = 0.01
+    seed: int = 0
+
+    def parameters(self) -> dict[str, Any]:
+        """The weights that everyone starts from, in float32."""
+        return self.network.initialise(self.seed)
+
+    def data(self) -> tuple[Any, Any]:
+        """All images and labels: MNIST where it fits the network, else made up."""
+        if self.network.inputs == (1, 28, 28):
+            digits = mnist.load()
+            images = digits.train_images[:, None].astype(np.float32) / 255
+            return images, digits.train_labels.astype(np.int64)
+        random = np.random.default_rng(self.seed)
+        count = max(MADE_UP, 2 * self.batch)
+        images = random.standard_normal((count, *self.network.inputs), dtype=np.float32)
+        return images, random.integers(0, self.network.classes, count)
+
+    def order(self, count: int, first: int, steps: int) -> Any:
+        """Which of `count` images the steps from `first` on take, a row for each step.
+
+        >>> from pareo.nn import networks
+        >>> Task(networks.papers_cnn(), batch=2).order(4, first=0, steps=3).shape
+        (3, 2)
+        """
+        shuffled = np.random.default_rng(self.seed).permutation(count)
+        positions = np.arange(first * self.batch, (first + steps) * self.batch)
+        return shuffled[positions % count].reshape(steps, self.batch)
+
+
+class Trainer(Protocol):
+    """A network under training."""
+
+    def run(self, order: Any) -> Any:
+        """Train one step for each row of image numbers; the losses, once all is done."""
+
+    def parameters(self) -> dict[str, Any]:
+        """The parameters now, as pareo lays them out."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """An adapter with its options; `needs` is the package (and pareo's extra) that it is for."""
+
+    module: str
+    options: dict[str, Any] = field(default_factory=dict)
+    needs: str | None = None
+
+    def missing(self) -> str | None:
+        """How to install what it needs; None where it is here.
+
+        >>> Contestant("some.module", needs="frobnicate").missing()
+        "not installed: pip install 'pareo[frobnicate]'"
+        """
+        if self.needs is None or find_spec(self.needs) is not None:
+            return None
+        return f"not installed: pip install 'pareo[{self.needs}]'"
+
+    def build(self, task: Task) -> Trainer:
+        """The task, ready to train."""
+        bound_threads(task.threads)
+        trainer: Trainer = import_module(self.module).build(task, **self.options)
+        return trainer
+
+
+def _adapter(framework: str, **options: Any) -> Contestant:
+    needs = None if framework == "pareo" else framework
+    return Contestant(f"pareo.lab.contestants.{framework}_step", options, needs)
+
+
+CONTESTANTS = {
+    "pareo-compiled": _adapter("pareo", device="compiled"),
+    "pareo-vectorized": _adapter("pareo", device="vectorized"),
+    "torch": _adapter("torch"),
+    "torch-onednn-off": _adapter("torch", onednn=False),
+    "torch-channels-last": _adapter("torch", last=True),
+    "torch-compile": _adapter("torch", compiled=True),
+    "jax": _adapter("jax"),
+    "jax-scan": _adapter("jax", scan=True),
+    "tensorflow": _adapter("tensorflow"),
+}
+# What every other must agree with before it is timed.
+REFERENCE = _adapter("pareo", device="vectorized", dtype="float64")
+
+
+def without_dropout(network: Sequential) -> Sequential:
+    """The network less its Dropout layers, which no two frameworks would draw alike.
+
+    >>> from pareo.nn import networks
+    >>> without_dropout(networks.alexnet()).seeds()
+    0
+    """
+    return Sequential(_kept(network.layers), network.input_shape, network.name)
+
+
+def _kept(layers: tuple[Layer, ...]) -> list[Layer]:
+    kept: list[Layer] = []
+    for layer in layers:
+        if isinstance(layer, Branches):
+            kept.append(Branches(*(_kept(branch.layers) for branch in layer.branches)))
+        elif isinstance(layer, Sequential):
+            kept.append(without_dropout(layer))
+        elif not isinstance(layer, Dropout):
+            kept.append(layer)
+    return kept
+
+
+def forward(
+    network: Sequential,
+    parameters: Mapping[str, Any],
+    x: Any,
+    apply: Callable[[Layer, Any, Any, Any], Any],
+    join: Callable[[list[Any]], Any],
+    path: str = "",
+) -> Any:
+    """The network's output, where `apply(layer, w, b, x)` is one layer and `join` ends branches."""
+    for number, layer in enumerate(network.layers):
+        here = f"{path}{number}."
+        if isinstance(layer, Sequential):
+            x = forward(layer, parameters, x, apply, join, here)
+        elif isinstance(layer, Branches):
+            x = join(
+                [
+                    forward(branch, parameters, x, apply, join, f"{here}{which}.")
+                    for which, branch in enumerate(layer.branches)
+                ]
+            )
+        else:
+            x = apply(layer, parameters.get(f"{here}w"), parameters.get(f"{here}b"), x)
+    return x
+
+
+def unknown(layer: Layer) -> TypeError:
+    """The error of an adapter that lacks a kind of layer."""
+    return TypeError(f"this adapter has no {layer!r}")
+
+
+def pair(value: Any) -> tuple[int, int]:
+    """A size along height and width.
+
+    >>> pair(3), pair((3, 5))
+    ((3, 3), (3, 5))
+    """
+    return (value, value) if isinstance(value, int) else tuple(value)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A pooling layer's windows over one image, as frameworks without `ceil` need them.
+
+    `padding` is ((top, bottom), (left, right)), enough for the last window of all; `counts` says
+    how many pixels of the image each window holds.
+    """
+
+    size: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[tuple[int, int], tuple[int, int]]
+    counts: Any
+
+    @classmethod
+    def of(cls, layer: Any, image: tuple[int, int]) -> "Window":
+        """The windows of a MaxPool or AveragePool layer over an image of height and width.
+
+        >>> from pareo.nn import MaxPool
+        >>> Window.of(MaxPool(3, 2, ceil=True), (8, 8)).padding
+        ((0, 1), (0, 1))
+        """
+        size = pair(layer.size)
+        stride = size if layer.stride is None else pair(layer.stride)
+        before = pair(layer.padding)
+        outputs = layer.output((1, *image))[1:]
+        padding, counts = [], []
+        for axis in (0, 1):
+            starts = np.arange(outputs[axis]) * stride[axis] - before[axis]
+            ends = np.minimum(starts + size[axis], image[axis])
+            counts.append(ends - np.maximum(starts, 0))
+            padding.append((before[axis], max(0, int(starts[-1]) + size[axis] - image[axis])))
+        return cls(size, stride, (padding[0], padding[1]), np.outer(*counts).astype(np.float32))

@@ -1,0 +1,116 @@
+"""PyTorch: eager or through torch.compile, with oneDNN or without, channels first or last."""
+
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from pareo import nn
+from pareo.lab.contestants import Task, Trainer, forward, pair, unknown
+
+
+def build(task: Task, onednn: bool = True, last: bool = False, compiled: bool = False) -> Trainer:
+    """The task in PyTorch."""
+    torch.set_num_threads(task.threads)
+    torch.backends.mkldnn.enabled = onednn
+    return TorchTrainer(task, last, compiled)
+
+
+class TorchTrainer:
+    """The task with autograd; only parameters have gradients, so the first layer's x has none."""
+
+    def __init__(self, task: Task, last: bool, compiled: bool) -> None:
+        images, labels = task.data()
+        self._images, self._labels = torch.from_numpy(images), torch.from_numpy(labels)
+        self._last = last and images.ndim == 4
+        if self._last:
+            # Rows that are gathered keep this order; as (N, C, H, W) they are channels last.
+            self._images = self._images.permute(0, 2, 3, 1).contiguous()
+        self._leaves = {path: self._leaf(a) for path, a in task.parameters().items()}
+        self._rate = task.rate
+        self._loss = loss_of(task.network)
+        if compiled:
+            import torch._inductor.config
+
+            torch._inductor.config.compile_threads = 1  # no idle helpers beside the others
+            self._loss = torch.compile(self._loss, dynamic=False)
+
+    def _leaf(self, array: Any) -> Any:
+        leaf = torch.from_numpy(array)
+        if self._last and leaf.ndim == 4:
+            leaf = leaf.contiguous(memory_format=torch.channels_last)
+        return leaf.requires_grad_()
+
+    def run(self, order: Any) -> Any:
+        """Train one step for each row of image numbers; the losses."""
+        leaves, losses = list(self._leaves.values()), []
+        for chosen in torch.from_numpy(order).unbind():
+            x = self._images.index_select(0, chosen)
+            x = x.permute(0, 3, 1, 2) if self._last else x
+            loss = self._loss(self._leaves, x, self._labels.index_select(0, chosen))
+            gradients = torch.autograd.grad(loss, leaves)
+            with torch.no_grad():
+                torch._foreach_add_(leaves, gradients, alpha=-self._rate)
+            losses.append(loss.detach())
+        return losses
+
+    def parameters(self) -> dict[str, Any]:
+        """The parameters now."""
+        return {path: leaf.detach().numpy().copy() for path, leaf in self._leaves.items()}
+
+
+def loss_of(network: nn.Sequential) -> Any:
+    """The mean cross-entropy as a function of parameters, images and labels."""
+
+    def loss(parameters: dict[str, Any], x: Any, labels: Any) -> Any:
+        out = forward(network, parameters, x, layer, lambda parts: torch.cat(parts, dim=1))
+        return functional.cross_entropy(out, labels)
+
+    return loss
+
+
+def layer(this: nn.Layer, w: Any, b: Any, x: Any) -> Any:
+    """One layer of pareo's."""
+    match this:
+        case nn.Conv():
+            return functional.conv2d(x, w, b, this.stride, this.padding, groups=this.groups)
+        case nn.Subsample():
+            return subsample(x, w, b, pair(this.stride))
+        case nn.MaxPool():
+            return functional.max_pool2d(
+                x, this.size, this.stride, this.padding, ceil_mode=this.ceil
+            )
+        case nn.AveragePool():
+            return functional.avg_pool2d(
+                x, this.size, this.stride, this.padding, this.ceil, count_include_pad=False
+            )
+        case nn.Lrn():
+            return functional.local_response_norm(x, this.size, this.alpha, this.beta, this.k)
+        case nn.Dense():
+            return torch.addmm(b, x, w)
+        case nn.Flatten():
+            return torch.flatten(x, 1)
+        case nn.Sigmoid():
+            return torch.sigmoid(x)
+        case nn.Tanh():
+            return torch.tanh(x)
+        case nn.ReLU():
+            return torch.relu(x)
+        case nn.Softmax():
+            return torch.softmax(x, dim=1)
+    raise unknown(this)
+
+
+def subsample(x: Any, w: Any, b: Any, stride: tuple[int, int]) -> Any:
+    """One filter over every channel; as a plain product where windows do not overlap.
+
+    That product is several times as fast as a convolution with a group for each channel.
+    """
+    channels, (kh, kw) = x.shape[1], w.shape
+    if stride != (kh, kw):
+        filters = w.expand(channels, 1, kh, kw)
+        return functional.conv2d(x, filters, stride=stride, groups=channels) + b
+    rows, columns = x.shape[2] // kh, x.shape[3] // kw
+    tiles = x[:, :, : rows * kh, : columns * kw]
+    tiles = tiles.reshape(-1, channels, rows, kh, columns, kw)
+    return torch.einsum("ncyuxv,uv->ncyx", tiles, w) + b

@@ -1,0 +1,112 @@
+"""Contestants in processes of their own: a question goes in, an answer or a reason comes out."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+PATIENCE = 1800.0  # seconds: the slowest compiler has answered long before
+
+
+class Failed(Exception):
+    """Why a contestant has no answer, in one line."""
+
+
+class Worker:
+    """A process that calls `make(*args)` once, and what that returned for every question.
+
+    >>> from operator import attrgetter
+    >>> with Worker(attrgetter, "real") as worker:
+    ...     worker.ask(2.5)
+    2.5
+    """
+
+    def __init__(self, make: Callable[..., Callable[..., Any]], *args: Any) -> None:
+        context = multiprocessing.get_context("spawn")  # nothing of this process is inherited
+        self._pipe, far = context.Pipe()
+        self._process = context.Process(target=_serve, args=(far, make, args), daemon=True)
+        self._process.start()
+        far.close()  # so that this end closes when the contestant is gone
+
+    def ask(self, *question: Any, patience: float = PATIENCE) -> Any:
+        """The answer; Failed with the reason where there is none."""
+        try:
+            self._pipe.send(question)
+            if not self._pipe.poll(patience):
+                raise Failed(f"no answer within {patience:g} s")
+            fine, answer = self._pipe.recv()
+        except (EOFError, OSError):
+            self._process.join()
+            raise Failed(_ending(self._process.exitcode)) from None
+        if not fine:
+            raise Failed(answer)
+        return answer
+
+    def close(self) -> None:
+        """End the process, kindly if it is idle."""
+        self._pipe.close()
+        self._process.join(2)
+        if self._process.exitcode is None:
+            self._process.kill()
+            self._process.join()
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def interleaved(
+    workers: dict[str, Worker], rounds: int, *question: Any
+) -> Iterator[dict[str, Any]]:
+    """Ask everyone in turn, round after round: answers by name, a Failed where one ended.
+
+    Whoever failed is not asked again.
+    """
+    racing = dict(workers)
+    for _ in range(rounds):
+        answers: dict[str, Any] = {}
+        for name, worker in list(racing.items()):
+            try:
+                answers[name] = worker.ask(*question)
+            except Failed as failure:
+                answers[name] = failure
+                del racing[name]
+        yield answers
+
+
+def _serve(pipe: Any, make: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    """The process: it ends with its first failure, or when the other end of the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who asks
+    with contextlib.suppress(EOFError, OSError):
+        answer = None
+        while True:
+            question = pipe.recv()
+            try:
+                answer = answer or make(*args)
+                result = answer(*question)
+            except Exception as error:  # a contestant that fails is a row, not the end of the run
+                text = " ".join(str(error).split())
+                pipe.send((False, f"{type(error).__name__}: {text}"[:300]))
+                return
+            pipe.send((True, result))
+
+
+def _ending(status: int | None) -> str:
+    if status is not None and status < 0:
+        name = signal.Signals(-status).name
+        cause = ", which is how Linux ends one when memory is short" if name == "SIGKILL" else ""
+        return f"the process was ended by {name}{cause}"
+    return f"the process ended with status {status}"
+
+
+def bound_threads(count: int) -> None:
+    """Tell the libraries that read it from the environment how many threads to use.
+
+    It must come before they are imported.
+    """
+    for name in ("OMP_NUM_THREADS", "NPROC"):  # OpenMP; XLA's thread pool
+        os.environ[name] = str(count)

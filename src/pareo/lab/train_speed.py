@@ -1,0 +1,384 @@
+"""How fast a network trains, here and in the other frameworks: `python -m pareo.lab.train_speed`.
+
+Everyone trains the same network (its Dropout taken out) by plain SGD in float32, from the same
+weights on the same batches, in a process of its own, a chunk of steps at a time in turn. A time is
+shown only for those whose first two steps agree with pareo's in float64.
+"""
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from pareo.device import cores
+from pareo.lab.contestants import CONTESTANTS, REFERENCE, Contestant, Task, without_dropout
+from pareo.lab.processes import Failed, Worker, interleaved
+from pareo.machine import describe
+from pareo.nn import networks
+from pareo.nn.network import Sequential
+from pareo.training.floor import matrix_peak
+from pareo.training.step import step_program
+
+LARGE = ("alexnet", "alexnet-original", "googlenet")
+RACED = ("papers-cnn", "mlp-small", "mlp-medium", "mlp-big", "alexnet", "googlenet")
+EPOCH = 60_000  # images of MNIST
+GATE = 2  # steps that must agree
+
+# A step's sums of up to 10^5 float32 products keep five digits. Where there are kinks (a ReLU's, or
+# the largest element of a window) a rounded input can fall on the other side of one, and some terms
+# of a gradient go elsewhere: of a few million a handful, or one part in a thousand of its length.
+SMOOTH, KINKED = 1e-4, 2e-3
+ROUNDING = 1e-7  # of a parameter's own length: what storing it in float32 costs in two steps
+
+
+@dataclass
+class Entry:
+    """A contestant's row: its samples (seconds a step), or a note that says why there are none."""
+
+    contestant: str
+    note: str = ""
+    failed: bool = False
+    steps_per_sample: int = 0
+    samples: list[float] = field(default_factory=list)
+    error: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def median(self) -> float:
+        """The median of the samples."""
+        return float(np.median(self.samples)) if self.samples else math.nan
+
+    def fail(self, note: str) -> None:
+        """No time for this one: what was measured before is dropped."""
+        self.note, self.failed, self.samples = note, True, []
+
+
+@dataclass
+class Cell:
+    """One network at one batch size: what a table shows."""
+
+    network: str
+    batch: int
+    inputs: tuple[int, ...]
+    flops: int
+    entries: list[Entry]
+    sgemm: list[float] = field(default_factory=list)
+
+    @property
+    def peak(self) -> float:
+        """The best FLOP/s that a large matrix product reached between the contestants' turns."""
+        return max(self.sgemm, default=math.nan)
+
+    @property
+    def best_peer(self) -> float:
+        """Seconds of the fastest that is not pareo."""
+        peers = [e.median for e in self.entries if e.samples and not e.contestant.startswith("par")]
+        return min(peers, default=math.nan)
+
+
+def trained(contestant: Contestant, task: Task) -> Callable[..., Any]:
+    """A contestant, ready to be asked to 'agree', to 'settle' and to 'run'."""
+    trainer = contestant.build(task)
+    count = len(task.data()[1])
+    done, steps = 0, 0
+
+    def run(number: int) -> tuple[float, Any]:
+        nonlocal done
+        order = task.order(count, done, number)
+        done += number
+        start = time.perf_counter()
+        losses = trainer.run(order)
+        return time.perf_counter() - start, losses
+
+    def answer(question: str, seconds: float = 0.0) -> Any:
+        nonlocal steps
+        if question == "agree":
+            _, losses = run(GATE)
+            return [float(loss) for loss in losses], trainer.parameters()
+        if question == "settle":
+            steps = settled(lambda number: run(number)[0], seconds)
+            return steps
+        took, losses = run(steps)
+        return took / steps, float(losses[-1])
+
+    return answer
+
+
+def settled(run: Callable[[int], float], seconds: float) -> int:
+    """How many steps take about so many seconds; a chunk of that length has run once, untimed.
+
+    >>> settled(lambda steps: 0.01 * steps, seconds=0.4)
+    40
+    """
+    steps = GATE
+    for _ in range(4):
+        run(steps)  # a new length may be compiled anew
+        took = run(steps)
+        if took > seconds / 2:
+            break
+        steps = max(steps + 1, round(steps * seconds / max(took, 1e-7)))
+    else:
+        run(steps)
+    return steps
+
+
+def sgemm(threads: int) -> Callable[[], float]:
+    """Measures the peak of a matrix product anew each time it is asked."""
+
+    def answer(*_: Any) -> float:
+        matrix_peak.cache_clear()
+        return matrix_peak(threads)
+
+    return answer
+
+
+def tolerance(network: Sequential) -> float:
+    """How far off a parameter's move may be, as a part of its length."""
+    kinks = ("ReLU", "MaxPool")
+    found = any(type(layer).__name__ in kinks for _, layer, _ in network.walk(network.inputs))
+    return KINKED if found else SMOOTH
+
+
+def parity(task: Task, answer: Any, exact: Any, error: dict[str, float] | None = None) -> str:
+    """Empty where losses and parameters agree with the exact ones, else what differs and how much.
+
+    Parameters are compared by how they moved: a gradient that is 1 % off is 1 % off here, however
+    small the rate. `error` is given the largest part by which a loss and a parameter were off.
+    """
+    error = {} if error is None else error
+    (losses, parameters), (true_losses, true_parameters) = answer, exact
+    for step, (loss, true) in enumerate(zip(losses, true_losses, strict=True), 1):
+        off = abs(loss - true) / max(abs(true), 1e-3)
+        error["loss"] = max(error.get("loss", 0.0), off)
+        if not off < SMOOTH:
+            return f"the loss of step {step} is {off:.1e} off, {SMOOTH:.0e} allowed"
+    allowed = tolerance(task.network)
+    for path, start in task.parameters().items():
+        if parameters[path].shape != start.shape:
+            return f"{path} has the shape {parameters[path].shape}, not {start.shape}"
+        move = true_parameters[path] - start
+        distance = float(np.linalg.norm(parameters[path] - true_parameters[path]))
+        length = float(np.linalg.norm(move))
+        off = distance / length if length else distance
+        error["parameter"] = max(error.get("parameter", 0.0), off)
+        if not distance <= allowed * length + ROUNDING * float(np.linalg.norm(start)):
+            return f"{path} moved {off:.1e} off, {allowed:.0e} allowed"
+    return ""
+
+
+def race(
+    task: Task,
+    contestants: dict[str, Contestant],
+    rounds: int,
+    seconds: float,
+    progress: Progress | None = None,
+) -> Cell:
+    """Let the contestants agree, then train in turn."""
+    flops = step_program(task.network, task.batch).flops
+    entries = {name: Entry(name) for name in contestants}
+    cell = Cell(task.network.name, task.batch, task.network.inputs, flops, [*entries.values()])
+    with ExitStack() as stack, _bar(progress, task, len(contestants) + rounds + 1) as show:
+        workers = _gated(task, contestants, entries, seconds, stack, show)
+        racing = {**workers, "": stack.enter_context(Worker(sgemm, task.threads))}
+        for answers in interleaved(racing, rounds if workers else 0, "run"):
+            show("racing")
+            for name, answer in answers.items():
+                if name == "":
+                    if not isinstance(answer, Failed):
+                        cell.sgemm.append(answer)
+                elif isinstance(answer, Failed):
+                    entries[name].fail(str(answer))
+                elif not math.isfinite(answer[1]):
+                    entries[name].fail(f"its loss became {answer[1]}")
+                elif not entries[name].failed:
+                    entries[name].samples.append(answer[0])
+    return cell
+
+
+def _gated(
+    task: Task,
+    contestants: dict[str, Contestant],
+    entries: dict[str, Entry],
+    seconds: float,
+    stack: ExitStack,
+    show: Callable[[str], None],
+) -> dict[str, Worker]:
+    """The contestants that are here and agree, each in its process."""
+    show("float64 reference")
+    try:
+        with Worker(trained, REFERENCE, task) as worker:
+            exact = worker.ask("agree")
+    except Failed as failure:
+        for entry in entries.values():
+            entry.fail(f"no reference to agree with: {failure}")
+        return {}
+    workers = {}
+    for name, contestant in contestants.items():
+        show(f"{name}: building, two steps")
+        missing = contestant.missing()
+        if missing:
+            entries[name].note = missing
+            continue
+        worker = stack.enter_context(Worker(trained, contestant, task))
+        entry = entries[name]
+        try:
+            differs = parity(task, worker.ask("agree"), exact, entry.error)
+            if not differs:
+                entry.steps_per_sample = worker.ask("settle", seconds)
+        except Failed as failure:
+            differs = str(failure)
+        if differs:
+            entry.fail(differs)
+            worker.close()
+        else:
+            workers[name] = worker
+    return workers
+
+
+@contextmanager
+def _bar(progress: Progress | None, task: Task, total: int) -> Iterator[Callable[[str], None]]:
+    """A bar for one cell: called with what comes next, it moves on."""
+    if progress is None:
+        yield lambda text: None
+        return
+    title = f"{task.network.name}, batch {task.batch}"
+    line = progress.add_task(title, total=total, completed=-1)
+    yield lambda text: progress.update(line, advance=1, description=f"{title}: {text}")
+    progress.remove_task(line)
+
+
+def table(cell: Cell) -> Table:
+    """What was measured, a row for each contestant."""
+    shape = " x ".join(map(str, cell.inputs))
+    small = cell.inputs == (1, 28, 28)
+    made = Table(
+        title=f"{cell.network}, batch {cell.batch}, images {shape}: {cell.flops / 1e9:.3g} GFLOP a "
+        f"step, sgemm peak {cell.peak / 1e9:.3g} GFLOP/s",
+        title_justify="left",
+    )
+    heads = ["median ms", "fastest", "slowest", "images/s"]
+    heads += [f"s per {EPOCH:,}" if small else "ms per image", "best peer / this", "of sgemm"]
+    notes = any(entry.note for entry in cell.entries)
+    for head in ["contestant", *heads, *(["note"] if notes else [])]:
+        left = head in ("contestant", "note")
+        made.add_column(head, justify="left" if left else "right", no_wrap=not left)
+    for entry in cell.entries:
+        if not entry.samples:
+            made.add_row(entry.contestant, "not timed", *[""] * (len(heads) - 1), entry.note)
+            continue
+        middle = entry.median
+        speed = cell.batch / middle
+        made.add_row(
+            entry.contestant,
+            *(f"{s * 1e3:.4g}" for s in (middle, min(entry.samples), max(entry.samples))),
+            f"{speed:,.0f}" if speed >= 100 else f"{speed:.3g}",
+            f"{EPOCH / speed:.4g}" if small else f"{1e3 / speed:.4g}",
+            f"{cell.best_peer / middle:.2f}",
+            f"{cell.flops / middle / cell.peak:.0%}",
+        )
+    return made
+
+
+def record(cells: list[Cell], settings: dict[str, Any]) -> dict[str, Any]:
+    """Everything that was measured, sample by sample, and where."""
+    return {
+        "command": "python -m pareo.lab.train_speed",
+        "settings": settings,
+        "precision": "float32",
+        "machine": describe(),
+        "cells": [{**asdict(cell), "sgemm_peak": cell.peak} for cell in cells],
+    }
+
+
+def network_of(name: str, size: int) -> Sequential:
+    """The network of a name without Dropout; the large ones for images of a size."""
+    makers = {
+        "alexnet": lambda: networks.alexnet(size=size),
+        "alexnet-original": lambda: networks.alexnet("original", size=size),
+        "googlenet": lambda: networks.googlenet(size=size),
+    }
+    return without_dropout(makers[name]() if name in makers else networks.by_name(name))
+
+
+def arguments(words: list[str] | None = None) -> argparse.Namespace:
+    """The command line, understood."""
+
+    def batches(text: str) -> list[int]:
+        return [_least_one(part) for part in text.split(",")]
+
+    def chosen(text: str) -> list[str]:
+        for name in text.split(","):
+            if name not in CONTESTANTS:
+                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(CONTESTANTS)}")
+        return text.split(",")
+
+    parser = argparse.ArgumentParser(
+        prog="python -m pareo.lab.train_speed",
+        description="Race one training step: the same network in pareo and in its peers.",
+        epilog=f"Contestants: {', '.join(CONTESTANTS)}. Dropout is taken out of every network.",
+    )
+    parser.add_argument("network", nargs="*", help=f"of {', '.join(networks.NETWORKS)}")
+    parser.add_argument(
+        "--batches", type=batches, help="sizes, as in 1,32,128 (which is it for MNIST; else 1,8,32)"
+    )
+    parser.add_argument(
+        "--contestants",
+        type=chosen,
+        default=list(CONTESTANTS),
+        help="names, as in torch,jax (default: all)",
+    )
+    parser.add_argument("--rounds", type=_least_one, default=15, help="samples for each")
+    parser.add_argument("--seconds", type=float, default=0.4, help="length of a sample, about")
+    parser.add_argument("--threads", type=_least_one, default=cores())
+    parser.add_argument(
+        "--size", type=_least_one, default=224, help="pixels, for AlexNet and GoogLeNet"
+    )
+    parser.add_argument("--json", type=Path, help="write samples, versions and machine here")
+    # fmt: skip
+    found = parser.parse_args(words)
+    found.network = found.network or list(RACED)
+    for name in found.network:
+        if name not in networks.NETWORKS:
+            parser.error(f"network {name!r} is none of {', '.join(networks.NETWORKS)}")
+    return found
+
+
+def _least_one(text: str) -> int:
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1; got {text!r}")
+    return int(text)
+
+
+def main(words: list[str] | None = None) -> int:
+    """Race every network at every batch size; 1 where a contestant failed, 0 otherwise."""
+    found = arguments(words)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=140)  # a file has no edge
+    contestants = {name: CONTESTANTS[name] for name in found.contestants}
+    settings = {k: str(v) if isinstance(v, Path) else v for k, v in vars(found).items()}
+    cells: list[Cell] = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as p:
+        for name in found.network:
+            for batch in found.batches or ([1, 8, 32] if name in LARGE else [1, 32, 128]):
+                task = Task(network_of(name, found.size), batch, found.threads)
+                cells.append(race(task, contestants, found.rounds, found.seconds, p))
+                console.print(table(cells[-1]))
+                if found.json:  # after every cell, so that a run cut short leaves what it has
+                    found.json.write_text(json.dumps(record(cells, settings), indent=1))
+    return int(any(entry.failed for cell in cells for entry in cell.entries))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
