@@ -107,10 +107,10 @@ SMALL: dict[str, Callable[[], Sequential]] = {
         [
             nn.Conv(4, 3, 2, 1), nn.ReLU(), nn.MaxPool(3, 2, ceil=True), nn.Lrn(),
             nn.Branches(
-                [nn.Conv(2, 1), nn.ReLU()],
-                [nn.Conv(2, 1), nn.ReLU(), nn.Conv(3, 3, 1, 1), nn.ReLU()],
-                [nn.Conv(1, 1), nn.ReLU(), nn.Conv(2, 5, 1, 2), nn.ReLU()],
-                [nn.MaxPool(3, 1, 1), nn.Conv(2, 1), nn.ReLU()],
+                [nn.Conv(4, 1), nn.ReLU()],
+                [nn.Conv(4, 1), nn.ReLU(), nn.Conv(4, 3, 1, 1), nn.ReLU()],
+                [nn.Conv(4, 1), nn.ReLU(), nn.Conv(4, 5, 1, 2), nn.ReLU()],
+                [nn.MaxPool(3, 1, 1), nn.Conv(4, 1), nn.ReLU()],
             ),
             nn.AveragePool(3), nn.Flatten(), nn.Dropout(0.4), nn.Dense(10),
         ],

@@ -146,7 +146,7 @@ def test_a_falling_rate_is_that_of_each_epoch(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Step, "run", noting)
     fit(SMALL, DATA, epochs=4, schedule="cosine", **HERE)
     expected = [0.05 * (1 + np.cos(np.pi * epoch / 4)) / 2 for epoch in range(4)]
-    expected[0] = 0.05 / 4
+    expected[0] = 0.05 / 8
     assert list(dict.fromkeys(rates)) == pytest.approx(expected)
 
 

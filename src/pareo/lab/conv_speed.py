@@ -6,11 +6,9 @@ its own, one call at a time in turn, and is timed only if its results agree with
 """
 
 import argparse
-import contextlib
-import multiprocessing
-import os
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +18,8 @@ from rich.progress import track
 from rich.table import Table
 
 from pareo.device import cores
+from pareo.lab.processes import Failed, Worker, bound_threads, interleaved
+from pareo.training.floor import matrix_peak
 
 
 @dataclass(frozen=True)
@@ -151,37 +151,20 @@ CONTESTANTS: dict[str, Callable[[Layer, int], Any]] = {
 }
 
 
-def sgemm_peak(threads: int) -> float:
-    """FLOP/s of a large float32 matrix product: the best of a few."""
-    from pareo.backends import blas
+def timed(name: str, layer: Layer, threads: int, calls: int) -> Callable[[str], Any]:
+    """A contestant, ready to be asked for its 'results' or for the seconds of a call."""
+    bound_threads(threads)
+    step = CONTESTANTS[name](layer, threads)
 
-    blas.threads(threads)
-    size = 1536
-    a = np.random.default_rng(0).standard_normal((size, size)).astype(np.float32)
-    out = np.empty_like(a)
-    best = float("inf")
-    for _ in range(6):
+    def answer(question: str) -> Any:
+        if question == "results":
+            return [np.array(a) for a in step()]
         start = time.perf_counter()
-        np.matmul(a, a, out=out)
-        best = min(best, time.perf_counter() - start)
-    return 2 * size**3 / best
+        for _ in range(calls):
+            step()
+        return (time.perf_counter() - start) / calls
 
-
-def serve(pipe: Any, name: str, layer: Layer, threads: int, calls: int) -> None:
-    """A contestant's process: results first, then one timing for every request."""
-    os.environ["OMP_NUM_THREADS"] = str(threads)
-    try:
-        step = CONTESTANTS[name](layer, threads)
-        pipe.send([np.array(a) for a in step()])
-    except Exception as error:  # a contestant that fails is a row, not the end of the run
-        pipe.send(f"{type(error).__name__}: {error}")
-        return
-    with contextlib.suppress(EOFError):
-        while pipe.recv():
-            start = time.perf_counter()
-            for _ in range(calls):
-                step()
-            pipe.send((time.perf_counter() - start) / calls)
+    return answer
 
 
 def parity(results: Any, layer: Layer) -> str:
@@ -203,35 +186,31 @@ def parity(results: Any, layer: Layer) -> str:
 def race(layer: Layer, names: list[str], threads: int, rounds: int, console: Console) -> None:
     """Time the contestants on one layer in turn, and print the table."""
     calls = 5 if layer.flops < 10**9 else 1
-    context = multiprocessing.get_context("spawn")
-    pipes: dict[str, Any] = {}
     notes: dict[str, str] = {}
-    samples: dict[str, list[float]] = {}
-    processes = []
-    for name in names:
-        pipes[name], far = context.Pipe()
-        process = context.Process(target=serve, args=(far, name, layer, threads, calls))
-        process.start()
-        far.close()  # so that this end closes when the contestant is gone
-        processes.append(process)
-        answer = pipes[name].recv()
-        notes[name] = answer if isinstance(answer, str) else parity(answer, layer)
-        samples[name] = []
-    fair = [name for name in names if not notes[name]]
-    for _ in track(range(rounds), description=layer.name, console=console, transient=True):
-        for name in fair:
-            pipes[name].send(True)
-            samples[name].append(pipes[name].recv())
-    for pipe in pipes.values():
-        pipe.close()  # which ends the contestant
-    for process in processes:
-        process.join()
-    console.print(_table(layer, names, notes, samples, layer.flops / sgemm_peak(threads)))
+    samples: dict[str, list[float]] = {name: [] for name in names}
+    with ExitStack() as stack:
+        fair: dict[str, Worker] = {}
+        for name in names:
+            worker = stack.enter_context(Worker(timed, name, layer, threads, calls))
+            try:
+                notes[name] = parity(worker.ask("results"), layer)
+            except Failed as failure:
+                notes[name] = str(failure)
+            if not notes[name]:
+                fair[name] = worker
+        turns = interleaved(fair, rounds, "seconds")
+        for answers in track(turns, layer.name, rounds, console=console, transient=True):
+            for name, answer in answers.items():
+                if isinstance(answer, Failed):
+                    notes[name] = str(answer)
+                else:
+                    samples[name].append(answer)
+    console.print(_table(layer, names, notes, samples, layer.flops / matrix_peak(threads)))
 
 
 def _table(layer: Layer, names: list[str], notes: Any, samples: Any, floor: float) -> Table:
     best = min(
-        (float(np.median(samples[n])) for n in names if n.startswith("torch") and samples[n]),
+        (float(np.median(samples[n])) for n in names if n.startswith("torch") and not notes[n]),
         default=float("nan"),
     )
     table = Table(title=layer.name, title_justify="left")

@@ -16,9 +16,10 @@ from pareo.nn.layers import (
     Subsample,
     Tanh,
 )
-from pareo.nn.network import Branches, Sequential
+from pareo.nn.network import Auxiliary, Branches, Sequential
 
 __all__ = [
+    "Auxiliary",
     "AveragePool",
     "Branches",
     "Conv",

@@ -37,6 +37,7 @@ class Context:
 
     training: bool = False
     seeds: Iterator[Any] = field(default_factory=lambda: iter(()))
+    heads: list[tuple[float, Any]] = field(default_factory=list)  # weight and logits of each
 
 
 class Layer(ABC):

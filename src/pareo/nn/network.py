@@ -1,5 +1,6 @@
 """Networks: layers one after the other, or side by side, under one roof with their parameters."""
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,8 +24,16 @@ def _below(parameters: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {path[len(start) :]: a for path, a in parameters.items() if path.startswith(start)}
 
 
+class Container(Layer):
+    """A layer made of layers."""
+
+    @abstractmethod
+    def walk(self, shape: Shape, prefix: str = "") -> Iterator[tuple[str, Layer, Shape]]:
+        """Every layer inside, however deep, with its path and the shape that comes in."""
+
+
 @dataclass(frozen=True)
-class Sequential(Layer):
+class Sequential(Container):
     """Layers one after the other; with an input shape, a network that can be trained.
 
     >>> from pareo.nn import Dense, ReLU, Sequential
@@ -52,7 +61,7 @@ class Sequential(Layer):
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
         found = {}
         for path, layer, inward in self.walk(shape):
-            if not isinstance(layer, (Sequential, Branches)):
+            if not isinstance(layer, Container):
                 for name, parameter in layer.parameters(inward).items():
                     found[f"{path}.{name}"] = parameter
         return found
@@ -62,7 +71,7 @@ class Sequential(Layer):
         for number, layer in enumerate(self.layers):
             path = f"{prefix}{number}"
             yield path, layer, shape
-            if isinstance(layer, (Sequential, Branches)):
+            if isinstance(layer, Container):
                 yield from layer.walk(shape, f"{path}.")
             shape = layer.output(shape)
 
@@ -109,8 +118,12 @@ class Sequential(Layer):
         return self.apply(parameters, x, Context(training, iter(seeds)))
 
     def loss(self, parameters: Mapping[str, Any], x: Any, labels: Any, seeds: Any = ()) -> Any:
-        """The mean cross-entropy of a batch in training."""
-        return op.cross_entropy(self(parameters, x, training=True, seeds=seeds), labels)
+        """The mean cross-entropy of a batch in training, with that of auxiliary heads if any."""
+        context = Context(True, iter(seeds))
+        total = op.cross_entropy(self.apply(parameters, x, context), labels)
+        for weight, logits in context.heads:
+            total = op.add(total, op.scale(weight, op.cross_entropy(logits, labels)))
+        return total
 
     def program(self, batch: int = 1, dtype: Any = "float32") -> Program:
         """The way forward, traced for a batch."""
@@ -133,7 +146,7 @@ class Sequential(Layer):
         total = [0, 0, 0]
         for path, layer, shape in self.walk(self.inputs):
             depth = path.count(".")
-            if isinstance(layer, (Sequential, Branches)):
+            if isinstance(layer, Container):
                 rows.append(_row(f"{'  ' * depth}{path} {layer.label}", "", "", "", ""))
                 continue
             alone = Sequential([layer], shape)
@@ -158,7 +171,30 @@ def _row(label: str, shape: str, parameters: str, flops: str, activation: str) -
 
 
 @dataclass(frozen=True)
-class Branches(Layer):
+class Auxiliary(Container):
+    """A second head that helps the layers below to learn; what comes in goes on unchanged.
+
+    Its cross-entropy joins the loss in training, times `weight`; otherwise it is not computed.
+    """
+
+    head: Sequential
+    weight: float = 0.3
+
+    def walk(self, shape: Shape, prefix: str = "") -> Iterator[tuple[str, Layer, Shape]]:
+        """Every layer of the head."""
+        yield from self.head.walk(shape, prefix)
+
+    def seeds(self) -> int:
+        return self.head.seeds()
+
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        if context.training:
+            context.heads.append((self.weight, self.head.apply(parameters, x, context)))
+        return x
+
+
+@dataclass(frozen=True)
+class Branches(Container):
     """Branches side by side on the same input, their outputs joined along the channels."""
 
     branches: tuple[Sequential, ...] = field(default=())

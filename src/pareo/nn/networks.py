@@ -18,7 +18,7 @@ from pareo.nn.layers import (
     Subsample,
     Tanh,
 )
-from pareo.nn.network import Branches, Sequential
+from pareo.nn.network import Auxiliary, Branches, Sequential
 
 ACTIVATIONS: dict[str, Callable[[], Layer]] = {"relu": ReLU, "sigmoid": Sigmoid, "tanh": Tanh}
 MLP_WIDTHS = {"small": 196, "medium": 392, "big": 784}
@@ -110,27 +110,36 @@ def _inception(one: int, three: tuple[int, int], five: tuple[int, int], pool: in
     )
 
 
-def googlenet(size: int = 224, classes: int = 1000) -> Sequential:
-    """GoogLeNet (Inception v1), without its auxiliary heads.
+def _head(size: int, classes: int) -> Auxiliary:
+    """One of GoogLeNet's auxiliary heads, on images of a sixteenth of the input's size."""
+    pooled = AveragePool(min(5, size // 16), 3)
+    layers = [pooled, *_conv(128, 1), Flatten(), Dense(1024, start="he"), ReLU(), Dropout(0.7)]
+    return Auxiliary(Sequential([*layers, Dense(classes)]), weight=0.3)
 
-    >>> googlenet().count()
-    6998552
+
+def googlenet(size: int = 224, classes: int = 1000, auxiliary: bool = False) -> Sequential:
+    """GoogLeNet (Inception v1), with its two auxiliary heads or without.
+
+    >>> googlenet().count(), googlenet(auxiliary=True).count()
+    (6998552, 13378280)
     """
+    heads = [_head(size, classes)] if auxiliary else []
     layers: list[Layer] = [
         *_conv(64, 7, 2, 3), MaxPool(3, 2, ceil=True), Lrn(),
         *_conv(64, 1), *_conv(192, 3, 1, 1), Lrn(), MaxPool(3, 2, ceil=True),
         _inception(64, (96, 128), (16, 32), 32),
         _inception(128, (128, 192), (32, 96), 64), MaxPool(3, 2, ceil=True),
-        _inception(192, (96, 208), (16, 48), 64),
+        _inception(192, (96, 208), (16, 48), 64), *heads,
         _inception(160, (112, 224), (24, 64), 64),
         _inception(128, (128, 256), (24, 64), 64),
-        _inception(112, (144, 288), (32, 64), 64),
+        _inception(112, (144, 288), (32, 64), 64), *heads,
         _inception(256, (160, 320), (32, 128), 128), MaxPool(3, 2, ceil=True),
         _inception(256, (160, 320), (32, 128), 128),
         _inception(384, (192, 384), (48, 128), 128),
         AveragePool(-(-size // 32)), Flatten(), Dropout(0.4), Dense(classes),
     ]  # fmt: skip
-    return Sequential(layers, (3, size, size), "googlenet")
+    name = "googlenet-auxiliary" if auxiliary else "googlenet"
+    return Sequential(layers, (3, size, size), name)
 
 
 NETWORKS: dict[str, Callable[[], Sequential]] = {
@@ -141,6 +150,7 @@ NETWORKS: dict[str, Callable[[], Sequential]] = {
     "alexnet": alexnet,
     "alexnet-original": lambda: alexnet("original"),
     "googlenet": googlenet,
+    "googlenet-auxiliary": lambda: googlenet(auxiliary=True),
 }
 
 

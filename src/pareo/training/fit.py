@@ -96,7 +96,7 @@ def fit(
             epoch, every `checkpoint_seconds` between, and at Ctrl-C.
         resume: a checkpoint, or its folder, to go on from; the other settings must be its own.
         progress: whether to show a bar where standard error is a terminal.
-        schedule: 'constant', or 'cosine': a quarter of the rate in the first epoch, then all of
+        schedule: 'constant', or 'cosine': an eighth of the rate in the first epoch, then all of
             it, falling from epoch to epoch towards 0.
 
     Raises:

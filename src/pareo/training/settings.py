@@ -54,12 +54,12 @@ class Settings:
 
         >>> falling = Settings(rate=1.0, schedule="cosine", epochs=4)
         >>> [round(falling.rate_in(epoch), 2) for epoch in range(4)]
-        [0.25, 0.85, 0.5, 0.15]
+        [0.12, 0.85, 0.5, 0.15]
         """
         if self.epochs is None:
             return self.rate
         if epoch == 0:  # so that sigmoids do not saturate before they have learned anything
-            return self.rate / 4
+            return self.rate / 8
         return self.rate * (1 + math.cos(math.pi * epoch / self.epochs)) / 2
 
     def plain(self) -> dict[str, Any]:

@@ -23,7 +23,8 @@ kernel = backend.kernel
 
 # With so few rows a product is a walk through the other matrix, which BLAS makes at half the
 # memory's speed: it is built to reuse what it reads.
-FEW_ROWS = 4
+FEW_ROWS = 2
+FEW_TURNED = 4  # BLAS is at its worst there
 LARGE = 1 << 16
 COLUMNS = 2048  # of a row at a time, so that the sums stay in the nearest cache
 
@@ -71,8 +72,8 @@ def _contiguous(*arrays: Any) -> bool:
 
 def _product(out: Any, a: Any, b: Any) -> None:
     """out = a @ b for matrices or stacks of them, in the way that suits their shapes."""
-    if a.ndim == 2 == b.ndim and a.shape[0] <= FEW_ROWS and b.size >= LARGE:
-        if _contiguous(a, b):
+    if a.ndim == 2 == b.ndim and a.shape[0] <= FEW_TURNED and b.size >= LARGE:
+        if a.shape[0] <= FEW_ROWS and _contiguous(a, b):
             split(lambda lo, hi: _walk_rows(out, a, b, lo, hi), b.shape[1], 64)
             return
         if _contiguous(a, b.T):

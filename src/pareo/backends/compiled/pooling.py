@@ -22,71 +22,71 @@ def _columns_max(line: Any, x: Any, first: int, last: int) -> None:
     for c in range(line.size):
         line[c] = x[first, c]
     for u in range(first + 1, last):
+        row = x[u]
         for c in range(line.size):
-            line[c] = x[u, c] if x[u, c] > line[c] or x[u, c] != x[u, c] else line[c]
+            line[c] = row[c] if row[c] > line[c] or row[c] != row[c] else line[c]
+
+
+@jit
+def _row_max(
+    best: Any, wide: Any, line: Any, x: Any, first: int, last: int, kw: int, sw: int
+) -> None:
+    """best[j] = the largest of window j of rows first to last: down the columns, then along.
+
+    line is the middle of wide, between edges of minus infinity, so that no window needs a bound.
+    """
+    _columns_max(line, x, first, last)
+    for j in range(best.size):
+        best[j] = wide[j * sw]
+    for v in range(1, kw):
+        seen = wide[v:]
+        if sw == 1:
+            for j in range(best.size):
+                best[j] = seen[j] if seen[j] > best[j] or seen[j] != seen[j] else best[j]
+        else:
+            for j in range(best.size):
+                value = seen[j * sw]
+                best[j] = value if value > best[j] or value != value else best[j]
 
 
 @jit
 def _max_pool(
-    out: Any, line: Any, x: Any, kh: int, kw: int, sh: int, sw: int, top: int, left: int
+    out: Any, wide: Any, x: Any, kh: int, kw: int, sh: int, sw: int, top: int, left: int
 ) -> None:
-    """Down the columns first, whole rows at a time, then along the row; line holds one row."""
+    wide[:] = -np.inf
+    line = wide[left : left + x.shape[2]]
     for p in range(x.shape[0]):
         for i in range(out.shape[1]):
             first, last = max(0, i * sh - top), min(x.shape[1], i * sh - top + kh)
-            _columns_max(line, x[p], first, last)
-            for j in range(out.shape[2]):
-                start, stop = max(0, j * sw - left), min(x.shape[2], j * sw - left + kw)
-                best = line[start]
-                for v in range(start + 1, stop):
-                    best = line[v] if line[v] > best or line[v] != line[v] else best
-                out[p, i, j] = best
+            _row_max(out[p, i], wide, line, x[p], first, last, kw, sw)
 
 
 @jit
-def _columns_first_max(line: Any, rows: Any, x: Any, first: int, last: int) -> None:
-    """Likewise, and rows[c] = the first row in which it stands."""
-    for c in range(line.size):
-        line[c] = x[first, c]
-        rows[c] = first
-    for u in range(first + 1, last):
-        row = np.int32(u)
-        for c in range(line.size):
-            wins = x[u, c] > line[c] or (x[u, c] != x[u, c] and line[c] == line[c])
-            line[c] = x[u, c] if wins else line[c]
-            rows[c] = row if wins else rows[c]
+def _first(x: Any, best: Any, first: int, last: int, start: int, stop: int) -> Any:
+    """Where in reading order the window first holds its largest element."""
+    for u in range(first, last):
+        for v in range(start, stop):
+            if x[u, v] == best or (x[u, v] != x[u, v] and best != best):
+                return u, v
+    return first, start
 
 
 @jit
 def _max_pool_gradient(
-    out: Any,
-    line: Any,
-    rows: Any,
-    g: Any,
-    x: Any,
-    kh: int,
-    kw: int,
-    sh: int,
-    sw: int,
-    top: int,
-    left: int,
-) -> None:
+    out: Any, wide: Any, best: Any, g: Any, x: Any,
+    kh: int, kw: int, sh: int, sw: int, top: int, left: int,
+) -> None:  # fmt: skip
+    wide[:] = -np.inf
+    line = wide[left : left + x.shape[2]]
     for p in range(x.shape[0]):
         out[p] = 0
         for i in range(g.shape[1]):
             first, last = max(0, i * sh - top), min(x.shape[1], i * sh - top + kh)
-            _columns_first_max(line, rows, x[p], first, last)
-            for j in range(g.shape[2]):
+            _row_max(best, wide, line, x[p], first, last, kw, sw)
+            for j in range(best.size):
                 start, stop = max(0, j * sw - left), min(x.shape[2], j * sw - left + kw)
-                best, row, column = line[start], rows[start], start
-                for v in range(start + 1, stop):
-                    value = line[v]
-                    # Of equal ones the first in reading order: the higher row, then the left.
-                    same = value == best or (value != value and best != best)
-                    wins = value > best or (value != value and best == best)
-                    if wins or (same and rows[v] < row):
-                        best, row, column = value, rows[v], v
-                out[p, row, column] += g[p, i, j]
+                u, v = _first(x[p], best[j], first, last, start, stop)
+                out[p, u, v] += g[p, i, j]
 
 
 @jit
@@ -136,12 +136,17 @@ def _planewise(
     split_numbered(work, target.shape[0], max(1, GRAIN // max(1, most)))
 
 
-def _one_row(out: Spec, x: Spec, **_: Any) -> list[Spec]:
-    return [x.like((workers(), x.shape[3]))]
+def _wide(x: Spec, pooled: Spec, size: Any, stride: Any) -> int:
+    """How far the windows of one row reach, from edge to edge."""
+    return max((pooled.shape[3] - 1) * stride[1] + size[1], x.shape[3] + 2 * size[1])
 
 
-def _one_row_and_indices(out: Spec, g: Spec, x: Spec, **_: Any) -> list[Spec]:
-    return [x.like((workers(), x.shape[3])), Spec((workers(), x.shape[3]), np.int32)]
+def _one_row(out: Spec, x: Spec, *, size: Any, stride: Any, **_: Any) -> list[Spec]:
+    return [x.like((workers(), _wide(x, out, size, stride)))]
+
+
+def _two_rows(out: Spec, g: Spec, x: Spec, *, size: Any, stride: Any, **_: Any) -> list[Spec]:
+    return [x.like((workers(), _wide(x, g, size, stride))), x.like((workers(), g.shape[3]))]
 
 
 @kernel(strided=False, scratch=_one_row)
@@ -151,7 +156,7 @@ def max_pool(
     _planewise(_max_pool, out, scratch, [x], size, stride, padding)
 
 
-@kernel(strided=False, scratch=_one_row_and_indices)
+@kernel(strided=False, scratch=_two_rows)
 def max_pool_gradient(
     out: Any, g: Any, x: Any, size: Any, stride: Any, padding: Any, ceil: bool, scratch: Any
 ) -> None:

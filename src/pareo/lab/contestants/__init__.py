@@ -37,8 +37,8 @@ class Task:
         """All images and labels: MNIST where it fits the network, else made up."""
         if self.network.inputs == (1, 28, 28):
             digits = mnist.load()
-            images = digits.train_images[:, None].astype(np.float32) / 255
-            return images, digits.train_labels.astype(np.int64)
+            pixels = digits.train_images[:, None].astype(np.float32)
+            return pixels / np.float32(255), digits.train_labels.astype(np.int64)
         random = np.random.default_rng(self.seed)
         count = max(MADE_UP, 2 * self.batch)
         images = random.standard_normal((count, *self.network.inputs), dtype=np.float32)

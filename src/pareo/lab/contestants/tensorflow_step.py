@@ -32,7 +32,7 @@ class TensorflowTrainer:
         }
         moving = list(self._variables.values())
 
-        @tf.function
+        @tf.function(autograph=False)
         def step(chosen: Any) -> Any:
             with tf.GradientTape() as tape:
                 x, y = tf.gather(images, chosen), tf.gather(labels, chosen)

@@ -30,9 +30,9 @@ class TorchTrainer:
         self._rate = task.rate
         self._loss = loss_of(task.network)
         if compiled:
-            import torch._inductor.config
+            from torch._inductor import config
 
-            torch._inductor.config.compile_threads = 1  # no idle helpers beside the others
+            config.compile_threads = 1  # no idle helpers beside the others
             self._loss = torch.compile(self._loss, dynamic=False)
 
     def _leaf(self, array: Any) -> Any:
