@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from pareo import Device, nn, op
-from pareo.nn.network import Branches, Sequential
+from pareo.nn.network import Auxiliary, Branches, Sequential
 
 
 def loss_and_gradients(
@@ -16,39 +16,45 @@ def loss_and_gradients(
 ) -> tuple[float, dict[str, Any]]:
     """PyTorch's loss in training, and its gradient by every parameter."""
     leaves = {path: torch.tensor(a, requires_grad=True) for path, a in parameters.items()}
-    out = forward(network, leaves, torch.tensor(images), seeds)
-    loss = functional.cross_entropy(out, torch.tensor(labels))
+    run = _Run(leaves, iter(seeds))
+    right = torch.tensor(labels)
+    loss = functional.cross_entropy(run.sequence(network, "", torch.tensor(images)), right)
+    for weight, out in run.heads:
+        loss = loss + weight * functional.cross_entropy(out, right)
     loss.backward()
     return loss.item(), {path: leaf.grad.numpy() for path, leaf in leaves.items()}
 
 
-def forward(network: Sequential, parameters: Mapping[str, Any], x: Any, seeds: Any = None) -> Any:
-    """The network's output in training, or without seeds (None) when tested."""
-    return _sequence(network, parameters, "", x, None if seeds is None else iter(seeds))
+def forward(network: Sequential, parameters: Mapping[str, Any], x: Any) -> Any:
+    """The network's output when it is not in training."""
+    return _Run(parameters, None).sequence(network, "", x)
 
 
-def _sequence(
-    network: Sequential,
-    parameters: Mapping[str, Any],
-    path: str,
-    x: Any,
-    seeds: Iterator[Any] | None,
-) -> Any:
-    for number, layer in enumerate(network.layers):
-        here = f"{path}{number}."
+class _Run:
+    """One pass through a network; without seeds (None) it is not in training."""
+
+    def __init__(self, parameters: Mapping[str, Any], seeds: Iterator[Any] | None) -> None:
+        self.parameters, self.seeds = parameters, seeds
+        self.heads: list[tuple[float, Any]] = []
+
+    def sequence(self, network: Sequential, path: str, x: Any) -> Any:
+        for number, layer in enumerate(network.layers):
+            x = self.layer(layer, f"{path}{number}.", x)
+        return x
+
+    def layer(self, layer: nn.Layer, path: str, x: Any) -> Any:
         if isinstance(layer, Sequential):
-            x = _sequence(layer, parameters, here, x, seeds)
-        elif isinstance(layer, Branches):
-            parts = [
-                _sequence(branch, parameters, f"{here}{which}.", x, seeds)
-                for which, branch in enumerate(layer.branches)
-            ]
-            x = torch.cat(parts, dim=1)
-        elif isinstance(layer, nn.Dropout):
-            x = x if seeds is None else x * _mask(layer, x, next(seeds))
-        else:
-            x = _layer(layer, parameters.get(f"{here}w"), parameters.get(f"{here}b"), x)
-    return x
+            return self.sequence(layer, path, x)
+        if isinstance(layer, Branches):
+            parts = enumerate(layer.branches)
+            return torch.cat([self.sequence(part, f"{path}{n}.", x) for n, part in parts], dim=1)
+        if isinstance(layer, Auxiliary):
+            if self.seeds is not None:
+                self.heads.append((layer.weight, self.sequence(layer.head, path, x)))
+            return x
+        if isinstance(layer, nn.Dropout):
+            return x if self.seeds is None else x * _mask(layer, x, next(self.seeds))
+        return _layer(layer, self.parameters.get(f"{path}w"), self.parameters.get(f"{path}b"), x)
 
 
 def _mask(layer: nn.Dropout, x: Any, seed: int) -> Any:

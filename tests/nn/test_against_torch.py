@@ -23,8 +23,9 @@ NETWORKS: dict[str, Callable[[], Sequential]] = {
     "alexnet": lambda: networks.alexnet(size=64, classes=10),
     "alexnet-original": lambda: networks.alexnet("original", size=64, classes=10),
     "googlenet": lambda: networks.googlenet(size=64, classes=10),
+    "googlenet-auxiliary": lambda: networks.googlenet(size=64, classes=10, auxiliary=True),
 }
-LARGE = ("alexnet", "alexnet-original", "googlenet")
+LARGE = ("alexnet", "alexnet-original", "googlenet", "googlenet-auxiliary")
 
 # What an error may be, beside the size of the whole gradient. In float64 the sums, of up to 10^4
 # terms, are rounded at 1e-16 each and added in another order than PyTorch's, through 60 layers:

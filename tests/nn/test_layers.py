@@ -81,6 +81,7 @@ def test_parameter_counts_are_the_published_ones() -> None:
     assert counts["alexnet"] == 61_100_840  # torchvision's alexnet
     assert counts["alexnet-original"] == 60_965_224  # Caffe's bvlc_alexnet
     assert counts["googlenet"] == 6_998_552  # Caffe's bvlc_googlenet without auxiliary heads
+    assert counts["googlenet-auxiliary"] == 13_378_280  # and with them
 
 
 def test_initial_weights_depend_on_the_seed_and_the_path_alone() -> None:

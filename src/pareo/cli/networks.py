@@ -4,6 +4,7 @@ import json
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -20,7 +21,7 @@ def networks(
     if as_json:
         print(json.dumps(rows, indent=2))
         return
-    table = Table(title="Networks", title_justify="left")
+    table = Table(title="Networks", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for head in ("name", "input", "classes", "parameters", "forward", "training"):
         table.add_column(head, justify="left" if head == "name" else "right", no_wrap=True)
     for row in rows:

@@ -1,6 +1,8 @@
 """`pareo train`: train one of the papers' networks, with checkpoints, and say what it reached."""
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,6 +28,13 @@ USUAL: dict[str, dict[str, Any]] = {
     "alexnet": {"rate": 0.01, "momentum": 0.9},
     "alexnet-original": {"rate": 0.01, "momentum": 0.9},
     "googlenet": {"rate": 0.01, "momentum": 0.9},
+    "googlenet-auxiliary": {"rate": 0.01, "momentum": 0.9},
+}
+SIZED: dict[str, Callable[..., Sequential]] = {
+    "alexnet": networks.alexnet,
+    "alexnet-original": partial(networks.alexnet, "original"),
+    "googlenet": networks.googlenet,
+    "googlenet-auxiliary": partial(networks.googlenet, auxiliary=True),
 }
 
 
@@ -123,14 +132,10 @@ def build(name: str, data: Dataset) -> Sequential:
     >>> build("googlenet", load("synthetic:3x64x64:5:12")).input_shape
     (3, 64, 64)
     """
-    if name in ("alexnet", "alexnet-original", "googlenet") and len(data.shape) == 3:
-        channels, height, width = data.shape
-        if channels == 3 and height == width:
-            if name == "googlenet":
-                return networks.googlenet(size=height, classes=data.classes)
-            version = "2014" if name == "alexnet" else "original"
-            return networks.alexnet(version, size=height, classes=data.classes)
-    return networks.by_name(name)
+    square = len(data.shape) == 3 and data.shape[0] == 3 and data.shape[1] == data.shape[2]
+    if name not in SIZED or not square:
+        return networks.by_name(name)
+    return SIZED[name](size=data.shape[1], classes=data.classes)
 
 
 def _report(result: Result, data: Dataset) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from pareo import nn
 from pareo.errors import DataError, PareoError
 from pareo.nn.layers import Layer
-from pareo.nn.network import Branches, Sequential
+from pareo.nn.network import Auxiliary, Branches, Sequential
 
 LAYERS: dict[str, type[Layer]] = {
     kind.__name__: kind
@@ -44,6 +44,8 @@ def describe(layer: Layer) -> dict[str, Any]:
         }
     if isinstance(layer, Branches):
         return {"layer": "Branches", "branches": [describe(part) for part in layer.branches]}
+    if isinstance(layer, Auxiliary):
+        return {"layer": "Auxiliary", "head": describe(layer.head), "weight": layer.weight}
     name = type(layer).__name__
     if LAYERS.get(name) is not type(layer):
         raise DataError(f"a layer of your own cannot be written to a file: {layer!r}")
@@ -72,6 +74,11 @@ def rebuild(described: Any, depth: int = 0) -> Layer:
             return Sequential(parts, shape, str(rest.pop("name")))
         if name == "Branches":
             return Branches(*[rebuild(part, depth + 1) for part in _items(rest.pop("branches"))])
+        if name == "Auxiliary":
+            head = rebuild(rest.pop("head"), depth + 1)
+            if not isinstance(head, Sequential):
+                raise DataError("an auxiliary head is a Sequential")
+            return Auxiliary(head, float(rest.pop("weight")))
         if name not in LAYERS:
             raise DataError(f"pareo has no layer {name!r}")
         values = {key: _value(value) for key, value in rest.items()}

@@ -3,10 +3,7 @@
 from functools import partial
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from pareo import nn
 from pareo.lab.contestants import Task, Trainer, Window, forward, pair, unknown
@@ -16,6 +13,11 @@ CHANNELS_FIRST = ("NCHW", "OIHW", "NCHW")
 
 def build(task: Task, scan: bool = False) -> Trainer:
     """The task in JAX."""
+    global jax, jnp, lax  # imported only by who asks for it
+    import jax
+    import jax.numpy as jnp
+    from jax import lax
+
     return JaxTrainer(task, scan)
 
 

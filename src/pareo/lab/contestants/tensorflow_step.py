@@ -3,16 +3,16 @@
 import os
 from typing import Any
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its notes on start-up are no result
-
-import tensorflow as tf
-
 from pareo import nn
 from pareo.lab.contestants import Task, Trainer, Window, forward, pair, unknown
 
 
 def build(task: Task) -> Trainer:
     """The task in TensorFlow."""
+    global tf  # imported only by who asks for it
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its notes on start-up are no result
+    import tensorflow as tf
+
     tf.config.threading.set_intra_op_parallelism_threads(task.threads)
     tf.config.threading.set_inter_op_parallelism_threads(task.threads)
     return TensorflowTrainer(task)

@@ -2,15 +2,16 @@
 
 from typing import Any
 
-import torch
-from torch.nn import functional
-
 from pareo import nn
 from pareo.lab.contestants import Task, Trainer, forward, pair, unknown
 
 
 def build(task: Task, onednn: bool = True, last: bool = False, compiled: bool = False) -> Trainer:
     """The task in PyTorch."""
+    global torch, functional  # imported only by who asks for it
+    import torch
+    from torch.nn import functional
+
     torch.set_num_threads(task.threads)
     torch.backends.mkldnn.enabled = onednn
     return TorchTrainer(task, last, compiled)
