@@ -16,7 +16,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from pareo.data import load as load_data
-from pareo.training import load
+from pareo.nn import networks
+from pareo.training import load, save
 
 SMALL = ("--data", "synthetic:1x28x28:10:240", "--device", "vectorized", "--threads", "1")
 
@@ -59,9 +60,9 @@ def test_resume_takes_the_settings_of_the_checkpoint(tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     pareo("train", "mlp-small", *how, "--epochs", "3", "--checkpoint", str(whole))
     pareo("train", "mlp-small", *how, "--epochs", "1", "--checkpoint", str(parts))
-    done = pareo("train", "mlp-small", "--epochs", "3", "--resume", str(parts),
-                 "--device", "vectorized", "--threads", "1")  # fmt: skip
+    done = pareo("train", "mlp-small", "--epochs", "3", "--resume", str(parts))
     assert done.returncode == 0, done.stderr
+    assert "mlp-small on vectorized, 1 thread" in done.stdout
     assert "rate 0.02, momentum 0.5, seed 3" in done.stdout
     one, two = load_file(whole / "last.safetensors"), load_file(parts / "last.safetensors")
     assert {name: a.tobytes() for name, a in one.items()} == {
@@ -112,6 +113,19 @@ def test_a_run_is_not_overwritten(trained: Path) -> None:
     assert done.returncode == 1
     assert "holds a run already" in done.stderr
     assert (trained / "last.safetensors").read_bytes() == before
+
+
+def test_weights_alone_are_no_run_to_go_on_with(tmp_path: Path) -> None:
+    network = networks.mlp("small")
+    file = tmp_path / "weights.safetensors"
+    save(file, network, network.initialise(0))
+    done = pareo("train", "mlp-small", "--resume", str(file))
+    assert done.returncode == 1
+    assert done.stderr == f"pareo: {file}: holds weights alone, no run to go on with\n"
+    save(file, network, network.initialise(0), settings={"callbacks": 1})
+    done = pareo("train", "mlp-small", "--resume", str(file))
+    assert done.returncode == 1
+    assert "its settings are not those of a run: callbacks" in done.stderr
 
 
 def test_a_loss_that_is_no_number() -> None:

@@ -16,6 +16,7 @@ from pareo.program.text import amount
 from pareo.training import checkpoint as files
 from pareo.training.fit import Result, fit
 from pareo.training.profile import profiled
+from pareo.training.settings import from_plain
 
 EPOCHS = 10
 # With these each network learns MNIST; for the large ones, what their papers used.
@@ -40,7 +41,9 @@ SIZED: dict[str, Callable[..., Sequential]] = {
 
 def train(
     network: Annotated[str, typer.Argument(help="One of those that `pareo networks` lists.")],
-    device: Annotated[str, typer.Option(help="Where to train; see `pareo devices`.")] = "compiled",
+    device: Annotated[
+        str | None, typer.Option(help="Where; see `pareo devices`.  [default: compiled]")
+    ] = None,
     epochs: Annotated[
         int | None, typer.Option(help="Passes over the data, in all.  [default: 10]")
     ] = None,
@@ -91,13 +94,16 @@ def train(
 
     Ctrl-C ends the run cleanly after the present steps; a second one ends it at once.
     """
-    place = Device(device, threads)
     networks.by_name(network)  # a wrong name is told before the data is read
     usual, source = USUAL[network], "mnist"
     if resume is not None:
         known = files.load(resume)
-        usual, source = known.settings, str(known.data.get("name"))
+        usual = from_plain(known.settings, files.located(resume)).plain()
+        source = str(known.data.get("name"))
         checkpoint = checkpoint or files.located(resume)
+        if device is None:  # another device, or other threads, would not give the same bits
+            device, threads = known.place.get("device"), threads or known.place.get("threads")
+    place = Device(device or "compiled", threads)
     given = {
         "batch_size": batch, "rate": rate, "momentum": momentum, "decay": decay, "seed": seed,
         "precision": precision, "schedule": schedule, "epochs": epochs,

@@ -18,7 +18,7 @@ from rich.progress import track
 from rich.table import Table
 
 from pareo.device import cores
-from pareo.lab.processes import Failed, Worker, bound_threads, interleaved
+from pareo.lab.processes import Failed, Worker, interleaved
 from pareo.training.floor import matrix_peak
 
 
@@ -153,7 +153,6 @@ CONTESTANTS: dict[str, Callable[[Layer, int], Any]] = {
 
 def timed(name: str, layer: Layer, threads: int, calls: int) -> Callable[[str], Any]:
     """A contestant, ready to be asked for its 'results' or for the seconds of a call."""
-    bound_threads(threads)
     step = CONTESTANTS[name](layer, threads)
 
     def answer(question: str) -> Any:
@@ -191,7 +190,9 @@ def race(layer: Layer, names: list[str], threads: int, rounds: int, console: Con
     with ExitStack() as stack:
         fair: dict[str, Worker] = {}
         for name in names:
-            worker = stack.enter_context(Worker(timed, name, layer, threads, calls))
+            worker = stack.enter_context(
+                Worker(timed, name, layer, threads, calls, threads=threads)
+            )
             try:
                 notes[name] = parity(worker.ask("results"), layer)
             except Failed as failure:

@@ -17,16 +17,20 @@ class Failed(Exception):
 class Worker:
     """A process that calls `make(*args)` once, and what that returned for every question.
 
+    With `threads`, libraries that read it from the environment are told how many to use.
+
     >>> from operator import attrgetter
     >>> with Worker(attrgetter, "real") as worker:
     ...     worker.ask(2.5)
     2.5
     """
 
-    def __init__(self, make: Callable[..., Callable[..., Any]], *args: Any) -> None:
+    def __init__(
+        self, make: Callable[..., Callable[..., Any]], *args: Any, threads: int | None = None
+    ) -> None:
         context = multiprocessing.get_context("spawn")  # nothing of this process is inherited
         self._pipe, far = context.Pipe()
-        self._process = context.Process(target=_serve, args=(far, make, args), daemon=True)
+        self._process = context.Process(target=_serve, args=(far, make, args, threads), daemon=True)
         self._process.start()
         far.close()  # so that this end closes when the contestant is gone
 
@@ -78,9 +82,12 @@ def interleaved(
         yield answers
 
 
-def _serve(pipe: Any, make: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def _serve(pipe: Any, make: Callable[..., Any], args: tuple[Any, ...], threads: int | None) -> None:
     """The process: it ends with its first failure, or when the other end of the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who asks
+    if threads is not None:
+        for name in ("OMP_NUM_THREADS", "NPROC"):  # OpenMP; XLA's thread pool
+            os.environ[name] = str(threads)
     with contextlib.suppress(EOFError, OSError):
         answer = None
         while True:
@@ -101,12 +108,3 @@ def _ending(status: int | None) -> str:
         cause = ", which is how Linux ends one when memory is short" if name == "SIGKILL" else ""
         return f"the process was ended by {name}{cause}"
     return f"the process ended with status {status}"
-
-
-def bound_threads(count: int) -> None:
-    """Tell the libraries that read it from the environment how many threads to use.
-
-    It must come before they are imported.
-    """
-    for name in ("OMP_NUM_THREADS", "NPROC"):  # OpenMP; XLA's thread pool
-        os.environ[name] = str(count)

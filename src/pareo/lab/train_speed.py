@@ -210,7 +210,7 @@ def _gated(
     """The contestants that are here and agree, each in its process."""
     show("float64 reference")
     try:
-        with Worker(trained, REFERENCE, task) as worker:
+        with Worker(trained, REFERENCE, task, threads=task.threads) as worker:
             exact = worker.ask("agree")
     except Failed as failure:
         for entry in entries.values():
@@ -223,7 +223,7 @@ def _gated(
         if missing:
             entries[name].note = missing
             continue
-        worker = stack.enter_context(Worker(trained, contestant, task))
+        worker = stack.enter_context(Worker(trained, contestant, task, threads=task.threads))
         entry = entries[name]
         try:
             differs = parity(task, worker.ask("agree"), exact, entry.error)

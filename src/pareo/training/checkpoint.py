@@ -32,7 +32,8 @@ class Checkpoint:
     epoch and step: how many epochs are done, and how many steps of the one under way
     settings:       what `fit` was given: batch_size, rate, momentum, decay, seed, precision
     partial:        the sum of losses and the seconds of the epoch under way
-    data:           name, classes and a fingerprint of the data it was trained on
+    data:           name, class names and a fingerprint of the data it was trained on
+    place:          the device and its threads, which the bits depend on
     """
 
     network: Sequential
@@ -44,6 +45,7 @@ class Checkpoint:
     history: History = field(default_factory=History)
     partial: dict[str, float] = field(default_factory=lambda: {"loss": 0.0, "seconds": 0.0})
     data: dict[str, Any] = field(default_factory=dict)
+    place: dict[str, Any] = field(default_factory=dict)
 
 
 def save(
@@ -85,6 +87,7 @@ def write(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
             "history": checkpoint.history.plain(),
             "partial": checkpoint.partial,
             "data": checkpoint.data,
+            "place": checkpoint.place,
         }
     )
     metadata = {"pareo": text, "sha256": _digest(text, tensors)}
@@ -186,13 +189,13 @@ def _understood(found: Any, tensors: Mapping[str, Any]) -> Checkpoint:
         type(value) in (int, float) for value in partial.values()
     ):
         raise DataError(f"its sums are {partial!r}")
-    for name in ("settings", "data"):
+    for name in ("settings", "data", "place"):
         if not isinstance(found[name], dict):
             raise DataError(f"its {name} are {found[name]!r}")
     history = History.from_plain(found["history"])
     return Checkpoint(
         network, ordered, velocities, epoch, step, found["settings"], history, partial,
-        found["data"],
+        found["data"], found["place"],
     )  # fmt: skip
 
 

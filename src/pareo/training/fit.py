@@ -22,7 +22,7 @@ from pareo.training.floor import peak
 from pareo.training.history import Epoch, History
 from pareo.training.interrupt import Interrupt
 from pareo.training.progress import Bar
-from pareo.training.settings import Settings, whole
+from pareo.training.settings import Settings, from_plain, whole
 from pareo.training.step import Step
 
 CHUNK_SECONDS = 0.2  # often enough for a living bar and for Ctrl-C, rare enough to cost nothing
@@ -159,6 +159,7 @@ class _Run:
             unseen = fitted(network, floats.test_images, settings.precision)
             self.test = unseen, _checked(network, floats.test_labels)
         self.state = start or self._new(data)
+        self.state.place = {"device": str(device), "threads": device.threads}
         self.parameters, self.velocities = self.state.parameters, self.state.velocities
         self.result = Result(
             network, self.parameters, self.state.history, device, settings, False, target,
@@ -345,6 +346,7 @@ def _resumed(path: Any, network: Sequential, data: Dataset, settings: Settings) 
     found, file = files.load(path), files.located(path)
     if describe(found.network) != describe(network):
         raise DataError(f"{file}: is of the network {found.network.name}, not of this one")
+    from_plain(found.settings, file)
     for name, value in settings.plain().items():
         if found.settings.get(name) != value:
             raise DataError(

@@ -1,10 +1,10 @@
 """What `fit` is told about a run, checked before anything starts."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from pareo.errors import PareoError
+from pareo.errors import DataError, PareoError
 
 PRECISIONS = ("float32", "float64")
 SCHEDULES = ("constant", "cosine")
@@ -65,6 +65,22 @@ class Settings:
     def plain(self) -> dict[str, Any]:
         """The settings as JSON can hold them."""
         return asdict(self)
+
+
+def from_plain(found: Any, file: object) -> Settings:
+    """The settings that a checkpoint holds; anything else is refused.
+
+    >>> from_plain(Settings(rate=0.5).plain(), "x.safetensors").rate
+    0.5
+    """
+    if not found:
+        raise DataError(f"{file}: holds weights alone, no run to go on with")
+    if set(found) != {field.name for field in fields(Settings)}:
+        raise DataError(f"{file}: its settings are not those of a run: {', '.join(found)}")
+    try:
+        return Settings(**found)
+    except (SettingError, TypeError) as error:
+        raise DataError(f"{file}: its settings are not those of a run: {error}") from error
 
 
 def whole(name: str, value: Any, least: int) -> int:

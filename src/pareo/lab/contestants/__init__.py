@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from pareo.data import mnist
-from pareo.lab.processes import bound_threads
 from pareo.nn.layers import Dropout, Layer
 from pareo.nn.network import Branches, Sequential
 
@@ -86,7 +85,6 @@ class Contestant:
 
     def build(self, task: Task) -> Trainer:
         """The task, ready to train."""
-        bound_threads(task.threads)
         trainer: Trainer = import_module(self.module).build(task, **self.options)
         return trainer
 

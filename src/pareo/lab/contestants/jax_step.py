@@ -1,6 +1,7 @@
 """JAX: one jitted call for every step, or one `lax.scan` over all steps of a chunk."""
 
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -8,16 +9,17 @@ import numpy as np
 from pareo import nn
 from pareo.lab.contestants import Task, Trainer, Window, forward, pair, unknown
 
+jax: Any  # imported by `build`, hence only where it is asked for
+jnp: Any
+lax: Any
+
 CHANNELS_FIRST = ("NCHW", "OIHW", "NCHW")
 
 
 def build(task: Task, scan: bool = False) -> Trainer:
     """The task in JAX."""
-    global jax, jnp, lax  # imported only by who asks for it
-    import jax
-    import jax.numpy as jnp
-    from jax import lax
-
+    global jax, jnp, lax
+    jax, jnp, lax = (import_module(name) for name in ("jax", "jax.numpy", "jax.lax"))
     return JaxTrainer(task, scan)
 
 

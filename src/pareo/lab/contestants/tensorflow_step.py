@@ -1,18 +1,20 @@
 """TensorFlow: one tf.function for every step, channels last as its CPU kernels want them."""
 
 import os
+from importlib import import_module
 from typing import Any
 
 from pareo import nn
 from pareo.lab.contestants import Task, Trainer, Window, forward, pair, unknown
 
+tf: Any  # imported by `build`, hence only where it is asked for
+
 
 def build(task: Task) -> Trainer:
     """The task in TensorFlow."""
-    global tf  # imported only by who asks for it
+    global tf
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its notes on start-up are no result
-    import tensorflow as tf
-
+    tf = import_module("tensorflow")
     tf.config.threading.set_intra_op_parallelism_threads(task.threads)
     tf.config.threading.set_inter_op_parallelism_threads(task.threads)
     return TensorflowTrainer(task)

@@ -1,17 +1,19 @@
 """PyTorch: eager or through torch.compile, with oneDNN or without, channels first or last."""
 
+from importlib import import_module
 from typing import Any
 
 from pareo import nn
 from pareo.lab.contestants import Task, Trainer, forward, pair, unknown
 
+torch: Any  # imported by `build`, hence only where it is asked for
+functional: Any
+
 
 def build(task: Task, onednn: bool = True, last: bool = False, compiled: bool = False) -> Trainer:
     """The task in PyTorch."""
-    global torch, functional  # imported only by who asks for it
-    import torch
-    from torch.nn import functional
-
+    global torch, functional
+    torch, functional = import_module("torch"), import_module("torch.nn.functional")
     torch.set_num_threads(task.threads)
     torch.backends.mkldnn.enabled = onednn
     return TorchTrainer(task, last, compiled)
