@@ -122,7 +122,7 @@ def test_the_new_operator_works_if_pasted(tmp_path: Path) -> None:
             added.add(path)
             with (tmp_path / path).open("a") as file:
                 file.write("\n\n" + block.code)
-    assert len(added) == 5
+    assert len(added) == 6
     with (tmp_path / "src/pareo/operators/__init__.py").open("a") as file:
         file.write("from pareo.operators.elementwise import softplus\n__all__.append('softplus')\n")
     printed = run(

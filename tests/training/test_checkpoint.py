@@ -285,7 +285,7 @@ if often:  # a checkpoint after every step, so that any may be the last
 print("ready", flush=True)
 loop.fit(NETWORK, DATA, EPOCHS, checkpoint=folder, resume=folder if resume else None, **HOW)
 """
-KILLS, EPOCHS = 4, 30
+KILLS, EPOCHS = 10, 30
 
 
 def run_and_kill(folder: Path, after: float | None) -> bool:

@@ -189,7 +189,7 @@ def race(
             show("racing")
             for name, answer in answers.items():
                 if name == "":
-                    cell.sgemm.append(answer)
+                    cell.sgemm += [] if isinstance(answer, Failed) else [answer]
                 elif isinstance(answer, Failed):
                     entries[name].fail(str(answer))
                 elif not math.isfinite(answer[1]):
@@ -255,9 +255,10 @@ def table(cell: Cell) -> Table:
     """What was measured, a row for each contestant."""
     shape = " x ".join(map(str, cell.inputs))
     small = cell.inputs == (1, 28, 28)
+    peak = f"{cell.peak / 1e9:.3g} GFLOP/s" if cell.sgemm else "unknown"
     made = Table(
         title=f"{cell.network}, batch {cell.batch}, images {shape}: {cell.flops / 1e9:.3g} GFLOP a "
-        f"step, sgemm peak {cell.peak / 1e9:.3g} GFLOP/s",
+        f"step, sgemm peak {peak}",
         title_justify="left",
     )
     heads = ["median ms", "fastest", "slowest", "images/s"]
@@ -277,8 +278,8 @@ def table(cell: Cell) -> Table:
             *(f"{s * 1e3:.4g}" for s in (middle, min(entry.samples), max(entry.samples))),
             f"{speed:,.0f}" if speed >= 100 else f"{speed:.3g}",
             f"{EPOCH / speed:.4g}" if small else f"{1e3 / speed:.4g}",
-            f"{cell.best_peer / middle:.2f}",
-            f"{cell.flops / middle / cell.peak:.0%}",
+            "" if math.isnan(cell.best_peer) else f"{cell.best_peer / middle:.2f}",
+            f"{cell.flops / middle / cell.peak:.0%}" if cell.sgemm else "unknown",
         )
     return made
 
