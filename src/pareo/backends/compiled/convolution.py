@@ -1,21 +1,25 @@
 """Convolution: which of three ways suits the shapes, and the fused entries.
 
-`rows`    few small filters at stride 1: whole images in straight loops, bias and activation fused.
+`rows`    few small filters at stride 1: whole images in straight loops, bias and activation fused;
+          in float32 and where the sizes allow it, in generated `tiles`.
 `direct`  very small filters at any stride, groups or dilation: plain loops.
 `columns` everything else: columns and BLAS, bias and activation while the result is in the cache.
 """
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from pareo.backends.compiled import columns, direct, rows
+from pareo.backends.compiled import columns, direct, rows, templates, tiles
 from pareo.backends.compiled.backend import backend
 from pareo.backends.compiled.functions import NONE, RELU, SIGMOID, TANH
+from pareo.backends.compiled.generated import generated
 from pareo.backends.pool import split, split_numbered, workers
 from pareo.spec import Spec
 
 kernel = backend.kernel
+NAMES = {NONE: "", SIGMOID: "sigmoid", TANH: "tanh", RELU: "relu"}
 
 
 def _way(x: Spec, filters: tuple[int, ...], stride: Any, dilation: Any, groups: int) -> str:
@@ -30,6 +34,18 @@ def _rows_room(x: Spec, filters: tuple[int, ...], out: Spec, padding: Any) -> li
     height, width = x.shape[2] + top + bottom, x.shape[3] + left + right
     rooms = (workers(), x.shape[1], height, width), (workers(), 3, out.shape[2], width)
     return [x.like(shape) for shape in rooms]
+
+
+def _tiled(x: Any, filters: tuple[int, ...], out: Any, padding: Any, activation: int) -> Any:
+    """The generated module for a layer of `rows` that can be cut into tiles, or None."""
+    if x.dtype != np.float32 or any(padding) or not tiles.suits(out.shape, filters):
+        return None
+    return _tiled_module(*out.shape[1:], x.shape[3], *filters[2:], NAMES[activation])
+
+
+@lru_cache(maxsize=64)
+def _tiled_module(*sizes: Any) -> Any:
+    return generated(templates.tiled_layer(*sizes))
 
 
 def _by_threes(filters: int) -> int:
@@ -64,7 +80,12 @@ def _forward(
         if b is not None:
             biases[: w.shape[0]] = b
 
+        tiled = _tiled(x, w.shape, out, padding, activation)
+
         def work(part: int, lo: int, hi: int) -> None:
+            if tiled is not None:
+                tiled.forward(out[lo:hi], x[lo:hi], w, biases)
+                return
             rows.forward(
                 out[lo:hi], room[part], wide[part], x[lo:hi], filters, biases, activation,
                 *padding[:2],
@@ -188,9 +209,15 @@ def _rows_back(
     """gw and, unless it is None, gb of y = activation(conv(x, w) + b), in one pass."""
     room, wide, sums, bias_sums = scratch
 
+    tiled = _tiled(x, gw.shape, g, padding, activation)
+
     def work(part: int, lo: int, hi: int) -> None:
         sums[part] = 0
         bias_sums[part] = 0
+        if tiled is not None:
+            flat, flat_bias = sums[part].reshape(-1), bias_sums[part]
+            tiled.backward(flat, flat_bias, x[lo:hi], g[lo:hi], y[lo:hi])
+            return
         rows.backward(
             sums[part], bias_sums[part], room[part], wide[part], x[lo:hi], g[lo:hi], y[lo:hi],
             activation, *padding[:2],

@@ -6,10 +6,6 @@ and adds up its gradients; then the workers meet, one of them moves the paramete
 The module lies in the cache folder beside the machine code that Numba makes of it.
 """
 
-import hashlib
-import importlib.util
-import os
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +14,7 @@ import numpy as np
 
 from pareo.backends.base import Fusion
 from pareo.backends.compiled import templates, tiles
-from pareo.backends.compiled.jit import folder
+from pareo.backends.compiled.generated import generated
 from pareo.device import carried
 from pareo.operators.core import Operator
 from pareo.operators.loss import check_labels
@@ -369,7 +365,7 @@ class Loop:
         self._sizes = [program.specs[n].size for n in program.inputs[: self._count]]
         self._layout = layout
         self.source = self._write()
-        self._run = _module(self.source).run
+        self._run = generated(self.source).run
 
     def _write(self) -> str:
         program = self.program
@@ -474,23 +470,3 @@ def loop(program: Any, layout: Any, threads: int) -> Loop | None:
 
 def _indented(lines: list[str], spaces: int) -> str:
     return "\n".join(" " * spaces + line for line in lines)
-
-
-def _module(source: str) -> Any:
-    """A generated module, from its file in the cache folder."""
-    digest = hashlib.sha256(source.encode()).hexdigest()[:16]
-    path = folder / "generated" / f"steps_{digest}.py"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f"{path.stem}.{os.getpid()}.{threading.get_ident()}")
-        fresh.write_text(source)
-        fresh.replace(path)
-    name = f"pareo_generated_{path.stem}"
-    if name not in sys.modules:
-        specification = importlib.util.spec_from_file_location(name, path)
-        assert specification is not None
-        assert specification.loader is not None
-        module = importlib.util.module_from_spec(specification)
-        sys.modules[name] = module  # Numba looks there when it loads machine code from its cache
-        specification.loader.exec_module(module)
-    return sys.modules[name]
