@@ -2,7 +2,7 @@
 
 Everyone trains the same network (its Dropout taken out) by plain SGD in float32, from the same
 weights on the same batches, in a process of its own, a chunk of steps at a time in turn. A time is
-shown only for those whose first two steps agree with pareo's in float64.
+shown only for those whose first two steps agree with pareo's in float64, loss and every parameter.
 """
 
 import argparse
@@ -21,8 +21,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from pareo import nn
 from pareo.device import cores
-from pareo.lab.contestants import CONTESTANTS, REFERENCE, Contestant, Task, without_dropout
+from pareo.lab.contestants import CONTESTANTS, Contestant, Task, pareo_step, without_dropout
 from pareo.lab.processes import Failed, Worker, interleaved
 from pareo.machine import describe
 from pareo.nn import networks
@@ -34,12 +35,22 @@ LARGE = ("alexnet", "alexnet-original", "googlenet")
 RACED = ("papers-cnn", "mlp-small", "mlp-medium", "mlp-big", "alexnet", "googlenet")
 EPOCH = 60_000  # images of MNIST
 GATE = 2  # steps that must agree
+# On images that are made up, 0.01 takes the large networks' loss from 13 to 200 in one step.
+RATE, LARGE_RATE = 0.01, 0.001
 
-# A step's sums of up to 10^5 float32 products keep five digits. Where there are kinks (a ReLU's, or
-# the largest element of a window) a rounded input can fall on the other side of one, and some terms
-# of a gradient go elsewhere: of a few million a handful, or one part in a thousand of its length.
-SMOOTH, KINKED = 1e-4, 2e-3
-ROUNDING = 1e-7  # of a parameter's own length: what storing it in float32 costs in two steps
+# Each step is held against an exact one from the contestant's own parameters before it, so that
+# what rounding did in the first is not counted again, and amplified, in the second.
+#
+# A loss is a sum of float32 products that keeps six digits. A gradient without kinks keeps four.
+LOSS, SMOOTH = 1e-5, 1e-4
+# With kinks (a ReLU's, or the largest element of a window) a rounded input can fall on the other
+# side of one, and terms of the gradient go elsewhere. GoogLeNet at 224 pixels has millions: there
+# float64 itself moves its first filters by 2e-3 of their length when all weights are changed by one
+# float32 rounding (6e-8), by 3e-6 when by a tenth of that, and float32 does by up to 3.5e-3. So one
+# parameter may be off by KINKED, less than an error of 1 %, but the median of all by no more than
+# MEDIAN: a lower precision would show in every one.
+KINKED, MEDIAN = 8e-3, 2e-3
+ROUNDING = 1e-7  # of a parameter's own length: what storing it in float32 costs
 
 
 @dataclass
@@ -103,13 +114,25 @@ def trained(contestant: Contestant, task: Task) -> Callable[..., Any]:
     def answer(question: str, seconds: float = 0.0) -> Any:
         nonlocal steps
         if question == "agree":
-            _, losses = run(GATE)
-            return [float(loss) for loss in losses], trainer.parameters()
+            return [(float(run(1)[1][0]), trainer.parameters()) for _ in range(GATE)]
         if question == "settle":
             steps = settled(lambda number: run(number)[0], seconds)
             return steps
         took, losses = run(steps)
         return took / steps, float(losses[-1])
+
+    return answer
+
+
+def reference(task: Task) -> Callable[..., Any]:
+    """pareo in float64: loss and parameters after one step, by its number, from any parameters."""
+    trainer = pareo_step.PareoTrainer(task, "vectorized", "float64")
+    count = len(task.data()[1])
+
+    def answer(step: int, parameters: dict[str, Any]) -> tuple[float, dict[str, Any]]:
+        trainer.load(parameters)
+        loss = float(trainer.run(task.order(count, step, 1))[0])
+        return loss, trainer.parameters()
 
     return answer
 
@@ -120,7 +143,7 @@ def settled(run: Callable[[int], float], seconds: float) -> int:
     >>> settled(lambda steps: 0.01 * steps, seconds=0.4)
     40
     """
-    steps = GATE
+    steps = 1
     for _ in range(4):
         run(steps)  # a new length may be compiled anew
         took = run(steps)
@@ -137,37 +160,43 @@ def sgemm(threads: int) -> Callable[..., float]:
     return lambda *_: matrix_peak(threads, reached=math.inf)
 
 
-def tolerance(network: Sequential) -> float:
-    """How far off a parameter's move may be, as a part of its length."""
-    kinks = ("ReLU", "MaxPool")
-    found = any(type(layer).__name__ in kinks for _, layer, _ in network.walk(network.inputs))
-    return KINKED if found else SMOOTH
+def kinked(network: Sequential) -> bool:
+    """Whether a layer has a gradient that jumps."""
+    kinds = (nn.ReLU, nn.MaxPool)
+    return any(isinstance(layer, kinds) for _, layer, _ in network.walk(network.inputs))
 
 
-def parity(task: Task, answer: Any, exact: Any, error: dict[str, float] | None = None) -> str:
-    """Empty where losses and parameters agree with the exact ones, else what differs and how much.
+def parity(task: Task, steps: Any, exact: Callable[..., Any], error: dict[str, float]) -> str:
+    """Empty where every step agrees with the exact one, else what differs and by how much.
 
     Parameters are compared by how they moved: a gradient that is 1 % off is 1 % off here, however
-    small the rate. `error` is given the largest part by which a loss and a parameter were off.
+    small the rate. `error` is given the largest part by which a loss and a parameter were off, and
+    the largest median of parameters.
     """
-    error = {} if error is None else error
-    (losses, parameters), (true_losses, true_parameters) = answer, exact
-    for step, (loss, true) in enumerate(zip(losses, true_losses, strict=True), 1):
-        off = abs(loss - true) / max(abs(true), 1e-3)
-        error["loss"] = max(error.get("loss", 0.0), off)
-        if not off < SMOOTH:
-            return f"the loss of step {step} is {off:.1e} off, {SMOOTH:.0e} allowed"
-    allowed = tolerance(task.network)
-    for path, start in task.parameters().items():
-        if parameters[path].shape != start.shape:
-            return f"{path} has the shape {parameters[path].shape}, not {start.shape}"
-        move = true_parameters[path] - start
-        distance = float(np.linalg.norm(parameters[path] - true_parameters[path]))
-        length = float(np.linalg.norm(move))
-        off = distance / length if length else distance
-        error["parameter"] = max(error.get("parameter", 0.0), off)
-        if not distance <= allowed * length + ROUNDING * float(np.linalg.norm(start)):
-            return f"{path} moved {off:.1e} off, {allowed:.0e} allowed"
+    error |= {"loss": 0.0, "parameter": 0.0, "median": 0.0}
+    before = task.parameters()
+    most = KINKED if kinked(task.network) else SMOOTH
+    for number, (loss, after) in enumerate(steps):
+        where = f"in step {number + 1}"
+        true_loss, true = exact(number, before)
+        off = abs(loss - true_loss) / max(abs(true_loss), 1e-3)
+        error["loss"] = float(np.maximum(error["loss"], off))
+        if not off < LOSS:
+            return f"the loss {where} is {off:.1e} off, {LOSS:.0e} allowed"
+        found = []
+        for path, start in before.items():
+            if after[path].shape != start.shape:
+                return f"{path} has the shape {after[path].shape}, not {start.shape}"
+            length = float(np.linalg.norm(true[path] - start))
+            distance = float(np.linalg.norm(after[path] - true[path]))
+            found.append(distance / length if length else distance)
+            error["parameter"] = float(np.maximum(error["parameter"], found[-1]))
+            if not distance <= most * length + ROUNDING * float(np.linalg.norm(start)):
+                return f"{path} moved {found[-1]:.1e} off {where}, {most:.0e} allowed"
+        error["median"] = max(error["median"], float(np.median(found)))
+        if error["median"] > MEDIAN:
+            return f"half of all moved {error['median']:.1e} off {where}, {MEDIAN:.0e} allowed"
+        before = after
     return ""
 
 
@@ -182,7 +211,7 @@ def race(
     flops = step_program(task.network, task.batch).flops
     entries = {name: Entry(name) for name in contestants}
     cell = Cell(task.network.name, task.batch, task.network.inputs, flops, [*entries.values()])
-    with ExitStack() as stack, _bar(progress, task, len(contestants) + rounds + 1) as show:
+    with ExitStack() as stack, _bar(progress, task, len(contestants) + rounds) as show:
         workers = _gated(task, contestants, entries, seconds, stack, show)
         racing = {**workers, "": stack.enter_context(Worker(sgemm, task.threads))}
         for answers in interleaved(racing, rounds if workers else 0, "run"):
@@ -208,34 +237,34 @@ def _gated(
     show: Callable[[str], None],
 ) -> dict[str, Worker]:
     """The contestants that are here and agree, each in its process."""
-    show("float64 reference")
-    try:
-        with Worker(trained, REFERENCE, task, threads=task.threads) as worker:
-            exact = worker.ask("agree")
-    except Failed as failure:
-        for entry in entries.values():
-            entry.fail(f"no reference to agree with: {failure}")
-        return {}
-    workers = {}
-    for name, contestant in contestants.items():
-        show(f"{name}: building, two steps")
-        missing = contestant.missing()
-        if missing:
-            entries[name].note = missing
-            continue
-        worker = stack.enter_context(Worker(trained, contestant, task, threads=task.threads))
-        entry = entries[name]
-        try:
-            differs = parity(task, worker.ask("agree"), exact, entry.error)
-            if not differs:
-                entry.steps_per_sample = worker.ask("settle", seconds)
-        except Failed as failure:
-            differs = str(failure)
-        if differs:
-            entry.fail(differs)
-            worker.close()
-        else:
-            workers[name] = worker
+    workers: dict[str, Worker] = {}
+    with Worker(reference, task, threads=task.threads) as judge:
+
+        def exact(step: int, parameters: dict[str, Any]) -> Any:
+            try:
+                return judge.ask(step, parameters)
+            except Failed as failure:  # which is not the contestant's
+                raise Failed(f"no reference to agree with: {failure}") from None
+
+        for name, contestant in contestants.items():
+            show(f"{name}: building, two steps")
+            entry = entries[name]
+            missing = contestant.missing()
+            if missing:
+                entry.note = missing
+                continue
+            worker = stack.enter_context(Worker(trained, contestant, task, threads=task.threads))
+            try:
+                differs = parity(task, worker.ask("agree"), exact, entry.error)
+                if not differs:
+                    entry.steps_per_sample = worker.ask("settle", seconds)
+            except Failed as failure:
+                differs = str(failure)
+            if differs:
+                entry.fail(differs)
+                worker.close()
+            else:
+                workers[name] = worker
     return workers
 
 
@@ -375,7 +404,8 @@ def main(words: list[str] | None = None) -> int:
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as p:
         for name in found.network:
             for batch in found.batches or ([1, 8, 32] if name in LARGE else [1, 32, 128]):
-                task = Task(network_of(name, found.size), batch, found.threads)
+                rate = LARGE_RATE if name in LARGE else RATE
+                task = Task(network_of(name, found.size), batch, found.threads, rate)
                 cells.append(race(task, contestants, found.rounds, found.seconds, p))
                 console.print(table(cells[-1]))
                 if found.json:  # after every cell, so that a run cut short leaves what it has

@@ -105,8 +105,6 @@ CONTESTANTS = {
     "jax-scan": _adapter("jax", scan=True),
     "tensorflow": _adapter("tensorflow"),
 }
-# What every other must agree with before it is timed.
-REFERENCE = _adapter("pareo", device="vectorized", dtype="float64")
 
 
 def without_dropout(network: Sequential) -> Sequential:

@@ -29,6 +29,11 @@ class PareoTrainer:
         """Train one step for each row of image numbers; the losses."""
         return self._step.run(self._parameters, {}, self._images, self._labels, order, self._rate)
 
+    def load(self, parameters: dict[str, Any]) -> None:
+        """Go on from other parameters."""
+        for path, a in parameters.items():
+            self._parameters[path][...] = a
+
     def parameters(self) -> dict[str, Any]:
         """The parameters now."""
         return {path: np.array(a) for path, a in self._parameters.items()}
