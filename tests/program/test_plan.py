@@ -55,15 +55,23 @@ def test_planned_bytes_are_the_bytes_allocated(device: str) -> None:
 
 
 def peak_of_a_call(device: str, batch: int) -> int:
-    """The most bytes that one call holds at once beyond what the executable owns."""
+    """The most bytes that one call holds at once beyond what the executable owns.
+
+    The least of several calls: an array that a call needs is there in each of them, while what
+    threads hand each other depends on how they happen to run.
+    """
     program, arguments = training_step(batch)
     run = program.compile(Device(device))
     run(*arguments)
+    peaks = []
     tracemalloc.start()
-    run(*arguments)
-    peak = tracemalloc.get_traced_memory()[1]
+    for _ in range(20):
+        held = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        run(*arguments)
+        peaks.append(tracemalloc.get_traced_memory()[1] - held)
     tracemalloc.stop()
-    return peak
+    return min(peaks)
 
 
 @pytest.mark.parametrize("device", ["vectorized", "compiled"])
