@@ -1,0 +1,132 @@
+"""CUDA source texts: read from `kernels/`, compiled once, kept on disk as machine code."""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pareo.backends.cuda import nvrtc
+from pareo.cache import cache_folder
+
+HERE = Path(__file__).parent
+KERNELS = HERE / "kernels"
+
+
+class Module:
+    """Machine code on the card; `function` gives a kernel by the name it was compiled under."""
+
+    def __init__(self, raw: Any, names: dict[str, str]) -> None:
+        self.raw = raw
+        self.names = names
+
+    def function(self, name: str, shared: int = 0) -> Any:
+        """A `cupy.RawKernel`; `shared` is the dynamic shared memory that its launches may ask."""
+        kernel = self.raw.get_function(self.names.get(name, name))
+        if shared > 48 * 1024:  # more than every card gives without being asked
+            kernel.max_dynamic_shared_size_bytes = shared
+        return kernel
+
+
+def read(name: str) -> str:
+    """The text of a file, by its path from `backends/cuda`: 'kernels/elementwise.cu'."""
+    return (HERE / name).read_text()
+
+
+def module(
+    text: str,
+    names: Sequence[str] = (),
+    cooperative: bool = False,
+    options: Sequence[str] = (),
+    arch: str | None = None,
+) -> Module:
+    """A CUDA text, compiled for the card in use (or `arch`, 'sm_90a' say) and loaded onto it.
+
+    Args:
+        names: the template instances that it must hold, such as 'add<float>'.
+        cooperative: whether its kernels are launched with all blocks on the card at once.
+        options: for the compiler, '--use_fast_math' say. The folder `kernels/`, `backends/cuda`
+            and CUDA's own headers are on its include path already.
+    """
+    import cupy
+
+    path, lowered = _compiled(text, arch or this_arch(), tuple(names), tuple(options))
+    raw = cupy.RawModule(path=str(path), enable_cooperative_groups=cooperative)
+    return Module(raw, lowered)
+
+
+@cache
+def load(name: str, **macros: str) -> Module:
+    """A `.cu` file on the card in use, with macros filled in: load("kernels/lrn.cu", Real="float")."""
+    return module(read(name), options=defines(**macros))
+
+
+def defines(**macros: str) -> tuple[str, ...]:
+    """Macros as options of the compiler.
+
+    >>> defines(Real="float")
+    ('--define-macro=Real=float',)
+    """
+    return tuple(f"--define-macro={name}={value}" for name, value in macros.items())
+
+
+def compile_to_binary(
+    text: str, arch: str, options: Sequence[str] = (), names: Sequence[str] = ()
+) -> bytes:
+    """A CUDA text as machine code for 'sm_80', 'sm_90' and so on; needs no GPU."""
+    return nvrtc.cubin(text, arch, names, (*_include_paths(), *options))[0]
+
+
+def this_arch() -> str:
+    """The architecture of the card in use, as the compiler names it."""
+    import cupy
+
+    return f"sm_{cupy.cuda.Device().compute_capability}"
+
+
+def files() -> list[str]:
+    """Every `.cu` file of this backend, by its path from `backends/cuda`.
+
+    >>> "kernels/dropout.cu" in files()
+    True
+    """
+    return sorted(str(path.relative_to(HERE)) for path in HERE.rglob("*.cu"))
+
+
+def _compiled(
+    text: str, arch: str, names: tuple[str, ...], options: tuple[str, ...]
+) -> tuple[Path, dict[str, str]]:
+    """The file of the machine code and the functions' names in it, compiled if it is not there."""
+    told = json.dumps([text, arch, names, options, nvrtc.version(), _headers()])
+    stem = hashlib.sha256(told.encode()).hexdigest()[:24]
+    code = cache_folder() / "cuda" / f"{stem}.cubin"
+    lowered = code.with_suffix(".json")
+    if not (code.exists() and lowered.exists()):
+        binary, found = nvrtc.cubin(text, arch, names, (*_include_paths(), *options))
+        code.parent.mkdir(parents=True, exist_ok=True)
+        _write(code, binary)
+        _write(lowered, json.dumps(found).encode())
+    return code, json.loads(lowered.read_text())
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file that other processes see whole or not at all."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as fresh:
+        fresh.write(content)
+    os.replace(fresh.name, path)
+
+
+def _include_paths() -> tuple[str, ...]:
+    return f"--include-path={KERNELS}", f"--include-path={HERE}"
+
+
+@cache
+def _headers() -> str:
+    """One digest of all `.cuh` files: a text that includes them is compiled anew if one changes."""
+    digest = hashlib.sha256()
+    for path in sorted(HERE.rglob("*.cuh")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
