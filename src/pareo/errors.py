@@ -23,3 +23,22 @@ class GradientError(PareoError, ValueError):
 
 class DataError(PareoError, ValueError):
     """A file from outside is not what it should be."""
+
+
+class OutOfMemory(PareoError, MemoryError):
+    """A device has not enough free memory; it is as usable as before.
+
+    asked, free: in bytes. predicted: what `Program.memory` tells of the program, where one was
+    being compiled.
+    """
+
+    def __init__(self, device: str, asked: int, free: int, predicted: int | None = None) -> None:
+        self.device, self.asked, self.free, self.predicted = device, asked, free, predicted
+        program = "" if predicted is None else f"; the program takes {predicted:,} B in all"
+        super().__init__(
+            f"the device '{device}' has {free:,} B of memory free; {asked:,} B were asked{program}"
+        )
+
+    def predicted_by(self, nbytes: int) -> "OutOfMemory":
+        """The same, for a program that takes so many bytes in all."""
+        return OutOfMemory(self.device, self.asked, self.free, nbytes)

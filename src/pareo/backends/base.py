@@ -11,16 +11,19 @@ An operator with several results gets a tuple of arrays as `out`. Attributes com
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from pareo.device import Device, current
 from pareo.errors import DeviceError, DtypeError, ShapeError
 from pareo.operators.core import Operator, is_array
 from pareo.spec import Spec
 
 Scratch = Callable[..., Sequence[Spec]]
+ALIGNMENT = 64  # bytes: where the values of a program start, for the widest instructions
 
 
 @dataclass(frozen=True)
@@ -140,6 +143,12 @@ class Backend:
         """A new array of this spec, its elements not set."""
         return np.empty(spec.shape, spec.dtype)
 
+    def arena(self, nbytes: int) -> Any:
+        """Bytes, not set, from a multiple of the alignment on: a program's memory."""
+        raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+        start = -raw.ctypes.data % ALIGNMENT
+        return raw[start : start + nbytes]
+
     def admitted(self, name: str, array: Any) -> Any:
         """An operand as the kernels read it, checked."""
         self.check(name, array)
@@ -153,6 +162,45 @@ class Backend:
                 f"{type(array).__module__}, and nothing moves between devices unless asked"
             )
 
+    def to_device(self, array: Any) -> Any:
+        """An array of the host where this backend computes; itself where it lies there already."""
+        return array
+
+    def to_host(self, array: Any) -> Any:
+        """The way back: an array of this backend as NumPy's."""
+        return array
+
+    def contiguous(self, array: Any) -> Any:
+        """The array, C-contiguous; itself where it is already."""
+        return np.ascontiguousarray(array).reshape(array.shape)
+
+    def copy(self, target: Any, source: Any) -> None:
+        """Write one array's elements over another's."""
+        np.copyto(target, source)
+
+    def share(self, a: Any, b: Any) -> bool:
+        """Whether two arrays may have memory in common."""
+        return np.may_share_memory(a, b)
+
+    def address(self, array: Any) -> int:
+        """Where an array's memory starts."""
+        return int(array.ctypes.data)
+
+    def writable(self, array: Any) -> bool:
+        """Whether an array may be written to."""
+        return bool(array.flags.writeable)
+
+    def scope(self, device: Device) -> AbstractContextManager[Any]:
+        """What must hold while kernels of this backend run on a device."""
+        return np.errstate(all="ignore")
+
+    def repeated(self, work: Callable[[], None]) -> Callable[[Sequence[Any]], None]:
+        """Work that is done again and again, to be called with the arrays of the caller in use.
+
+        A backend may remember what it did for the same arrays, and do it faster.
+        """
+        return lambda arrays: work()
+
     def run(
         self,
         operator: Operator,
@@ -163,6 +211,18 @@ class Backend:
         result: Any,
     ) -> Any:
         """Compute one operator now, into `out` or into new arrays."""
+        with self.scope(current()):
+            return self._run(operator, out, operands, attributes, specs, result)
+
+    def _run(
+        self,
+        operator: Operator,
+        out: Any,
+        operands: Sequence[Any],
+        attributes: dict[str, Any],
+        specs: Sequence[Spec],
+        result: Any,
+    ) -> Any:
         operands = [self.admitted(operator.name, operand) for operand in operands]
         kernel = self.find(operator.name)
         several = isinstance(result, tuple)
@@ -170,23 +230,20 @@ class Backend:
         wanted = self._wanted(operator.name, out, results)
         targets = [
             given
-            if given is not None and _writable(given, operands, kernel, position)
+            if given is not None and self._fit(given, operands, kernel, position)
             else self.empty(spec)
             for position, (given, spec) in enumerate(zip(wanted, results, strict=True))
         ]
         if not kernel.strided:
-            operands = [np.ascontiguousarray(a).reshape(a.shape) for a in operands]
+            operands = [self.contiguous(a) for a in operands]
         more: dict[str, Any] = {}
         if kernel.scratch:
             work = kernel.workspace(result, specs, attributes)
             more["scratch"] = tuple(self.empty(spec) for spec in work)
-        with np.errstate(all="ignore"):
-            kernel.function(
-                tuple(targets) if several else targets[0], *operands, **attributes, **more
-            )
+        kernel.function(tuple(targets) if several else targets[0], *operands, **attributes, **more)
         for position, given in enumerate(wanted):
             if given is not None and given is not targets[position]:
-                given[...] = targets[position]
+                self.copy(given, targets[position])
                 targets[position] = given
         return tuple(targets) if several else targets[0]
 
@@ -207,19 +264,18 @@ class Backend:
                 raise DtypeError(f"{name} expects out of dtype {spec.dtype}; got {array.dtype}")
             if array.shape != spec.shape:
                 raise ShapeError(f"{name} expects out of shape {spec.shape}; got {array.shape}")
-            if not array.flags.writeable:
+            if not self.writable(array):
                 raise DtypeError(f"{name} expects out to be writable; got a read-only array")
         return given
 
-
-def _writable(out: Any, operands: Sequence[Any], kernel: Kernel, result: int) -> bool:
-    """Whether a kernel may write straight into `out`, or must work beside it first."""
-    if not out.flags.c_contiguous:
-        return False
-    for position, operand in enumerate(operands):
-        if np.may_share_memory(out, operand):
-            same = operand.ctypes.data == out.ctypes.data and operand.strides == out.strides
-            same = same and operand.shape == out.shape
-            if not (same and kernel.may_overwrite(result, position)):
-                return False
-    return True
+    def _fit(self, out: Any, operands: Sequence[Any], kernel: Kernel, result: int) -> bool:
+        """Whether a kernel may write straight into `out`, or must work beside it first."""
+        if not out.flags.c_contiguous:
+            return False
+        for position, operand in enumerate(operands):
+            if self.share(out, operand):
+                same = self.address(operand) == self.address(out)
+                same = same and operand.strides == out.strides and operand.shape == out.shape
+                if not (same and kernel.may_overwrite(result, position)):
+                    return False
+        return True

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from pareo.device import Device
-from pareo.errors import DtypeError, PareoError, ShapeError
+from pareo.errors import DtypeError, OutOfMemory, PareoError, ShapeError
 from pareo.operators.core import Operator
 from pareo.program import tree
 from pareo.program.ir import Instruction, Program
 from pareo.program.passes import prepared
-from pareo.program.plan import ALIGNMENT, kernel_of, plan
+from pareo.program.plan import kernel_of, plan
 from pareo.program.update import Updates, hasten_updates, in_place
 from pareo.spec import Spec
 
@@ -35,14 +35,22 @@ class Executable:
             self._over = in_place(self.program, self.updates, backend)
             self.plan = plan(self.program, backend, self._over)
         self._lock = threading.Lock()
-        self._arena = _aligned(self.plan.bytes)
         self._values: list[Any] = [None] * (max(self.program.specs, default=0) + 1)
-        for number, array in self.program.constants.items():
-            plain = np.ascontiguousarray(array).reshape(array.shape)
-            self._values[number] = backend.admitted("a constant", plain)
-        for number, offset in self.plan.offsets.items():
-            self._values[number] = self._placed(self.program.specs[number], offset)
-        self._steps = self._bound()
+        with device, backend.scope(device):
+            self._arena = self._allocated()
+            for number, array in self.program.constants.items():
+                here = backend.contiguous(backend.to_device(array))
+                self._values[number] = backend.admitted("a constant", here)
+            for number, offset in self.plan.offsets.items():
+                self._values[number] = self._placed(self.program.specs[number], offset)
+            self._steps = self._bound()
+            self._launch = backend.repeated(self._work)
+
+    def _allocated(self) -> Any:
+        try:
+            return self.device.backend.arena(self.plan.bytes)
+        except OutOfMemory as error:
+            raise error.predicted_by(self.program.memory(on=self.device)) from error
 
     @property
     def nbytes(self) -> int:
@@ -53,7 +61,7 @@ class Executable:
         if not self._lock.acquire(blocking=False):
             raise PareoError("this executable is running in another thread: compile one for each")
         try:
-            with self.device, np.errstate(all="ignore"):
+            with self.device, self.device.backend.scope(self.device):
                 return self._run(self._checked(arrays))
         finally:
             self._lock.release()
@@ -64,18 +72,25 @@ class Executable:
             values[number] = array
         for number, argument in self._over.items():
             values[number] = values[argument]
-        for step in self._steps:
-            step(values)
-        for result, given in self.updates.items():
-            if self.program.outputs[result] not in self._over:
-                np.copyto(arrays[given], values[self.program.outputs[result]])
+        self._launch(arrays)
         results = [values[number] for number in self.program.outputs]
         for number in self.program.inputs:
             values[number] = None  # the caller's arrays are not kept alive
         return tree.filled(self.program.result, results)
 
+    def _work(self) -> None:
+        """Every instruction in turn, then the updates that could not be made in place."""
+        values = self._values
+        for step in self._steps:
+            step(values)
+        for result, given in self.updates.items():
+            number = self.program.outputs[result]
+            if number not in self._over:
+                self.device.backend.copy(values[self.program.inputs[given]], values[number])
+
     def _checked(self, arrays: tuple[Any, ...]) -> list[Any]:
         """The arguments as the program reads them: right in shape and dtype, and contiguous."""
+        backend = self.device.backend
         numbers = self.program.inputs
         given = tree.leaves(arrays)
         if len(given) != len(numbers):
@@ -86,17 +101,17 @@ class Executable:
             if isinstance(value, (int, float)):
                 value = np.asarray(value, spec.dtype)
             array = np.asarray(value) if isinstance(value, np.generic) else value
-            array = self.device.backend.admitted(f"argument {position}", array)
+            array = backend.admitted(f"argument {position}", array)
             if array.dtype != spec.dtype:
                 raise DtypeError(f"argument {position} must be {spec}; got {array.dtype}")
             if array.shape != spec.shape:
                 raise ShapeError(f"argument {position} must be {spec}; got shape {array.shape}")
             if position in self.updates.values():
-                if not (array.flags.c_contiguous and array.flags.writeable):
+                if not (array.flags.c_contiguous and backend.writable(array)):
                     raise DtypeError(
                         f"argument {position} is updated: it must be contiguous and writable"
                     )
-            elif not array.flags.c_contiguous or np.may_share_memory(array, self._arena):
+            elif not array.flags.c_contiguous or backend.share(array, self._arena):
                 array = array.copy()
             found.append(array)
         return found
@@ -159,10 +174,3 @@ def _look(look: Callable[..., Any], source: int, result: int, attributes: dict[s
         values[result] = look(values[source], **attributes)
 
     return run
-
-
-def _aligned(nbytes: int) -> Any:
-    """Memory that starts at a multiple of the alignment."""
-    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + nbytes]

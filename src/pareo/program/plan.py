@@ -3,11 +3,9 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from pareo.backends.base import Backend, Fusion, Kernel
+from pareo.backends.base import ALIGNMENT, Backend, Fusion, Kernel
 from pareo.program.ir import Instruction, Program, readers
 from pareo.spec import Spec
-
-ALIGNMENT = 64
 
 
 @dataclass(frozen=True)

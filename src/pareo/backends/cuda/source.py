@@ -60,7 +60,7 @@ def module(
 
 @cache
 def load(name: str, **macros: str) -> Module:
-    """A `.cu` file on the card in use, with macros filled in: load("kernels/lrn.cu", Real="float")."""
+    """A `.cu` file on the card in use, with macros: load("kernels/lrn.cu", Real="float")."""
     return module(read(name), options=defines(**macros))
 
 

@@ -1,0 +1,66 @@
+// What all kernels share: sizes, walks through strided arrays, sums over a block.
+// `Real`, float or double, is filled in by whoever compiles.
+#pragma once
+
+typedef long long Size;
+
+constexpr int MOST_AXES = 8;
+
+// Some arrays of one shape, outermost axis first. Steps count elements; 0 repeats an element.
+template <int arrays> struct Walk {
+    Size axes;
+    Size sizes[MOST_AXES];
+    Size steps[arrays][MOST_AXES];
+};
+
+// Where each array has the element of a position. Index is unsigned where it suffices, for speed.
+template <typename Index, int arrays>
+__device__ __forceinline__ void locate(const Walk<arrays>& walk, Index position, Size* offsets)
+{
+    for (int array = 0; array < arrays; ++array)
+        offsets[array] = 0;
+    for (int axis = (int)walk.axes - 1; axis >= 0; --axis) {
+        const Index size = (Index)walk.sizes[axis];
+        const Index here = position % size;
+        position /= size;
+        for (int array = 0; array < arrays; ++array)
+            offsets[array] += (Size)here * walk.steps[array][axis];
+    }
+}
+
+__device__ __forceinline__ Size first_position() { return (Size)blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ __forceinline__ Size all_threads() { return (Size)gridDim.x * blockDim.x; }
+
+// Whether a value takes the place of the largest so far: a NaN beats all but another NaN.
+__device__ __forceinline__ bool beats(Real value, Real best)
+{
+    return value > best || (value != value && best == best);
+}
+
+struct Sum {
+    static __device__ __forceinline__ Real start() { return Real(0); }
+    static __device__ __forceinline__ Real of(Real a, Real b) { return a + b; }
+};
+
+struct Largest {
+    static __device__ __forceinline__ Real start() { return Real(__int_as_float(0xff800000)); }
+    static __device__ __forceinline__ Real of(Real a, Real b) { return beats(b, a) ? b : a; }
+};
+
+// One value from those of all threads of a block, whose number is a multiple of 32, given to all.
+template <typename Fold> __device__ Real over_block(Real value)
+{
+    __shared__ Real shared[32];
+    for (int apart = 16; apart; apart /= 2)
+        value = Fold::of(value, __shfl_xor_sync(~0u, value, apart));
+    if (blockDim.x == 32)
+        return value;
+    __syncthreads();  // the last call's values have been read by all
+    if (threadIdx.x % 32 == 0)
+        shared[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = shared[0];
+    for (int warp = 1; warp < blockDim.x / 32; ++warp)
+        value = Fold::of(value, shared[warp]);
+    return value;
+}

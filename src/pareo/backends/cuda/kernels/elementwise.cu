@@ -1,0 +1,105 @@
+// Element by element: out[i] = f(a[i]) and out[i] = f(a[i], b[i]).
+//
+// Each function comes as four kernels. NAME takes contiguous arrays that start on 16 bytes, and
+// moves 4 x 16 bytes a thread, all loads before the first store: the memory's speed. NAME_left and
+// NAME_right do the same with one number for a or b. NAME_walk takes any layout with broadcasting,
+// NAME_far likewise for more elements than 32 bits count. out may be the memory of an operand.
+
+#include "common.cuh"
+
+constexpr int WIDTH = 16 / sizeof(Real);
+constexpr int PACKS = 4;
+
+struct alignas(16) Pack {
+    Real at[WIDTH];
+};
+
+template <bool one> __device__ __forceinline__ Pack taken(const Real* a, Size pack)
+{
+    if constexpr (one) {
+        Pack found;
+        for (int i = 0; i < WIDTH; ++i)
+            found.at[i] = *a;
+        return found;
+    } else {
+        return reinterpret_cast<const Pack*>(a)[pack];
+    }
+}
+
+template <typename F, bool one_a, bool one_b>
+__device__ __forceinline__ void packed(Real* out, const Real* a, const Real* b, Size count)
+{
+    const Size packs = count / WIDTH;
+    const Size first = (Size)blockIdx.x * blockDim.x * PACKS + threadIdx.x;
+    Pack x[PACKS], y[PACKS];
+#pragma unroll
+    for (int k = 0; k < PACKS; ++k) {
+        const Size pack = first + (Size)k * blockDim.x;
+        if (pack < packs) {
+            x[k] = taken<one_a>(a, pack);
+            y[k] = taken<one_b>(b, pack);
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < PACKS; ++k) {
+        const Size pack = first + (Size)k * blockDim.x;
+        if (pack < packs) {
+            for (int i = 0; i < WIDTH; ++i)
+                x[k].at[i] = F::of(x[k].at[i], y[k].at[i]);
+            reinterpret_cast<Pack*>(out)[pack] = x[k];
+        }
+    }
+    const Size rest = packs * WIDTH + first;
+    if (rest < count)
+        out[rest] = F::of(one_a ? *a : a[rest], one_b ? *b : b[rest]);
+}
+
+template <typename F, typename Index>
+__device__ __forceinline__ void walked(
+    Real* out, const Real* a, const Real* b, Size count, const Walk<2>& walk)
+{
+    for (Size i = first_position(); i < count; i += all_threads()) {
+        Size offsets[2];
+        locate(walk, (Index)i, offsets);
+        out[i] = F::of(a[offsets[0]], b[offsets[1]]);
+    }
+}
+
+#define ARRAYS Real *out, const Real *a, const Real *b, Size count
+
+// A function of one argument ignores b: its callers hand a over twice, which costs no second load.
+#define ELEMENTWISE(name, expression) \
+    struct name##_of { \
+        static __device__ __forceinline__ Real of(Real a, Real b) { return expression; } \
+    }; \
+    extern "C" __global__ void name(ARRAYS) { packed<name##_of, false, false>(out, a, b, count); } \
+    extern "C" __global__ void name##_left(ARRAYS) \
+    { \
+        packed<name##_of, true, false>(out, a, b, count); \
+    } \
+    extern "C" __global__ void name##_right(ARRAYS) \
+    { \
+        packed<name##_of, false, true>(out, a, b, count); \
+    } \
+    extern "C" __global__ void name##_walk(ARRAYS, Walk<2> walk) \
+    { \
+        walked<name##_of, unsigned>(out, a, b, count, walk); \
+    } \
+    extern "C" __global__ void name##_far(ARRAYS, Walk<2> walk) \
+    { \
+        walked<name##_of, unsigned long long>(out, a, b, count, walk); \
+    }
+
+ELEMENTWISE(copied, a)
+ELEMENTWISE(add, a + b)
+ELEMENTWISE(sub, a - b)
+ELEMENTWISE(hadamard, a * b)
+ELEMENTWISE(divide, a / b)
+ELEMENTWISE(exponential, exp(a))
+ELEMENTWISE(logarithm, log(a))
+ELEMENTWISE(sigmoid, Real(1) / (Real(1) + exp(-a)))
+ELEMENTWISE(hyperbolic, tanh(a))
+ELEMENTWISE(relu, a < Real(0) ? Real(0) : a)
+ELEMENTWISE(sigmoid_gradient, a* b*(Real(1) - b))
+ELEMENTWISE(tanh_gradient, a*(Real(1) - b * b))
+ELEMENTWISE(relu_gradient, b <= Real(0) ? Real(0) : a)
