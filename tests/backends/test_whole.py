@@ -16,8 +16,9 @@ NETWORKS = {
         [Conv(3, (3, 5)), Tanh(), Subsample((2, 3), stride=(2, 3)), ReLU(), Flatten(), Dense(4)],
         (1, 10, 16),
     ),
-    "mlp": Sequential([Flatten(), Dense(20), Sigmoid(), Dense(7), ReLU(), Dense(3)], (2, 3)),
-    "wide output": Sequential([Flatten(), Dense(40)], (2, 3)),
+    "two dense layers": Sequential(
+        [Conv(3, 5), ReLU(), Flatten(), Dense(7), Sigmoid(), Dense(40)], (1, 12, 12)
+    ),
 }
 UNSUITED = {
     "padding": Sequential([Conv(3, 3, padding=1), ReLU(), Flatten(), Dense(4)], (1, 8, 8)),
@@ -25,7 +26,9 @@ UNSUITED = {
     "overlap": Sequential(
         [Conv(3, 3), ReLU(), Subsample(4, stride=2), Flatten(), Dense(4)], (1, 10, 10)
     ),
-    "too many parameters": networks.mlp("small"),
+    "too many parameters": Sequential(
+        [Conv(3, 5), ReLU(), Flatten(), Dense(100), ReLU(), Dense(4)], (1, 16, 16)
+    ),
 }
 
 
@@ -89,12 +92,12 @@ def test_float64_and_other_devices_have_no_loop() -> None:
 
 
 def test_wrong_labels_are_refused_before_anything_moves() -> None:
-    network = NETWORKS["mlp"]
+    network = NETWORKS["tanh and relu"]
     images, labels = data(network, 8)
-    labels[5] = 3
+    labels[5] = 4
     parameters = network.initialise(1)
     before = {path: p.copy() for path, p in parameters.items()}
-    with pytest.raises(ShapeError, match="labels from 0 to 2; got 3"):
+    with pytest.raises(ShapeError, match="labels from 0 to 3; got 4"):
         Step(network, 4, Device("compiled")).run(
             parameters, {}, images, labels, np.arange(8).reshape(2, 4), 0.1
         )

@@ -88,6 +88,15 @@ def add_product(out: Any, a: Any, b: Any, alpha: float = 1.0, keep: bool = True)
     )  # fmt: skip
 
 
+def address(dtype: Any) -> int | None:
+    """Where the library's product for a dtype lies, for callers in machine code; None if unknown.
+
+    It takes the arguments of `cblas_sgemm` (or dgemm), sizes as 64-bit numbers.
+    """
+    product = _find_products().get(np.dtype(dtype).char)
+    return None if product is None else ctypes.cast(product, ctypes.c_void_p).value
+
+
 def _layout(a: Any) -> tuple[int, int] | None:
     """How BLAS sees a matrix: as it is or turned, and the distance of its rows; None if neither."""
     item = a.itemsize

@@ -45,6 +45,19 @@ def split_numbered(work: Callable[[int, int, int], object], count: int, least: i
     return len(pieces)
 
 
+def together(count: int, work: Callable[[int], object]) -> None:
+    """Run work(0) to work(count - 1) at the same time, for workers that wait for each other.
+
+    They are threads of their own, not tasks that a pool might keep in its queue.
+    """
+    others = [threading.Thread(target=carried(work), args=(n,)) for n in range(1, count)]
+    for thread in others:
+        thread.start()
+    work(0)
+    for thread in others:
+        thread.join()
+
+
 def _run_all(work: Callable[..., object], pieces: Sequence[tuple[int, ...]]) -> None:
     """Run work(*piece) for every piece: the first here, the others in the pool, then wait."""
     if len(pieces) == 1:

@@ -19,10 +19,10 @@ class _Compiled(Backend):
         return array if array.flags.writeable else np.asarray(_Lent(array))
 
     def loop(self, program: Any, layout: Any, threads: int) -> Any:
-        """A generated loop over the images, for networks small enough to gain from it."""
-        from pareo.backends.compiled.whole import loop
+        """A loop over batches for dense layers, over images for other very small networks."""
+        from pareo.backends.compiled import dense, whole
 
-        return loop(program, layout, threads)
+        return dense.loop(program, threads) or whole.loop(program, layout, threads)
 
 
 class _Lent:

@@ -231,7 +231,8 @@ def _back_rows(d: Any, sums: Any, g: Any, y: Any, activation: int) -> None:
                 d[n, i] = g[n, i] * (y.dtype.type(1) - y[n, i] * y[n, i])
         else:
             for i in range(g.shape[1]):
-                d[n, i] = g.dtype.type(0) if y[n, i] <= 0 else g[n, i]
+                given = g[n, i]  # read whether used or not, so that the loop is vectorised
+                d[n, i] = g.dtype.type(0) if y[n, i] <= 0 else given
         for i in range(g.shape[1]):
             sums[i] += d[n, i]
 

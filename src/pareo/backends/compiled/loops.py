@@ -85,10 +85,12 @@ def tanh_gradient_here(g: Any, y: Any) -> None:
 @jit
 def relu_gradient(out: Any, g: Any, y: Any) -> None:
     for i in range(y.size):
-        out[i] = g.dtype.type(0) if y[i] <= 0 else g[i]
+        given = g[i]  # read whether it is used or not: a read under a condition is not vectorised
+        out[i] = g.dtype.type(0) if y[i] <= 0 else given
 
 
 @jit
 def relu_gradient_here(g: Any, y: Any) -> None:
     for i in range(y.size):
-        g[i] = g.dtype.type(0) if y[i] <= 0 else g[i]
+        given = g[i]
+        g[i] = g.dtype.type(0) if y[i] <= 0 else given

@@ -97,6 +97,58 @@ def wait_for_all(typingctx, counter, target):  # type: ignore[no-untyped-def]
     return signature, generate
 
 
+@jit
+def multiply(
+    product: int, out: Any, a: Any, turn_a: bool, b: Any, turn_b: bool, alpha: Any, beta: Any
+) -> None:
+    """out = alpha * a @ b + beta * out through BLAS (`blas.address`), a or b turned if asked."""
+    if out.size == 0:
+        return
+    depth = a.shape[0] if turn_a else a.shape[1]
+    call_product(
+        product, 112 if turn_a else 111, 112 if turn_b else 111, out.shape[0], out.shape[1], depth,
+        alpha, a.ctypes.data, _row(a), b.ctypes.data, _row(b), beta, out.ctypes.data, _row(out),
+    )  # fmt: skip
+
+
+@jit
+def _row(a: Any) -> int:
+    """The distance of a matrix's rows in elements; that of a single row may be anything."""
+    return max(a.strides[0] // a.itemsize, a.shape[1]) if a.shape[0] > 1 else a.shape[1]
+
+
+@intrinsic
+def call_product(typingctx, product, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):  # type: ignore[no-untyped-def]
+    """Call the BLAS product at an address, on matrices at addresses, row by row."""
+    whole, real = types.int64, alpha
+    signature = types.void(
+        whole, whole, whole, whole, whole, whole, real, whole, whole, whole, whole, real, whole,
+        whole,
+    )  # fmt: skip
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc = arguments
+        i32, i64, pointer = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(
+            ir.VoidType(),
+            [i32] * 3 + [i64] * 3 + [alpha.type] + [pointer, i64] * 2
+            + [alpha.type, pointer, i64],
+        )  # fmt: skip
+        function = builder.inttoptr(place, kind.as_pointer())
+
+        def at(address: Any) -> Any:
+            return builder.inttoptr(address, pointer)
+
+        builder.call(
+            function,
+            [i32(101), builder.trunc(ta, i32), builder.trunc(tb, i32), m, n, k, alpha, at(a), lda,
+             at(b), ldb, beta, at(c), ldc],
+        )  # fmt: skip
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
 def _external(module: Any, kind: Any, name: str) -> Any:
     """A function of the C library, declared once in a module."""
     return module.globals.get(name) or ir.Function(module, kind, name)

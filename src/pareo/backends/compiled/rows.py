@@ -166,7 +166,8 @@ def _slope(d: Any, g: Any, y: Any, activation: int) -> None:
     elif activation == RELU:
         for i in range(g.shape[0]):
             for j in range(g.shape[1]):
-                d[i, j] = g.dtype.type(0) if y[i, j] <= 0 else g[i, j]
+                given = g[i, j]  # read whether used or not, so that the loop is vectorised
+                d[i, j] = g.dtype.type(0) if y[i, j] <= 0 else given
     else:
         for i in range(g.shape[0]):
             for j in range(g.shape[1]):

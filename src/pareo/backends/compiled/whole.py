@@ -6,7 +6,6 @@ and adds up its gradients; then the workers meet, one of them moves the paramete
 The module lies in the cache folder beside the machine code that Numba makes of it.
 """
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 from pareo.backends.base import Fusion
 from pareo.backends.compiled.generated import generated
 from pareo.backends.compiled.writer import Unsuited, Writer
-from pareo.device import carried
+from pareo.backends.pool import together
 from pareo.operators.loss import check_labels
 
 MOST_PARAMETERS = 1 << 14
@@ -146,16 +145,7 @@ class Loop:
                 *self.program.constants.values(),
             )  # fmt: skip
 
-        # Workers that wait for each other must all run: they are threads of their own, not tasks
-        # that a pool might keep in its queue.
-        others = [
-            threading.Thread(target=carried(work), args=(worker,)) for worker in range(1, workers)
-        ]
-        for thread in others:
-            thread.start()
-        work(0)
-        for thread in others:
-            thread.join()
+        together(workers, work)
         return losses
 
     def _logits(self) -> int:
