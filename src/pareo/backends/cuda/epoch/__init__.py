@@ -1,0 +1,5 @@
+"""Whole epochs of training in one launch, for networks that a multiprocessor can hold."""
+
+from pareo.backends.cuda.epoch.loop import loop
+
+__all__ = ["loop"]
