@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from pareo import operators as op
 from pareo.device import Device
+from pareo.errors import OutOfMemory
+from pareo.moving import to_device, to_host, transfers
 from pareo.program import Program, grad, trace, value_and_grad
 from pareo.spec import Spec
 
@@ -16,6 +18,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Classifier",
     "Device",
+    "OutOfMemory",
     "Program",
     "Spec",
     "grad",
@@ -23,7 +26,10 @@ __all__ = [
     "nn",
     "op",
     "save",
+    "to_device",
+    "to_host",
     "trace",
+    "transfers",
     "value_and_grad",
 ]
 

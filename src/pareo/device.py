@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pareo.backends.base import Backend
 
 ALIASES = {"gpu": "cuda"}
+PRECISIONS = ("float32", "tf32", "bfloat16")
 _modules = {
     "sequential": "pareo.backends.sequential",
     "vectorized": "pareo.backends.vectorized",
@@ -38,7 +39,9 @@ class Device:
     """A device by name; as a scope, the place where operators run.
 
     `sequential` is plain loops, `vectorized` NumPy, `compiled` Numba, `cuda` the GPU (also `gpu`,
-    `cuda:1`). `threads` bounds the CPU threads that an operator may use.
+    `cuda:1`). `threads` bounds the CPU threads that an operator may use. `precision` is how `cuda`
+    multiplies matrices of float32: as IEEE has it ('float32'), or with factors rounded to 'tf32'
+    or 'bfloat16' first.
 
     >>> import numpy as np
     >>> from pareo import op
@@ -50,8 +53,9 @@ class Device:
     name: str
     index: int
     threads: int
+    precision: str
 
-    def __init__(self, name: str, threads: int | None = None) -> None:
+    def __init__(self, name: str, threads: int | None = None, precision: str = "float32") -> None:
         if not isinstance(name, str):
             raise DeviceError(f"Device expects a name such as 'compiled'; got {name!r}")
         base, colon, index = name.partition(":")
@@ -62,9 +66,16 @@ class Device:
             raise DeviceError(f"Device expects an index only as in 'cuda:1'; got '{name}'")
         if threads is not None and (type(threads) is not int or threads < 1):
             raise DeviceError(f"Device expects threads of 1 or more; got {threads!r}")
+        if precision not in PRECISIONS:
+            raise DeviceError(
+                f"Device expects a precision of {', '.join(PRECISIONS)}; got {precision!r}"
+            )
+        if precision != "float32" and base != "cuda":
+            raise DeviceError(f"the device '{base}' computes in float32; {precision} is for 'cuda'")
         object.__setattr__(self, "name", base)
         object.__setattr__(self, "index", int(index or 0))
         object.__setattr__(self, "threads", threads or (1 if base == "sequential" else cores()))
+        object.__setattr__(self, "precision", precision)
 
     @property
     def backend(self) -> "Backend":
@@ -72,7 +83,7 @@ class Device:
         return _backend(self.name)
 
     def __enter__(self) -> "Device":
-        _backend(self.name)
+        _backend(self.name).enter(self)
         _scopes.set((*_scopes.get(), self))
         return self
 

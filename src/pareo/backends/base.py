@@ -190,6 +190,9 @@ class Backend:
         """Whether an array may be written to."""
         return bool(array.flags.writeable)
 
+    def enter(self, device: Device) -> None:
+        """Refuse a device of this backend that the machine does not have."""
+
     def scope(self, device: Device) -> AbstractContextManager[Any]:
         """What must hold while kernels of this backend run on a device."""
         return np.errstate(all="ignore")

@@ -1,17 +1,48 @@
-"""The `cuda` device: listed, and honest about not being here yet."""
+"""The `cuda` device: hand-written kernels and cuBLAS on CuPy's arrays.
 
+Nothing here needs a GPU to be imported; `backend` does.
+"""
+
+from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 
+from pareo.backends.cuda import nvrtc
 from pareo.errors import DeviceError
 
+FAMILIES = (
+    "convolution",
+    "elementwise",
+    "linear",
+    "loss",
+    "normalisation",
+    "pooling",
+    "reduction",
+    "update",
+)
 
-def reason() -> str:
-    """Why the device cannot be used, in one sentence."""
-    missing = "" if find_spec("cupy") else "CuPy is not installed, and "
-    return f"{missing}this version of pareo has no CUDA kernels yet"
+
+@cache
+def reason() -> str | None:
+    """Why the device cannot be used here, in one sentence; None where it can."""
+    if not find_spec("cupy"):
+        return "CuPy is not installed: pip install 'pareo[cuda]'"
+    try:
+        import cupy
+
+        if not cupy.cuda.runtime.getDeviceCount():
+            return "CUDA finds no GPU on this machine"
+    except Exception as error:  # whatever a driver that is missing, or too old, may cause
+        return f"CUDA finds no GPU on this machine: {str(error).strip().splitlines()[0]}"
+    return nvrtc.missing()
 
 
 def __getattr__(name: str) -> object:
-    if name == "backend":
-        raise DeviceError(f"the device 'cuda' is not available: {reason()}")
-    raise AttributeError(name)
+    if name != "backend":
+        raise AttributeError(name)
+    why = reason()
+    if why:
+        raise DeviceError(f"the device 'cuda' is not available: {why}")
+    for family in FAMILIES:
+        import_module(f"{__name__}.{family}")
+    return import_module(f"{__name__}.table").backend

@@ -1,15 +1,11 @@
 """NVRTC, the CUDA C++ compiler that comes as a library: it needs no GPU and no driver."""
 
 import ctypes
-import os
 from collections.abc import Sequence
 from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
 
+from pareo.backends.cuda import toolkit
 from pareo.errors import DeviceError
-
-LIBRARY = "libnvrtc.so.13"
 
 
 class CompileError(DeviceError):
@@ -66,33 +62,13 @@ def missing() -> str | None:
 @cache
 def includes() -> tuple[str, ...]:
     """The compiler options that name the folders of CUDA's own headers, where they are found."""
-    folders = (*_folders("include"), *_folders("include/cccl"))
-    return tuple(f"--include-path={folder}" for folder in folders if folder.is_dir())
+    folders = (*toolkit.folders("include"), *toolkit.folders("include/cccl"))
+    return tuple(f"--include-path={folder}" for folder in folders)
 
 
-@cache
 def _library() -> ctypes.CDLL:
-    for folder in (*_folders("lib"), *_folders("lib64")):
-        if (folder / LIBRARY).exists():
-            # NVRTC asks for this one by its bare name, which is found once it is loaded.
-            for builtins in folder.glob("libnvrtc-builtins.so.13.*"):
-                ctypes.CDLL(str(builtins))
-            return ctypes.CDLL(str(folder / LIBRARY))
-    try:
-        return ctypes.CDLL(LIBRARY)
-    except OSError:
-        raise DeviceError(
-            f"CUDA's compiler library {LIBRARY} was not found: pip install nvidia-cuda-nvrtc"
-        ) from None
-
-
-def _folders(name: str) -> list[Path]:
-    """Where a part of the CUDA toolkit may lie: in NVIDIA's wheels, or where the system has it."""
-    found = find_spec("nvidia")
-    wheels = list(found.submodule_search_locations or ()) if found else []
-    roots = [Path(wheel) / "cu13" for wheel in wheels]
-    roots += [Path(os.environ[key]) for key in ("CUDA_PATH", "CUDA_HOME") if key in os.environ]
-    return [root / name for root in (*roots, Path("/usr/local/cuda"))]
+    # NVRTC asks for its builtins by their bare name, which is found once they are loaded.
+    return toolkit.library("libnvrtc.so.13", "nvidia-cuda-nvrtc", "libnvrtc-builtins.so.13.*")
 
 
 def _log(program: ctypes.c_void_p) -> str:

@@ -1,0 +1,97 @@
+"""Matrix products by cuBLAS, biases, and elements laid out anew."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from pareo.backends.cuda import blas, launch
+from pareo.backends.cuda.cards import cupy
+from pareo.backends.cuda.elementwise import apply
+from pareo.backends.cuda.table import backend
+from pareo.spec import Spec
+
+
+@backend.kernel()
+def dot(out: Any, a: Any, b: Any) -> None:
+    a, b = (x if blas.readable(x) else backend.contiguous(x) for x in (a, b))
+    if out.ndim == 2:
+        blas.multiply(out, a, b)
+        return
+    # All leading axes but the last one by one; it may be repeated, which is a step of 0.
+    leading = out.shape[:-2]
+    a, b = (cupy.broadcast_to(x, (*leading, *x.shape[-2:])) for x in (a, b))
+    for index in np.ndindex(leading[:-1]):
+        blas.multiply(out[index], a[index], b[index])
+
+
+def add_biased(name: str, out: Any, a: Any, b: Any) -> None:
+    """out = NAME(a + b) of bias.cu: b along axis 1 of a, and an activation."""
+    pixels = math.prod(a.shape[2:])
+    arguments = (out, a, b, a.size, a.shape[1], pixels)
+    launch.over(a.size, "bias", name, a.dtype.char, *arguments)
+
+
+@backend.kernel(in_place=(0,), strided=False)
+def add_bias(out: Any, a: Any, b: Any) -> None:
+    add_biased("bias", out, a, b)
+
+
+@backend.kernel()
+def transpose(out: Any, a: Any, axes: Any) -> None:
+    apply("copied", out, a.transpose(axes))
+
+
+@backend.kernel(strided=False)
+def reshape(out: Any, a: Any, shape: Any) -> None:
+    apply("copied", out, a.reshape(shape))
+
+
+@backend.kernel()
+def part(out: Any, a: Any, axis: int, between: Any) -> None:
+    apply("copied", out, _within(a, axis, between))
+
+
+def _within(a: Any, axis: int, between: Any) -> Any:
+    return a[(slice(None),) * axis + (slice(*between),)]
+
+
+@backend.kernel()
+def part_gradient(out: Any, g: Any, axis: int, between: Any, size: int) -> None:
+    out.fill(0)
+    lay(_within(out, axis, between), g)
+
+
+@backend.kernel()
+def concat(out: Any, *arrays: Any, axis: int) -> None:
+    start = 0
+    for array in arrays:
+        stop = start + array.shape[axis]
+        lay(_within(out, axis, (start, stop)), array)
+        start = stop
+
+
+def lay(target: Any, source: Any) -> None:
+    """Copy into a target that may be strided."""
+    if target.flags.c_contiguous:
+        apply("copied", target, source)
+    else:
+        target[...] = source
+
+
+def _matrices(out: Spec, x: Spec, w: Spec, b: Spec) -> bool:
+    return x.ndim == w.ndim == 2
+
+
+def _fused(pattern: str, gives: str, activation: str) -> None:
+    def kernel(out: Any, x: Any, w: Any, b: Any) -> None:
+        blas.multiply(out, x, w)
+        add_biased(f"bias{activation}", out, out, b)
+
+    kernel.__name__ = f"dot_bias{activation}"
+    backend.fusion(pattern, gives, when=_matrices)(kernel)
+
+
+for _name in ("sigmoid", "tanh", "relu"):
+    _fused(f"t = dot(x, w)\nu = add_bias(t, b)\ny = {_name}(u)", "y", f"_{_name}")
+_fused("t = dot(x, w)\nu = add_bias(t, b)", "u", "")

@@ -1,0 +1,70 @@
+"""Memory of the card: arrays made, moved and compared."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from pareo import moving
+from pareo.backends.cuda.cards import cupy
+from pareo.device import current
+from pareo.errors import OutOfMemory
+
+
+def empty(shape: Any, dtype: Any) -> Any:
+    """A new array, its elements not set."""
+    nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    return allocated(lambda: cupy.empty(shape, dtype), nbytes)
+
+
+def allocated(make: Callable[[], Any], nbytes: int) -> Any:
+    """What `make` makes, of so many bytes; CuPy gives up what its pool holds unused first."""
+    try:
+        return make()
+    except cupy.cuda.memory.OutOfMemoryError:
+        free, _ = cupy.cuda.runtime.memGetInfo()
+        raise OutOfMemory(str(current()), nbytes, free) from None
+
+
+def to_device(array: Any) -> Any:
+    """An array of the host on the card."""
+    if isinstance(array, cupy.ndarray):
+        return array
+    array = np.asarray(array)
+    moving.count("to_device", array.nbytes)
+    return allocated(lambda: cupy.array(array, order="C"), array.nbytes)
+
+
+def to_host(array: Any) -> Any:
+    """An array of the card on the host."""
+    if not isinstance(array, cupy.ndarray):
+        return array
+    moving.count("to_host", array.nbytes)
+    return cupy.asnumpy(array)
+
+
+def number(value: Any) -> Any:
+    """A NumPy number on the card: it goes with a launch, as arguments do, and is not a transfer."""
+    return _number(value.item(), value.dtype.str, cupy.cuda.Device().id)
+
+
+@lru_cache(4096)
+def _number(value: Any, dtype: str, device: int) -> Any:
+    return cupy.full((), value, dtype)
+
+
+def share(a: Any, b: Any) -> bool:
+    """Whether the stretches of memory of two arrays meet."""
+    (low, high), (first, last) = _span(a), _span(b)
+    return bool(low < last and first < high)
+
+
+def _span(array: Any) -> tuple[int, int]:
+    low = high = array.data.ptr
+    if array.size == 0:
+        return low, low
+    for size, step in zip(array.shape, array.strides, strict=True):
+        low += min(0, (size - 1) * step)
+        high += max(0, (size - 1) * step)
+    return low, high + array.itemsize

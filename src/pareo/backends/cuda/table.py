@@ -1,0 +1,89 @@
+"""The table of the `cuda` device, which the family modules fill."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from pareo.backends.base import Backend
+from pareo.backends.cuda import memory
+from pareo.backends.cuda.cards import cupy
+from pareo.backends.cuda.graph import Replay
+from pareo.device import Device
+from pareo.errors import DeviceError
+from pareo.spec import Spec
+
+
+class _Cuda(Backend):
+    """The backend whose arrays are CuPy's."""
+
+    def empty(self, spec: Spec) -> Any:
+        return memory.empty(spec.shape, spec.dtype)
+
+    def arena(self, nbytes: int) -> Any:
+        return memory.empty((nbytes,), np.uint8)  # CuPy's memory starts at multiples of 512
+
+    def admitted(self, name: str, array: Any) -> Any:
+        if isinstance(array, np.ndarray) and array.ndim == 0:
+            return memory.number(array)
+        self.check(name, array)
+        return array
+
+    def check(self, name: str, array: Any) -> None:
+        if not isinstance(array, cupy.ndarray):
+            raise DeviceError(
+                f"{name} on 'cuda' expects CuPy arrays; got one of {type(array).__module__}, and "
+                "nothing moves between devices unless asked: see pareo.to_device"
+            )
+        here = cupy.cuda.Device().id
+        if array.device.id != here:
+            raise DeviceError(f"{name} lies on 'cuda:{array.device.id}', not on 'cuda:{here}'")
+
+    def to_device(self, array: Any) -> Any:
+        return memory.to_device(array)
+
+    def to_host(self, array: Any) -> Any:
+        return memory.to_host(array)
+
+    def contiguous(self, array: Any) -> Any:
+        return array if array.flags.c_contiguous else cupy.ascontiguousarray(array)
+
+    def copy(self, target: Any, source: Any) -> None:
+        target[...] = source
+
+    def share(self, a: Any, b: Any) -> bool:
+        return memory.share(a, b)
+
+    def address(self, array: Any) -> int:
+        return int(array.data.ptr)
+
+    def writable(self, array: Any) -> bool:
+        return True
+
+    def enter(self, device: Device) -> None:
+        if device.index >= _cards():
+            raise DeviceError(
+                f"the device '{device}' is not available: this machine has {_cards()} in all"
+            )
+
+    def scope(self, device: Device) -> AbstractContextManager[Any]:
+        return cupy.cuda.Device(device.index)
+
+    def repeated(self, work: Callable[[], None]) -> Callable[[Sequence[Any]], None]:
+        return Replay(work)
+
+    def loop(self, program: Any, layout: Any, threads: int) -> Any:
+        """The whole-epoch kernel, for networks that a multiprocessor can hold."""
+        from pareo.backends.cuda.epoch import loop
+
+        return loop(program)
+
+
+@cache
+def _cards() -> int:
+    return int(cupy.cuda.runtime.getDeviceCount())
+
+
+backend = _Cuda("cuda")

@@ -1,0 +1,37 @@
+"""The devices that tests run on, and arrays on them; `cuda` takes part where there is a GPU."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pareo import Device
+from pareo.device import why_unavailable
+from pareo.moving import to_device, to_host
+
+_reason = why_unavailable("cuda")
+needs_gpu = pytest.mark.skipif(_reason is not None, reason=str(_reason))
+CPU = ("sequential", "vectorized", "compiled")
+CUDA = pytest.param("cuda", marks=[pytest.mark.gpu, needs_gpu])
+DEVICES = (*CPU, CUDA)
+
+
+def placed(device: str, value: Any) -> Any:
+    """An array of the host where a device reads it, in the same layout; all else as it is."""
+    if device != "cuda" or not isinstance(value, np.ndarray):
+        return value
+    with Device(device):
+        if value.flags.c_contiguous:
+            return to_device(value)
+        if value.flags.f_contiguous:
+            return to_device(value.T).T
+        if value.strides[0] < 0:
+            return to_device(value[::-1])[::-1]
+        # Every other element along the last axis: the gaps come along.
+        return to_device(value.base)[..., ::2]
+
+
+def home(device: str, value: Any) -> Any:
+    """An array of a device on the host."""
+    with Device(device):
+        return to_host(value)
