@@ -27,8 +27,9 @@ def placed(device: str, value: Any) -> Any:
             return to_device(value.T).T
         if value.strides[0] < 0:
             return to_device(value[::-1])[::-1]
-        # Every other element along the last axis: the gaps come along.
-        return to_device(value.base)[..., ::2]
+        if value.strides[-1] == 2 * value.itemsize:  # the gaps come along
+            return to_device(value.base)[..., ::2]
+        return to_device(value)
 
 
 def home(device: str, value: Any) -> Any:

@@ -7,13 +7,25 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from devices import DEVICES, home, placed
 
 from pareo import Device, op
 
 NAN, INF = np.nan, np.inf
 
-every_device = pytest.mark.parametrize("device", ["sequential", "vectorized", "compiled"])
+every_device = pytest.mark.parametrize("device", DEVICES)
 every_dtype = pytest.mark.parametrize("dtype", ["float32", "float64"])
+
+
+def on(device: str, operator: Any) -> Callable[..., Any]:
+    """An operator on a device, from arrays of the host to arrays of the host."""
+
+    def call(*operands: Any, **more: Any) -> Any:
+        with Device(device):
+            found = operator(*[placed(device, a) for a in operands], **more)
+        return home(device, found)
+
+    return call
 
 
 def values(dtype: str) -> Any:
@@ -48,7 +60,7 @@ def test_arithmetic(name: str, function: Callable[..., Any], device: str, dtype:
     """Every special value with every other; each result is rounded once, so all bits agree."""
     a, b = pairs(values(dtype), values(dtype))
     with Device(device), np.errstate(all="ignore"):
-        same(op.registry[name](a, b), function(a, b), signs=True)
+        same(on(device, op.registry[name])(a, b), function(a, b), signs=True)
 
 
 @every_device
@@ -56,7 +68,7 @@ def test_arithmetic(name: str, function: Callable[..., Any], device: str, dtype:
 def test_scale(device: str, dtype: str) -> None:
     for alpha in values(dtype):
         with Device(device), np.errstate(all="ignore"):
-            same(op.scale(alpha, values(dtype)), alpha * values(dtype), signs=True)
+            same(on(device, op.scale)(alpha, values(dtype)), alpha * values(dtype), signs=True)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +87,7 @@ def test_functions(name: str, function: Callable[..., Any], device: str, dtype: 
     """Mathematical libraries differ from each other by a few units in the last place."""
     a = values(dtype)
     with Device(device), np.errstate(all="ignore"):
-        same(op.registry[name](a), function(a), rounding=4)
+        same(on(device, op.registry[name])(a), function(a), rounding=4)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +105,7 @@ def test_function_gradients(
 ) -> None:
     g, y = pairs(values(dtype), np.array(outputs, dtype))
     with Device(device), np.errstate(all="ignore"):
-        same(op.registry[name](g, y), function(g, y).astype(dtype), rounding=4)
+        same(on(device, op.registry[name])(g, y), function(g, y).astype(dtype), rounding=4)
 
 
 ROWS = [
@@ -125,7 +137,7 @@ def test_reductions(
     for a in (rows, rows.T.copy(), rows[:, ::-1]):
         with Device(device), np.errstate(all="ignore"):
             expected = np.asarray(function(a, axis=axis))
-            found = op.registry[name](a, axis=axis)
+            found = on(device, op.registry[name])(a, axis=axis)
         same(found, expected, rounding=0 if name in ("max", "argmax") else 4)
 
 
@@ -137,7 +149,11 @@ def test_reductions(
 def test_softmax(name: str, function: Callable[..., Any], device: str, dtype: str) -> None:
     rows = np.array(ROWS, dtype)
     with Device(device):
-        same(op.registry[name](rows), function(torch.tensor(rows), -1).numpy(), rounding=8)
+        same(
+            on(device, op.registry[name])(rows),
+            function(torch.tensor(rows), -1).numpy(),
+            rounding=8,
+        )
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -150,8 +166,8 @@ def test_cross_entropy(row: list[float], label: int, device: str, dtype: str) ->
     expected.backward()
     given = logits.detach().numpy(), np.array([label])
     with Device(device):
-        same(op.cross_entropy(*given), expected.detach().numpy(), rounding=8)
-        found = op.cross_entropy_gradient(np.ones((), dtype), *given)
+        same(on(device, op.cross_entropy)(*given), expected.detach().numpy(), rounding=8)
+        found = on(device, op.cross_entropy_gradient)(np.ones((), dtype), *given)
     # PyTorch leaves 0 where this gives -0 or a rounding error: exp(log(1)) - 1.
     np.testing.assert_allclose(found, logits.grad.numpy(), rtol=0, atol=8 * np.finfo(dtype).eps)
 
@@ -165,7 +181,7 @@ def test_max_pool(device: str, dtype: str) -> None:
         size, stride = how["size"], how.get("stride")
         expected = F.max_pool2d(torch.tensor(x), size, stride, how.get("padding", 0))
         with Device(device):
-            same(op.max_pool(x, **how), expected.numpy())
+            same(on(device, op.max_pool)(x, **how), expected.numpy())
 
 
 @every_device
@@ -186,7 +202,7 @@ def test_max_pool_gradient(window: Any, first: tuple[int, int], device: str, dty
     expected = np.zeros_like(x)
     expected[0, 0][first] = 7
     with Device(device):
-        same(op.max_pool_gradient(np.full((1, 1, 1, 1), 7, dtype), x, 2), expected)
+        same(on(device, op.max_pool_gradient)(np.full((1, 1, 1, 1), 7, dtype), x, 2), expected)
 
 
 @every_device
@@ -196,7 +212,7 @@ def test_products(device: str, dtype: str) -> None:
     a = np.array([[0, 1], [1, 0], [1, 1]], dtype)
     b = np.array([[INF, NAN, 1], [1, 1, -INF]], dtype)
     with Device(device), np.errstate(all="ignore"):
-        same(op.dot(a, b), a @ b)
+        same(on(device, op.dot)(a, b), a @ b)
 
 
 @every_device
@@ -207,7 +223,7 @@ def test_conv_keeps_a_nan_in_its_windows(device: str, dtype: str) -> None:
     expected = np.full((1, 1, 3, 3), 9, dtype)
     expected[0, 0, :2, :2] = NAN
     with Device(device):
-        same(op.conv(x, np.ones((1, 1, 3, 3), dtype)), expected)
+        same(on(device, op.conv)(x, np.ones((1, 1, 3, 3), dtype)), expected)
 
 
 @every_device
@@ -216,7 +232,7 @@ def test_average_pool_keeps_a_nan_in_its_windows(device: str, dtype: str) -> Non
     x = np.ones((1, 1, 4, 4), dtype)
     x[0, 0, 0, 0], x[0, 0, 3, 3] = NAN, INF
     with Device(device):
-        same(op.average_pool(x, 2), np.array([[[[NAN, 1], [1, INF]]]], dtype))
+        same(on(device, op.average_pool)(x, 2), np.array([[[[NAN, 1], [1, INF]]]], dtype))
 
 
 # The first numbers of splitmix64 from the state 0, as its author's program prints them. Dropout
@@ -233,7 +249,7 @@ def test_dropout_draws_as_splitmix64(seed: int, number: int, device: str, dtype:
     with Device(device):
         for rate, kept in ((drawn / 2**24, True), ((drawn + 1) / 2**24, False)):
             factor = np.dtype(dtype).type(1 / (1 - rate))
-            same(op.dropout(x, rate, seed), x * factor if kept else 0 * x)
+            same(on(device, op.dropout)(x, rate, seed), x * factor if kept else 0 * x)
 
 
 @every_device
@@ -241,8 +257,8 @@ def test_dropout_draws_as_splitmix64(seed: int, number: int, device: str, dtype:
 def test_dropout_clears_whatever_was_there(device: str, dtype: str) -> None:
     """A dropped NaN is 0, a kept one NaN: 0 times NaN would let it through."""
     with Device(device):
-        kept = op.dropout(np.ones(64, dtype), 0.5, 5) > 0
-        found = op.dropout(np.full(64, NAN, dtype), 0.5, 5)
+        kept = on(device, op.dropout)(np.ones(64, dtype), 0.5, 5) > 0
+        found = on(device, op.dropout)(np.full(64, NAN, dtype), 0.5, 5)
     same(found, np.where(kept, NAN, 0).astype(dtype))
 
 
@@ -251,7 +267,7 @@ def test_dropout_drops_its_share(device: str) -> None:
     """Of 4,000 elements, 0.3 plus or minus four standard deviations, for some seeds."""
     for seed in (0, 1, -1, 2**40):
         with Device(device):
-            dropped = np.mean(op.dropout(np.ones((40, 100)), 0.3, seed) == 0)
+            dropped = np.mean(on(device, op.dropout)(np.ones((40, 100)), 0.3, seed) == 0)
         assert abs(dropped - 0.3) < 4 * np.sqrt(0.3 * 0.7 / 4000)
 
 
@@ -261,6 +277,6 @@ def test_sgd(device: str, dtype: str) -> None:
     ones = np.ones(3, dtype)
     velocity = np.array([INF, NAN, 1], dtype)
     with Device(device):
-        parameter, new = op.sgd(ones, ones, velocity, rate=0.5, momentum=0.0)
+        parameter, new = on(device, op.sgd)(ones, ones, velocity, rate=0.5, momentum=0.0)
     same(new, np.array([NAN, NAN, 1], dtype))
     same(parameter, np.array([NAN, NAN, 0.5], dtype))
