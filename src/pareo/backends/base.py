@@ -77,6 +77,10 @@ class Backend:
     kernels: dict[str, Kernel] = field(default_factory=dict)
     fusions: list[Fusion] = field(default_factory=list)
 
+    def lowered(self, program: Any) -> Any:
+        """A program rewritten for this backend before fusion; most take it as it is."""
+        return program
+
     def loop(self, program: Any, layout: Any, threads: int) -> Any:
         """Many steps of training as one call, from the gradient program of one image.
 

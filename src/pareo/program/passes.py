@@ -29,10 +29,10 @@ def rewrite(change: Pass[_Rest]) -> Pass[_Rest]:
 
 
 def prepared(program: Program, backend: Backend) -> Program:
-    """The program as a backend runs it: without dead or common code, and fused."""
+    """The program as a backend runs it: without dead or common code, lowered and fused."""
     from pareo.program.fuse import fuse
 
-    return fuse(remove_dead(remove_common(program)), backend)
+    return fuse(backend.lowered(remove_dead(remove_common(program))), backend)
 
 
 @rewrite

@@ -11,7 +11,7 @@ from pareo.errors import DeviceError
 
 WORKSPACE = 32 << 20  # bytes: what cuBLAS recommends for Hopper
 NORMAL, TRANSPOSED = 0, 1
-KINDS = {"f": 0, "d": 1}  # cudaDataType
+KINDS = {"f": 0, "d": 1, "E": 14}  # cudaDataType; E is bfloat16
 DOUBLE = 70  # cublasComputeType_t
 COMPUTE = {"float32": 68, "tf32": 77, "bfloat16": 75}
 DEFAULT = -1  # cublasGemmAlgo_t
@@ -34,22 +34,27 @@ def multiply(out: Any, a: Any, b: Any, add: bool = False) -> None:
         if not add:
             out.fill(0)
         return
-    kind = out.dtype.char
-    zero, one = _NUMBERS[kind]
+    zero, one = _NUMBERS["d" if out.dtype.char == "d" else "f"]
     (first, first_step, first_stack), (second, second_step, second_stack) = _told(b), _told(a)
-    compute = DOUBLE if kind == "d" else COMPUTE[current().precision]
     _, out_step, out_stack = _told(out)
-    real = KINDS[kind]
+    real, first_real, second_real = (KINDS[array.dtype.char] for array in (out, b, a))
     # Column by column, as cuBLAS reads, the product is b' @ a'.
     status = _library().cublasGemmStridedBatchedEx(
         _handle(), first, second, columns, rows, depth, ctypes.byref(one),
-        ctypes.c_void_p(b.data.ptr), real, first_step, ctypes.c_longlong(first_stack),
-        ctypes.c_void_p(a.data.ptr), real, second_step, ctypes.c_longlong(second_stack),
+        ctypes.c_void_p(b.data.ptr), first_real, first_step, ctypes.c_longlong(first_stack),
+        ctypes.c_void_p(a.data.ptr), second_real, second_step, ctypes.c_longlong(second_stack),
         ctypes.byref(one if add else zero),
         ctypes.c_void_p(out.data.ptr), real, out_step, ctypes.c_longlong(out_stack),
-        len(out) if out.ndim == 3 else 1, compute, DEFAULT,
+        len(out) if out.ndim == 3 else 1, _compute(a), DEFAULT,
     )  # fmt: skip
     _check(status)
+
+
+def _compute(factor: Any) -> int:
+    """In what the products of a factor are summed up: at least in float32."""
+    if factor.dtype.char == "d":
+        return DOUBLE
+    return COMPUTE["float32" if factor.dtype.char == "E" else current().precision]
 
 
 def readable(array: Any) -> bool:

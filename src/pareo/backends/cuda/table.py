@@ -74,6 +74,12 @@ class _Cuda(Backend):
     def repeated(self, work: Callable[[], None]) -> Callable[[Sequence[Any]], None]:
         return Replay(work)
 
+    def lowered(self, program: Any) -> Any:
+        """Large convolutions channels last, by cuDNN, in the device's precision."""
+        from pareo.backends.cuda.large import lowered
+
+        return lowered(program)
+
     def loop(self, program: Any, layout: Any, threads: int) -> Any:
         """The whole-epoch kernel, for networks that a multiprocessor can hold."""
         from pareo.backends.cuda.epoch import loop

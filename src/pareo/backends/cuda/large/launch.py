@@ -1,0 +1,103 @@
+"""The kernels of this folder: their compiled instances, and how many blocks of them to launch."""
+
+from functools import cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from pareo.backends.cuda import source
+
+TYPES = {4: "float", 2: "bfloat16"}
+WIDEST = 16  # bytes that one thread reads at once
+BLOCKS = 1024  # enough to fill any card of today, few enough for partial sums to be cheap
+THREADS = 256
+BLOCK_SIDES = (2, 4, 0)  # of a first layer's blocks of pixels; 0: any
+WINDOWS = ("3, 1", "3, 2", "0, 0")  # side and stride of the pooling windows compiled for; 0: any
+
+
+def _instances() -> dict[str, list[str]]:
+    """The template instances of each file, as the compiler names them."""
+    numbers = [
+        f"{t}, {v}" for t, v in (("float", 4), ("bfloat16", 8), ("float", 1), ("bfloat16", 1))
+    ]
+    kinds, yes_no = list(TYPES.values()), ("true", "false")
+    pairs = [f"{s}, {t}" for s, t in product(kinds, kinds)]
+    return {
+        "bias": [
+            *(f"{name}<{n}>" for name in ("relu_bias_back", "bias_back") for n in numbers),
+            *(f"add_bias<{t}, {relu}>" for t, relu in product(kinds, yes_no)),
+            *(f"dropout<{t}>" for t in kinds),
+        ],
+        "layout": [
+            *(f"turned<{p}>" for p in pairs),
+            *(f"cast<{p}, {v}>" for p, v in product(pairs, (1, 4))),
+            *(f"blocks<{n}, {side}>" for n, side in product(numbers, BLOCK_SIDES)),
+            *(f"{name}<{n}>" for name in ("concat", "total") for n in numbers),
+            *(f"{n}<{t}>" for n in ("block_filters", "unblock_filters", "gathered") for t in kinds),
+        ],
+        "lrn": [
+            *(f"{name}<{t}>" for name in ("lrn_any", "lrn_any_back") for t in kinds),
+            *(f"lrn_near<{n}>" for n in numbers[:2]),
+            *(f"lrn_near_back<{n}, {relu}>" for n, relu in product(numbers[:2], yes_no)),
+        ],
+        "pool": [
+            *(f"max_pool<{n}, {w}, {relu}>" for n, w, relu in product(numbers, WINDOWS, yes_no)),
+            *(f"{name}<{n}, {w}>" for n, w in product(numbers, WINDOWS)
+              for name in ("max_pool_back", "average_pool", "average_pool_back")),
+        ],
+    }  # fmt: skip
+
+
+INSTANCES = _instances()
+
+
+@cache
+def kernel(file: str, name: str) -> Any:
+    """A kernel of this folder, compiled when it is first needed."""
+    names = [name] if name in INSTANCES[file] else []
+    return source.module(source.read(f"large/{file}.cu"), names).function(name)
+
+
+def window(size: Any, stride: Any) -> str:
+    """The side and the stride of a pooling window, as kernels are compiled for."""
+    told = f"{size[0]}, {stride[0]}"
+    square = size[0] == size[1] and stride[0] == stride[1]
+    return told if square and told in WINDOWS else "0, 0"
+
+
+def kind(array: Any) -> str:
+    """How the kernels name an array's dtype."""
+    return TYPES[array.dtype.itemsize]
+
+
+def together(channels: int, *arrays: Any) -> int:
+    """How many elements a thread may take at once: as many as all addresses and pitches allow."""
+    many = WIDEST // arrays[0].dtype.itemsize
+    step = many * arrays[0].dtype.itemsize
+    fits = all(array.data.ptr % step == 0 and pitch(array) % many == 0 for array in arrays)
+    return many if channels % many == 0 and fits else 1
+
+
+def pitch(array: Any) -> int:
+    """Elements between two pixels, or rows, of an array whose channels lie last."""
+    return int(array.strides[-2] // array.dtype.itemsize) if array.ndim > 1 else array.size
+
+
+def pixels(array: Any) -> int:
+    """How many pixels, or rows, an array has."""
+    return int(np.prod(array.shape[:-1]))
+
+
+def walk(count: int, channels: int, many: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Grid and block of a kernel whose threads hold channels and walk over pixels."""
+    groups = -(-channels // many)
+    across = -(-groups // 64)
+    wide = -(-groups // across)
+    high = max(1, THREADS // wide)
+    return (min(-(-count // high), max(1, BLOCKS // across)), across), (wide, high)
+
+
+def flat(count: int, many: int = 1) -> tuple[tuple[int], tuple[int]]:
+    """Grid and block of a kernel that takes one element, or `many`, after the other."""
+    return (max(1, min(-(-count // (many * THREADS)), 8 * BLOCKS)),), (THREADS,)
