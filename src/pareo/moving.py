@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pareo.device import current
+from pareo.program import tree
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def to_device(value: Any) -> Any:
     """
     device = current()
     with device, device.backend.scope(device):
-        return _each(device.backend.to_device, value)
+        return tree.transform(device.backend.to_device, value)
 
 
 def to_host(value: Any) -> Any:
@@ -93,12 +94,4 @@ def to_host(value: Any) -> Any:
     """
     device = current()
     with device, device.backend.scope(device):
-        return _each(device.backend.to_host, value)
-
-
-def _each(move: Any, value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _each(move, item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_each(move, item) for item in value)
-    return move(value)
+        return tree.transform(device.backend.to_host, value)

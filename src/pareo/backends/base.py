@@ -89,6 +89,17 @@ class Backend:
         """
         return None
 
+    def steps(self, executable: Any, seeds: int) -> Any:
+        """Many runs of a compiled training step as one call, on batches that an order picks.
+
+        None where there is nothing better than one call after the other.
+        """
+        return None
+
+    def held(self, array: Any) -> Any:
+        """Data that batches will be picked from, where this backend picks fastest."""
+        return array
+
     def kernel(
         self,
         *,
@@ -158,9 +169,13 @@ class Backend:
         self.check(name, array)
         return array
 
+    def reads(self, array: Any) -> bool:
+        """Whether an array lies where this backend computes."""
+        return isinstance(array, np.ndarray)
+
     def check(self, name: str, array: Any) -> None:
         """Refuse an array that this backend cannot read."""
-        if not isinstance(array, np.ndarray):
+        if not self.reads(array):
             raise DeviceError(
                 f"{name} on '{self.name}' expects NumPy arrays; got one of "
                 f"{type(array).__module__}, and nothing moves between devices unless asked"

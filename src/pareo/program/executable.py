@@ -66,17 +66,33 @@ class Executable:
         finally:
             self._lock.release()
 
+    def bind(self, *arrays: Any) -> Callable[[], list[Any]]:
+        """A run on these very arrays, to be made again and again; it gives the flat results.
+
+        Who calls it sees to the device's scope, and to one thread at a time.
+        """
+        self._take(self._checked(arrays))
+
+        def run() -> list[Any]:
+            self._work()
+            return [self._values[number] for number in self.program.outputs]
+
+        return run
+
     def _run(self, arrays: list[Any]) -> Any:
+        self._take(arrays)
+        self._launch(arrays)
+        results = [self._values[number] for number in self.program.outputs]
+        for number in self.program.inputs:
+            self._values[number] = None  # the caller's arrays are not kept alive
+        return tree.filled(self.program.result, results)
+
+    def _take(self, arrays: list[Any]) -> None:
         values = self._values
         for number, array in zip(self.program.inputs, arrays, strict=True):
             values[number] = array
         for number, argument in self._over.items():
             values[number] = values[argument]
-        self._launch(arrays)
-        results = [values[number] for number in self.program.outputs]
-        for number in self.program.inputs:
-            values[number] = None  # the caller's arrays are not kept alive
-        return tree.filled(self.program.result, results)
 
     def _work(self) -> None:
         """Every instruction in turn, then the updates that could not be made in place."""

@@ -8,6 +8,7 @@ import numpy as np
 from pareo.device import Device
 from pareo.errors import ShapeError
 from pareo.nn.network import Sequential
+from pareo.spec import Spec
 
 LEAST_BATCH = 128
 
@@ -58,19 +59,29 @@ class Evaluator:
         self.batch = batch
         self._network = network
         self._dtype = np.dtype(dtype)
+        self._device = device
         self._run = network.program(batch, dtype).compile(device)
 
     def logits(self, parameters: Mapping[str, Any], images: Any) -> Any:
         """What the network gives for each image, images being as `fitted` makes them."""
+        backend = self._device.backend
         out = np.empty((len(images), self._network.classes), self._dtype)
-        for start in range(0, len(images), self.batch):
-            piece = images[start : start + self.batch]
-            if len(piece) < self.batch:  # the last batch is filled up: one program is enough
-                missing = (self.batch - len(piece), *piece.shape[1:])
-                piece = np.concatenate([piece, np.zeros(missing, self._dtype)])
-            rows = min(self.batch, len(images) - start)
-            out[start : start + rows] = self._run(dict(parameters), piece)[:rows]
+        with self._device, backend.scope(self._device):
+            weights = {path: backend.to_device(a) for path, a in parameters.items()}
+            for start in range(0, len(images), self.batch):
+                piece = backend.to_device(images[start : start + self.batch])
+                rows = len(piece)
+                if rows < self.batch:  # the last batch is filled up: one program is enough
+                    piece = self._filled_up(piece)
+                found = self._run(weights, piece)[:rows]
+                out[start : start + rows] = backend.to_host(found)
         return out
+
+    def _filled_up(self, piece: Any) -> Any:
+        whole = self._device.backend.empty(Spec((self.batch, *piece.shape[1:]), self._dtype))
+        whole[: len(piece)] = piece
+        whole[len(piece) :] = 0
+        return whole
 
     def __call__(
         self, parameters: Mapping[str, Any], images: Any, labels: Any

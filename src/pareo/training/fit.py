@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pareo.data import Dataset
-from pareo.device import Device, current
+from pareo.device import PRECISIONS, Device, current
 from pareo.errors import DataError, PareoError, ShapeError
 from pareo.nn.network import Sequential
 from pareo.training import checkpoint as files
@@ -89,7 +89,8 @@ def fit(
         data: a `pareo.data.Dataset`.
         epochs: how many passes over the data in all, those before `resume` included.
         device: where to run, by name or as a `Device`; None is the one in scope.
-        precision: 'float32' or 'float64'.
+        precision: 'float32' or 'float64'; on 'cuda' also 'tf32' or 'bfloat16', in which matrices
+            are multiplied, while parameters stay float32.
         callbacks: called with the `Result` so far after each epoch; one that returns True ends
             the run.
         checkpoint: a folder for `last.safetensors`, or a file; written at the start, after each
@@ -111,8 +112,12 @@ def fit(
         1.0
     """
     epochs = whole("epochs", epochs, 1)
-    settings = Settings(batch_size, rate, momentum, decay, seed, precision, schedule, epochs)
     place = Device(device) if isinstance(device, str) else device or current()
+    if precision == "float32":  # unless the device was given another
+        precision = place.precision
+    settings = Settings(batch_size, rate, momentum, decay, seed, precision, schedule, epochs)
+    if precision in PRECISIONS:
+        place = Device(str(place), place.threads, precision)
     start = None if resume is None else _resumed(resume, network, data, settings)
     target = None if checkpoint is None else _target(checkpoint, resume)
     run = _Run(network, data, settings, place, start, target, checkpoint_seconds)
@@ -150,28 +155,51 @@ class _Run:
     ) -> None:
         self.settings, self.device, self.target, self.every = settings, device, target, every
         self.network = network
-        floats = data.as_float(settings.precision)
-        self.images = fitted(network, floats.images, settings.precision)
+        floats = data.as_float(settings.dtype)
         self.labels = _checked(network, floats.labels)
+        self.images = fitted(network, floats.images, settings.dtype)
         self.count = len(self.images)
-        self.test = None
+        self.test: tuple[Any, Any] | None = None
         if len(floats.test_images):
-            unseen = fitted(network, floats.test_images, settings.precision)
+            unseen = fitted(network, floats.test_images, settings.dtype)
             self.test = unseen, _checked(network, floats.test_labels)
         self.state = start or self._new(data)
         self.state.place = {"device": str(device), "threads": device.threads}
-        self.parameters, self.velocities = self.state.parameters, self.state.velocities
         self.result = Result(
-            network, self.parameters, self.state.history, device, settings, False, target,
-            self.velocities,
+            network, self.state.parameters, self.state.history, device, settings, False, target,
+            self.state.velocities,
         )  # fmt: skip
+        self._place()
         self._steps: dict[int, Step] = {}
         self._evaluator: Evaluator | None = None
         self._rows = 1
         self._written, self._cost = time.monotonic(), 0.0
 
+    def _place(self) -> None:
+        """Everything that steps need, where the device computes."""
+        backend = self.device.backend
+        with self.device, backend.scope(self.device):
+            self.labels = backend.to_device(self.labels)
+            self.images = backend.held(self.images)
+            if self.test is not None:
+                self.test = backend.held(self.test[0]), self.test[1]
+            moved = self.state.parameters, self.state.velocities
+            self.parameters, self.velocities = (
+                {path: backend.to_device(a) for path, a in arrays.items()} for arrays in moved
+            )
+
+    def _fetch(self) -> None:
+        """Parameters as they are now, in the result and in the checkpoint."""
+        backend = self.device.backend
+        with self.device, backend.scope(self.device):
+            for known, arrays in (
+                (self.state.parameters, self.parameters),
+                (self.state.velocities, self.velocities),
+            ):
+                known.update({path: backend.to_host(a) for path, a in arrays.items()})
+
     def _new(self, data: Dataset) -> Checkpoint:
-        parameters = self.network.initialise(self.settings.seed, self.settings.precision)
+        parameters = self.network.initialise(self.settings.seed, self.settings.dtype)
         moving = self.settings.momentum > 0
         return Checkpoint(
             self.network,
@@ -246,13 +274,11 @@ class _Run:
             if self._evaluator is None:
                 batch = max(LEAST_BATCH, self.settings.batch_size)
                 batch = min(batch, len(self.test[0]))
-                self._evaluator = Evaluator(
-                    self.network, self.device, batch, self.settings.precision
-                )
+                self._evaluator = Evaluator(self.network, self.device, batch, self.settings.dtype)
             tested = self._evaluator(self.parameters, *self.test)
         seconds = state.partial["seconds"]
         speed = self._epoch_flops() / seconds
-        limit = peak(self.device, self.settings.precision, reached=speed)
+        limit = peak(self.device, self.settings.dtype, reached=speed)
         epoch = Epoch(
             number=state.epoch + 1,
             seconds=seconds,
@@ -266,6 +292,7 @@ class _Run:
         state.history.add(epoch)
         state.epoch, state.step = state.epoch + 1, 0
         state.partial = {"loss": 0.0, "seconds": 0.0}
+        self._fetch()
 
     def _epoch_flops(self) -> int:
         size = min(self.settings.batch_size, self.count)
@@ -278,17 +305,18 @@ class _Run:
             settings = self.settings
             step = Step(
                 self.network, size, self.device, settings.momentum, settings.decay,
-                settings.precision,
+                settings.dtype,
             )  # fmt: skip
-            if self.device.name == "compiled":
+            if self.device.name in ("compiled", "cuda"):
                 self._warm(step)
             self._steps[size] = step
         return self._steps[size]
 
     def _warm(self, step: Step) -> None:
         """One step on copies, outside the clock: the first of all compiles machine code."""
-        parameters = {path: a.copy() for path, a in self.parameters.items()}
-        velocities = {path: a.copy() for path, a in self.velocities.items()}
+        with self.device.backend.scope(self.device):
+            parameters = {path: a.copy() for path, a in self.parameters.items()}
+            velocities = {path: a.copy() for path, a in self.velocities.items()}
         rows = np.zeros((1, step.batch), np.int64)
         step.run(parameters, velocities, self.images, self.labels, rows, 0.0)
 
@@ -301,8 +329,9 @@ class _Run:
         """Write the checkpoint, if one is wanted."""
         if self.target is None:
             return
+        self._fetch()
         # The last step's weights were not in a loss yet: what is broken must not replace the file.
-        if not all(np.isfinite(a).all() for a in self.parameters.values()):
+        if not all(np.isfinite(a).all() for a in self.state.parameters.values()):
             self._diverged("the weights became infinite", self.state.step)
         begin = time.monotonic()
         files.write(self.target, self.state)
@@ -355,8 +384,8 @@ def _resumed(path: Any, network: Sequential, data: Dataset, settings: Settings) 
     if found.data.get("sha256") != _identity(data)["sha256"]:
         known = found.data.get("name", "unknown")
         raise DataError(f"{file}: was trained on other data ('{known}') than '{data.name}'")
-    if any(a.dtype != settings.precision for a in found.parameters.values()):
-        raise DataError(f"{file}: its tensors are not {settings.precision}")
+    if any(a.dtype != settings.dtype for a in found.parameters.values()):
+        raise DataError(f"{file}: its tensors are not {settings.dtype}")
     if bool(found.velocities) != (settings.momentum > 0):
         raise DataError(f"{file}: its velocities do not go with momentum {settings.momentum}")
     steps = -(-found.data.get("images", 0) // settings.batch_size)

@@ -6,7 +6,7 @@ from typing import Any
 
 from pareo.errors import DataError, PareoError
 
-PRECISIONS = ("float32", "float64")
+PRECISIONS = ("float32", "float64", "tf32", "bfloat16")
 SCHEDULES = ("constant", "cosine")
 
 
@@ -48,6 +48,15 @@ class Settings:
             object.__setattr__(self, "epochs", None)
         else:
             whole("epochs", self.epochs, 1)
+
+    @property
+    def dtype(self) -> str:
+        """What parameters and images are kept in: float32, unless all is float64.
+
+        >>> Settings(precision="tf32").dtype
+        'float32'
+        """
+        return "float64" if self.precision == "float64" else "float32"
 
     def rate_in(self, epoch: int) -> float:
         """The rate of an epoch, counted from 0.

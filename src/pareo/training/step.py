@@ -125,6 +125,11 @@ class Step:
         count = len(self.program.outputs) - 1  # parameters, and velocities if there are any
         return self.program.compile(self.device, updates={i + 1: i for i in range(count)})
 
+    @cached_property
+    def _many(self) -> Any:
+        """The backend's own way to run many steps, if it has one."""
+        return self.device.backend.steps(self.executable, self._seeds)
+
     def __call__(
         self,
         parameters: Mapping[str, Any],
@@ -139,7 +144,7 @@ class Step:
         loss, _, _ = self.executable(
             parameters, velocities, images, labels, self._dtype.type(rate), numbers
         )
-        return float(loss)
+        return float(self.device.backend.to_host(loss))
 
     def run(
         self,
@@ -156,13 +161,18 @@ class Step:
 
         Gives the loss of each step.
         """
-        if self._loop is not None:
+        if self._loop is not None and self.device.backend.reads(images):
             return self._loop(
                 list(parameters.values()), list(velocities.values()), images, labels,
                 np.ascontiguousarray(order), rate, self._momentum, self._decay,
             )  # fmt: skip
+        seeds = [dropout_seeds(seed, first + row, self._seeds) for row in range(len(order))]
+        if self._many is not None:
+            numbers = np.array(seeds, np.int64).reshape(len(order), self._seeds)
+            return self._many(parameters, velocities, images, labels, order, rate, numbers)
         losses = np.empty(len(order))
         for row, chosen in enumerate(order):
-            seeds = dropout_seeds(seed, first + row, self._seeds)
-            losses[row] = self(parameters, velocities, images[chosen], labels[chosen], rate, seeds)
+            losses[row] = self(
+                parameters, velocities, images[chosen], labels[chosen], rate, seeds[row]
+            )
         return losses

@@ -44,14 +44,20 @@ def to_host(array: Any) -> Any:
     return cupy.asnumpy(array)
 
 
+def write(target: Any, array: Any) -> None:
+    """An array of the host, over one of the card."""
+    moving.count("to_device", array.nbytes)
+    target.set(np.ascontiguousarray(array, target.dtype))
+
+
 def number(value: Any) -> Any:
     """A NumPy number on the card: it goes with a launch, as arguments do, and is not a transfer."""
-    return _number(value.item(), value.dtype.str, cupy.cuda.Device().id)
+    return _number(value.tobytes(), value.dtype.str, cupy.cuda.Device().id)
 
 
-@lru_cache(4096)
-def _number(value: Any, dtype: str, device: int) -> Any:
-    return cupy.full((), value, dtype)
+@lru_cache(4096)  # by its bits: 0 and -0 are equal, and not the same
+def _number(bits: bytes, dtype: str, device: int) -> Any:
+    return cupy.full((), np.frombuffer(bits, dtype)[0], dtype)
 
 
 def share(a: Any, b: Any) -> bool:

@@ -31,8 +31,11 @@ class _Cuda(Backend):
         self.check(name, array)
         return array
 
+    def reads(self, array: Any) -> bool:
+        return isinstance(array, cupy.ndarray)
+
     def check(self, name: str, array: Any) -> None:
-        if not isinstance(array, cupy.ndarray):
+        if not self.reads(array):
             raise DeviceError(
                 f"{name} on 'cuda' expects CuPy arrays; got one of {type(array).__module__}, and "
                 "nothing moves between devices unless asked: see pareo.to_device"
@@ -73,6 +76,16 @@ class _Cuda(Backend):
 
     def repeated(self, work: Callable[[], None]) -> Callable[[Sequence[Any]], None]:
         return Replay(work)
+
+    def held(self, array: Any) -> Any:
+        from pareo.backends.cuda.batches import held
+
+        return held(array)
+
+    def steps(self, executable: Any, seeds: int) -> Any:
+        from pareo.backends.cuda.batches import Steps
+
+        return Steps(executable, seeds)
 
     def lowered(self, program: Any) -> Any:
         """Large convolutions channels last, by cuDNN, in the device's precision."""

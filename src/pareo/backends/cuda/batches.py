@@ -1,0 +1,165 @@
+"""Many steps of training on the card: batches gathered there, each step one launch of a graph.
+
+Data that does not fit onto the card stays in pinned memory of the host, which kernels can read: a
+second stream gathers the next batch from there while the last one computes.
+"""
+
+import weakref
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from pareo import moving
+from pareo.backends.cuda import launch, memory
+from pareo.backends.cuda.cards import cupy
+from pareo.backends.cuda.graph import Replay
+
+SHARE = 0.6  # of the free memory that data may take, so that programs have the rest
+LEAST_ROWS = 1024  # steps that there is room for, so that a graph need not be captured anew
+THREADS = 256
+
+
+def held(array: Any) -> Any:
+    """Data to pick batches from: on the card if it fits there, else pinned where it is."""
+    if isinstance(array, cupy.ndarray):
+        return array
+    free, _ = cupy.cuda.runtime.memGetInfo()
+    unused = cupy.get_default_memory_pool().free_bytes()
+    if array.nbytes <= SHARE * (free + unused):
+        return memory.to_device(array)
+    return pinned(array)
+
+
+def pinned(array: Any) -> Any:
+    """The same array of the host, with its memory locked in place and visible to the card."""
+    address = array.ctypes.data
+    cupy.cuda.runtime.hostRegister(address, array.nbytes, 0)
+    weakref.finalize(array, cupy.cuda.runtime.hostUnregister, address)
+    return array
+
+
+class Batch:
+    """Room for the images and labels of one step."""
+
+    def __init__(self, images: Any, labels: Any) -> None:
+        self.images = memory.empty(images.shape, images.dtype)
+        self.labels = memory.empty(labels.shape, labels.dtype)
+        self.free: Any = None  # the event after which it may be filled again
+
+    def gather(self, images: Any, labels: Any, order: Any, step: Any) -> None:
+        """Fill it with the row of `order` that `step`, on the card, tells."""
+        batch, size = len(self.images), self.images[0].size
+        address = images.data.ptr if isinstance(images, cupy.ndarray) else images.ctypes.data
+        launch.blocks(
+            batch, THREADS, "batches", "gather", self.images.dtype.char,
+            self.images, self.labels, address, labels, order, step, batch, size,
+        )  # fmt: skip
+
+
+class Steps:
+    """Steps of one compiled program, each on the batch that the next row of an order picks."""
+
+    def __init__(self, executable: Any, seeds: int) -> None:
+        """The program's arguments are (parameters, velocities, images, labels, rate, seeds)."""
+        self._executable, self._device = executable, executable.device
+        program = executable.program
+        data = program.inputs[len(program.inputs) - 3 - seeds :]
+        self._images, self._labels, rate = (program.specs[number] for number in data[:3])
+        self._kind = self._images.dtype.char
+        with self._scope():
+            self._batch = Batch(self._images, self._labels)
+            self._rate = memory.empty((), rate.dtype)
+            self._seeds = memory.empty((seeds,), np.int64)
+            self._step = memory.empty((), np.int64)
+            self._room = 0
+            self._make_room(LEAST_ROWS)
+        self._next: list[Batch] = []
+        self._run: Any = None  # the program, bound to the arrays of a call
+        self._data: Any = None  # images and labels of a call
+        self._resident = Replay(self._gathered_step)
+        self._streamed = Replay(self._whole_step)
+
+    def __call__(
+        self,
+        parameters: Mapping[str, Any],
+        velocities: Mapping[str, Any],
+        images: Any,
+        labels: Any,
+        order: Any,
+        rate: float,
+        seeds: Any,
+    ) -> Any:
+        """Move parameters (and velocities) in place, one step for each row of order; the losses."""
+        with self._scope():
+            self._make_room(len(order))
+            memory.write(self._order[: len(order)], order)
+            memory.write(self._all_seeds[: len(order)], seeds)
+            self._rate.fill(rate)
+            self._step.fill(0)
+            self._data = images, labels
+            self._run = self._executable.bind(
+                parameters, velocities, self._batch.images, self._batch.labels, self._rate,
+                tuple(self._seeds[i, ...] for i in range(self._seeds.size)),
+            )  # fmt: skip
+            fixed = [*parameters.values(), *velocities.values(), self._order, self._losses]
+            if isinstance(images, cupy.ndarray):
+                fixed += [images, labels]
+                for _ in range(len(order)):
+                    self._resident(fixed)
+            else:
+                self._stream(len(order), fixed)
+            return memory.to_host(self._losses[: len(order)]).astype(np.float64)
+
+    def _scope(self) -> ExitStack:
+        scope = ExitStack()
+        scope.enter_context(self._device)
+        scope.enter_context(self._device.backend.scope(self._device))
+        return scope
+
+    def _make_room(self, rows: int) -> None:
+        if rows <= self._room:
+            return
+        self._room = 1 << (rows - 1).bit_length()
+        batch = len(self._batch.images)
+        self._order: Any = memory.empty((self._room, batch), np.int64)
+        self._all_seeds: Any = memory.empty((self._room, self._seeds.size), np.int64)
+        self._losses: Any = memory.empty((self._room,), self._images.dtype)
+
+    def _gathered_step(self) -> None:
+        images, labels = self._data
+        self._batch.gather(images, labels, self._order, self._step)
+        self._whole_step()
+
+    def _whole_step(self) -> None:
+        """Forward, backward, update: on what lies in the batch already."""
+        count = self._seeds.size
+        if count:
+            arguments = (self._seeds, self._all_seeds, self._step, count)
+            launch.blocks(1, THREADS, "batches", "pick_seeds", self._kind, *arguments)
+        loss = self._run()[0]
+        launch.blocks(1, 1, "batches", "advance", self._kind, self._losses, loss, self._step)
+
+    def _stream(self, rows: int, fixed: list[Any]) -> None:
+        """Steps on images of the host: the next batch comes in while one computes."""
+        if not self._next:
+            self._next = [Batch(self._images, self._labels) for _ in range(2)]
+            self._coming = cupy.cuda.Stream(non_blocking=True)
+        images, labels = self._data
+        computing = cupy.cuda.get_current_stream()
+        numbers = cupy.arange(rows, dtype=np.int64)
+        self._coming.wait_event(computing.record())
+        for row in range(rows):
+            batch = self._next[row % 2]
+            with self._coming:
+                if row >= 2:
+                    self._coming.wait_event(batch.free)
+                batch.gather(images, labels, self._order, numbers[row : row + 1])
+                here = self._coming.record()
+            moving.count("to_device", self._images.nbytes)
+            computing.wait_event(here)
+            self._batch.images[...] = batch.images
+            self._batch.labels[...] = batch.labels
+            batch.free = computing.record()
+            self._streamed(fixed)
