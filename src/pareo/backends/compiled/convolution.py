@@ -1,8 +1,9 @@
-"""Convolution: which of three ways suits the shapes, and the fused entries.
+"""Convolution: which of four ways suits the shapes, and the fused entries.
 
 `rows`    few small filters at stride 1: whole images in straight loops, bias and activation fused;
           in float32 and where the sizes allow it, in generated `tiles`.
 `direct`  very small filters at any stride, groups or dilation: plain loops.
+`winograd` 3x3 filters at stride 1 with enough channels, in float32: a quarter of the products.
 `columns` everything else: columns and BLAS, bias and activation while the result is in the cache.
 """
 
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pareo.backends.compiled import columns, direct, rows, templates, tiles
+from pareo.backends.compiled import columns, direct, rows, templates, tiles, winograd
 from pareo.backends.compiled.backend import backend
 from pareo.backends.compiled.functions import NONE, RELU, SIGMOID, TANH
 from pareo.backends.compiled.generated import generated
@@ -22,10 +23,14 @@ kernel = backend.kernel
 NAMES = {NONE: "", SIGMOID: "sigmoid", TANH: "tanh", RELU: "relu"}
 
 
-def _way(x: Spec, filters: tuple[int, ...], stride: Any, dilation: Any, groups: int) -> str:
+def _way(x: Spec, filters: tuple[int, ...], out: Any, **how: Any) -> str:
+    """How to convolve x, or to find the gradient of the filters from that of the result."""
+    stride, dilation, groups = how["stride"], how["dilation"], how["groups"]
     if rows.suits(x, filters, stride, dilation, groups):
         return "rows"
-    return "direct" if direct.suits(filters, groups) else "columns"
+    if direct.suits(filters, groups):
+        return "direct"
+    return "winograd" if winograd.suits(filters, out, **how) else "columns"
 
 
 def _rows_room(x: Spec, filters: tuple[int, ...], out: Spec, padding: Any) -> list[Spec]:
@@ -52,18 +57,17 @@ def _by_threes(filters: int) -> int:
     return -(-filters // 3) * 3
 
 
-def _forward_room(
-    out: Spec, x: Spec, w: Spec, b: Any = None, *,
-    stride: Any, padding: Any, dilation: Any, groups: int,
-) -> list[Spec]:  # fmt: skip
-    way = _way(x, w.shape, stride, dilation, groups)
+def _forward_room(out: Spec, x: Spec, w: Spec, b: Any = None, **how: Any) -> list[Spec]:
+    way = _way(x, w.shape, out, **how)
     if way == "rows":
         threes = _by_threes(w.shape[0])
-        room = _rows_room(x, w.shape, out, padding)
+        room = _rows_room(x, w.shape, out, how["padding"])
         return [*room, w.like((threes, *w.shape[1:])), w.like((threes,))]
     if way == "direct":
         return []
-    return columns.room(x, out, w.shape[2:], stride, padding, groups)
+    if way == "winograd":
+        return [*winograd.room(x, out), winograd.filters_room(w.shape, x)]
+    return columns.room(x, out, w.shape[2:], how["stride"], how["padding"], how["groups"])
 
 
 def _forward(
@@ -71,7 +75,8 @@ def _forward(
     stride: Any, padding: Any, dilation: Any, groups: int, scratch: tuple[Any, ...],
 ) -> None:  # fmt: skip
     """out = activation(conv(x, w) + b); b is None for the convolution alone."""
-    way = _way(Spec.of(x), w.shape, stride, dilation, groups)
+    how = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    way = _way(Spec.of(x), w.shape, out, **how)
     if way == "rows":
         room, wide, filters, biases = scratch
         filters[w.shape[0] :] = 0
@@ -95,13 +100,14 @@ def _forward(
     elif way == "direct":
         shape = (groups, *stride, *padding[:2], *dilation)
         split(lambda lo, hi: direct.forward(out[lo:hi], x[lo:hi], w, *shape), x.shape[0])
+    elif way == "winograd":
+        winograd.forward(out, x, w, b, activation, padding, scratch)
     else:
         columns.forward(out, x, w, b, activation, stride, padding, dilation, groups, scratch[0])
 
 
-def _fusible(out: Spec, x: Spec, w: Spec, b: Spec, *, stride: Any, dilation: Any, groups: int,
-             padding: Any) -> bool:  # fmt: skip
-    return _way(x, w.shape, stride, dilation, groups) != "direct"
+def _fusible(out: Spec, x: Spec, w: Spec, b: Spec, **how: Any) -> bool:
+    return _way(x, w.shape, out, **how) != "direct"
 
 
 @kernel(strided=False, scratch=_forward_room)
@@ -132,56 +138,61 @@ def conv_bias(out: Any, x: Any, w: Any, b: Any, **how: Any) -> None:
     _forward(out, x, w, b, NONE, **how)
 
 
-def _input_room(out: Spec, g: Spec, w: Spec, *, groups: int, **how: Any) -> list[Spec]:
-    if direct.suits(w.shape, groups):
+def _input_room(out: Spec, g: Spec, w: Spec, *, size: Any, **how: Any) -> list[Spec]:
+    if direct.suits(w.shape, how["groups"]):
         return []
-    return columns.room(out, g, w.shape[2:], how["stride"], how["padding"], groups)
+    if winograd.suits(w.shape, out, **how):
+        return [*winograd.room(g, out), winograd.filters_room(w.shape, g)]
+    return columns.room(out, g, w.shape[2:], how["stride"], how["padding"], how["groups"])
 
 
 @kernel(strided=False, scratch=_input_room)
 def conv_input_gradient(
-    out: Any, g: Any, w: Any, size: Any,
-    stride: Any, padding: Any, dilation: Any, groups: int, scratch: tuple[Any, ...],
-) -> None:  # fmt: skip
+    out: Any, g: Any, w: Any, size: Any, scratch: tuple[Any, ...], **how: Any
+) -> None:
     if not scratch:
-        shape = (groups, *stride, *padding[:2], *dilation)
+        shape = (how["groups"], *how["stride"], *how["padding"][:2], *how["dilation"])
         split(lambda lo, hi: direct.input_gradient(out[lo:hi], g[lo:hi], w, *shape), g.shape[0])
-        return
-    columns.input_gradient(out, g, w, stride, padding, dilation, groups, scratch[0])
+    elif winograd.suits(w.shape, out, **how):
+        winograd.input_gradient(out, g, w, how["padding"], scratch)
+    else:
+        columns.input_gradient(out, g, w, **how, columns=scratch[0])
 
 
-def _weight_room(
-    out: Spec, x: Spec, g: Spec, *, size: Any, stride: Any, padding: Any, dilation: Any, groups: int
-) -> list[Spec]:
-    way = _way(x, out.shape, stride, dilation, groups)
+def _weight_room(out: Spec, x: Spec, g: Spec, *, size: Any, **how: Any) -> list[Spec]:
+    way = _way(x, out.shape, g, **how)
     if way == "rows":
-        return _rows_back_room((out, g), x, g, padding=padding)
+        return _rows_back_room((out, g), x, g, padding=how["padding"])
     if way == "direct":
         return [Spec((workers(), *out.shape), np.float64)]
+    if way == "winograd":
+        return [*winograd.room(x, g), winograd.sums_room(out.shape, x)]
+    groups = how["groups"]
     return [
-        *columns.room(x, g, size, stride, padding, groups),
+        *columns.room(x, g, size, how["stride"], how["padding"], groups),
         columns.sums_room(x, out.shape, groups),
     ]
 
 
 @kernel(strided=False, scratch=_weight_room)
 def conv_weight_gradient(
-    out: Any, x: Any, g: Any, size: Any,
-    stride: Any, padding: Any, dilation: Any, groups: int, scratch: tuple[Any, ...],
-) -> None:  # fmt: skip
-    way = _way(Spec.of(x), out.shape, stride, dilation, groups)
+    out: Any, x: Any, g: Any, size: Any, scratch: tuple[Any, ...], **how: Any
+) -> None:
+    way = _way(Spec.of(x), out.shape, g, **how)
     if way == "rows":
-        _rows_back(out, None, x, g, g, NONE, padding, scratch)
+        _rows_back(out, None, x, g, g, NONE, how["padding"], scratch)
     elif way == "direct":
         sums = scratch[0]
-        shape = (groups, *stride, *padding[:2], *dilation)
+        shape = (how["groups"], *how["stride"], *how["padding"][:2], *how["dilation"])
 
         def work(part: int, lo: int, hi: int) -> None:
             direct.weight_gradient(sums[part], x[lo:hi], g[lo:hi], *shape)
 
         out[...] = _total(sums, split_numbered(work, x.shape[0]))
+    elif way == "winograd":
+        winograd.weight_gradient(out, x, g, how["padding"], scratch)
     else:
-        columns.weight_gradient(out, x, g, stride, padding, dilation, groups, *scratch)
+        columns.weight_gradient(out, x, g, **how, columns=scratch[0], sums=scratch[1])
 
 
 def _total(sums: Any, parts: int) -> Any:
