@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from devices import CUDA, DEVICES
 from torch_network import forward, loss_and_gradients
 
-from pareo import Device, Spec, nn, trace, value_and_grad
+from pareo import Device, Spec, nn, to_device, to_host, trace, value_and_grad
 from pareo.nn import networks
 from pareo.nn.network import Sequential
 from pareo.training import Evaluator
@@ -51,7 +52,9 @@ def ours(network: Sequential, device: str, parameters: Any, x: Any, labels: Any,
     """Loss and gradients as a compiled program gives them, which is what training runs."""
     numbers = tuple(np.asarray(seed, np.int64) for seed in seeds)
     program = trace(value_and_grad(network.loss), parameters, x, labels, numbers)
-    loss, gradients = program.compile(Device(device))(parameters, x, labels, numbers)
+    with Device(device):
+        run = program.compile()
+        loss, gradients = to_host(run(*to_device((parameters, x, labels, numbers))))
     return float(loss), gradients
 
 
@@ -73,15 +76,16 @@ def check(network: Sequential, device: str, size: int, dtype: str, tolerance: fl
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("device", ["vectorized", "compiled"])
+@pytest.mark.parametrize("device", ["vectorized", "compiled", CUDA])
 def test_losses_and_gradients_in_float64(name: str, device: str) -> None:
     check(NETWORKS[name](), device, 2 if name in LARGE else 16, "float64", EXACT)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_losses_and_gradients_in_float32(name: str) -> None:
-    """On `compiled` alone: its float32 code is not its float64 code."""
-    check(NETWORKS[name](), "compiled", 2 if name in LARGE else 16, "float32", SINGLE)
+@pytest.mark.parametrize("device", ["compiled", CUDA])
+def test_losses_and_gradients_in_float32(name: str, device: str) -> None:
+    """Where the float32 code is not the float64 code."""
+    check(NETWORKS[name](), device, 2 if name in LARGE else 16, "float32", SINGLE)
 
 
 # `sequential` is plain Python, a microsecond for each term: every network in miniature, with all
@@ -121,15 +125,15 @@ SMALL: dict[str, Callable[[], Sequential]] = {
 
 
 @pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize("device", ["sequential", "vectorized", "compiled"])
+@pytest.mark.parametrize("device", DEVICES)
 def test_small_networks_on_every_device(name: str, device: str) -> None:
     check(SMALL[name](), device, 1 if name == "papers-cnn" else 2, "float64", EXACT)
 
 
-def test_tanh_and_softmax_layers() -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_tanh_and_softmax_layers(device: str) -> None:
     layers = [nn.Dense(6), nn.Tanh(), nn.Dense(4), nn.Softmax()]
-    for device in ("sequential", "vectorized", "compiled"):
-        check(Sequential(layers, (5,)), device, 3, "float64", EXACT)
+    check(Sequential(layers, (5,)), device, 3, "float64", EXACT)
 
 
 @pytest.mark.parametrize("name", ["papers-cnn", "mlp-small", "googlenet"])

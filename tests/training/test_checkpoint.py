@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from devices import CUDA
 from safetensors.numpy import load_file, save_file
 
 from pareo import nn
@@ -94,7 +95,7 @@ def test_a_falling_rate_goes_on_only_towards_the_same_end(tmp_path: Path) -> Non
     assert bits(resumed.parameters) == bits(whole.parameters)
 
 
-@pytest.mark.parametrize("device", ["vectorized", "compiled"])
+@pytest.mark.parametrize("device", ["vectorized", "compiled", CUDA])
 def test_resumed_in_the_middle_of_an_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from devices import CUDA, DEVICES
 from torch_network import forward
 
-from pareo import Device, nn
+from pareo import Device, nn, to_device, to_host
 from pareo.data import Dataset, load
 from pareo.errors import PareoError
 from pareo.nn import networks
@@ -54,7 +55,7 @@ def test_it_learns_and_remembers() -> None:
     assert result.history[1:][0].number == 2
 
 
-@pytest.mark.parametrize("device", ["vectorized", "compiled"])
+@pytest.mark.parametrize("device", ["vectorized", "compiled", CUDA])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_the_same_seed_gives_the_same_bits(device: str, momentum: float) -> None:
     how: Any = {**HERE, "device": device, "momentum": momentum, "decay": 1e-3, "epochs": 2}
@@ -88,7 +89,7 @@ def test_devices_agree_to_rounding_for_a_hundred_steps() -> None:
     np.testing.assert_allclose(losses["vectorized"], losses["compiled"], rtol=1e-3)
 
 
-@pytest.mark.parametrize("device", ["sequential", "vectorized", "compiled"])
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("momentum", "decay"), [(0.0, 0.0), (0.0, 0.01), (0.9, 0.01)])
 def test_steps_are_those_of_torch_sgd(device: str, momentum: float, decay: float) -> None:
     network = networks.mlp([64, 5, 4])
@@ -98,8 +99,11 @@ def test_steps_are_those_of_torch_sgd(device: str, momentum: float, decay: float
     leaves = {path: torch.tensor(a, requires_grad=True) for path, a in parameters.items()}
     optimiser = torch.optim.SGD(leaves.values(), 0.1, momentum, weight_decay=decay)
     order = np.arange(12).reshape(3, 4)
-    step = Step(network, 4, Device(device), momentum, decay, "float64")
-    losses = step.run(parameters, velocities, images, DATA.labels, order, 0.1)
+    with Device(device) as place:
+        step = Step(network, 4, place, momentum, decay, "float64")
+        there = to_device((parameters, velocities, images, DATA.labels))
+        losses = step.run(*there, order, 0.1)
+        parameters = to_host(there[0])
     for row, loss in zip(order, losses, strict=True):
         optimiser.zero_grad()
         out = forward(network, leaves, torch.tensor(images[row]))

@@ -5,11 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from pareo.backends.cuda import blas, launch
+from pareo.backends.cuda import blas, launch, layout
 from pareo.backends.cuda.cards import cupy
 from pareo.backends.cuda.elementwise import apply
 from pareo.backends.cuda.table import backend
 from pareo.spec import Spec
+
+TILE = 32  # as in transpose.cu
+MOST_TILES = 1 << 16  # that a grid has along its second and third axis
 
 
 @backend.kernel()
@@ -39,7 +42,18 @@ def add_bias(out: Any, a: Any, b: Any) -> None:
 
 @backend.kernel()
 def transpose(out: Any, a: Any, axes: Any) -> None:
-    apply("copied", out, a.transpose(axes))
+    if out.size == 0:
+        return
+    seen = a.transpose(axes)
+    sizes, (steps,) = layout.joined(out.shape, [layout.steps(seen, out.shape)])
+    (rows, columns), stacks = (1, *sizes)[-2:], math.prod(sizes[:-2])
+    if len(sizes) not in (2, 3) or steps[-2] != 1 or max(rows // TILE, stacks) >= MOST_TILES:
+        apply("copied", out, seen)
+        return
+    grid = (-(-columns // TILE), -(-rows // TILE), stacks)
+    stack = steps[0] if len(sizes) == 3 else 0
+    arguments = (out, seen, rows, columns, steps[-1], stack)
+    launch.kernel("transpose", "transpose", out.dtype.char)(grid, (TILE, 8), arguments)
 
 
 @backend.kernel(strided=False)

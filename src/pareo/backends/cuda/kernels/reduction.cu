@@ -24,6 +24,36 @@ __device__ __forceinline__ Size offset(const Walk<1>& walk, Size position)
     return found;
 }
 
+// Every `apart`-th element from `first` up to `last`; along one axis, several are read at once.
+template <typename Fold>
+__device__ __forceinline__ Real folded(
+    const Real* from, const Walk<1>& walk, Size first, Size last, Size apart)
+{
+    constexpr int SEVERAL = 8;
+    Real values[SEVERAL];
+#pragma unroll
+    for (int k = 0; k < SEVERAL; ++k)
+        values[k] = Fold::start();
+    Size i = first;
+    if (walk.axes == 1)
+        for (const Size step = walk.steps[0][0]; i + (SEVERAL - 1) * apart < last; i += SEVERAL * apart) {
+            Real read[SEVERAL];
+#pragma unroll
+            for (int k = 0; k < SEVERAL; ++k)
+                read[k] = from[(i + k * apart) * step];
+#pragma unroll
+            for (int k = 0; k < SEVERAL; ++k)
+                values[k] = Fold::of(values[k], read[k]);
+        }
+#pragma unroll 1
+    for (; i < last; i += apart)
+        values[0] = Fold::of(values[0], from[offset(walk, i)]);
+#pragma unroll
+    for (int k = 1; k < SEVERAL; ++k)
+        values[0] = Fold::of(values[0], values[k]);
+    return values[0];
+}
+
 template <typename Fold>
 __device__ __forceinline__ void rows(Real* out, const Real* a, Size length, Size divisor, const Folds& folds)
 {
@@ -31,9 +61,7 @@ __device__ __forceinline__ void rows(Real* out, const Real* a, Size length, Size
     const Size share = (length + gridDim.y - 1) / gridDim.y;
     const Size first = share * blockIdx.y;
     const Size last = first + share < length ? first + share : length;
-    Real value = Fold::start();
-    for (Size i = first + threadIdx.x; i < last; i += blockDim.x)
-        value = Fold::of(value, from[offset(folds.folded, i)]);
+    Real value = folded<Fold>(from, folds.folded, first + threadIdx.x, last, blockDim.x);
     value = over_block<Fold>(value);
     if (threadIdx.x == 0)
         out[(Size)blockIdx.x * gridDim.y + blockIdx.y] = divisor == 1 ? value : value / Real(divisor);
@@ -51,8 +79,7 @@ __device__ __forceinline__ void columns(
     Real value = Fold::start();
     if (result < results) {
         const Real* from = a + offset(folds.kept, result);
-        for (Size i = first + threadIdx.y; i < last; i += 8)
-            value = Fold::of(value, from[offset(folds.folded, i)]);
+        value = folded<Fold>(from, folds.folded, first + threadIdx.y, last, 8);
     }
     shared[threadIdx.y][threadIdx.x] = value;
     __syncthreads();

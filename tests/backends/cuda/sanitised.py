@@ -1,0 +1,17 @@
+"""Runs the tests of the cuda device without CuPy's memory pool, for NVIDIA's compute-sanitizer.
+
+    compute-sanitizer --tool memcheck  python tests/backends/cuda/sanitised.py
+    compute-sanitizer --tool racecheck python tests/backends/cuda/sanitised.py
+
+Without the pool every array is an allocation of its own, so that a step beyond its end is seen.
+"""
+
+import sys
+from pathlib import Path
+
+import cupy
+import pytest
+
+cupy.cuda.set_allocator(None)
+here = Path(__file__).parent
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", str(here / "test_sizes.py"), *sys.argv[1:]]))

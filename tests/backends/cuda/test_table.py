@@ -1,0 +1,61 @@
+"""What can be told of the cuda device without a GPU."""
+
+import numpy as np
+import pytest
+
+from pareo import Device, op
+from pareo.backends import cuda
+from pareo.backends.cuda import launch, layout
+from pareo.device import why_unavailable
+from pareo.errors import DeviceError
+
+
+def test_every_operator_has_a_kernel():
+    from importlib import import_module
+
+    for family in cuda.FAMILIES:
+        import_module(f"pareo.backends.cuda.{family}")
+    from pareo.backends.cuda.table import backend
+
+    assert set(backend.kernels) >= set(op.registry)
+
+
+def test_a_machine_without_cuda_says_why_in_one_sentence():
+    reason = cuda.reason()
+    if reason is None:
+        pytest.skip("this machine has a GPU")
+    assert why_unavailable("cuda") == f"the device 'cuda' is not available: {reason}"
+    assert "\n" not in reason
+
+
+def test_precision_is_checked_where_it_is_named():
+    with pytest.raises(DeviceError, match="'compiled' computes in float32; tf32 is for 'cuda'"):
+        Device("compiled", precision="tf32")
+    with pytest.raises(DeviceError, match="expects a precision of float32, tf32, bfloat16; got"):
+        Device("cuda", precision="half")
+    assert Device("cuda", precision="tf32").precision == "tf32"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "steps", "expected"),
+    [
+        ((2, 3, 4), [(12, 4, 1)], ([24], [[1]])),
+        ((2, 3, 4), [(12, 1, 3)], ([2, 3, 4], [[12, 1, 3]])),
+        ((2, 1, 4), [(4, 9, 1), (0, 9, 1)], ([2, 4], [[4, 1], [0, 1]])),
+        ((), [()], ([1], [[0]])),
+        ((1, 1), [(5, 5)], ([1], [[0]])),
+    ],
+)
+def test_axes_are_joined_where_all_arrays_go_on(sizes, steps, expected):
+    assert layout.joined(sizes, steps) == expected
+
+
+def test_steps_of_a_broadcast_array_are_zero():
+    array = np.zeros((3, 1), np.float32)
+    assert layout.steps(array, (2, 3, 4)) == [0, 1, 0]
+
+
+def test_a_struct_is_one_element_by_value():
+    told = launch.struct(1, (2, 3), [4])
+    assert told.size == 1
+    assert told.tobytes() == np.arange(1, 5, dtype=np.int64).tobytes()
