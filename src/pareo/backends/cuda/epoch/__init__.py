@@ -1,5 +1,5 @@
 """Whole epochs of training in one launch, for networks that a multiprocessor can hold."""
 
-from pareo.backends.cuda.epoch.loop import loop
+from pareo.backends.cuda.epoch.loops import loop
 
 __all__ = ["loop"]

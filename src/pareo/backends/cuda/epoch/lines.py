@@ -154,6 +154,7 @@ class Lines:
             *("    " + line for line in lines),
             "}",
             SYNC,
+            "wait_for(letters, stamp);",
             "receive<PARAMETERS + 1>(parameters, [=](int p) { return letters + p; }, stamp);",
         ]
 

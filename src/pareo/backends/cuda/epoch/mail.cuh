@@ -21,6 +21,14 @@ __device__ __forceinline__ Word look(const Word* at)
     return word;
 }
 
+// The whole block waits for one word. While thousands look for their own, words travel slowly.
+__device__ __forceinline__ void wait_for(const Word* at, unsigned stamp)
+{
+    if (threadIdx.x == 0)
+        while ((unsigned)(look(at) >> 32) != stamp) {}
+    __syncthreads();
+}
+
 // The whole block reads COUNT words, the i-th from at(i), and puts their values into `to`. All
 // loads are on their way before the first is waited for.
 template <int COUNT, class At>

@@ -113,9 +113,9 @@ class Kernel:
 
     @cached_property
     def threads(self) -> int:
-        """A third more than there are windows: they help to add up."""
+        """Three quarters more than there are windows: they help to add up and to wait."""
         first = self.layers[0]
-        wanted = first.outputs * 4 // 3 if isinstance(first, Windows) else 512
+        wanted = first.outputs * 7 // 4 if isinstance(first, Windows) else 512
         return min(1024, max(256, -(-wanted // 32) * 32))
 
     @cached_property
@@ -124,7 +124,7 @@ class Kernel:
         found: list[Part] = []
         parameter = 0
         for layer in self.layers:
-            counts = [(layer.parameters, 0, None)]
+            counts: list[tuple[int, int, Dense | None]] = [(layer.parameters, 0, None)]
             if isinstance(layer, Dense):
                 weights = layer.inputs * layer.outputs
                 counts = [(layer.inputs, 0, layer), (layer.outputs, weights, None)]

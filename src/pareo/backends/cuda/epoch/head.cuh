@@ -1,0 +1,56 @@
+// The last layer, the loss and the errors of the layer below, for one image of a batch.
+
+// Where things are in shared memory.
+template <class Layer> struct Head {
+    static constexpr int INPUT = rounded(Layer::BIASES + Layer::OUT, 4), LOGITS = INPUT + Layer::IN;
+    static constexpr int ERRORS = LOGITS + Layer::OUT, ROOM = ERRORS + Layer::OUT;
+
+    // Ask for the parameters, which nobody writes in this phase or the one before.
+    static __device__ __forceinline__ void prepare(const float* w, const float* b, float* room)
+    {
+        for (int i = 4 * threadIdx.x; i < Layer::BIASES; i += 4 * THREADS) ask(room + i, w + i, true);
+        asked();
+        for (int j = threadIdx.x; j < Layer::OUT; j += THREADS) room[Layer::BIASES + j] = __ldcg(b + j);
+    }
+
+    // `in` is the image's row of the layer below; its errors, `errors` and `loss` are written.
+    template <class Below>
+    static __device__ __forceinline__ void run(
+        const float* in, long long label, float* errors, float* below, float* loss, float* room)
+    {
+        for (int i = threadIdx.x; i < Layer::IN; i += THREADS) room[INPUT + i] = __ldcg(in + i);
+        arrived<0>();
+        __syncthreads();
+        Layer::forward(room + INPUT, room, room + LOGITS);
+        __syncthreads();
+        cross_entropy<Layer::OUT>(
+            room + LOGITS, label, room + ERRORS, [=](float value) { *loss = value; });
+        __syncthreads();
+        copy_all<Layer::OUT>(errors, room + ERRORS);
+        Layer::template backward<Below>(room + ERRORS, room, room + INPUT, below);
+        __syncthreads();
+    }
+};
+
+// How the sum of a parameter's gradients over the batch moves it.
+struct Sgd {
+    float rate, momentum, decay;
+
+    struct Before {
+        float parameter, velocity;
+    };
+
+    static __device__ __forceinline__ Before before(const float* parameter, const float* velocity)
+    {
+        return {__ldcg(parameter), MOMENTUM ? __ldcg(velocity) : 0.0f};
+    }
+
+    __device__ __forceinline__ void move(
+        float* parameter, float* velocity, float sum, Before before) const
+    {
+        const float change =
+            momentum * before.velocity + sum * (1.0f / BATCH) + decay * before.parameter;
+        if (MOMENTUM) *velocity = change;
+        *parameter = before.parameter - rate * change;
+    }
+};
