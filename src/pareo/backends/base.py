@@ -85,7 +85,8 @@ class Backend:
         """Many steps of training as one call, from the gradient program of one image.
 
         `program` maps (parameters..., image, label) to (loss, gradients...), prepared and planned.
-        None where a backend has no such thing, or not for this program.
+        None where a backend has no such thing, or not for this program; the call gives None, and
+        does nothing, where it has none for a batch size.
         """
         return None
 

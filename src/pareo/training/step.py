@@ -162,10 +162,12 @@ class Step:
         Gives the loss of each step.
         """
         if self._loop is not None and self.device.backend.reads(images):
-            return self._loop(
+            losses = self._loop(
                 list(parameters.values()), list(velocities.values()), images, labels,
                 np.ascontiguousarray(order), rate, self._momentum, self._decay,
             )  # fmt: skip
+            if losses is not None:
+                return losses
         seeds = [dropout_seeds(seed, first + row, self._seeds) for row in range(len(order))]
         if self._many is not None:
             numbers = np.array(seeds, np.int64).reshape(len(order), self._seeds)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from pareo.backends.cuda import source
+from pareo.backends.cuda.cards import cupy
 from pareo.backends.cuda.epoch import tiled, writer
 from pareo.backends.cuda.epoch.layers import Unsuited, layers_of
 from pareo.backends.cuda.epoch.lines import rounded
@@ -27,16 +28,12 @@ class Images:
     """The kernel that gives an image a block (`writer`), on the card."""
 
     def __init__(self, layers: list[Any], batch: int, momentum: bool, processors: int) -> None:
-        import cupy
-
         self.kernel = writer.Kernel(layers, batch, blocks_for(batch, processors), momentum)
         self._function = _compiled(self.kernel)
         self._mail = cupy.zeros(self.kernel.mail, np.uint64)
         self._stamp = 1
 
     def run(self, parameters: Sequence[Any], velocities: Sequence[Any], *more: Any) -> None:
-        import cupy
-
         *data, losses = more
         speeds = cupy.concatenate([v.ravel() for v in velocities]) if velocities else losses
         end = losses, self._mail, np.uint32(self._stamp & MASK)
@@ -52,8 +49,6 @@ class Tiles:
     """The kernel that gives a tile of a product a block (`tiled`), on the card."""
 
     def __init__(self, layers: list[Any], batch: int, momentum: bool, processors: int) -> None:
-        import cupy
-
         self.kernel = tiled.Kernel(layers, batch, processors, momentum)
         self._function = _compiled(self.kernel)
         self._work = cupy.zeros(sum(map(rounded, self.kernel.work.values())), np.float32)
@@ -81,7 +76,7 @@ class Loop:
     def __init__(self, layers: list[Any], kind: type[Images] | type[Tiles]) -> None:
         self.layers = layers
         self._kind = kind
-        self._ready: dict[tuple[int, bool], Images | Tiles] = {}
+        self._ready: dict[tuple[int, bool], Images | Tiles | None] = {}
 
     def __call__(
         self,
@@ -96,15 +91,16 @@ class Loop:
     ) -> Any:
         """Move parameters (and velocities) in place, one step for each row of order; the losses.
 
-        All but `order` lie on the card already.
+        All but `order` lie on the card already. None where a batch is too large for the kernel.
         """
-        import cupy
-
         steps, batch = order.shape
         if steps == 0:
             return np.empty(0)
+        made = self._made(batch, bool(velocities))
+        if made is None:
+            return None
         losses = cupy.empty(steps)
-        self._made(batch, bool(velocities)).run(
+        made.run(
             parameters, velocities, images, labels, cupy.asarray(order, np.int64), np.int32(steps),
             np.float32(rate), np.float32(momentum), np.float32(decay), losses,
         )  # fmt: skip
@@ -113,13 +109,15 @@ class Loop:
             check_labels(labels, self.layers[-1].outputs)
         return found
 
-    def _made(self, batch: int, momentum: bool) -> Images | Tiles:
-        """The kernel for a batch size, compiled when it is first asked for."""
-        import cupy
-
+    def _made(self, batch: int, momentum: bool) -> Images | Tiles | None:
+        """The kernel for a batch size, compiled when it is first asked for; None: there is none."""
         if (batch, momentum) not in self._ready:
             processors = cupy.cuda.Device().attributes["MultiProcessorCount"]
-            self._ready[batch, momentum] = self._kind(self.layers, batch, momentum, processors)
+            try:
+                made = self._kind(self.layers, batch, momentum, processors)
+            except Unsuited:
+                made = None
+            self._ready[batch, momentum] = made
         return self._ready[batch, momentum]
 
 
