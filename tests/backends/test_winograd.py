@@ -1,4 +1,4 @@
-"""3x3 convolutions by Winograd's tiles, against float64."""
+"""3x3 and 5x5 convolutions by Winograd's tiles, against float64."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def convolved(x: Any, w: Any, g: Any, padding: tuple[int, ...]) -> tuple[Any, An
     return (
         op.conv(x, w, **how),
         op.conv_input_gradient(g, w, size=x.shape[2:], **how),
-        op.conv_weight_gradient(x, g, size=(3, 3), **how),
+        op.conv_weight_gradient(x, g, size=w.shape[2:], **how),
     )
 
 
@@ -34,6 +34,7 @@ def distance(found: Any, expected: Any) -> float:
     filters=some.sampled_from([16, 17, 33]),
     height=some.integers(1, 23),
     width=some.integers(1, 23),
+    taps=some.sampled_from([3, 5]),
     padding=some.tuples(*[some.integers(0, 2)] * 4),
     threads=some.integers(1, 3),
     seed=some.integers(0, 2**32 - 1),
@@ -44,17 +45,18 @@ def test_any_shape_agrees_with_float64(
     filters: int,
     height: int,
     width: int,
+    taps: int,
     padding: tuple[int, ...],
     threads: int,
     seed: int,
 ) -> None:
     random = np.random.default_rng(seed)
     top, left, bottom, right = padding
-    rows, columns = height + top + bottom - 2, width + left + right - 2
+    rows, columns = height + top + bottom - taps + 1, width + left + right - taps + 1
     if rows < 1 or columns < 1:
         return
     x = random.standard_normal((images, channels, height, width))
-    w = random.standard_normal((filters, channels, 3, 3))
+    w = random.standard_normal((filters, channels, taps, taps))
     g = random.standard_normal((images, filters, rows, columns))
     expected = convolved(x, w, g, padding)
     with pytest.MonkeyPatch.context() as patch, Device("compiled", threads=threads):
@@ -117,5 +119,6 @@ def test_what_does_not_suit_goes_another_way(how: dict[str, Any]) -> None:
     out = np.empty((8, 64, 28, 28), np.float32)
     assert winograd.suits((64, 64, 3, 3), out, **plain)
     assert not winograd.suits((64, 64, 3, 3), out, **(plain | how))
-    assert not winograd.suits((64, 64, 5, 5), out, **plain)
+    assert winograd.suits((64, 64, 5, 5), out, **plain)
+    assert not winograd.suits((64, 64, 4, 4), out, **plain)
     assert not winograd.suits((64, 64, 3, 3), out.astype(np.float64), **plain)

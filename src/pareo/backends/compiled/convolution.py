@@ -3,7 +3,7 @@
 `rows`    few small filters at stride 1: whole images in straight loops, bias and activation fused;
           in float32 and where the sizes allow it, in generated `tiles`.
 `direct`  very small filters at any stride, groups or dilation: plain loops.
-`winograd` 3x3 filters at stride 1 with enough channels, in float32: a quarter of the products.
+`winograd` 3x3 and 5x5 filters at stride 1, enough channels, float32: with far fewer products.
 `columns` everything else: columns and BLAS, bias and activation while the result is in the cache.
 """
 
@@ -66,7 +66,7 @@ def _forward_room(out: Spec, x: Spec, w: Spec, b: Any = None, **how: Any) -> lis
     if way == "direct":
         return []
     if way == "winograd":
-        return [*winograd.room(x, out), winograd.filters_room(w.shape, x)]
+        return [*winograd.room(x, out, w.shape[2]), winograd.filters_room(w.shape, x)]
     return columns.room(x, out, w.shape[2:], how["stride"], how["padding"], how["groups"])
 
 
@@ -142,7 +142,7 @@ def _input_room(out: Spec, g: Spec, w: Spec, *, size: Any, **how: Any) -> list[S
     if direct.suits(w.shape, how["groups"]):
         return []
     if winograd.suits(w.shape, out, **how):
-        return [*winograd.room(g, out), winograd.filters_room(w.shape, g)]
+        return [*winograd.room(g, out, w.shape[2]), winograd.filters_room(w.shape, g)]
     return columns.room(out, g, w.shape[2:], how["stride"], how["padding"], how["groups"])
 
 
@@ -166,7 +166,7 @@ def _weight_room(out: Spec, x: Spec, g: Spec, *, size: Any, **how: Any) -> list[
     if way == "direct":
         return [Spec((workers(), *out.shape), np.float64)]
     if way == "winograd":
-        return [*winograd.room(x, g), winograd.sums_room(out.shape, x)]
+        return [*winograd.room(x, g, out.shape[2]), winograd.sums_room(out.shape, x)]
     groups = how["groups"]
     return [
         *columns.room(x, g, size, how["stride"], how["padding"], groups),

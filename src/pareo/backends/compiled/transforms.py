@@ -14,20 +14,17 @@ from numba.extending import intrinsic
 
 LANES = 4
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)
-_WIDE = ir.VectorType(ir.FloatType(), LANES * LANES)
 _FLAGS = ("contract", "nsz")
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 
 
-def transform(
-    matrix: Sequence[Sequence[float]], *, strung: bool = False, string: bool = False
-) -> Any:
+def transform(matrix: Sequence[Sequence[float]], *, strung: int = 0, string: int = 0) -> Any:
     """A compiled function f(out, out_gap, given, given_gap, count): out = matrix @ given.
 
     All are addresses and distances in bytes: row k of `given` lies k * given_gap further on, and so
     for `out`; `count` is the number of columns, divided by four and rounded up. `strung`: the
-    columns lie one after another instead, every four numbers one, so that with more than four rows
-    they overlap. `string`: so they shall lie in the result.
+    columns start one after another instead, so many numbers apart, and overlap where they are
+    longer. `string`: so they shall lie in the result, of as many rows.
     """
 
     @intrinsic
@@ -37,16 +34,14 @@ def transform(
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             out, out_gap, given, given_gap, count = arguments
             with cgutils.for_range(builder, count) as loop:
-                near = builder.mul(loop.index, _I64(4 * LANES))
-                far = builder.mul(loop.index, _I64(4 * LANES * LANES))
-                start = builder.add(given, far if strung else near)
+                start = _moved(builder, given, loop.index, strung or 1)
                 rows = len(matrix[0])
                 if strung:
-                    inputs = _strung(builder, start, rows)
+                    inputs = _strung(builder, start, rows, strung)
                 else:
                     inputs = [_load(builder, start, given_gap, k, _VECTOR) for k in range(rows)]
                 results = [_sum(builder, weights, inputs) for weights in matrix]
-                start = builder.add(out, far if string else near)
+                start = _moved(builder, out, loop.index, string or 1)
                 if string:
                     _store(builder, _woven(builder, results), start, out_gap, 0)
                 else:
@@ -72,22 +67,26 @@ def _store(builder: Any, value: Any, start: Any, gap: Any, k: int) -> None:
     builder.store(value, _place(builder, start, gap, k, value.type), align=4)
 
 
-def _strung(builder: Any, start: Any, rows: int) -> list[Any]:
-    """Row k of four columns that lie one after another: numbers k, 4 + k, 8 + k and 12 + k."""
+def _moved(builder: Any, start: Any, index: Any, each: int) -> Any:
+    """The address of the next four columns, `each` floats apart."""
+    return builder.add(start, builder.mul(index, _I64(4 * LANES * each)))
+
+
+def _strung(builder: Any, start: Any, rows: int, apart: int) -> list[Any]:
+    """Row k of four columns that start `apart` numbers after one another."""
     found = []
     for k in range(rows):
-        if k % LANES == 0:
-            wide = _load(builder, start, _I64(4), k, _WIDE)
-        found.append(_shuffled(builder, wide, [k % LANES + LANES * j for j in range(LANES)]))
+        if k % apart == 0:
+            wide = _load(builder, start, _I64(4), k, ir.VectorType(ir.FloatType(), LANES * apart))
+        found.append(_shuffled(builder, wide, [k % apart + apart * j for j in range(LANES)]))
     return found
 
 
 def _woven(builder: Any, rows: list[Any]) -> Any:
-    """Four rows of four as the columns one after another."""
-    low = _shuffled(builder, rows[0], range(8), rows[1])
-    high = _shuffled(builder, rows[2], range(8), rows[3])
-    places = [(row % 2) * LANES + 8 * (row // 2) + lane for lane in range(4) for row in range(4)]
-    return _shuffled(builder, low, places, high)
+    """Rows of four, two or four of them, as columns one after another."""
+    pairs = [_shuffled(builder, rows[k], range(8), rows[k + 1]) for k in range(0, len(rows), 2)]
+    places = [LANES * row + lane for lane in range(LANES) for row in range(len(rows))]
+    return _shuffled(builder, pairs[0], places, pairs[-1])
 
 
 def _shuffled(builder: Any, first: Any, places: Any, second: Any = None) -> Any:
