@@ -65,17 +65,16 @@ class Evaluator:
     def logits(self, parameters: Mapping[str, Any], images: Any) -> Any:
         """What the network gives for each image, images being as `fitted` makes them."""
         backend = self._device.backend
-        out = np.empty((len(images), self._network.classes), self._dtype)
         with self._device, backend.scope(self._device):
             weights = {path: backend.to_device(a) for path, a in parameters.items()}
+            out = backend.empty(Spec((len(images), self._network.classes), self._dtype))
             for start in range(0, len(images), self.batch):
                 piece = backend.to_device(images[start : start + self.batch])
                 rows = len(piece)
                 if rows < self.batch:  # the last batch is filled up: one program is enough
                     piece = self._filled_up(piece)
-                found = self._run(weights, piece)[:rows]
-                out[start : start + rows] = backend.to_host(found)
-        return out
+                backend.copy(out[start : start + rows], self._run(weights, piece)[:rows])
+            return backend.to_host(out)
 
     def _filled_up(self, piece: Any) -> Any:
         whole = self._device.backend.empty(Spec((self.batch, *piece.shape[1:]), self._dtype))

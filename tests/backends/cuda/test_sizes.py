@@ -98,6 +98,34 @@ def test_convolutions_in_chunks(how, limit, monkeypatch):
         np.testing.assert_allclose(found, expected, atol=1e-11)
 
 
+@pytest.mark.parametrize("how", [{"size": 3, "stride": 2}, {"size": (5, 2), "padding": (2, 1)}])
+def test_pooling(how):
+    x = RANDOM.integers(0, 9, (3, 20, 31, 45)).astype(np.float64)  # with equals in windows
+    for operator in (op.max_pool, op.average_pool):
+        found, pooled = both(operator, x, **how)
+        np.testing.assert_allclose(found, pooled, rtol=1e-13)
+    g = draw(*pooled.shape)
+    np.testing.assert_allclose(*both(op.max_pool_gradient, g, x, **how), atol=1e-13)
+    np.testing.assert_allclose(*both(op.average_pool_gradient, g, (31, 45), **how), atol=1e-13)
+    w, b = draw(4, 3), draw()
+    np.testing.assert_allclose(*both(op.subsample, x, w, b, stride=3), atol=1e-11)
+
+
+@pytest.mark.parametrize("beta", [0.75, 0.6])
+def test_lrn_dropout_and_sgd(beta):
+    x, g = draw(2, 40, 17, 19), draw(2, 40, 17, 19)
+    how = {"size": 5, "alpha": 0.3, "beta": beta, "k": 2.0}
+    np.testing.assert_allclose(*both(op.lrn, x, **how), rtol=1e-13)
+    np.testing.assert_allclose(*both(op.lrn_gradient, g, x, **how), atol=1e-13)
+    np.testing.assert_array_equal(*both(op.dropout, x, rate=0.4, seed=-77))
+    for found, expected in zip(*both(op.sgd, x, g, g, 0.1, 0.9, 1e-3), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-14)
+    np.testing.assert_allclose(*both(op.squared_error, x, g), rtol=1e-12)
+    for activation in (op.sigmoid, op.tanh, op.relu):  # fused with the bias
+        found, expected = both(lambda a, b, f=activation: f(op.add_bias(a, b)), x, x[0, :, 0, 0])
+        np.testing.assert_allclose(found, expected, atol=1e-14)
+
+
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
 def test_precisions_round_as_they_say(precision):
     a, b = draw(256, 512, dtype=np.float32), draw(512, 256, dtype=np.float32)

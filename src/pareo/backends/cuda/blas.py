@@ -11,7 +11,7 @@ from pareo.errors import DeviceError
 
 WORKSPACE = 32 << 20  # bytes: what cuBLAS recommends for Hopper
 NORMAL, TRANSPOSED = 0, 1
-KINDS = {"f": 0, "d": 1, "E": 14}  # cudaDataType; E is bfloat16
+KINDS = {"f": 0, "d": 1, "E": 14, "H": 14}  # cudaDataType; E is bfloat16, H its bits
 DOUBLE = 70  # cublasComputeType_t
 COMPUTE = {"float32": 68, "tf32": 77, "bfloat16": 75}
 DEFAULT = -1  # cublasGemmAlgo_t
@@ -54,7 +54,7 @@ def _compute(factor: Any) -> int:
     """In what the products of a factor are summed up: at least in float32."""
     if factor.dtype.char == "d":
         return DOUBLE
-    return COMPUTE["float32" if factor.dtype.char == "E" else current().precision]
+    return COMPUTE["float32" if factor.dtype.char in "EH" else current().precision]
 
 
 def readable(array: Any) -> bool:

@@ -7,6 +7,8 @@ one pixel needs no columns at all: the images are the columns.
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from pareo.backends.cuda import blas, launch
 from pareo.backends.cuda.elementwise import apply
 from pareo.backends.cuda.linear import add_biased
@@ -60,15 +62,15 @@ class Tiling(NamedTuple):
         """The struct Sight of columns.cu."""
         return launch.struct(
             images, self.images[1:], self.output[2:], self.window, self.stride, self.padding[:2],
-            self.dilation, beside,
+            self.dilation, beside, of=np.int32,
         )  # fmt: skip
 
     def to_columns(self, work: Any, x: Any, beside: bool) -> Any:
         """Columns of images x: (n, depth, pixels), or (depth, n * pixels) side by side."""
         n = len(x)
         columns = work[: n * self.depth * self.pixels]
-        arguments = (columns, x, columns.size, self.sight(n, beside))
-        launch.over(columns.size, "columns", "to_columns", x.dtype.char, *arguments)
+        arguments = ("to_columns", x.dtype.char, columns, x, self.sight(n, beside))
+        launch.planes(n * self.depth, self.pixels, "columns", *arguments)
         return columns.reshape(
             (self.depth, n * self.pixels) if beside else (n, self.depth, self.pixels)
         )
@@ -128,8 +130,10 @@ def conv_input_gradient(out: Any, g: Any, w: Any, size: Any, scratch: Any, **how
                 tiling.group(errors, number, 1),
             )
         if not tiling.as_is:
-            arguments = (images, columns, images.size, tiling.sight(len(images), False))
-            launch.over(images.size, "columns", "from_columns", g.dtype.char, *arguments)
+            sight = tiling.sight(len(images), False)
+            planes, pixels = math.prod(images.shape[:2]), math.prod(images.shape[2:])
+            arguments = ("from_columns", g.dtype.char, images, columns, sight)
+            launch.planes(planes, pixels, "columns", *arguments)
 
 
 def _for_weight(out: Spec, x: Spec, g: Spec, size: Any, **how: Any) -> list[Spec]:

@@ -26,6 +26,14 @@ def over(count: int, file: str, name: str, kind: str, *arguments: Any) -> None:
         kernel(file, name, kind)((blocks,), (THREADS,), arguments)
 
 
+def planes(count: int, pixels: int, file: str, name: str, kind: str, *arguments: Any) -> None:
+    """Launch a kernel that gives blockIdx.x a plane, and its threads the pixels of it."""
+    if count and pixels:
+        threads = min(THREADS, -(-pixels // 32) * 32)
+        grid = (count, min(-(-pixels // threads), MOST_BLOCKS - 1))
+        kernel(file, name, kind)(grid, (threads,), arguments)
+
+
 def blocks(count: int, threads: int, file: str, name: str, kind: str, *arguments: Any) -> None:
     """Launch a kernel of `count` blocks."""
     if count:
@@ -41,10 +49,10 @@ def threads_for(length: int, most: int = 1024) -> int:
     return max(32, min(most, 1 << max(0, length - 1).bit_length()))
 
 
-def struct(*numbers: Any) -> Any:
-    """Whole numbers as one argument: a struct of `Size`, by value."""
-    flat = np.fromiter(_flat(numbers), np.int64)
-    return flat.view([("", np.int64, flat.size)])
+def struct(*numbers: Any, of: Any = np.int64) -> Any:
+    """Whole numbers as one argument: a struct of `Size`, or of int (np.int32), by value."""
+    flat = np.fromiter(_flat(numbers), of)
+    return flat.view([("", of, flat.size)])
 
 
 def _flat(numbers: Any) -> Any:

@@ -7,17 +7,26 @@ import numpy as np
 
 from pareo.backends.cuda import blas, launch, layout
 from pareo.backends.cuda.cards import cupy
-from pareo.backends.cuda.elementwise import apply
+from pareo.backends.cuda.elementwise import WIDEST, apply
 from pareo.backends.cuda.table import backend
+from pareo.device import current
 from pareo.spec import Spec
 
 TILE = 32  # as in transpose.cu
 MOST_TILES = 1 << 16  # that a grid has along its second and third axis
 
 
-@backend.kernel()
-def dot(out: Any, a: Any, b: Any) -> None:
+def _rounded_room(out: Spec, a: Spec, b: Spec, *_: Spec) -> list[Spec]:
+    if current().precision != "bfloat16" or a.dtype != np.float32:
+        return []
+    return [Spec(factor.shape, "uint16") for factor in (a, b)]
+
+
+@backend.kernel(scratch=_rounded_room)
+def dot(out: Any, a: Any, b: Any, scratch: Any = ()) -> None:
     a, b = (x if blas.readable(x) else backend.contiguous(x) for x in (a, b))
+    if scratch:
+        a, b = (_rounded(room, x) for room, x in zip(scratch, (a, b), strict=True))
     if out.ndim == 2:
         blas.multiply(out, a, b)
         return
@@ -28,11 +37,23 @@ def dot(out: Any, a: Any, b: Any) -> None:
         blas.multiply(out[index], a[index], b[index])
 
 
+def _rounded(room: Any, a: Any) -> Any:
+    """A factor in bfloat16, its matrices turned or not as before."""
+    if not a.flags.c_contiguous and a.swapaxes(-1, -2).flags.c_contiguous:
+        return _rounded(room, a.swapaxes(-1, -2)).swapaxes(-1, -2)
+    a = backend.contiguous(a)
+    launch.over(-(-a.size // 4), "rounded", "rounded", a.dtype.char, room, a, a.size)
+    return room.reshape(a.shape)
+
+
 def add_biased(name: str, out: Any, a: Any, b: Any) -> None:
     """out = NAME(a + b) of bias.cu: b along axis 1 of a, and an activation."""
-    pixels = math.prod(a.shape[2:])
+    pixels, width = math.prod(a.shape[2:]), WIDEST // a.itemsize
     arguments = (out, a, b, a.size, a.shape[1], pixels)
-    launch.over(a.size, "bias", name, a.dtype.char, *arguments)
+    if pixels % width or a.data.ptr % WIDEST or out.data.ptr % WIDEST:
+        launch.over(a.size, "bias", name, a.dtype.char, *arguments)
+    else:
+        launch.over(a.size // width, "bias", f"{name}_packed", a.dtype.char, *arguments)
 
 
 @backend.kernel(in_place=(0,), strided=False)
@@ -98,12 +119,12 @@ def _matrices(out: Spec, x: Spec, w: Spec, b: Spec) -> bool:
 
 
 def _fused(pattern: str, gives: str, activation: str) -> None:
-    def kernel(out: Any, x: Any, w: Any, b: Any) -> None:
-        blas.multiply(out, x, w)
+    def kernel(out: Any, x: Any, w: Any, b: Any, *, scratch: Any) -> None:
+        dot(out, x, w, scratch)
         add_biased(f"bias{activation}", out, out, b)
 
     kernel.__name__ = f"dot_bias{activation}"
-    backend.fusion(pattern, gives, when=_matrices)(kernel)
+    backend.fusion(pattern, gives, when=_matrices, scratch=_rounded_room)(kernel)
 
 
 for _name in ("sigmoid", "tanh", "relu"):

@@ -18,20 +18,24 @@ def _lrn(x: Any, size: int, alpha: float, beta: float, k: float) -> Any:
     return told
 
 
+def _over(x: Any, name: str, *arguments: Any) -> None:
+    planes, pixels = math.prod(x.shape[:2]), math.prod(x.shape[2:])
+    launch.planes(planes, pixels, "lrn", name, x.dtype.char, *arguments)
+
+
 @backend.kernel(strided=False)
 def lrn(out: Any, x: Any, size: int, alpha: float, beta: float, k: float) -> None:
-    how = _lrn(x, size, alpha, beta, k)
-    launch.over(x.size, "lrn", "lrn", x.dtype.char, out, x, x.size, how)
+    _over(x, "lrn", out, x, _lrn(x, size, alpha, beta, k))
 
 
 @backend.kernel(strided=False, scratch=lambda out, g, x, **_: [x])
 def lrn_gradient(
     out: Any, g: Any, x: Any, size: int, alpha: float, beta: float, k: float, scratch: Any
 ) -> None:
-    kind, how = x.dtype.char, _lrn(x, size, alpha, beta, k)
+    how = _lrn(x, size, alpha, beta, k)
     (pulls,) = scratch
-    launch.over(x.size, "lrn", "lrn_pulls", kind, out, pulls, g, x, x.size, how)
-    launch.over(x.size, "lrn", "lrn_gradient", kind, out, pulls, x, x.size, how)
+    _over(x, "lrn_pulls", out, pulls, g, x, how)
+    _over(x, "lrn_gradient", out, pulls, x, how)
 
 
 @backend.kernel(in_place=True, strided=False)

@@ -1,25 +1,47 @@
 // out = f(a + b), b having one number for each channel of (N, C, pixels); out may be a's memory.
+// NAME takes any arrays; NAME_packed those that start on 16 bytes, with whole packs of pixels.
 
 #include "common.cuh"
 
-template <typename F>
-__device__ __forceinline__ void biased(Real* out, const Real* a, const Real* b, Size count, Size channels, Size pixels)
+__device__ __forceinline__ int channel_of(Size at, Size channels, Size pixels)
 {
-    for (Size i = first_position(); i < count; i += all_threads()) {
-        const Size channel = count >> 31 ? i / pixels % channels
-                                         : (unsigned)i / (unsigned)pixels % (unsigned)channels;
-        out[i] = F::of(a[i] + b[channel]);
+    if (at >> 32)
+        return (int)(at / pixels % channels);
+    return (unsigned)at / (unsigned)pixels % (unsigned)channels;
+}
+
+template <typename F>
+__device__ __forceinline__ void biased(
+    Real* out, const Real* a, const Real* b, Size count, Size channels, Size pixels)
+{
+    for (Size i = first_position(); i < count; i += all_threads())
+        out[i] = F::of(a[i] + b[channel_of(i, channels, pixels)]);
+}
+
+template <typename F>
+__device__ __forceinline__ void biased_packs(
+    Real* out, const Real* a, const Real* b, Size count, Size channels, Size pixels)
+{
+    for (Size i = first_position(); i < count / WIDTH; i += all_threads()) {
+        Pack values = reinterpret_cast<const Pack*>(a)[i];
+        const Real bias = b[channel_of(i, channels, pixels / WIDTH)];
+#pragma unroll
+        for (int k = 0; k < WIDTH; ++k)
+            values.at[k] = F::of(values.at[k] + bias);
+        reinterpret_cast<Pack*>(out)[i] = values;
     }
 }
+
+#define BIAS Real *out, const Real *a, const Real *b, Size count, Size channels, Size pixels
 
 #define BIASED(name, expression) \
     struct name##_of { \
         static __device__ __forceinline__ Real of(Real a) { return expression; } \
     }; \
-    extern "C" __global__ void name( \
-        Real* out, const Real* a, const Real* b, Size count, Size channels, Size pixels) \
+    extern "C" __global__ void name(BIAS) { biased<name##_of>(out, a, b, count, channels, pixels); } \
+    extern "C" __global__ void name##_packed(BIAS) \
     { \
-        biased<name##_of>(out, a, b, count, channels, pixels); \
+        biased_packs<name##_of>(out, a, b, count, channels, pixels); \
     }
 
 BIASED(bias, a)

@@ -2,67 +2,57 @@
 //
 // A column holds what a window sees, channel by channel. `columns` is (depth, images, pixels) where
 // the images lie side by side, and (images, depth, pixels) where each has a matrix of its own.
+// blockIdx.x is a plane of what is written, a thread has one element at a time.
 
 #include "common.cuh"
 
 struct Sight {
-    Size images, channels, height, width, rows, columns;  // of the images; of the output
-    Size size[2], stride[2], before[2], dilation[2];
-    Size beside;
+    int images, channels, height, width, rows, columns;  // of the images; of the output
+    int size[2], stride[2], before[2], dilation[2];
+    int beside;
 };
 
-__device__ __forceinline__ Size column_at(const Sight& s, Size image, Size row, Size pixel)
+extern "C" __global__ void to_columns(Real* columns, const Real* x, Sight s)
 {
-    const Size depth = s.channels * s.size[0] * s.size[1], pixels = s.rows * s.columns;
-    return s.beside ? (row * s.images + image) * pixels + pixel : (image * depth + row) * pixels + pixel;
-}
-
-extern "C" __global__ void to_columns(Real* columns, const Real* x, Size count, Sight s)
-{
-    for (Size at = first_position(); at < count; at += all_threads()) {
-        Size rest = at;
-        const Size j = rest % s.columns;
-        const Size i = (rest /= s.columns) % s.rows;
-        rest /= s.rows;
-        Size image, row;
-        const Size depth = s.channels * s.size[0] * s.size[1];
-        if (s.beside) {
-            image = rest % s.images;
-            row = rest / s.images;
-        } else {
-            row = rest % depth;
-            image = rest / depth;
-        }
-        const Size v = row % s.size[1], u = row / s.size[1] % s.size[0];
-        const Size channel = row / (s.size[0] * s.size[1]);
-        const Size y = i * s.stride[0] - s.before[0] + u * s.dilation[0];
-        const Size z = j * s.stride[1] - s.before[1] + v * s.dilation[1];
-        const bool inside = y >= 0 && y < s.height && z >= 0 && z < s.width;
-        columns[at] = inside ? x[((image * s.channels + channel) * s.height + y) * s.width + z] : Real(0);
+    const int depth = s.channels * s.size[0] * s.size[1], pixels = s.rows * s.columns;
+    const int image = s.beside ? blockIdx.x % s.images : blockIdx.x / depth;
+    const int row = s.beside ? blockIdx.x / s.images : blockIdx.x % depth;
+    const int channel = row / (s.size[0] * s.size[1]);
+    const int top = row / s.size[1] % s.size[0] * s.dilation[0] - s.before[0];
+    const int left = row % s.size[1] * s.dilation[1] - s.before[1];
+    const Real* plane = x + ((Size)image * s.channels + channel) * (s.height * s.width);
+    for (int at = first_pixel(); at < pixels; at += next_pixel()) {
+        const int i = at / s.columns * s.stride[0] + top, j = at % s.columns * s.stride[1] + left;
+        const bool inside = i >= 0 && i < s.height && j >= 0 && j < s.width;
+        columns[(Size)blockIdx.x * pixels + at] = inside ? plane[i * s.width + j] : Real(0);
     }
 }
 
-// Each pixel is the sum of the places in columns that saw it.
-extern "C" __global__ void from_columns(Real* x, const Real* columns, Size count, Sight s)
+// Which window along an axis has a pixel at one of its places; -1 where none has.
+__device__ __forceinline__ int window_at(int pixel, int stride, int windows)
 {
-    for (Size at = first_position(); at < count; at += all_threads()) {
-        const Size z = at % s.width, y = at / s.width % s.height;
-        const Size channel = at / (s.width * s.height) % s.channels;
-        const Size image = at / (s.width * s.height * s.channels);
+    const int window = stride == 1 ? pixel : pixel / stride;
+    return pixel < 0 || window >= windows || window * stride != pixel ? -1 : window;
+}
+
+// Each pixel is the sum of the places that saw it in columns (images, depth, pixels).
+extern "C" __global__ void from_columns(Real* x, const Real* columns, Sight s)
+{
+    const int window = s.size[0] * s.size[1], pixels = s.rows * s.columns;
+    const Real* from = columns + (Size)blockIdx.x * window * pixels;
+    for (int at = first_pixel(); at < s.height * s.width; at += next_pixel()) {
+        const int down = at / s.width + s.before[0], along = at % s.width + s.before[1];
         Real total = 0;
-        for (Size u = 0; u < s.size[0]; ++u) {
-            const Size down = y + s.before[0] - u * s.dilation[0];
-            if (down < 0 || down % s.stride[0] || down / s.stride[0] >= s.rows)
+        for (int u = 0; u < s.size[0]; ++u) {
+            const int i = window_at(down - u * s.dilation[0], s.stride[0], s.rows);
+            if (i < 0)
                 continue;
-            for (Size v = 0; v < s.size[1]; ++v) {
-                const Size along = z + s.before[1] - v * s.dilation[1];
-                if (along < 0 || along % s.stride[1] || along / s.stride[1] >= s.columns)
-                    continue;
-                const Size row = (channel * s.size[0] + u) * s.size[1] + v;
-                const Size pixel = down / s.stride[0] * s.columns + along / s.stride[1];
-                total += columns[column_at(s, image, row, pixel)];
+            for (int v = 0; v < s.size[1]; ++v) {
+                const int j = window_at(along - v * s.dilation[1], s.stride[1], s.columns);
+                if (j >= 0)
+                    total += from[(Size)(u * s.size[1] + v) * pixels + i * s.columns + j];
             }
         }
-        x[at] = total;
+        x[(Size)blockIdx.x * (s.height * s.width) + at] = total;
     }
 }

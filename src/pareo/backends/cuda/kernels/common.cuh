@@ -28,8 +28,19 @@ __device__ __forceinline__ void locate(const Walk<arrays>& walk, Index position,
     }
 }
 
+// As many elements as a thread moves at once: from addresses that are multiples of 16 bytes.
+constexpr int WIDTH = 16 / sizeof(Real);
+
+struct alignas(16) Pack {
+    Real at[WIDTH];
+};
+
 __device__ __forceinline__ Size first_position() { return (Size)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ __forceinline__ Size all_threads() { return (Size)gridDim.x * blockDim.x; }
+
+// Where blockIdx.x counts planes: a thread's first pixel, and how far it is to its next.
+__device__ __forceinline__ int first_pixel() { return blockIdx.y * blockDim.x + threadIdx.x; }
+__device__ __forceinline__ int next_pixel() { return gridDim.y * blockDim.x; }
 
 // Whether a value takes the place of the largest so far: a NaN beats all but another NaN.
 __device__ __forceinline__ bool beats(Real value, Real best)

@@ -7,12 +7,7 @@
 
 #include "common.cuh"
 
-constexpr int WIDTH = 16 / sizeof(Real);
 constexpr int PACKS = 4;
-
-struct alignas(16) Pack {
-    Real at[WIDTH];
-};
 
 template <bool one> __device__ __forceinline__ Pack taken(const Real* a, Size pack)
 {

@@ -1,5 +1,5 @@
 // Local response normalisation: y = x / (k + share * s) ** beta, s being the sum of squares over
-// `size` neighbouring channels, size / 2 of them before. A thread has one element of (N, C, pixels).
+// `size` neighbouring channels, size / 2 of them before. blockIdx.x is a plane of (N, C, pixels).
 
 #include "common.cuh"
 
@@ -8,52 +8,70 @@ struct Lrn {
     double share, beta, k;
 };
 
-__device__ __forceinline__ Real divisor_of(const Real* x, Size at, Size channel, const Lrn& how)
+struct Neighbours {
+    int first, last;
+};
+
+__device__ __forceinline__ Neighbours around(int channel, int before, const Lrn& how)
 {
-    const Size start = channel - how.size / 2;
-    const Size first = start > 0 ? start : 0;
-    const Size last = start + how.size < how.channels ? start + how.size : how.channels;
+    return {max(channel - before, 0), min(channel - before + (int)how.size, (int)how.channels)};
+}
+
+__device__ __forceinline__ Real divisor_of(const Real* x, int channel, Neighbours n, const Lrn& how)
+{
     Real total = 0;
-    for (Size c = first; c < last; ++c) {
-        const Real value = x[at + (c - channel) * how.pixels];
+    for (int c = n.first; c < n.last; ++c) {
+        const Real value = x[(c - channel) * how.pixels];
         total += value * value;
     }
     return Real(how.k) + Real(how.share) * total;
 }
 
-extern "C" __global__ void lrn(Real* out, const Real* x, Size count, Lrn how)
+// value ** beta; the beta that everyone uses as two roots, which are cheap and precise.
+__device__ __forceinline__ Real power(Real value, double beta)
 {
-    for (Size at = first_position(); at < count; at += all_threads()) {
-        const Size channel = at / how.pixels % how.channels;
-        out[at] = x[at] / pow(divisor_of(x, at, channel, how), Real(how.beta));
+    if (beta == 0.75) {
+        const Real root = sqrt(value);
+        return root * sqrt(root);
+    }
+    return pow(value, Real(beta));
+}
+
+extern "C" __global__ void lrn(Real* out, const Real* x, Lrn how)
+{
+    const int channel = blockIdx.x % (int)how.channels;
+    const Neighbours n = around(channel, (int)how.size / 2, how);
+    for (int pixel = first_pixel(); pixel < how.pixels; pixel += next_pixel()) {
+        const Size at = blockIdx.x * how.pixels + pixel;
+        out[at] = x[at] / power(divisor_of(x + at, channel, n, how), how.beta);
     }
 }
 
 // The first half of the way back: g / divisor ** beta into out, and how much each element pulls at
 // its neighbours through their divisor into pulls.
-extern "C" __global__ void lrn_pulls(
-    Real* out, Real* pulls, const Real* g, const Real* x, Size count, Lrn how)
+extern "C" __global__ void lrn_pulls(Real* out, Real* pulls, const Real* g, const Real* x, Lrn how)
 {
-    for (Size at = first_position(); at < count; at += all_threads()) {
-        const Size channel = at / how.pixels % how.channels;
-        const Real divisor = divisor_of(x, at, channel, how);
-        const Real direct = g[at] / pow(divisor, Real(how.beta));
+    const int channel = blockIdx.x % (int)how.channels;
+    const Neighbours n = around(channel, (int)how.size / 2, how);
+    for (int pixel = first_pixel(); pixel < how.pixels; pixel += next_pixel()) {
+        const Size at = blockIdx.x * how.pixels + pixel;
+        const Real divisor = divisor_of(x + at, channel, n, how);
+        const Real direct = g[at] / power(divisor, how.beta);
         out[at] = direct;
         pulls[at] = direct * x[at] / divisor;
     }
 }
 
-extern "C" __global__ void lrn_gradient(Real* out, const Real* pulls, const Real* x, Size count, Lrn how)
+extern "C" __global__ void lrn_gradient(Real* out, const Real* pulls, const Real* x, Lrn how)
 {
     const Real slope = Real(2 * how.beta * how.share);
-    for (Size at = first_position(); at < count; at += all_threads()) {
-        const Size channel = at / how.pixels % how.channels;
-        const Size start = channel - (how.size - 1 - how.size / 2);
-        const Size first = start > 0 ? start : 0;
-        const Size last = start + how.size < how.channels ? start + how.size : how.channels;
-        Real around = 0;
-        for (Size c = first; c < last; ++c)
-            around += pulls[at + (c - channel) * how.pixels];
-        out[at] -= slope * x[at] * around;
+    const int channel = blockIdx.x % (int)how.channels;
+    const Neighbours n = around(channel, (int)how.size - 1 - (int)how.size / 2, how);
+    for (int pixel = first_pixel(); pixel < how.pixels; pixel += next_pixel()) {
+        const Size at = blockIdx.x * how.pixels + pixel;
+        Real total = 0;
+        for (int c = n.first; c < n.last; ++c)
+            total += pulls[at + (c - channel) * how.pixels];
+        out[at] -= slope * x[at] * total;
     }
 }

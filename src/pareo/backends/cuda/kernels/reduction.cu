@@ -1,9 +1,11 @@
 // Axes folded into one value each: sums, largest elements, their positions and gradients.
 //
 // NAME_rows gives a block to each result (blockIdx.x) and each stretch (blockIdx.y) of the elements
-// that fold into it: for arrays whose innermost axis is folded. NAME_columns gives a thread to each
-// result and 8 threads to a stretch, 32 results side by side: for arrays whose innermost axis is
-// kept. Stretches are folded by NAME_rows in their turn, so sums are the same at every run.
+// that fold into it: for arrays whose innermost axis is folded. NAME_nested likewise where several
+// axes are folded and the innermost is long: a stretch is every gridDim.y-th run along it.
+// NAME_columns gives a thread to each result and 8 threads to a stretch, 32 results side by side:
+// for arrays whose innermost axis is kept. Stretches are folded by NAME_rows in their turn, always
+// in the same order, so sums are the same at every run.
 
 #include "common.cuh"
 
@@ -24,80 +26,156 @@ __device__ __forceinline__ Size offset(const Walk<1>& walk, Size position)
     return found;
 }
 
-// Every `apart`-th element from `first` up to `last`; along one axis, several are read at once.
-template <typename Fold>
-__device__ __forceinline__ Real folded(
-    const Real* from, const Walk<1>& walk, Size first, Size last, Size apart)
-{
-    constexpr int SEVERAL = 8;
-    Real values[SEVERAL];
+// A thread's values so far: as many as it reads at once, folded into one at the end.
+constexpr int PACKS = 4;
+
+template <typename Fold> struct Values {
+    Pack packs[PACKS];
+
+    __device__ __forceinline__ Values()
+    {
 #pragma unroll
-    for (int k = 0; k < SEVERAL; ++k)
-        values[k] = Fold::start();
-    Size i = first;
-    if (walk.axes == 1)
-        for (const Size step = walk.steps[0][0]; i + (SEVERAL - 1) * apart < last; i += SEVERAL * apart) {
-            Real read[SEVERAL];
+        for (int k = 0; k < PACKS * WIDTH; ++k)
+            packs[k / WIDTH].at[k % WIDTH] = Fold::start();
+    }
+
+    __device__ __forceinline__ void take(Real value)
+    {
+        packs[0].at[0] = Fold::of(packs[0].at[0], value);
+    }
+
+    // The elements of a run that lie together, shared out to the threads of a block.
+    __device__ __forceinline__ void run(const Real* from, Size length)
+    {
+        Size rest = 0;
+        if (reinterpret_cast<size_t>(from) % sizeof(Pack) == 0) {
+            const Pack* source = reinterpret_cast<const Pack*>(from);
+            const Size count = length / WIDTH, apart = blockDim.x;
+            for (Size i = threadIdx.x; i < count; i += PACKS * apart) {
+                Pack read[PACKS];
 #pragma unroll
-            for (int k = 0; k < SEVERAL; ++k)
-                read[k] = from[(i + k * apart) * step];
+                for (int k = 0; k < PACKS; ++k)
+                    if (i + k * apart < count)
+                        read[k] = source[i + k * apart];
 #pragma unroll
-            for (int k = 0; k < SEVERAL; ++k)
-                values[k] = Fold::of(values[k], read[k]);
+                for (int k = 0; k < PACKS; ++k)
+                    if (i + k * apart < count)
+#pragma unroll
+                        for (int j = 0; j < WIDTH; ++j)
+                            packs[k].at[j] = Fold::of(packs[k].at[j], read[k].at[j]);
+            }
+            rest = count * WIDTH;
         }
-#pragma unroll 1
-    for (; i < last; i += apart)
-        values[0] = Fold::of(values[0], from[offset(walk, i)]);
+#pragma unroll 4
+        for (Size i = rest + threadIdx.x; i < length; i += blockDim.x)
+            take(from[i]);
+    }
+
+    __device__ __forceinline__ Real folded() const
+    {
+        Real value = packs[0].at[0];
 #pragma unroll
-    for (int k = 1; k < SEVERAL; ++k)
-        values[0] = Fold::of(values[0], values[k]);
-    return values[0];
+        for (int k = 1; k < PACKS * WIDTH; ++k)
+            value = Fold::of(value, packs[k / WIDTH].at[k % WIDTH]);
+        return value;
+    }
+};
+
+template <typename Fold> __device__ __forceinline__ void finish(Real* out, Real value, Size divisor)
+{
+    value = over_block<Fold>(value);
+    if (threadIdx.x == 0)
+        out[(Size)blockIdx.x * gridDim.y + blockIdx.y] = divisor == 1 ? value : value / Real(divisor);
+}
+
+// A stretch of the elements: a multiple of WIDTH of them, so that all stretches start alike.
+__device__ __forceinline__ void stretch(Size length, Size* first, Size* last)
+{
+    Size share = (length + gridDim.y - 1) / gridDim.y;
+    share = (share + WIDTH - 1) / WIDTH * WIDTH;
+    *first = share * blockIdx.y < length ? share * blockIdx.y : length;
+    *last = *first + share < length ? *first + share : length;
 }
 
 template <typename Fold>
 __device__ __forceinline__ void rows(Real* out, const Real* a, Size length, Size divisor, const Folds& folds)
 {
     const Real* from = a + offset(folds.kept, blockIdx.x);
-    const Size share = (length + gridDim.y - 1) / gridDim.y;
-    const Size first = share * blockIdx.y;
-    const Size last = first + share < length ? first + share : length;
-    Real value = folded<Fold>(from, folds.folded, first + threadIdx.x, last, blockDim.x);
-    value = over_block<Fold>(value);
-    if (threadIdx.x == 0)
-        out[(Size)blockIdx.x * gridDim.y + blockIdx.y] = divisor == 1 ? value : value / Real(divisor);
+    Size first, last;
+    stretch(length, &first, &last);
+    Values<Fold> values;
+    if (folds.folded.axes == 1 && folds.folded.steps[0][0] == 1)
+        values.run(from + first, last - first);
+    else
+        for (Size i = first + threadIdx.x; i < last; i += blockDim.x)
+            values.take(from[offset(folds.folded, i)]);
+    finish<Fold>(out, values.folded(), divisor);
+}
+
+template <typename Fold>
+__device__ __forceinline__ void nested(Real* out, const Real* a, Size length, Size divisor, Folds& folds)
+{
+    const Real* from = a + offset(folds.kept, blockIdx.x);
+    const Size run = folds.folded.sizes[folds.folded.axes - 1];
+    folds.folded.axes -= 1;
+    Values<Fold> values;
+    for (Size outer = blockIdx.y; outer < length / run; outer += gridDim.y)
+        values.run(from + offset(folds.folded, outer), run);
+    finish<Fold>(out, values.folded(), divisor);
 }
 
 template <typename Fold>
 __device__ __forceinline__ void columns(
     Real* out, const Real* a, Size results, Size length, Size divisor, const Folds& folds)
 {
+    constexpr int SEVERAL = 8;
     __shared__ Real shared[8][32];
     const Size result = (Size)blockIdx.x * 32 + threadIdx.x;
-    const Size share = (length + gridDim.y - 1) / gridDim.y;
-    const Size first = share * blockIdx.y;
-    const Size last = first + share < length ? first + share : length;
-    Real value = Fold::start();
+    Size first, last;
+    stretch(length, &first, &last);
+    Real values[SEVERAL];
+#pragma unroll
+    for (int k = 0; k < SEVERAL; ++k)
+        values[k] = Fold::start();
     if (result < results) {
         const Real* from = a + offset(folds.kept, result);
-        value = folded<Fold>(from, folds.folded, first + threadIdx.y, last, 8);
+        Size i = first + threadIdx.y;
+        if (folds.folded.axes == 1)
+            for (; i + 8 * (SEVERAL - 1) < last; i += 8 * SEVERAL) {
+                Real read[SEVERAL];
+#pragma unroll
+                for (int k = 0; k < SEVERAL; ++k)
+                    read[k] = from[(i + 8 * k) * folds.folded.steps[0][0]];
+#pragma unroll
+                for (int k = 0; k < SEVERAL; ++k)
+                    values[k] = Fold::of(values[k], read[k]);
+            }
+#pragma unroll 1
+        for (; i < last; i += 8)
+            values[0] = Fold::of(values[0], from[offset(folds.folded, i)]);
     }
-    shared[threadIdx.y][threadIdx.x] = value;
+#pragma unroll
+    for (int k = 1; k < SEVERAL; ++k)
+        values[0] = Fold::of(values[0], values[k]);
+    shared[threadIdx.y][threadIdx.x] = values[0];
     __syncthreads();
     if (threadIdx.y || result >= results)
         return;
+    Real value = values[0];
     for (int other = 1; other < 8; ++other)
         value = Fold::of(value, shared[other][threadIdx.x]);
     out[result * gridDim.y + blockIdx.y] = divisor == 1 ? value : value / Real(divisor);
 }
 
+#define FOLDED Real *out, const Real *a, Size results, Size length, Size divisor, Folds folds
+
 #define FOLD(name, Fold) \
-    extern "C" __global__ void name##_rows( \
-        Real* out, const Real* a, Size results, Size length, Size divisor, Folds folds) \
+    extern "C" __global__ void name##_rows(FOLDED) { rows<Fold>(out, a, length, divisor, folds); } \
+    extern "C" __global__ void name##_nested(FOLDED) \
     { \
-        rows<Fold>(out, a, length, divisor, folds); \
+        nested<Fold>(out, a, length, divisor, folds); \
     } \
-    extern "C" __global__ void name##_columns( \
-        Real* out, const Real* a, Size results, Size length, Size divisor, Folds folds) \
+    extern "C" __global__ void name##_columns(FOLDED) \
     { \
         columns<Fold>(out, a, results, length, divisor, folds); \
     }
