@@ -134,7 +134,7 @@ def _replaced(program: Program, fusion: Fusion, match: Match) -> Program | None:
     ]
     inner = set(match.values.values()) - set(inputs) - set(outputs)
     return program.changed(
-        instructions=_ordered(program, instructions),
+        instructions=in_order(program, instructions),
         specs={n: spec for n, spec in program.specs.items() if n not in inner},
     )
 
@@ -164,7 +164,7 @@ def _convex(program: Program, match: Match) -> bool:
     return True
 
 
-def _ordered(program: Program, instructions: list[Instruction]) -> tuple[Instruction, ...]:
+def in_order(program: Program, instructions: list[Instruction]) -> tuple[Instruction, ...]:
     """The instructions in an order in which every value is made before it is read."""
     ready = set(program.inputs) | set(program.constants)
     ordered: list[Instruction] = []

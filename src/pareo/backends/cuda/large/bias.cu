@@ -1,25 +1,29 @@
 // Back through y = relu(x + bias), channels last: d = g where y > 0, and d's sum for each channel.
-// The gradient may be a slice of wider pixels: `pitch` elements lie between two of its pixels.
+// The gradient comes as up to four arrays side by side along the channels.
+#include "large/beside.cuh"
 #include "large/sums.cuh"
 
 template <class T, int V> __global__ void relu_bias_back(
-    T* d, float* partial, const T* g, const T* y, long long pixels, int channels, int pitch)
+    T* d, float* partial, const T* y, unsigned pixels, int channels, BESIDE(T))
 {
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * V;
     float sums[V] = {};
-    if (channel < channels)
-        for (long long p = (long long)blockIdx.x * blockDim.y + threadIdx.y; p < pixels;
-             p += (long long)gridDim.x * blockDim.y) {
+    if (channel < channels) {
+        const Source<T> g = THIS_SOURCE(T, channel);
+        for (unsigned p = blockIdx.x * blockDim.y + threadIdx.y; p < pixels;
+             p += gridDim.x * blockDim.y) {
+            const long long at = (long long)p * channels + channel;
             float error[V], value[V];
-            load<T, V>(error, g + p * pitch + channel);
-            load<T, V>(value, y + p * channels + channel);
+            load<T, V>(error, g.from + (long long)p * g.pitch);
+            load<T, V>(value, y + at);
 #pragma unroll
             for (int i = 0; i < V; i++) {
                 error[i] = value[i] > 0 ? error[i] : 0;
                 sums[i] += error[i];
             }
-            store<T, V>(d + p * channels + channel, error);
+            store<T, V>(d + at, error);
         }
+    }
     if (partial) leave_sums<V>(partial, sums, channel, channels);
 }
 

@@ -121,7 +121,7 @@ class Graph:
             compute_data_type=types.FLOAT,
         )
 
-        def given(name: int, kind: Any = kind) -> Any:
+        def given(name: int) -> Any:
             shape = convolution.shape(name)
             return graph.tensor(
                 dim=list(shape), stride=channels_last(shape), data_type=kind, uid=name
@@ -136,7 +136,7 @@ class Graph:
         if convolution.way == "result":
             name, out = RESULT, graph.conv_fprop(image=given(IMAGES), weight=given(FILTERS), **how)
             if convolution.ending:
-                out = graph.bias(input=out, bias=given(BIAS, types.FLOAT))
+                out = graph.bias(input=out, bias=given(BIAS))
             if convolution.ending == "bias_relu":
                 out = graph.relu(input=out)
         elif convolution.way == "images":

@@ -13,10 +13,13 @@ from pareo.backends.cuda import blas
 from pareo.backends.cuda.large import cudnn, launch, plans
 from pareo.backends.cuda.large.cudnn import BIAS, FILTERS, IMAGES, RESULT, Convolution
 from pareo.backends.cuda.large.launch import kernel, kind, pitch, pixels, together
+from pareo.backends.cuda.launch import struct
 from pareo.operators.normalisation import dropout_threshold
 from pareo.spec import Spec
 
 INSTRUCTIONS: dict[str, Fusion] = {}
+MOST_UPDATES, UPDATED_TOGETHER = 40, 1024  # as in update.cu
+NOTHING = np.uint64(0)  # for a kernel, no array
 NOT = -1  # the operand that a result may overwrite, where there is none
 
 
@@ -146,24 +149,34 @@ def filters_of_blocks(out: Any, blocks: Any, block: int) -> None:
     function(*launch.flat(out.size), (out, blocks, *map(np.int32, sizes)))
 
 
-@_offer()
+def _beside(parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Up to four arrays side by side, as BESIDE in beside.cuh takes them."""
+    rest = 4 - len(parts)
+    pointers = [np.uint64(part.data.ptr) for part in parts] + [NOTHING] * rest
+    pitches = [np.int32(pitch(part)) for part in parts] + [np.int32(0)] * rest
+    ends = list(np.cumsum([part.shape[-1] for part in parts]))
+    ends += [ends[-1]] * rest
+    return (*pointers, *pitches, *map(np.int32, ends[:3]))
+
+
+def _least(*parts: Any) -> int:
+    """How many elements a thread may take at once of all arrays side by side."""
+    return min(together(part.shape[-1], part) for part in parts)
+
+
+@_offer(strided=True)
 def joined(out: Any, *parts: Any) -> None:
-    channels = [part.shape[-1] for part in parts]
-    widths = [together(width, part, out) for width, part in zip(channels, parts, strict=True)]
-    many = min(widths)
-    function = kernel("layout", f"concat<{kind(out)}, {many}>")
     start = 0
     for first in range(0, len(parts), 4):
-        some = list(parts[first : first + 4])
-        ends = [int(end) for end in np.cumsum(channels[first : first + 4])]
-        pointers = [part.data.ptr for part in some] + [0] * (4 - len(some))
-        ends += [ends[-1]] * (4 - len(ends))
-        function(
-            *launch.flat(pixels(out) * ends[-1], many),
-            (out[..., start:], *map(np.uint64, pointers), *map(np.int32, ends),
-             np.uint32(pixels(out)), np.int32(out.shape[-1])),
-        )  # fmt: skip
-        start += ends[-1]
+        some = parts[first : first + 4]
+        channels = sum(part.shape[-1] for part in some)
+        target = out[..., start : start + channels]
+        many = min(_least(*some), together(channels, target))
+        sizes = np.uint32(pixels(out)), np.int32(channels), np.int32(pitch(out))
+        function = kernel("layout", f"concat<{kind(out)}, {many}>")
+        grid, block = launch.flat(pixels(out) * channels, many)
+        function(grid, block, (target, *sizes, *_beside(some)))
+        start += channels
 
 
 @_offer(in_place=True)
@@ -172,13 +185,6 @@ def total(out: Any, *parts: Any) -> None:
     function = kernel("layout", f"total<{kind(out)}, {many}>")
     pointers = [part.data.ptr for part in parts] + [0] * (4 - len(parts))
     function(*launch.flat(out.size, many), (out, *map(np.uint64, pointers), np.int64(out.size)))
-
-
-@_offer(strided=True)
-def gathered(out: Any, x: Any) -> None:
-    function = kernel("layout", f"gathered<{kind(out)}>")
-    sizes = np.int64(pixels(out)), np.int32(out.shape[-1]), np.int32(pitch(x))
-    function(*launch.flat(out.size), (out, x, *sizes))
 
 
 # Bias, activation, dropout
@@ -197,26 +203,27 @@ def _sums_room(out: Any, g: Spec, *_: Any, **__: Any) -> list[Spec]:
     return [Spec((launch.BLOCKS, first.shape[-1]))]
 
 
-@_offer(_sums_room, in_place=(0, NOT), strided=True)
-def relu_bias_back(out: Any, g: Any, y: Any, scratch: Any) -> None:
-    d, sums = out
+def _relu_back(d: Any, partial: Any, y: Any, gradients: tuple[Any, ...]) -> int:
+    """Rows of partial sums that it left."""
     channels = y.shape[-1]
-    many = together(channels, d, g, y)
+    many = min(together(channels, d, y), _least(*gradients))
     grid, block = launch.walk(pixels(y), channels, many)
-    sizes = np.int64(pixels(y)), np.int32(channels), np.int32(pitch(g))
+    sizes = np.uint32(pixels(y)), np.int32(channels)
     function = kernel("bias", f"relu_bias_back<{kind(y)}, {many}>")
-    function(grid, block, (d, scratch[0], g, y, *sizes), shared_mem=_room(block, many))
-    _sum_up(sums, scratch[0], grid[0])
+    arguments = (d, partial, y, *sizes, *_beside(gradients))
+    function(grid, block, arguments, shared_mem=_room(block, many))
+    return grid[0]
+
+
+@_offer(_sums_room, in_place=(1, NOT), strided=True)
+def relu_bias_back(out: Any, y: Any, *gradients: Any, scratch: Any) -> None:
+    d, sums = out
+    _sum_up(sums, scratch[0], _relu_back(d, scratch[0], y, gradients))
 
 
 @_offer(strided=True)
 def relu_back(out: Any, g: Any, y: Any) -> None:
-    channels = y.shape[-1]
-    many = together(channels, out, g, y)
-    grid, block = launch.walk(pixels(y), channels, many)
-    sizes = np.int64(pixels(y)), np.int32(channels), np.int32(pitch(g))
-    function = kernel("bias", f"relu_bias_back<{kind(y)}, {many}>")
-    function(grid, block, (out, np.uint64(0), g, y, *sizes), shared_mem=_room(block, many))
+    _relu_back(out, NOTHING, y, (g,))
 
 
 @_offer(_sums_room, strided=True)
@@ -256,6 +263,52 @@ def dot_working(out: Any, a: Any, b: Any, turned: tuple[bool, bool]) -> None:
     blas.multiply(out, a.T if turned[0] else a, b.T if turned[1] else b)
 
 
+# Updates
+
+
+def update_all(count: int) -> Fusion:
+    """The instruction that updates `count` parameters, each over itself.
+
+    Its operands are rate, momentum and decay, then for every parameter the parameter, its gradient
+    and its velocity; its results for each the new parameter and the new velocity.
+    """
+    over = tuple(place for i in range(count) for place in (3 + 3 * i, 5 + 3 * i))
+    return Fusion("update_all", "", (), (), Kernel(_update_all, over, strided=False))
+
+
+def _update_all(
+    out: Any, rate: Any, momentum: Any, decay: Any, *arrays: Any, taps: tuple[int, ...]
+) -> None:
+    for first in range(0, len(taps), MOST_UPDATES):
+        table: list[Any] = []
+        blocks = 0
+        for i in range(first, min(first + MOST_UPDATES, len(taps))):
+            parameter, gradient, velocity = arrays[3 * i : 3 * i + 3]
+            pointers = (*out[2 * i : 2 * i + 2], parameter, velocity, gradient)
+            channels = parameter.shape[1] if taps[i] > 1 else 1
+            narrow = gradient.dtype.itemsize == 2
+            table += [array.data.ptr for array in pointers]
+            table += [parameter.size, channels, taps[i], narrow, blocks]
+            blocks += -(-parameter.size // UPDATED_TOGETHER)
+        number = len(table) // 10
+        table += [0] * (10 * MOST_UPDATES - len(table))
+        kernel("update", "update_all")(
+            (blocks,), (launch.THREADS,), (struct(*table), np.int32(number), rate, momentum, decay)
+        )
+
+
+@_offer(in_place=(2, 3))
+def update_dense(
+    out: Any, x: Any, g: Any, parameter: Any, velocity: Any, rate: Any, momentum: Any, decay: Any
+) -> None:
+    rows, columns = parameter.shape
+    grid = (-(-columns // 128), -(-rows // 128))
+    sizes = map(np.int32, (len(x), rows, columns))
+    kernel("update", f"update_dense<{kind(x)}>")(
+        grid, (256,), (*out, x, g, parameter, velocity, rate, momentum, decay, *sizes)
+    )
+
+
 # Pooling and normalisation
 
 
@@ -264,41 +317,61 @@ def _window(images: Any, result: Any, size: Any, stride: Any, padding: Any) -> t
     return tuple(map(np.int32, sizes))
 
 
+def _of_three(size: Any, stride: Any) -> int:
+    """The stride of windows of three by three that have kernels of their own; 0 for others."""
+    return stride[0] if size == (3, 3) and stride in ((1, 1), (2, 2)) else 0
+
+
+def _max_pool(
+    y: Any, places: Any, x: Any, relu: bool, size: Any, stride: Any, padding: Any
+) -> None:
+    channels, apart, yes_no = x.shape[-1], _of_three(size, stride), str(relu).lower()
+    many = together(channels, x, y)
+    numbers = np.int32(channels), np.int32(pitch(x))
+    if apart:
+        count = len(y) * y.shape[2]
+        sizes = map(np.int32, (*x.shape[1:3], *y.shape[1:3], *padding[:2]))
+        function = kernel("pool3", f"max_pool3<{kind(x)}, {many}, {apart}, {yes_no}>")
+        arguments = (y, places, x, np.uint32(count), *numbers, *sizes)
+    else:
+        count = pixels(y)
+        window = _window(x, y, size, stride, padding)
+        function = kernel("pool", f"max_pool<{kind(x)}, {many}, {yes_no}>")
+        arguments = (y, places, x, np.uint32(count), *numbers, *window)
+    function(*launch.walk(count, channels, many), arguments)
+
+
 @_offer()
 def max_pool_places(
     out: Any, x: Any, size: Any, stride: Any, padding: Any, ceil: bool, relu: bool
 ) -> None:
-    y, places = out
-    channels = x.shape[-1]
-    many = together(channels, x, y)
-    grid, block = launch.walk(pixels(y), channels, many)
-    sizes = np.uint32(pixels(y)), np.int32(channels), np.int32(pitch(x))
-    function = kernel(
-        "pool", f"max_pool<{kind(x)}, {many}, {launch.window(size, stride)}, {str(relu).lower()}>"
-    )
-    function(grid, block, (y, places, x, *sizes, *_window(x, y, size, stride, padding)))
+    _max_pool(out[0], out[1], x, relu, size, stride, padding)
 
 
 @_offer()
 def max_pool_forward(out: Any, x: Any, size: Any, stride: Any, padding: Any, ceil: bool) -> None:
-    channels = x.shape[-1]
-    many = together(channels, x, out)
-    grid, block = launch.walk(pixels(out), channels, many)
-    sizes = np.uint32(pixels(out)), np.int32(channels), np.int32(pitch(x))
-    function = kernel("pool", f"max_pool<{kind(x)}, {many}, {launch.window(size, stride)}, false>")
-    window = _window(x, out, size, stride, padding)
-    function(grid, block, (out, np.uint64(0), x, *sizes, *window))
+    _max_pool(out, NOTHING, x, False, size, stride, padding)
 
 
-def _max_pool_back(d: Any, partial: Any, g: Any, places: Any, **how: Any) -> int:
-    channels = d.shape[-1]
+def _max_pool_back(
+    d: Any, partial: Any, g: Any, places: Any, size: Any, stride: Any, padding: Any, ceil: bool
+) -> int:
+    """Rows of partial sums that it left."""
+    channels, apart = d.shape[-1], _of_three(size, stride)
     many = together(channels, d, g)
-    grid, block = launch.walk(pixels(d), channels, many)
-    sizes = np.uint32(pixels(d)), np.int32(channels), np.int32(pitch(g))
-    window = _window(d, g, how["size"], how["stride"], how["padding"])
-    known = launch.window(how["size"], how["stride"])
-    function = kernel("pool", f"max_pool_back<{kind(d)}, {many}, {known}>")
-    function(grid, block, (d, partial, g, places, *sizes, *window), shared_mem=_room(block, many))
+    numbers = np.int32(channels), np.int32(pitch(g))
+    if apart:
+        count = len(d) * d.shape[2]
+        sizes = map(np.int32, (*d.shape[1:3], *g.shape[1:3], *padding[:2]))
+        function = kernel("pool3", f"max_pool3_back<{kind(d)}, {many}, {apart}>")
+        arguments = (d, partial, g, places, np.uint32(count), *numbers, *sizes)
+    else:
+        count = pixels(d)
+        window = _window(d, g, size, stride, padding)
+        function = kernel("pool", f"max_pool_back<{kind(d)}, {many}>")
+        arguments = (d, partial, g, places, np.uint32(count), *numbers, *window)
+    grid, block = launch.walk(count, channels, many)
+    function(grid, block, arguments, shared_mem=_room(block, many))
     return grid[0]
 
 
@@ -310,7 +383,7 @@ def max_pool_bias_back(out: Any, g: Any, places: Any, scratch: Any, **how: Any) 
 
 @_offer(strided=True)
 def max_pool_back(out: Any, g: Any, places: Any, **how: Any) -> None:
-    _max_pool_back(out, np.uint64(0), g, places, **how)
+    _max_pool_back(out, NOTHING, g, places, **how)
 
 
 @_offer()
@@ -320,7 +393,7 @@ def average_pool_forward(
     channels = x.shape[-1]
     many = together(channels, x, out)
     sizes = np.uint32(pixels(out)), np.int32(channels), np.int32(pitch(x))
-    kernel("pool", f"average_pool<{kind(x)}, {many}, {launch.window(size, stride)}>")(
+    kernel("pool", f"average_pool<{kind(x)}, {many}>")(
         *launch.walk(pixels(out), channels, many),
         (out, x, *sizes, *_window(x, out, size, stride, padding)),
     )
@@ -333,7 +406,7 @@ def average_pool_back(
     channels = g.shape[-1]
     many = together(channels, g, out)
     sizes = np.uint32(pixels(out)), np.int32(channels), np.int32(pitch(g))
-    kernel("pool", f"average_pool_back<{kind(g)}, {many}, {launch.window(size, stride)}>")(
+    kernel("pool", f"average_pool_back<{kind(g)}, {many}>")(
         *launch.walk(pixels(out), channels, many),
         (out, g, *sizes, *_window(out, g, size, stride, padding)),
     )
@@ -377,7 +450,7 @@ def lrn_back(out: Any, g: Any, x: Any, size: int, **how: float) -> None:
     many = _near(size, out, g, x)
     if many:
         grid, block = launch.walk(pixels(x), x.shape[-1], many)
-        arguments = (out, np.uint64(0), g, x, *sizes, *numbers)
+        arguments = (out, NOTHING, g, x, *sizes, *numbers)
         function = kernel("lrn", f"lrn_near_back<{kind(x)}, {many}, false>")
         function(grid, block, arguments, shared_mem=_room(block, many))
         return

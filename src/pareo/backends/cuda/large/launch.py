@@ -13,7 +13,6 @@ WIDEST = 16  # bytes that one thread reads at once
 BLOCKS = 1024  # enough to fill any card of today, few enough for partial sums to be cheap
 THREADS = 256
 BLOCK_SIDES = (2, 4, 0)  # of a first layer's blocks of pixels; 0: any
-WINDOWS = ("3, 1", "3, 2", "0, 0")  # side and stride of the pooling windows compiled for; 0: any
 
 
 def _instances() -> dict[str, list[str]]:
@@ -34,7 +33,7 @@ def _instances() -> dict[str, list[str]]:
             *(f"cast<{p}, {v}>" for p, v in product(pairs, (1, 4))),
             *(f"blocks<{n}, {side}>" for n, side in product(numbers, BLOCK_SIDES)),
             *(f"{name}<{n}>" for name in ("concat", "total") for n in numbers),
-            *(f"{n}<{t}>" for n in ("block_filters", "unblock_filters", "gathered") for t in kinds),
+            *(f"{n}<{t}>" for n in ("block_filters", "unblock_filters") for t in kinds),
         ],
         "lrn": [
             *(f"{name}<{t}>" for name in ("lrn_any", "lrn_any_back") for t in kinds),
@@ -42,9 +41,15 @@ def _instances() -> dict[str, list[str]]:
             *(f"lrn_near_back<{n}, {relu}>" for n, relu in product(numbers[:2], yes_no)),
         ],
         "pool": [
-            *(f"max_pool<{n}, {w}, {relu}>" for n, w, relu in product(numbers, WINDOWS, yes_no)),
-            *(f"{name}<{n}, {w}>" for n, w in product(numbers, WINDOWS)
+            *(f"max_pool<{n}, {relu}>" for n, relu in product(numbers, yes_no)),
+            *(f"{name}<{n}>" for n in numbers
               for name in ("max_pool_back", "average_pool", "average_pool_back")),
+        ],
+        "update": [f"update_dense<{t}>" for t in kinds],
+        "taps": [f"filters_back<{warps}>" for warps in (2, 3, 4)],
+        "pool3": [
+            *(f"max_pool3<{n}, {s}, {relu}>" for n, s, relu in product(numbers, (1, 2), yes_no)),
+            *(f"max_pool3_back<{n}, {s}>" for n, s in product(numbers, (1, 2))),
         ],
     }  # fmt: skip
 
@@ -53,17 +58,10 @@ INSTANCES = _instances()
 
 
 @cache
-def kernel(file: str, name: str) -> Any:
+def kernel(file: str, name: str, shared: int = 0) -> Any:
     """A kernel of this folder, compiled when it is first needed."""
     names = [name] if name in INSTANCES[file] else []
-    return source.module(source.read(f"large/{file}.cu"), names).function(name)
-
-
-def window(size: Any, stride: Any) -> str:
-    """The side and the stride of a pooling window, as kernels are compiled for."""
-    told = f"{size[0]}, {stride[0]}"
-    square = size[0] == size[1] and stride[0] == stride[1]
-    return told if square and told in WINDOWS else "0, 0"
+    return source.module(source.read(f"large/{file}.cu"), names).function(name, shared)
 
 
 def kind(array: Any) -> str:

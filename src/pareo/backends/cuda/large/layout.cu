@@ -1,4 +1,5 @@
 // Moving values between layouts and precisions, channels last on one side or on both.
+#include "large/beside.cuh"
 #include "large/vector.cuh"
 
 // out[b, c, r] = x[b, r, c]: channels first to last, or back; tiles of 32 x 32, a block of 32 x 8.
@@ -87,20 +88,17 @@ template <class T> __global__ void unblock_filters(
     }
 }
 
-// Up to four images side by side along the channels; `end`s are where each one's channels stop.
+// Up to four arrays side by side along the channels, of `channels` in all.
 template <class T, int V> __global__ void concat(
-    T* out, const T* a, const T* b, const T* c, const T* d, int end_a, int end_b, int end_c, int end_d,
-    unsigned pixels, int pitch)
+    T* out, unsigned pixels, int channels, int pitch, BESIDE(T))
 {
-    const unsigned groups = end_d / V, count = pixels * groups;
+    const unsigned groups = channels / V, count = pixels * groups;
     for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
-        const int channel = i % groups * V;
         const long long pixel = i / groups;
-        const T* from = channel < end_a ? a : channel < end_b ? b : channel < end_c ? c : d;
-        const int start = channel < end_a ? 0 : channel < end_b ? end_a : channel < end_c ? end_b : end_c;
-        const int stop = channel < end_a ? end_a : channel < end_b ? end_b : channel < end_c ? end_c : end_d;
+        const int channel = i % groups * V;
+        const Source<T> source = THIS_SOURCE(T, channel);
         *reinterpret_cast<Pack<T, V>*>(out + pixel * pitch + channel) =
-            *reinterpret_cast<const Pack<T, V>*>(from + pixel * (stop - start) + channel - start);
+            *reinterpret_cast<const Pack<T, V>*>(source.from + pixel * source.pitch);
     }
 }
 
@@ -127,12 +125,4 @@ template <class T, int V> __global__ void total(
         }
         store<T, V>(out + i, sum);
     }
-}
-
-// The elements of a wider value's channels, side by side.
-template <class T> __global__ void gathered(T* out, const T* x, long long pixels, int channels, int pitch)
-{
-    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < pixels * channels;
-         i += (long long)gridDim.x * blockDim.x)
-        out[i] = x[i / channels * pitch + i % channels];
 }

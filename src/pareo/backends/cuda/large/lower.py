@@ -13,7 +13,8 @@ import numpy as np
 
 import pareo.operators as op
 from pareo.backends.cuda.large.cudnn import Convolution
-from pareo.backends.cuda.large.kernels import INSTRUCTIONS, convolution
+from pareo.backends.cuda.large.kernels import INSTRUCTIONS, convolution, update_all
+from pareo.backends.cuda.large.merge import merged
 from pareo.program.ir import Instruction, Program, readers
 from pareo.program.passes import remove_dead, rewrite
 from pareo.spec import Spec
@@ -36,7 +37,7 @@ def lowered(program: Program, precision: str, possible: Possible) -> Program:
 
     `precision` is 'float32', 'tf32' or 'bfloat16'; `possible` tells which convolutions have a plan.
     """
-    return remove_dead(_Lowering(program, precision, possible).program())
+    return remove_dead(_Lowering(merged(program), precision, possible).program())
 
 
 class _Lowering:
@@ -55,6 +56,9 @@ class _Lowering:
         self.places: dict[Any, tuple[int, bool]] = {}
         self.blocks: dict[Any, int] = {}
         self.addends: dict[int, tuple[int, ...]] = {}
+        self.beside: dict[int, tuple[int, ...]] = {}
+        self.updates: list[Instruction] = []
+        self.products: dict[int, tuple[int, int]] = {}
         self.handled: set[int] = set()
         if precision == "bfloat16":
             import ml_dtypes
@@ -70,6 +74,7 @@ class _Lowering:
             rule = RULES.get(instruction.name)
             if rule is None or not rule(self, instruction):
                 self.keep(instruction)
+        self.update_together()
         outputs = tuple(self.as_plain(number) for number in self.old.outputs)
         return self.old.changed(
             specs=self.specs, instructions=tuple(self.instructions), outputs=outputs
@@ -112,6 +117,33 @@ class _Lowering:
         (self.working[result],) = self.add(name, inputs, self.spec(result), **more)
         return True
 
+    def update_together(self) -> None:
+        """The updates that were put off, in one instruction."""
+        if not self.updates:
+            return
+        operands = list(map(self.as_plain, self.updates[0].inputs[3:]))
+        taps: list[int] = []
+        for update in self.updates:
+            parameter, gradient, velocity = update.inputs[:3]
+            given, many = self.gradient(gradient)
+            operands += [self.plain[parameter], given, self.plain[velocity]]
+            taps.append(many)
+        outputs = tuple(number for update in self.updates for number in update.outputs)
+        moved = sum(self.specs[number].nbytes for number in (*operands, *outputs))
+        flops = sum(update.flops for update in self.updates)
+        fusion = update_all(len(self.updates))
+        how = {"taps": tuple(taps)}
+        self.instructions.append(Instruction(fusion, tuple(operands), outputs, how, flops, moved))
+        self.plain |= {number: number for number in outputs}
+
+    def gradient(self, number: int) -> tuple[int, int]:
+        """A gradient as the update reads it, and how many taps lie before its channels."""
+        if number in self.plain:
+            return self.plain[number], 1
+        shape = self.old.specs[number].shape
+        taps = shape[2] * shape[3] if len(shape) == 4 else 1
+        return self.whole(number), taps if shape[1:2] != (1,) else 1
+
     # Forms
 
     def as_working(self, number: int) -> int:
@@ -146,8 +178,13 @@ class _Lowering:
         """A value whose elements lie side by side."""
         made = next((i for i in reversed(self.instructions) if number in i.outputs), None)
         if made is not None and made.name == "part":
-            return self.add("gathered", (number,), self.specs[number])[0]
+            return self.add("joined", (number,), self.specs[number])[0]
         return number
+
+    def whole(self, number: int) -> int:
+        """A value in its working form, its elements side by side."""
+        self.working[number] = self.solid(self.as_working(number))
+        return self.working[number]
 
     def reshaped(self, number: int, spec: Spec) -> int:
         """A new number for the same elements in another shape."""
@@ -263,12 +300,13 @@ def _conv(lowering: _Lowering, conv: Instruction) -> bool:
         (blocks,) = lowering.add("filter_blocks", (lowering.as_plain(w),), filters, block=block)
         operands: tuple[int, ...] = (lowering.blocks[key], blocks)
     else:
-        operands = (lowering.solid(lowering.as_working(x)), lowering.as_working(w))
-    numbers = tuple(lowering.plain[n] for n in bias)
+        operands = (lowering.whole(x), lowering.as_working(w))
     lowering.take(add, relu)
     if possible[0] == ending:
+        numbers = tuple(lowering.as_working(n) for n in bias)
         more: dict[str, Any] = {"flops": flops, "ending": ending, **new}
         return lowering.fresh("conv_forward", (*operands, *numbers), result, **more)
+    numbers = tuple(lowering.plain[n] for n in bias)
     more = {"flops": conv.flops, "ending": "", **new}
     (bare,) = lowering.add("conv_forward", operands, out, **more)
     more = {"flops": flops - conv.flops, "relu": relu is not None}
@@ -282,7 +320,7 @@ def _conv_input_gradient(lowering: _Lowering, back: Instruction) -> bool:
     specs = lowering.spec(result), lowering.spec(w), lowering.spec(g)
     if not lowering.possible(convolution("images", *specs, **new)):
         return False
-    operands = lowering.solid(lowering.as_working(g)), lowering.as_working(w)
+    operands = lowering.whole(g), lowering.as_working(w)
     return lowering.fresh("conv_images", operands, result, flops=back.flops, **new)
 
 
@@ -299,7 +337,7 @@ def _conv_weight_gradient(lowering: _Lowering, back: Instruction) -> bool:
             convolution("filters", *specs, lowering.spec(g), **new)
         ):
             return False
-        operands = images, lowering.solid(lowering.as_working(g))
+        operands = images, lowering.whole(g)
         (found,) = lowering.add("conv_filters", operands, specs[1], flops=back.flops, **new)
         (lowering.plain[result],) = lowering.add(
             "filters_of_blocks", (found,), lowering.old.specs[result], block=block
@@ -310,8 +348,8 @@ def _conv_weight_gradient(lowering: _Lowering, back: Instruction) -> bool:
     if not lowering.possible(convolution("filters", *three, **new)):
         return False
     operands = (
-        lowering.solid(lowering.as_working(x)),
-        lowering.solid(lowering.as_working(g)),
+        lowering.whole(x),
+        lowering.whole(g),
     )
     return lowering.fresh("conv_filters", operands, result, flops=back.flops, **new)
 
@@ -336,14 +374,16 @@ def _relu_gradient(lowering: _Lowering, back: Instruction) -> bool:
     result = back.outputs[0]
     if not _in_work(lowering, y):
         return False
-    operands = lowering.as_working(g), lowering.as_working(y)
     sums = _channel_sum(lowering, result)
     if sums is None:
+        operands = lowering.as_working(g), lowering.whole(y)
         return lowering.fresh("relu_back", operands, result, flops=back.flops)
     lowering.take(sums)
     specs = lowering.spec(result), lowering.old.specs[sums.outputs[0]]
     flops = back.flops + sums.flops
-    found = lowering.add("relu_bias_back", operands, *specs, flops=flops)
+    gradients = tuple(map(lowering.as_working, lowering.beside.pop(g, (g,))))
+    several = (lowering.whole(y), *gradients)
+    found = lowering.add("relu_bias_back", several, *specs, flops=flops)
     lowering.working[result], lowering.plain[sums.outputs[0]] = found
     return True
 
@@ -377,9 +417,16 @@ def _straight(lowering: _Lowering, number: int) -> tuple[int, bool]:
 
 def _dot(lowering: _Lowering, dot: Instruction) -> bool:
     """In working precision; the results that the loss or the optimiser reads in float32."""
+    (a, a_turned), (b, b_turned) = (_straight(lowering, n) for n in dot.inputs)
+    update = lowering.only_reader(dot.outputs[0])
+    if update is not None and update.name == "sgd" and a_turned and not b_turned:
+        shape = lowering.old.specs[dot.outputs[0]].shape
+        quads = len(shape) == 2 and shape[0] % 4 == shape[1] % 4 == 0
+        if quads and lowering.precision != "float32" and update.inputs[1] == dot.outputs[0]:
+            lowering.products[dot.outputs[0]] = a, b  # multiplied within the update
+            return True
     if not _reduced(lowering, *dot.inputs):
         return False
-    (a, a_turned), (b, b_turned) = (_straight(lowering, n) for n in dot.inputs)
     operands = lowering.as_working(a), lowering.as_working(b)
     more: dict[str, Any] = {"turned": (a_turned, b_turned), "flops": dot.flops}
     result = dot.outputs[0]
@@ -389,6 +436,31 @@ def _dot(lowering: _Lowering, dot: Instruction) -> bool:
         )
         return True
     return lowering.fresh("dot_working", operands, result, **more)
+
+
+def _sgd(lowering: _Lowering, update: Instruction) -> bool:
+    """Of a dense layer with its product; all others together in the end."""
+    parameter, gradient, velocity, *numbers = update.inputs
+    given = (parameter, velocity, *numbers)
+    alone = all(not lowering.reading[number] for number in update.outputs)
+    single = all(lowering.old.specs[number].shape == () for number in numbers)
+    if not (alone and single and all(number in lowering.plain for number in given)):
+        assert gradient not in lowering.products
+        return False
+    if gradient in lowering.products:
+        x, g = lowering.products[gradient]
+        operands = (lowering.as_working(x), lowering.as_working(g), *given)
+        specs = [lowering.old.specs[number] for number in update.outputs]
+        rows = lowering.old.specs[x].shape[0]
+        flops = update.flops + 2 * rows * specs[0].size
+        found = lowering.add("update_dense", operands, *specs, flops=flops)
+        lowering.plain |= dict(zip(update.outputs, found, strict=True))
+        return True
+    first = lowering.updates[0] if lowering.updates else update
+    if first.inputs[3:] != update.inputs[3:]:
+        return False
+    lowering.updates.append(update)
+    return True
 
 
 def _readers_of(lowering: _Lowering, number: int) -> list[str]:
@@ -448,7 +520,7 @@ def _max_pool(lowering: _Lowering, pool: Instruction) -> bool:
     x, how = pool.inputs[0], dict(pool.attributes)
     if not lowering.is_image(x):
         return False
-    operands, result = (lowering.solid(lowering.as_working(x)),), pool.outputs[0]
+    operands, result = (lowering.whole(x),), pool.outputs[0]
     backs = [
         lowering.old.instructions[p]
         for p in lowering.reading[x]
@@ -501,13 +573,13 @@ def _average_pool(lowering: _Lowering, pool: Instruction) -> bool:
     x = pool.inputs[0]
     if not lowering.is_image(x):
         return False
-    operands = (lowering.solid(lowering.as_working(x)),)
+    operands = (lowering.whole(x),)
     more = dict(pool.attributes, flops=pool.flops)
     return lowering.fresh("average_pool_forward", operands, pool.outputs[0], **more)
 
 
 def _average_pool_gradient(lowering: _Lowering, back: Instruction) -> bool:
-    operands = (lowering.solid(lowering.as_working(back.inputs[0])),)
+    operands = (lowering.whole(back.inputs[0]),)
     more = dict(back.attributes, flops=back.flops)
     return lowering.fresh("average_pool_back", operands, back.outputs[0], **more)
 
@@ -516,7 +588,7 @@ def _lrn(lowering: _Lowering, lrn: Instruction) -> bool:
     x = lrn.inputs[0]
     if not lowering.is_image(x):
         return False
-    operands = (lowering.solid(lowering.as_working(x)),)
+    operands = (lowering.whole(x),)
     more = dict(lrn.attributes, flops=lrn.flops)
     return lowering.fresh("lrn_forward", operands, lrn.outputs[0], **more)
 
@@ -525,7 +597,7 @@ def _lrn_gradient(lowering: _Lowering, back: Instruction) -> bool:
     g, x = back.inputs
     if not lowering.is_image(x):
         return False
-    operands = lowering.solid(lowering.as_working(g)), lowering.solid(lowering.as_working(x))
+    operands = lowering.whole(g), lowering.whole(x)
     how, result = dict(back.attributes), back.outputs[0]
     relu = _then_relu(lowering, back)
     sums = _channel_sum(lowering, relu.outputs[0]) if relu else None
@@ -543,11 +615,23 @@ def _lrn_gradient(lowering: _Lowering, back: Instruction) -> bool:
 # Shapes
 
 
+def _through_relu_and_bias(lowering: _Lowering, g: int) -> bool:
+    """Whether a gradient goes nowhere but back through a relu, and from there to a bias."""
+    back = lowering.only_reader(g)
+    if back is None or back.name != "relu_gradient" or back.inputs[0] != g:
+        return False
+    return _channel_sum(lowering, back.outputs[0]) is not None
+
+
 def _concat(lowering: _Lowering, join: Instruction) -> bool:
     if join.attributes["axis"] != 1 or not all(map(lowering.is_image, join.inputs)):
         return False
-    operands = tuple(lowering.solid(lowering.as_working(n)) for n in join.inputs)
-    return lowering.fresh("joined", operands, join.outputs[0])
+    result = join.outputs[0]
+    if len(join.inputs) <= 4 and _through_relu_and_bias(lowering, result):
+        lowering.beside[result] = join.inputs  # they are read side by side
+        return True
+    operands = tuple(map(lowering.as_working, join.inputs))
+    return lowering.fresh("joined", operands, result)
 
 
 def _part(lowering: _Lowering, part: Instruction) -> bool:
@@ -558,7 +642,7 @@ def _part(lowering: _Lowering, part: Instruction) -> bool:
     fresh = len_of(lowering.specs)
     lowering.specs[fresh] = lowering.spec(result)
     attributes = {"axis": 3, "between": part.attributes["between"]}
-    source = lowering.solid(lowering.working[a])
+    source = lowering.whole(a)
     lowering.instructions.append(Instruction(op.part, (source,), (fresh,), attributes, 0, 0))
     lowering.working[result] = fresh
     return True
@@ -574,7 +658,7 @@ def _add(lowering: _Lowering, add: Instruction) -> bool:
     if following is not None and following.name == "add" and len(parts) < 4:
         lowering.addends[add.outputs[0]] = tuple(parts)
         return True
-    operands = tuple(lowering.solid(lowering.as_working(n)) for n in parts)
+    operands = tuple(lowering.whole(n) for n in parts)
     flops = add.flops * (len(parts) - 1)
     return lowering.fresh("total", operands, add.outputs[0], flops=flops)
 
@@ -583,7 +667,7 @@ def _reshape(lowering: _Lowering, reshape: Instruction) -> bool:
     x, result = reshape.inputs[0], reshape.outputs[0]
     before, after = lowering.old.specs[x], lowering.old.specs[result]
     if lowering.is_image(x) and after.shape == (before.shape[0], before.size // before.shape[0]):
-        source = lowering.solid(lowering.working[x])
+        source = lowering.whole(x)
         if before.shape[2:] == (1, 1):
             lowering.working[result] = lowering.reshaped(source, lowering.spec(result))
             return True
@@ -604,6 +688,7 @@ RULES: dict[str, Callable[[_Lowering, Instruction], bool]] = {
     "relu_gradient": _relu_gradient,
     "sum": _sum,
     "dot": _dot,
+    "sgd": _sgd,
     "transpose": _transpose,
     "add_bias": _add_bias,
     "dropout": _dropout,

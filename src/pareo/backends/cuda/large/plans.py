@@ -3,18 +3,20 @@
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from pareo.backends.cuda.large import cudnn
+from pareo.backends.cuda.large import taps as own
 from pareo.backends.cuda.large.cudnn import Convolution, Graph
 from pareo.cache import cache_folder
 
-CANDIDATES = 10  # cuDNN lists its plans by what it expects of them; the best was among these
+CANDIDATES = 16  # cuDNN lists its plans by what it expects of them; the best was among these
 LARGEST_WORKSPACE = 512 << 20
-REPEATS = 5
+REPEATS = 3
 
 
 @dataclass(frozen=True)
@@ -32,62 +34,73 @@ class Plan:
 
 
 @lru_cache(maxsize=4096)
-def best(convolution: Convolution) -> Plan | None:
+def best(convolution: Convolution) -> Plan | own.Taps | None:
     """The fastest plan, or None where cuDNN has none for this convolution."""
     try:
         graph = Graph(convolution)
     except Exception:  # of the library's own kinds, none of which tells more than "no plan"
         return None
     known = remembered().get(str(convolution))
-    name = known["plan"] if known else None
-    if name in graph.names:
-        index = graph.names.index(name)
-        workspace = graph.build(index)
-        if workspace is not None:
-            return Plan(graph, index, workspace)
+    plan = _named(known["plan"], convolution, graph) if known else None
+    if plan is not None:
+        return plan
     timed = _timed(convolution, graph)
     if not timed:
         return None
-    seconds, index, workspace = min(timed)
-    remember(
-        str(convolution),
-        {"plan": graph.names[index], "workspace": workspace, "seconds": seconds},
-    )
-    return Plan(graph, index, workspace)
+    seconds, plan = min(timed, key=lambda pair: pair[0])
+    name = own.NAME if isinstance(plan, own.Taps) else graph.names[plan.index]
+    remember(str(convolution), {"plan": name, "seconds": seconds})
+    return plan
 
 
-def _timed(convolution: Convolution, graph: Graph) -> list[tuple[float, int, int]]:
-    """Seconds, number and workspace of the plans worth trying, each the least of its repeats."""
+def _named(name: str, convolution: Convolution, graph: Graph) -> Plan | own.Taps | None:
+    """A plan by its name, ready to run; None where there is none of this name any more."""
+    if name == own.NAME:
+        return own.taps(convolution)
+    index = graph.names.index(name) if name in graph.names else None
+    workspace = None if index is None else graph.build(index)
+    return None if index is None or workspace is None else Plan(graph, index, workspace)
+
+
+def _timed(convolution: Convolution, graph: Graph) -> list[tuple[float, Plan | own.Taps]]:
+    """The plans worth trying with their seconds, each the least of its repeats."""
     import cupy
 
     width = 2 if convolution.precision == "bfloat16" else 4
-    room = {name: convolution.size(name) * width for name in convolution.arrays}
-    room[cudnn.BIAS] = convolution.size(cudnn.BIAS) * 4
-    arrays = {name: _some_numbers(nbytes) for name, nbytes in room.items()}
-    pointers = {name: arrays[name].data.ptr for name in convolution.arrays}
+    sizes = {name: convolution.size(name) for name in convolution.arrays}
+    arrays = {name: _some_numbers(size * width) for name, size in sizes.items()}
     found = []
-    for index in range(len(graph.names)):
-        workspace = graph.build(index)
-        if workspace is None or workspace > LARGEST_WORKSPACE:
-            continue
-        work = cupy.empty(max(workspace, 1), cupy.uint8)
-        graph.run(index, pointers, work.data.ptr)
-        seconds = min(_seconds(graph, index, pointers, work) for _ in range(REPEATS))
-        found.append((seconds, index, workspace))
-        if len(found) == CANDIDATES:
-            break
+    for plan in _candidates(convolution, graph):
+        work = cupy.empty(max(plan.workspace, 1), cupy.uint8)
+        plan.run(arrays, work)
+        found.append((min(_seconds(plan, arrays, work) for _ in range(REPEATS)), plan))
     del arrays
     cupy.get_default_memory_pool().free_all_blocks()
     return found
 
 
-def _seconds(graph: Graph, index: int, pointers: dict[int, int], work: Any) -> float:
+def _candidates(convolution: Convolution, graph: Graph) -> Iterator[Plan | own.Taps]:
+    """cuDNN's first plans that apply, and our own where there is one."""
+    cut = own.taps(convolution)
+    if cut is not None:
+        yield cut
+    number = 0
+    for index in range(len(graph.names)):
+        workspace = graph.build(index)
+        if workspace is not None and workspace <= LARGEST_WORKSPACE:
+            yield Plan(graph, index, workspace)
+            number += 1
+        if number == CANDIDATES:
+            return
+
+
+def _seconds(plan: Plan | own.Taps, arrays: dict[int, Any], work: Any) -> float:
     import cupy
 
     before, after = cupy.cuda.Event(), cupy.cuda.Event()
     before.record()
-    graph.run(index, pointers, work.data.ptr)
-    graph.run(index, pointers, work.data.ptr)
+    plan.run(arrays, work)
+    plan.run(arrays, work)
     after.record()
     after.synchronize()
     return float(cupy.cuda.get_elapsed_time(before, after)) / 2e3

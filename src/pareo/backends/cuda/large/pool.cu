@@ -3,19 +3,13 @@
 // max_pool also tells each window's place of its first largest element, row by row in the window;
 // NOWHERE stands for a largest element that is not above 0 where the way back goes through relu.
 // So the way back reads a byte for each window, not the images.
-//
-// K and S are the side and the stride of square windows, known when compiled; 0 for any others.
+// Windows of three by three have kernels of their own in pool3.cu.
 #include "large/sums.cuh"
 
-template <int K, int S> struct Window {
+struct Window {
     int height, width;  // of the images
     int out_height, out_width;
-    int any_kh, any_kw, any_sh, any_sw, top, left;
-
-    __device__ int kh() const { return K ? K : any_kh; }
-    __device__ int kw() const { return K ? K : any_kw; }
-    __device__ int sh() const { return S ? S : any_sh; }
-    __device__ int sw() const { return S ? S : any_sw; }
+    int kh, kw, sh, sw, top, left;
 };
 
 // The same, as the parameters of a kernel.
@@ -38,38 +32,36 @@ struct Place {
 };
 
 // The windows that hold a pixel of the images.
-template <int K, int S> struct Holding {
+struct Holding {
     int row, column, first_row, last_row, first_column, last_column;
-    __device__ Holding(const Window<K, S>& window, const Place& at)
+    __device__ Holding(const Window& window, const Place& at)
     {
         row = at.row + window.top;
         column = at.column + window.left;
-        last_row = min(row / window.sh(), window.out_height - 1);
-        last_column = min(column / window.sw(), window.out_width - 1);
-        first_row = row < window.kh() ? 0 : (row - window.kh()) / window.sh() + 1;
-        first_column = column < window.kw() ? 0 : (column - window.kw()) / window.sw() + 1;
+        last_row = min(row / window.sh, window.out_height - 1);
+        last_column = min(column / window.sw, window.out_width - 1);
+        first_row = row < window.kh ? 0 : (row - window.kh) / window.sh + 1;
+        first_column = column < window.kw ? 0 : (column - window.kw) / window.sw + 1;
     }
 };
 
-template <class T, int V, int K, int S, bool RELU> __global__ void max_pool(
+template <class T, int V, bool RELU> __global__ void max_pool(
     T* out, unsigned char* places, const T* x, unsigned pixels, int channels, int pitch, WINDOW)
 {
-    const Window<K, S> window = THIS_WINDOW;
+    const Window window = THIS_WINDOW;
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * V;
     if (channel >= channels) return;
     for (unsigned p = blockIdx.x * blockDim.y + threadIdx.y; p < pixels; p += gridDim.x * blockDim.y) {
         const Place at(p, window.out_height, window.out_width);
-        const int row = at.row * window.sh() - window.top;
-        const int column = at.column * window.sw() - window.left;
+        const int row = at.row * window.sh - window.top;
+        const int column = at.column * window.sw - window.left;
         const T* from = x + (((long long)at.image * window.height + row) * window.width + column) * pitch
                       + channel;
         float best[V];
         Pack<unsigned char, V> found;
         bool first = true;
-#pragma unroll
-        for (int u = 0; u < window.kh(); u++)
-#pragma unroll
-            for (int v = 0; v < window.kw(); v++) {
+        for (int u = 0; u < window.kh; u++)
+            for (int v = 0; v < window.kw; v++) {
                 const int h = row + u, w = column + v;
                 if (h < 0 || w < 0 || h >= window.height || w >= window.width) continue;
                 float value[V];
@@ -78,7 +70,7 @@ template <class T, int V, int K, int S, bool RELU> __global__ void max_pool(
                 for (int i = 0; i < V; i++)
                     if (first || value[i] > best[i] || (value[i] != value[i] && best[i] == best[i])) {
                         best[i] = value[i];
-                        found.at[i] = u * window.kw() + v;
+                        found.at[i] = u * window.kw + v;
                     }
                 first = false;
             }
@@ -92,25 +84,25 @@ template <class T, int V, int K, int S, bool RELU> __global__ void max_pool(
 }
 
 // d = g at the places; `partial` (if given) gets d's sums for each channel.
-template <class T, int V, int K, int S> __global__ void max_pool_back(
+template <class T, int V> __global__ void max_pool_back(
     T* d, float* partial, const T* g, const unsigned char* places, unsigned pixels, int channels,
     int pitch, WINDOW)
 {
-    const Window<K, S> window = THIS_WINDOW;
+    const Window window = THIS_WINDOW;
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * V;
     float sums[V] = {};
     if (channel < channels)
         for (unsigned p = blockIdx.x * blockDim.y + threadIdx.y; p < pixels;
              p += gridDim.x * blockDim.y) {
             const Place at(p, window.height, window.width);
-            const Holding<K, S> holding(window, at);
+            const Holding holding(window, at);
             float error[V] = {};
             for (int r = holding.first_row; r <= holding.last_row; r++)
                 for (int c = holding.first_column; c <= holding.last_column; c++) {
                     const long long from =
                         ((long long)at.image * window.out_height + r) * window.out_width + c;
-                    const int place = (holding.row - r * window.sh()) * window.kw() + holding.column
-                                    - c * window.sw();
+                    const int place = (holding.row - r * window.sh) * window.kw + holding.column
+                                    - c * window.sw;
                     const Pack<unsigned char, V> found = *reinterpret_cast<const Pack<unsigned char, V>*>(
                         places + from * channels + channel);
                     float arriving[V];
@@ -131,19 +123,19 @@ __device__ inline float counted(int start, int size, int limit)
     return min(start + size, limit) - max(start, 0);
 }
 
-template <class T, int V, int K, int S> __global__ void average_pool(
+template <class T, int V> __global__ void average_pool(
     T* out, const T* x, unsigned pixels, int channels, int pitch, WINDOW)
 {
-    const Window<K, S> window = THIS_WINDOW;
+    const Window window = THIS_WINDOW;
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * V;
     if (channel >= channels) return;
     for (unsigned p = blockIdx.x * blockDim.y + threadIdx.y; p < pixels; p += gridDim.x * blockDim.y) {
         const Place at(p, window.out_height, window.out_width);
-        const int row = at.row * window.sh() - window.top;
-        const int column = at.column * window.sw() - window.left;
+        const int row = at.row * window.sh - window.top;
+        const int column = at.column * window.sw - window.left;
         float sums[V] = {};
-        for (int h = max(row, 0); h < min(row + window.kh(), window.height); h++)
-            for (int w = max(column, 0); w < min(column + window.kw(), window.width); w++) {
+        for (int h = max(row, 0); h < min(row + window.kh, window.height); h++)
+            for (int w = max(column, 0); w < min(column + window.kw, window.width); w++) {
                 const long long from = ((long long)at.image * window.height + h) * window.width + w;
                 float value[V];
                 load<T, V>(value, x + from * pitch + channel);
@@ -151,29 +143,29 @@ template <class T, int V, int K, int S> __global__ void average_pool(
                 for (int i = 0; i < V; i++) sums[i] += value[i];
             }
         const float number =
-            counted(row, window.kh(), window.height) * counted(column, window.kw(), window.width);
+            counted(row, window.kh, window.height) * counted(column, window.kw, window.width);
 #pragma unroll
         for (int i = 0; i < V; i++) sums[i] /= number;
         store<T, V>(out + (long long)p * channels + channel, sums);
     }
 }
 
-template <class T, int V, int K, int S> __global__ void average_pool_back(
+template <class T, int V> __global__ void average_pool_back(
     T* d, const T* g, unsigned pixels, int channels, int pitch, WINDOW)
 {
-    const Window<K, S> window = THIS_WINDOW;
+    const Window window = THIS_WINDOW;
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * V;
     if (channel >= channels) return;
     for (unsigned p = blockIdx.x * blockDim.y + threadIdx.y; p < pixels; p += gridDim.x * blockDim.y) {
         const Place at(p, window.height, window.width);
-        const Holding<K, S> holding(window, at);
+        const Holding holding(window, at);
         float error[V] = {};
         for (int r = holding.first_row; r <= holding.last_row; r++)
             for (int c = holding.first_column; c <= holding.last_column; c++) {
                 const long long from = ((long long)at.image * window.out_height + r) * window.out_width + c;
                 const float number =
-                    counted(r * window.sh() - window.top, window.kh(), window.height)
-                    * counted(c * window.sw() - window.left, window.kw(), window.width);
+                    counted(r * window.sh - window.top, window.kh, window.height)
+                    * counted(c * window.sw - window.left, window.kw, window.width);
                 float arriving[V];
                 load<T, V>(arriving, g + from * pitch + channel);
 #pragma unroll
