@@ -1,12 +1,17 @@
 """What this machine has: processor, cores, memory and the libraries that pareo can use."""
 
 import platform
+import subprocess
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from pareo.device import cores
 
-LIBRARIES = ("numpy", "numba", "cupy-cuda13x", "torch", "jax", "tensorflow")
+LIBRARIES = (
+    "numpy", "numba", "cupy-cuda13x", "nvidia-cuda-nvrtc", "nvidia-cublas", "nvidia-cudnn-cu13",
+    "nvidia-cudnn-frontend", "torch", "jax", "tensorflow",
+)  # fmt: skip
 
 
 def processor() -> str:
@@ -51,6 +56,43 @@ def libraries() -> dict[str, str | None]:
     return found
 
 
+@dataclass(frozen=True)
+class Card:
+    """An NVIDIA GPU as its driver tells of it; memory in bytes, clocks in MHz."""
+
+    name: str
+    driver: str
+    memory: int
+    free: int
+    clock: int
+    highest_clock: int
+    memory_clock: int
+
+
+ASKED = "name,driver_version,memory.total,memory.free,clocks.sm,clocks.max.sm,clocks.mem"
+
+
+def cards() -> list[Card]:
+    """The NVIDIA GPUs of this machine, `cuda:0` first; none where there is no driver."""
+    command = ["nvidia-smi", f"--query-gpu={ASKED}", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [_card(line) for line in done.stdout.splitlines() if line.strip()]
+
+
+def _card(line: str) -> Card:
+    """One line of nvidia-smi; a number that it does not know is 0.
+
+    >>> _card("NVIDIA H200, 580.159.04, 143771, 143156, 1980, 1980, [N/A]").memory_clock
+    0
+    """
+    name, driver, *numbers = (part.strip() for part in line.split(","))
+    total, free, *clocks = (int(n) if n.isdecimal() else 0 for n in numbers)
+    return Card(name, driver, total << 20, free << 20, *clocks)
+
+
 def describe() -> dict[str, object]:
     """Everything above, for a record.
 
@@ -64,6 +106,7 @@ def describe() -> dict[str, object]:
         "memory_bytes": memory(),
         "python": platform.python_version(),
         "libraries": libraries(),
+        "cards": [asdict(card) for card in cards()],
     }
 
 

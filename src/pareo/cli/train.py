@@ -77,7 +77,8 @@ def train(
         typer.Option(help="Go on from a checkpoint, with its settings, to the bits of one run."),
     ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="float32 or float64.  [default: float32]")
+        str | None,
+        typer.Option(help="float32 or float64; on cuda also tf32 or bfloat16.  [default: float32]"),
     ] = None,
     threads: Annotated[
         int | None, typer.Option(help="CPU threads to use.  [default: all cores]")
@@ -151,8 +152,10 @@ def _report(result: Result, data: Dataset) -> None:
     words += [f"momentum {settings.momentum:g}"] if settings.momentum else []
     words += [f"decay {settings.decay:g}"] if settings.decay else []
     words += [f"seed {settings.seed}", settings.precision]
-    threads = f"{result.device.threads} thread{'s' if result.device.threads > 1 else ''}"
-    print(f"{result.network.name} on {result.device}, {threads}: {', '.join(words)}")
+    place, count = str(result.device), result.device.threads
+    if result.device.name != "cuda":
+        place += f", {count} thread{'s' if count > 1 else ''}"
+    print(f"{result.network.name} on {place}: {', '.join(words)}")
     print(f"epochs      {len(history)} of {len(data.images):,} images")
     if history:
         if result.accuracy is not None:
