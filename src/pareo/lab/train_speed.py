@@ -53,6 +53,19 @@ KINKED, MEDIAN = 8e-3, 2e-3
 ROUNDING = 1e-7  # of a parameter's own length: what storing it in float32 costs
 
 
+@dataclass(frozen=True)
+class Tolerance:
+    """By what part a loss may be off, and how a parameter moved: without kinks, with, in median."""
+
+    loss: float = LOSS
+    smooth: float = SMOOTH
+    kinked: float = KINKED
+    median: float = MEDIAN
+
+
+FLOAT32 = Tolerance()
+
+
 @dataclass
 class Entry:
     """A contestant's row: its samples (seconds a step), or a note that says why there are none."""
@@ -63,6 +76,7 @@ class Entry:
     steps_per_sample: int = 0
     samples: list[float] = field(default_factory=list)
     error: dict[str, float] = field(default_factory=dict)
+    peak_bytes: int | None = None  # of a GPU's memory, where a contestant tells
 
     @property
     def median(self) -> float:
@@ -98,7 +112,7 @@ class Cell:
 
 
 def trained(contestant: Contestant, task: Task) -> Callable[..., Any]:
-    """A contestant, ready to be asked to 'agree', to 'settle' and to 'run'."""
+    """A contestant, ready to be asked to 'agree', to 'settle', to 'run' and for its 'memory'."""
     trainer = contestant.build(task)
     count = len(task.data()[1])
     done, steps = 0, 0
@@ -118,6 +132,8 @@ def trained(contestant: Contestant, task: Task) -> Callable[..., Any]:
         if question == "settle":
             steps = settled(lambda number: run(number)[0], seconds)
             return steps
+        if question == "memory":
+            return trainer.peak_bytes() if hasattr(trainer, "peak_bytes") else None
         took, losses = run(steps)
         return took / steps, float(losses[-1])
 
@@ -155,9 +171,9 @@ def settled(run: Callable[[int], float], seconds: float) -> int:
     return steps
 
 
-def sgemm(threads: int) -> Callable[..., float]:
+def sgemm(task: Task) -> Callable[..., float]:
     """Measures a matrix product anew each time it is asked; the best FLOP/s so far."""
-    return lambda *_: matrix_peak(threads, reached=math.inf)
+    return lambda *_: matrix_peak(task.threads, reached=math.inf)
 
 
 def kinked(network: Sequential) -> bool:
@@ -166,7 +182,13 @@ def kinked(network: Sequential) -> bool:
     return any(isinstance(layer, kinds) for _, layer, _ in network.walk(network.inputs))
 
 
-def parity(task: Task, steps: Any, exact: Callable[..., Any], error: dict[str, float]) -> str:
+def parity(
+    task: Task,
+    steps: Any,
+    exact: Callable[..., Any],
+    error: dict[str, float],
+    allowed: Tolerance = FLOAT32,
+) -> str:
     """Empty where every step agrees with the exact one, else what differs and by how much.
 
     Parameters are compared by how they moved: a gradient that is 1 % off is 1 % off here, however
@@ -175,14 +197,14 @@ def parity(task: Task, steps: Any, exact: Callable[..., Any], error: dict[str, f
     """
     error |= {"loss": 0.0, "parameter": 0.0, "median": 0.0}
     before = task.parameters()
-    most = KINKED if kinked(task.network) else SMOOTH
+    most = allowed.kinked if kinked(task.network) else allowed.smooth
     for number, (loss, after) in enumerate(steps):
         where = f"in step {number + 1}"
         true_loss, true = exact(number, before)
         off = abs(loss - true_loss) / max(abs(true_loss), 1e-3)
         error["loss"] = float(np.maximum(error["loss"], off))
-        if not off < LOSS:
-            return f"the loss {where} is {off:.1e} off, {LOSS:.0e} allowed"
+        if not off < allowed.loss:
+            return f"the loss {where} is {off:.1e} off, {allowed.loss:.0e} allowed"
         found = []
         for path, start in before.items():
             if after[path].shape != start.shape:
@@ -194,8 +216,9 @@ def parity(task: Task, steps: Any, exact: Callable[..., Any], error: dict[str, f
             if not distance <= most * length + ROUNDING * float(np.linalg.norm(start)):
                 return f"{path} moved {found[-1]:.1e} off {where}, {most:.0e} allowed"
         error["median"] = max(error["median"], float(np.median(found)))
-        if error["median"] > MEDIAN:
-            return f"half of all moved {error['median']:.1e} off {where}, {MEDIAN:.0e} allowed"
+        middle = error["median"]
+        if middle > allowed.median:
+            return f"half of all moved {middle:.1e} off {where}, {allowed.median:.0e} allowed"
         before = after
     return ""
 
@@ -206,14 +229,16 @@ def race(
     rounds: int,
     seconds: float,
     progress: Progress | None = None,
+    allowed: Tolerance = FLOAT32,
+    peak: Callable[..., Callable[..., float]] = sgemm,
 ) -> Cell:
-    """Let the contestants agree, then train in turn."""
+    """Let the contestants agree, then train in turn, and `peak(task)` measure between them."""
     flops = step_program(task.network, task.batch).flops
     entries = {name: Entry(name) for name in contestants}
     cell = Cell(task.network.name, task.batch, task.network.inputs, flops, [*entries.values()])
     with ExitStack() as stack, _bar(progress, task, len(contestants) + rounds) as show:
-        workers = _gated(task, contestants, entries, seconds, stack, show)
-        racing = {**workers, "": stack.enter_context(Worker(sgemm, task.threads))}
+        workers = _gated(task, contestants, entries, seconds, allowed, stack, show)
+        racing = {**workers, "": stack.enter_context(Worker(peak, task))}
         for answers in interleaved(racing, rounds if workers else 0, "run"):
             show("racing")
             for name, answer in answers.items():
@@ -225,6 +250,9 @@ def race(
                     entries[name].fail(f"its loss became {answer[1]}")
                 elif not entries[name].failed:
                     entries[name].samples.append(answer[0])
+        for name, worker in workers.items():
+            if entries[name].samples:
+                entries[name].peak_bytes = worker.ask("memory")
     return cell
 
 
@@ -233,6 +261,7 @@ def _gated(
     contestants: dict[str, Contestant],
     entries: dict[str, Entry],
     seconds: float,
+    allowed: Tolerance,
     stack: ExitStack,
     show: Callable[[str], None],
 ) -> dict[str, Worker]:
@@ -255,7 +284,7 @@ def _gated(
                 continue
             worker = stack.enter_context(Worker(trained, contestant, task, threads=task.threads))
             try:
-                differs = parity(task, worker.ask("agree"), exact, entry.error)
+                differs = parity(task, worker.ask("agree"), exact, entry.error, allowed)
                 if not differs:
                     entry.steps_per_sample = worker.ask("settle", seconds)
             except Failed as failure:
@@ -313,12 +342,17 @@ def table(cell: Cell) -> Table:
     return made
 
 
-def record(cells: list[Cell], settings: dict[str, Any]) -> dict[str, Any]:
+def record(
+    cells: list[Cell],
+    settings: dict[str, Any],
+    command: str = "train_speed",
+    precision: str = "float32",
+) -> dict[str, Any]:
     """Everything that was measured, sample by sample, and where."""
     return {
-        "command": "python -m pareo.lab.train_speed",
+        "command": f"python -m pareo.lab.{command}",
         "settings": settings,
-        "precision": "float32",
+        "precision": precision,
         "machine": describe(),
         "cells": [_plain({**asdict(cell), "sgemm_peak": cell.peak}) for cell in cells],
     }
@@ -347,7 +381,7 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     """The command line, understood."""
 
     def batches(text: str) -> list[int]:
-        return [_least_one(part) for part in text.split(",")]
+        return [least_one(part) for part in text.split(",")]
 
     def chosen(text: str) -> list[str]:
         for name in text.split(","):
@@ -370,11 +404,11 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
         default=list(CONTESTANTS),
         help="names, as in torch,jax (default: all)",
     )
-    parser.add_argument("--rounds", type=_least_one, default=15, help="samples for each")
+    parser.add_argument("--rounds", type=least_one, default=15, help="samples for each")
     parser.add_argument("--seconds", type=float, default=0.4, help="length of a sample, about")
-    parser.add_argument("--threads", type=_least_one, default=cores())
+    parser.add_argument("--threads", type=least_one, default=cores())
     parser.add_argument(
-        "--size", type=_least_one, default=224, help="pixels, for AlexNet and GoogLeNet"
+        "--size", type=least_one, default=224, help="pixels, for AlexNet and GoogLeNet"
     )
     parser.add_argument("--json", type=Path, help="write samples, versions and machine here")
     found = parser.parse_args(words)
@@ -385,10 +419,16 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     return found
 
 
-def _least_one(text: str) -> int:
+def least_one(text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 1; got {text!r}")
     return int(text)
+
+
+def bars() -> Progress:
+    """Bars for a terminal's error stream, gone when they are done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    return Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
 
 
 def main(words: list[str] | None = None) -> int:
@@ -400,8 +440,7 @@ def main(words: list[str] | None = None) -> int:
     contestants = {name: CONTESTANTS[name] for name in found.contestants}
     settings = {k: str(v) if isinstance(v, Path) else v for k, v in vars(found).items()}
     cells: list[Cell] = []
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as p:
+    with bars() as p:
         for name in found.network:
             for batch in found.batches or ([1, 8, 32] if name in LARGE else [1, 32, 128]):
                 rate = LARGE_RATE if name in LARGE else RATE

@@ -18,22 +18,29 @@ CHANNELS_FIRST = ("NCHW", "OIHW", "NCHW")
 
 def build(task: Task, scan: bool = False) -> Trainer:
     """The task in JAX."""
+    load()
+    return JaxTrainer(task, scan)
+
+
+def load() -> Any:
+    """Import JAX for this module; the same."""
     global jax, jnp, lax
     jax, jnp, lax = (import_module(name) for name in ("jax", "jax.numpy", "jax.lax"))
-    return JaxTrainer(task, scan)
+    return jax
 
 
 class JaxTrainer:
     """The task as a jitted function whose parameters are donated, hence replaced in place."""
 
-    def __init__(self, task: Task, scan: bool) -> None:
+    def __init__(self, task: Task, scan: bool, half: bool = False) -> None:
+        """`half` multiplies in bfloat16; parameters stay float32."""
         self._data = tuple(jnp.asarray(a) for a in task.data())
         self._parameters = {path: jnp.array(a) for path, a in task.parameters().items()}
         self._scan = scan
 
         def step(parameters: Any, chosen: Any, data: Any) -> Any:
             x, labels = (a.at[chosen].get(mode="promise_in_bounds") for a in data)
-            loss, gradients = jax.value_and_grad(partial(loss_of, task.network))(
+            loss, gradients = jax.value_and_grad(partial(loss_of, task.network, half=half))(
                 parameters, x, labels
             )
             moved = jax.tree.map(lambda p, g: p - task.rate * g, parameters, gradients)
@@ -62,9 +69,14 @@ class JaxTrainer:
         return {path: np.array(a) for path, a in self._parameters.items()}
 
 
-def loss_of(network: nn.Sequential, parameters: Any, x: Any, labels: Any) -> Any:
+def loss_of(
+    network: nn.Sequential, parameters: Any, x: Any, labels: Any, half: bool = False
+) -> Any:
     """The mean cross-entropy."""
+    if half:
+        parameters, x = jax.tree.map(lambda a: a.astype(jnp.bfloat16), (parameters, x))
     out = forward(network, parameters, x, layer, lambda parts: jnp.concatenate(parts, axis=1))
+    out = out.astype(jnp.float32)
     # A product with ones and zeros: its way back is no scatter, which is slow on a CPU.
     return -jnp.mean(jnp.sum(jax.nn.log_softmax(out) * jax.nn.one_hot(labels, out.shape[1]), 1))
 

@@ -1,39 +1,58 @@
 """pareo itself: the very step that `fit` runs, many of them in one call."""
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from pareo.device import Device
 from pareo.lab.contestants import Task, Trainer
+from pareo.moving import to_device, to_host
 from pareo.training.step import Step
 
 
-def build(task: Task, device: str, dtype: str = "float32") -> Trainer:
+def build(task: Task, device: str, dtype: str = "float32", precision: str = "float32") -> Trainer:
     """The task on one of pareo's devices."""
-    return PareoTrainer(task, device, dtype)
+    return PareoTrainer(task, device, dtype, precision)
 
 
 class PareoTrainer:
     """The task as a `Step`, which moves its parameters in place."""
 
-    def __init__(self, task: Task, device: str, dtype: str) -> None:
-        place = Device(device, threads=task.threads)
-        self._step = Step(task.network, task.batch, place, dtype=dtype)
+    def __init__(self, task: Task, device: str, dtype: str, precision: str = "float32") -> None:
+        self._place = Device(device, threads=task.threads, precision=precision)
+        self._step = Step(task.network, task.batch, self._place, dtype=dtype)
         self._rate = task.rate
-        images, self._labels = task.data()
-        self._images = images.astype(dtype, copy=False)
-        self._parameters = {path: a.astype(dtype) for path, a in task.parameters().items()}
+        images, labels = task.data()
+        with self._place:
+            self._images = to_device(images.astype(dtype, copy=False))
+            self._labels = to_device(labels)
+        self._dtype, self._paths = dtype, list(task.parameters())
+        self.load(task.parameters())
 
     def run(self, order: Any) -> Any:
         """Train one step for each row of image numbers; the losses."""
-        return self._step.run(self._parameters, {}, self._images, self._labels, order, self._rate)
+        with self._place:
+            return to_host(
+                self._step.run(self._parameters, {}, self._images, self._labels, order, self._rate)
+            )
 
     def load(self, parameters: dict[str, Any]) -> None:
         """Go on from other parameters."""
-        for path, a in parameters.items():
-            self._parameters[path][...] = a
+        with self._place:
+            self._parameters = {
+                path: to_device(np.array(parameters[path], self._dtype, order="C"))
+                for path in self._paths
+            }
 
     def parameters(self) -> dict[str, Any]:
         """The parameters now."""
-        return {path: np.array(a) for path, a in self._parameters.items()}
+        with self._place:
+            return {path: np.array(to_host(a)) for path, a in self._parameters.items()}
+
+    def peak_bytes(self) -> int | None:
+        """The most that pareo has had of a GPU's memory; None on a CPU."""
+        if self._place.backend.name != "cuda":
+            return None
+        cupy = import_module("cupy")
+        return int(cupy.get_default_memory_pool().total_bytes())

@@ -12,11 +12,17 @@ functional: Any
 
 def build(task: Task, onednn: bool = True, last: bool = False, compiled: bool = False) -> Trainer:
     """The task in PyTorch."""
-    global torch, functional
-    torch, functional = import_module("torch"), import_module("torch.nn.functional")
+    load()
     torch.set_num_threads(task.threads)
     torch.backends.mkldnn.enabled = onednn
     return TorchTrainer(task, last, compiled)
+
+
+def load() -> Any:
+    """Import PyTorch for this module; the same."""
+    global torch, functional
+    torch, functional = import_module("torch"), import_module("torch.nn.functional")
+    return torch
 
 
 class TorchTrainer:

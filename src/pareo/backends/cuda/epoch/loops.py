@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pareo.backends.cuda import source
+from pareo.backends.cuda import memory, source
 from pareo.backends.cuda.cards import cupy
 from pareo.backends.cuda.epoch import tiled, writer
 from pareo.backends.cuda.epoch.layers import Unsuited, layers_of
@@ -62,6 +62,8 @@ class Tiles:
 
 
 def _compiled(kernel: Any) -> Any:
+    if kernel.shared > cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]:
+        raise Unsuited("more shared memory than this card has")
     module = source.module(kernel.text, cooperative=True)
     return module.function("epoch", shared=kernel.shared)
 
@@ -99,12 +101,13 @@ class Loop:
         made = self._made(batch, bool(velocities))
         if made is None:
             return None
+        there = memory.to_device(order).astype(np.int64, copy=False)
         losses = cupy.empty(steps)
         made.run(
-            parameters, velocities, images, labels, cupy.asarray(order, np.int64), np.int32(steps),
+            parameters, velocities, images, labels, there, np.int32(steps),
             np.float32(rate), np.float32(momentum), np.float32(decay), losses,
         )  # fmt: skip
-        found = losses.get()
+        found = memory.to_host(losses)
         if np.isnan(found).any():  # which a wrong label makes it, too
             check_labels(labels, self.layers[-1].outputs)
         return found
@@ -112,9 +115,9 @@ class Loop:
     def _made(self, batch: int, momentum: bool) -> Images | Tiles | None:
         """The kernel for a batch size, compiled when it is first asked for; None: there is none."""
         if (batch, momentum) not in self._ready:
-            processors = cupy.cuda.Device().attributes["MultiProcessorCount"]
+            card = cupy.cuda.Device().attributes
             try:
-                made = self._kind(self.layers, batch, momentum, processors)
+                made = self._kind(self.layers, batch, momentum, card["MultiProcessorCount"])
             except Unsuited:
                 made = None
             self._ready[batch, momentum] = made

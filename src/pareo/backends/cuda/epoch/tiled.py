@@ -13,7 +13,8 @@ from pareo.backends.cuda.epoch.lines import rounded
 
 THREADS = 256
 MOST_SHARED = 200 * 1024
-DEEP, SHALLOW = 128, 32  # terms of a sum that are at work at a time: of rows along it, of others
+STAGES = 2  # chunks in shared memory: more of them were not faster
+DEEP, SHALLOW = 128, 128  # terms of a sum that are at work at a time: of rows along it, of others
 MEET = "grid.meet();"
 START = 2500  # cycles that a tile takes to begin and to end
 
@@ -91,7 +92,7 @@ class Product:
     @property
     def stages(self) -> int:
         """How many chunks fit into shared memory, of those that there are."""
-        return max(2, min(-(-self.k // self.deep) + 1, MOST_SHARED // 4 // self._chunk))
+        return max(2, min(-(-self.k // self.deep) + 1, STAGES, MOST_SHARED // 4 // self._chunk))
 
     @property
     def _chunk(self) -> int:

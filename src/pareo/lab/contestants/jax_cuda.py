@@ -1,0 +1,30 @@
+"""JAX on a GPU: one jitted call for every step, or one `lax.scan` over all steps of a chunk."""
+
+import os
+from typing import Any
+
+from pareo.lab.contestants import Task, Trainer, jax_step
+
+PRECISIONS = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "default"}
+
+
+def build(task: Task, scan: bool = False, precision: str = "float32") -> Trainer:
+    """The task in JAX."""
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # the card is shared, and its use is read
+    jax = jax_step.load()
+    if jax.default_backend() != "gpu":
+        raise RuntimeError(f"this JAX runs on '{jax.default_backend()}', not on a GPU")
+    jax.config.update("jax_default_matmul_precision", PRECISIONS[precision])
+    return JaxCudaTrainer(jax, task, scan, precision == "bfloat16")
+
+
+class JaxCudaTrainer(jax_step.JaxTrainer):
+    """The task in JAX, whose card tells what memory it took."""
+
+    def __init__(self, jax: Any, task: Task, scan: bool, half: bool) -> None:
+        super().__init__(task, scan, half)
+        self._jax = jax
+
+    def peak_bytes(self) -> int:
+        """The most that JAX's allocator has had of the card's memory."""
+        return int(self._jax.local_devices()[0].memory_stats()["peak_bytes_in_use"])

@@ -1,0 +1,98 @@
+"""PyTorch on a GPU: eager, through torch.compile, and either of them as one CUDA graph."""
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from pareo.lab.contestants import Task, Trainer, torch_step
+
+
+def build(
+    task: Task, compiled: bool = False, graph: bool = False, precision: str = "float32"
+) -> Trainer:
+    """The task in PyTorch, channels last."""
+    torch = torch_step.load()
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    torch.backends.cudnn.benchmark = True  # times cuDNN's algorithms and takes the fastest
+    return TorchCudaTrainer(torch, task, compiled, graph, precision == "bfloat16")
+
+
+class TorchCudaTrainer:
+    """The task with autograd, its data and the order of its images on the card."""
+
+    def __init__(self, torch: Any, task: Task, compiled: bool, graph: bool, half: bool) -> None:
+        self._torch, self._half, self._rate = torch, half, task.rate
+        images, labels = (torch.from_numpy(a).cuda() for a in task.data())
+        self._last = images.ndim == 4 and images.shape[1] > 1
+        if self._last:
+            # Rows that are gathered keep this order; as (N, C, H, W) they are channels last.
+            images = images.permute(0, 2, 3, 1).contiguous()
+        self._images, self._labels = images, labels
+        self._leaves = {path: self._leaf(a) for path, a in task.parameters().items()}
+        self._loss = torch_step.loss_of(task.network)
+        if compiled:
+            self._loss = torch.compile(self._loss, dynamic=False)
+        self._chosen = torch.zeros(task.batch, dtype=torch.int64, device="cuda")
+        self._graph: Any = None
+        if graph:
+            self._graph, self._recorded = self._captured()
+
+    def _leaf(self, array: Any) -> Any:
+        leaf = self._torch.from_numpy(array).cuda()
+        if self._last and leaf.ndim == 4:
+            leaf = leaf.contiguous(memory_format=self._torch.channels_last)
+        return leaf.requires_grad_()
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        torch = self._torch
+        return torch.autocast("cuda", torch.bfloat16, enabled=self._half)
+
+    def _step(self, chosen: Any) -> Any:
+        """One step; its loss."""
+        leaves = list(self._leaves.values())
+        x = self._images.index_select(0, chosen)
+        x = x.permute(0, 3, 1, 2) if self._last else x
+        with self._precision():
+            loss = self._loss(self._leaves, x, self._labels.index_select(0, chosen))
+        gradients = self._torch.autograd.grad(loss, leaves)
+        with self._torch.no_grad():
+            self._torch._foreach_add_(leaves, gradients, alpha=-self._rate)
+        return loss.detach()
+
+    def _captured(self) -> Any:
+        """A graph of one step on `self._chosen`, and where it leaves the loss."""
+        torch = self._torch
+        before = [leaf.detach().clone() for leaf in self._leaves.values()]
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            for _ in range(3):  # what is compiled or chosen by time is so before the capture
+                self._step(self._chosen)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            loss = self._step(self._chosen)
+        with torch.no_grad():
+            for leaf, start in zip(self._leaves.values(), before, strict=True):
+                leaf.copy_(start)
+        return graph, loss
+
+    def run(self, order: Any) -> Any:
+        """Train one step for each row of image numbers; the losses."""
+        torch = self._torch
+        losses = []
+        for chosen in torch.from_numpy(order).cuda().unbind():
+            if self._graph is None:
+                losses.append(self._step(chosen))
+                continue
+            self._chosen.copy_(chosen)
+            self._graph.replay()
+            losses.append(self._recorded.clone())
+        torch.cuda.synchronize()
+        return losses
+
+    def parameters(self) -> dict[str, Any]:
+        """The parameters now."""
+        return {path: leaf.detach().cpu().numpy().copy() for path, leaf in self._leaves.items()}
+
+    def peak_bytes(self) -> int:
+        """The most that tensors have had of the card's memory."""
+        return int(self._torch.cuda.max_memory_allocated())

@@ -1,0 +1,190 @@
+"""How fast a GPU trains, here and in the other frameworks: `python -m pareo.lab.gpu_speed`.
+
+As `train_speed`, whose gate and race these are: the same network, weights and batches for everyone,
+each in a process of its own, all data on the card before the clock starts. `--operators` holds
+single operators against the card's memory and cuBLAS; `--transfers` shows what it costs to move
+arrays at each call, and the size from which the card wins.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from pareo.device import PRECISIONS, cores
+from pareo.lab import gpu_operators, gpu_transfers, train_speed
+from pareo.lab.contestants import Contestant, Task
+from pareo.lab.gpu_operators import copy_bandwidth, product_rate
+from pareo.lab.processes import Worker
+from pareo.lab.train_speed import EPOCH, LARGE, Cell, Tolerance, least_one
+from pareo.nn import networks
+
+ADAPTERS = "pareo.lab.contestants."
+CONTESTANTS: dict[str, Contestant] = {
+    "pareo": Contestant(f"{ADAPTERS}pareo_step", {"device": "cuda"}),
+    "torch": Contestant(f"{ADAPTERS}torch_cuda", {}, "torch"),
+    "torch-compile": Contestant(f"{ADAPTERS}torch_cuda", {"compiled": True}, "torch"),
+    "torch-graph": Contestant(f"{ADAPTERS}torch_cuda", {"graph": True}, "torch"),
+    "torch-compile-graph": Contestant(
+        f"{ADAPTERS}torch_cuda", {"compiled": True, "graph": True}, "torch"
+    ),
+    "jax": Contestant(f"{ADAPTERS}jax_cuda", {}, "jax"),
+    "jax-scan": Contestant(f"{ADAPTERS}jax_cuda", {"scan": True}, "jax"),
+}
+
+# Factors keep 11 bits in tf32 and 8 in bfloat16: each is off by up to 5e-4 and 4e-3. A loss, a mean
+# of many, is off by about that; a gradient has come through every layer, and a kink takes more of
+# them to its other side the further off its input is.
+TOLERANCES = {
+    "float32": train_speed.FLOAT32,
+    "tf32": Tolerance(loss=1e-3, smooth=1e-2, kinked=5e-2, median=2e-2),
+    "bfloat16": Tolerance(loss=1e-2, smooth=5e-2, kinked=0.25, median=0.1),
+}
+
+
+def in_precision(contestants: dict[str, Contestant], precision: str) -> dict[str, Contestant]:
+    """The contestants, told how to multiply."""
+    return {
+        name: Contestant(c.module, {**c.options, "precision": precision}, c.needs)
+        for name, c in contestants.items()
+    }
+
+
+def multiplying(precision: str, task: Task) -> Callable[..., float]:
+    """Measures a large matrix product anew each time it is asked; its FLOP/s."""
+    return lambda *_: product_rate(precision)
+
+
+def copying() -> Callable[..., float]:
+    """Measures a copy within the card's memory; its bytes a second, read and written."""
+    return lambda: copy_bandwidth()
+
+
+def least_bytes(task: Task) -> int:
+    """What a step must move at least: parameters both ways, images one."""
+    images = task.batch * int(np.prod(task.network.inputs))
+    return 4 * (2 * task.network.count() + images)
+
+
+def floor(cell: Cell, moved: int, bandwidth: float) -> float:
+    """Seconds below which no step can be: its FLOPs at the measured peak, or its bytes."""
+    return max(cell.flops / cell.peak, moved / bandwidth)
+
+
+def table(cell: Cell, precision: str, moved: int, bandwidth: float) -> Table:
+    """What was measured, a row for each contestant."""
+    epochs = cell.inputs == (1, 28, 28)
+    least = floor(cell, moved, bandwidth)
+    scale, unit = (EPOCH / cell.batch, "s an epoch") if epochs else (1e3, "ms a step")
+    made = Table(
+        title=f"{cell.network}, batch {cell.batch}, {precision}: {cell.flops / 1e9:.3g} GFLOP a "
+        f"step; {cell.peak / 1e12:.3g} TFLOP/s and {bandwidth / 1e12:.3g} TB/s measured: floor "
+        f"{least * scale:.3g} {unit}",
+        title_justify="left",
+    )
+    heads = [unit, "fastest", "slowest", "us a step", "best peer / this", "of floor", "GiB"]
+    for head in ["contestant", *heads, "note"]:
+        made.add_column(head, justify="left" if head in ("contestant", "note") else "right")
+    for entry in cell.entries:
+        if not entry.samples:
+            made.add_row(entry.contestant, "not timed", *[""] * (len(heads) - 1), entry.note)
+            continue
+        middle = entry.median
+        made.add_row(
+            entry.contestant,
+            *(f"{s * scale:.4g}" for s in (middle, min(entry.samples), max(entry.samples))),
+            f"{middle * 1e6:.4g}",
+            f"{cell.best_peer / middle:.2f}",
+            f"{least / middle:.0%}",
+            f"{entry.peak_bytes / 2**30:.2f}" if entry.peak_bytes else "",
+            entry.note,
+        )
+    return made
+
+
+def arguments(words: list[str] | None = None) -> argparse.Namespace:
+    """The command line, understood."""
+
+    def batches(text: str) -> list[int]:
+        return [least_one(part) for part in text.split(",")]
+
+    def chosen(text: str) -> list[str]:
+        for name in text.split(","):
+            if name not in CONTESTANTS:
+                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(CONTESTANTS)}")
+        return text.split(",")
+
+    parser = argparse.ArgumentParser(
+        prog="python -m pareo.lab.gpu_speed",
+        description="Race one training step on a GPU: the same network in pareo and in its peers.",
+        epilog=f"Contestants: {', '.join(CONTESTANTS)}. Dropout is taken out of every network.",
+    )
+    parser.add_argument("network", nargs="*", help=f"of {', '.join(networks.NETWORKS)}")
+    parser.add_argument("--batches", type=batches, help="sizes, as in 1,32,128 (default: 128)")
+    parser.add_argument("--precision", choices=PRECISIONS, default="float32")
+    parser.add_argument("--contestants", type=chosen, default=list(CONTESTANTS))
+    parser.add_argument("--rounds", type=least_one, default=9, help="samples for each")
+    parser.add_argument("--seconds", type=float, default=0.05, help="length of a sample, about")
+    parser.add_argument("--size", type=least_one, default=224, help="pixels, for the large ones")
+    parser.add_argument("--json", type=Path, help="write samples, versions and machine here")
+    parser.add_argument("--operators", action="store_true", help="single operators instead")
+    parser.add_argument("--transfers", action="store_true", help="the cost of moving instead")
+    found = parser.parse_args(words)
+    found.network = found.network or ["papers-cnn", "mlp-small", "mlp-medium", "mlp-big"]
+    for name in found.network:
+        if name not in networks.NETWORKS:
+            parser.error(f"network {name!r} is none of {', '.join(networks.NETWORKS)}")
+    return found
+
+
+def race_all(found: argparse.Namespace, console: Console) -> int:
+    """Every network at every batch size; 1 where a contestant failed, 0 otherwise."""
+    contestants = {name: CONTESTANTS[name] for name in found.contestants}
+    contestants = in_precision(contestants, found.precision)
+    settings = {k: str(v) if isinstance(v, Path) else v for k, v in vars(found).items()}
+    cells: list[Cell] = []
+    with Worker(copying) as copier:
+        bandwidth = copier.ask()
+    with train_speed.bars() as progress:
+        for name in found.network:
+            for batch in found.batches or [128]:
+                rate = train_speed.LARGE_RATE if name in LARGE else train_speed.RATE
+                network = train_speed.network_of(name, found.size)
+                task = Task(network, batch, cores(), rate)
+                cells.append(
+                    train_speed.race(
+                        task, contestants, found.rounds, found.seconds, progress,
+                        TOLERANCES[found.precision], partial(multiplying, found.precision),
+                    )
+                )  # fmt: skip
+                console.print(table(cells[-1], found.precision, least_bytes(task), bandwidth))
+                if found.json:  # after every cell, so that a run cut short leaves what it has
+                    kept = train_speed.record(cells, settings, "gpu_speed", found.precision)
+                    found.json.write_text(json.dumps(kept, indent=1))
+    return int(any(entry.failed for cell in cells for entry in cell.entries))
+
+
+def main(words: list[str] | None = None) -> int:
+    """Race, or show what was asked for instead."""
+    found = arguments(words)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=140)  # a file has no edge
+    if found.operators:
+        console.print(gpu_operators.elementwise_table())
+        console.print(gpu_operators.product_table())
+        return 0
+    if found.transfers:
+        console.print(gpu_transfers.table())
+        return 0
+    return race_all(found, console)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
