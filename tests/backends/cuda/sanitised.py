@@ -14,4 +14,5 @@ import pytest
 
 cupy.cuda.set_allocator(None)
 here = Path(__file__).parent
-sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", str(here / "test_sizes.py"), *sys.argv[1:]]))
+files = [str(here / f"test_{name}.py") for name in ("sizes", "graph", "training")]
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *files, *sys.argv[1:]]))

@@ -12,7 +12,7 @@ from pareo.backends.cuda.table import backend
 from pareo.device import current
 from pareo.spec import Spec
 
-TILE = 32  # as in transpose.cu
+TILE, LINES = 64, 4  # as in transpose.cu
 MOST_TILES = 1 << 16  # that a grid has along its second and third axis
 
 
@@ -74,7 +74,7 @@ def transpose(out: Any, a: Any, axes: Any) -> None:
     grid = (-(-columns // TILE), -(-rows // TILE), stacks)
     stack = steps[0] if len(sizes) == 3 else 0
     arguments = (out, seen, rows, columns, steps[-1], stack)
-    launch.kernel("transpose", "transpose", out.dtype.char)(grid, (TILE, 8), arguments)
+    launch.kernel("transpose", "transpose", out.dtype.char)(grid, (TILE, LINES), arguments)
 
 
 @backend.kernel(strided=False)

@@ -52,7 +52,7 @@ def write(target: Any, array: Any) -> None:
 
 def number(value: Any) -> Any:
     """A NumPy number on the card: it goes with a launch, as arguments do, and is not a transfer."""
-    return _number(value.tobytes(), value.dtype.str, cupy.cuda.Device().id)
+    return _number(value.tobytes(), value.dtype.str, cupy.cuda.runtime.getDevice())
 
 
 @lru_cache(4096)  # by its bits: 0 and -0 are equal, and not the same
@@ -68,6 +68,8 @@ def share(a: Any, b: Any) -> bool:
 
 def _span(array: Any) -> tuple[int, int]:
     low = high = array.data.ptr
+    if array.flags.c_contiguous:
+        return low, low + array.nbytes
     if array.size == 0:
         return low, low
     for size, step in zip(array.shape, array.strides, strict=True):

@@ -1,7 +1,7 @@
 """The table of the `cuda` device, which the family modules fill."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -40,9 +40,9 @@ class _Cuda(Backend):
                 f"{name} on 'cuda' expects CuPy arrays; got one of {type(array).__module__}, and "
                 "nothing moves between devices unless asked: see pareo.to_device"
             )
-        here = cupy.cuda.Device().id
-        if array.device.id != here:
-            raise DeviceError(f"{name} lies on 'cuda:{array.device.id}', not on 'cuda:{here}'")
+        here, there = cupy.cuda.runtime.getDevice(), array.data.device_id
+        if there != here:
+            raise DeviceError(f"{name} lies on 'cuda:{there}', not on 'cuda:{here}'")
 
     def to_device(self, array: Any) -> Any:
         return memory.to_device(array)
@@ -72,6 +72,8 @@ class _Cuda(Backend):
             )
 
     def scope(self, device: Device) -> AbstractContextManager[Any]:
+        if cupy.cuda.runtime.getDevice() == device.index:
+            return _HERE
         return cupy.cuda.Device(device.index)
 
     def repeated(self, work: Callable[[], None]) -> Callable[[Sequence[Any]], None]:
@@ -98,6 +100,9 @@ class _Cuda(Backend):
         from pareo.backends.cuda.epoch import loop
 
         return loop(program)
+
+
+_HERE: AbstractContextManager[Any] = nullcontext()  # the card in use already
 
 
 @cache

@@ -4,6 +4,7 @@ from typing import Any
 
 from pareo.backends.cuda import launch, layout
 from pareo.backends.cuda.table import backend
+from pareo.spec import Spec
 
 
 @backend.kernel(in_place=(0, 2), strided=False)
@@ -19,3 +20,12 @@ def sgd(
     steps = [layout.steps(number, parameter.shape) for number in numbers]
     walk = launch.struct(layout.walk(parameter.shape, steps))
     launch.over(parameter.size, "update", "sgd_walk", kind, *arguments, walk)
+
+
+def _alike(q: Spec, p: Spec, rate: Spec, g: Spec) -> bool:
+    return p.shape == g.shape and rate.shape == ()
+
+
+@backend.fusion("s = scale(rate, g)\nq = sub(p, s)", "q", when=_alike, in_place=(0,))
+def descend(out: Any, p: Any, rate: Any, g: Any) -> None:
+    launch.over(p.size, "update", "descend", p.dtype.char, out, p, rate, g, p.size)

@@ -1,20 +1,34 @@
-// Matrices turned: out[k][i][j] = a[k * stack + i + j * apart], in tiles of 32 x 32 that are read
-// along one axis and written along the other, both as the memory likes it.
+// Matrices turned: out[k][i][j] = a[k * stack + i + j * apart], in tiles of 64 x 64 that are read
+// along one axis and written along the other, both as the memory likes it. Blocks are (64, 4).
 
 #include "common.cuh"
+
+constexpr int TILE = 64;
+constexpr int LINES = 4;
 
 extern "C" __global__ void transpose(
     Real* out, const Real* a, Size rows, Size columns, Size apart, Size stack)
 {
-    __shared__ Real tile[32][33];  // a column more, so that a column lies in all banks
-    const Size i = (Size)blockIdx.y * 32, j = (Size)blockIdx.x * 32;
+    __shared__ Real tile[TILE][TILE + 1];  // a column more, so that a column lies in all banks
+    const Size i = (Size)blockIdx.y * TILE, j = (Size)blockIdx.x * TILE;
     a += blockIdx.z * stack;
     out += blockIdx.z * rows * columns;
-    for (int k = threadIdx.y; k < 32; k += blockDim.y)
-        if (i + threadIdx.x < rows && j + k < columns)
-            tile[k][threadIdx.x] = a[i + threadIdx.x + (j + k) * apart];
+    const bool whole = i + TILE <= rows && j + TILE <= columns;
+    Real read[TILE / LINES];
+#pragma unroll
+    for (int k = 0; k < TILE / LINES; ++k) {
+        const int line = k * LINES + threadIdx.y;
+        if (whole || (i + threadIdx.x < rows && j + line < columns))
+            read[k] = a[i + threadIdx.x + (j + line) * apart];
+    }
+#pragma unroll
+    for (int k = 0; k < TILE / LINES; ++k)
+        tile[k * LINES + threadIdx.y][threadIdx.x] = read[k];
     __syncthreads();
-    for (int k = threadIdx.y; k < 32; k += blockDim.y)
-        if (i + k < rows && j + threadIdx.x < columns)
-            out[(i + k) * columns + j + threadIdx.x] = tile[threadIdx.x][k];
+#pragma unroll
+    for (int k = 0; k < TILE / LINES; ++k) {
+        const int line = k * LINES + threadIdx.y;
+        if (whole || (i + line < rows && j + threadIdx.x < columns))
+            out[(i + line) * columns + j + threadIdx.x] = tile[threadIdx.x][line];
+    }
 }

@@ -30,3 +30,12 @@ extern "C" __global__ void sgd_walk(
         new_velocity[i] = speed;
     }
 }
+
+// Without momentum: parameter - rate * gradient.
+extern "C" __global__ void descend(
+    Real* new_parameter, const Real* parameter, const Real* rate, const Real* gradient, Size count)
+{
+    const Real r = *rate;
+    for (Size i = first_position(); i < count; i += all_threads())
+        new_parameter[i] = parameter[i] - r * gradient[i];
+}
