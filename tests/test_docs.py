@@ -113,7 +113,7 @@ def test_the_new_operator_works_if_pasted(tmp_path: Path) -> None:
     for folder in ("src/pareo", "tests/operators"):
         ignored = shutil.ignore_patterns("files", "__pycache__")
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
-    for name in ("pyproject.toml", "conftest.py"):
+    for name in ("pyproject.toml", "conftest.py", "tests/devices.py"):
         shutil.copy(ROOT / name, tmp_path / name)
     added = set()
     for block in blocks(NEW_OPERATOR):
@@ -122,7 +122,7 @@ def test_the_new_operator_works_if_pasted(tmp_path: Path) -> None:
             added.add(path)
             with (tmp_path / path).open("a") as file:
                 file.write("\n\n" + block.code)
-    assert len(added) == 6
+    assert len(added) == 8
     with (tmp_path / "src/pareo/operators/__init__.py").open("a") as file:
         file.write("from pareo.operators.elementwise import softplus\n__all__.append('softplus')\n")
     printed = run(
