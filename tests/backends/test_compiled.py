@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pareo import Device, op
+from pareo.backends import blas
 
 # A sweep over the float32 line, by bits, so that every exponent is met; and the special ones.
 LINE = np.arange(0, 2**32, 4099, dtype=np.uint64).astype(np.uint32).view(np.float32)
@@ -81,6 +82,7 @@ def test_every_way_to_convolve_agrees_with_numpy(data: Any, threads: int) -> Non
 PROGRAM = """
 import numpy as np
 from pareo import Device, op
+from pareo.backends import blas
 with Device("compiled"):
     print(op.sigmoid(np.zeros(2, np.float32)))
 """
@@ -112,3 +114,21 @@ def test_a_pipe_sees_only_results(tmp_path: Path) -> None:
         [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [((300, 200), (200, 500)), ((500, 200), (200, 30)), ((5, 90, 80), (5, 80, 70)),
+     ((90, 80), (6, 80, 70)), ((6, 90, 80), (1, 80, 70)), ((0, 4), (4, 3)), ((3, 0), (0, 4))],
+)  # fmt: skip
+def test_products_are_split_over_our_threads_and_blas_keeps_to_one(
+    a: tuple[int, ...], b: tuple[int, ...]
+) -> None:
+    random = np.random.default_rng(0)
+    left, right = random.standard_normal(a), random.standard_normal(b)
+    with Device("compiled", threads=3):
+        found = op.dot(left, right)
+    # Another order of the sums.
+    np.testing.assert_allclose(found, left @ right, rtol=1e-12, atol=1e-12)
+    if found.size:
+        assert blas.describe()["threads"] == 1

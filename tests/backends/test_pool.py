@@ -65,3 +65,21 @@ def test_a_failure_is_raised_after_everyone_stopped(failing: int) -> None:
     with Device("compiled", threads=2), pytest.raises(RuntimeError, match="on purpose"):
         split(work, 2)
     assert done == [1 - failing]
+
+
+def test_many_threads_may_split_at_once() -> None:
+    totals: list[int] = []
+
+    def split_often() -> None:
+        with Device("compiled", threads=3):
+            for _ in range(200):
+                seen: list[int] = []
+                split(lambda lo, hi, seen=seen: seen.extend(range(lo, hi)), 9)
+                totals.append(sum(seen))
+
+    callers = [threading.Thread(target=split_often) for _ in range(6)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert totals == [sum(range(9))] * 6 * 200

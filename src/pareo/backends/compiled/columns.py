@@ -1,9 +1,11 @@
 """Convolution as a matrix product: every window of an image becomes a column; BLAS does the rest.
 
 One image at a time, so that its columns are still in the cache when they are multiplied; images are
-split over the threads, each with its own room for columns.
+split over the threads, each with its own room for columns. Where there are fewer images than
+threads, each is split itself: forward by rows of the result, backward by channels.
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -103,10 +105,13 @@ def _grouped(a: Any, groups: int, plane: tuple[int, ...]) -> Any:
     return a.reshape(a.shape[0], groups, a.shape[1] // groups, *plane)
 
 
-def _over_images(work: Any, images: int) -> int:
-    """Images split over the workers; where one works alone, BLAS has all the threads."""
-    blas.threads(workers() if images < 2 else 1)
-    return split_numbered(work, images)
+def _few(images: int) -> bool:
+    """Whether the images alone would not keep all workers busy."""
+    return images < workers()
+
+
+def _of_image(work: Any, n: int, part: int, lo: int, hi: int) -> None:
+    work(part, n, lo, hi)
 
 
 def forward(
@@ -115,27 +120,42 @@ def forward(
 ) -> None:  # fmt: skip
     """out = activation(conv(x, w) + b), or the convolution alone where b is None."""
     window = w.shape[2:]
-    pixels = out.shape[2] * out.shape[3]
+    height, width = out.shape[2:]
     filters = w.reshape(groups, w.shape[0] // groups, w[0].size)
-    planes = _grouped(out, groups, (pixels,))
+    planes = _grouped(out, groups, (height * width,))
     images = _grouped(x, groups, x.shape[2:])
-    shape = _shape(window, stride, padding, dilation)
+    top, left = padding[:2]
     pointwise = _is_pointwise(window, stride, padding)
+
+    def rows(part: int, n: int, lo: int, hi: int) -> None:
+        """Rows lo to hi of image n's result."""
+        pixels = slice(lo * width, hi * width)
+        for group in range(groups):
+            if pointwise:
+                matrix = images[n, group].reshape(-1, height * width)[:, pixels]
+            else:
+                room = columns[part].reshape(-1)[: filters.shape[2] * (hi - lo) * width]
+                matrix = room.reshape(filters.shape[2], (hi - lo) * width)
+                _gather(
+                    matrix, images[n, group], hi - lo, width, *window, *stride,
+                    top - lo * stride[0], left, *dilation,
+                )  # fmt: skip
+            np.matmul(filters[group], matrix, out=planes[n, group][:, pixels])
+        if b is not None:
+            whole = out[n : n + 1].reshape(1, out.shape[1], height * width)[:, :, pixels]
+            finish_planes(whole, whole, b, activation)
+
+    blas.threads(1)
+    if _few(len(x)):
+        for n in range(len(x)):
+            split_numbered(partial(_of_image, rows, n), height)
+        return
 
     def work(part: int, lo: int, hi: int) -> None:
         for n in range(lo, hi):
-            for group in range(groups):
-                if pointwise:
-                    matrix = images[n, group].reshape(-1, pixels)
-                else:
-                    matrix = columns[part]
-                    _gather(matrix, images[n, group], *out.shape[2:], *shape)
-                np.matmul(filters[group], matrix, out=planes[n, group])
-            if b is not None:
-                whole = out[n : n + 1].reshape(1, out.shape[1], pixels)
-                finish_planes(whole, whole, b, activation)
+            rows(part, n, 0, height)
 
-    _over_images(work, x.shape[0])
+    split_numbered(work, len(x))
 
 
 def input_gradient(
@@ -144,6 +164,7 @@ def input_gradient(
 ) -> None:  # fmt: skip
     """out = the gradient of the images, from that of the output."""
     window = w.shape[2:]
+    taps = window[0] * window[1]
     pixels = g.shape[2] * g.shape[3]
     filters = w.reshape(groups, w.shape[0] // groups, w[0].size)
     errors = _grouped(g, groups, (pixels,))
@@ -151,16 +172,31 @@ def input_gradient(
     shape = _shape(window, stride, padding, dilation)
     pointwise = _is_pointwise(window, stride, padding)
 
-    def work(part: int, lo: int, hi: int) -> None:
-        for n in range(lo, hi):
-            for group in range(groups):
-                image = images[n, group]
-                matrix = image.reshape(-1, pixels) if pointwise else columns[part]
-                np.matmul(filters[group].T, errors[n, group], out=matrix)
-                if not pointwise:
-                    _scatter(image, matrix, *g.shape[2:], *shape)
+    def channels(part: int, n: int, lo: int, hi: int) -> None:
+        """Channels lo to hi of image n, of each group."""
+        for group in range(groups):
+            image = images[n, group, lo:hi]
+            matrix = image.reshape(-1, pixels) if pointwise else columns[part][: (hi - lo) * taps]
+            np.matmul(filters[group][:, lo * taps : hi * taps].T, errors[n, group], out=matrix)
+            if not pointwise:
+                _scatter(image, matrix, *g.shape[2:], *shape)
 
-    _over_images(work, g.shape[0])
+    _by_channels(channels, len(g), w.shape[1])
+
+
+def _by_channels(work: Any, images: int, channels: int) -> int:
+    """Run work(part, image, first channel, last): by images, or by channels where they are few."""
+    blas.threads(1)
+    if _few(images):
+        for n in range(images):
+            split_numbered(partial(_of_image, work, n), channels)
+        return 1
+
+    def over(part: int, lo: int, hi: int) -> None:
+        for n in range(lo, hi):
+            work(part, n, 0, channels)
+
+    return split_numbered(over, images)
 
 
 def weight_gradient(
@@ -169,26 +205,31 @@ def weight_gradient(
 ) -> None:  # fmt: skip
     """out = the gradient of the filters; sums has room for them for each worker."""
     window = out.shape[2:]
+    taps = window[0] * window[1]
     pixels = g.shape[2] * g.shape[3]
     errors = _grouped(g, groups, (pixels,))
     images = _grouped(x, groups, x.shape[2:])
     shape = _shape(window, stride, padding, dilation)
     pointwise = _is_pointwise(window, stride, padding)
+    few = _few(len(x))
+    begun = [False] * workers()
 
-    def work(part: int, lo: int, hi: int) -> None:
-        total = sums[part]
-        if lo == hi:
-            total[...] = 0
-        for n in range(lo, hi):
-            for group in range(groups):
-                if pointwise:
-                    matrix = images[n, group].reshape(-1, pixels)
-                else:
-                    matrix = columns[part]
-                    _gather(matrix, images[n, group], *g.shape[2:], *shape)
-                blas.add_product(total[group], errors[n, group], matrix.T, keep=n > lo)
+    def channels(part: int, n: int, lo: int, hi: int) -> None:
+        """Add channels lo to hi of image n, of each group."""
+        total, keep = (sums[0], n > 0) if few else (sums[part], begun[part])
+        begun[part] = True
+        for group in range(groups):
+            image = images[n, group, lo:hi]
+            if pointwise:
+                matrix = image.reshape(-1, pixels)
+            else:
+                matrix = columns[part][: (hi - lo) * taps]
+                _gather(matrix, image, *g.shape[2:], *shape)
+            target = total[group][:, lo * taps : hi * taps]
+            blas.add_product(target, errors[n, group], matrix.T, keep=keep)
 
-    parts = _over_images(work, x.shape[0])
+    sums[0] = 0  # what remains where there are no images
+    parts = _by_channels(channels, len(x), out.shape[1])
     np.sum(sums[:parts], axis=0, out=out.reshape(sums.shape[1:]))
 
 

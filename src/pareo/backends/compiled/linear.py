@@ -26,6 +26,7 @@ kernel = backend.kernel
 FEW_ROWS = 2
 FEW_TURNED = 4  # BLAS is at its worst there
 LARGE = 1 << 16
+PRODUCTS = 1 << 20  # multiplications that take as long as waking a worker
 COLUMNS = 2048  # of a row at a time, so that the sums stay in the nearest cache
 
 
@@ -79,8 +80,29 @@ def _product(out: Any, a: Any, b: Any) -> None:
         if _contiguous(a, b.T):
             split(lambda lo, hi: _walk_turned(out[:, lo:hi], a, b.T[lo:hi]), b.shape[1], 64)
             return
-    blas.threads(workers())
-    np.matmul(a, b, out=out)
+    # One thread of BLAS for each of ours: its own would go on spinning on a core that we need next.
+    blas.threads(1)
+    if out.ndim > 2:
+        split(
+            lambda lo, hi: np.matmul(_part(a, out, lo, hi), _part(b, out, lo, hi), out=out[lo:hi]),
+            out.shape[0],
+            _least(out, a),
+        )
+    elif out.shape[0] >= out.shape[1]:
+        split(lambda lo, hi: np.matmul(a[lo:hi], b, out=out[lo:hi]), out.shape[0], _least(out, a))
+    else:
+        least = _least(out.T, a)
+        split(lambda lo, hi: np.matmul(a, b[:, lo:hi], out=out[:, lo:hi]), out.shape[1], least)
+
+
+def _least(out: Any, a: Any) -> int:
+    """How much of the first axis of a product is worth a worker of its own."""
+    return max(1, PRODUCTS * out.shape[0] // max(1, out.size * a.shape[-1]))
+
+
+def _part(a: Any, out: Any, lo: int, hi: int) -> Any:
+    """Of a stack of matrices, those that part of a stacked product needs, broadcast or not."""
+    return a[lo:hi] if a.ndim == out.ndim and a.shape[0] > 1 else a
 
 
 @kernel()
@@ -214,8 +236,13 @@ def descend(out: Any, p: Any, a: Any, b: Any, rate: Any) -> None:
         alpha = out.dtype.type(-rate.item())
         split(lambda lo, hi: _walk_update(out[lo:hi], a.T[:, lo:hi], b, alpha), out.shape[0], 64)
         return
-    blas.threads(workers())
-    blas.add_product(out, a, b, -rate.item())
+    blas.threads(1)
+    alpha = -rate.item()
+    split(
+        lambda lo, hi: blas.add_product(out[lo:hi], a[lo:hi], b, alpha),
+        out.shape[0],
+        _least(out, a),
+    )
 
 
 @jit

@@ -36,11 +36,13 @@ def _powers(base: Any, beta: Any) -> None:
 
 
 @jit
-def _lrn(out: Any, room: Any, x: Any, size: int, slope: Any, beta: Any, k: Any) -> None:
-    """x[n, c, i] over (N, C, pixels); slope is alpha / size; room holds one plane."""
+def _lrn(
+    out: Any, room: Any, x: Any, lo: int, hi: int, size: int, slope: Any, beta: Any, k: Any
+) -> None:
+    """Channels lo to hi of x[n, c, i], (N, C, pixels); slope is alpha / size; room: one plane."""
     factor = room[0]
     for n in range(x.shape[0]):
-        for c in range(x.shape[1]):
+        for c in range(lo, hi):
             _window_sum(factor, x[n], c, size // 2, (size - 1) // 2)
             for i in range(factor.size):
                 factor[i] = k + slope * factor[i]
@@ -51,14 +53,14 @@ def _lrn(out: Any, room: Any, x: Any, size: int, slope: Any, beta: Any, k: Any) 
 
 @jit
 def _lrn_gradient(
-    out: Any, room: Any, g: Any, x: Any, size: int, slope: Any, beta: Any, k: Any
+    out: Any, room: Any, g: Any, x: Any, lo: int, hi: int, size: int, slope: Any, beta: Any, k: Any
 ) -> None:
     """room holds two planes, and for every channel what it passes on to its neighbours."""
     before, after = size // 2, (size - 1) // 2
     base, factor, reach = room[0], room[1], room[2:]
     twice = slope * beta + slope * beta
     for n in range(x.shape[0]):
-        for c in range(x.shape[1]):
+        for c in range(max(0, lo - after), min(x.shape[1], hi + before)):
             _window_sum(base, x[n], c, before, after)
             for i in range(base.size):
                 base[i] = k + slope * base[i]
@@ -66,9 +68,11 @@ def _lrn_gradient(
             _powers(factor, beta)
             for i in range(base.size):
                 direct = g[n, c, i] * factor[i]
-                out[n, c, i] = direct
+                factor[i] = direct
                 reach[c, i] = direct * x[n, c, i] / base[i]
-        for c in range(x.shape[1]):
+            if lo <= c < hi:
+                out[n, c] = factor
+        for c in range(lo, hi):
             base[:] = 0
             # Channel c lies in the windows of these others.
             for other in range(max(0, c - after), min(x.shape[1], c + before + 1)):
@@ -96,21 +100,32 @@ def _room(planes: int) -> Any:
     return specs
 
 
-def _imagewise(loop: Any, out: Any, room: Any, operands: list[Any], numbers: Any) -> None:
-    def work(part: int, lo: int, hi: int) -> None:
-        loop(_planes(out)[lo:hi], room[part], *[_planes(a)[lo:hi] for a in operands], *numbers)
+def _split(loop: Any, out: Any, room: Any, operands: list[Any], numbers: Any) -> None:
+    """Run a loop by images, or by channels where there are few images."""
+    images, channels = out.shape[:2]
+    planes = [_planes(a) for a in operands]
 
-    split_numbered(work, out.shape[0])
+    def some_images(part: int, lo: int, hi: int) -> None:
+        given = [a[lo:hi] for a in planes]
+        loop(_planes(out)[lo:hi], room[part], *given, 0, channels, *numbers)
+
+    def some_channels(part: int, lo: int, hi: int) -> None:
+        loop(_planes(out), room[part], *planes, lo, hi, *numbers)
+
+    if images < workers():
+        split_numbered(some_channels, channels)
+    else:
+        split_numbered(some_images, images)
 
 
 @kernel(strided=False, scratch=_room(1))
 def lrn(out: Any, x: Any, scratch: tuple[Any, ...], **how: Any) -> None:
-    _imagewise(_lrn, out, scratch[0], [x], _constants(x.dtype, **how))
+    _split(_lrn, out, scratch[0], [x], _constants(x.dtype, **how))
 
 
 @kernel(strided=False, scratch=_room(-2))
 def lrn_gradient(out: Any, g: Any, x: Any, scratch: tuple[Any, ...], **how: Any) -> None:
-    _imagewise(_lrn_gradient, out, scratch[0], [g, x], _constants(x.dtype, **how))
+    _split(_lrn_gradient, out, scratch[0], [g, x], _constants(x.dtype, **how))
 
 
 @jit

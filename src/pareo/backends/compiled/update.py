@@ -1,4 +1,4 @@
-"""The SGD update in one pass over the parameter, its gradient and its velocity."""
+"""SGD updates in one pass over the parameter, its gradient and, if there is one, its velocity."""
 
 from typing import Any
 
@@ -60,3 +60,31 @@ def sgd(
         whole[...] = number
         arrays.append(whole.reshape(-1))
     split(lambda lo, hi: _sgd_each(*[a[lo:hi] for a in arrays]), parameter.size, GRAIN)
+
+
+@jit
+def _down(new: Any, parameter: Any, gradient: Any, rate: Any) -> None:
+    for i in range(parameter.size):
+        new[i] = parameter[i] - rate * gradient[i]
+
+
+@jit
+def _down_here(parameter: Any, gradient: Any, rate: Any) -> None:
+    for i in range(parameter.size):
+        parameter[i] -= rate * gradient[i]
+
+
+@backend.fusion(
+    "s = scale(rate, g)\nq = sub(p, s)",
+    "q",
+    when=lambda out, p, g, rate: p.shape == g.shape and rate.size == 1,
+    in_place=(0,),
+)
+def step_down(out: Any, p: Any, g: Any, rate: Any) -> None:
+    """A parameter down its gradient."""
+    number = p.dtype.type(rate.item())
+    new, old, slope = (a.reshape(-1) for a in (out, p, g))
+    if out.ctypes.data == p.ctypes.data:
+        split(lambda lo, hi: _down_here(old[lo:hi], slope[lo:hi], number), p.size, GRAIN)
+    else:
+        split(lambda lo, hi: _down(new[lo:hi], old[lo:hi], slope[lo:hi], number), p.size, GRAIN)
