@@ -161,6 +161,7 @@ def race_all(found: argparse.Namespace, console: Console) -> int:
                     train_speed.race(
                         task, contestants, found.rounds, found.seconds, progress,
                         TOLERANCES[found.precision], partial(multiplying, found.precision),
+                        together=True,
                     )
                 )  # fmt: skip
                 console.print(table(cells[-1], found.precision, least_bytes(task), bandwidth))

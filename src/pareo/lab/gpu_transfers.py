@@ -20,7 +20,7 @@ from pareo.nn import networks
 from pareo.nn.network import Sequential
 from pareo.training.step import Step, step_program
 
-WIDTHS = (4, 16, 64, 256, 1024, 4096)
+WIDTHS = (4, 32, 256, 2048)
 BATCH = 128
 WAYS = ("vectorized", "cuda, moved", "cuda, stays", "compiled, step", "cuda, step")
 

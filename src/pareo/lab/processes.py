@@ -36,8 +36,17 @@ class Worker:
 
     def ask(self, *question: Any, patience: float = PATIENCE) -> Any:
         """The answer; Failed with the reason where there is none."""
-        try:
+        self.put(*question)
+        return self.get(patience)
+
+    def put(self, *question: Any) -> None:
+        """Ask, and let it work on the answer, which `get` gives."""
+        with contextlib.suppress(OSError):  # then it is gone: `get` says how it ended
             self._pipe.send(question)
+
+    def get(self, patience: float = PATIENCE) -> Any:
+        """The answer to what was put; Failed with the reason where there is none."""
+        try:
             if not self._pipe.poll(patience):
                 raise Failed(f"no answer within {patience:g} s")
             fine, answer = self._pipe.recv()

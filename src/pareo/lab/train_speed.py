@@ -231,13 +231,18 @@ def race(
     progress: Progress | None = None,
     allowed: Tolerance = FLOAT32,
     peak: Callable[..., Callable[..., float]] = sgemm,
+    together: bool = False,
 ) -> Cell:
-    """Let the contestants agree, then train in turn, and `peak(task)` measure between them."""
+    """Let the contestants agree, then train in turn, and `peak(task)` measure between them.
+
+    They are built one after another, or `together` where there are cores and memory for it.
+    """
     flops = step_program(task.network, task.batch).flops
     entries = {name: Entry(name) for name in contestants}
     cell = Cell(task.network.name, task.batch, task.network.inputs, flops, [*entries.values()])
     with ExitStack() as stack, _bar(progress, task, len(contestants) + rounds) as show:
-        workers = _gated(task, contestants, entries, seconds, allowed, stack, show)
+        built = _built(task, contestants, entries, together, stack)
+        workers = _gated(task, built, entries, seconds, allowed, show)
         racing = {**workers, "": stack.enter_context(Worker(peak, task))}
         for answers in interleaved(racing, rounds if workers else 0, "run"):
             show("racing")
@@ -256,16 +261,38 @@ def race(
     return cell
 
 
-def _gated(
+def _built(
     task: Task,
     contestants: dict[str, Contestant],
     entries: dict[str, Entry],
+    together: bool,
+    stack: ExitStack,
+) -> Iterator[tuple[str, Worker]]:
+    """The contestants that are here, each in its process and at work on its first steps."""
+
+    def begun(name: str, contestant: Contestant) -> tuple[str, Worker]:
+        worker = stack.enter_context(Worker(trained, contestant, task, threads=task.threads))
+        worker.put("agree")
+        return name, worker
+
+    here = {}
+    for name, contestant in contestants.items():
+        entries[name].note = contestant.missing() or ""
+        if not entries[name].note:
+            here[name] = contestant
+    all_of_them = (begun(name, contestant) for name, contestant in here.items())
+    return iter(list(all_of_them)) if together else all_of_them
+
+
+def _gated(
+    task: Task,
+    built: Iterator[tuple[str, Worker]],
+    entries: dict[str, Entry],
     seconds: float,
     allowed: Tolerance,
-    stack: ExitStack,
     show: Callable[[str], None],
 ) -> dict[str, Worker]:
-    """The contestants that are here and agree, each in its process."""
+    """Those that agree."""
     workers: dict[str, Worker] = {}
     with Worker(reference, task, threads=task.threads) as judge:
 
@@ -275,16 +302,11 @@ def _gated(
             except Failed as failure:  # which is not the contestant's
                 raise Failed(f"no reference to agree with: {failure}") from None
 
-        for name, contestant in contestants.items():
+        for name, worker in built:
             show(f"{name}: building, two steps")
             entry = entries[name]
-            missing = contestant.missing()
-            if missing:
-                entry.note = missing
-                continue
-            worker = stack.enter_context(Worker(trained, contestant, task, threads=task.threads))
             try:
-                differs = parity(task, worker.ask("agree"), exact, entry.error, allowed)
+                differs = parity(task, worker.get(), exact, entry.error, allowed)
                 if not differs:
                     entry.steps_per_sample = worker.ask("settle", seconds)
             except Failed as failure:

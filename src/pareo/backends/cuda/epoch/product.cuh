@@ -9,8 +9,8 @@
 // The block's warps are WM x WN x WK, a warp's threads LM x LN x LK, and a thread has RM x RN
 // results, or rather its share of them: WK * LK threads split each sum. So a thread's results can
 // be many, which is what keeps the multipliers busy (it reads RM + RN numbers for RM * RN products)
-// while a tile is small enough for every multiprocessor to have one. Chunks of DEEP along K are on
-// their way, STAGES - 1 of them, while the one before is at work.
+// while a tile is small enough for every multiprocessor to have one. A chunk of DEEP along K is on
+// its way while the one before is at work; more of them at once were not faster.
 
 template <int COUNT> __device__ __forceinline__ void read(float* to, const float* from)
 {
@@ -37,7 +37,7 @@ struct Operand {
     {
         constexpr int WIDE = (ALONG ? DEEP : SIZE) / 4, HIGH = ALONG ? SIZE : DEEP;
         const int top = ALONG ? first : deep, left = ALONG ? deep : first;
-#pragma unroll 4
+#pragma unroll
         for (int begin = 0; begin < WIDE * HIGH; begin += THREADS) {
             const int i = begin + threadIdx.x;
             if (begin + THREADS > WIDE * HIGH && i >= WIDE * HIGH) break;
@@ -77,7 +77,7 @@ struct Operand {
 };
 
 template <int M, int N, int K, bool A_ALONG, bool B_ALONG, int WM, int WN, int LM, int LN, int RM,
-          int RN, int DEEP, int STAGES, bool ONES = false>
+          int RN, int DEEP, bool ONES = false>
 struct Product {
     static constexpr int WK = THREADS / 32 / (WM * WN), LK = 32 / (LM * LN), SHARES = WK * LK;
     static constexpr int TM = WM * LM * RM, TN = WN * LN * RN;
@@ -86,50 +86,26 @@ struct Product {
     using A = Operand<ONES ? M - 1 : M, K, A_ALONG, TM, DEEP, LM, RM, ONES>;
     using B = Operand<N, K, B_ALONG, TN, DEEP, LN, RN>;
     static constexpr int STAGE = A::FLOATS + B::FLOATS;
-
-    template <class Row>
-    static __device__ __forceinline__ void fetch_a(int t, int chunk, Row row, float* room)
-    {
-        A::fetch(room + chunk % STAGES * STAGE, t / ACROSS * TM, chunk * DEEP, row);
-    }
-
-    template <class Row>
-    static __device__ __forceinline__ void fetch_b(int t, int chunk, Row row, float* room)
-    {
-        B::fetch(room + chunk % STAGES * STAGE + A::FLOATS, t % ACROSS * TN, chunk * DEEP, row);
-    }
-
-    // Ask for the first chunks of one operand before the other one is there: see AHEAD in `tile`.
-    template <class Row>
-    static __device__ __forceinline__ void ahead_a(int t, Row row, float* room)
-    {
-        if (t >= TILES) return;
-        for (int chunk = 0; chunk < least(STAGES - 1, CHUNKS); chunk++) fetch_a(t, chunk, row, room);
-    }
-
-    template <class Row>
-    static __device__ __forceinline__ void ahead_b(int t, Row row, float* room)
-    {
-        if (t >= TILES) return;
-        for (int chunk = 0; chunk < least(STAGES - 1, CHUNKS); chunk++) fetch_b(t, chunk, row, room);
-    }
+    // Of the shares of all results, one float longer than need be: neighbours use other banks.
+    static constexpr int ROW = TN + 1, SHARE = TM * ROW + 1;
 
     // use(m, n, sum, early(m, n)) for every result of tile `t`. What `early` reads is on its way
-    // all the while. `room` is shared memory. AHEAD is 'a' or 'b' where that operand's first chunks
-    // may have been asked for, and `asked_for` says whether they were.
-    template <char AHEAD, class RowA, class RowB, class Early, class Use>
+    // all the while. `room` is shared memory.
+    template <class RowA, class RowB, class Early, class Use>
     static __device__ __forceinline__ void tile(
-        int t, RowA a, RowB b, float* room, bool asked_for, Early early, Use use)
+        int t, RowA a, RowB b, float* room, Early early, Use use)
     {
         const int top = t / ACROSS * TM, left = t % ACROSS * TN;
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         const int wk = warp % WK, wn = warp / WK % WN, wm = warp / WK / WN;
         const int lm = lane % LM, ln = lane / LM % LN, lk = lane / LM / LN;
-        for (int chunk = 0; chunk < STAGES - 1; chunk++) {
-            if (chunk < CHUNKS && !(AHEAD == 'a' && asked_for)) fetch_a(t, chunk, a, room);
-            if (chunk < CHUNKS && !(AHEAD == 'b' && asked_for)) fetch_b(t, chunk, b, room);
+        auto fetch = [&](int chunk) {
+            float* stage = room + chunk % 2 * STAGE;
+            A::fetch(stage, top, chunk * DEEP, a);
+            B::fetch(stage + A::FLOATS, left, chunk * DEEP, b);
             asked();
-        }
+        };
+        fetch(0);
         decltype(early(0, 0)) there[EACH];
 #pragma unroll
         for (int e = 0; e < EACH; e++) {
@@ -142,14 +118,10 @@ struct Product {
         constexpr int APART = least(LM, WK);
         const int mine = 4 * (wk % APART + APART * lk + APART * LK * (wk / APART));
         for (int chunk = 0; chunk < CHUNKS; chunk++) {
-            arrived<STAGES - 2>();
+            arrived<0>();
             __syncthreads();
-            if (chunk + STAGES - 1 < CHUNKS) {
-                fetch_a(t, chunk + STAGES - 1, a, room);
-                fetch_b(t, chunk + STAGES - 1, b, room);
-            }
-            asked();
-            const float* stage = room + chunk % STAGES * STAGE;
+            if (chunk + 1 < CHUNKS) fetch(chunk + 1);
+            const float* stage = room + chunk % 2 * STAGE;
             const int deep = least(DEEP, K - chunk * DEEP);
             for (int k = mine; k < deep; k += 4 * SHARES) {
                 float x[RM][4], y[RN][4];
@@ -169,7 +141,7 @@ struct Product {
 #pragma unroll
             for (int j = 0; j < RN; j++) {
                 const int m = wm * LM * RM + A::place(lm, i), n = wn * LN * RN + B::place(ln, j);
-                room[(wk * LK + lk) * TM * TN + m * TN + n] = sums[i][j];
+                room[(wk * LK + lk) * SHARE + m * ROW + n] = sums[i][j];
             }
         __syncthreads();
 #pragma unroll
@@ -178,7 +150,8 @@ struct Product {
             if (i >= TM * TN || m >= M || n >= N) continue;
             float sum = 0.0f;
 #pragma unroll
-            for (int share = 0; share < SHARES; share++) sum += room[share * TM * TN + i];
+            for (int share = 0; share < SHARES; share++)
+                sum += room[share * SHARE + i / TN * ROW + i % TN];
             use(m, n, sum, there[e]);
         }
         __syncthreads();

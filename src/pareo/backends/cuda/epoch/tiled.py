@@ -13,8 +13,7 @@ from pareo.backends.cuda.epoch.lines import rounded
 
 THREADS = 256
 MOST_SHARED = 200 * 1024
-STAGES = 2  # chunks in shared memory: more of them were not faster
-DEEP, SHALLOW = 128, 128  # terms of a sum that are at work at a time: of rows along it, of others
+DEEP = 128  # terms of a sum that are at work at a time
 MEET = "grid.meet();"
 START = 2500  # cycles that a tile takes to begin and to end
 
@@ -87,24 +86,17 @@ class Product:
     @property
     def deep(self) -> int:
         """How much of k is at work at a time: at least a four for each thread."""
-        return max(DEEP if self.along[0] else SHALLOW, 4 * self.shares)
-
-    @property
-    def stages(self) -> int:
-        """How many chunks fit into shared memory, of those that there are."""
-        return max(2, min(-(-self.k // self.deep) + 1, STAGES, MOST_SHARED // 4 // self._chunk))
-
-    @property
-    def _chunk(self) -> int:
-        return sum(
-            size * (self.deep + 4) if along else self.deep * size
-            for size, along in zip(self.tile, self.along, strict=True)
-        )
+        return max(DEEP, 4 * self.shares)
 
     @property
     def room(self) -> int:
-        """Floats of shared memory: the chunks, or the shares of the sums."""
-        return max(self.stages * self._chunk, self.shares * self.tile[0] * self.tile[1])
+        """Floats of shared memory: two chunks, or the shares of the sums."""
+        sizes = [
+            size * (self.deep + 4) if along else self.deep * size
+            for size, along in zip(self.tile, self.along, strict=True)
+        ]
+        high, wide = self.tile
+        return max(2 * sum(sizes), self.shares * (high * (wide + 1) + 1))
 
     def cycles(self, blocks: int) -> float:
         """How long it takes on so many blocks: a multiprocessor multiplies 128 pairs, and its
@@ -117,7 +109,7 @@ class Product:
     @property
     def type(self) -> str:
         flags = [str(flag).lower() for flag in (*self.along, self.ones)]
-        sizes = (*self.warps, *self.lanes, *self.results, self.deep, self.stages)
+        sizes = (*self.warps, *self.lanes, *self.results, self.deep)
         shape = ", ".join(map(str, sizes))
         return f"Product<{self.m}, {self.n}, {self.k}, {flags[0]}, {flags[1]}, {shape}, {flags[2]}>"
 
@@ -222,25 +214,18 @@ class Kernel:
         )  # fmt: skip
 
     def _phases(self) -> list[str]:
-        """What a step does. Before blocks meet, each asks for what is known already."""
+        """What a step does."""
         last = len(self.dense) - 1
-        lines = self._phase("Forward0")
-        for n in range(1, last):
-            lines += [*self._ahead(f"Forward{n}"), MEET, *self._phase(f"Forward{n}")]
-        lines += [f"{self.head}::prepare(w{last}, b{last}, room);", MEET, *self._head()]
+        lines = []
+        for n in range(last):
+            lines += self._phase(f"Forward{n}")
+            if n == last - 1:
+                lines += [f"{self.head}::prepare(w{last}, b{last}, room);"]
+            lines += [MEET]
+        lines += [*self._head(), MEET]
         for n in range(last - 1, 0, -1):
-            lines += [*self._ahead(f"Backward{n}"), MEET]
-            lines += self._phase(f"Backward{n}", f"Weights{n + 1}")
-        lines += [*self._ahead("Weights0"), MEET, *self._phase("Weights0", "Weights1")]
-        return [*lines, *self._loss(), MEET]
-
-    def _ahead(self, name: str) -> list[str]:
-        """Weights before a layer's pass; its inputs before its weights are moved."""
-        n = int(name[-1])
-        which = f"ahead_a(blockIdx.x, {self._below(n)}, room);"
-        if not name.startswith("Weights"):
-            which = f"ahead_b(blockIdx.x, {self._rows(f'w{n}', self.dense[n].outputs)}, room);"
-        return [f"{name}::{which}"]
+            lines += [*self._phase(f"Backward{n}", f"Weights{n + 1}"), MEET]
+        return [*lines, *self._phase("Weights0", "Weights1"), *self._loss(), MEET]
 
     def _phase(self, *names: str) -> list[str]:
         """The tiles of some products, over all blocks."""
@@ -249,13 +234,11 @@ class Kernel:
         for number, name in enumerate(names):
             tile = f"t - {end}" if end else "t"
             end += self.products[name].tiles
-            kind, n = name[:-1], int(name[-1])
+            kind = name.rstrip("0123456789")
             calls = {"Forward": self._forward, "Backward": self._backward, "Weights": self._weights}
-            ahead = "a" if kind == "Weights" else "b"
-            first = "t == blockIdx.x" if number == 0 and name != "Forward0" else "false"
             lines += [f"    {'} else ' if number else ''}if (t < {end}) {{"]
-            lines += [f"        {name}::tile<'{ahead}'>("]
-            lines += ["            " + line for line in calls[kind](n, tile, first)]
+            lines += [f"        {name}::tile("]
+            lines += ["            " + line for line in calls[kind](int(name[len(kind) :]), tile)]
         return [*lines, "    }", "}"]
 
     def _rows(self, name: str, pitch: int) -> str:
@@ -267,35 +250,35 @@ class Kernel:
             return "[=](int i) { return images + chosen[i] * PIXELS; }"
         return self._rows(f"values{n - 1}", self.dense[n].inputs)
 
-    def _forward(self, n: int, tile: str, first: str) -> list[str]:
+    def _forward(self, n: int, tile: str) -> list[str]:
         out = self.dense[n].outputs
         weights = self._rows(f"w{n}", out)
         return [
-            f"{tile}, {self._below(n)}, {weights}, room, {first},",
+            f"{tile}, {self._below(n)}, {weights}, room,",
             f"[=](int, int n) {{ return __ldcg(b{n} + n); }},",
             "[=](int m, int n, float sum, float bias) {",
             f"    values{n}[m * {out} + n] = Layer{n}::Outer::value(sum + bias);",
             "});",
         ]
 
-    def _backward(self, n: int, tile: str, first: str) -> list[str]:
+    def _backward(self, n: int, tile: str) -> list[str]:
         wide, out = self.dense[n].inputs, self.dense[n].outputs
         rows = f"{self._rows(f'errors{n}', out)}, {self._rows(f'w{n}', out)}"
         at = f"m * {wide} + n"
         return [
-            f"{tile}, {rows}, room, {first},",
+            f"{tile}, {rows}, room,",
             f"[=](int m, int n) {{ return __ldcg(values{n - 1} + {at}); }},",
             "[=](int m, int n, float sum, float value) {",
             f"    errors{n - 1}[{at}] = sum * Layer{n - 1}::Outer::slope(value);",
             "});",
         ]
 
-    def _weights(self, n: int, tile: str, first: str) -> list[str]:
+    def _weights(self, n: int, tile: str) -> list[str]:
         wide, out = self.dense[n].inputs, self.dense[n].outputs
         place = f"m < {wide} ? w{n} + m * {out} + n : b{n} + n"
         speed = f"m < {wide} ? vw{n} + m * {out} + n : vb{n} + n" if self.momentum else "nullptr"
         return [
-            f"{tile}, {self._below(n)}, {self._rows(f'errors{n}', rounded(out))}, room, {first},",
+            f"{tile}, {self._below(n)}, {self._rows(f'errors{n}', rounded(out))}, room,",
             f"[=](int m, int n) {{ return Sgd::before({place}, {speed}); }},",
             "[=](int m, int n, float sum, Sgd::Before before) {",
             f"    sgd.move({place}, {speed}, sum, before);",
