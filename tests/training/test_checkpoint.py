@@ -296,7 +296,7 @@ def run_and_kill(folder: Path, after: float | None) -> bool:
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(folder), resume, "rarely" if after is None else "often"],
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, Path(__file__).parents[:2]))},
     )
     assert process.stdout is not None
     with process.stdout:
