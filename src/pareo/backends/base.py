@@ -217,6 +217,9 @@ class Backend:
         """What must hold while kernels of this backend run on a device."""
         return np.errstate(all="ignore")
 
+    def wait(self) -> None:
+        """Wait until everything that was asked of the device is done."""
+
     def repeated(self, work: Callable[[], None]) -> Callable[[Sequence[Any]], None]:
         """Work that is done again and again, to be called with the arrays of the caller in use.
 

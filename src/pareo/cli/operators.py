@@ -1,10 +1,13 @@
 """The table that `pareo train --profile` shows: what each operator of the step costs."""
 
+from typing import Any
+
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from pareo.data import Dataset
+from pareo.moving import to_device
 from pareo.program.text import amount
 from pareo.training.evaluate import fitted
 from pareo.training.fit import Result
@@ -16,10 +19,10 @@ from pareo.training.step import Step, dropout_seeds
 def show(result: Result, data: Dataset) -> None:
     """Run the step for about a second with a clock around each instruction, and print the table."""
     network, settings = result.network, result.settings
-    dtype, size = settings.precision, min(settings.batch_size, len(data.images))
+    dtype, size = settings.dtype, min(settings.batch_size, len(data.images))
     step = Step(network, size, result.device, settings.momentum, settings.decay, dtype)
     seeds = dropout_seeds(settings.seed, 0, network.seeds())
-    arrays = (
+    arrays: Any = (
         {path: a.copy() for path, a in result.parameters.items()},  # the step moves them
         {path: a.copy() for path, a in result.velocities.items()},
         fitted(network, data.images[:size], dtype),
@@ -27,7 +30,8 @@ def show(result: Result, data: Dataset) -> None:
         np.dtype(dtype).type(settings.rate),
         tuple(np.asarray(seed, np.int64) for seed in seeds),
     )
-    rows = operator_times(step.executable, arrays)
+    with result.device:
+        rows = operator_times(step.executable, to_device(arrays))
     table = Table(title=f"One step at batch {size}, by operator", title_justify="left")
     for head in ("operator", "calls", "seconds", "share", "FLOP/s", "GB/s", "of the floor"):
         table.add_column(head, justify="left" if head == "operator" else "right")
@@ -42,7 +46,7 @@ def show(result: Result, data: Dataset) -> None:
     console.print("[dim]Above 100 % of the floor: the data was in the cache, not in memory.[/]")
 
 
-def _cells(row: OperatorTime, everything: float, limit: float | None) -> list[str]:
+def _cells(row: OperatorTime, everything: float, limit: float) -> list[str]:
     return [
         row.name,
         f"{row.calls:,}",
@@ -50,5 +54,5 @@ def _cells(row: OperatorTime, everything: float, limit: float | None) -> list[st
         f"{row.seconds / everything:.1%}",
         amount(row.flops / row.seconds, "FLOP/s"),
         f"{row.bytes / row.seconds / 1e9:.2f}",
-        "unknown" if limit is None else f"{limit / row.seconds:.0%}",
+        f"{limit / row.seconds:.0%}",
     ]

@@ -11,6 +11,7 @@ from pareo.nn.network import Sequential
 from pareo.spec import Spec
 
 LEAST_BATCH = 128
+CARD_BYTES = 1 << 25  # of images at once, before a GPU has enough to do
 
 
 def fitted(network: Sequential, images: Any, dtype: Any, what: str = "images") -> Any:
@@ -39,6 +40,18 @@ def fitted(network: Sequential, images: Any, dtype: Any, what: str = "images") -
 
 def _wide(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(size for size in shape if size != 1)
+
+
+def batch_for(network: Sequential, device: Device, batch: int, dtype: Any) -> int:
+    """How many images to test at once, having trained on `batch`: more on a GPU if they are small.
+
+    >>> from pareo.nn import networks
+    >>> batch_for(networks.papers_cnn(), Device("vectorized"), 32, "float32")
+    128
+    """
+    image = int(np.prod(network.inputs)) * np.dtype(dtype).itemsize
+    enough = CARD_BYTES // image if device.name == "cuda" else 0
+    return max(LEAST_BATCH, batch, enough)
 
 
 class Evaluator:

@@ -17,7 +17,7 @@ from pareo.nn.network import Sequential
 from pareo.training import checkpoint as files
 from pareo.training.checkpoint import Checkpoint
 from pareo.training.definition import describe
-from pareo.training.evaluate import LEAST_BATCH, Evaluator, fitted
+from pareo.training.evaluate import Evaluator, batch_for, fitted
 from pareo.training.floor import peak
 from pareo.training.history import Epoch, History
 from pareo.training.interrupt import Interrupt
@@ -272,9 +272,10 @@ class _Run:
         tested: tuple[float | None, float | None] = (None, None)
         if self.test is not None:
             if self._evaluator is None:
-                batch = max(LEAST_BATCH, self.settings.batch_size)
+                size, dtype = self.settings.batch_size, self.settings.dtype
+                batch = batch_for(self.network, self.device, size, dtype)
                 batch = min(batch, len(self.test[0]))
-                self._evaluator = Evaluator(self.network, self.device, batch, self.settings.dtype)
+                self._evaluator = Evaluator(self.network, self.device, batch, dtype)
             tested = self._evaluator(self.parameters, *self.test)
         seconds = state.partial["seconds"]
         speed = self._epoch_flops() / seconds
@@ -287,7 +288,7 @@ class _Run:
             test_loss=tested[0],
             images=self.count / seconds,
             flops=speed,
-            floor=None if limit is None else speed / limit,
+            floor=speed / limit,
         )
         state.history.add(epoch)
         state.epoch, state.step = state.epoch + 1, 0

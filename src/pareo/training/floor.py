@@ -8,12 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from pareo import operators as op
 from pareo.backends import blas
 from pareo.device import Device
+from pareo.moving import to_device
+from pareo.program import trace
+from pareo.spec import Spec
 
 SIZE = 1536
 COPIED = 1 << 26  # bytes: far more than caches hold
 REPEATS = 6
+CARD_SIDE = 4096
+CARD_COPIED = 1 << 28
 
 
 _peaks: dict[tuple[int, str], float] = {}
@@ -59,16 +65,46 @@ def _best(work: Callable[[], Any]) -> float:
     return best
 
 
-def peak(device: Device, dtype: str = "float32", reached: float = 0.0) -> float | None:
-    """The peak that a device's work is held against; None where it cannot be measured yet."""
+def peak(device: Device, dtype: str = "float32", reached: float = 0.0) -> float:
+    """The FLOP/s that a device's work is held against: those of a large matrix product."""
     if device.name == "cuda":
-        return None
+        return card_peak(device, dtype)
     return matrix_peak(device.threads, dtype, reached)
 
 
-def floor_seconds(flops: float, moved: float, device: Device, dtype: str) -> float | None:
-    """The least seconds for so many FLOPs and bytes, whichever takes longer; None if unknown."""
-    limit = peak(device, dtype)
-    if limit is None:
-        return None
-    return max(flops / limit, moved / copy_bandwidth(device.threads))
+@cache
+def card_peak(device: Device, dtype: str) -> float:
+    """FLOP/s of a large matrix product on a GPU, in the device's precision."""
+    side = Spec((CARD_SIDE, CARD_SIDE), dtype)
+    line = np.random.default_rng(0).standard_normal((CARD_SIDE, 1)).astype(dtype)
+    with device:
+        a = op.dot(*to_device((line, line.T)))  # of numbers that are not alike, made on the card
+        run = trace(op.dot, side, side).compile(device)
+        return 2 * CARD_SIDE**3 / _best_on_card(device, lambda: run(a, a))
+
+
+@cache
+def card_bandwidth(device: Device) -> float:
+    """Bytes per second, read plus written, of a large copy within a GPU's memory."""
+    backend, bulk = device.backend, Spec((CARD_COPIED // 4,))
+    with device, backend.scope(device):
+        source, target = backend.empty(bulk), backend.empty(bulk)
+        return 2 * CARD_COPIED / _best_on_card(device, lambda: backend.copy(target, source))
+
+
+def _best_on_card(device: Device, work: Callable[[], Any]) -> float:
+    """Seconds of work, some of it asked for at once so that the host is not what is timed."""
+
+    def several() -> None:
+        for _ in range(REPEATS):
+            work()
+        device.backend.wait()
+
+    return _best(several) / REPEATS
+
+
+def floor_seconds(flops: float, moved: float, device: Device, dtype: str) -> float:
+    """The least seconds for so many FLOPs and bytes, whichever takes longer."""
+    on_card = device.name == "cuda"
+    speed = card_bandwidth(device) if on_card else copy_bandwidth(device.threads)
+    return max(flops / peak(device, dtype), moved / speed)

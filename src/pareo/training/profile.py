@@ -193,17 +193,20 @@ def operator_times(
     >>> [row.name for row in operator_times(program, (np.ones(4, np.float32),), seconds=0.0)]
     ['exp']
     """
-    executable(*arrays)  # machine code is compiled outside the clock
     times: dict[str, OperatorTime] = {}
-    plain = list(executable._steps)
-    clocks = _clocked(executable)
-    end = time.perf_counter() + seconds
-    try:
-        executable(*arrays)
-        while time.perf_counter() < end:
-            executable(*arrays)
-    finally:
-        executable._steps[:] = plain
+    device = executable.device
+    with device, device.backend.scope(device):
+        run = executable.bind(*arrays)
+        run()  # machine code is compiled outside the clock
+        plain = list(executable._steps)
+        clocks = _clocked(executable)
+        end = time.perf_counter() + seconds
+        try:
+            run()
+            while time.perf_counter() < end:
+                run()
+        finally:
+            executable._steps[:] = plain
     for instruction, clock in clocks:
         row = times.setdefault(instruction.name, OperatorTime(instruction.name))
         row.calls += clock.calls
@@ -216,13 +219,14 @@ def operator_times(
 class _Clock:
     """A step of an executable that counts its calls and their seconds."""
 
-    def __init__(self, step: Callable[[list[Any]], None]) -> None:
-        self._step = step
+    def __init__(self, step: Callable[[list[Any]], None], wait: Callable[[], None]) -> None:
+        self._step, self._wait = step, wait
         self.calls, self.seconds = 0, 0.0
 
     def __call__(self, values: list[Any]) -> None:
         start = time.perf_counter()
         self._step(values)
+        self._wait()
         self.seconds += time.perf_counter() - start
         self.calls += 1
 
@@ -236,7 +240,8 @@ def _clocked(executable: Executable) -> list[tuple[Any, _Clock]]:
     ]
     steps = executable._steps
     computing = [at for at, step in enumerate(steps) if not step.__qualname__.startswith("_look.")]
-    clocks = [_Clock(steps[at]) for at in computing]
+    wait = executable.device.backend.wait
+    clocks = [_Clock(steps[at], wait) for at in computing]
     for at, clock in zip(computing, clocks, strict=True):
         steps[at] = clock
     return list(zip(working, clocks, strict=True))

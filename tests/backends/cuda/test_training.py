@@ -11,6 +11,8 @@ from pareo.data import load
 from pareo.nn import networks
 from pareo.nn.network import Sequential
 from pareo.training import Evaluator, fit
+from pareo.training.floor import floor_seconds
+from pareo.training.profile import operator_times
 from pareo.training.step import Step
 
 pytestmark = [pytest.mark.gpu, needs_gpu]
@@ -97,3 +99,15 @@ def test_evaluation_on_the_card():
         run.parameters, DATA.test_images.reshape(-1, 64), DATA.test_labels
     )
     assert found[1] == run.accuracy
+
+
+def test_each_operator_of_a_step_is_timed_against_the_floor():
+    network, place = networks.mlp([64, 16, 4]), Device("cuda")
+    step = Step(network, 50, place)
+    arrays = (network.initialise(0), {}, DATA.images[:50].reshape(-1, 64), DATA.labels[:50])
+    with place:
+        there = (*pareo.to_device(arrays), np.float32(0.1), ())
+        rows = operator_times(step.executable, there, seconds=0.01)
+    assert {"dot_bias", "cross_entropy_with_gradient", "descend"} <= {row.name for row in rows}
+    for row in rows:
+        assert 0 < floor_seconds(row.flops, row.bytes, place, "float32") < row.seconds

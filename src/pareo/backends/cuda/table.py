@@ -76,6 +76,9 @@ class _Cuda(Backend):
             return _HERE
         return cupy.cuda.Device(device.index)
 
+    def wait(self) -> None:
+        cupy.cuda.get_current_stream().synchronize()
+
     def repeated(self, work: Callable[[], None]) -> Callable[[Sequence[Any]], None]:
         return Replay(work)
 
