@@ -21,6 +21,7 @@ from pareo.backends.cuda.epoch.lines import rounded
 from pareo.operators.loss import check_labels
 
 MOST_PARAMETERS = 1 << 14  # that every block reads in every step
+LEAST_SHARED = 64 * 1024
 MASK = 0xFFFFFFFF  # stamps and counts wrap around, as they do in the kernel
 
 
@@ -65,7 +66,8 @@ def _compiled(kernel: Any) -> Any:
     if kernel.shared > cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]:
         raise Unsuited("more shared memory than this card has")
     module = source.module(kernel.text, cooperative=True)
-    return module.function("epoch", shared=kernel.shared)
+    # What a kernel has without asking includes its static arrays, so it asks in any case.
+    return module.function("epoch", shared=max(kernel.shared, LEAST_SHARED))
 
 
 def _launch(function: Any, kernel: Any, arguments: tuple[Any, ...]) -> None:

@@ -220,7 +220,8 @@ class Kernel:
         for n in range(last):
             lines += self._phase(f"Forward{n}")
             if n == last - 1:
-                lines += [f"{self.head}::prepare(w{last}, b{last}, room);"]
+                ready = f"{self.head}::prepare(w{last}, b{last}, room);"
+                lines += [f"if (blockIdx.x < BATCH) {ready}  // those that wait for it"]
             lines += [MEET]
         lines += [*self._head(), MEET]
         for n in range(last - 1, 0, -1):
