@@ -16,13 +16,18 @@ def loss_and_gradients(
 ) -> tuple[float, dict[str, Any]]:
     """PyTorch's loss in training, and its gradient by every parameter."""
     leaves = {path: torch.tensor(a, requires_grad=True) for path, a in parameters.items()}
-    run = _Run(leaves, iter(seeds))
-    right = torch.tensor(labels)
-    loss = functional.cross_entropy(run.sequence(network, "", torch.tensor(images)), right)
-    for weight, out in run.heads:
-        loss = loss + weight * functional.cross_entropy(out, right)
+    loss = training_loss(network, leaves, torch.tensor(images), torch.tensor(labels), seeds)
     loss.backward()
     return loss.item(), {path: leaf.grad.numpy() for path, leaf in leaves.items()}
+
+
+def training_loss(network: Sequential, leaves: Any, x: Any, labels: Any, seeds: Any = ()) -> Any:
+    """The loss in training, of tensors on any device."""
+    run = _Run(leaves, iter(seeds))
+    loss = functional.cross_entropy(run.sequence(network, "", x), labels)
+    for weight, out in run.heads:
+        loss = loss + weight * functional.cross_entropy(out, labels)
+    return loss
 
 
 def forward(network: Sequential, parameters: Mapping[str, Any], x: Any) -> Any:
@@ -60,8 +65,9 @@ class _Run:
 def _mask(layer: nn.Dropout, x: Any, seed: int) -> Any:
     """pareo's own choice of elements: no other generator would draw the same."""
     with Device("sequential" if x.numel() < 1000 else "vectorized"):
-        ones = np.ones(tuple(x.shape), str(x.dtype).removeprefix("torch."))
-        return torch.from_numpy(op.dropout(ones, layer.rate, seed))
+        kind = "float64" if x.dtype == torch.float64 else "float32"
+        ones = np.ones(tuple(x.shape), kind)
+        return torch.from_numpy(op.dropout(ones, layer.rate, seed)).to(x.device)
 
 
 def _layer(layer: nn.Layer, w: Any, b: Any, x: Any) -> Any:

@@ -302,10 +302,10 @@ def update_dense(
     out: Any, x: Any, g: Any, parameter: Any, velocity: Any, rate: Any, momentum: Any, decay: Any
 ) -> None:
     rows, columns = parameter.shape
-    grid = (-(-columns // 128), -(-rows // 128))
+    grid = (-(-columns // 64), -(-rows // 64))
     sizes = map(np.int32, (len(x), rows, columns))
     kernel("update", f"update_dense<{kind(x)}>")(
-        grid, (256,), (*out, x, g, parameter, velocity, rate, momentum, decay, *sizes)
+        grid, (128,), (*out, x, g, parameter, velocity, rate, momentum, decay, *sizes)
     )
 
 
@@ -328,15 +328,17 @@ def _max_pool(
     channels, apart, yes_no = x.shape[-1], _of_three(size, stride), str(relu).lower()
     many = together(channels, x, y)
     numbers = np.int32(channels), np.int32(pitch(x))
-    if apart:
+    if apart == 1:
+        many = min(many, 4)
         count = len(y) * y.shape[2]
         sizes = map(np.int32, (*x.shape[1:3], *y.shape[1:3], *padding[:2]))
-        function = kernel("pool3", f"max_pool3<{kind(x)}, {many}, {apart}, {yes_no}>")
+        function = kernel("pool3", f"max_pool3<{kind(x)}, {many}, {yes_no}>")
         arguments = (y, places, x, np.uint32(count), *numbers, *sizes)
     else:
         count = pixels(y)
         window = _window(x, y, size, stride, padding)
-        function = kernel("pool", f"max_pool<{kind(x)}, {many}, {yes_no}>")
+        side = 3 if apart else 0
+        function = kernel("pool", f"max_pool<{kind(x)}, {many}, {side}, {yes_no}>")
         arguments = (y, places, x, np.uint32(count), *numbers, *window)
     function(*launch.walk(count, channels, many), arguments)
 

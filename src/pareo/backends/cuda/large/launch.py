@@ -41,14 +41,14 @@ def _instances() -> dict[str, list[str]]:
             *(f"lrn_near_back<{n}, {relu}>" for n, relu in product(numbers[:2], yes_no)),
         ],
         "pool": [
-            *(f"max_pool<{n}, {relu}>" for n, relu in product(numbers, yes_no)),
+            *(f"max_pool<{n}, {s}, {relu}>" for n, s, relu in product(numbers, (0, 3), yes_no)),
             *(f"{name}<{n}>" for n in numbers
               for name in ("max_pool_back", "average_pool", "average_pool_back")),
         ],
         "update": [f"update_dense<{t}>" for t in kinds],
-        "taps": [f"filters_back<{warps}>" for warps in (2, 3, 4)],
+        "taps": [f"filters_back<{warps}>" for warps in (3, 4, 5)],
         "pool3": [
-            *(f"max_pool3<{n}, {s}, {relu}>" for n, s, relu in product(numbers, (1, 2), yes_no)),
+            *(f"max_pool3<{t}, {v}, {relu}>" for t, v, relu in product(kinds, (1, 4), yes_no)),
             *(f"max_pool3_back<{n}, {s}>" for n, s in product(numbers, (1, 2))),
         ],
     }  # fmt: skip

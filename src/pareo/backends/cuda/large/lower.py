@@ -420,9 +420,9 @@ def _dot(lowering: _Lowering, dot: Instruction) -> bool:
     (a, a_turned), (b, b_turned) = (_straight(lowering, n) for n in dot.inputs)
     update = lowering.only_reader(dot.outputs[0])
     if update is not None and update.name == "sgd" and a_turned and not b_turned:
-        shape = lowering.old.specs[dot.outputs[0]].shape
-        quads = len(shape) == 2 and shape[0] % 4 == shape[1] % 4 == 0
-        if quads and lowering.precision != "float32" and update.inputs[1] == dot.outputs[0]:
+        shape, many = lowering.old.specs[dot.outputs[0]].shape, 16 // lowering.dtype.itemsize
+        whole = len(shape) == 2 and shape[0] % many == shape[1] % many == 0
+        if whole and lowering.precision != "float32" and update.inputs[1] == dot.outputs[0]:
             lowering.products[dot.outputs[0]] = a, b  # multiplied within the update
             return True
     if not _reduced(lowering, *dot.inputs):

@@ -3,7 +3,8 @@
 // max_pool also tells each window's place of its first largest element, row by row in the window;
 // NOWHERE stands for a largest element that is not above 0 where the way back goes through relu.
 // So the way back reads a byte for each window, not the images.
-// Windows of three by three have kernels of their own in pool3.cu.
+// Windows of three by three have kernels of their own in pool3.cu, but for max_pool two apart: SIDE
+// is 3 there, and 0 for all others.
 #include "large/sums.cuh"
 
 struct Window {
@@ -45,10 +46,14 @@ struct Holding {
     }
 };
 
-template <class T, int V, bool RELU> __global__ void max_pool(
+template <class T, int V, int SIDE, bool RELU> __global__ void max_pool(
     T* out, unsigned char* places, const T* x, unsigned pixels, int channels, int pitch, WINDOW)
 {
-    const Window window = THIS_WINDOW;
+    Window window = THIS_WINDOW;
+    if (SIDE) {
+        window.kh = window.kw = SIDE;
+        window.sh = window.sw = 2;
+    }
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * V;
     if (channel >= channels) return;
     for (unsigned p = blockIdx.x * blockDim.y + threadIdx.y; p < pixels; p += gridDim.x * blockDim.y) {
@@ -60,7 +65,9 @@ template <class T, int V, bool RELU> __global__ void max_pool(
         float best[V];
         Pack<unsigned char, V> found;
         bool first = true;
+#pragma unroll
         for (int u = 0; u < window.kh; u++)
+#pragma unroll
             for (int v = 0; v < window.kw; v++) {
                 const int h = row + u, w = column + v;
                 if (h < 0 || w < 0 || h >= window.height || w >= window.width) continue;

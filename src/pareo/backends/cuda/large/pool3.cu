@@ -1,6 +1,6 @@
-// Largest elements of windows of three by three, S apart, channels last: the same contract as in
-// pool.cu. A thread holds V channels of one column and walks down the rows, so that it reads each
-// element of its three columns once.
+// Largest elements of windows of three by three, channels last: the same contract as in pool.cu.
+// A thread holds V channels of one column and walks down the rows, so that it reads each element of
+// its three columns once. The way forward is for windows one apart, the way back for S apart.
 #include "large/sums.cuh"
 
 const unsigned char NOWHERE = 255;
@@ -39,7 +39,7 @@ template <class T, int V> __device__ inline void read_row(
     }
 }
 
-template <class T, int V, int S, bool RELU> __global__ void max_pool3(
+template <class T, int V, bool RELU> __global__ void max_pool3(
     T* out, unsigned char* places, const T* x, unsigned columns, int channels, int pitch, int height,
     int width, int out_height, int out_width, int top, int left)
 {
@@ -50,22 +50,13 @@ template <class T, int V, int S, bool RELU> __global__ void max_pool3(
         const int column = p - image * out_width;
         const T* from = x + (long long)image * height * width * pitch + channel;
         Row<V> rows[3];
-        const int start = column * S - left;
-        if (S == 2) read_row<T, V>(rows[2], from, -top, start, height, width, pitch);
-        if (S == 1) {
-            read_row<T, V>(rows[1], from, -top, start, height, width, pitch);
-            read_row<T, V>(rows[2], from, 1 - top, start, height, width, pitch);
-        }
+        const int start = column - left;
+        read_row<T, V>(rows[1], from, -top, start, height, width, pitch);
+        read_row<T, V>(rows[2], from, 1 - top, start, height, width, pitch);
         for (int r = 0; r < out_height; r++) {
-            const int h = r * S - top;
-            if (S == 1) {
-                rows[0] = rows[1];
-                rows[1] = rows[2];
-            } else {
-                rows[0] = rows[2];
-                read_row<T, V>(rows[1], from, h + 1, start, height, width, pitch);
-            }
-            read_row<T, V>(rows[2], from, h + 2, start, height, width, pitch);
+            rows[0] = rows[1];
+            rows[1] = rows[2];
+            read_row<T, V>(rows[2], from, r - top + 2, start, height, width, pitch);
             float best[V];
             Pack<unsigned char, V> found;
             bool first = true;

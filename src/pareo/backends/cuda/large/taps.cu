@@ -8,7 +8,7 @@
 // A block sums up FILTERS filters by all taps of `slice` channels, over some positions; its warps
 // share the columns (tap, channel). The blocks of one place leave `partial` sums, added up after.
 const int FILTERS = 64;   // of a block, and of each warp
-const int TILES = 9;      // of eight columns, of a warp
+const int TILES = 6;      // of eight columns, of a warp
 const int UNIT = 128;     // positions whose images are in shared memory together
 const int CHUNK = 32;     // positions whose gradients are
 const int STAGES = 3;     // chunks on their way
@@ -53,43 +53,72 @@ __device__ inline void multiply(float (&sum)[4], const unsigned (&a)[4], const u
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-template <int WARPS> __device__ inline void read_images(
-    float* to, const float* x, const Image& in, unsigned first, int rows, int slice, int pitch)
+// Where the images and the gradients of a unit's positions lie in memory; -1 where there are none.
+template <int WARPS> __device__ inline void find(
+    int* images, int* gradients, const Image& in, unsigned first, int window)
 {
-    const int quads = slice / 4, channel = blockIdx.y * slice + threadIdx.x % quads * 4;
-    for (int row = threadIdx.x / quads; row < rows; row += 32 * WARPS / quads) {
+    for (int row = threadIdx.x; row < window; row += 32 * WARPS) {
         const Spot at(in, first + row);
         const int h = at.y - in.top, w = at.x - in.left;
-        const bool there = at.image < in.images && h >= 0 && w >= 0 && h < in.height && w < in.width
-                        && channel < in.channels;
-        const long long from = (((long long)at.image * in.height + h) * in.width + w) * in.channels + channel;
-        copy(to + row * pitch + threadIdx.x % quads * 4, x + (there ? from : 0), there);
+        const bool seen = at.image < in.images && h >= 0 && w >= 0 && h < in.height && w < in.width;
+        images[row] = seen ? ((at.image * in.height + h) * in.width + w) * in.channels : -1;
+        if (row >= UNIT) continue;
+        const bool made = at.image < in.images && at.y < in.out_height && at.x < in.out_width;
+        const int pixel = (at.image * in.out_height + at.y) * in.out_width + at.x;
+        gradients[row] = made ? pixel * in.filters : -1;
+    }
+}
+
+template <int WARPS> __device__ inline void read_images(
+    float* to, const float* x, const Image& in, const int* places, int rows, int slice, int pitch)
+{
+    const int quads = slice / 4, quad = threadIdx.x % quads * 4, channel = blockIdx.y * slice + quad;
+    for (int row = threadIdx.x / quads; row < rows; row += 32 * WARPS / quads) {
+        const bool there = places[row] >= 0 && channel < in.channels;
+        copy(to + row * pitch + quad, x + (there ? places[row] + channel : 0), there);
     }
 }
 
 template <int WARPS> __device__ inline void read_gradients(
-    float* to, const float* g, const Image& in, unsigned first)
+    float* to, const float* g, const Image& in, const int* places)
 {
     for (int i = threadIdx.x; i < CHUNK * FILTERS / 4; i += 32 * WARPS) {
         const int row = i / (FILTERS / 4), column = i % (FILTERS / 4) * 4;
         const int filter = blockIdx.x * FILTERS + column;
-        const Spot at(in, first + row);
-        const bool there = at.image < in.images && at.y < in.out_height && at.x < in.out_width
-                        && filter < in.filters;
-        const long long from =
-            (((long long)at.image * in.out_height + at.y) * in.out_width + at.x) * in.filters + filter;
-        copy(to + row * PITCH + column, g + (there ? from : 0), there);
+        const bool there = places[row] >= 0 && filter < in.filters;
+        copy(to + row * PITCH + column, g + (there ? places[row] + filter : 0), there);
     }
 }
 
-// Whether eight positions from q on lie below the last output row of their image.
+// Whether a chunk's positions all lie below the last output row of their image.
 __device__ inline bool below(const Image& in, unsigned q)
 {
     const Spot at(in, q);
-    return at.y >= in.out_height && at.y * in.padded_width + at.x + 7 < in.plane;
+    return at.y >= in.out_height && at.y * in.padded_width + at.x + CHUNK <= in.plane;
 }
 
-template <int WARPS> __global__ void __launch_bounds__(32 * WARPS, 2) filters_back(
+// What a warp multiplies at once: eight positions.
+struct Factors {
+    unsigned a[FILTERS / 16][4], b[TILES][2];
+
+    __device__ void read(const float* errors, const float* seen, const int (&offsets)[TILES], int pitch)
+    {
+#pragma unroll
+        for (int i = 0; i < FILTERS / 16; i++) {
+            a[i][0] = rounded(errors[i * 16]);
+            a[i][1] = rounded(errors[i * 16 + 8]);
+            a[i][2] = rounded(errors[i * 16 + 4 * PITCH]);
+            a[i][3] = rounded(errors[i * 16 + 4 * PITCH + 8]);
+        }
+#pragma unroll
+        for (int tile = 0; tile < TILES; tile++) {
+            b[tile][0] = rounded(seen[offsets[tile]]);
+            b[tile][1] = rounded(seen[offsets[tile] + 4 * pitch]);
+        }
+    }
+};
+
+template <int WARPS> __global__ void __launch_bounds__(32 * WARPS, WARPS <= 3 ? 3 : 2) filters_back(
     float* partial, const float* x, const float* g, int images, int height, int width, int channels,
     int out_height, int out_width, int filters, int kh, int kw, int top, int left,
     unsigned long long by_plane, unsigned long long by_row, int slice, int pitch, int units)
@@ -101,6 +130,8 @@ template <int WARPS> __global__ void __launch_bounds__(32 * WARPS, 2) filters_ba
     extern __shared__ float4 shared[];
     float* gradients = reinterpret_cast<float*>(shared);     // [STAGES][CHUNK][PITCH]
     float* around = gradients + STAGES * CHUNK * PITCH;      // [2][window][pitch]
+    int* image_places = reinterpret_cast<int*>(around + 2 * window * pitch);  // [2][window]
+    int* gradient_places = image_places + 2 * window;                         // [2][UNIT]
 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, quarter = lane % 4;
     const int columns = kh * kw * slice;
@@ -113,49 +144,52 @@ template <int WARPS> __global__ void __launch_bounds__(32 * WARPS, 2) filters_ba
     }
     float sums[FILTERS / 16][TILES][4] = {};
 
-    const int total = (images * plane + UNIT - 1) / UNIT;
+    const int total = (images * plane + UNIT - 1) / UNIT, each = UNIT / CHUNK;
     const int first_unit = blockIdx.z * units, last_unit = min(first_unit + units, total);
-    const int chunks = max(last_unit - first_unit, 0) * (UNIT / CHUNK);
+    const int chunks = max(last_unit - first_unit, 0) * each;
     const unsigned start = first_unit * UNIT;
 
+    const auto find_unit = [&](int unit) {
+        find<WARPS>(image_places + unit % 2 * window, gradient_places + unit % 2 * UNIT, in,
+                    start + unit * UNIT, window);
+    };
     const auto read = [&](int chunk) {
         if (chunk < chunks) {
-            const int unit = chunk / (UNIT / CHUNK);
-            read_gradients<WARPS>(gradients + chunk % STAGES * CHUNK * PITCH, g, in, start + chunk * CHUNK);
-            if (chunk % (UNIT / CHUNK) == 0)
-                read_images<WARPS>(around + unit % 2 * window * pitch, x, in, start + unit * UNIT, window,
-                                   slice, pitch);
+            const int unit = chunk / each;
+            read_gradients<WARPS>(gradients + chunk % STAGES * CHUNK * PITCH, g, in,
+                                  gradient_places + unit % 2 * UNIT + chunk % each * CHUNK);
+            if (chunk % each == 0)
+                read_images<WARPS>(around + unit % 2 * window * pitch, x, in,
+                                   image_places + unit % 2 * window, window, slice, pitch);
         }
         asm volatile("cp.async.commit_group;");
     };
+    find_unit(0);
+    __syncthreads();
     for (int chunk = 0; chunk < STAGES - 1; chunk++) read(chunk);
 
     for (int chunk = 0; chunk < chunks; chunk++) {
         asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2));
         __syncthreads();
+        // A unit is found one chunk before it is read, and read STAGES - 1 chunks before its turn.
+        if (chunk % each == each - STAGES) find_unit(chunk / each + 1);
         read(chunk + STAGES - 1);
-        const int unit = chunk / (UNIT / CHUNK), within = chunk % (UNIT / CHUNK) * CHUNK;
+        if (below(in, start + chunk * CHUNK)) continue;
+        const int unit = chunk / each, within = chunk % each * CHUNK;
         const float* errors = gradients + chunk % STAGES * CHUNK * PITCH + quarter * PITCH + group;
         const float* seen = around + unit % 2 * window * pitch + (within + quarter) * pitch;
-#pragma unroll 1
-        for (int k = 0; k < CHUNK; k += 8) {
-            if (below(in, start + chunk * CHUNK + k)) continue;
-            unsigned a[FILTERS / 16][4];
+        Factors factors[2];
+        factors[0].read(errors, seen, offsets, pitch);
 #pragma unroll
-            for (int i = 0; i < FILTERS / 16; i++) {
-                const float* from = errors + k * PITCH + i * 16;
-                a[i][0] = rounded(from[0]);
-                a[i][1] = rounded(from[8]);
-                a[i][2] = rounded(from[4 * PITCH]);
-                a[i][3] = rounded(from[4 * PITCH + 8]);
-            }
+        for (int k = 0; k < CHUNK / 8; k++) {
+            if (k + 1 < CHUNK / 8)
+                factors[(k + 1) % 2].read(errors + (k + 1) * 8 * PITCH, seen + (k + 1) * 8 * pitch, offsets,
+                                          pitch);
 #pragma unroll
-            for (int tile = 0; tile < TILES; tile++) {
-                const float* from = seen + k * pitch + offsets[tile];
-                const unsigned b[2] = {rounded(from[0]), rounded(from[4 * pitch])};
+            for (int tile = 0; tile < TILES; tile++)
 #pragma unroll
-                for (int i = 0; i < FILTERS / 16; i++) multiply(sums[i][tile], a[i], b);
-            }
+                for (int i = 0; i < FILTERS / 16; i++)
+                    multiply(sums[i][tile], factors[k % 2].a[i], factors[k % 2].b[tile]);
         }
     }
 

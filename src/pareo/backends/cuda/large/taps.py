@@ -8,9 +8,10 @@ import numpy as np
 from pareo.backends.cuda.large import launch
 from pareo.backends.cuda.large.cudnn import FILTERS, IMAGES, RESULT, Convolution
 
-BLOCK_FILTERS, WARP_COLUMNS, UNIT, CHUNK, STAGES = 64, 72, 128, 32, 3  # as in taps.cu
-MOST_SHARED = 113 << 10  # bytes: two blocks on a multiprocessor
-RESIDENT = 264  # blocks that a card of 132 multiprocessors runs at once
+BLOCK_FILTERS, WARP_COLUMNS, UNIT, CHUNK, STAGES = 64, 48, 128, 32, 3  # as in taps.cu
+MOST_SHARED = 112 << 10  # bytes: two blocks on a multiprocessor
+MULTIPROCESSORS = 132  # of a full Hopper: a guess is enough to cut by
+WARPS = (3, 4, 5)
 NAME = "pareo taps"
 
 
@@ -42,7 +43,8 @@ class Taps:
         """Bytes of shared memory."""
         kh, kw = self.convolution.filters[2:]
         window = UNIT + (kh - 1) * self.padded_width + kw - 1
-        return 4 * (STAGES * CHUNK * (BLOCK_FILTERS + 8) + 2 * window * self.pitch)
+        gradients, places = STAGES * CHUNK * (BLOCK_FILTERS + 8), 2 * (window + UNIT)
+        return 4 * (gradients + 2 * window * self.pitch + places)
 
     @property
     def places(self) -> tuple[int, int]:
@@ -55,7 +57,9 @@ class Taps:
         """Units of positions that a block sums up."""
         total = -(-self.convolution.images[0] * self.plane // UNIT)
         across, along = self.places
-        return -(-total // max(1, min(total, RESIDENT // (across * along))))
+        together = min(3 if self.warps <= 3 else 2, (227 << 10) // (self.shared + 1024))
+        parts = MULTIPROCESSORS * together // (across * along)
+        return -(-total // max(1, min(total, parts)))
 
     @property
     def parts(self) -> int:
@@ -85,7 +89,7 @@ class Taps:
         )  # fmt: skip
         quick = ((1 << 40) // self.plane + 1, (1 << 40) // self.padded_width + 1)
         sizes = self.slice, self.pitch, self.units
-        function = launch.kernel("taps", f"filters_back<{self.warps}>", self.shared)
+        function = launch.kernel("taps", f"filters_back<{self.warps}>", MOST_SHARED)
         function(
             (*self.places, self.parts),
             (32 * self.warps,),
@@ -112,8 +116,8 @@ def taps(one: Convolution) -> Taps | None:
     ):
         return None
     found = []
-    for warps in (4, 3, 2):
-        for channels in (32, 24, 16, 12, 8):
+    for warps in WARPS:
+        for channels in (16, 12, 8):
             cut = Taps(one, channels, warps)
             columns = one.filters[2] * one.filters[3] * channels
             even = 32 * warps % (channels // 4) == 0

@@ -46,7 +46,28 @@ extern "C" __global__ void update_all(
 
 // The same for the weights of a dense layer, whose gradient is the product x' g of `batch` rows: it
 // goes from the tensor cores (tf32, exact for bfloat16) straight into the update, never to memory.
-const int SIDE = 128, DEPTH = 32, PITCH = SIDE + 8;
+// A block of four warps has SIDE x SIDE weights; several blocks at once on a multiprocessor, so that
+// while one multiplies others wait for memory, which is the limit.
+const int SIDE = 64, DEPTH = 32, PITCH = SIDE + 8;
+
+template <class T> struct Rows {
+    T at[DEPTH][PITCH];
+
+    // Starts to read rows of a matrix, zeros past its end; the columns count in sixteen bytes.
+    __device__ void read(const T* from, int first, int rows, int column, int columns)
+    {
+        const int many = 16 / sizeof(T);
+#pragma unroll
+        for (int part = 0; part < DEPTH * SIDE / many / 128; part++) {
+            const int i = part * 128 + threadIdx.x, row = i / (SIDE / many), start = i % (SIDE / many) * many;
+            const bool there = first + row < rows && column + start < columns;
+            const T* source = from + (there ? (long long)(first + row) * columns + column + start : 0);
+            const unsigned place = __cvta_generic_to_shared(&at[row][start]);
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                         :: "r"(place), "l"(source), "r"(there ? 16 : 0));
+        }
+    }
+};
 
 __device__ inline unsigned rounded(float value)
 {
@@ -55,46 +76,43 @@ __device__ inline unsigned rounded(float value)
     return bits;
 }
 
-template <class T> __device__ inline void read_rows(
-    float (*to)[PITCH], const T* from, int first, int rows, int column, int columns)
-{
-    for (int i = threadIdx.x; i < DEPTH * SIDE / 4; i += blockDim.x) {
-        const int row = i / (SIDE / 4), at = i % (SIDE / 4) * 4;
-        float some[4] = {};
-        if (first + row < rows && column + at < columns)
-            load<T, 4>(some, from + (long long)(first + row) * columns + column + at);
-        store<float, 4>(&to[row][at], some);
-    }
-}
-
-template <class T> __global__ void __launch_bounds__(256, 2) update_dense(
+template <class T> __global__ void __launch_bounds__(128, 5) update_dense(
     float* new_parameter, float* new_velocity, const T* x, const T* g, const float* parameter,
     const float* velocity, const float* rate, const float* momentum, const float* decay, int batch,
     int rows, int columns)
 {
-    __shared__ alignas(16) float left[DEPTH][PITCH], right[DEPTH][PITCH];
+    __shared__ alignas(16) Rows<T> left[2], right[2];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, quarter = lane % 4;
     const int top = blockIdx.y * SIDE, start = blockIdx.x * SIDE;
-    const int down = warp / 4 * 64 + group, across = warp % 4 * 32;
-    float sums[4][4][4] = {};
-    for (int first = 0; first < batch; first += DEPTH) {
+    const int down = warp / 2 * 32 + group, across = warp % 2 * 32;
+    float sums[2][4][4] = {};
+    const auto read = [&](int chunk) {
+        if (chunk * DEPTH < batch) {
+            left[chunk % 2].read(x, chunk * DEPTH, batch, top, rows);
+            right[chunk % 2].read(g, chunk * DEPTH, batch, start, columns);
+        }
+        asm volatile("cp.async.commit_group;");
+    };
+    read(0);
+    for (int chunk = 0; chunk * DEPTH < batch; chunk++) {
+        read(chunk + 1);
+        asm volatile("cp.async.wait_group 1;");
         __syncthreads();
-        read_rows<T>(left, x, first, batch, top, rows);
-        read_rows<T>(right, g, first, batch, start, columns);
-        __syncthreads();
-        for (int step = 0; step < min(DEPTH, batch - first); step += 8) {
+        const Rows<T>&a_rows = left[chunk % 2], &b_rows = right[chunk % 2];
+        for (int step = 0; step < min(DEPTH, batch - chunk * DEPTH); step += 8) {
             const int k = step + quarter;
-            unsigned a[4][4], b[4][2];
+            unsigned a[2][4], b[4][2];
 #pragma unroll
-            for (int i = 0; i < 4; i++)
+            for (int i = 0; i < 2; i++)
 #pragma unroll
-                for (int e = 0; e < 4; e++) a[i][e] = rounded(left[k + e / 2 * 4][down + i * 16 + e % 2 * 8]);
+                for (int e = 0; e < 4; e++)
+                    a[i][e] = rounded(wide(a_rows.at[k + e / 2 * 4][down + i * 16 + e % 2 * 8]));
 #pragma unroll
             for (int j = 0; j < 4; j++)
 #pragma unroll
-                for (int e = 0; e < 2; e++) b[j][e] = rounded(right[k + e * 4][across + j * 8 + group]);
+                for (int e = 0; e < 2; e++) b[j][e] = rounded(wide(b_rows.at[k + e * 4][across + j * 8 + group]));
 #pragma unroll
-            for (int i = 0; i < 4; i++)
+            for (int i = 0; i < 2; i++)
 #pragma unroll
                 for (int j = 0; j < 4; j++)
                     asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
@@ -104,33 +122,32 @@ template <class T> __global__ void __launch_bounds__(256, 2) update_dense(
                                  : "r"(a[i][0]), "r"(a[i][1]), "r"(a[i][2]), "r"(a[i][3]), "r"(b[j][0]),
                                    "r"(b[j][1]));
         }
+        __syncthreads();
     }
     const float r = *rate, m = *momentum, d = *decay;
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 2; i++) {
         // All that a step reads comes before what it writes, so that the reads go out together.
         float was[8][2], speed[8][2];
-        bool there[8];
-        long long at[8];
+        const int row = top + down + i * 16, column = start + across + quarter * 2;
 #pragma unroll
         for (int e = 0; e < 8; e++) {
-            const int row = top + down + i * 16 + e % 2 * 8, column = start + across + e / 2 * 8 + quarter * 2;
-            there[e] = row < rows && column < columns;
-            at[e] = (long long)row * columns + column;
-            if (!there[e]) continue;
-            load<float, 2>(was[e], parameter + at[e]);
-            load<float, 2>(speed[e], velocity + at[e]);
+            const bool there = row + e % 2 * 8 < rows && column + e / 2 * 8 < columns;
+            const long long at = there ? (long long)(row + e % 2 * 8) * columns + column + e / 2 * 8 : 0;
+            load<float, 2>(was[e], parameter + at);
+            load<float, 2>(speed[e], velocity + at);
         }
 #pragma unroll
         for (int e = 0; e < 8; e++) {
-            if (!there[e]) continue;
+            if (row + e % 2 * 8 >= rows || column + e / 2 * 8 >= columns) continue;
+            const long long at = (long long)(row + e % 2 * 8) * columns + column + e / 2 * 8;
 #pragma unroll
             for (int s = 0; s < 2; s++) {
                 speed[e][s] = m * speed[e][s] + sums[i][e / 2][e % 2 * 2 + s] + d * was[e][s];
                 was[e][s] -= r * speed[e][s];
             }
-            store<float, 2>(new_velocity + at[e], speed[e]);
-            store<float, 2>(new_parameter + at[e], was[e]);
+            store<float, 2>(new_velocity + at, speed[e]);
+            store<float, 2>(new_parameter + at, was[e]);
         }
     }
 }

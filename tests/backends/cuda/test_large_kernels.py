@@ -1,0 +1,282 @@
+"""Every instruction of lowered programs on the card, against the operators that it stands for."""
+
+import numpy as np
+import pytest
+from devices import needs_gpu
+
+from pareo import Device, op
+from pareo.backends.cuda.large.kernels import INSTRUCTIONS, update_all
+from pareo.spec import Spec
+
+pytestmark = [pytest.mark.gpu, needs_gpu]
+
+# Results in bfloat16 are rounded to 8 bits, half a unit of which is 2e-3; sums of many such are
+# better. In float32 only the order of summation differs; convolutions in tf32 round to 11 bits.
+TOLERANCE = {"float32": 2e-6, "bfloat16": 6e-3}
+TF32 = 1e-3
+
+
+def dtype(name):
+    if name == "bfloat16":
+        return np.dtype(pytest.importorskip("ml_dtypes").bfloat16)
+    return np.dtype(name)
+
+
+def draw(shape, kind, seed=0):
+    numbers = np.random.default_rng([seed, *shape]).standard_normal(shape)
+    return numbers.astype(np.float32).astype(dtype(kind))
+
+
+def run(name, results, operands, fusion=None, **how):
+    """The results of an instruction, into memory that held something else before."""
+    import cupy
+
+    kernel = (fusion or INSTRUCTIONS[name]).kernel
+    given = [cupy.asarray(a) for a in operands]
+    out = [cupy.full(spec.shape, 99, spec.dtype) for spec in results]
+    target, spec = (tuple(out), tuple(results)) if len(out) > 1 else (out[0], results[0])
+    if kernel.scratch:
+        room = kernel.workspace(spec, [Spec(a.shape, a.dtype) for a in given], how)
+        how["scratch"] = tuple(cupy.full(r.shape, 77, r.dtype) for r in room)
+    with Device("cuda", precision=how.get("precision", "tf32")):
+        kernel.function(target, *given, **how)
+    return [cupy.asnumpy(a) for a in out]
+
+
+def check(found, wanted, tolerance):
+    found, wanted = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
+    assert found.shape == wanted.shape
+    assert np.linalg.norm(found - wanted) <= tolerance * np.linalg.norm(wanted)
+
+
+def first(array):
+    """Images as the operators read them: float32, channels first."""
+    return np.ascontiguousarray(array.astype(np.float32).transpose(0, 3, 1, 2))
+
+
+def last(array):
+    return np.ascontiguousarray(array.transpose(0, 2, 3, 1))
+
+
+KINDS = pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+CHANNELS = pytest.mark.parametrize("channels", [64, 192, 13])
+PLACES = {"stride": (1, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1)}
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
+def test_convolutions(precision, groups):
+    pytest.importorskip("cudnn")
+    kind = "bfloat16" if precision == "bfloat16" else "float32"
+    x, g = draw((4, 9, 9, 16), kind), draw((4, 9, 9, 24), kind)
+    w, b = draw((24, 3, 3, 16 // groups), kind), draw((24,), kind)
+    tolerance = TF32 if precision == "tf32" else TOLERANCE[kind]
+    how = {**PLACES, "precision": precision}
+    (y,) = run("conv_forward", [Spec(g.shape, dtype(kind))], [x, w], ending="", **how)
+    plain = op.conv(first(x), first(w), groups=groups, **PLACES)
+    check(y, last(plain), tolerance)
+    if groups == 1:
+        ending = [x, w, b]
+        (y,) = run("conv_forward", [Spec(g.shape, dtype(kind))], ending, ending="bias_relu", **how)
+        check(y, last(op.relu(op.add_bias(plain, b.astype(np.float32)))), tolerance)
+    (d,) = run("conv_images", [Spec(x.shape, dtype(kind))], [g, w], **how)
+    wanted = op.conv_input_gradient(first(g), first(w), size=(9, 9), groups=groups, **PLACES)
+    check(d, last(wanted), tolerance)
+    (d,) = run("conv_filters", [Spec(w.shape, dtype(kind))], [x, g], **how)
+    wanted = op.conv_weight_gradient(first(x), first(g), size=(3, 3), groups=groups, **PLACES)
+    check(d, last(wanted), tolerance)
+
+
+@pytest.mark.parametrize(
+    ("images", "channels", "side", "filters", "window", "padding"),
+    [(3, 8, 9, 8, 3, 1), (2, 48, 13, 64, 3, 0), (5, 20, 11, 68, 5, 2), (3, 12, 20, 64, 4, 0),
+     (4, 112, 14, 96, 3, 1), (2, 16, 7, 32, 5, 2)],
+)  # fmt: skip
+def test_filters_by_taps(images, channels, side, filters, window, padding):
+    import cupy
+
+    from pareo.backends.cuda.large.cudnn import FILTERS, IMAGES, RESULT, Convolution
+    from pareo.backends.cuda.large.taps import taps
+
+    out = side + 2 * padding - window + 1
+    x, g = (
+        draw((images, side, side, channels), "float32"),
+        draw((images, out, out, filters), "float32"),
+    )
+    shapes = (images, channels, side, side), (filters, channels, window, window)
+    result = (images, filters, out, out)
+    padded = {"stride": (1, 1), "padding": (padding,) * 4, "dilation": (1, 1)}
+    cut = taps(Convolution("filters", *shapes, result, *padded.values(), "tf32"))
+    found = cupy.full((filters, window, window, channels), 99, np.float32)
+    arrays = {IMAGES: cupy.asarray(x), FILTERS: found, RESULT: cupy.asarray(g)}
+    cut.run(arrays, cupy.full(cut.workspace, 77, np.uint8))
+    wanted = op.conv_weight_gradient(first(x), first(g), size=(window, window), **padded)
+    check(cupy.asnumpy(found), last(wanted), TF32)
+
+
+@KINDS
+def test_layouts(kind):
+    x = draw((4, 13, 9, 7), "float32")
+    (y,) = run("channels_last", [Spec((4, 9, 7, 13), dtype(kind))], [x])
+    check(y, last(x), TOLERANCE[kind])
+    (y,) = run("channels_first", [Spec(x.shape)], [last(x).astype(dtype(kind))])
+    check(y, x, TOLERANCE[kind])
+    (y,) = run("cast", [Spec(x.shape, dtype(kind))], [x])
+    check(y, x, TOLERANCE[kind])
+
+
+@KINDS
+@pytest.mark.parametrize(("block", "window", "padding"), [(4, 11, 2), (2, 7, 3), (3, 5, 0)])
+def test_blocks_of_pixels_are_the_same_convolution(kind, block, window, padding):
+    pytest.importorskip("cudnn")
+    x, w = draw((2, 3, 64, 64), "float32"), draw((8, 3, window, window), "float32")
+    plain = {"stride": (block, block), "padding": (padding,) * 4, "dilation": (1, 1)}
+    wanted = op.conv(x, w, **plain)
+    many, taps, out = 16 // dtype(kind).itemsize, -(-window // block), wanted.shape[2]
+    wide = -(-3 * block * block // many) * many
+    images = Spec((2, out + taps - 1, out + taps - 1, wide), dtype(kind))
+    filters = Spec((8, taps, taps, wide), dtype(kind))
+    (xb,) = run("image_blocks", [images], [x], block=block, padding=(padding,) * 4)
+    (wb,) = run("filter_blocks", [filters], [w], block=block)
+    (back,) = run("filters_of_blocks", [Spec(w.shape)], [wb], block=block)
+    check(back, w, TOLERANCE[kind])
+    one = {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1)}
+    check(last(op.conv(first(xb), first(wb), **one)), last(wanted), max(TOLERANCE[kind], 1e-5))
+
+
+@KINDS
+def test_images_side_by_side_and_their_sum(kind):
+    parts = [draw((2, 5, 5, c), kind, seed) for seed, c in enumerate((8, 7, 16, 5, 9))]
+    (y,) = run("joined", [Spec((2, 5, 5, 45), dtype(kind))], parts)
+    check(y, np.concatenate(parts, -1), 0)
+    parts = [draw((2, 5, 5, 32), kind, seed) for seed in range(4)]
+    for count in (2, 3, 4):
+        (y,) = run("total", [Spec((2, 5, 5, 32), dtype(kind))], parts[:count])
+        check(y, sum(a.astype(np.float32) for a in parts[:count]), TOLERANCE[kind])
+
+
+@KINDS
+@CHANNELS
+def test_back_through_relu_and_bias(kind, channels):
+    y = draw((4, 9, 9, channels), kind)
+    gradients = [draw((4, 9, 9, c), kind, 1) for c in (channels // 2, channels - channels // 2)]
+    results = [Spec(y.shape, dtype(kind)), Spec((channels,))]
+    d, sums = run("relu_bias_back", results, [y, *gradients])
+    wanted = np.where(y > 0, np.concatenate(gradients, -1), 0).astype(np.float32)
+    check(d, wanted, 0)
+    check(sums, wanted.sum((0, 1, 2), dtype=np.float64), 2e-6)
+    (sums,) = run("bias_back", results[1:], [y])
+    check(sums, y.astype(np.float64).sum((0, 1, 2)), 2e-6)
+    (d,) = run("relu_back", results[:1], [np.concatenate(gradients, -1), y])
+    check(d, wanted, 0)
+
+
+@KINDS
+@CHANNELS
+@pytest.mark.parametrize(("size", "beta"), [(5, 0.75), (4, 0.5), (5, 0.6)])
+def test_local_response_normalisation(kind, channels, size, beta):
+    x, g = draw((4, 5, 5, channels), kind), draw((4, 5, 5, channels), kind, 1)
+    how = {"size": size, "alpha": 0.1, "beta": beta, "k": 2.0}
+    (y,) = run("lrn_forward", [Spec(x.shape, dtype(kind))], [x], **how)
+    check(y, last(op.lrn(first(x), **how)), TOLERANCE[kind])
+    (d,) = run("lrn_back", [Spec(x.shape, dtype(kind))], [g, x], **how)
+    wanted = last(op.lrn_gradient(first(g), first(x), **how))
+    check(d, wanted, TOLERANCE[kind])
+    if size == 5 and channels % 8 == 0:
+        results = [Spec(x.shape, dtype(kind)), Spec((channels,))]
+        d, sums = run("lrn_relu_bias_back", results, [g, x], **how)
+        check(d, np.where(x > 0, wanted, 0), TOLERANCE[kind])
+        check(sums, np.where(x > 0, wanted, 0).sum((0, 1, 2), dtype=np.float64), 2e-5)
+
+
+WINDOWS = [
+    {"size": (3, 3), "stride": (2, 2), "padding": (0, 0, 0, 0), "ceil": False},
+    {"size": (3, 3), "stride": (2, 2), "padding": (0, 0, 0, 0), "ceil": True},
+    {"size": (3, 3), "stride": (2, 2), "padding": (1, 1, 1, 1), "ceil": False},
+    {"size": (3, 3), "stride": (1, 1), "padding": (1, 1, 1, 1), "ceil": False},
+    {"size": (3, 3), "stride": (1, 1), "padding": (0, 0, 0, 0), "ceil": False},
+    {"size": (2, 4), "stride": (2, 3), "padding": (1, 0, 0, 2), "ceil": False},
+]
+
+
+@KINDS
+@pytest.mark.parametrize("channels", [16, 5])
+@pytest.mark.parametrize("relu", [True, False])
+@pytest.mark.parametrize("how", WINDOWS, ids=str)
+def test_pooling(kind, channels, relu, how):
+    x = np.round(draw((3, 12, 11, channels), kind).astype(np.float32)).astype(dtype(kind))  # equals
+    wanted = last(op.max_pool(first(x), **how))
+    result = Spec(wanted.shape, dtype(kind))
+    y, places = run("max_pool_places", [result, Spec(result.shape, "uint8")], [x], relu=relu, **how)
+    check(y, wanted, 0)
+    check(run("max_pool_forward", [result], [x], **how)[0], wanted, 0)
+    g = draw(wanted.shape, kind, 1)
+    back = last(op.max_pool_gradient(first(g), first(x), **how))
+    back = np.where(x > 0, back, 0) if relu else back
+    results = [Spec(x.shape, dtype(kind)), Spec((channels,))]
+    d, sums = run("max_pool_bias_back", results, [g, places], **how)
+    check(d, back, TOLERANCE[kind])
+    check(sums, back.sum((0, 1, 2), dtype=np.float64), 1e-5)
+    check(run("max_pool_back", results[:1], [g, places], **how)[0], back, TOLERANCE[kind])
+
+
+@KINDS
+@pytest.mark.parametrize("how", WINDOWS, ids=str)
+def test_average_pooling(kind, how):
+    x = draw((3, 12, 11, 16), kind)
+    wanted = last(op.average_pool(first(x), **how))
+    (y,) = run("average_pool_forward", [Spec(wanted.shape, dtype(kind))], [x], **how)
+    check(y, wanted, TOLERANCE[kind])
+    g = draw(wanted.shape, kind, 1)
+    back = last(op.average_pool_gradient(first(g), (12, 11), **how))
+    (d,) = run("average_pool_back", [Spec(x.shape, dtype(kind))], [g], image=(12, 11), **how)
+    check(d, back, TOLERANCE[kind])
+
+
+def test_dense_layers_in_bfloat16():
+    a, b = draw((32, 48), "bfloat16"), draw((48, 64), "bfloat16", 1)
+    wanted = a.astype(np.float64) @ b.astype(np.float64)
+    for turned in ((False, False), (True, False), (False, True)):
+        operands = [
+            np.ascontiguousarray(x.T) if t else x for x, t in zip((a, b), turned, strict=True)
+        ]
+        for kind in ("bfloat16", "float32"):
+            spec = Spec((32, 64), dtype(kind))
+            check(run("dot_working", [spec], operands, turned=turned)[0], wanted, TOLERANCE[kind])
+    bias = draw((64,), "float32")
+    (y,) = run("bias_forward", [Spec((48, 64), dtype("bfloat16"))], [b, bias], relu=True)
+    check(y, np.maximum(b.astype(np.float32) + bias, 0), TOLERANCE["bfloat16"])
+    (y,) = run("dropout_working", [Spec(b.shape, b.dtype)], [b, np.asarray(7)], rate=0.4)
+    check(y, op.dropout(b.astype(np.float32), 0.4, 7), TOLERANCE["bfloat16"])
+
+
+NUMBERS = [np.float32(0.1), np.float32(0.9), np.float32(0.01)]
+
+
+@KINDS
+@pytest.mark.parametrize("batch", [1, 8, 33, 128])
+def test_a_dense_update_is_product_and_update(kind, batch):
+    x, g = draw((batch, 136), kind), draw((batch, 72), kind, 1)
+    w, v = draw((136, 72), "float32", 2), draw((136, 72), "float32", 3)
+    numbers = [np.asarray(n) for n in NUMBERS]
+    found = run("update_dense", [Spec(w.shape), Spec(w.shape)], [x, g, w, v, *numbers])
+    product = x.astype(np.float64).T @ g.astype(np.float64)
+    wanted = op.sgd(w, product.astype(np.float32), v, *NUMBERS)
+    for one, other in zip(found, wanted, strict=True):
+        check(one, other, TF32 if kind == "float32" else 1e-6)  # bfloat16 fits into tf32
+
+
+def test_updates_together():
+    shapes = [(6, 5, 3, 3), (7,), (4, 9, 1, 1), (12, 8, 5, 5)] + [(3, 4)] * 50
+    operands, taps, wanted = [np.asarray(n) for n in NUMBERS], [], []
+    for seed, shape in enumerate(shapes):
+        w, g, v = (draw(shape, "float32", 3 * seed + i) for i in range(3))
+        kind = "bfloat16" if seed % 2 else "float32"
+        turned = last(g) if len(shape) == 4 else g
+        operands += [w, turned.astype(dtype(kind)), v]
+        taps.append(shape[2] * shape[3] if len(shape) == 4 else 1)
+        wanted += op.sgd(w, g.astype(dtype(kind)).astype(np.float32), v, *NUMBERS)
+    results = [Spec(shape) for shape in shapes for _ in range(2)]
+    found = run("", results, operands, fusion=update_all(len(shapes)), taps=tuple(taps))
+    for one, other in zip(found, wanted, strict=True):
+        check(one, other, 1e-6)

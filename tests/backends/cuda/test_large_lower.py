@@ -1,0 +1,125 @@
+"""Lowering and merging, as programs: no GPU is needed to rewrite one."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from pareo import Device, nn, trace, value_and_grad
+from pareo.backends.cuda.large import lower, merge
+from pareo.nn import networks
+from pareo.program import remove_common, remove_dead, tree
+from pareo.spec import Spec
+from pareo.training.step import step_program
+
+PRECISIONS = ["float32", "tf32", "bfloat16"]
+
+
+def names(program):
+    return Counter(instruction.name for instruction in program.instructions)
+
+
+def lowered(network, precision, batch=2):
+    program = step_program(network, batch, momentum=0.9, decay=0.0005)
+    return program, lower.lowered(program, precision, lambda _: True)
+
+
+def modules():
+    """A small GoogLeNet: two modules, with their layers of one pixel side by side."""
+
+    def module(scale):
+        branch = [nn.Conv(4 * scale, 1), nn.ReLU(), nn.Conv(8, 3, 1, 1), nn.ReLU()]
+        other = [nn.Conv(2 * scale, 1), nn.ReLU(), nn.Conv(6, 5, 1, 2), nn.ReLU()]
+        pooled = [nn.MaxPool(3, 1, 1), nn.Conv(4, 1), nn.ReLU()]
+        return nn.Branches([nn.Conv(8, 1), nn.ReLU()], branch, other, pooled)
+
+    layers = [nn.Conv(8, 3, 2, 1), nn.ReLU(), module(1), module(2), nn.Flatten(), nn.Dense(3)]
+    return nn.Sequential(layers, (3, 9, 9))
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(
+    "name", ["alexnet", "alexnet-original", "googlenet", "googlenet-auxiliary"]
+)
+def test_every_value_is_made_before_it_is_read(name, precision):
+    before, after = lowered(networks.by_name(name), precision)
+    known = {*after.inputs, *after.constants}
+    for instruction in after.instructions:
+        assert known.issuperset(instruction.inputs), instruction.name
+        known.update(instruction.outputs)
+    assert known.issuperset(after.outputs)
+    assert [after.specs[n] for n in after.outputs] == [before.specs[n] for n in before.outputs]
+    assert not {"conv", "conv_input_gradient", "max_pool", "lrn", "relu_gradient"} & names(
+        after
+    ).keys() or (precision != "bfloat16")
+
+
+def test_images_change_their_layout_only_at_the_flattening():
+    _, after = lowered(networks.alexnet(), "tf32")
+    turned = [i for i in after.instructions if i.name in ("channels_last", "channels_first")]
+    filters = [i for i in turned if i.inputs[0] in after.inputs]
+    assert len(filters) == 4  # of five layers: the first one's filters go into blocks
+    assert len(turned) == 4 + 2  # there and back again between images and dense layers
+
+
+def test_no_gradient_of_a_dense_layer_is_written():
+    _, after = lowered(networks.alexnet(), "tf32")
+    found = names(after)
+    assert found["update_dense"] == 3
+    assert found["update_all"] == 1
+    assert found["sgd"] == 0
+
+
+def test_bfloat16_leaves_the_parameters_and_the_loss_in_float32():
+    _, after = lowered(networks.alexnet(), "bfloat16")
+    assert {str(after.specs[n].dtype) for n in after.outputs} == {"float32"}
+    images = [spec for spec in after.specs.values() if spec.ndim == 4 and spec.dtype.itemsize == 2]
+    assert images
+
+
+def test_small_networks_are_left_alone():
+    program = step_program(networks.papers_cnn(), 128)
+    assert not lower.worth_lowering(program)
+
+
+def test_float64_is_left_alone():
+    program = step_program(networks.alexnet(), 2, dtype="float64")
+    assert not lower.worth_lowering(program)
+
+
+def test_without_a_plan_a_convolution_stays_as_it_was():
+    program = step_program(networks.alexnet(), 2, momentum=0.9)
+    after = lower.lowered(program, "tf32", lambda one: one.way == "result")
+    assert names(after)["conv_forward"] == 5
+    assert names(after)["conv_weight_gradient"] == 5
+    assert names(after)["conv_input_gradient"] == 4
+
+
+def gradients(network, batch=3):
+    shapes = {path: Spec(p.shape) for path, p in network.parameters(network.inputs).items()}
+    image, label = Spec((batch, *network.inputs)), Spec((batch,), "int64")
+    program = trace(value_and_grad(network.loss), shapes, image, label)
+    return remove_dead(remove_common(program))
+
+
+def test_merged_layers_compute_the_same():
+    network = modules()
+    before = gradients(network)
+    after = merge.merged(before)
+    assert names(before)["conv"] - names(after)["conv"] == 2 * 2  # three become one, twice
+    assert names(before)["add"] - names(after)["add"] == 2 * 2
+    random = np.random.default_rng(1)
+    parameters = network.initialise(1)
+    images = random.standard_normal((3, *network.inputs)).astype(np.float32)
+    arguments = parameters, images, np.array([0, 1, 2])
+    device = Device("vectorized")
+    wanted = [a.copy() for a in tree.leaves(before.compile(device)(*arguments))]
+    found = tree.leaves(after.compile(device)(*arguments))
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-5)  # other orders of summation
+
+
+def test_layers_that_do_not_share_their_images_are_not_merged():
+    program = gradients(nn.Sequential([nn.Conv(4, 1), nn.ReLU(), nn.Conv(4, 1), nn.ReLU(),
+                                       nn.Flatten(), nn.Dense(3)], (2, 3, 3)))  # fmt: skip
+    assert names(merge.merged(program)) == names(program)

@@ -1,0 +1,80 @@
+"""AlexNet and GoogLeNet on the card: one training step against PyTorch's, in each precision."""
+
+import numpy as np
+import pytest
+from devices import needs_gpu
+
+from pareo import Device
+from pareo.nn import networks
+from pareo.training.step import Step, dropout_seeds
+
+pytestmark = [pytest.mark.gpu, needs_gpu]
+
+NAMES = ["alexnet", "alexnet-original", "googlenet"]
+BATCH, RATE = 4, 0.01
+
+
+def start(name):
+    network = networks.by_name(name)
+    random = np.random.default_rng(0)
+    images = random.standard_normal((BATCH, *network.inputs), dtype=np.float32)
+    labels = random.integers(0, 1000, BATCH)
+    return network, network.initialise(1), images, labels, dropout_seeds(1, 0, network.seeds())
+
+
+def ours(name, precision):
+    """The loss, and the gradients: the velocities after one step from rest."""
+    import cupy
+
+    network, parameters, images, labels, seeds = start(name)
+    step = Step(network, BATCH, Device("cuda", precision=precision), momentum=0.9)
+    moved = {path: cupy.asarray(a) for path, a in parameters.items()}
+    speeds = {path: cupy.zeros_like(a) for path, a in moved.items()}
+    numbers = tuple(np.asarray(seed, np.int64) for seed in seeds)
+    arguments = cupy.asarray(images), cupy.asarray(labels), np.float32(RATE), numbers
+    loss = float(step.executable(moved, speeds, *arguments)[0])
+    return loss, {path: cupy.asnumpy(a) for path, a in speeds.items()}
+
+
+def theirs(name, precision):
+    """PyTorch's on the same card: float32, tf32, or bfloat16 by autocast."""
+    torch = pytest.importorskip("torch")
+    from torch_network import training_loss
+
+    network, parameters, images, labels, seeds = start(name)
+    exact = precision == "float32"
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = not exact
+    leaves = {p: torch.tensor(a, device="cuda", requires_grad=True) for p, a in parameters.items()}
+    x, right = torch.tensor(images, device="cuda"), torch.tensor(labels, device="cuda")
+    with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bfloat16"):
+        loss = training_loss(network, leaves, x, right, seeds)
+    loss.backward()
+    return loss.item(), {path: leaf.grad.cpu().numpy() for path, leaf in leaves.items()}
+
+
+def distances(found, wanted):
+    return {p: np.linalg.norm(found[p] - a) / np.linalg.norm(a) for p, a in wanted.items()}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_float32_agrees_with_pytorch(name):
+    loss, gradients = ours(name, "float32")
+    wanted, right = theirs(name, "float32")
+    assert loss == pytest.approx(wanted, rel=1e-5)
+    apart = distances(gradients, right)
+    assert np.median(list(apart.values())) < 2e-3
+    # One element that crosses zero in rounding switches a path of these untrained networks.
+    assert max(apart.values()) < 3e-2
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
+@pytest.mark.parametrize("name", NAMES)
+def test_reduced_precision_is_no_farther_from_float32_than_pytorchs(name, precision):
+    exact, right = theirs(name, "float32")
+    loss, gradients = ours(name, precision)
+    their_loss, their_gradients = theirs(name, precision)
+    assert abs(loss - exact) <= 2 * abs(their_loss - exact) + 2e-3 * exact
+    our_distance = np.median(list(distances(gradients, right).values()))
+    their_distance = np.median(list(distances(their_gradients, right).values()))
+    # Both round the same numbers, in other orders: chance decides which of the two is nearer.
+    assert our_distance <= 1.5 * their_distance
