@@ -38,7 +38,7 @@ class Transfers:
         self._end: dict[str, Moved] | None = None
 
     def __enter__(self) -> "Transfers":
-        self.__init__()  # type: ignore[misc]
+        self._start = dict(_total)
         return self
 
     def __exit__(self, *_: object) -> None:

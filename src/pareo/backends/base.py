@@ -220,12 +220,12 @@ class Backend:
     def wait(self) -> None:
         """Wait until everything that was asked of the device is done."""
 
-    def repeated(self, work: Callable[[], None]) -> Callable[[Sequence[Any]], None]:
-        """Work that is done again and again, to be called with the arrays of the caller in use.
+    def runner(self) -> Callable[[Callable[[], None], Sequence[Any]], None]:
+        """What does some work again and again, given the work and the caller's arrays in use.
 
         A backend may remember what it did for the same arrays, and do it faster.
         """
-        return lambda arrays: work()
+        return lambda work, arrays: work()
 
     def run(
         self,

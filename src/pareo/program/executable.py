@@ -44,7 +44,7 @@ class Executable:
             for number, offset in self.plan.offsets.items():
                 self._values[number] = self._placed(self.program.specs[number], offset)
             self._steps = self._bound()
-            self._launch = backend.repeated(self._work)
+            self._runner = backend.runner()
 
     def _allocated(self) -> Any:
         try:
@@ -81,7 +81,7 @@ class Executable:
 
     def _run(self, arrays: list[Any]) -> Any:
         self._take(arrays)
-        self._launch(arrays)
+        self._runner(self._work, arrays)
         results = [self._values[number] for number in self.program.outputs]
         for number in self.program.inputs:
             self._values[number] = None  # the caller's arrays are not kept alive

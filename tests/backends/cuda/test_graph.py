@@ -19,7 +19,7 @@ def test_replays_equal_plain_runs():
         there = pareo.to_device(arguments)
         run = program.compile()
         runs = [pareo.to_host(run(*there)) for _ in range(5)]
-        assert run._launch._captured is not None
+        assert run._runner.captured is not None
         again = pareo.to_host(run(*[a.copy() for a in there]))  # other arrays: launch by launch
     for other in (*runs[1:], again):
         for a, b in zip(runs[0], other, strict=True):
@@ -71,3 +71,18 @@ def test_scalars_that_change_are_not_baked_in():
         x = pareo.to_device(np.ones(4, np.float32))
         for rate in (1.0, 1.0, 1.0, 2.0, 2.0, 3.0, 1.0):
             assert pareo.to_host(run(x, rate)).tolist() == [rate] * 4
+
+
+def test_memory_is_given_back_with_the_executable():
+    import cupy
+
+    pool = cupy.get_default_memory_pool()
+    with Device("cuda"):
+        x = pareo.to_device(np.ones((1000, 1000), np.float32))
+        before = pool.used_bytes()
+        run = trace(lambda x: op.exp(op.dot(x, x)), Spec((1000, 1000))).compile()
+        for _ in range(3):
+            run(x)
+        assert pool.used_bytes() >= before + run.nbytes
+        del run
+        assert pool.used_bytes() == before

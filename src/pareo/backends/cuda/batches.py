@@ -78,8 +78,8 @@ class Steps:
         self._next: list[Batch] = []
         self._run: Any = None  # the program, bound to the arrays of a call
         self._data: Any = None  # images and labels of a call
-        self._resident = Replay(self._gathered_step)
-        self._streamed = Replay(self._whole_step)
+        self._resident = Replay()
+        self._streamed = Replay()
 
     def __call__(
         self,
@@ -107,9 +107,10 @@ class Steps:
             if isinstance(images, cupy.ndarray):
                 fixed += [images, labels]
                 for _ in range(len(order)):
-                    self._resident(fixed)
+                    self._resident(self._gathered_step, fixed)
             else:
                 self._stream(len(order), fixed)
+            self._data = None  # which is the caller's, to keep or to let go
             return memory.to_host(self._losses[: len(order)]).astype(np.float64)
 
     def _scope(self) -> ExitStack:
@@ -162,4 +163,4 @@ class Steps:
             self._batch.images[...] = batch.images
             self._batch.labels[...] = batch.labels
             batch.free = computing.record()
-            self._streamed(fixed)
+            self._streamed(self._whole_step, fixed)

@@ -14,35 +14,34 @@ class Replay:
     graph does, so that nobody else is given memory that the graph writes to.
     """
 
-    def __init__(self, work: Callable[[], None]) -> None:
-        self._work = work
+    def __init__(self) -> None:
         self._pool = cupy.cuda.MemoryPool()
         self._last: tuple[int, ...] | None = None
-        self._captured: tuple[int, ...] | None = None
         self._graph: Any = None
+        self.captured: tuple[int, ...] | None = None  # the addresses that the graph is for
 
-    def __call__(self, arrays: Sequence[Any]) -> None:
+    def __call__(self, work: Callable[[], None], arrays: Sequence[Any]) -> None:
+        """Do the work, which must be the same at each call for the same arrays."""
         key = tuple(array.data.ptr for array in arrays)
-        if key == self._captured:
+        if key == self.captured:
             self._graph.launch()
-            return
-        if key != self._last:
+        elif key != self._last:
             self._last = key
-            self._run()
-            return
-        self._capture(key)
-        self._graph.launch()
+            self._do(work)
+        else:
+            self._capture(work)
+            self.captured = key
+            self._graph.launch()
 
-    def _run(self) -> None:
+    def _do(self, work: Callable[[], None]) -> None:
         with cupy.cuda.using_allocator(self._pool.malloc):
-            self._work()
+            work()
 
-    def _capture(self, key: tuple[int, ...]) -> None:
+    def _capture(self, work: Callable[[], None]) -> None:
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:
             stream.begin_capture()
             try:
-                self._run()
+                self._do(work)
             finally:
-                graph = stream.end_capture()
-        self._graph, self._captured = graph, key
+                self._graph = stream.end_capture()

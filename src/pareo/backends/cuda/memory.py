@@ -1,5 +1,6 @@
 """Memory of the card: arrays made, moved and compared."""
 
+import gc
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -20,6 +21,10 @@ def empty(shape: Any, dtype: Any) -> Any:
 
 def allocated(make: Callable[[], Any], nbytes: int) -> Any:
     """What `make` makes, of so many bytes; CuPy gives up what its pool holds unused first."""
+    try:
+        return make()
+    except cupy.cuda.memory.OutOfMemoryError:
+        gc.collect()  # what only refers to itself holds memory, too
     try:
         return make()
     except cupy.cuda.memory.OutOfMemoryError:

@@ -79,8 +79,8 @@ class _Cuda(Backend):
     def wait(self) -> None:
         cupy.cuda.get_current_stream().synchronize()
 
-    def repeated(self, work: Callable[[], None]) -> Callable[[Sequence[Any]], None]:
-        return Replay(work)
+    def runner(self) -> Callable[[Callable[[], None], Sequence[Any]], None]:
+        return Replay()
 
     def held(self, array: Any) -> Any:
         from pareo.backends.cuda.batches import held
