@@ -34,7 +34,7 @@ def reason() -> str | None:
             return "CUDA finds no GPU on this machine"
     except Exception as error:  # whatever a driver that is missing, or too old, may cause
         return f"CUDA finds no GPU on this machine: {str(error).strip().splitlines()[0]}"
-    return nvrtc.missing()
+    return nvrtc.missing() or import_module(f"{__name__}.blas").missing()
 
 
 def __getattr__(name: str) -> object:

@@ -93,6 +93,15 @@ def _told(array: Any) -> tuple[int, int, int]:
     return TRANSPOSED, max(along if columns > 1 else 0, rows, 1), stack
 
 
+def missing() -> str | None:
+    """Why there is no cuBLAS here, in one sentence; None where there is one."""
+    try:
+        _library()
+    except DeviceError as error:
+        return str(error)
+    return None
+
+
 def _library() -> ctypes.CDLL:
     return toolkit.library("libcublas.so.13", "nvidia-cublas", "libcublasLt.so.13")
 
