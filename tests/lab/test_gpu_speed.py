@@ -9,8 +9,9 @@ from devices import needs_gpu
 from rich.console import Console
 
 from pareo import Device, nn
-from pareo.lab import gpu_speed, gpu_transfers, train_speed
+from pareo.lab import gpu_speed, gpu_transfers
 from pareo.lab.contestants import Task
+from pareo.lab.parity import FLOAT32
 from pareo.lab.train_speed import Cell, Entry
 from pareo.nn import networks
 from pareo.nn.network import Sequential
@@ -47,7 +48,7 @@ def test_the_floor_is_the_larger_of_two() -> None:
 def test_everyone_is_told_the_precision() -> None:
     told = gpu_speed.in_precision(gpu_speed.CONTESTANTS, "tf32")
     assert {c.options["precision"] for c in told.values()} == {"tf32"}
-    assert gpu_speed.TOLERANCES["float32"] == train_speed.FLOAT32
+    assert gpu_speed.TOLERANCES["float32"] == FLOAT32
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,9 @@ from pareo.device import PRECISIONS, cores
 from pareo.lab import gpu_operators, gpu_transfers, train_speed
 from pareo.lab.contestants import Contestant, Task
 from pareo.lab.gpu_operators import copy_bandwidth, product_rate
+from pareo.lab.parity import FLOAT32, Tolerance
 from pareo.lab.processes import Worker
-from pareo.lab.train_speed import EPOCH, LARGE, Cell, Tolerance, least_one
+from pareo.lab.train_speed import EPOCH, LARGE, Cell, least_one
 from pareo.nn import networks
 
 ADAPTERS = "pareo.lab.contestants."
@@ -42,7 +43,7 @@ CONTESTANTS: dict[str, Contestant] = {
 # of many, is off by about that; a gradient has come through every layer, and a kink takes more of
 # them to its other side the further off its input is.
 TOLERANCES = {
-    "float32": train_speed.FLOAT32,
+    "float32": FLOAT32,
     "tf32": Tolerance(loss=1e-3, smooth=1e-2, kinked=5e-2, median=2e-2),
     "bfloat16": Tolerance(loss=1e-2, smooth=5e-2, kinked=0.25, median=0.1),
 }

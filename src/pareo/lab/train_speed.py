@@ -21,9 +21,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from pareo import nn
 from pareo.device import cores
-from pareo.lab.contestants import CONTESTANTS, Contestant, Task, pareo_step, without_dropout
+from pareo.lab.contestants import CONTESTANTS, Contestant, Task, without_dropout
+from pareo.lab.parity import FLOAT32, Tolerance, parity, reference
 from pareo.lab.processes import Failed, Worker, interleaved
 from pareo.machine import describe
 from pareo.nn import networks
@@ -37,33 +37,6 @@ EPOCH = 60_000  # images of MNIST
 GATE = 2  # steps that must agree
 # On images that are made up, 0.01 takes the large networks' loss from 13 to 200 in one step.
 RATE, LARGE_RATE = 0.01, 0.001
-
-# Each step is held against an exact one from the contestant's own parameters before it, so that
-# what rounding did in the first is not counted again, and amplified, in the second.
-#
-# A loss is a sum of float32 products that keeps six digits. A gradient without kinks keeps four.
-LOSS, SMOOTH = 1e-5, 1e-4
-# With kinks (a ReLU's, or the largest element of a window) a rounded input can fall on the other
-# side of one, and terms of the gradient go elsewhere. GoogLeNet at 224 pixels has millions: there
-# float64 itself moves its first filters by 2e-3 of their length when all weights are changed by one
-# float32 rounding (6e-8), by 3e-6 when by a tenth of that, and float32 does by up to 3.5e-3. So one
-# parameter may be off by KINKED, less than an error of 1 %, but the median of all by no more than
-# MEDIAN: a lower precision would show in every one.
-KINKED, MEDIAN = 8e-3, 2e-3
-ROUNDING = 1e-7  # of a parameter's own length: what storing it in float32 costs
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """By what part a loss may be off, and how a parameter moved: without kinks, with, in median."""
-
-    loss: float = LOSS
-    smooth: float = SMOOTH
-    kinked: float = KINKED
-    median: float = MEDIAN
-
-
-FLOAT32 = Tolerance()
 
 
 @dataclass
@@ -140,19 +113,6 @@ def trained(contestant: Contestant, task: Task) -> Callable[..., Any]:
     return answer
 
 
-def reference(task: Task) -> Callable[..., Any]:
-    """pareo in float64: loss and parameters after one step, by its number, from any parameters."""
-    trainer = pareo_step.PareoTrainer(task, "vectorized", "float64")
-    count = len(task.data()[1])
-
-    def answer(step: int, parameters: dict[str, Any]) -> tuple[float, dict[str, Any]]:
-        trainer.load(parameters)
-        loss = float(trainer.run(task.order(count, step, 1))[0])
-        return loss, trainer.parameters()
-
-    return answer
-
-
 def settled(run: Callable[[int], float], seconds: float) -> int:
     """How many steps take about so many seconds; a chunk of that length has run once, untimed.
 
@@ -174,53 +134,6 @@ def settled(run: Callable[[int], float], seconds: float) -> int:
 def sgemm(task: Task) -> Callable[..., float]:
     """Measures a matrix product anew each time it is asked; the best FLOP/s so far."""
     return lambda *_: matrix_peak(task.threads, reached=math.inf)
-
-
-def kinked(network: Sequential) -> bool:
-    """Whether a layer has a gradient that jumps."""
-    kinds = (nn.ReLU, nn.MaxPool)
-    return any(isinstance(layer, kinds) for _, layer, _ in network.walk(network.inputs))
-
-
-def parity(
-    task: Task,
-    steps: Any,
-    exact: Callable[..., Any],
-    error: dict[str, float],
-    allowed: Tolerance = FLOAT32,
-) -> str:
-    """Empty where every step agrees with the exact one, else what differs and by how much.
-
-    Parameters are compared by how they moved: a gradient that is 1 % off is 1 % off here, however
-    small the rate. `error` is given the largest part by which a loss and a parameter were off, and
-    the largest median of parameters.
-    """
-    error |= {"loss": 0.0, "parameter": 0.0, "median": 0.0}
-    before = task.parameters()
-    most = allowed.kinked if kinked(task.network) else allowed.smooth
-    for number, (loss, after) in enumerate(steps):
-        where = f"in step {number + 1}"
-        true_loss, true = exact(number, before)
-        off = abs(loss - true_loss) / max(abs(true_loss), 1e-3)
-        error["loss"] = float(np.maximum(error["loss"], off))
-        if not off < allowed.loss:
-            return f"the loss {where} is {off:.1e} off, {allowed.loss:.0e} allowed"
-        found = []
-        for path, start in before.items():
-            if after[path].shape != start.shape:
-                return f"{path} has the shape {after[path].shape}, not {start.shape}"
-            length = float(np.linalg.norm(true[path] - start))
-            distance = float(np.linalg.norm(after[path] - true[path]))
-            found.append(distance / length if length else distance)
-            error["parameter"] = float(np.maximum(error["parameter"], found[-1]))
-            if not distance <= most * length + ROUNDING * float(np.linalg.norm(start)):
-                return f"{path} moved {found[-1]:.1e} off {where}, {most:.0e} allowed"
-        error["median"] = max(error["median"], float(np.median(found)))
-        middle = error["median"]
-        if middle > allowed.median:
-            return f"half of all moved {middle:.1e} off {where}, {allowed.median:.0e} allowed"
-        before = after
-    return ""
 
 
 def race(

@@ -89,6 +89,13 @@ def test_a_network_that_is_too_large_has_no_kernel():
     assert loop(gradients(wide)) is None
 
 
+def test_products_that_fill_the_card_are_left_to_cublas():
+    layers = layers_of(gradients(networks.mlp("big")))
+    tiled.Kernel(layers, 128, 132)
+    with pytest.raises(Unsuited):
+        tiled.Kernel(layers, 512, 132)
+
+
 def test_every_word_of_a_message_has_one_place():
     made = kernel(networks.papers_cnn(), 128)
     places = [range(part.first, part.first + part.count) for part in made.parts]

@@ -95,7 +95,7 @@ class Loop:
     ) -> Any:
         """Move parameters (and velocities) in place, one step for each row of order; the losses.
 
-        All but `order` lie on the card already. None where a batch is too large for the kernel.
+        All but `order` lie on the card already. None where a batch is too large for a kernel.
         """
         steps, batch = order.shape
         if steps == 0:
@@ -144,9 +144,9 @@ def loop(program: Any) -> Loop | None:
     try:
         layers = layers_of(program)
         if count <= MOST_PARAMETERS:
-            writer.Kernel(layers, 128, 128, momentum=True)
+            writer.Kernel(layers, 1, 1)
             return Loop(layers, Images)
-        tiled.Kernel(layers, 128, 128)
+        tiled.Kernel(layers, 1, 1)
         return Loop(layers, Tiles)
     except Unsuited:
         return None

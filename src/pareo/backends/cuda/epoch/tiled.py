@@ -13,6 +13,9 @@ from pareo.backends.cuda.epoch.lines import rounded
 
 THREADS = 256
 MOST_SHARED = 200 * 1024
+# Weights times images of a step. Larger products run faster in cuBLAS, one launch each: here they
+# reach a quarter of the card's float32 peak.
+MOST_WORK = 1 << 28
 DEEP = 128  # terms of a sum that are at work at a time
 MEET = "grid.meet();"
 START = 2500  # cycles that a tile takes to begin and to end
@@ -146,6 +149,8 @@ class Kernel:
             raise Unsuited("widths that are no multiples of four")
         self.dense = dense
         self.threads = THREADS
+        if self.batch * sum(layer.parameters for layer in dense) > MOST_WORK:
+            raise Unsuited("products that are better off alone")
         if self.shared > MOST_SHARED:
             raise Unsuited("too much for shared memory")
 
