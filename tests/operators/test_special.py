@@ -59,7 +59,7 @@ def same(found: Any, expected: Any, rounding: float = 0, signs: bool = False) ->
 def test_arithmetic(name: str, function: Callable[..., Any], device: str, dtype: str) -> None:
     """Every special value with every other; each result is rounded once, so all bits agree."""
     a, b = pairs(values(dtype), values(dtype))
-    with Device(device), np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):
         same(on(device, op.registry[name])(a, b), function(a, b), signs=True)
 
 
@@ -67,7 +67,7 @@ def test_arithmetic(name: str, function: Callable[..., Any], device: str, dtype:
 @every_dtype
 def test_scale(device: str, dtype: str) -> None:
     for alpha in values(dtype):
-        with Device(device), np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):
             same(on(device, op.scale)(alpha, values(dtype)), alpha * values(dtype), signs=True)
 
 
@@ -86,7 +86,7 @@ def test_scale(device: str, dtype: str) -> None:
 def test_functions(name: str, function: Callable[..., Any], device: str, dtype: str) -> None:
     """Mathematical libraries differ from each other by a few units in the last place."""
     a = values(dtype)
-    with Device(device), np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):
         same(on(device, op.registry[name])(a), function(a), rounding=4)
 
 
@@ -104,7 +104,7 @@ def test_function_gradients(
     name: str, function: Callable[..., Any], outputs: list[float], device: str, dtype: str
 ) -> None:
     g, y = pairs(values(dtype), np.array(outputs, dtype))
-    with Device(device), np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):
         same(on(device, op.registry[name])(g, y), function(g, y).astype(dtype), rounding=4)
 
 
@@ -135,7 +135,7 @@ def test_reductions(
     """A NaN is the largest of all; argmax gives the first of equals, and the first NaN."""
     rows = np.array(ROWS, dtype)
     for a in (rows, rows.T.copy(), rows[:, ::-1]):
-        with Device(device), np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):
             expected = np.asarray(function(a, axis=axis))
             found = on(device, op.registry[name])(a, axis=axis)
         same(found, expected, rounding=0 if name in ("max", "argmax") else 4)
@@ -148,12 +148,11 @@ def test_reductions(
 @every_dtype
 def test_softmax(name: str, function: Callable[..., Any], device: str, dtype: str) -> None:
     rows = np.array(ROWS, dtype)
-    with Device(device):
-        same(
-            on(device, op.registry[name])(rows),
-            function(torch.tensor(rows), -1).numpy(),
-            rounding=8,
-        )
+    same(
+        on(device, op.registry[name])(rows),
+        function(torch.tensor(rows), -1).numpy(),
+        rounding=8,
+    )
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -165,9 +164,8 @@ def test_cross_entropy(row: list[float], label: int, device: str, dtype: str) ->
     expected = F.cross_entropy(logits, torch.tensor([label]))
     expected.backward()
     given = logits.detach().numpy(), np.array([label])
-    with Device(device):
-        same(on(device, op.cross_entropy)(*given), expected.detach().numpy(), rounding=8)
-        found = on(device, op.cross_entropy_gradient)(np.ones((), dtype), *given)
+    same(on(device, op.cross_entropy)(*given), expected.detach().numpy(), rounding=8)
+    found = on(device, op.cross_entropy_gradient)(np.ones((), dtype), *given)
     # PyTorch leaves 0 where this gives -0 or a rounding error: exp(log(1)) - 1.
     np.testing.assert_allclose(found, logits.grad.numpy(), rtol=0, atol=8 * np.finfo(dtype).eps)
 
@@ -180,8 +178,7 @@ def test_max_pool(device: str, dtype: str) -> None:
     for how in ({"size": 2, "stride": 1}, {"size": 2, "padding": 1}, {"size": (3, 1), "stride": 1}):
         size, stride = how["size"], how.get("stride")
         expected = F.max_pool2d(torch.tensor(x), size, stride, how.get("padding", 0))
-        with Device(device):
-            same(on(device, op.max_pool)(x, **how), expected.numpy())
+        same(on(device, op.max_pool)(x, **how), expected.numpy())
 
 
 @every_device
@@ -201,8 +198,7 @@ def test_max_pool_gradient(window: Any, first: tuple[int, int], device: str, dty
     x = np.array(window, dtype)[None, None]
     expected = np.zeros_like(x)
     expected[0, 0][first] = 7
-    with Device(device):
-        same(on(device, op.max_pool_gradient)(np.full((1, 1, 1, 1), 7, dtype), x, 2), expected)
+    same(on(device, op.max_pool_gradient)(np.full((1, 1, 1, 1), 7, dtype), x, 2), expected)
 
 
 @every_device
@@ -211,7 +207,7 @@ def test_products(device: str, dtype: str) -> None:
     """0 times infinity is NaN inside a sum, too: nothing may be skipped because it is 0."""
     a = np.array([[0, 1], [1, 0], [1, 1]], dtype)
     b = np.array([[INF, NAN, 1], [1, 1, -INF]], dtype)
-    with Device(device), np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):
         same(on(device, op.dot)(a, b), a @ b)
 
 
@@ -222,8 +218,7 @@ def test_conv_keeps_a_nan_in_its_windows(device: str, dtype: str) -> None:
     x[0, 0, 1, 1] = NAN
     expected = np.full((1, 1, 3, 3), 9, dtype)
     expected[0, 0, :2, :2] = NAN
-    with Device(device):
-        same(on(device, op.conv)(x, np.ones((1, 1, 3, 3), dtype)), expected)
+    same(on(device, op.conv)(x, np.ones((1, 1, 3, 3), dtype)), expected)
 
 
 @every_device
@@ -231,8 +226,7 @@ def test_conv_keeps_a_nan_in_its_windows(device: str, dtype: str) -> None:
 def test_average_pool_keeps_a_nan_in_its_windows(device: str, dtype: str) -> None:
     x = np.ones((1, 1, 4, 4), dtype)
     x[0, 0, 0, 0], x[0, 0, 3, 3] = NAN, INF
-    with Device(device):
-        same(on(device, op.average_pool)(x, 2), np.array([[[[NAN, 1], [1, INF]]]], dtype))
+    same(on(device, op.average_pool)(x, 2), np.array([[[[NAN, 1], [1, INF]]]], dtype))
 
 
 # The first numbers of splitmix64 from the state 0, as its author's program prints them. Dropout
@@ -246,19 +240,17 @@ SPLITMIX = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8
 def test_dropout_draws_as_splitmix64(seed: int, number: int, device: str, dtype: str) -> None:
     drawn = number >> 40
     x = np.full((1,), 3, dtype)
-    with Device(device):
-        for rate, kept in ((drawn / 2**24, True), ((drawn + 1) / 2**24, False)):
-            factor = np.dtype(dtype).type(1 / (1 - rate))
-            same(on(device, op.dropout)(x, rate, seed), x * factor if kept else 0 * x)
+    for rate, kept in ((drawn / 2**24, True), ((drawn + 1) / 2**24, False)):
+        factor = np.dtype(dtype).type(1 / (1 - rate))
+        same(on(device, op.dropout)(x, rate, seed), x * factor if kept else 0 * x)
 
 
 @every_device
 @every_dtype
 def test_dropout_clears_whatever_was_there(device: str, dtype: str) -> None:
     """A dropped NaN is 0, a kept one NaN: 0 times NaN would let it through."""
-    with Device(device):
-        kept = on(device, op.dropout)(np.ones(64, dtype), 0.5, 5) > 0
-        found = on(device, op.dropout)(np.full(64, NAN, dtype), 0.5, 5)
+    kept = on(device, op.dropout)(np.ones(64, dtype), 0.5, 5) > 0
+    found = on(device, op.dropout)(np.full(64, NAN, dtype), 0.5, 5)
     same(found, np.where(kept, NAN, 0).astype(dtype))
 
 
@@ -266,8 +258,7 @@ def test_dropout_clears_whatever_was_there(device: str, dtype: str) -> None:
 def test_dropout_drops_its_share(device: str) -> None:
     """Of 4,000 elements, 0.3 plus or minus four standard deviations, for some seeds."""
     for seed in (0, 1, -1, 2**40):
-        with Device(device):
-            dropped = np.mean(on(device, op.dropout)(np.ones((40, 100)), 0.3, seed) == 0)
+        dropped = np.mean(on(device, op.dropout)(np.ones((40, 100)), 0.3, seed) == 0)
         assert abs(dropped - 0.3) < 4 * np.sqrt(0.3 * 0.7 / 4000)
 
 
@@ -276,7 +267,6 @@ def test_dropout_drops_its_share(device: str) -> None:
 def test_sgd(device: str, dtype: str) -> None:
     ones = np.ones(3, dtype)
     velocity = np.array([INF, NAN, 1], dtype)
-    with Device(device):
-        parameter, new = on(device, op.sgd)(ones, ones, velocity, rate=0.5, momentum=0.0)
+    parameter, new = on(device, op.sgd)(ones, ones, velocity, rate=0.5, momentum=0.0)
     same(new, np.array([NAN, NAN, 1], dtype))
     same(parameter, np.array([NAN, NAN, 0.5], dtype))

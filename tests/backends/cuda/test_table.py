@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from pareo import Device, op
+from pareo import Device, Spec, op
 from pareo.backends import cuda
-from pareo.backends.cuda import launch, layout
+from pareo.backends.cuda import batches, launch, layout
 from pareo.device import why_unavailable
-from pareo.errors import DeviceError
+from pareo.errors import DeviceError, DtypeError, ShapeError
 
 
 def test_every_operator_has_a_kernel():
@@ -53,6 +53,24 @@ def test_axes_are_joined_where_all_arrays_go_on(sizes, steps, expected):
 def test_steps_of_a_broadcast_array_are_zero():
     array = np.zeros((3, 1), np.float32)
     assert layout.steps(array, (2, 3, 4)) == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "error", "sentence"),
+    [
+        (np.zeros((4, 3)), np.zeros(4, "i8"), DtypeError, "got float64 and int64"),
+        (np.zeros((4, 3), "f4"), np.zeros(4, "u1"), DtypeError, "got float32 and uint8"),
+        (np.zeros((4, 5), "f4"), np.zeros(4, "i8"), ShapeError, r"got \(4, 5\) and \(4,\)"),
+        (np.zeros((4, 3), "f4"), np.zeros(3, "i8"), ShapeError, r"got \(4, 3\) and \(3,\)"),
+        (np.zeros((3, 4), "f4").T, np.zeros(4, "i8"), ShapeError, "C-contiguous"),
+        (np.zeros((2, 3), "f4"), np.zeros(2, "i8"), ShapeError, "from 0 to 1; got 0 to 3"),
+    ],
+)
+def test_data_is_checked_before_a_kernel_reads_it(images, labels, error, sentence):
+    order = np.arange(4).reshape(2, 2)
+    batches.check(Spec((2, 3)), np.zeros((4, 3), "f4"), np.zeros(4, "i8"), order)
+    with pytest.raises(error, match=sentence):
+        batches.check(Spec((2, 3)), images, labels, order)
 
 
 def test_a_struct_is_one_element_by_value():

@@ -15,6 +15,8 @@ from pareo import moving
 from pareo.backends.cuda import launch, memory
 from pareo.backends.cuda.cards import cupy
 from pareo.backends.cuda.graph import Replay
+from pareo.errors import DtypeError, ShapeError
+from pareo.spec import Spec
 
 SHARE = 0.6  # of the free memory that data may take, so that programs have the rest
 LEAST_ROWS = 1024  # steps that there is room for, so that a graph need not be captured anew
@@ -38,6 +40,32 @@ def pinned(array: Any) -> Any:
     cupy.cuda.runtime.hostRegister(address, array.nbytes, 0)
     weakref.finalize(array, cupy.cuda.runtime.hostUnregister, address)
     return array
+
+
+def check(wanted: Spec, images: Any, labels: Any, order: Any) -> None:
+    """Refuse data that a gathering kernel, which asks no questions, would read wrongly.
+
+    >>> check(Spec((2, 3)), np.zeros((5, 3), "f4"), np.zeros(5, "i8"), np.array([[0, 7]]))
+    Traceback (most recent call last):
+    pareo.errors.ShapeError: an order of 5 images expects numbers from 0 to 4; got 0 to 7
+    """
+    if images.dtype != wanted.dtype or labels.dtype != np.int64:
+        raise DtypeError(
+            f"steps expect images of {wanted.dtype} and labels of int64; "
+            f"got {images.dtype} and {labels.dtype}"
+        )
+    if images.shape[1:] != wanted.shape[1:] or labels.shape != images.shape[:1]:
+        raise ShapeError(
+            f"steps expect images of shape (N, *{wanted.shape[1:]}) and N labels; "
+            f"got {images.shape} and {labels.shape}"
+        )
+    if not (images.flags.c_contiguous and labels.flags.c_contiguous):
+        raise ShapeError("steps expect images and labels that are C-contiguous")
+    if order.size and not 0 <= order.min() <= order.max() < len(images):
+        raise ShapeError(
+            f"an order of {len(images)} images expects numbers from 0 to {len(images) - 1}; "
+            f"got {order.min()} to {order.max()}"
+        )
 
 
 class Batch:
@@ -92,6 +120,7 @@ class Steps:
         seeds: Any,
     ) -> Any:
         """Move parameters (and velocities) in place, one step for each row of order; the losses."""
+        check(self._images, images, labels, order)
         with self._scope():
             self._make_room(len(order))
             memory.write(self._order[: len(order)], order)
