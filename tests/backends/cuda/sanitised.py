@@ -9,10 +9,18 @@ Without the pool every array is an allocation of its own, so that a step beyond 
 import sys
 from pathlib import Path
 
-import cupy
 import pytest
 
-cupy.cuda.set_allocator(None)
-here = Path(__file__).parent
-files = [str(here / f"test_{name}.py") for name in ("sizes", "graph", "training")]
-sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *files, *sys.argv[1:]]))
+FILES = ("sizes", "graph", "training")
+
+
+def main() -> int:
+    import cupy
+
+    cupy.cuda.set_allocator(None)
+    files = [str(Path(__file__).with_name(f"test_{name}.py")) for name in FILES]
+    return pytest.main(["-q", "-p", "no:cacheprovider", *files, *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
