@@ -5,7 +5,8 @@ import pytest
 from devices import needs_gpu
 
 from pareo import Device, op
-from pareo.backends.cuda.large.kernels import INSTRUCTIONS, update_all
+from pareo.backends.cuda.large.kernels import INSTRUCTIONS
+from pareo.backends.cuda.large.update import update_all
 from pareo.spec import Spec
 
 pytestmark = [pytest.mark.gpu, needs_gpu]
@@ -251,19 +252,6 @@ def test_dense_layers_in_bfloat16():
 
 
 NUMBERS = [np.float32(0.1), np.float32(0.9), np.float32(0.01)]
-
-
-@KINDS
-@pytest.mark.parametrize("batch", [1, 8, 33, 128])
-def test_a_dense_update_is_product_and_update(kind, batch):
-    x, g = draw((batch, 136), kind), draw((batch, 72), kind, 1)
-    w, v = draw((136, 72), "float32", 2), draw((136, 72), "float32", 3)
-    numbers = [np.asarray(n) for n in NUMBERS]
-    found = run("update_dense", [Spec(w.shape), Spec(w.shape)], [x, g, w, v, *numbers])
-    product = x.astype(np.float64).T @ g.astype(np.float64)
-    wanted = op.sgd(w, product.astype(np.float32), v, *NUMBERS)
-    for one, other in zip(found, wanted, strict=True):
-        check(one, other, TF32 if kind == "float32" else 1e-6)  # bfloat16 fits into tf32
 
 
 def test_updates_together():

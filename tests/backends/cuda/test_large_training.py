@@ -61,10 +61,11 @@ def test_float32_agrees_with_pytorch(name):
     loss, gradients = ours(name, "float32")
     wanted, right = theirs(name, "float32")
     assert loss == pytest.approx(wanted, rel=1e-5)
-    apart = distances(gradients, right)
-    assert np.median(list(apart.values())) < 2e-3
-    # One element that crosses zero in rounding switches a path of these untrained networks.
-    assert max(apart.values()) < 3e-2
+    apart = list(distances(gradients, right).values())
+    assert max(apart[-2:]) < 1e-4  # the last layer's: nothing behind it can switch
+    # Elsewhere, a relu or a largest element that falls the other way in rounding, of a million in
+    # these untrained networks, moves a gradient by a percent: 1.3 % was seen in AlexNet.
+    assert max(apart) < 3e-2
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bfloat16"])

@@ -10,7 +10,7 @@ from pareo.device import current
 
 def lowered(program: Any) -> Any:
     """A program with large convolutions as cuDNN runs it; any other one as it is."""
-    from pareo.backends.cuda.large import kernels, lower
+    from pareo.backends.cuda.large import lower, plans
 
     if not lower.worth_lowering(program):
         return program
@@ -18,7 +18,7 @@ def lowered(program: Any) -> Any:
     if why is not None:
         _say(f"pareo: convolutions go through matrix products, which is slower: {why}")
         return program
-    return lower.lowered(program, current().precision, kernels.has_plan)
+    return lower.lowered(program, current().precision, plans.has_plan)
 
 
 @cache  # each sentence once

@@ -45,7 +45,7 @@ def _instances() -> dict[str, list[str]]:
             *(f"{name}<{n}>" for n in numbers
               for name in ("max_pool_back", "average_pool", "average_pool_back")),
         ],
-        "update": [f"update_dense<{t}>" for t in kinds],
+        "update": [],
         "taps": [f"filters_back<{warps}>" for warps in (3, 4, 5)],
         "pool3": [
             *(f"max_pool3<{t}, {v}, {relu}>" for t, v, relu in product(kinds, (1, 4), yes_no)),

@@ -16,7 +16,7 @@ from pareo.cache import cache_folder
 
 CANDIDATES = 16  # cuDNN lists its plans by what it expects of them; the best was among these
 LARGEST_WORKSPACE = 512 << 20
-REPEATS = 3
+REPEATS = 5
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,11 @@ def best(convolution: Convolution) -> Plan | own.Taps | None:
     name = own.NAME if isinstance(plan, own.Taps) else graph.names[plan.index]
     remember(str(convolution), {"plan": name, "seconds": seconds})
     return plan
+
+
+def has_plan(convolution: Convolution) -> bool:
+    """Whether a convolution can be run here."""
+    return cudnn.missing() is None and best(convolution) is not None
 
 
 def _named(name: str, convolution: Convolution, graph: Graph) -> Plan | own.Taps | None:

@@ -115,12 +115,16 @@ def taps(one: Convolution) -> Taps | None:
         plain and whole and several and inside
     ):
         return None
+    if max(one.size(IMAGES), one.size(RESULT)) >= 1 << 31:
+        return None  # places are counted in 32 bits
     found = []
     for warps in WARPS:
         for channels in (16, 12, 8):
             cut = Taps(one, channels, warps)
             columns = one.filters[2] * one.filters[3] * channels
             even = 32 * warps % (channels // 4) == 0
-            if columns <= warps * WARP_COLUMNS and even and cut.shared <= MOST_SHARED:
+            exact = one.images[0] * cut.plane**2 < 1 << 40  # division by multiplication
+            fits = columns <= warps * WARP_COLUMNS and cut.shared <= MOST_SHARED
+            if fits and even and exact:
                 found.append(cut)
     return min(found, key=lambda cut: (cut.waste, -cut.slice), default=None)
