@@ -95,13 +95,14 @@ class Loop:
     ) -> Any:
         """Move parameters (and velocities) in place, one step for each row of order; the losses.
 
-        All but `order` lie on the card already. None where a batch is too large for a kernel.
+        All but `order` lie on the card already. None where a batch is too large for a kernel, or an
+        array lies as none can read it.
         """
         steps, batch = order.shape
         if steps == 0:
             return np.empty(0)
         made = self._made(batch, bool(velocities))
-        if made is None:
+        if made is None or not all(map(_whole, (*parameters, *velocities, images, labels))):
             return None
         there = memory.to_device(order).astype(np.int64, copy=False)
         losses = cupy.empty(steps)
@@ -124,6 +125,11 @@ class Loop:
                 made = None
             self._ready[batch, momentum] = made
         return self._ready[batch, momentum]
+
+
+def _whole(array: Any) -> bool:
+    """Whether an array lies in one piece, where four floats can be read at once."""
+    return bool(array.flags.c_contiguous) and array.data.ptr % 16 == 0
 
 
 def blocks_for(batch: int, most: int) -> int:
