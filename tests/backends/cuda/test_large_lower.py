@@ -4,6 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from odd_programs import ODD
 
 from pareo import Device, nn, trace, value_and_grad
 from pareo.backends.cuda.large import lower, merge
@@ -92,6 +93,22 @@ def test_without_a_plan_a_convolution_stays_as_it_was():
     assert names(after)["conv_forward"] == 5
     assert names(after)["conv_weight_gradient"] == 5
     assert names(after)["conv_input_gradient"] == 4
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", ODD)
+def test_odd_programs_are_whole(name, precision):
+    function, *shapes = ODD[name]
+    program = remove_dead(remove_common(trace(function, *map(Spec, shapes))))
+    assert lower.worth_lowering(program)
+    after = lower.lowered(program, precision, lambda _: True)
+    known = {*after.inputs, *after.constants}
+    for instruction in after.instructions:
+        assert known.issuperset(instruction.inputs), instruction.name
+        if instruction.name == "total":
+            assert len(instruction.inputs) <= 4
+        known.update(instruction.outputs)
+    assert known.issuperset(after.outputs)
 
 
 def gradients(network, batch=3):

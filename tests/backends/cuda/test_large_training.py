@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 from devices import needs_gpu
+from networks_for_tests import draw
+from odd_programs import ODD
 
-from pareo import Device
+from pareo import Device, Spec, trace
 from pareo.nn import networks
 from pareo.training.step import Step, dropout_seeds
 
@@ -79,3 +81,15 @@ def test_reduced_precision_is_no_farther_from_float32_than_pytorchs(name, precis
     their_distance = np.median(list(distances(their_gradients, right).values()))
     # Both round the same numbers, in other orders: chance decides which of the two is nearer.
     assert our_distance <= 1.5 * their_distance
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_programs_give_the_same_on_the_card(name):
+    import cupy
+
+    function, *shapes = ODD[name]
+    arrays = [a.astype(np.float32) for a in draw(*shapes)]
+    program = trace(function, *map(Spec, shapes))
+    wanted = program.compile(Device("vectorized"))(*arrays)
+    found = program.compile(Device("cuda"))(*map(cupy.asarray, arrays))
+    np.testing.assert_allclose(cupy.asnumpy(found), wanted, rtol=1e-4, atol=1e-4)  # sums of 64

@@ -1,6 +1,7 @@
 """Convolutions: with bias and activation in one, and a first layer as blocks of pixels."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -41,25 +42,37 @@ def _plain_how(lowering: Lowering, how: Mapping[str, Any]) -> dict[str, Any]:
 ONE_STEP = {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1)}
 
 
+@dataclass
+class _Layer:
+    """A convolution with the bias and the activation that follow it, if they do."""
+
+    result: int
+    flops: int
+    bias: tuple[int, ...] = ()
+    ending: str = ""
+    taken: tuple[Instruction, ...] = ()
+
+
+def _layer(lowering: Lowering, conv: Instruction) -> _Layer:
+    layer = _Layer(conv.outputs[0], conv.flops)
+    add = lowering.only_reader(layer.result)
+    if add is None or add.name != "add_bias" or add.inputs[0] != layer.result:
+        return layer
+    if add.inputs[1] not in lowering.plain:
+        return layer
+    layer = _Layer(add.outputs[0], conv.flops + add.flops, add.inputs[1:], "bias", (add,))
+    relu = lowering.only_reader(layer.result)
+    if relu is None or relu.name != "relu":
+        return layer
+    flops = layer.flops + relu.flops
+    return _Layer(relu.outputs[0], flops, layer.bias, "bias_relu", (add, relu))
+
+
 @rule
 def conv(lowering: Lowering, conv: Instruction) -> bool:
     x, w = conv.inputs
-    how = dict(conv.attributes)
-    result, flops, ending = conv.outputs[0], conv.flops, ""
-    bias: tuple[int, ...] = ()
-    add = lowering.only_reader(result)
-    relu = None
-    if add is not None and add.name == "add_bias" and add.inputs[0] == result:
-        result, flops, ending, bias = add.outputs[0], flops + add.flops, "bias", add.inputs[1:]
-        relu = lowering.only_reader(result)
-        if relu is not None and relu.name == "relu":
-            result, flops, ending = relu.outputs[0], flops + relu.flops, "bias_relu"
-        else:
-            relu = None
-    else:
-        add = None
-    if not all(n in lowering.plain for n in bias):
-        return False
+    how, layer = dict(conv.attributes), _layer(lowering, conv)
+    result, ending, out = layer.result, layer.ending, lowering.spec(layer.result)
     block = _block(lowering, x, lowering.old.specs[w].shape, how)
     if block:
         shapes = lowering.old.specs[w].shape, lowering.old.specs[result].shape
@@ -67,34 +80,41 @@ def conv(lowering: Lowering, conv: Instruction) -> bool:
         new = {**ONE_STEP, "precision": lowering.precision}
     else:
         images, filters, new = lowering.spec(x), lowering.spec(w), _plain_how(lowering, how)
-    out = lowering.spec(result)
-    endings = [ending, ""] if ending else [""]  # the bias can be added afterwards
-    possible = [
-        end for end in endings
-        if lowering.possible(convolution("result", images, filters, out, ending=end, **new))
-    ]  # fmt: skip
-    if not possible:
+
+    def possible(ending: str) -> bool:
+        three = images, filters, out
+        return lowering.possible(convolution("result", *three, ending=ending, **new))
+
+    together = possible(ending)
+    if not (together or possible("")):  # the bias can be added afterwards
         return False
     if block:
-        key = (x, how["padding"], images)
-        if key not in lowering.blocks:
-            (lowering.blocks[key],) = lowering.add(
-                "image_blocks", (lowering.as_plain(x),), images, block=block, padding=how["padding"]
-            )
-        (blocks,) = lowering.add("filter_blocks", (lowering.as_plain(w),), filters, block=block)
-        operands: tuple[int, ...] = (lowering.blocks[key], blocks)
+        operands = _into_blocks(lowering, x, w, images, filters, block, how["padding"])
     else:
-        operands = (lowering.whole(x), lowering.as_working(w))
-    lowering.take(add, relu)
-    if possible[0] == ending:
-        numbers = tuple(lowering.as_working(n) for n in bias)
-        more: dict[str, Any] = {"flops": flops, "ending": ending, **new}
-        return lowering.fresh("conv_forward", (*operands, *numbers), result, **more)
-    numbers = tuple(lowering.plain[n] for n in bias)
+        operands = lowering.whole(x), lowering.as_working(w)
+    lowering.take(*layer.taken)
+    if together:
+        operands += tuple(map(lowering.as_working, layer.bias))
+        more: dict[str, Any] = {"flops": layer.flops, "ending": ending, **new}
+        return lowering.fresh("conv_forward", operands, result, **more)
     more = {"flops": conv.flops, "ending": "", **new}
     (bare,) = lowering.add("conv_forward", operands, out, **more)
-    more = {"flops": flops - conv.flops, "relu": relu is not None}
-    return lowering.fresh("bias_forward", (bare, *numbers), result, **more)
+    numbers = tuple(lowering.plain[n] for n in layer.bias)
+    flops, relu = layer.flops - conv.flops, ending == "bias_relu"
+    return lowering.fresh("bias_forward", (bare, *numbers), result, flops=flops, relu=relu)
+
+
+def _into_blocks(
+    lowering: Lowering, x: int, w: int, images: Spec, filters: Spec, block: int, padding: Any
+) -> tuple[int, ...]:
+    """A first layer's images and filters as blocks of pixels."""
+    key = (x, padding, images)
+    if key not in lowering.blocks:
+        (lowering.blocks[key],) = lowering.add(
+            "image_blocks", (lowering.as_plain(x),), images, block=block, padding=padding
+        )
+    (blocks,) = lowering.add("filter_blocks", (lowering.as_plain(w),), filters, block=block)
+    return lowering.blocks[key], blocks
 
 
 @rule
@@ -133,8 +153,5 @@ def conv_weight_gradient(lowering: Lowering, back: Instruction) -> bool:
     three = lowering.spec(x), lowering.spec(result), lowering.spec(g)
     if not lowering.possible(convolution("filters", *three, **new)):
         return False
-    operands = (
-        lowering.whole(x),
-        lowering.whole(g),
-    )
+    operands = lowering.whole(x), lowering.whole(g)
     return lowering.fresh("conv_filters", operands, result, flops=back.flops, **new)

@@ -10,6 +10,7 @@ from pareo.program.ir import Instruction
 
 
 def _reduced(lowering: Lowering, *numbers: int) -> bool:
+    """Whether values are matrices, and matrices have a precision of their own."""
     shapes = [lowering.old.specs[number].shape for number in numbers]
     return lowering.dtype != np.float32 and all(len(shape) == 2 for shape in shapes)
 
@@ -58,9 +59,10 @@ WORKING_READERS = ("dot", "relu", "dropout", "relu_gradient", "reshape", "sum")
 def transpose(lowering: Lowering, transpose: Instruction) -> bool:
     """Left out where only products read it: they turn their operands themselves."""
     result = transpose.outputs[0]
-    names = [lowering.old.instructions[p].name for p in lowering.reading[result]]
-    inner = result not in lowering.old.outputs and all(name == "dot" for name in names)
-    return inner and _reduced(lowering, result) and transpose.attributes["axes"] == (1, 0)
+    if result in lowering.old.outputs or transpose.attributes["axes"] != (1, 0):
+        return False
+    reading = [lowering.old.instructions[p] for p in lowering.reading[result]]
+    return all(i.name == "dot" and _reduced(lowering, *i.inputs) for i in reading)
 
 
 @rule

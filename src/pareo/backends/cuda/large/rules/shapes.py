@@ -12,7 +12,7 @@ def _through_relu_and_bias(lowering: Lowering, g: int) -> bool:
     back = lowering.only_reader(g)
     if back is None or back.name != "relu_gradient" or back.inputs[0] != g:
         return False
-    return channel_sum(lowering, back.outputs[0]) is not None
+    return lowering.is_image(back.inputs[1]) and channel_sum(lowering, back.outputs[0]) is not None
 
 
 @rule
@@ -42,20 +42,38 @@ def part(lowering: Lowering, part: Instruction) -> bool:
     return True
 
 
+MOST = 4  # images that are added up at once
+
+
+def _adds_images(lowering: Lowering, add: Instruction) -> bool:
+    """Whether an instruction adds images of one shape, some of them in their working form."""
+    images = [lowering.is_image(n) or n in lowering.addends for n in add.inputs]
+    return any(images) and len({lowering.old.specs[n] for n in add.inputs}) == 1
+
+
+def _total(lowering: Lowering, parts: tuple[int, ...], result: int) -> bool:
+    operands = tuple(map(lowering.whole, parts))
+    flops = lowering.old.specs[result].size * (len(parts) - 1)
+    return lowering.fresh("total", operands, result, flops=flops)
+
+
 @rule
 def add(lowering: Lowering, add: Instruction) -> bool:
     """A sum of images: of up to four, where the sums on the way there are read by nobody else."""
-    images = [lowering.is_image(n) or n in lowering.addends for n in add.inputs]
-    if not any(images) or len({lowering.old.specs[n] for n in add.inputs}) != 1:
+    if not _adds_images(lowering, add):
         return False
-    parts = [part for n in add.inputs for part in lowering.addends.pop(n, (n,))]
-    following = lowering.only_reader(add.outputs[0])
-    if following is not None and following.name == "add" and len(parts) < 4:
-        lowering.addends[add.outputs[0]] = tuple(parts)
-        return True
-    operands = tuple(lowering.whole(n) for n in parts)
-    flops = add.flops * (len(parts) - 1)
-    return lowering.fresh("total", operands, add.outputs[0], flops=flops)
+    result = add.outputs[0]
+    first, second = (lowering.addends.pop(n, (n,)) for n in add.inputs)
+    if len(first) + len(second) > MOST:
+        _total(lowering, second, add.inputs[1])
+        second = add.inputs[1:]
+    following = lowering.only_reader(result)
+    if following is not None and following.name == "add" and len(first) + len(second) < MOST:
+        lowering.addends[result] = first + second
+        if _adds_images(lowering, following):
+            return True
+        del lowering.addends[result]
+    return _total(lowering, first + second, result)
 
 
 @rule
