@@ -35,6 +35,14 @@ def down(p: Any, a: Any, b: Any, rate: Any) -> Any:
 DOWN = draw((3, 4), (5, 3), (5, 4), ())
 
 
+def step(p: Any, g: Any, rate: Any) -> Any:
+    """A parameter down its gradient."""
+    return (op.sub(p, op.scale(rate, g)),)
+
+
+STEP = draw((2, 3, 4), (2, 3, 4), ())
+
+
 def programs() -> dict[str, Any]:
     """One program or more for every fusion that the compiled backend offers."""
     found = {}
@@ -51,6 +59,7 @@ def programs() -> dict[str, Any]:
             arguments,
         )
     found["descend"] = (trace(down, *DOWN), DOWN)
+    found["step down"] = (trace(step, *STEP), STEP)
     loss, arguments = papers_cnn()
     found["papers_cnn"] = (differentiate(trace(loss, *arguments), wrt=range(2, 8)), arguments)
     return found

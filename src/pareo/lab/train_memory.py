@@ -79,8 +79,9 @@ def measure(name: str, batch: int, size: int, contestants: list[str], threads: i
     task = Task(network_of(name, size), batch, threads)
     small = Task(task.network, 1, threads)
     table = Table(title=f"{name}, batch {batch}: memory of a training step, MB")
-    for heading in ("contestant", "before", "peak", "grown by", "predicted growth", "off"):
-        table.add_column(heading, justify="left" if heading == "contestant" else "right")
+    table.add_column("contestant", no_wrap=True)
+    for heading in ("before", "peak", "grown by", "predicted", "off, of the peak"):
+        table.add_column(heading, justify="right")
     for each in contestants:
         with Worker(stepping, CONTESTANTS[each], task, small, threads=threads) as worker:
             try:
@@ -92,7 +93,7 @@ def measure(name: str, batch: int, size: int, contestants: list[str], threads: i
         if each.startswith("pareo-"):
             expected = predicted(task, each.removeprefix("pareo-")) + given
             off = (before + expected) / most - 1
-            row += [f"{expected / MEGA:.0f}", f"{off:+.1%} of the peak"]
+            row += [f"{expected / MEGA:.0f}", f"{off:+.1%}"]
         table.add_row(each, *row)
     return table
 
