@@ -98,6 +98,8 @@ def _retraced(name: str, arguments: list[Any]) -> Any:
         loss, wrt = mlp(name.split()[1])[0], range(2, 6)
     elif kind == "descend":
         return trace(down, *arguments).compile()(*arguments)
+    elif kind == "step":
+        return trace(step, *arguments).compile()(*arguments)
     else:
         loss, wrt = papers_cnn()[0], range(2, 8)
     return differentiate(trace(loss, *arguments), wrt=wrt).compile()(*arguments)
