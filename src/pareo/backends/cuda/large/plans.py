@@ -5,10 +5,11 @@ import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+from pareo.backends.cuda import memory
 from pareo.backends.cuda.large import cudnn
 from pareo.backends.cuda.large import taps as own
 from pareo.backends.cuda.large.cudnn import Convolution, Graph
@@ -33,9 +34,15 @@ class Plan:
         self.graph.run(self.index, pointers, workspace.data.ptr)
 
 
-@lru_cache(maxsize=4096)
 def best(convolution: Convolution) -> Plan | own.Taps | None:
-    """The fastest plan, or None where cuDNN has none for this convolution."""
+    """The fastest plan on the card in use, or None where cuDNN has none for this convolution."""
+    import cupy
+
+    return _best(convolution, cupy.cuda.Device().id)
+
+
+@lru_cache(maxsize=4096)
+def _best(convolution: Convolution, card: int) -> Plan | own.Taps | None:
     try:
         graph = Graph(convolution)
     except Exception:  # of the library's own kinds, none of which tells more than "no plan"
@@ -76,7 +83,7 @@ def _timed(convolution: Convolution, graph: Graph) -> list[tuple[float, Plan | o
     arrays = {name: _some_numbers(size * width) for name, size in sizes.items()}
     found = []
     for plan in _candidates(convolution, graph):
-        work = cupy.empty(max(plan.workspace, 1), cupy.uint8)
+        work = memory.empty((max(plan.workspace, 1),), "uint8")
         plan.run(arrays, work)
         found.append((min(_seconds(plan, arrays, work) for _ in range(REPEATS)), plan))
     del arrays
@@ -116,7 +123,7 @@ def _some_numbers(nbytes: int) -> Any:
     import cupy
 
     pattern = cupy.random.randint(0x3F00, 0x4000, 1 << 16, dtype=cupy.uint16)
-    return cupy.resize(pattern, -(-nbytes // 2))
+    return memory.allocated(lambda: cupy.resize(pattern, -(-nbytes // 2)), nbytes)
 
 
 def _file() -> Path:
@@ -126,10 +133,14 @@ def _file() -> Path:
     return cache_folder() / "cuda" / f"plans {card} cuDNN {cudnn.version()}.json"
 
 
-@lru_cache(maxsize=1)
 def remembered() -> dict[str, dict[str, Any]]:
     """What was timed before on this card; nothing where the file is missing or damaged."""
-    return read_plans(_file())
+    return _read_once(_file())
+
+
+@cache
+def _read_once(path: Path) -> dict[str, dict[str, Any]]:
+    return read_plans(path)
 
 
 def read_plans(path: Path) -> dict[str, dict[str, Any]]:
