@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pareo import Device, op
 from pareo.backends import blas
+from pareo.backends.compiled import dots
 
 # A sweep over the float32 line, by bits, so that every exponent is met; and the special ones.
 LINE = np.arange(0, 2**32, 4099, dtype=np.uint64).astype(np.uint32).view(np.float32)
@@ -83,6 +84,7 @@ PROGRAM = """
 import numpy as np
 from pareo import Device, op
 from pareo.backends import blas
+from pareo.backends.compiled import dots
 with Device("compiled"):
     print(op.sigmoid(np.zeros(2, np.float32)))
 """
@@ -132,3 +134,18 @@ def test_products_are_split_over_our_threads_and_blas_keeps_to_one(
     np.testing.assert_allclose(found, left @ right, rtol=1e-12, atol=1e-12)
     if found.size:
         assert blas.describe()["threads"] == 1
+
+
+@pytest.mark.parametrize("rows", [8, 16, 24, 32])
+@pytest.mark.parametrize(("depth", "columns"), [(1028, 1022), (2052, 514), (4, 262144)])
+def test_few_rows_by_a_large_transpose(rows: int, depth: int, columns: int) -> None:
+    random = np.random.default_rng(rows)
+    a = random.standard_normal((rows, depth), np.float32)
+    w = random.standard_normal((columns, depth), np.float32)
+    assert dots.suits(a, w)
+    with Device("compiled", threads=2):
+        found = op.dot(a, w.T)
+    exact = a.astype(np.float64) @ w.T.astype(np.float64)
+    # Sums of thousands of float32 products of order one.
+    np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-3)
+    assert np.linalg.norm(found - exact) < 1e-6 * np.linalg.norm(exact)

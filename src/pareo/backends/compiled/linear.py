@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from pareo.backends import blas
+from pareo.backends.compiled import dots
 from pareo.backends.compiled.backend import GRAIN, backend
 from pareo.backends.compiled.functions import (
     NONE,
@@ -80,6 +81,13 @@ def _product(out: Any, a: Any, b: Any) -> None:
         if _contiguous(a, b.T):
             split(lambda lo, hi: _walk_turned(out[:, lo:hi], a, b.T[lo:hi]), b.shape[1], 64)
             return
+    if a.ndim == 2 == b.ndim and _contiguous(a, b.T) and dots.suits(a, b.T):
+        split(
+            lambda lo, hi: dots.turned(out[:, 2 * lo : 2 * hi], a, b.T[2 * lo : 2 * hi]),
+            b.shape[1] // 2,
+            32,
+        )
+        return
     # One thread of BLAS for each of ours: its own would go on spinning on a core that we need next.
     blas.threads(1)
     if out.ndim > 2:
