@@ -11,7 +11,7 @@ from rich.console import Console
 from pareo import Device, nn
 from pareo.lab import gpu_speed, gpu_transfers
 from pareo.lab.contestants import Task
-from pareo.lab.parity import FLOAT32
+from pareo.lab.parity import FLOAT32, TOLERANCES
 from pareo.lab.train_speed import Cell, Entry
 from pareo.nn import networks
 from pareo.nn.network import Sequential
@@ -42,13 +42,13 @@ def test_the_floor_is_the_larger_of_two() -> None:
     assert gpu_speed.floor(cell, 10**6, 1e12) == pytest.approx(1e-3)
     assert gpu_speed.floor(cell, 4 * 10**9, 1e12) == pytest.approx(4e-3)
     task = Task(networks.papers_cnn(), 2)
-    assert gpu_speed.least_bytes(task) == 4 * (2 * 2343 + 2 * 784)
+    assert task.least_bytes() == 4 * (2 * 2343 + 2 * 784)
 
 
 def test_everyone_is_told_the_precision() -> None:
-    told = gpu_speed.in_precision(gpu_speed.CONTESTANTS, "tf32")
-    assert {c.options["precision"] for c in told.values()} == {"tf32"}
-    assert gpu_speed.TOLERANCES["float32"] == FLOAT32
+    told = [c.in_precision("tf32") for c in gpu_speed.CONTESTANTS.values()]
+    assert {c.options["precision"] for c in told} == {"tf32"}
+    assert TOLERANCES["float32"] == FLOAT32
 
 
 @pytest.mark.parametrize(

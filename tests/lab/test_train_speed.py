@@ -17,7 +17,8 @@ from pareo.lab import train_speed
 from pareo.lab.contestants import CONTESTANTS, Contestant, Task, without_dropout
 from pareo.lab.parity import parity, reference
 from pareo.lab.processes import Failed, Worker
-from pareo.lab.train_speed import Cell, Entry, arguments, main, race, table, trained
+from pareo.lab.runner import Runner
+from pareo.lab.train_speed import Cell, Entry, arguments, main, race, table
 
 # Every kind of layer, with padding, `ceil`, groups and overlapping windows where they may be.
 TINY = nn.Sequential(
@@ -60,9 +61,9 @@ def test_every_adapter_trains_the_same_network(name: str, exact: Any) -> None:
     if name == "torch-compile":
         pytest.skip("compiling takes longer than all other tests here; the race itself checks it")
     if contestant.needs in (None, "torch"):  # which other tests have imported already
-        answer = trained(contestant, TASK)("agree")
+        answer = Runner(contestant, TASK)("agree")
     else:
-        with Worker(trained, contestant, TASK) as worker:
+        with Worker(Runner, contestant, TASK) as worker:
             answer = worker.ask("agree")
     error: dict[str, float] = {}
     assert parity(TASK, answer, exact, error) == ""
@@ -119,7 +120,7 @@ def test_only_who_agrees_is_timed_and_the_table_says_why(adapters: dict[str, Con
     assert right.note == ""
     assert wrong.note == "0.b moved 1.0e-02 off in step 1, 1e-04 allowed"
     assert "SIGKILL" in dying.note
-    assert absent.note == "not installed: pip install 'pareo[no_such_framework]'"
+    assert absent.note == "not installed: pip install no_such_framework"
     assert [entry.failed for entry in cell.entries] == [False, True, True, False]
     assert [len(entry.samples) for entry in cell.entries] == [2, 0, 0, 0]
     text = io.StringIO()

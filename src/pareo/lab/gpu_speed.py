@@ -13,50 +13,28 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from pareo.device import PRECISIONS, cores
 from pareo.lab import gpu_operators, gpu_transfers, train_speed
 from pareo.lab.contestants import Contestant, Task
+from pareo.lab.contestants.registry import ON_GPU
 from pareo.lab.gpu_operators import copy_bandwidth, product_rate
-from pareo.lab.parity import FLOAT32, Tolerance
+from pareo.lab.parity import TOLERANCES
 from pareo.lab.processes import Worker
 from pareo.lab.train_speed import EPOCH, LARGE, Cell, least_one
 from pareo.nn import networks
 
-ADAPTERS = "pareo.lab.contestants."
 CONTESTANTS: dict[str, Contestant] = {
-    "pareo": Contestant(f"{ADAPTERS}pareo_step", {"device": "cuda"}),
-    "torch": Contestant(f"{ADAPTERS}torch_cuda", {}, "torch"),
-    "torch-compile": Contestant(f"{ADAPTERS}torch_cuda", {"compiled": True}, "torch"),
-    "torch-graph": Contestant(f"{ADAPTERS}torch_cuda", {"graph": True}, "torch"),
-    "torch-compile-graph": Contestant(
-        f"{ADAPTERS}torch_cuda", {"compiled": True, "graph": True}, "torch"
-    ),
-    "jax": Contestant(f"{ADAPTERS}jax_cuda", {}, "jax"),
-    "jax-scan": Contestant(f"{ADAPTERS}jax_cuda", {"scan": True}, "jax"),
+    "pareo": ON_GPU["pareo-cuda"],
+    "torch": ON_GPU["torch-cuda"],
+    "torch-compile": ON_GPU["torch-cuda-compile"],
+    "torch-graph": ON_GPU["torch-cudagraph"],
+    "torch-compile-graph": ON_GPU["torch-cudagraph-compile"],
+    "jax": ON_GPU["jax-cuda"],
+    "jax-scan": ON_GPU["jax-cuda-scan"],
 }
-
-# Factors keep 8 bits in bfloat16. JAX with everything in it, on a CPU, was off by 2e-3 in a loss;
-# in a parameter by 0.18 (papers-cnn, whose first bias is a small sum of large terms) and, with
-# kinks, 0.45 (GoogLeNet at 64 pixels), their median by 0.18. So this gate finds a gradient that is
-# missing or twice as large, not one that is a tenth off: for that there is the race in float32.
-# tf32 keeps three bits more.
-TOLERANCES = {
-    "float32": FLOAT32,
-    "tf32": Tolerance(loss=1e-3, smooth=0.04, kinked=0.1, median=0.04),
-    "bfloat16": Tolerance(loss=1e-2, smooth=0.3, kinked=0.7, median=0.3),
-}
-
-
-def in_precision(contestants: dict[str, Contestant], precision: str) -> dict[str, Contestant]:
-    """The contestants, told how to multiply."""
-    return {
-        name: Contestant(c.module, {**c.options, "precision": precision}, c.needs)
-        for name, c in contestants.items()
-    }
 
 
 def multiplying(precision: str, task: Task) -> Callable[..., float]:
@@ -67,12 +45,6 @@ def multiplying(precision: str, task: Task) -> Callable[..., float]:
 def copying() -> Callable[..., float]:
     """Measures a copy within the card's memory; its bytes a second, read and written."""
     return lambda: copy_bandwidth()
-
-
-def least_bytes(task: Task) -> int:
-    """What a step must move at least: parameters both ways, images one."""
-    images = task.batch * int(np.prod(task.network.inputs))
-    return 4 * (2 * task.network.count() + images)
 
 
 def floor(cell: Cell, moved: int, bandwidth: float) -> float:
@@ -148,8 +120,9 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
 
 def race_all(found: argparse.Namespace, console: Console) -> int:
     """Every network at every batch size; 1 where a contestant failed, 0 otherwise."""
-    contestants = {name: CONTESTANTS[name] for name in found.contestants}
-    contestants = in_precision(contestants, found.precision)
+    contestants = {
+        name: CONTESTANTS[name].in_precision(found.precision) for name in found.contestants
+    }
     settings = {k: str(v) if isinstance(v, Path) else v for k, v in vars(found).items()}
     cells: list[Cell] = []
     with Worker(copying) as copier:
@@ -167,7 +140,7 @@ def race_all(found: argparse.Namespace, console: Console) -> int:
                         together=True,
                     )
                 )  # fmt: skip
-                console.print(table(cells[-1], found.precision, least_bytes(task), bandwidth))
+                console.print(table(cells[-1], found.precision, task.least_bytes(), bandwidth))
                 if found.json:  # after every cell, so that a run cut short leaves what it has
                     kept = train_speed.record(cells, settings, "gpu_speed", found.precision)
                     found.json.write_text(json.dumps(kept, indent=1))

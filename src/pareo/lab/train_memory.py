@@ -8,10 +8,7 @@ network's arrays came (the interpreter, the framework, its machine code) is a co
 
 import argparse
 import gc
-import resource
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -20,36 +17,12 @@ from rich.table import Table
 from pareo.device import Device, cores
 from pareo.errors import PareoError
 from pareo.lab.contestants import CONTESTANTS, Contestant, Task
+from pareo.lab.memory import now, peak
 from pareo.lab.processes import Failed, Worker
 from pareo.lab.train_speed import network_of
 from pareo.training.step import Step
 
 MEGA = 1 << 20
-UNIT = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
-
-
-def peak() -> int:
-    """The most bytes of memory that this process has had so far.
-
-    >>> peak() > MEGA
-    True
-    """
-    return _status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT
-
-
-def now() -> int:
-    """The bytes of memory that this process has now; where the system does not tell, the most."""
-    return _status("VmRSS") or peak()
-
-
-def _status(name: str) -> int | None:
-    """A line of Linux's own account: unlike `getrusage`, it knows nothing of a parent process."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return None
-    found = [line.split()[1] for line in lines if line.startswith(name)]
-    return int(found[0]) * 1024 if found else None
 
 
 def stepping(contestant: Contestant, task: Task, small: Task) -> Callable[..., Any]:

@@ -9,7 +9,6 @@ import argparse
 import json
 import math
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -23,8 +22,9 @@ from rich.table import Table
 
 from pareo.device import cores
 from pareo.lab.contestants import CONTESTANTS, Contestant, Task, without_dropout
-from pareo.lab.parity import FLOAT32, Tolerance, parity, reference
+from pareo.lab.parity import FLOAT32, Tolerance, reference
 from pareo.lab.processes import Failed, Worker, interleaved
+from pareo.lab.runner import Runner, agreement
 from pareo.machine import describe
 from pareo.nn import networks
 from pareo.nn.network import Sequential
@@ -34,7 +34,6 @@ from pareo.training.step import step_program
 LARGE = ("alexnet", "alexnet-original", "googlenet")
 RACED = ("papers-cnn", "mlp-small", "mlp-medium", "mlp-big", "alexnet", "googlenet")
 EPOCH = 60_000  # images of MNIST
-GATE = 2  # steps that must agree
 # On images that are made up, 0.01 takes the large networks' loss from 13 to 200 in one step.
 RATE, LARGE_RATE = 0.01, 0.001
 
@@ -82,53 +81,6 @@ class Cell:
         """Seconds of the fastest that is not pareo."""
         peers = [e.median for e in self.entries if e.samples and not e.contestant.startswith("par")]
         return min(peers, default=math.nan)
-
-
-def trained(contestant: Contestant, task: Task) -> Callable[..., Any]:
-    """A contestant, ready to be asked to 'agree', to 'settle', to 'run' and for its 'memory'."""
-    trainer = contestant.build(task)
-    count = len(task.data()[1])
-    done, steps = 0, 0
-
-    def run(number: int) -> tuple[float, Any]:
-        nonlocal done
-        order = task.order(count, done, number)
-        done += number
-        start = time.perf_counter()
-        losses = trainer.run(order)
-        return time.perf_counter() - start, losses
-
-    def answer(question: str, seconds: float = 0.0) -> Any:
-        nonlocal steps
-        if question == "agree":
-            return [(float(run(1)[1][0]), trainer.parameters()) for _ in range(GATE)]
-        if question == "settle":
-            steps = settled(lambda number: run(number)[0], seconds)
-            return steps
-        if question == "memory":
-            return trainer.peak_bytes() if hasattr(trainer, "peak_bytes") else None
-        took, losses = run(steps)
-        return took / steps, float(losses[-1])
-
-    return answer
-
-
-def settled(run: Callable[[int], float], seconds: float) -> int:
-    """How many steps take about so many seconds; a chunk of that length has run once, untimed.
-
-    >>> settled(lambda steps: 0.01 * steps, seconds=0.4)
-    40
-    """
-    steps = 1
-    for _ in range(4):
-        run(steps)  # a new length may be compiled anew
-        took = run(steps)
-        if took > seconds / 2:
-            break
-        steps = max(steps + 1, round(steps * seconds / max(took, 1e-7)))
-    else:
-        run(steps)
-    return steps
 
 
 def sgemm(task: Task) -> Callable[..., float]:
@@ -184,7 +136,7 @@ def _built(
     """The contestants that are here, each in its process and at work on its first steps."""
 
     def begun(name: str, contestant: Contestant) -> tuple[str, Worker]:
-        worker = stack.enter_context(Worker(trained, contestant, task, threads=task.threads))
+        worker = stack.enter_context(Worker(Runner, contestant, task, threads=task.threads))
         worker.put("agree")
         return name, worker
 
@@ -208,18 +160,11 @@ def _gated(
     """Those that agree."""
     workers: dict[str, Worker] = {}
     with Worker(reference, task, threads=task.threads) as judge:
-
-        def exact(step: int, parameters: dict[str, Any]) -> Any:
-            try:
-                return judge.ask(step, parameters)
-            except Failed as failure:  # which is not the contestant's
-                raise Failed(f"no reference to agree with: {failure}") from None
-
         for name, worker in built:
             show(f"{name}: building, two steps")
             entry = entries[name]
             try:
-                differs = parity(task, worker.get(), exact, entry.error, allowed)
+                differs, entry.error = agreement(task, worker, judge, allowed)
                 if not differs:
                     entry.steps_per_sample = worker.ask("settle", seconds)
             except Failed as failure:

@@ -4,7 +4,7 @@ An adapter is a module with `build(task, **options)`, which returns a `Trainer`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Protocol
@@ -12,9 +12,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from pareo.data import mnist
+from pareo.machine import cards
 from pareo.nn.layers import Dropout, Layer
 from pareo.nn.network import Branches, Sequential
 
+EXTRAS = ("torch", "jax", "tensorflow")  # of pareo, under the frameworks' own names
 MADE_UP = 64  # images, where the network is not for MNIST
 
 
@@ -43,6 +45,19 @@ class Task:
         images = random.standard_normal((count, *self.network.inputs), dtype=np.float32)
         return images, random.integers(0, self.network.classes, count)
 
+    def test_data(self) -> tuple[Any, Any] | None:
+        """Images and labels to test on; None where images are made up."""
+        if self.network.inputs != (1, 28, 28):
+            return None
+        digits = mnist.load()
+        pixels = digits.test_images[:, None].astype(np.float32)
+        return pixels / np.float32(255), digits.test_labels.astype(np.int64)
+
+    def least_bytes(self) -> int:
+        """What a step must move at least: parameters both ways, images one."""
+        images = self.batch * int(np.prod(self.network.inputs))
+        return 4 * (2 * self.network.count() + images)
+
     def order(self, count: int, first: int, steps: int) -> Any:
         """Which of `count` images the steps from `first` on take, a row for each step.
 
@@ -56,7 +71,11 @@ class Task:
 
 
 class Trainer(Protocol):
-    """A network under training."""
+    """A network under training.
+
+    It may have two methods more: `facts()`, what a reader should know of how it computes (see
+    `Runner.ledger`), and `peak_bytes()`, the most that it has had of a GPU's memory.
+    """
 
     def run(self, order: Any) -> Any:
         """Train one step for each row of image numbers; the losses, once all is done."""
@@ -64,24 +83,41 @@ class Trainer(Protocol):
     def parameters(self) -> dict[str, Any]:
         """The parameters now, as pareo lays them out."""
 
+    def load(self, parameters: dict[str, Any]) -> None:
+        """Go on from other parameters, laid out so."""
+
 
 @dataclass(frozen=True)
 class Contestant:
-    """An adapter with its options; `needs` is the package (and pareo's extra) that it is for."""
+    """An adapter with its options.
 
-    module: str
+    needs: the package that it is for.
+    gpu: whether it computes on an NVIDIA GPU.
+    images: those of one step, for one that is too slow for a batch.
+    tries: other contestants, by name: a short trial says which of them races as this one.
+    """
+
+    module: str = ""
     options: dict[str, Any] = field(default_factory=dict)
     needs: str | None = None
+    gpu: bool = False
+    images: int | None = None
+    tries: tuple[str, ...] = ()
 
     def missing(self) -> str | None:
-        """How to install what it needs; None where it is here.
+        """What it needs and how to install that; None where it is here.
 
         >>> Contestant("some.module", needs="frobnicate").missing()
-        "not installed: pip install 'pareo[frobnicate]'"
+        'not installed: pip install frobnicate'
         """
-        if self.needs is None or find_spec(self.needs) is not None:
-            return None
-        return f"not installed: pip install 'pareo[{self.needs}]'"
+        if self.needs is not None and find_spec(self.needs) is None:
+            name = f"'pareo[{self.needs}]'" if self.needs in EXTRAS else self.needs
+            return f"not installed: pip install {name}"
+        return "this machine has no NVIDIA GPU" if self.gpu and not cards() else None
+
+    def in_precision(self, precision: str) -> "Contestant":
+        """The same, told how to multiply; only on a GPU is there a choice."""
+        return replace(self, options={**self.options, "precision": precision}) if self.gpu else self
 
     def build(self, task: Task) -> Trainer:
         """The task, ready to train."""

@@ -15,15 +15,19 @@ def build(task: Task, scan: bool = False, precision: str = "float32") -> Trainer
     if jax.default_backend() != "gpu":
         raise RuntimeError(f"this JAX runs on '{jax.default_backend()}', not on a GPU")
     jax.config.update("jax_default_matmul_precision", PRECISIONS[precision])
-    return JaxCudaTrainer(jax, task, scan, precision == "bfloat16")
+    return JaxCudaTrainer(jax, task, scan, precision)
 
 
 class JaxCudaTrainer(jax_step.JaxTrainer):
     """The task in JAX, whose card tells what memory it took."""
 
-    def __init__(self, jax: Any, task: Task, scan: bool, half: bool) -> None:
-        super().__init__(task, scan, half)
-        self._jax = jax
+    def __init__(self, jax: Any, task: Task, scan: bool, precision: str) -> None:
+        super().__init__(task, scan, half=precision == "bfloat16")
+        self._jax, self._precision = jax, precision
+
+    def facts(self) -> dict[str, Any]:
+        """How it computes."""
+        return {**super().facts(), "precision": self._precision}
 
     def peak_bytes(self) -> int:
         """The most that JAX's allocator has had of the card's memory."""

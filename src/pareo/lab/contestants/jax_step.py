@@ -68,6 +68,21 @@ class JaxTrainer:
         """The parameters now."""
         return {path: np.array(a) for path, a in self._parameters.items()}
 
+    def load(self, parameters: dict[str, Any]) -> None:
+        """Go on from other parameters."""
+        self._parameters = {path: jnp.array(a) for path, a in parameters.items()}
+
+    def facts(self) -> dict[str, Any]:
+        """How it computes."""
+        mode = "jit, lax.scan over steps" if self._scan else "jit, a call for each step"
+        return {
+            "precision": "float32",
+            "layout": "channels first",
+            "mode": mode,
+            "version": jax.__version__,
+            "first_layer_data_gradient": False,
+        }
+
 
 def loss_of(
     network: nn.Sequential, parameters: Any, x: Any, labels: Any, half: bool = False

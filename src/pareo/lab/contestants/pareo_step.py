@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from pareo import __version__
 from pareo.device import Device
 from pareo.lab.contestants import Task, Trainer
 from pareo.moving import to_device, to_host
@@ -49,6 +50,17 @@ class PareoTrainer:
         """The parameters now."""
         with self._place:
             return {path: np.array(to_host(a)) for path, a in self._parameters.items()}
+
+    def facts(self) -> dict[str, Any]:
+        """How it computes."""
+        return {
+            "precision": self._place.precision if self._dtype == "float32" else self._dtype,
+            "layout": "channels first",
+            "mode": f"device {self._place.name}",
+            "version": __version__,
+            "threads": self._place.threads,
+            "first_layer_data_gradient": False,
+        }
 
     def peak_bytes(self) -> int | None:
         """The most that pareo has had of a GPU's memory; None on a CPU."""

@@ -57,6 +57,22 @@ class TensorflowTrainer:
         found = {path: variable.numpy() for path, variable in self._variables.items()}
         return {path: a.transpose(3, 2, 0, 1) if a.ndim == 4 else a for path, a in found.items()}
 
+    def load(self, parameters: dict[str, Any]) -> None:
+        """Go on from other parameters, filters first."""
+        for path, variable in self._variables.items():
+            a = parameters[path]
+            variable.assign(a.transpose(2, 3, 1, 0) if a.ndim == 4 else a)
+
+    def facts(self) -> dict[str, Any]:
+        """How it computes."""
+        return {
+            "precision": "float32",
+            "layout": "channels last",
+            "mode": "tf.function",
+            "version": tf.__version__,
+            "first_layer_data_gradient": False,
+        }
+
 
 def layer(this: nn.Layer, w: Any, b: Any, x: Any) -> Any:
     """One layer of pareo's, on images (N, H, W, C)."""

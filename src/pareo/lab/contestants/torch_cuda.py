@@ -29,6 +29,7 @@ class TorchCudaTrainer:
         self._images, self._labels = images, labels
         self._leaves = {path: self._leaf(a) for path, a in task.parameters().items()}
         self._loss = torch_step.loss_of(task.network)
+        self._compiled = compiled
         if compiled:
             self._loss = torch.compile(self._loss, dynamic=False)
         self._chosen = torch.zeros(task.batch, dtype=torch.int64, device="cuda")
@@ -74,6 +75,24 @@ class TorchCudaTrainer:
             for leaf, start in zip(self._leaves.values(), before, strict=True):
                 leaf.copy_(start)
         return graph, loss
+
+    def load(self, parameters: dict[str, Any]) -> None:
+        """Go on from other parameters."""
+        with self._torch.no_grad():
+            for path, leaf in self._leaves.items():
+                leaf.copy_(self._torch.from_numpy(parameters[path]))
+
+    def facts(self) -> dict[str, Any]:
+        """How it computes."""
+        torch, tf32 = self._torch, self._torch.backends.cudnn.allow_tf32
+        how = "torch.compile" if self._compiled else "eager"
+        return {
+            "precision": "bfloat16" if self._half else "tf32" if tf32 else "float32",
+            "layout": "channels last" if self._last else "channels first",
+            "mode": f"{how}, CUDA graph" if self._graph else how,
+            "version": torch.__version__,
+            "first_layer_data_gradient": False,
+        }
 
     def run(self, order: Any) -> Any:
         """Train one step for each row of image numbers; the losses."""

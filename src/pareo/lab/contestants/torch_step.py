@@ -37,7 +37,7 @@ class TorchTrainer:
             self._images = self._images.permute(0, 2, 3, 1).contiguous()
         self._leaves = {path: self._leaf(a) for path, a in task.parameters().items()}
         self._rate = task.rate
-        self._loss = loss_of(task.network)
+        self._loss, self._compiled = loss_of(task.network), compiled
         if compiled:
             from torch._inductor import config
 
@@ -66,6 +66,24 @@ class TorchTrainer:
     def parameters(self) -> dict[str, Any]:
         """The parameters now."""
         return {path: leaf.detach().numpy().copy() for path, leaf in self._leaves.items()}
+
+    def load(self, parameters: dict[str, Any]) -> None:
+        """Go on from other parameters."""
+        with torch.no_grad():
+            for path, leaf in self._leaves.items():
+                leaf.copy_(torch.from_numpy(parameters[path]))
+
+    def facts(self) -> dict[str, Any]:
+        """How it computes."""
+        onednn = "on" if torch.backends.mkldnn.enabled else "off"
+        return {
+            "precision": "float32",
+            "layout": "channels last" if self._last else "channels first",
+            "mode": f"{'torch.compile' if self._compiled else 'eager'}, oneDNN {onednn}",
+            "version": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "first_layer_data_gradient": False,
+        }
 
 
 def loss_of(network: nn.Sequential) -> Any:

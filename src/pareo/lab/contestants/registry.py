@@ -1,0 +1,88 @@
+"""Everyone who can race, by name: pareo's devices, its peers, and who came by an entry point."""
+
+from importlib.metadata import entry_points
+
+from pareo.errors import PareoError
+from pareo.lab.contestants import CONTESTANTS, Contestant
+
+GROUP = "pareo.contestants"
+ADAPTERS = "pareo.lab.contestants."
+SLICE = 2  # images in a step of plain loops, which need half a second for one of MNIST
+
+
+def _on_gpu(framework: str, needs: str | None = None, **options: object) -> Contestant:
+    return Contestant(f"{ADAPTERS}{framework}", options, needs, gpu=True)
+
+
+ON_GPU = {
+    "pareo-cuda": _on_gpu("pareo_step", device="cuda"),
+    "torch-cuda": _on_gpu("torch_cuda", "torch"),
+    "torch-cuda-compile": _on_gpu("torch_cuda", "torch", compiled=True),
+    "torch-cudagraph": _on_gpu("torch_cuda", "torch", graph=True),
+    "torch-cudagraph-compile": _on_gpu("torch_cuda", "torch", compiled=True, graph=True),
+    "jax-cuda": _on_gpu("jax_cuda", "jax"),
+    "jax-cuda-scan": _on_gpu("jax_cuda", "jax", scan=True),
+}
+
+# The fastest of a framework's settings, found in a short trial before the race.
+BEST = {
+    "torch-best": Contestant(
+        needs="torch", tries=("torch", "torch-onednn-off", "torch-channels-last")
+    ),
+    "jax-best": Contestant(needs="jax", tries=("jax", "jax-scan")),
+}
+
+BUILT_IN = {
+    "pareo-sequential": Contestant(f"{ADAPTERS}pareo_step", {"device": "sequential"}, images=SLICE),
+    **CONTESTANTS,
+    **BEST,
+    **ON_GPU,
+}
+
+# Who races unless others are named.
+USUAL = (
+    "pareo-compiled", "pareo-vectorized", "pareo-sequential",
+    "torch", "torch-best", "jax", "jax-best", "tensorflow",
+)  # fmt: skip
+USUAL_ON_GPU = ("pareo-cuda", "torch-cuda", "torch-cudagraph", "jax-cuda", "jax-cuda-scan")
+
+
+def known() -> dict[str, Contestant]:
+    """Every contestant, those of other packages after pareo's own.
+
+    >>> known()["jax-best"].tries
+    ('jax', 'jax-scan')
+    """
+    return BUILT_IN | _entered()
+
+
+def _entered() -> dict[str, Contestant]:
+    """What other packages have under the entry point group `pareo.contestants`."""
+    found = {}
+    for point in entry_points(group=GROUP):
+        try:
+            contestant = point.load()
+        except Exception as error:  # whatever a stranger's module does, it is said whose it was
+            raise PareoError(
+                f"the entry point {point.name} = {point.value} cannot be loaded: {error}"
+            ) from error
+        if not isinstance(contestant, Contestant):
+            raise PareoError(
+                f"the entry point {point.name} = {point.value} should be a Contestant; "
+                f"it is {contestant!r:.60}"
+            )
+        found[point.name] = contestant
+    return found
+
+
+def chosen(names: list[str]) -> dict[str, Contestant]:
+    """The contestants of these names.
+
+    >>> list(chosen(["torch", "jax"]))
+    ['torch', 'jax']
+    """
+    everyone = known()
+    for name in names:
+        if name not in everyone:
+            raise PareoError(f"no contestant is called {name!r}; there are {', '.join(everyone)}")
+    return {name: everyone[name] for name in names}

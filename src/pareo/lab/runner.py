@@ -1,0 +1,132 @@
+"""A contestant at work in a process of its own: what a race can ask of it."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pareo.lab import memory
+from pareo.lab.contestants import Contestant, Task
+from pareo.lab.parity import Tolerance, parity
+from pareo.lab.processes import PATIENCE, Failed, Worker
+
+GATE = 2  # steps that must agree
+
+
+class Runner:
+    """A contestant with its task: `Worker(Runner, contestant, task).ask("run")` calls `run()`."""
+
+    def __init__(self, contestant: Contestant, task: Task) -> None:
+        self._start = time.perf_counter()
+        self._task = task
+        self._trainer = contestant.build(task)
+        self._images = len(task.data()[1])
+        self._done, self._steps = 0, 1
+        self._first_call = self._step_seconds = 0.0
+
+    def __call__(self, question: str, *details: Any) -> Any:
+        """The answer to a question, which is a method's name."""
+        return getattr(self, question)(*details)
+
+    def agree(self) -> list[tuple[float, dict[str, Any]]]:
+        """The first steps, one by one: the loss, and the parameters after it."""
+        steps = []
+        for number in range(GATE):
+            self._step_seconds, losses = self._train(1)
+            steps.append((float(losses[0]), self._trainer.parameters()))
+            if number == 0:
+                self._first_call = time.perf_counter() - self._start
+        return steps
+
+    def settle(self, seconds: float) -> int:
+        """Make a turn as many steps as take about so many seconds; their number."""
+        self._steps = settled(lambda steps: self._train(steps)[0], seconds)
+        return self._steps
+
+    def ready(self, steps: int, seconds: float) -> int:
+        """Make a turn so many steps, fewer if they took longer than so many seconds; their number.
+
+        One such turn is run untimed, for a new length may be compiled anew; then all starts over.
+        """
+        self._steps = max(1, min(steps, int(seconds / self._step_seconds)))
+        if self._steps > 1:
+            self._train(self._steps)
+        self.restart()
+        return self._steps
+
+    def restart(self) -> None:
+        """Back to the first weights and the first batch."""
+        self._trainer.load(self._task.parameters())
+        self._done = 0
+
+    def run(self) -> tuple[float, float]:
+        """One turn: seconds a step, and the mean loss."""
+        took, losses = self._train(self._steps)
+        return took / self._steps, float(np.mean([float(loss) for loss in losses]))
+
+    def parameters(self) -> dict[str, Any]:
+        """The parameters now."""
+        return self._trainer.parameters()
+
+    def memory(self) -> int | None:
+        """The most that it has had of a GPU's memory, where it tells."""
+        tell = getattr(self._trainer, "peak_bytes", lambda: None)
+        most: int | None = tell()
+        return most
+
+    def first_call(self) -> float:
+        """Seconds from nothing to the end of the first step."""
+        return self._first_call
+
+    def ledger(self) -> dict[str, Any]:
+        """What a fair reader asks; None is what the adapter's `facts` do not tell."""
+        facts: dict[str, Any] = getattr(self._trainer, "facts", dict)()
+        told = ("precision", "layout", "mode", "version", "first_layer_data_gradient")
+        return {
+            **dict.fromkeys(told),
+            "threads": self._task.threads,
+            "peak_memory_bytes": self.memory() or memory.peak(),
+            "settings_tried": [],
+            **facts,
+        }
+
+    def _train(self, steps: int) -> tuple[float, Any]:
+        order = self._task.order(self._images, self._done, steps)
+        self._done += steps
+        start = time.perf_counter()
+        losses = self._trainer.run(order)
+        return time.perf_counter() - start, losses
+
+
+def settled(run: Callable[[int], float], seconds: float) -> int:
+    """How many steps take about so many seconds; a chunk of that length has run once, untimed.
+
+    >>> settled(lambda steps: 0.01 * steps, seconds=0.4)
+    40
+    """
+    steps = 1
+    for _ in range(4):
+        run(steps)  # a new length may be compiled anew
+        took = run(steps)
+        if took > seconds / 2:
+            break
+        steps = max(steps + 1, round(steps * seconds / max(took, 1e-7)))
+    else:
+        run(steps)
+    return steps
+
+
+def agreement(
+    task: Task, worker: Worker, judge: Worker, allowed: Tolerance, patience: float = PATIENCE
+) -> tuple[str, dict[str, float]]:
+    """What differs in the first steps, which the worker was asked for, and how exact they were."""
+    error: dict[str, float] = {}
+
+    def exact(step: int, parameters: dict[str, Any]) -> Any:
+        try:
+            return judge.ask(step, parameters)
+        except Failed as failure:  # which is not the contestant's
+            raise Failed(f"no reference to agree with: {failure}") from None
+
+    return parity(task, worker.get(patience), exact, error, allowed), error
