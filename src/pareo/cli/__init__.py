@@ -5,7 +5,9 @@ import sys
 import typer
 
 from pareo import __version__
+from pareo.cli.compare import compare
 from pareo.cli.devices import devices
+from pareo.cli.history import history
 from pareo.cli.networks import networks
 from pareo.cli.predict import predict
 from pareo.cli.train import train
@@ -34,7 +36,7 @@ def _options(
     """Train one network on every device and in every framework, each beside its limit."""
 
 
-for _command in (train, predict, networks, devices):
+for _command in (train, predict, networks, devices, history, compare):
     app.command()(_command)
 
 

@@ -36,6 +36,20 @@ class Verdict:
     word: str
     tellable: float
 
+    def __str__(self) -> str:
+        """In words.
+
+        >>> str(Verdict(0.5, 0.49, 0.52, "faster", 0.03))
+        'faster: 0.500 of the time (0.490 to 0.520)'
+        >>> str(Verdict(1.01, 0.97, 1.04, "cannot tell", 0.035))
+        'cannot tell: less than 3.5 % would not show'
+        """
+        if self.word != "cannot tell":
+            return f"{self.word}: {self.ratio:.3f} of the time ({self.low:.3f} to {self.high:.3f})"
+        if math.isinf(self.tellable):
+            return f"cannot tell: fewer than {FEWEST} samples"
+        return f"cannot tell: less than {self.tellable * 100:.2g} % would not show"
+
 
 def interval(samples: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
     """The median between the two ends of its bootstrap interval; one sample has no ends (NaN).

@@ -1,0 +1,66 @@
+"""`pareo compare`: what changed between two races, and whether the times did."""
+
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from pareo.lab import records
+from pareo.lab.changes import changes, verdicts
+from pareo.lab.measure import Verdict, interval
+
+COLOURS = {"faster": "green", "slower": "red", "cannot tell": "yellow"}
+
+
+def compare(
+    first: Annotated[str, typer.Argument(help="A number of `pareo history`, `last`, or a file.")],
+    second: Annotated[str, typer.Argument(help="The one that is told apart from the first.")],
+) -> None:
+    """Say what changed from the first race to the second, and who became faster or slower."""
+    before, after = records.find(first), records.find(second)
+    console = Console()
+    console.print(_changes(before, after))
+    console.print(_times(before, after))
+    console.print(
+        "[dim]Seconds per epoch: median, 95 % interval. Verdicts at 99 %. The two were not run in "
+        "turn: what else the machine did then may be in the difference.[/]"
+    )
+
+
+def _changes(before: dict[str, Any], after: dict[str, Any]) -> Table | str:
+    found = changes(before, after)
+    if not found:
+        return "Settings, versions and machine are the same."
+    table = Table("changed", "first", "second", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for change in found:
+        shown = ("-" if v is None else str(v) for v in (change.before, change.after))
+        table.add_row(escape(change.field), *map(escape, shown))
+    return table
+
+
+def _times(before: dict[str, Any], after: dict[str, Any]) -> Table:
+    table = Table("contestant", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("first", justify="right", no_wrap=True)
+    table.add_column("second", justify="right", no_wrap=True)
+    table.add_column("verdict")
+    times = [{r["contestant"]: r["samples"] for r in result["rows"]} for result in (before, after)]
+    for name, verdict in verdicts(before, after).items():
+        colour = COLOURS[verdict.word] if isinstance(verdict, Verdict) else "dim"
+        seconds = (_seconds(samples.get(name, [])) for samples in times)
+        table.add_row(escape(name), *seconds, f"[{colour}]{escape(str(verdict))}[/]")
+    return table
+
+
+def _seconds(samples: list[float]) -> str:
+    """A median and its interval.
+
+    >>> _seconds([2.0, 2.0, 2.1, 1.9, 2.0, 2.0]), _seconds([])
+    ('2.000 (1.900 to 2.100)', '')
+    """
+    if not samples:
+        return ""
+    low, middle, high = interval(samples)
+    return f"{middle:.4g}" if low != low else f"{middle:.3f} ({low:.3f} to {high:.3f})"

@@ -1,0 +1,47 @@
+"""`pareo history`: the races that were kept."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from pareo.lab import records
+from pareo.lab.measure import interval
+
+
+def history(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print every result, with its samples, as JSON.")
+    ] = False,
+) -> None:
+    """List the races that were kept, the latest last."""
+    kept = records.everything()
+    if as_json:
+        print(json.dumps([{"number": number, **result} for number, result in kept], indent=1))
+        return
+    console = Console()
+    if not kept:
+        console.print(f"Nothing is kept in {escape(str(records.place()))} yet.", soft_wrap=True)
+        return
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for head in ("number", "when", "network", "batch", "precision", "fastest", "s per epoch"):
+        right = head in ("number", "batch", "s per epoch")
+        table.add_column(head, justify="right" if right else "left", no_wrap=right)
+    for number, result in kept:
+        name, seconds = _fastest(result)
+        shown = (result["when"][:16].replace("T", " "), result["network"], f"{result['batch']:g}")
+        table.add_row(str(number), *map(escape, (*shown, result["precision"], name)), seconds)
+    console.print(table)
+    console.print("[dim]pareo compare A B tells two of them apart; pareo report A draws one.[/]")
+
+
+def _fastest(result: dict[str, Any]) -> tuple[str, str]:
+    medians = {r["contestant"]: interval(r["samples"])[1] for r in result["rows"] if r["samples"]}
+    if not medians:
+        return "nobody was timed", ""
+    name = min(medians, key=medians.__getitem__)
+    return name, f"{medians[name]:.4g}"

@@ -1,0 +1,119 @@
+"""A race's result as plain data: read from a file, and checked before anything uses it."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from pareo.errors import DataError
+
+SCHEMA = 1
+STATUSES = ("ok", "refused", "failed", "missing")
+LARGEST = 256 << 20  # bytes of a JSON file: a race with a million samples has a tenth of it
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The result in a JSON file."""
+    try:
+        if path.stat().st_size > LARGEST:
+            raise DataError(f"{path}: expected a race's result; got {path.stat().st_size:,} B")
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"{path}: expected a file to read; got: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: expected JSON; got bytes that are no text") from error
+    return parsed(text, str(path))
+
+
+def parsed(text: str, source: str) -> dict[str, Any]:
+    """The result in a text that came from `source`."""
+    try:
+        return checked(json.loads(text), source)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{source}: expected JSON; got: {error}") from error
+
+
+def checked(result: Any, source: str) -> dict[str, Any]:
+    """The result, if it is one; otherwise a DataError says which field of `source` is wrong."""
+    check = _Check(source)
+    check.field(result, "", dict, "an object")
+    if result.get("schema") != SCHEMA:
+        raise DataError(
+            f"{source}: expected a race's result with schema {SCHEMA}; got {result.get('schema')!r}"
+        )
+    for name in ("kind", "when", "network", "precision"):
+        check.field(result.get(name), name, str, "text")
+    for name in ("batch", "threads", "images"):
+        check.number(result.get(name), name, least=1)
+    check.number(result.get("flops"), "flops", least=0)
+    for name in ("machine", "versions", "floor"):
+        check.field(result.get(name), name, dict, "an object")
+    for name in ("seconds_per_epoch", "peak_flops", "bandwidth"):
+        check.number_or_none(result["floor"].get(name), f"floor.{name}")
+    check.field(result.get("rows"), "rows", list, "a list")
+    for number, row in enumerate(result["rows"]):
+        _row(check, row, f"rows[{number}]")
+    return dict(result)
+
+
+def _row(check: "_Check", row: Any, place: str) -> None:
+    check.field(row, place, dict, "an object")
+    for name in ("contestant", "note"):
+        check.field(row.get(name), f"{place}.{name}", str, "text")
+    if row.get("status") not in STATUSES:
+        check.wrong(f"{place}.status", f"one of {', '.join(STATUSES)}", row.get("status"))
+    for name in ("samples", "rounds", "curve"):
+        check.field(row.get(name), f"{place}.{name}", list, "a list")
+    for number, seconds in enumerate(row["samples"]):
+        check.number(seconds, f"{place}.samples[{number}]", above=0)
+    if len(row["rounds"]) != len(row["samples"]):
+        check.wrong(f"{place}.rounds", f"{len(row['samples'])} of them", len(row["rounds"]))
+    for number, turn in enumerate(row["rounds"]):
+        check.number(turn, f"{place}.rounds[{number}]", least=0)
+    for name in ("slice", "first_call"):
+        check.number_or_none(row.get(name), f"{place}.{name}")
+    for name in ("parity", "ledger"):
+        check.field(row.get(name), f"{place}.{name}", dict, "an object")
+    for name in ("loss", "parameter", "median", "steps"):
+        check.number_or_none(row["parity"].get(name), f"{place}.parity.{name}")
+    check.number_or_none(
+        row["ledger"].get("peak_memory_bytes"), f"{place}.ledger.peak_memory_bytes"
+    )
+    for number, point in enumerate(row["curve"]):
+        inner = f"{place}.curve[{number}]"
+        check.field(point, inner, dict, "an object")
+        for name in ("epoch", "seconds"):
+            check.number(point.get(name), f"{inner}.{name}", least=0)
+        for name in ("loss", "accuracy"):
+            check.number_or_none(point.get(name), f"{inner}.{name}")
+
+
+class _Check:
+    """Says what is wrong, with the place where."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+    def wrong(self, place: str, expected: str, got: Any) -> None:
+        shown = got if isinstance(got, int | float) else f"{got!r:.60}"
+        at = f" in {place}" if place else ""
+        raise DataError(f"{self.source}: expected {expected}{at}; got {shown}")
+
+    def field(self, value: Any, place: str, kind: type, expected: str) -> None:
+        if not isinstance(value, kind):
+            self.wrong(place, expected, value)
+
+    def number(
+        self, value: Any, place: str, least: float = -math.inf, above: float = -math.inf
+    ) -> None:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not math.isfinite(value) or value < least or value <= above:
+            bound = f" of {least:g} or more" if least > -math.inf else ""
+            bound = f" above {above:g}" if above > -math.inf else bound
+            self.wrong(place, f"a number{bound}", value)
+
+    def number_or_none(self, value: Any, place: str) -> None:
+        if value is not None:
+            self.number(value, place)
