@@ -10,6 +10,7 @@ from pareo.cli.devices import devices
 from pareo.cli.history import history
 from pareo.cli.networks import networks
 from pareo.cli.predict import predict
+from pareo.cli.race import race
 from pareo.cli.train import train
 from pareo.errors import PareoError
 
@@ -36,7 +37,7 @@ def _options(
     """Train one network on every device and in every framework, each beside its limit."""
 
 
-for _command in (train, predict, networks, devices, history, compare):
+for _command in (race, train, predict, networks, devices, history, compare):
     app.command()(_command)
 
 

@@ -234,16 +234,16 @@ def record(
         "settings": settings,
         "precision": precision,
         "machine": describe(),
-        "cells": [_plain({**asdict(cell), "sgemm_peak": cell.peak}) for cell in cells],
+        "cells": [plain({**asdict(cell), "sgemm_peak": cell.peak}) for cell in cells],
     }
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """value as JSON has it, which knows no NaN."""
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

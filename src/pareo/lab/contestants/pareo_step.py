@@ -58,7 +58,7 @@ class PareoTrainer:
             "layout": "channels first",
             "mode": f"device {self._place.name}",
             "version": __version__,
-            "threads": self._place.threads,
+            "threads": 1 if self._place.name == "sequential" else self._place.threads,
             "first_layer_data_gradient": False,
         }
 

@@ -3,7 +3,9 @@
 from importlib.metadata import entry_points
 
 from pareo.errors import PareoError
-from pareo.lab.contestants import CONTESTANTS, Contestant
+from pareo.lab.contestants import CONTESTANTS, Contestant, Task
+from pareo.machine import cards
+from pareo.training.step import step_program
 
 GROUP = "pareo.contestants"
 ADAPTERS = "pareo.lab.contestants."
@@ -45,6 +47,20 @@ USUAL = (
     "torch", "torch-best", "jax", "jax-best", "tensorflow",
 )  # fmt: skip
 USUAL_ON_GPU = ("pareo-cuda", "torch-cuda", "torch-cudagraph", "jax-cuda", "jax-cuda-scan")
+LOOPED = 2 * 10**7  # FLOP of an image beyond which plain loops would take longer than all others
+
+
+def usual(task: Task) -> list[str]:
+    """Who races unless others are named: GPUs where there is one, and whoever entered.
+
+    >>> from pareo.nn import networks
+    >>> "pareo-sequential" in usual(Task(networks.googlenet(), batch=1))
+    False
+    """
+    names = [*USUAL, *(USUAL_ON_GPU if cards() else ()), *_entered()]
+    if step_program(task.network, 1).flops > LOOPED:
+        names.remove("pareo-sequential")
+    return names
 
 
 def known() -> dict[str, Contestant]:

@@ -1,0 +1,171 @@
+"""The race is fair: who computes something else gets no time, who fails is a row, others finish."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pareo import nn
+from pareo.errors import PareoError
+from pareo.lab import results
+from pareo.lab.contestants import CONTESTANTS, Contestant, Task
+from pareo.lab.contestants.registry import chosen
+from pareo.lab.race import Race, Rules
+
+TASK = Task(nn.Sequential([nn.Dense(5), nn.Sigmoid(), nn.Dense(3)], (7,), "small"), batch=4)
+SHORT = Rules(share=0.5, turn=1.0, seconds=1.0)
+
+# What each does to a trainer that is right: `run` is its own.
+WRONG = {
+    "scaled": """
+        before = trainer.parameters()["0.b"]
+        losses = run(order)
+        b = trainer._parameters["0.b"]
+        b += 0.01 * (b - before)
+        return losses""",
+    "other_batches": "return run((order + 1) % 64)",
+    "tf32": """
+        for a in trainer._parameters.values():
+            a.view("uint32")[...] &= 0xFFFFE000
+        return run(order)""",
+    "greedy": "np.ones(1 << 56)",
+    "mistaken": "raise ValueError('two\\nlines')",
+    "crashing": """
+        calls.append(order)
+        if len(calls) > 4:
+            os.kill(os.getpid(), 11)
+        return run(order)""",
+    "hanging": """
+        calls.append(order)
+        if len(calls) > 4:
+            time.sleep(1000)
+        return run(order)""",
+    "diverging": """
+        calls.append(order)
+        return run(order) if len(calls) < 5 else [float("nan")]""",
+}
+ADAPTER = """
+import os, time
+import numpy as np
+from pareo.lab.contestants import pareo_step
+
+def build(task):
+    trainer = pareo_step.build(task, device="vectorized")
+    run, calls = trainer.run, []
+    def changed(order):
+        {body}
+    trainer.run = changed
+    return trainer
+"""
+
+
+@pytest.fixture
+def wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Contestant]:
+    """Contestants that are wrong on purpose."""
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, body in WRONG.items():
+        (tmp_path / f"{name}_adapter.py").write_text(ADAPTER.format(body=body.strip()))
+    return {name: Contestant(f"{name}_adapter") for name in WRONG}
+
+
+def rows_of(contestants: dict[str, Contestant], rules: Rules = SHORT) -> dict[str, Any]:
+    result = Race(TASK, contestants, rules).run()
+    assert results.checked(result, "the race") == result
+    return {row["contestant"]: row for row in result["rows"]}
+
+
+def right() -> dict[str, Contestant]:
+    return {"pareo-vectorized": CONTESTANTS["pareo-vectorized"]}
+
+
+def test_who_computes_something_else_is_refused_with_the_reason(
+    wrong: dict[str, Contestant],
+) -> None:
+    named = {name: wrong[name] for name in ("scaled", "other_batches", "tf32")}
+    rows = rows_of(named | right())
+    assert rows["scaled"]["note"] == "0.b moved 1.0e-02 off in step 1, 1e-04 allowed"
+    assert rows["other_batches"]["note"].startswith("the loss in step 1 is ")
+    assert rows["tf32"]["note"].endswith("off, 1e-05 allowed")
+    for name in named:
+        assert rows[name]["status"] == "refused"
+        assert rows[name]["samples"] == rows[name]["curve"] == []
+    assert rows["pareo-vectorized"]["status"] == "ok"
+    assert rows["pareo-vectorized"]["samples"]
+
+
+def test_who_fails_is_a_row_and_the_others_finish(wrong: dict[str, Contestant]) -> None:
+    named = {name: wrong[name] for name in ("greedy", "mistaken", "crashing", "diverging")}
+    named["absent"] = Contestant("absent_adapter", needs="no_such_framework")
+    rows = rows_of(named | right(), Rules(share=0.5, epochs=3))
+    assert "MemoryError: Unable to allocate" in rows["greedy"]["note"]
+    assert rows["mistaken"]["note"] == "ValueError: two lines"
+    assert rows["crashing"]["note"] == "in round 2: the process was ended by SIGSEGV"
+    assert rows["diverging"]["note"] == "its loss became nan in round 2"
+    assert {rows[name]["status"] for name in named} == {"failed", "missing"}
+    assert rows["absent"]["status"] == "missing"
+    assert rows["absent"]["note"] == "not installed: pip install no_such_framework"
+    assert rows["pareo-vectorized"]["rounds"] == [1, 2, 3, 4, 5, 6]
+
+
+def test_who_hangs_is_a_row_and_is_ended(wrong: dict[str, Contestant]) -> None:
+    rows = rows_of({"hanging": wrong["hanging"]} | right(), Rules(epochs=2, patience=10))
+    assert rows["hanging"]["status"] == "failed"
+    assert rows["hanging"]["note"] == "in round 2: no answer within 10 s"
+    assert rows["pareo-vectorized"]["rounds"] == [1, 2]
+
+
+def test_epochs_leave_a_curve_from_the_first_weights_on() -> None:
+    rows = rows_of(right(), Rules(share=0.25, epochs=2))
+    row = rows["pareo-vectorized"]
+    assert len(row["samples"]) == 8
+    assert row["slice"] == 0.25
+    curve = row["curve"]
+    assert [point["epoch"] for point in curve] == [1, 2]
+    assert curve[1]["seconds"] > curve[0]["seconds"] > 0
+    assert curve[0]["accuracy"] is None  # nothing to test made-up images on
+    # Sixteen steps by hand, from the first weights.
+    trainer = CONTESTANTS["pareo-vectorized"].build(TASK)
+    losses = trainer.run(TASK.order(64, first=0, steps=16))
+    assert curve[0]["loss"] == pytest.approx(float(sum(losses)) / 16, rel=1e-5)
+
+
+def test_the_fastest_setting_races_and_the_ledger_names_all() -> None:
+    tries = ("pareo-vectorized", "pareo-compiled")
+    known = {"ours-best": Contestant(tries=tries)}
+    row = rows_of(known)["ours-best"]
+    assert row["note"].removeprefix("its fastest setting: ") in tries
+    tried = row["ledger"]["settings_tried"]
+    assert [setting["setting"] for setting in tried] == list(tries)
+    seconds = [setting["seconds_per_epoch"] for setting in tried]
+    assert (
+        f"device {tries[seconds.index(min(seconds))].removeprefix('pareo-')}"
+        == (row["ledger"]["mode"])
+    )
+
+
+def test_one_that_is_slow_is_timed_on_a_slice_that_says_so() -> None:
+    row = rows_of(chosen(["pareo-sequential"]))["pareo-sequential"]
+    assert row["note"] == "timed on steps of 2 images"
+    assert row["slice"] == 2 / 64
+    assert row["parity"]["steps"] == 2
+    assert row["ledger"]["threads"] == 1
+
+
+def test_the_ledger_is_complete() -> None:
+    ledger = rows_of(chosen(["torch"]))["torch"]["ledger"]
+    assert ledger["precision"] == "float32"
+    assert ledger["mode"] == "eager, oneDNN on"
+    assert ledger["threads"] == 1
+    assert ledger["first_layer_data_gradient"] is False
+    assert ledger["peak_memory_bytes"] > 1 << 20
+
+
+def test_other_precisions_are_not_for_a_cpu() -> None:
+    result = Race(TASK, right(), SHORT, "tf32").run()
+    assert result["rows"][0]["status"] == "missing"
+    assert result["rows"][0]["note"] == "it computes in float32 only, not in tf32"
+
+
+def test_unknown_names_are_told() -> None:
+    with pytest.raises(PareoError, match="no contestant is called 'caffe'; there are pareo-seq"):
+        chosen(["caffe"])
