@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
-from numba.extending import intrinsic
 
-from pareo.backends.compiled.jit import jit
+from pareo.backends.compiled.jit import emits, jit
 
 LANES, ROWS, PAIR = 4, 8, 2
 MANY = (8, 16, 24, 32)  # rows of a
@@ -22,11 +21,7 @@ _VECTOR = ir.VectorType(_FLOAT, LANES)
 _FLAGS = ("contract", "nsz")
 
 
-def _intrinsic(function: Any) -> Any:
-    return intrinsic(function)
-
-
-@_intrinsic
+@emits
 def _add_dots(typingctx, out, out_row, a, a_row, b, b_row, count):  # type: ignore[no-untyped-def]
     """out[i, j] += the dot product of a[i] and b[j], for eight rows of a and two of b.
 

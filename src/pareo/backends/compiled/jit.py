@@ -14,6 +14,7 @@ from typing import Any
 
 import numba
 from numba.core import config, event
+from numba.extending import intrinsic
 
 # Sums may be taken in another order, which vectorised loops need, and products and sums may become
 # one instruction. NaN and infinity keep their IEEE meaning, so the other liberties are not taken.
@@ -53,6 +54,11 @@ def _compiled(function: Callable[..., Any], fastmath: set[str]) -> Any:
         return numba.njit(nogil=True, fastmath=fastmath, error_model="numpy", cache=True)(function)
     finally:
         vars(config)["CACHE_DIR"] = before
+
+
+def emits(function: Callable[..., Any]) -> Any:
+    """Numba's `intrinsic`: a function that writes LLVM's instructions instead of being compiled."""
+    return intrinsic(function)
 
 
 class _Announcer(event.Listener):

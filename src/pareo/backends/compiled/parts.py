@@ -4,14 +4,8 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import types
-from numba.extending import intrinsic
 
-from pareo.backends.compiled.jit import jit
-
-
-def _intrinsic(function: Any) -> Any:
-    """Code for the compiler to insert, whose callers do not see the typing context."""
-    return intrinsic(function)
+from pareo.backends.compiled.jit import emits, jit
 
 
 @jit
@@ -62,7 +56,7 @@ def update(
             parameter[i] -= rate * (total[i] * share + decay * parameter[i])
 
 
-@_intrinsic
+@emits
 def wait_for_all(typingctx, counter, target):  # type: ignore[no-untyped-def]
     """Count this worker in at an address, and spin until `target` were counted.
 
@@ -122,7 +116,7 @@ def _row(a: Any) -> int:
     return max(a.strides[0] // a.itemsize, a.shape[1]) if a.shape[0] > 1 else a.shape[1]
 
 
-@_intrinsic
+@emits
 def call_product(typingctx, product, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):  # type: ignore[no-untyped-def]
     """Call the BLAS product at an address, on matrices at addresses, row by row."""
     whole, real = types.int64, alpha

@@ -10,7 +10,8 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
-from numba.extending import intrinsic
+
+from pareo.backends.compiled.jit import emits
 
 LANES = 4
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)
@@ -27,7 +28,7 @@ def transform(matrix: Sequence[Sequence[float]], *, strung: int = 0, string: int
     longer. `string`: so they shall lie in the result, of as many rows.
     """
 
-    @intrinsic
+    @emits
     def apply(typingctx, out, out_gap, given, given_gap, count):  # type: ignore[no-untyped-def]
         signature = types.void(*[types.int64] * 5)
 
