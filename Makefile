@@ -9,7 +9,7 @@ PYTEST_FLAGS ?= -n 2
 
 help:
 	@echo "make test     set up .venv, then run ruff, mypy and pytest"
-	@echo "make race     set up .venv, then list the devices of this machine"
+	@echo "make race     set up .venv, then race pareo's devices, PyTorch and JAX for three minutes"
 	@echo "make bench    time convolution on every device that is here"
 	@echo "make format   let ruff mend and format the code"
 	@echo "make clean    remove .venv, caches and build outputs"
@@ -23,7 +23,7 @@ test: $(READY)
 	$(BIN)/pytest $(PYTEST_FLAGS)
 
 race: $(READY)
-	$(BIN)/pareo devices
+	$(BIN)/pareo race --quick --json race.json --html race.html
 
 bench: $(READY)
 	$(BIN)/python -m pareo.lab.conv_speed
@@ -47,5 +47,5 @@ $(READY): pyproject.toml constraints.txt
 		exit 1; }
 	@echo "Installing into .venv; the first time takes a minute or two."
 	@$(BIN)/pip install --quiet -c constraints.txt setuptools
-	@$(BIN)/pip install --quiet --no-build-isolation -c constraints.txt -e '.[dev,torch]'
+	@$(BIN)/pip install --quiet --no-build-isolation -c constraints.txt -e '.[dev,torch,jax]'
 	@touch $@

@@ -41,6 +41,7 @@ class Rules:
     epochs: how many everyone trains; without, rounds end when times are known well.
     accuracy: rounds also end when everyone has reached it. seconds: when the last round begins.
     patience: seconds without an answer after which a contestant counts as hanging.
+    untried: settings of frameworks that are too slow to build for this race.
     """
 
     share: float = 1.0
@@ -49,9 +50,10 @@ class Rules:
     accuracy: float | None = None
     seconds: float = 600.0
     patience: float = 600.0
+    untried: tuple[str, ...] = ()
 
 
-QUICK = Rules(share=0.1, turn=2.0, seconds=140.0, patience=60.0)
+QUICK = Rules(share=0.1, turn=2.0, seconds=140.0, patience=60.0, untried=("torch-compile",))
 
 
 @dataclass
@@ -240,6 +242,8 @@ class Race:
         for name, attempt in tried.items():
             if reason := everyone[name].missing():
                 attempt.end("missing", reason)
+            elif name in self.rules.untried:
+                attempt.end("missing", "not tried: it takes long to build")
             elif racer := self._admitted(attempt, everyone[name].in_precision(self.precision)):
                 racers.append(racer)
         for turn in range(TRIAL):

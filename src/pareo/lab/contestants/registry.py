@@ -29,7 +29,8 @@ ON_GPU = {
 # The fastest of a framework's settings, found in a short trial before the race.
 BEST = {
     "torch-best": Contestant(
-        needs="torch", tries=("torch", "torch-onednn-off", "torch-channels-last")
+        needs="torch",
+        tries=("torch", "torch-onednn-off", "torch-channels-last", "torch-compile"),
     ),
     "jax-best": Contestant(needs="jax", tries=("jax", "jax-scan")),
 }

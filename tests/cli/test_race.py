@@ -1,0 +1,166 @@
+"""`pareo race` as a person meets it: real processes, strangers among them, documented JSON."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pareo.cli import race_table
+from pareo.lab import results
+
+CURVE = {"epoch": 1, "seconds": 1.0, "loss": 1.0, "accuracy": 1.0}
+ROOT = Path(__file__).parents[2]
+STRANGER = """
+from pareo.lab.contestants import Contestant, pareo_step
+
+def build(task, rate=1.0):
+    trainer = pareo_step.build(task, device="vectorized")
+    trainer._rate *= rate
+    return trainer
+
+RIGHT = Contestant("stranger", {})
+WRONG = Contestant("stranger", {"rate": 1.01})
+BEST = Contestant(tries=("right", "wrong"))
+BROKEN = "no contestant"
+"""
+
+
+def race(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pareo", "race", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder), "PAREO_RECORDS": str(folder / "kept.sqlite")},
+        capture_output=True,
+        text=True,
+    )
+
+
+def entered(folder: Path, **points: str) -> None:
+    """A package in a folder, with contestants as entry points."""
+    (folder / "stranger.py").write_text(STRANGER)
+    about = folder / "stranger-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
+    lines = [f"{name} = stranger:{value}" for name, value in points.items()]
+    (about / "entry_points.txt").write_text("\n".join(["[pareo.contestants]", *lines]))
+
+
+def documented() -> set[str]:
+    """The fields that docs/race-json.md has a row for."""
+    text = (ROOT / "docs" / "race-json.md").read_text()
+    return set(re.findall(r"^\| `([^`]+)` \|", text, re.M))
+
+
+def fields(value: Any, path: str = "") -> set[str]:
+    """Every field of a result; what machine and versions hold is not listed."""
+    if isinstance(value, list):
+        return set[str]().union(*(fields(item, f"{path}[]") for item in value))
+    if not isinstance(value, dict) or path in ("machine", "versions"):
+        return {path}
+    return set[str]().union(*(fields(v, f"{path}.{k}".lstrip(".")) for k, v in value.items()))
+
+
+def test_a_race_of_strangers(tmp_path: Path) -> None:
+    entered(tmp_path, right="RIGHT", wrong="WRONG", best="BEST")
+    done = race(
+        tmp_path, "papers-cnn", "--batch", "32", "--quick", "--seconds", "1", "--json", "race.json",
+        "--contestants", "right,wrong,best", "--save",
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert done.stderr == ""
+    refused = next(line for line in done.stdout.splitlines() if "wrong" in line)
+    assert "refused" in refused
+    assert "moved 1.0e-02 off in step 1" in " ".join(refused.split())
+    assert "kept as     1" in done.stdout
+    result = results.read(tmp_path / "race.json")
+    rows = {row["contestant"]: row for row in result["rows"]}
+    assert [row["status"] for row in rows.values()] == ["ok", "refused", "ok"]
+    assert rows["right"]["samples"]
+    assert rows["best"]["note"] == "its fastest setting: right"
+    found = fields(result) | fields([CURVE], "rows[].curve")
+    assert found == documented()
+
+
+def test_an_epoch_ends_with_an_accuracy(tmp_path: Path) -> None:
+    done = race(
+        tmp_path, "--contestants", "pareo-compiled", "--epochs", "1", "--json", "race.json",
+        "--target-accuracy", "0.5",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "s to 50.0%" in done.stdout
+    row = json.loads((tmp_path / "race.json").read_text())["rows"][0]
+    assert row["slice"] == 1.0
+    assert row["curve"][0]["accuracy"] > 0.8  # plain SGD has 0.9 there
+    assert row["curve"][0].keys() == CURVE.keys()
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["lenet"], "lenet"),
+        (["--contestants", "caffe"], "no contestant is called 'caffe'"),
+        (["--precision", "float16"], "--precision expects one of float32, tf32, bfloat16"),
+        (["--against", "caffe"], "--against expects one of pareo-compiled"),
+        (["--json", "nowhere/race.json"], "nowhere/race.json: its folder is not there"),
+    ],
+)
+def test_wrong_words_are_told_in_a_sentence(words: list[str], reason: str, tmp_path: Path) -> None:
+    done = race(tmp_path, *words)
+    assert done.returncode == 1
+    assert reason in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_entry_point_that_is_no_contestant_is_told(tmp_path: Path) -> None:
+    entered(tmp_path, broken="BROKEN")
+    done = race(tmp_path, "--quick")
+    assert done.returncode == 1
+    assert "the entry point broken = stranger:BROKEN should be a Contestant" in done.stderr
+
+
+def made_up(**samples: list[float]) -> dict[str, Any]:
+    rows = [
+        {
+            "contestant": name.replace("_", "-"), "status": "ok" if times else "failed",
+            "note": "" if times else "it fell", "samples": times, "rounds": [], "slice": 1.0,
+            "first_call": 1.5, "parity": {"loss": 1e-7, "parameter": 2e-6, "median": 1e-7},
+            "ledger": {"mode": "eager", "threads": 1, "version": "1"}, "curve": [],
+        }
+        for name, times in samples.items()
+    ]  # fmt: skip
+    floor = {"seconds_per_epoch": 0.5, "why": "arithmetic", "peak_flops": 1e9, "bandwidth": 1e9}
+    return {
+        "network": "papers-cnn", "batch": 128, "precision": "float32", "threads": 2,
+        "images": 60_000, "floor": floor, "rows": rows,
+    }  # fmt: skip
+
+
+def cells(result: dict[str, Any], **options: Any) -> list[list[str]]:
+    table = race_table.table(result, **options)
+    return list(map(list, zip(*(column._cells for column in table.columns), strict=True)))
+
+
+def test_the_table_holds_each_against_the_best_peer_and_the_floor() -> None:
+    result = made_up(torch=[4.0] * 8, jax=[8.0] * 8, dead=[], pareo_compiled=[2.0] * 8)
+    first, second, third, last = cells(result)
+    assert first == ["pareo-compiled", "2", "2 to 2", "30,000", "2", "25%", ""]
+    assert second[4] == "1"
+    assert third[0] == "jax"
+    assert last == ["dead", "failed", "", "", "", "", "it fell"]
+    assert cells(result, against="jax")[0][4] == "4"
+    told = race_table.lines(result)
+    assert told[0].endswith("losses within 1e-07, parameters' moves within 2e-06.")
+    assert told[1] == "pareo-compiled is faster than torch, by 2 times (2 to 2 at 99 %)."
+
+
+def test_a_verdict_against_pareo_is_told_alike() -> None:
+    result = made_up(torch=[1.0] * 8, pareo_compiled=[2.0] * 8)
+    told = race_table.lines(result)[1]
+    assert told == "pareo-compiled is slower than torch, by 2 times (2 to 2 at 99 %)."
+    few = made_up(torch=[1.0], pareo_compiled=[2.0])
+    assert "cannot tell who is faster from 1 and 1 samples" in race_table.lines(few)[1]
