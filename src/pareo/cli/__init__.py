@@ -11,6 +11,7 @@ from pareo.cli.history import history
 from pareo.cli.networks import networks
 from pareo.cli.predict import predict
 from pareo.cli.race import race
+from pareo.cli.report import report
 from pareo.cli.train import train
 from pareo.errors import PareoError
 
@@ -37,7 +38,7 @@ def _options(
     """Train one network on every device and in every framework, each beside its limit."""
 
 
-for _command in (race, train, predict, networks, devices, history, compare):
+for _command in (race, train, predict, networks, devices, history, compare, report):
     app.command()(_command)
 
 

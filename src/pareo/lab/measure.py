@@ -40,12 +40,16 @@ class Verdict:
         """In words.
 
         >>> str(Verdict(0.5, 0.49, 0.52, "faster", 0.03))
-        'faster: 0.500 of the time (0.490 to 0.520)'
+        'faster: 0.5 times the seconds (0.49 to 0.52)'
         >>> str(Verdict(1.01, 0.97, 1.04, "cannot tell", 0.035))
         'cannot tell: less than 3.5 % would not show'
         """
         if self.word != "cannot tell":
-            return f"{self.word}: {self.ratio:.3f} of the time ({self.low:.3f} to {self.high:.3f})"
+            ratio, low, high = (
+                f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+                for value in (self.ratio, self.low, self.high)
+            )
+            return f"{self.word}: {ratio} times the seconds ({low} to {high})"
         if math.isinf(self.tellable):
             return f"cannot tell: fewer than {FEWEST} samples"
         return f"cannot tell: less than {self.tellable * 100:.2g} % would not show"
