@@ -89,10 +89,12 @@ def test_a_race_of_strangers(tmp_path: Path) -> None:
 def test_an_epoch_ends_with_an_accuracy(tmp_path: Path) -> None:
     done = race(
         tmp_path, "--contestants", "pareo-compiled", "--epochs", "1", "--json", "race.json",
-        "--target-accuracy", "0.5",
+        "--target-accuracy", "0.5", "--html", "race.html",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "s to 50.0%" in done.stdout
+    assert f"report      {tmp_path / 'race.html'}" in done.stdout
+    assert "pareo-compiled" in (tmp_path / "race.html").read_text()
     row = json.loads((tmp_path / "race.json").read_text())["rows"][0]
     assert row["slice"] == 1.0
     assert row["curve"][0]["accuracy"] > 0.8  # plain SGD has 0.9 there

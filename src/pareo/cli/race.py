@@ -5,8 +5,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +15,7 @@ from rich.live import Live
 from pareo.cli import race_table
 from pareo.device import PRECISIONS, cores
 from pareo.errors import PareoError
+from pareo.lab import records, report
 from pareo.lab.contestants.registry import chosen, usual
 from pareo.lab.race import QUICK, Race, Rules, task_for
 
@@ -113,9 +112,7 @@ def _keep(result: dict[str, Any], json_file: Path | None, html: Path | None, sav
         json_file.write_text(json.dumps(result, indent=1, allow_nan=False))
         print(f"result      {json_file}")
     if save:
-        from pareo.lab import records
-
         print(f"kept as     {records.save(result)}, see `pareo history`")
-    if html is not None and find_spec("pareo.lab.report"):
-        import_module("pareo.lab.report").write(result, html)
+    if html is not None:
+        report.write(result, html)
         print(f"report      {html.absolute()}")
