@@ -1,6 +1,7 @@
 """`pareo race`: one network, every device and framework, a table with intervals and the floor."""
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,8 +19,6 @@ from pareo.errors import PareoError
 from pareo.lab import records, report
 from pareo.lab.contestants.registry import chosen, usual
 from pareo.lab.race import QUICK, Race, Rules, task_for
-
-FOREVER = 7 * 86400.0
 
 
 def race(
@@ -92,8 +91,10 @@ def race(
 
 def _rules(quick: bool, epochs: int | None, accuracy: float | None, seconds: float | None) -> Rules:
     rules = replace(QUICK if quick else Rules(), epochs=epochs, accuracy=accuracy)
+    if epochs is not None or accuracy is not None:
+        rules = replace(rules, turn=math.inf)  # whole epochs, however long they take
     if epochs is not None:
-        rules = replace(rules, seconds=FOREVER)
+        rules = replace(rules, seconds=math.inf)
     return rules if seconds is None else replace(rules, seconds=seconds)
 
 
@@ -103,8 +104,9 @@ def _live() -> Iterator[Callable[[Race], None]]:
     if not sys.stderr.isatty():
         yield lambda race: None
         return
-    with Live(console=Console(stderr=True), transient=True, refresh_per_second=4) as live:
-        yield lambda race: live.update(race_table.running(race))
+    # Drawn between turns only: a clock that moves would take time from whoever is running.
+    with Live(console=Console(stderr=True), transient=True, auto_refresh=False) as live:
+        yield lambda race: live.update(race_table.running(race), refresh=True)
 
 
 def _keep(result: dict[str, Any], json_file: Path | None, html: Path | None, save: bool) -> None:

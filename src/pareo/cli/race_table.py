@@ -45,11 +45,14 @@ def table(
 
 
 def running(race: Race) -> Table:
-    """The table while it runs; its title says who is running, the round and the time left."""
+    """The table while it runs; beneath it who is running, the round and the time left."""
     rows = [asdict(row) for row in race.rows.values()]
     result = {**race.settings(), "floor": race.floor(), "rows": rows}
     made = table(result)
-    made.caption = f"round {race.round}, {race.doing}; {max(race.left, 0):.0f} s left"
+    rules = race.rules
+    rounds = f" of {math.ceil(rules.epochs / rules.share)}" if rules.epochs else ""
+    left = f"; {max(race.left, 0):.0f} s left" if math.isfinite(race.left) else ""
+    made.caption = f"round {race.round}{rounds}, {race.doing}{left}"
     made.caption_justify = "left"
     return made
 
@@ -58,7 +61,11 @@ def lines(result: dict[str, Any]) -> list[str]:
     """What a fair reader asks beneath the table: the gate, the verdict, each one's ledger."""
     timed = [row for row in result["rows"] if row["samples"]]
     found = [_gate(timed), _verdict(result["rows"])]
-    found += measure.noticed({row["contestant"]: row["samples"] for row in timed})
+    found += measure.noticed(
+        {row["contestant"]: row["samples"] for row in timed},
+        result["threads"],
+        result["machine"].get("idle_cores"),
+    )
     found += [_ledger(row) for row in timed]
     return [line for line in found if line]
 

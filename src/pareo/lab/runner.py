@@ -49,7 +49,7 @@ class Runner:
 
         One such turn is run untimed, for a new length may be compiled anew; then all starts over.
         """
-        self._steps = max(1, min(steps, int(seconds / self._step_seconds)))
+        self._steps = max(1, int(min(steps, seconds / self._step_seconds)))
         if self._steps > 1:
             self._train(self._steps)
         self.restart()
