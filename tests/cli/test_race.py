@@ -138,7 +138,7 @@ def made_up(**samples: list[float]) -> dict[str, Any]:
     floor = {"seconds_per_epoch": 0.5, "why": "arithmetic", "peak_flops": 1e9, "bandwidth": 1e9}
     return {
         "network": "papers-cnn", "batch": 128, "precision": "float32", "threads": 2,
-        "images": 60_000, "floor": floor, "rows": rows,
+        "images": 60_000, "floor": floor, "rows": rows, "machine": {},
     }  # fmt: skip
 
 
