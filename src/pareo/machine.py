@@ -1,7 +1,9 @@
 """What this machine has: processor, cores, memory and the libraries that pareo can use."""
 
+import os
 import platform
 import subprocess
+import time
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -43,6 +45,24 @@ def memory() -> int | None:
         if line.startswith("MemTotal:"):
             return int(line.split()[1]) * 1024
     return None
+
+
+def idle_cores(seconds: float = 0.5) -> float | None:
+    """How many cores nobody used for so long, on the whole machine; None where that is not told."""
+    before = _lines("/proc/stat")[:1]
+    time.sleep(seconds)
+    after = _lines("/proc/stat")[:1]
+    return _idle(before[0], after[0], os.cpu_count() or 1) if before and after else None
+
+
+def _idle(before: str, after: str, count: int) -> float:
+    """Two first lines of /proc/stat: user, nice, system, idle, waiting, interrupts (2), stolen.
+
+    >>> _idle("cpu 100 0 0 100 0 0 0 0", "cpu 130 0 10 150 5 0 0 5", count=2)
+    1.1
+    """
+    spent = [int(b) - int(a) for a, b in zip(before.split()[1:9], after.split()[1:9], strict=True)]
+    return round(count * (spent[3] + spent[4]) / max(sum(spent), 1), 1)
 
 
 def libraries() -> dict[str, str | None]:

@@ -135,6 +135,14 @@ def test_a_machine_that_throttles_is_told_from_a_contestant_that_slows():
     assert "throttled" in machine
 
 
+def test_a_busy_machine_is_told_where_its_idle_cores_are_known():
+    steady = {"a": [1.0] * 8}
+    assert measure.noticed(steady, threads=2, idle_cores=1.9) == []
+    assert measure.noticed(steady, threads=2, idle_cores=None) == []
+    (busy,) = measure.noticed(steady, threads=2, idle_cores=0.4)
+    assert busy.startswith("Other programs were running: 0.4 cores were idle")
+
+
 def test_outliers_are_counted_and_kept():
     samples = [1.0, 1.01, 0.99, 1.02, 5.0, 1.0]
     assert measure.noticed({"a": samples}) == ["a: 1 of 6 samples lie far from the rest; kept."]

@@ -183,3 +183,10 @@ def test_compare_prints_both_and_the_verdict(tmp_path):
     (line,) = [line for line in text.splitlines() if line.strip().startswith("torch ")]
     assert "slower: 1." in line
     assert "are the same" in said("compare", "1", "1")
+
+
+def test_a_contestant_in_one_race_only_is_no_change_of_settings():
+    before, after = made(), made()
+    gone = after["rows"].pop(1)
+    assert changes(before, after) == []
+    assert verdicts(before, after)[gone["contestant"]] == "only in the first"

@@ -28,9 +28,9 @@ def history(
         console.print(f"Nothing is kept in {escape(str(records.place()))} yet.", soft_wrap=True)
         return
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for head in ("number", "when", "network", "batch", "precision", "fastest", "s per epoch"):
-        right = head in ("number", "batch", "s per epoch")
-        table.add_column(head, justify="right" if right else "left", no_wrap=right)
+    for head in ("", "when", "network", "batch", "precision", "fastest", "s/epoch"):
+        right = head in ("", "batch", "s/epoch")
+        table.add_column(head, justify="right" if right else "left", no_wrap=True)
     for number, result in kept:
         name, seconds = _fastest(result)
         shown = (result["when"][:16].replace("T", " "), result["network"], f"{result['batch']:g}")

@@ -64,7 +64,7 @@ def lines(result: dict[str, Any]) -> list[str]:
     found += measure.noticed(
         {row["contestant"]: row["samples"] for row in timed},
         result["threads"],
-        result["machine"].get("idle_cores"),
+        result.get("machine", {}).get("idle_cores"),
     )
     found += [_ledger(row) for row in timed]
     return [line for line in found if line]

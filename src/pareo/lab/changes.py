@@ -1,5 +1,6 @@
 """What changed between two results, and whether the times did."""
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,8 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
     >>> changes({"versions": {"jax": "1"}}, {"versions": {"jax": "2"}})
     [Change(field='versions.jax', before='1', after='2')]
     """
-    old, new = _facts(before), _facts(after)
+    both = _by_name(before).keys() & _by_name(after).keys()
+    old, new = _facts(before, both), _facts(after, both)
     fields = sorted(old.keys() | new.keys(), key=lambda field: (field not in WORK, field))
     return [
         Change(field, old.get(field), new.get(field))
@@ -51,16 +53,16 @@ def verdicts(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Verdict
 
 
 def _by_name(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {row["contestant"]: row for row in result["rows"]}
+    return {row["contestant"]: row for row in result.get("rows", ())}
 
 
-def _facts(result: dict[str, Any]) -> dict[str, Any]:
+def _facts(result: dict[str, Any], contestants: Set[str]) -> dict[str, Any]:
     """Everything that may explain a difference, in one level; clocks and free memory of the moment
     are no settings, and what was measured is not what was asked."""
     facts: dict[str, Any] = {name: result.get(name) for name in (*WORK, "threads")}
     for part in ("versions", "machine"):
         facts |= _flat(part, result.get(part, {}))
-    for row in result.get("rows", ()):
+    for row in (_by_name(result)[name] for name in contestants):
         ledger = {k: v for k, v in row["ledger"].items() if k != "peak_memory_bytes"}
         facts |= _flat(row["contestant"], {"status": row["status"], **ledger})
     return {

@@ -148,8 +148,12 @@ def drift(samples: Sequence[float]) -> float:
     return change if abs(change) >= 0.02 else 0.0
 
 
-def noticed(samples: Mapping[str, Sequence[float]]) -> list[str]:
+def noticed(
+    samples: Mapping[str, Sequence[float]], threads: int = 0, idle_cores: float | None = None
+) -> list[str]:
     """What a reader must know about the samples of a race, in sentences; often nothing.
+
+    idle_cores: how many nobody used before it began, where that is known.
 
     >>> slowing = [1 + 0.01 * n for n in range(12)]
     >>> noticed({"a": slowing, "b": slowing})[0]
@@ -158,6 +162,11 @@ def noticed(samples: Mapping[str, Sequence[float]]) -> list[str]:
     taken = {name: row for name, row in samples.items() if len(row)}
     drifts = {name: drift(row) for name, row in taken.items()}
     found = []
+    if idle_cores is not None and idle_cores < threads - 0.25:
+        found.append(
+            f"Other programs were running: {idle_cores:g} cores were idle before it began, for "
+            f"{threads} threads. That does not slow everyone alike, so trust no ratio here."
+        )
     if len(drifts) > 1 and all(change > 0 for change in drifts.values()):
         share = float(np.median(list(drifts.values())))
         found.append(

@@ -111,6 +111,7 @@ class Race:
         self._flops = step_program(task.network, task.batch).flops
         self._limits: list[tuple[float, float]] = []
         self._judges: dict[int, Worker] = {}
+        self._idle_cores: float | None = None
         self._test = task.test_data()
         self._evaluate: Evaluator | None = None
         self._started = time.perf_counter()
@@ -122,6 +123,7 @@ class Race:
 
     def run(self) -> dict[str, Any]:
         """Let everyone agree, then train in turn; the result."""
+        self._idle_cores = machine.idle_cores()
         self._started = time.perf_counter()
         with ExitStack() as stack:
             self._stack = stack
@@ -142,7 +144,7 @@ class Race:
             "schema": results.SCHEMA,
             "kind": "race",
             "when": datetime.now(UTC).isoformat(timespec="seconds"),
-            "machine": machine.describe(),
+            "machine": {**machine.describe(), "idle_cores": self._idle_cores},
             "versions": {"pareo": __version__, **machine.libraries()},
             **self.settings(),
             "floor": self.floor(),

@@ -52,6 +52,7 @@ def checked(result: Any, source: str) -> dict[str, Any]:
         check.field(result.get(name), name, dict, "an object")
     for name in ("seconds_per_epoch", "peak_flops", "bandwidth"):
         check.number_or_none(result["floor"].get(name), f"floor.{name}")
+    check.number_or_none(result["machine"].get("idle_cores"), "machine.idle_cores")
     check.field(result.get("rows"), "rows", list, "a list")
     for number, row in enumerate(result["rows"]):
         _row(check, row, f"rows[{number}]")

@@ -58,7 +58,8 @@ def html(result: dict[str, Any]) -> str:
 
 def _body(result: dict[str, Any], title: str, drawn: dict[str, Any]) -> str:
     samples = {row["contestant"]: row["samples"] for row in result["rows"]}
-    warnings = "".join(f"<li>{escape(sentence)}</li>" for sentence in noticed(samples))
+    noted = noticed(samples, result["threads"], result["machine"].get("idle_cores"))
+    warnings = "".join(f"<li>{escape(sentence)}</li>" for sentence in noted)
     why = result["floor"].get("why")
     limit = {"arithmetic": "its arithmetic", "bandwidth": "the bytes it must move"}.get(str(why))
     floor = f", here by {limit}," if limit else ""
