@@ -5,14 +5,15 @@ READY := .venv/.ready
 PYTEST_FLAGS ?= -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help test race bench format clean
+.PHONY: help test test-peers race bench format clean
 
 help:
-	@echo "make test     set up .venv, then run ruff, mypy and pytest"
-	@echo "make race     set up .venv, then race pareo's devices, PyTorch and JAX for three minutes"
-	@echo "make bench    time convolution on every device that is here"
-	@echo "make format   let ruff mend and format the code"
-	@echo "make clean    remove .venv, caches and build outputs"
+	@echo "make test        set up .venv, then run ruff, mypy and pytest"
+	@echo "make test-peers  install TensorFlow too, then test its adapter"
+	@echo "make race        set up .venv, then race pareo's devices, PyTorch and JAX for three minutes"
+	@echo "make bench       time convolution on every device that is here"
+	@echo "make format      let ruff mend and format the code"
+	@echo "make clean       remove .venv, caches and build outputs"
 	@echo
 	@echo "PYTHON=python3.12 chooses the Python that .venv is made with."
 
@@ -21,6 +22,11 @@ test: $(READY)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest $(PYTEST_FLAGS)
+
+# TensorFlow is large and no part of the usual race, so only this installs it.
+test-peers: $(READY)
+	@$(BIN)/pip install --quiet --no-build-isolation -c constraints.txt -e '.[tensorflow]'
+	$(BIN)/pytest tests/lab/test_train_speed.py -k tensorflow
 
 race: $(READY)
 	$(BIN)/pareo race --quick --json race.json --html race.html

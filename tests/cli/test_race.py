@@ -118,11 +118,19 @@ def test_wrong_words_are_told_in_a_sentence(words: list[str], reason: str, tmp_p
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_an_entry_point_that_is_no_contestant_is_told(tmp_path: Path) -> None:
-    entered(tmp_path, broken="BROKEN")
+@pytest.mark.parametrize(
+    ("point", "reason"),
+    [
+        ({"broken": "BROKEN"}, "broken = stranger:BROKEN should be a Contestant"),
+        ({"absent": "ABSENT"}, "absent = stranger:ABSENT cannot be loaded"),
+        ({"torch": "RIGHT"}, "torch = stranger:RIGHT has a taken name"),
+    ],
+)
+def test_a_wrong_entry_point_is_told(point: dict[str, str], reason: str, tmp_path: Path) -> None:
+    entered(tmp_path, **point)
     done = race(tmp_path, "--quick")
     assert done.returncode == 1
-    assert "the entry point broken = stranger:BROKEN should be a Contestant" in done.stderr
+    assert f"the entry point {reason}" in done.stderr
 
 
 def made_up(**samples: list[float]) -> dict[str, Any]:

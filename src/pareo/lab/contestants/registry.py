@@ -48,7 +48,7 @@ USUAL = (
     "torch", "torch-best", "jax", "jax-best", "tensorflow",
 )  # fmt: skip
 USUAL_ON_GPU = ("pareo-cuda", "torch-cuda", "torch-cudagraph", "jax-cuda", "jax-cuda-scan")
-LOOPED = 2 * 10**7  # FLOP of an image beyond which plain loops would take longer than all others
+LOOPED = 3 * 10**6  # FLOP of an image beyond which plain loops would take longer than all others
 
 
 def usual(task: Task) -> list[str]:
@@ -88,6 +88,8 @@ def _entered() -> dict[str, Contestant]:
                 f"the entry point {point.name} = {point.value} should be a Contestant; "
                 f"it is {contestant!r:.60}"
             )
+        if point.name in BUILT_IN:
+            raise PareoError(f"the entry point {point.name} = {point.value} has a taken name")
         found[point.name] = contestant
     return found
 
