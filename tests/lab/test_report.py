@@ -1,6 +1,7 @@
 """The report of a race: its text, and the page in a real Chromium where there is one."""
 
 import json
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
@@ -190,6 +191,14 @@ def test_the_printed_page_is_black_on_white(window, tmp_path):
     assert (tmp_path / "r.pdf").read_bytes().startswith(b"%PDF")
 
 
+def comes(true, seconds=20):
+    """Whether something becomes true in time: a browser's logs may come a little late."""
+    end = time.monotonic() + seconds
+    while not (found := true()) and time.monotonic() < end:
+        time.sleep(0.1)
+    return found
+
+
 def test_this_browser_would_notice_an_error_and_a_request(window, tmp_path):
     asked = []
 
@@ -207,8 +216,8 @@ def test_this_browser_would_notice_an_error_and_a_request(window, tmp_path):
         script = "<script>throw new Error('seen')</script>"
         (tmp_path / "bad.html").write_text(f'<img src="{url}">{script}')
         window.open(tmp_path / "bad.html")
-        assert any("seen" in line for line in window.logged())
-        assert url in window.requests()
+        assert comes(lambda: any("seen" in line for line in window.logged()))
+        assert comes(lambda: url in window.requests())
         assert asked == ["/x.png"]
         # What the report's policy is for: even a page that asks gets nothing.
         policy = report.html(made()).splitlines()[2]
