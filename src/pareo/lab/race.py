@@ -7,14 +7,14 @@ do not agree with float64 gets no time; whoever crashes or hangs is a row, and t
 import math
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
 from pareo import __version__, machine
-from pareo.device import Device
+from pareo.device import Device, why_unavailable
 from pareo.lab import measure, results
 from pareo.lab.contestants import Contestant, Task
 from pareo.lab.contestants.registry import known
@@ -105,7 +105,8 @@ class Race:
         self.rows = {name: Row(name) for name in contestants}
         self.doing, self.round = "", 0
         self._contestants = {n: c.in_precision(precision) for n, c in contestants.items()}
-        self._on_card = any(c.gpu and not c.missing() for c in contestants.values())
+        here = any(c.gpu and not c.missing() for c in contestants.values())
+        self._on_card = here and why_unavailable("cuda") is None
         self._watch = watch
         self._images = len(task.data()[1])
         self._flops = step_program(task.network, task.batch).flops
@@ -129,13 +130,13 @@ class Race:
             self._stack = stack
             limits = stack.enter_context(Worker(ceilings, self._device()))
             self._say("measuring this machine's limits")
-            self._limits.append(limits.ask())
+            self._measure(limits)
             racers = self._entered()
             self._race(racers)
             for racer in racers:
                 if racer.row.status == "ok":
                     self._close_ledger(racer)
-            self._limits.append(limits.ask())
+            self._measure(limits)
         return self.result()
 
     def result(self) -> dict[str, Any]:
@@ -174,6 +175,11 @@ class Race:
             "peak_flops": peak,
             "bandwidth": bandwidth,
         }
+
+    def _measure(self, limits: Worker) -> None:
+        """How fast the machine is now; where that fails, the floor stays unknown."""
+        with suppress(Failed):
+            self._limits.append(limits.ask(patience=self.rules.patience))
 
     def _device(self) -> Device:
         if self._on_card:
