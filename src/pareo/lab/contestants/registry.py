@@ -48,7 +48,7 @@ USUAL = (
     "torch", "torch-best", "jax", "jax-best", "tensorflow",
 )  # fmt: skip
 USUAL_ON_GPU = ("pareo-cuda", "torch-cuda", "torch-cudagraph", "jax-cuda", "jax-cuda-scan")
-LOOPED = 3 * 10**6  # FLOP of an image beyond which plain loops would take longer than all others
+LOOPED = 10**6  # FLOP of an image beyond which plain loops would take longer than all others
 
 
 def usual(task: Task) -> list[str]:
