@@ -116,7 +116,7 @@ def test_the_same_threads_give_the_same_bits() -> None:
 )
 def test_what_does_not_suit_goes_another_way(how: dict[str, Any]) -> None:
     plain = {"stride": (1, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
-    out = np.empty((8, 64, 28, 28), np.float32)
+    out = np.zeros((8, 64, 28, 28), np.float32)
     assert winograd.suits((64, 64, 3, 3), out, **plain)
     assert not winograd.suits((64, 64, 3, 3), out, **(plain | how))
     assert winograd.suits((64, 64, 5, 5), out, **plain)
