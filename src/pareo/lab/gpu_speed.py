@@ -18,12 +18,13 @@ from rich.table import Table
 
 from pareo.device import PRECISIONS, cores
 from pareo.lab import gpu_operators, gpu_transfers, train_speed
+from pareo.lab.arguments import among, least_one, numbers
 from pareo.lab.contestants import Contestant, Task
 from pareo.lab.contestants.registry import ON_GPU
 from pareo.lab.gpu_operators import copy_bandwidth, product_rate
 from pareo.lab.parity import TOLERANCES
 from pareo.lab.processes import Worker
-from pareo.lab.train_speed import EPOCH, LARGE, Cell, least_one
+from pareo.lab.train_speed import EPOCH, LARGE, Cell
 from pareo.nn import networks
 
 CONTESTANTS: dict[str, Contestant] = {
@@ -85,25 +86,15 @@ def table(cell: Cell, precision: str, moved: int, bandwidth: float) -> Table:
 
 def arguments(words: list[str] | None = None) -> argparse.Namespace:
     """The command line, understood."""
-
-    def batches(text: str) -> list[int]:
-        return [least_one(part) for part in text.split(",")]
-
-    def chosen(text: str) -> list[str]:
-        for name in text.split(","):
-            if name not in CONTESTANTS:
-                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(CONTESTANTS)}")
-        return text.split(",")
-
     parser = argparse.ArgumentParser(
         prog="python -m pareo.lab.gpu_speed",
         description="Race one training step on a GPU: the same network in pareo and in its peers.",
         epilog=f"Contestants: {', '.join(CONTESTANTS)}. Dropout is taken out of every network.",
     )
     parser.add_argument("network", nargs="*", help=f"of {', '.join(networks.NETWORKS)}")
-    parser.add_argument("--batches", type=batches, help="sizes, as in 1,32,128 (default: 128)")
+    parser.add_argument("--batches", type=numbers, help="sizes, as in 1,32,128 (default: 128)")
     parser.add_argument("--precision", choices=PRECISIONS, default="float32")
-    parser.add_argument("--contestants", type=chosen, default=list(CONTESTANTS))
+    parser.add_argument("--contestants", type=among(CONTESTANTS), default=list(CONTESTANTS))
     parser.add_argument("--rounds", type=least_one, default=9, help="samples for each")
     parser.add_argument("--seconds", type=float, default=0.05, help="length of a sample, about")
     parser.add_argument("--size", type=least_one, default=224, help="pixels, for the large ones")

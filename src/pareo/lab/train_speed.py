@@ -21,6 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from pareo.device import cores
+from pareo.lab.arguments import among, least_one, numbers
 from pareo.lab.contestants import CONTESTANTS, Contestant, Task, without_dropout
 from pareo.lab.parity import FLOAT32, Tolerance, reference
 from pareo.lab.processes import Failed, Worker, interleaved
@@ -259,16 +260,6 @@ def network_of(name: str, size: int) -> Sequential:
 
 def arguments(words: list[str] | None = None) -> argparse.Namespace:
     """The command line, understood."""
-
-    def batches(text: str) -> list[int]:
-        return [least_one(part) for part in text.split(",")]
-
-    def chosen(text: str) -> list[str]:
-        for name in text.split(","):
-            if name not in CONTESTANTS:
-                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(CONTESTANTS)}")
-        return text.split(",")
-
     parser = argparse.ArgumentParser(
         prog="python -m pareo.lab.train_speed",
         description="Race one training step: the same network in pareo and in its peers.",
@@ -276,11 +267,11 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("network", nargs="*", help=f"of {', '.join(networks.NETWORKS)}")
     parser.add_argument(
-        "--batches", type=batches, help="sizes, as in 1,32,128 (which is it for MNIST; else 1,8,32)"
+        "--batches", type=numbers, help="sizes, as in 1,32,128 (which is it for MNIST; else 1,8,32)"
     )
     parser.add_argument(
         "--contestants",
-        type=chosen,
+        type=among(CONTESTANTS),
         default=list(CONTESTANTS),
         help="names, as in torch,jax (default: all)",
     )
@@ -297,12 +288,6 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
         if name not in networks.NETWORKS:
             parser.error(f"network {name!r} is none of {', '.join(networks.NETWORKS)}")
     return found
-
-
-def least_one(text: str) -> int:
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1; got {text!r}")
-    return int(text)
 
 
 def bars() -> Progress:
