@@ -330,9 +330,7 @@ class Race:
         if self._evaluate is None:
             place = Device("compiled", threads=self.task.threads)
             self._evaluate = Evaluator(self.task.network, place)
-        # A framework may keep its parameters in an order of its own, as JAX does.
-        ordered = {path: parameters[path] for path in self.task.parameters()}
-        return self._evaluate(ordered, *self._test)[1]
+        return self._evaluate(parameters, *self._test)[1]
 
     def _over(self, racers: list[Racer], last: float) -> bool:
         """Whether this round, which took so many seconds, was the last."""

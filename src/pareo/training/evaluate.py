@@ -73,13 +73,15 @@ class Evaluator:
         self._network = network
         self._dtype = np.dtype(dtype)
         self._device = device
+        self._paths = tuple(network.parameters(network.inputs))
         self._run = network.program(batch, dtype).compile(device)
 
     def logits(self, parameters: Mapping[str, Any], images: Any) -> Any:
         """What the network gives for each image, images being as `fitted` makes them."""
         backend = self._device.backend
         with self._device, backend.scope(self._device):
-            weights = {path: backend.to_device(a) for path, a in parameters.items()}
+            # In the program's order: whoever gives them may keep another, as JAX does.
+            weights = {path: backend.to_device(parameters[path]) for path in self._paths}
             out = backend.empty(Spec((len(images), self._network.classes), self._dtype))
             for start in range(0, len(images), self.batch):
                 piece = backend.to_device(images[start : start + self.batch])
