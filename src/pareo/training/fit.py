@@ -1,6 +1,5 @@
 """The training loop: shuffle, step, test, remember; stops cleanly and goes on exactly."""
 
-import hashlib
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -12,17 +11,17 @@ import numpy as np
 
 from pareo.data import Dataset
 from pareo.device import PRECISIONS, Device, current
-from pareo.errors import DataError, PareoError, ShapeError
+from pareo.errors import PareoError, ShapeError
 from pareo.nn.network import Sequential
 from pareo.training import checkpoint as files
 from pareo.training.checkpoint import Checkpoint
-from pareo.training.definition import describe
 from pareo.training.evaluate import Evaluator, batch_for, fitted
 from pareo.training.floor import peak
 from pareo.training.history import Epoch, History
 from pareo.training.interrupt import Interrupt
 from pareo.training.progress import Bar
-from pareo.training.settings import Settings, from_plain, whole
+from pareo.training.resume import identity, resumed, target
+from pareo.training.settings import Settings, whole
 from pareo.training.step import Step
 
 CHUNK_SECONDS = 0.2  # often enough for a living bar and for Ctrl-C, rare enough to cost nothing
@@ -79,6 +78,8 @@ def fit(
     progress: bool = True,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     schedule: str = "constant",
+    order: int | None = None,
+    threads: Callable[[], int] | None = None,
 ) -> Result:
     """Train a network on data by stochastic gradient descent, testing after every epoch.
 
@@ -99,6 +100,9 @@ def fit(
         progress: whether to show a bar where standard error is a terminal.
         schedule: 'constant', or 'cosine': an eighth of the rate in the first epoch, then all of
             it, falling from epoch to epoch towards 0.
+        order: the seed that decides in which order the images come; None is `seed`.
+        threads: asked between steps how many CPU threads to use from here on, for a run that
+            shares the machine with others; its epochs then know no `floor`.
 
     Raises:
         DivergenceError: the loss became NaN or infinite.
@@ -115,14 +119,14 @@ def fit(
     place = Device(device) if isinstance(device, str) else device or current()
     if precision == "float32":  # unless the device was given another
         precision = place.precision
-    settings = Settings(batch_size, rate, momentum, decay, seed, precision, schedule, epochs)
+    settings = Settings(batch_size, rate, momentum, decay, seed, precision, schedule, epochs, order)
     if precision in PRECISIONS:
         place = Device(str(place), place.threads, precision)
-    start = None if resume is None else _resumed(resume, network, data, settings)
-    target = None if checkpoint is None else _target(checkpoint, resume)
-    run = _Run(network, data, settings, place, start, target, checkpoint_seconds)
+    start = None if resume is None else resumed(resume, network, data, settings)
+    file = None if checkpoint is None else target(checkpoint, resume)
+    run = _Run(network, data, settings, place, start, file, checkpoint_seconds, threads)
     with Interrupt() as interrupt, Bar(network.name, epochs, run.count, progress) as bar:
-        if target is not None and start is None:
+        if file is not None and start is None:
             run.write()  # a folder that cannot be written is better known now
         while run.state.epoch < epochs:
             run.train(interrupt, bar)
@@ -152,8 +156,10 @@ class _Run:
         start: Checkpoint | None,
         target: Path | None,
         every: float,
+        threads: Callable[[], int] | None = None,
     ) -> None:
         self.settings, self.device, self.target, self.every = settings, device, target, every
+        self._threads = threads
         self.network = network
         floats = data.as_float(settings.dtype)
         self.labels = _checked(network, floats.labels)
@@ -170,8 +176,8 @@ class _Run:
             self.state.velocities,
         )  # fmt: skip
         self._place()
-        self._steps: dict[int, Step] = {}
-        self._evaluator: Evaluator | None = None
+        self._steps: dict[tuple[int, Device], Step] = {}
+        self._evaluators: dict[Device, Evaluator] = {}
         self._rows = 1
         self._written, self._cost = time.monotonic(), 0.0
 
@@ -206,18 +212,19 @@ class _Run:
             parameters,
             {path: np.zeros_like(a) for path, a in parameters.items()} if moving else {},
             settings=self.settings.plain(),
-            data=_identity(data),
+            data=identity(data),
         )
 
     def train(self, interrupt: Interrupt, bar: Bar) -> None:
         """The rest of an epoch; where it is interrupted, `state.step` tells how far it came."""
         state, size = self.state, min(self.settings.batch_size, self.count)
-        order = shuffled(self.count, self.settings.seed, state.epoch)
+        order = shuffled(self.count, self.settings.order_seed, state.epoch)
         whole_steps, rest = divmod(self.count, size)
         steps = whole_steps + bool(rest)
         while state.step < steps:
             if interrupt.asked and state.step:
                 return
+            self._share()
             first = state.step
             if first < whole_steps:
                 last = min(whole_steps, first + self._rows)
@@ -231,6 +238,11 @@ class _Run:
             if state.step < steps and self._due():
                 self.write()
         self._finish()
+
+    def _share(self) -> None:
+        """Go on with as many threads as there are for this run now."""
+        if self._threads is not None and self._threads() != self.device.threads:
+            self.device = Device(str(self.device), self._threads(), self.device.precision)
 
     def _chunk(self, rows: Any, first: int) -> None:
         """Some steps of one size at once."""
@@ -271,15 +283,11 @@ class _Run:
         state = self.state
         tested: tuple[float | None, float | None] = (None, None)
         if self.test is not None:
-            if self._evaluator is None:
-                size, dtype = self.settings.batch_size, self.settings.dtype
-                batch = batch_for(self.network, self.device, size, dtype)
-                batch = min(batch, len(self.test[0]))
-                self._evaluator = Evaluator(self.network, self.device, batch, dtype)
-            tested = self._evaluator(self.parameters, *self.test)
+            tested = self._evaluator(self.test[0])(self.parameters, *self.test)
         seconds = state.partial["seconds"]
         speed = self._epoch_flops() / seconds
-        limit = peak(self.device, self.settings.dtype, reached=speed)
+        alone = self._threads is None
+        limit = peak(self.device, self.settings.dtype, reached=speed) if alone else None
         epoch = Epoch(
             number=state.epoch + 1,
             seconds=seconds,
@@ -288,7 +296,7 @@ class _Run:
             test_loss=tested[0],
             images=self.count / seconds,
             flops=speed,
-            floor=speed / limit,
+            floor=speed / limit if limit else None,
         )
         state.history.add(epoch)
         state.epoch, state.step = state.epoch + 1, 0
@@ -301,8 +309,15 @@ class _Run:
         flops = whole_steps * self._step(size).program.flops
         return flops + (self._step(rest).program.flops if rest else 0)
 
+    def _evaluator(self, images: Any) -> Evaluator:
+        if self.device not in self._evaluators:
+            size, dtype = self.settings.batch_size, self.settings.dtype
+            batch = min(batch_for(self.network, self.device, size, dtype), len(images))
+            self._evaluators[self.device] = Evaluator(self.network, self.device, batch, dtype)
+        return self._evaluators[self.device]
+
     def _step(self, size: int) -> Step:
-        if size not in self._steps:
+        if (size, self.device) not in self._steps:
             settings = self.settings
             step = Step(
                 self.network, size, self.device, settings.momentum, settings.decay,
@@ -310,8 +325,8 @@ class _Run:
             )  # fmt: skip
             if self.device.name in ("compiled", "cuda"):
                 self._warm(step)
-            self._steps[size] = step
-        return self._steps[size]
+            self._steps[size, self.device] = step
+        return self._steps[size, self.device]
 
     def _warm(self, step: Step) -> None:
         """One step on copies, outside the clock: the first of all compiles machine code."""
@@ -357,49 +372,3 @@ def _checked(network: Sequential, labels: Any) -> Any:
             f"a label of the data is {labels.max()}"
         )
     return np.ascontiguousarray(labels)
-
-
-def _identity(data: Dataset) -> dict[str, Any]:
-    """What tells one set of data from another, without reading all of it."""
-    digest = hashlib.sha256(data.labels.tobytes())
-    for position in range(0, len(data.images), max(1, len(data.images) // 256)):
-        digest.update(data.images[position].tobytes())
-    return {
-        "name": data.name,
-        "images": len(data.images),
-        "sha256": digest.hexdigest(),
-        "class_names": list(data.class_names),
-    }
-
-
-def _resumed(path: Any, network: Sequential, data: Dataset, settings: Settings) -> Checkpoint:
-    found, file = files.load(path), files.located(path)
-    if describe(found.network) != describe(network):
-        raise DataError(f"{file}: is of the network {found.network.name}, not of this one")
-    from_plain(found.settings, file)
-    for name, value in settings.plain().items():
-        if found.settings.get(name) != value:
-            raise DataError(
-                f"{file}: was trained with {name} {found.settings.get(name)}; got {value}"
-            )
-    if found.data.get("sha256") != _identity(data)["sha256"]:
-        known = found.data.get("name", "unknown")
-        raise DataError(f"{file}: was trained on other data ('{known}') than '{data.name}'")
-    if any(a.dtype != settings.dtype for a in found.parameters.values()):
-        raise DataError(f"{file}: its tensors are not {settings.dtype}")
-    if bool(found.velocities) != (settings.momentum > 0):
-        raise DataError(f"{file}: its velocities do not go with momentum {settings.momentum}")
-    steps = -(-found.data.get("images", 0) // settings.batch_size)
-    if found.step >= max(1, steps) or len(found.history) != found.epoch:
-        raise DataError(f"{file}: its epoch, step and history do not go together")
-    return found
-
-
-def _target(path: Any, resume: Any) -> Path:
-    """The file to write: never one that holds another run."""
-    path = Path(path)
-    target = path if path.suffix == ".safetensors" and not path.is_dir() else path / files.NAME
-    going_on = resume is not None and files.located(resume).resolve() == target.resolve()
-    if target.exists() and not going_on:
-        raise DataError(f"{target}: holds a run already; resume from it, or choose another place")
-    return target

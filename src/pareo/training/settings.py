@@ -35,10 +35,13 @@ class Settings:
     precision: str = "float32"
     schedule: str = "constant"
     epochs: int | None = None
+    order: int | None = None
 
     def __post_init__(self) -> None:
         whole("batch_size", self.batch_size, 1)
         whole("seed", self.seed, 0)
+        if self.order is not None:
+            whole("order", self.order, 0)
         _real("a rate above 0", self.rate, lambda value: value > 0)
         _real("a momentum from 0 to below 1", self.momentum, lambda value: 0 <= value < 1)
         _real("a decay of 0 or more", self.decay, lambda value: value >= 0)
@@ -57,6 +60,15 @@ class Settings:
         'float32'
         """
         return "float64" if self.precision == "float64" else "float32"
+
+    @property
+    def order_seed(self) -> int:
+        """The seed of the order in which images come: its own, or that of everything.
+
+        >>> Settings(seed=3).order_seed, Settings(seed=3, order=7).order_seed
+        (3, 7)
+        """
+        return self.seed if self.order is None else self.order
 
     def rate_in(self, epoch: int) -> float:
         """The rate of an epoch, counted from 0.

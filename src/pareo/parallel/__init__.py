@@ -1,0 +1,6 @@
+"""All of the machine: many networks at once, or many workers on one."""
+
+from pareo.parallel.many import train_many
+from pareo.parallel.trial import Report, Result, Trial
+
+__all__ = ["Report", "Result", "Trial", "train_many"]

@@ -1,0 +1,77 @@
+"""Many networks at once: each ends as if it had been trained alone, and a failure is a result."""
+
+import numpy as np
+import pytest
+
+from pareo.data import Dataset, load
+from pareo.errors import PareoError
+from pareo.nn import networks
+from pareo.parallel import Result, Trial, train_many
+from pareo.training import fit
+from pareo.training.history import Epoch
+
+DATA = load("synthetic:16:3:200")
+NETWORK = networks.mlp([16, 12, 3])
+TRIALS = [
+    Trial(NETWORK, rate=0.1, batch_size=32, epochs=2, seed=1),
+    Trial(networks.mlp([16, 9, 7, 3]), rate=0.05, momentum=0.9, batch_size=16, epochs=3, order=5),
+    Trial(NETWORK, rate=0.2, decay=0.01, batch_size=32, epochs=1, seed=2),
+]
+HOWS = ("serial",)
+
+
+def alone(trial: Trial, data: Dataset = DATA) -> Result:
+    fitted = fit(
+        trial.built, data, trial.epochs, trial.batch_size, trial.rate, trial.momentum, trial.decay,
+        "compiled", seed=trial.seed, order=trial.order, progress=False,
+    )  # fmt: skip
+    return Result(trial, "alone", fitted.history, fitted.parameters)
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_each_trial_ends_as_if_it_were_alone(how: str) -> None:
+    for result in train_many(TRIALS, DATA, how, workers=2):
+        expected = alone(result.trial)
+        assert result.error is None
+        # Sums over a batch that is split between threads are added in another order.
+        np.testing.assert_allclose(result.losses, expected.losses, rtol=1e-5)
+        for path, values in expected.parameters.items():
+            np.testing.assert_allclose(result.parameters[path], values, rtol=1e-4, atol=1e-6)
+        assert result.accuracy == expected.accuracy
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_trial_that_fails_is_a_result_and_the_others_finish(how: str) -> None:
+    wrong = Trial(NETWORK, rate=1e30, batch_size=32)
+    small = Trial(networks.mlp([5, 3]))
+    results = train_many([TRIALS[0], wrong, small, TRIALS[2]], DATA, how, workers=2)
+    assert [result.error is None for result in results] == [True, False, False, True]
+    assert results[1].error is not None
+    assert results[1].error.startswith("the loss became nan")
+    assert results[2].error == "mlp-5-3 expects images of shape (5,); got (16,)"
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_report_hears_of_every_epoch_and_may_end_a_trial(how: str) -> None:
+    heard: list[tuple[int, int]] = []
+
+    def report(number: int, epoch: Epoch) -> bool:
+        heard.append((number, epoch.number))
+        return number == 1 and epoch.number == 2
+
+    results = train_many(TRIALS, DATA, how, workers=2, report=report)
+    assert sorted(heard) == [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1)]
+    assert [result.stopped for result in results] == [False, True, False]
+    assert [len(result.losses) for result in results] == [2, 2, 1]
+
+
+def test_the_order_of_the_images_is_its_own() -> None:
+    first, other = (Trial(NETWORK, batch_size=32, seed=1, order=order) for order in (1, 2))
+    same = train_many([first, other, TRIALS[0]], DATA, "serial")
+    assert same[0].losses != same[1].losses
+    assert same[0].losses == same[2].losses[:1]
+
+
+def test_an_unknown_way_is_said() -> None:
+    with pytest.raises(PareoError, match=r"expects how to be auto, serial.*got 'swarm'"):
+        train_many(TRIALS, DATA, "swarm")
