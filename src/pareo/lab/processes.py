@@ -4,8 +4,11 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from pareo.lab.memory import Watch
 
 PATIENCE = 1800.0  # seconds: the slowest compiler has answered long before
 
@@ -14,10 +17,15 @@ class Failed(Exception):
     """Why a contestant has no answer, in one line."""
 
 
+class ShortOfMemory(Failed):
+    """It has no answer because it had not enough memory."""
+
+
 class Worker:
     """A process that calls `make(*args)` once, and what that returned for every question.
 
     With `threads`, libraries that read it from the environment are told how many to use.
+    With `memory`, it is ended when it has more bytes than that, until `unlimit` is called.
 
     >>> from operator import attrgetter
     >>> with Worker(attrgetter, "real") as worker:
@@ -26,13 +34,20 @@ class Worker:
     """
 
     def __init__(
-        self, make: Callable[..., Callable[..., Any]], *args: Any, threads: int | None = None
+        self,
+        make: Callable[..., Callable[..., Any]],
+        *args: Any,
+        threads: int | None = None,
+        memory: int | None = None,
     ) -> None:
         context = multiprocessing.get_context("spawn")  # nothing of this process is inherited
         self._pipe, far = context.Pipe()
         self._process = context.Process(target=_serve, args=(far, make, args, threads), daemon=True)
         self._process.start()
         far.close()  # so that this end closes when the contestant is gone
+        self._watch: Watch | None = None
+        if memory is not None:
+            self._watch = Watch(self._process.pid or 0, memory, self._process.kill)
 
     def ask(self, *question: Any, patience: float = PATIENCE) -> Any:
         """The answer; Failed with the reason where there is none."""
@@ -52,13 +67,21 @@ class Worker:
             fine, answer = self._pipe.recv()
         except (EOFError, OSError):
             self._process.join()
+            if self._watch is not None and self._watch.passed:
+                raise ShortOfMemory(f"more than {self._watch.most / 1e9:g} GB") from None
             raise Failed(_ending(self._process.exitcode)) from None
         if not fine:
-            raise Failed(answer)
+            raise (ShortOfMemory if _is_short(answer) else Failed)(answer)
         return answer
+
+    def unlimit(self) -> None:
+        """From now on it may have what memory it wants."""
+        if self._watch is not None:
+            self._watch.stop()
 
     def close(self) -> None:
         """End the process, kindly if it is idle."""
+        self.unlimit()
         self._pipe.close()
         self._process.join(2)
         if self._process.exitcode is None:
@@ -94,6 +117,7 @@ def interleaved(
 def _serve(pipe: Any, make: Callable[..., Any], args: tuple[Any, ...], threads: int | None) -> None:
     """The process: it ends with its first failure, or when the other end of the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who asks
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     if threads is not None:
         for name in ("OMP_NUM_THREADS", "NPROC"):  # OpenMP; XLA's thread pool
             os.environ[name] = str(threads)
@@ -109,6 +133,30 @@ def _serve(pipe: Any, make: Callable[..., Any], args: tuple[Any, ...], threads: 
                 pipe.send((False, f"{type(error).__name__}: {text}"[:300]))
                 return
             pipe.send((True, result))
+
+
+def _end_with_parent() -> None:
+    """Nobody waits for the answer of a question whose asker was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+# As NumPy and pareo, CuPy, PyTorch, XLA and TensorFlow, cuBLAS and cuDNN say it.
+SHORT = (
+    "MemoryError", "OutOfMemory", "can't allocate memory", "out of memory", "RESOURCE_EXHAUSTED",
+    "ResourceExhausted", "bad_alloc", "ALLOC_FAILED",
+)  # fmt: skip
+
+
+def _is_short(text: str) -> bool:
+    """Whether a failure's text speaks of memory.
+
+    >>> _is_short("XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.")
+    True
+    """
+    return any(word.lower() in text.lower() for word in SHORT)
 
 
 def _ending(status: int | None) -> str:
