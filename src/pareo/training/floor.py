@@ -103,8 +103,11 @@ def _best_on_card(device: Device, work: Callable[[], Any]) -> float:
     return _best(several) / REPEATS
 
 
+def bandwidth(device: Device) -> float:
+    """The bytes per second that a device's work is held against: those of a large copy."""
+    return card_bandwidth(device) if device.name == "cuda" else copy_bandwidth(device.threads)
+
+
 def floor_seconds(flops: float, moved: float, device: Device, dtype: str) -> float:
     """The least seconds for so many FLOPs and bytes, whichever takes longer."""
-    on_card = device.name == "cuda"
-    speed = card_bandwidth(device) if on_card else copy_bandwidth(device.threads)
-    return max(flops / peak(device, dtype), moved / speed)
+    return max(flops / peak(device, dtype), moved / bandwidth(device))

@@ -1,0 +1,89 @@
+"""Measuring a machine's ceilings: everything in turn, round by round, and kept on disk."""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pareo.device import Device
+from pareo.lab.ceilings import card, cpu, store
+from pareo.lab.ceilings.model import Ceilings, Limit, Probe
+from pareo.lab.processes import Failed, Worker
+from pareo.training import floor
+
+ROUNDS = 6
+SECONDS = 60.0  # after which no further round begins
+Watch = Callable[[int, int, str], None]  # probes done, of how many, what is measured now
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a floor needs: FLOP/s of matrix products, bytes a second of a copy in memory."""
+
+    peak: Limit
+    bandwidth: Limit
+
+
+def ceilings_of(
+    device: Device, again: bool = False, watch: Watch = lambda done, of, what: None
+) -> Ceilings:
+    """The ceilings of a device: those kept on disk, or measured now, which takes a minute."""
+    key = store.key_of(device)
+    kept = None if again else store.load(key)
+    if kept is None:
+        kept = _measured(device, key, watch)
+        store.save(kept)
+    return kept
+
+
+def limits(device: Device, dtype: str = "float32", again: bool = False) -> Limits:
+    """The two limits of a floor: from ceilings that are kept, else (or `again`) measured briefly.
+
+    A brief measurement takes about a second, in a process of its own, and is not kept. On a GPU
+    the peak is that of the device's precision.
+    """
+    name = device.precision if device.name == "cuda" and dtype == "float32" else dtype
+    kept = None if again else store.load(store.key_of(device))
+    if kept is not None:
+        return Limits(kept.peak(name), kept.memory())
+    with Worker(_brief, device, dtype) as worker:
+        peak, bandwidth = worker.ask()
+    return Limits(
+        Limit(peak, peak, peak, "one large product"),
+        Limit(bandwidth, bandwidth, bandwidth, "one large copy"),
+    )
+
+
+def _brief(device: Device, dtype: str) -> Callable[[], tuple[float, float]]:
+    def answer() -> tuple[float, float]:
+        return floor.peak(device, dtype), floor.bandwidth(device)
+
+    return answer
+
+
+def _measured(device: Device, key: dict[str, object], watch: Watch) -> Ceilings:
+    place: Any = card if device.name == "cuda" else cpu
+    probes = place.probes(device.threads)
+    samples: dict[Probe, list[float]] = {probe: [] for probe in probes}
+    started = time.perf_counter()
+    with ExitStack() as stack:
+        workers = {
+            library: stack.enter_context(Worker(place.Prober, threads=device.threads))
+            for library in dict.fromkeys(probe.by for probe in probes)
+        }
+        for number in range(ROUNDS):
+            if number > 2 and time.perf_counter() - started > SECONDS:
+                break
+            for position, probe in enumerate(probes):
+                watch(number * len(probes) + position, ROUNDS * len(probes), str(probe))
+                if probe.by not in workers:
+                    continue
+                try:
+                    samples[probe].append(workers[probe.by].ask(probe))
+                except Failed:  # a library that cannot do it sets no limit
+                    workers.pop(probe.by).close()
+    taken = {probe: tuple(found) for probe, found in samples.items() if found}
+    when = datetime.now(UTC).isoformat(timespec="seconds")
+    return Ceilings(str(key["device"]), key, when, place.levels(), taken, {})

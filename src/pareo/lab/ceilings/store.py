@@ -1,0 +1,98 @@
+"""Ceilings on disk: one file for each machine, set of versions and number of threads."""
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pareo import machine
+from pareo.cache import cache_folder
+from pareo.device import Device
+from pareo.errors import DataError
+from pareo.lab.ceilings.model import KINDS, Ceilings, Level, Probe
+
+SCHEMA = 1
+
+
+def key_of(device: Device) -> dict[str, Any]:
+    """What a measurement holds for: with another of these it is made anew."""
+    cards = machine.cards() if device.name == "cuda" else []
+    return {
+        "schema": SCHEMA,
+        "device": str(device) if device.name == "cuda" else "cpu",
+        "processor": machine.processor(),
+        "cores": os.cpu_count(),
+        "memory_bytes": machine.memory(),
+        "threads": device.threads,
+        "cards": [[card.name, card.driver] for card in cards],
+        "libraries": machine.libraries(),
+    }
+
+
+def path_of(key: Mapping[str, Any]) -> Path:
+    """The file of a key."""
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    return cache_folder() / "ceilings" / f"{digest[:16]}.json"
+
+
+def load(key: Mapping[str, Any]) -> Ceilings | None:
+    """What is kept for a key; None where nothing is, or where it is damaged."""
+    try:
+        found = from_plain(json.loads(path_of(key).read_text(encoding="utf-8")), "ceilings")
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if found.key == key else None
+
+
+def save(ceilings: Ceilings) -> Path:
+    """Keep ceilings; where a folder cannot be written, they are measured again next time."""
+    path = path_of(ceilings.key)
+    beside = path.with_suffix(f".{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(json.dumps(to_plain(ceilings), indent=1), encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written: {error.strerror}") from error
+    return path
+
+
+def to_plain(ceilings: Ceilings) -> dict[str, Any]:
+    """Ceilings as JSON has them, with every sample."""
+    return {
+        "schema": SCHEMA,
+        "device": ceilings.device,
+        "key": dict(ceilings.key),
+        "when": ceilings.when,
+        "levels": [asdict(level) for level in ceilings.levels],
+        "samples": [
+            {**asdict(probe), "samples": list(samples)}
+            for probe, samples in ceilings.samples.items()
+        ],
+        "datasheet": dict(ceilings.datasheet),
+    }
+
+
+def from_plain(found: Any, source: str) -> Ceilings:
+    """The opposite; a DataError where the data is not what it should be."""
+    try:
+        levels = tuple(Level(**level) for level in found["levels"])
+        samples = {}
+        for row in found["samples"]:
+            taken = tuple(float(value) for value in row.pop("samples"))
+            probe = Probe(**row)
+            if probe.kind not in KINDS or not taken:
+                raise ValueError(f"a sample of {probe.kind!r:.40}")
+            if not all(math.isfinite(value) and value > 0 for value in taken):
+                raise ValueError("a sample that is no positive number")
+            samples[probe] = taken
+        if found["schema"] != SCHEMA:
+            raise ValueError(f"schema {found['schema']!r:.40}")
+        device, when = str(found["device"]), str(found["when"])
+        return Ceilings(device, found["key"], when, levels, samples, found["datasheet"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{source}: expected this machine's ceilings; got: {error}") from error
