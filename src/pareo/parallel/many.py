@@ -1,15 +1,43 @@
 """`train_many`: many networks, each with its own settings, on all of one machine."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from pareo.data import Dataset
 from pareo.device import Device
 from pareo.errors import PareoError
 from pareo.parallel.one import train_one
-from pareo.parallel.trial import Report, Result, Trial
+from pareo.parallel.processes import train_in_processes
+from pareo.parallel.schedule import NOT_BEGUN
+from pareo.parallel.threads import train_in_threads
+from pareo.parallel.trial import Listener, Report, Result, Trial
+from pareo.training.history import Epoch
+from pareo.training.interrupt import Interrupt
 
-HOWS = ("serial",)
+Way = Callable[[Sequence[Trial], Dataset, Device, Listener], list[Result]]
+
+
+def train_serially(
+    trials: Sequence[Trial], data: Dataset, device: Device, listener: Listener
+) -> list[Result]:
+    """Train trials one after the other, each with all of the device's threads."""
+    results = []
+    for number, trial in enumerate(trials):
+        if listener.asked():
+            results.append(Result(trial, "serial", error=NOT_BEGUN))
+            continue
+
+        def heard(epoch: Epoch, number: int = number) -> bool:
+            return listener(number, epoch)
+
+        results.append(train_one(trial, data, device, "serial", heard, lambda: device.threads))
+    return results
+
+
+WAYS: dict[str, Way] = {
+    "serial": train_serially,
+    "threads": train_in_threads,
+    "processes": train_in_processes,
+}
 
 
 def train_many(
@@ -27,7 +55,9 @@ def train_many(
     Args:
         trials: what to train.
         data: a `pareo.data.Dataset`; it is shared, not copied.
-        how: 'serial' (one after the other), or 'auto'.
+        how: 'serial', one after the other with all cores; 'threads', one for each core, the longest
+            first, where a core that finds nothing left helps the others; 'processes', likewise in
+            processes that read one copy of the data; 'auto', what is predicted to be fastest.
         workers: how many CPU cores to use; None is all that the device has.
         report: called as report(number, epoch) after each epoch of trials[number], in any order
             between trials; where it returns True, that trial ends.
@@ -44,14 +74,11 @@ def train_many(
     place = Device(device) if isinstance(device, str) else device
     if workers is not None:
         place = Device(str(place), workers, place.precision)
-    if how not in ("auto", *HOWS):
-        raise PareoError(f"train_many expects how to be auto, {', '.join(HOWS)}; got {how!r}")
-    floats = data.as_float()
-    return [
-        train_one(trial, floats, place, "serial", **_reporter(report, number))
-        for number, trial in enumerate(trials)
-    ]
-
-
-def _reporter(report: Report | None, number: int) -> dict[str, Any]:
-    return {} if report is None else {"report": lambda epoch: report(number, epoch)}
+    if how not in ("auto", *WAYS):
+        raise PareoError(f"train_many expects how to be auto, {', '.join(WAYS)}; got {how!r}")
+    if not trials:
+        return []
+    chosen = "threads" if how == "auto" else how
+    with Interrupt() as interrupt:
+        listener = Listener(report, lambda: interrupt.asked)
+        return WAYS[chosen](trials, data.as_float(), place, listener)

@@ -93,6 +93,22 @@ class Result:
 Report = Callable[[int, Epoch], Any]  # a trial's place in the list, its epoch: True ends the trial
 
 
+@dataclass(frozen=True)
+class Listener:
+    """Who hears of epochs: the caller's `report`, unless Ctrl-C has ended everything.
+
+    >>> Listener(lambda number, epoch: number == 1)(1, None)
+    True
+    """
+
+    report: Report | None = None
+    asked: Callable[[], bool] = lambda: False
+
+    def __call__(self, number: int, epoch: Any) -> bool:
+        """Whether a trial is to end after this epoch."""
+        return (self.report is not None and self.report(number, epoch) is True) or self.asked()
+
+
 def sentence(error: BaseException) -> str:
     """An error as a result keeps it.
 
