@@ -12,8 +12,10 @@ from typing import Any
 
 from pareo.errors import DataError
 from pareo.program import Executable
+from pareo.program.ir import Instruction
 
 Key = tuple[str, int, str]  # file, line, function: how pstats names a function
+Run = Callable[[list[Any]], None]  # one step of an executable
 Calls = tuple[int, int, float, float]  # primitive calls, calls, own seconds, seconds with callees
 
 
@@ -194,19 +196,21 @@ def operator_times(
     ['exp']
     """
     times: dict[str, OperatorTime] = {}
+    clocks: list[tuple[Instruction, _Clock]] = []
     device = executable.device
+
+    def clocked(instruction: Instruction, step: Run) -> Run:
+        clocks.append((instruction, _Clock(step, device.backend.wait)))
+        return clocks[-1][1]
+
     with device, device.backend.scope(device):
         run = executable.bind(*arrays)
         run()  # machine code is compiled outside the clock
-        plain = list(executable._steps)
-        clocks = _clocked(executable)
         end = time.perf_counter() + seconds
-        try:
+        with watched(executable, clocked):
             run()
             while time.perf_counter() < end:
                 run()
-        finally:
-            executable._steps[:] = plain
     for instruction, clock in clocks:
         row = times.setdefault(instruction.name, OperatorTime(instruction.name))
         row.calls += clock.calls
@@ -219,7 +223,7 @@ def operator_times(
 class _Clock:
     """A step of an executable that counts its calls and their seconds."""
 
-    def __init__(self, step: Callable[[list[Any]], None], wait: Callable[[], None]) -> None:
+    def __init__(self, step: Run, wait: Callable[[], None]) -> None:
         self._step, self._wait = step, wait
         self.calls, self.seconds = 0, 0.0
 
@@ -231,17 +235,23 @@ class _Clock:
         self.calls += 1
 
 
-def _clocked(executable: Executable) -> list[tuple[Any, _Clock]]:
-    """Put a clock around every step that computes; views cost nothing and are left alone."""
+@contextmanager
+def watched(executable: Executable, watch: Callable[[Instruction, Run], Run]) -> Iterator[None]:
+    """Inside, every instruction that computes runs as what `watch` made of it.
+
+    Views cost nothing and are left alone.
+    """
     working = [
         instruction
         for instruction in executable.program.instructions
         if instruction.outputs[0] not in executable.plan.views
     ]
     steps = executable._steps
+    plain = list(steps)
     computing = [at for at, step in enumerate(steps) if not step.__qualname__.startswith("_look.")]
-    wait = executable.device.backend.wait
-    clocks = [_Clock(steps[at], wait) for at in computing]
-    for at, clock in zip(computing, clocks, strict=True):
-        steps[at] = clock
-    return list(zip(working, clocks, strict=True))
+    for at, instruction in zip(computing, working, strict=True):
+        steps[at] = watch(instruction, steps[at])
+    try:
+        yield
+    finally:
+        steps[:] = plain
