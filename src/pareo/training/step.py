@@ -1,6 +1,7 @@
 """One training step of a network as one compiled program: forward, backward and update."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -118,6 +119,15 @@ class Step:
         self._dtype = np.dtype(dtype)
         self._seeds = network.seeds()
         self._loop = None if self._seeds else image_loop(network, device, dtype)
+
+    @contextmanager
+    def without_loop(self) -> Iterator[None]:
+        """Inside, steps run as a program even where the backend has a loop of its own for them."""
+        loop, self._loop = self._loop, None
+        try:
+            yield
+        finally:
+            self._loop = loop
 
     @cached_property
     def executable(self) -> Executable:

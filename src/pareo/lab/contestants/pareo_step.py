@@ -22,7 +22,7 @@ class PareoTrainer:
 
     def __init__(self, task: Task, device: str, dtype: str, precision: str = "float32") -> None:
         self._place = Device(device, threads=task.threads, precision=precision)
-        self._step = Step(task.network, task.batch, self._place, dtype=dtype)
+        self.step = Step(task.network, task.batch, self._place, dtype=dtype)
         self._rate = task.rate
         images, labels = task.data()
         with self._place:
@@ -35,7 +35,7 @@ class PareoTrainer:
         """Train one step for each row of image numbers; the losses."""
         with self._place:
             return to_host(
-                self._step.run(self._parameters, {}, self._images, self._labels, order, self._rate)
+                self.step.run(self._parameters, {}, self._images, self._labels, order, self._rate)
             )
 
     def load(self, parameters: dict[str, Any]) -> None:
