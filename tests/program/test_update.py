@@ -86,3 +86,11 @@ def test_an_updated_argument_must_be_contiguous_and_writable() -> None:
     for wrong in (frozen, np.ones((4, 2))[::2]):
         with pytest.raises(DtypeError, match="argument 0 is updated"):
             run(wrong)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_result_that_is_only_a_view_is_written_over_its_argument(device: str) -> None:
+    program = trace(lambda a, b: op.reshape(op.exp(a), (4,)), Spec((2, 2)), Spec((4,)))
+    target = np.zeros(4, np.float32)
+    program.compile(Device(device), updates={0: 1})(np.zeros((2, 2), np.float32), target)
+    np.testing.assert_array_equal(target, 1)

@@ -1,6 +1,6 @@
 """Reverse-mode differentiation: programs with their gradients, written with the same operators."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,21 +21,28 @@ def backward(builder: Builder, loss: Symbol, wrt: Sequence[Symbol], start: int =
     if not isinstance(loss, Symbol) or loss.shape != () or loss.dtype not in FLOATS:
         shown = f"shape {loss.shape}" if hasattr(loss, "shape") else repr(loss)
         raise GradientError(f"grad expects a function that returns one number; got {shown}")
+    return pull_back(builder, {loss: builder.constant(np.ones((), loss.dtype))}, wrt, start)
+
+
+def pull_back(
+    builder: Builder, arriving: Mapping[Symbol, Symbol], wrt: Sequence[Symbol], start: int = 0
+) -> list[Symbol]:
+    """Write down the gradients by `wrt`, given those by some results, which `start` led to."""
     instructions = builder.instructions[start:]
     moved = {symbol.number for symbol in wrt}
     for instruction in instructions:
         if not moved.isdisjoint(instruction.inputs):
             moved.update(instruction.outputs)
-    gradients = {loss.number: builder.constant(np.ones((), loss.dtype))}
+    gradients = {symbol.number: gradient for symbol, gradient in arriving.items()}
     for instruction in reversed(instructions):
-        arriving = [gradients.get(number) for number in instruction.outputs]
-        if moved.isdisjoint(instruction.outputs) or not any(arriving):
+        arrived = [gradients.get(number) for number in instruction.outputs]
+        if moved.isdisjoint(instruction.outputs) or not any(arrived):
             continue
         assert isinstance(instruction.operator, Operator), "differentiate before fusing"
         outputs = [builder.at(number) for number in instruction.outputs]
         several = len(outputs) > 1
         parts = instruction.operator.differentiate(
-            arriving if several else arriving[0],
+            arrived if several else arrived[0],
             outputs if several else outputs[0],
             [builder.at(number) for number in instruction.inputs],
             dict(instruction.attributes),

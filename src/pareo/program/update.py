@@ -70,7 +70,7 @@ def in_place(program: Program, updates: Updates, backend: Backend) -> dict[int, 
         if program.specs[number] != program.specs[argument]:
             continue
         for position, instruction in enumerate(program.instructions):
-            if number not in instruction.outputs:
+            if number not in instruction.outputs or _is_view(instruction):
                 continue
             place = instruction.outputs.index(number)
             kernel = kernel_of(instruction, backend)
@@ -90,7 +90,11 @@ def _with_views(program: Program, argument: int) -> set[int]:
     """An argument and everything that is only another look at it."""
     seen = {argument}
     for instruction in program.instructions:
-        look = getattr(instruction.operator, "look", None)
-        if look is not None and instruction.inputs[0] in seen:
+        if _is_view(instruction) and instruction.inputs[0] in seen:
             seen.add(instruction.outputs[0])
     return seen
+
+
+def _is_view(instruction: Instruction) -> bool:
+    """Whether an instruction only looks anew at memory that lies where it lies."""
+    return getattr(instruction.operator, "look", None) is not None

@@ -53,15 +53,10 @@ def step_program(
         moved: dict[str, Any] = {}
         speeds: dict[str, Any] = {}
         for path, parameter in parameters.items():
-            gradient = gradients[path]
+            new = descended(parameter, gradients[path], velocities.get(path), rate, momentum, decay)
+            moved[path] = new[0]
             if momentum:
-                moved[path], speeds[path] = op.sgd(
-                    parameter, gradient, velocities[path], rate, momentum, decay
-                )
-            else:
-                if decay:
-                    gradient = op.add(gradient, op.scale(decay, parameter))
-                moved[path] = op.sub(parameter, op.scale(rate, gradient))
+                speeds[path] = new[1]
         return loss, moved, speeds
 
     program = trace(
@@ -74,6 +69,18 @@ def step_program(
         (Spec((), "int64"),) * network.seeds(),
     )
     return remove_dead(remove_common(program))
+
+
+def descended(
+    parameter: Any, gradient: Any, velocity: Any, rate: Any, momentum: float, decay: float
+) -> tuple[Any, Any]:
+    """A parameter moved by its gradient, and its new velocity; without momentum that is None."""
+    if momentum:
+        moved: tuple[Any, Any] = op.sgd(parameter, gradient, velocity, rate, momentum, decay)
+        return moved
+    if decay:
+        gradient = op.add(gradient, op.scale(decay, parameter))
+    return op.sub(parameter, op.scale(rate, gradient)), None
 
 
 def dropout_seeds(seed: int, step: int, count: int) -> list[int]:
