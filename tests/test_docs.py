@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -186,6 +187,22 @@ def test_gradient_in_the_table(name: str) -> None:
     assert (ROWS[name][5] == "none") == (not op.registry[name].differentiable)
 
 
+def places(image: Any, pooled: Any, how: dict[str, Any]) -> int:
+    """The pixels of all pooling windows, by walking over them."""
+    size, stride = how["size"], how["stride"]
+    inside = np.pad(np.ones(image[2:]), [(before, 99) for before in how["padding"][:2]])
+    corners = [(i * stride[0], j * stride[1]) for i, j in np.ndindex(pooled[2:])]
+    seen = sum(inside[i : i + size[0], j : j + size[1]].sum() for i, j in corners)
+    return int(seen) * image[0] * image[1]
+
+
+def near(shape: Any, size: int) -> int:
+    """The channels that normalise all elements, by walking over them."""
+    pairs = [(c, other) for c in range(shape[1]) for other in range(shape[1])]
+    found = sum(c - size // 2 <= other < c - size // 2 + size for c, other in pairs)
+    return found * shape[0] * shape[2] * shape[3]
+
+
 def numbers(name: str, specs: Any, attributes: Any, result: Any) -> dict[str, Any]:
     """What the names in the column of FLOPs stand for, in one call."""
     parameters = inspect.signature(op.registry[name]).parameters
@@ -198,11 +215,12 @@ def numbers(name: str, specs: Any, attributes: Any, result: Any) -> dict[str, An
     if name.startswith("conv"):
         found["taps"] = math.prod((result if "weight" in name else specs[1]).shape[1:])
     if "pool" in name:
-        found["window"] = math.prod(attributes["size"])
+        image, pooled = (result, specs[0]) if "gradient" in name else (specs[0], result)
+        found["places"] = places(image.shape, pooled.shape, attributes)
     if name == "log_softmax":
         found["lines"] = specs[0].size // first[attributes["axis"]]
     if name.startswith("lrn"):
-        found["size"] = attributes["size"]
+        found["near"] = near(specs[0].shape, attributes["size"])
     if "logits" in found:
         found["rows"] = specs[operands.index("logits")].shape[0]
     return found

@@ -10,6 +10,7 @@ import pareo.operators as op
 from pareo.errors import ShapeError
 from pareo.operators.attributes import Count, Padding, Pair
 from pareo.operators.core import Array, operator
+from pareo.operators.footprint import places_and_pixels
 from pareo.spec import Spec
 
 
@@ -85,6 +86,11 @@ def conv(
 @conv.flops
 def _(out: Spec, x: Spec, w: Spec, **_: Any) -> int:
     return 2 * out.size * w.shape[1] * w.shape[2] * w.shape[3]
+
+
+@conv.reads
+def _(out: Spec, x: Spec, w: Spec, groups: int, **how: Any) -> list[int]:
+    return [places_and_pixels(x, out, w.shape[2:], **how)[1], w.size]
 
 
 @conv.gradient
@@ -164,6 +170,11 @@ def conv_weight_gradient(
 @conv_weight_gradient.flops
 def _(out: Spec, x: Spec, g: Spec, **_: Any) -> int:
     return 2 * g.size * out.shape[1] * out.shape[2] * out.shape[3]
+
+
+@conv_weight_gradient.reads
+def _(out: Spec, x: Spec, g: Spec, size: Any, groups: int, **how: Any) -> list[int]:
+    return [places_and_pixels(x, g, size, **how)[1], g.size]
 
 
 @conv_weight_gradient.gradient

@@ -88,6 +88,7 @@ class Operator:
         self.look: Callable[..., Any] | None = None
         self._rule = rule
         self._flops: Callable[..., int] | None = None
+        self._reads: Callable[..., Sequence[int]] | None = None
         self._gradient: Callable[..., Any] | None = None
         self._operands: dict[str, Operand] = {}
         self._parsers: dict[str, Parser] = {}
@@ -116,6 +117,11 @@ class Operator:
     def flops(self, function: Callable[..., int]) -> Callable[..., int]:
         """Attach the FLOP count: a function of the output's spec, the operands', and attributes."""
         self._flops = function
+        return function
+
+    def reads(self, function: Callable[..., Sequence[int]]) -> Callable[..., Sequence[int]]:
+        """Attach how many elements of each operand are read, where that is not all of them."""
+        self._reads = function
         return function
 
     def gradient(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -167,10 +173,18 @@ class Operator:
             return 0
         return int(self._flops(out, *self._grouped(specs), **attributes))
 
-    def count_bytes(self, out: Any, specs: Sequence[Spec]) -> int:
-        """The fewest bytes one call must move: operands read once, results written once."""
+    def count_bytes(self, out: Any, specs: Sequence[Spec], attributes: dict[str, Any]) -> int:
+        """The fewest bytes one call must move: what it needs read once, results written once."""
         results = out if isinstance(out, tuple) else (out,)
-        return sum(spec.nbytes for spec in (*specs, *results))
+        written = sum(spec.nbytes for spec in results)
+        if written == 0:
+            return 0
+        if self._reads is None:
+            return written + sum(spec.nbytes for spec in specs)
+        counts = self._reads(out, *self._grouped(specs), **attributes)
+        return written + sum(
+            count * spec.dtype.itemsize for count, spec in zip(counts, specs, strict=True)
+        )
 
     def usual(self, name: str, value: Any) -> bool:
         """Whether an attribute has its default, which a listing need not show."""

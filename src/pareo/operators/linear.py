@@ -171,6 +171,11 @@ def part(a: Array, axis: Axis, between: Shape) -> Spec:
     return a.like((*a.shape[:axis], stop - start, *a.shape[axis + 1 :]))
 
 
+@part.reads
+def _(out: Spec, a: Spec, axis: int, between: Any) -> list[int]:
+    return [out.size]
+
+
 @part.view
 def _(a: Any, axis: int, between: Any) -> Any:
     return a[(slice(None),) * axis + (slice(*between),)]

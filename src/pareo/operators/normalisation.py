@@ -23,9 +23,17 @@ def lrn(x: Array, size: Count, alpha: Real = 1e-4, beta: Real = 0.75, k: Real = 
     return x
 
 
+def _squares(x: Spec, size: int) -> int:
+    """How many elements stand in all the sums of squares: those of channels that exist."""
+    before = size // 2
+    channels = x.shape[1]
+    each = [min(c - before + size, channels) - max(c - before, 0) for c in range(channels)]
+    return sum(each) * x.shape[0] * x.shape[2] * x.shape[3]
+
+
 @lrn.flops
 def _(out: Spec, x: Spec, size: int, **_: Any) -> int:
-    return out.size * (2 * size + 4)
+    return 2 * _squares(x, size) + 4 * out.size
 
 
 @lrn.gradient
@@ -52,7 +60,7 @@ def lrn_gradient(
 
 @lrn_gradient.flops
 def _(out: Spec, g: Spec, x: Spec, size: int, **_: Any) -> int:
-    return out.size * (3 * size + 9)
+    return 3 * _squares(x, size) + 9 * out.size
 
 
 @operator

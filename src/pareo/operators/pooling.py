@@ -7,6 +7,7 @@ from pareo.errors import ShapeError
 from pareo.operators.attributes import Flag, Padding, Pair, StrideOrSize
 from pareo.operators.convolution import output_sizes
 from pareo.operators.core import Array, Number, operator
+from pareo.operators.footprint import places_and_pixels
 from pareo.spec import Spec
 
 
@@ -50,9 +51,20 @@ def max_pool(
     return _pooled("max_pool", x, size, stride, padding, ceil)
 
 
+def _met(image: Spec, pooled: Spec, size: Any, stride: Any, padding: Any, **_: Any) -> Any:
+    return places_and_pixels(image, pooled, size, stride, padding)
+
+
 @max_pool.flops
-def _(out: Spec, x: Spec, size: Any, **_: Any) -> int:
-    return out.size * size[0] * size[1]
+def _(out: Spec, x: Spec, **how: Any) -> int:
+    places, _ = _met(x, out, **how)
+    return places
+
+
+@max_pool.reads
+def _(out: Spec, x: Spec, **how: Any) -> list[int]:
+    _, pixels = _met(x, out, **how)
+    return [pixels]
 
 
 @max_pool.gradient
@@ -82,8 +94,15 @@ def max_pool_gradient(
 
 
 @max_pool_gradient.flops
-def _(out: Spec, g: Spec, x: Spec, size: Any, **_: Any) -> int:
-    return g.size * (size[0] * size[1] + 1)
+def _(out: Spec, g: Spec, x: Spec, **how: Any) -> int:
+    places, _ = _met(x, g, **how)
+    return places + g.size
+
+
+@max_pool_gradient.reads
+def _(out: Spec, g: Spec, x: Spec, **how: Any) -> list[int]:
+    _, pixels = _met(x, g, **how)
+    return [g.size, pixels]
 
 
 @operator
@@ -99,8 +118,15 @@ def average_pool(
 
 
 @average_pool.flops
-def _(out: Spec, x: Spec, size: Any, **_: Any) -> int:
-    return out.size * (size[0] * size[1] + 1)
+def _(out: Spec, x: Spec, **how: Any) -> int:
+    places, _ = _met(x, out, **how)
+    return places + out.size
+
+
+@average_pool.reads
+def _(out: Spec, x: Spec, **how: Any) -> list[int]:
+    _, pixels = _met(x, out, **how)
+    return [pixels]
 
 
 @average_pool.gradient
@@ -135,8 +161,9 @@ def average_pool_gradient(
 
 
 @average_pool_gradient.flops
-def _(out: Spec, g: Spec, size: Any, **_: Any) -> int:
-    return g.size * (size[0] * size[1] + 1)
+def _(out: Spec, g: Spec, image: Any, **how: Any) -> int:
+    places, _ = _met(out, g, **how)
+    return places + g.size
 
 
 @average_pool_gradient.gradient
@@ -163,7 +190,13 @@ def subsample(x: Array, w: Array, b: Number, stride: Pair) -> Spec:
 
 @subsample.flops
 def _(out: Spec, x: Spec, w: Spec, b: Spec, stride: Any) -> int:
-    return out.size * (2 * w.size + 1)
+    return out.size * 2 * w.size
+
+
+@subsample.reads
+def _(out: Spec, x: Spec, w: Spec, b: Spec, stride: Any) -> list[int]:
+    _, pixels = places_and_pixels(x, out, w.shape, stride)
+    return [pixels, w.size, b.size]
 
 
 @subsample.gradient

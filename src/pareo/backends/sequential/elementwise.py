@@ -85,7 +85,8 @@ def relu(out: Any, a: Any) -> None:
 @backend.kernel(in_place=True)
 def relu_gradient(out: Any, g: Any, y: Any) -> None:
     for i in np.ndindex(out.shape):
-        out[i] = 0.0 if at(y, i) <= 0 else at(g, i)
+        error = at(g, i)
+        out[i] = 0.0 if at(y, i) <= 0 else error
 
 
 @backend.kernel()

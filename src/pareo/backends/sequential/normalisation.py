@@ -64,5 +64,5 @@ def dropout(out: Any, x: Any, seed: Any, *, rate: float) -> None:
     factor = float(out.dtype.type(1 / (1 - rate)))  # rounded first, to be alike on every device
     threshold = dropout_threshold(rate)
     for position, i in enumerate(np.ndindex(x.shape)):
-        kept = drawn(position, int(seed[()])) >= threshold
-        out[i] = float(x[i]) * factor if kept else 0.0
+        scaled = float(x[i]) * factor
+        out[i] = scaled if drawn(position, int(seed[()])) >= threshold else 0.0

@@ -132,7 +132,7 @@ class _Merging:
         number = max(self.specs) + 1 if result is None else result
         self.specs[number] = spec
         flops = operator.count_flops(spec, specs, attributes)
-        moved = operator.count_bytes(spec, specs)
+        moved = operator.count_bytes(spec, specs, attributes)
         one = Instruction(operator, tuple(inputs), (number,), attributes, flops, moved)
         self.new.append(one)
         return number
