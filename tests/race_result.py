@@ -15,6 +15,16 @@ TIMES = {
 }
 
 
+FLOOR = {
+    "place": "cpu",
+    "precision": "float32",
+    "seconds_per_epoch": 0.42,
+    "why": "arithmetic",
+    "peak_flops": 83e9,
+    "bandwidth": None,
+}
+
+
 def made(slowed: dict[str, float] | None = None, seed: int = 1, rounds: int = 20) -> dict[str, Any]:
     """A race on two cores; contestants in `slowed` take so many times as long."""
     draw = np.random.default_rng(seed)
@@ -27,7 +37,7 @@ def made(slowed: dict[str, float] | None = None, seed: int = 1, rounds: int = 20
     rows.append(row("wrong", [], None, "refused", note))
     rows.append(row("tensorflow", [], None, "missing", "install it with: pip install tensorflow"))
     return {
-        "schema": 1,
+        "schema": 2,
         "kind": "race",
         "when": "2026-11-15T08:00:00+00:00",
         "machine": {
@@ -40,17 +50,12 @@ def made(slowed: dict[str, float] | None = None, seed: int = 1, rounds: int = 20
         },
         "versions": {"pareo": "0.1.0", "numpy": "2.4.6", "torch": "2.13.0", "jax": "0.10.2"},
         "network": "papers-cnn",
+        "data": "mnist",
         "batch": 128,
         "precision": "float32",
         "threads": 2,
         "images": 60_000,
         "flops": 75_000_000,
-        "floor": {
-            "seconds_per_epoch": 0.42,
-            "why": "arithmetic",
-            "peak_flops": 83e9,
-            "bandwidth": None,
-        },
         "rows": rows,
     }
 
@@ -70,6 +75,7 @@ def row(
         "rounds": list(range(len(samples))),
         "slice": share,
         "first_call": 1.9 if timed else None,
+        "floor": dict(FLOOR),
         "parity": {"loss": 3e-8, "parameter": 4e-7, "median": 8e-8, "steps": 2} if timed else {},
         "ledger": {
             "precision": "float32",

@@ -81,7 +81,11 @@ def test_a_race_of_strangers(tmp_path: Path) -> None:
     rows = {row["contestant"]: row for row in result["rows"]}
     assert [row["status"] for row in rows.values()] == ["ok", "refused", "ok"]
     assert rows["right"]["samples"]
-    assert rows["best"]["note"] == "its fastest setting: right"
+    assert rows["best"]["note"] == "its fastest setting: right, timed once for both"
+    assert rows["best"]["samples"] == rows["right"]["samples"]
+    right, wrong = rows["best"]["ledger"]["settings_tried"]
+    assert right["seconds_per_epoch"] > 0
+    assert wrong["note"] == rows["wrong"]["note"]
     found = fields(result) | fields([CURVE], "rows[].curve")
     assert found == documented()
 
@@ -96,7 +100,7 @@ def test_an_epoch_ends_with_an_accuracy(tmp_path: Path) -> None:
     assert f"report      {tmp_path / 'race.html'}" in done.stdout
     assert "pareo-compiled" in (tmp_path / "race.html").read_text()
     row = json.loads((tmp_path / "race.json").read_text())["rows"][0]
-    assert row["slice"] == 1.0
+    assert len(row["samples"]) == 25
     assert row["curve"][0]["accuracy"] > 0.8  # plain SGD has 0.9 there
     assert row["curve"][0].keys() == CURVE.keys()
 
@@ -134,8 +138,10 @@ def test_a_wrong_entry_point_is_told(point: dict[str, str], reason: str, tmp_pat
 
 
 def made_up(**samples: list[float]) -> dict[str, Any]:
+    floor = {"place": "cpu", "seconds_per_epoch": 0.5, "why": "arithmetic"}
     rows = [
         {
+            "floor": floor,
             "contestant": name.replace("_", "-"), "status": "ok" if times else "failed",
             "note": "" if times else "it fell", "samples": times, "rounds": [], "slice": 1.0,
             "first_call": 1.5, "parity": {"loss": 1e-7, "parameter": 2e-6, "median": 1e-7},
@@ -143,10 +149,9 @@ def made_up(**samples: list[float]) -> dict[str, Any]:
         }
         for name, times in samples.items()
     ]  # fmt: skip
-    floor = {"seconds_per_epoch": 0.5, "why": "arithmetic", "peak_flops": 1e9, "bandwidth": 1e9}
     return {
         "network": "papers-cnn", "batch": 128, "precision": "float32", "threads": 2,
-        "images": 60_000, "floor": floor, "rows": rows, "machine": {},
+        "images": 60_000, "rows": rows, "machine": {},
     }  # fmt: skip
 
 

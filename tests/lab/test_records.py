@@ -102,8 +102,10 @@ def test_a_result_that_was_tampered_with_is_told_by_its_number(path):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda r: r.pop("schema"), "schema 1; got None"),
-        (lambda r: r.update(schema=2), "schema 1; got 2"),
+        (lambda r: r.pop("schema"), "schema 1 or 2; got None"),
+        (lambda r: r.update(schema=3), "schema 1 or 2; got 3"),
+        (lambda r: r.update(schema=1), "an object in floor; got None"),
+        (lambda r: r.update(data=7), "text in data; got 7"),
         (lambda r: r.update(batch="128"), "a number of 1 or more in batch; got '128'"),
         (lambda r: r.update(batch=True), "in batch; got True"),
         (lambda r: r.update(rows={}), "a list in rows"),
@@ -111,7 +113,8 @@ def test_a_result_that_was_tampered_with_is_told_by_its_number(path):
         (lambda r: r["rows"][0]["samples"].__setitem__(3, -1.0), r"above 0 in rows\[0\]\.samples"),
         (lambda r: r["rows"][0]["rounds"].pop(), r"20 of them in rows\[0\]\.rounds; got 19"),
         (lambda r: r["rows"][0]["parity"].update(loss="x"), r"rows\[0\]\.parity\.loss"),
-        (lambda r: r["floor"].update(peak_flops=[]), r"in floor\.peak_flops"),
+        (lambda r: r["rows"][0].pop("floor"), r"an object in rows\[0\]\.floor; got None"),
+        (lambda r: r["rows"][0]["floor"].update(peak_flops=[]), r"in rows\[0\]\.floor\.peak_flops"),
     ],
 )
 def test_a_file_with_a_wrong_field_is_refused(tmp_path, spoil, message):
@@ -138,6 +141,29 @@ def test_nan_among_the_samples_is_refused(tmp_path):
     file.write_text(json.dumps(result))
     with pytest.raises(DataError, match=r"rows\[0\]\.samples\[0\]; got nan"):
         results.read(file)
+
+
+def as_schema_1(result, cards):
+    """The result as it was written when one floor had to do for all."""
+    floor = {k: v for k, v in result["rows"][0]["floor"].items() if k not in ("place", "precision")}
+    rows = [{k: v for k, v in row.items() if k != "floor"} for row in result["rows"]]
+    machine = {**result["machine"], "cards": cards}
+    old = {**result, "schema": 1, "floor": floor, "rows": rows, "machine": machine}
+    del old["data"]
+    return old
+
+
+def test_a_result_of_the_first_schema_is_read_as_one_of_this():
+    new = made()
+    assert results.checked(as_schema_1(new, cards=[]), "old") == new
+
+
+def test_one_floor_was_the_cards_where_there_was_one():
+    old = as_schema_1(made(), cards=[{"name": "a card"}])
+    old["rows"][0]["contestant"] = "pareo-cuda"
+    rows = results.checked(old, "old")["rows"]
+    assert rows[0]["floor"] == {**made()["rows"][0]["floor"], "place": "cuda"}
+    assert rows[1]["floor"] == {"place": "cpu", "precision": "float32"}
 
 
 def test_a_file_that_is_not_there():

@@ -96,7 +96,8 @@ def test_the_headline_claims_no_more_than_was_told():
     lambda r: [row.update(curve=[]) for row in r["rows"]],
     lambda r: [row.update(samples=row["samples"][:1], rounds=[0][: len(row["samples"])])
                for row in r["rows"]],
-    lambda r: r.update(floor={"seconds_per_epoch": None, "peak_flops": None}, machine={}),
+    lambda r: [row.update(floor={"seconds_per_epoch": None}) for row in r["rows"]],
+    lambda r: r.update(machine={}),
     lambda r: [point.update(accuracy=None) for row in r["rows"] for point in row["curve"]],
 ])  # fmt: skip
 def test_a_result_with_little_in_it_still_has_a_page(spoil):

@@ -1,7 +1,6 @@
 """`pareo race`: one network, every device and framework, a table with intervals and the floor."""
 
 import json
-import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,6 +35,13 @@ def race(
     precision: Annotated[
         str, typer.Option(help="float32; on a GPU also tf32 or bfloat16.")
     ] = "float32",
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="As `pareo train --data` takes it: mnist, synthetic:CxHxW[:CLASSES[:COUNT]], a "
+            "folder or an .npz file.  [default: mnist, or made-up images where it does not fit]"
+        ),
+    ] = None,
     target_accuracy: Annotated[
         float | None,
         typer.Option(min=0, max=1, help="Race until everyone has it on the test images: 0.95."),
@@ -68,7 +74,7 @@ def race(
     """
     if precision not in PRECISIONS:
         raise PareoError(f"--precision expects one of {', '.join(PRECISIONS)}; got {precision!r}")
-    task = task_for(network, batch, threads or cores())
+    task = task_for(network, batch, threads or cores(), source=data)
     entered = chosen(contestants.split(",") if contestants else usual(task))
     if against is not None and against not in entered:
         raise PareoError(f"--against expects one of {', '.join(entered)}; got {against!r}")
@@ -90,11 +96,7 @@ def race(
 
 
 def _rules(quick: bool, epochs: int | None, accuracy: float | None, seconds: float | None) -> Rules:
-    rules = replace(QUICK if quick else Rules(), epochs=epochs, accuracy=accuracy)
-    if epochs is not None or accuracy is not None:
-        rules = replace(rules, turn=math.inf)  # whole epochs, however long they take
-    if epochs is not None:
-        rules = replace(rules, seconds=math.inf)
+    rules = (QUICK if quick else Rules()).training(epochs, accuracy)
     return rules if seconds is None else replace(rules, seconds=seconds)
 
 

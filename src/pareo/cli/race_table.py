@@ -9,13 +9,14 @@ from rich.table import Table
 
 from pareo.lab import measure
 from pareo.lab.race import Race
+from pareo.lab.report.summary import floors
 
 
 def table(
     result: dict[str, Any], against: str | None = None, accuracy: float | None = None
 ) -> Table:
     """The result, the fastest first; who has no time is last and says why."""
-    rows, floor = result["rows"], result["floor"]
+    rows = result["rows"]
     medians = {row["contestant"]: _median(row) for row in rows}
     base = against or best_peer(rows)
     made = Table(title=escape(_title(result)), title_justify="left")
@@ -37,7 +38,7 @@ def table(
             "" if math.isnan(low) else f"{_seconds(low)} to {_seconds(high)}",
             _speed(result["images"] / middle),
             f"{medians[base] / middle:.3g}" if base and medians[base] < math.inf else "",
-            _share(floor["seconds_per_epoch"], middle),
+            _share(row["floor"].get("seconds_per_epoch"), middle),
         ]
         cells += [_reached(row, accuracy)] if accuracy else []
         made.add_row(row["contestant"], *cells, escape(row["note"]))
@@ -47,7 +48,7 @@ def table(
 def running(race: Race) -> Table:
     """The table while it runs; beneath it who is running, the round and the time left."""
     rows = [asdict(row) for row in race.rows.values()]
-    result = {**race.settings(), "floor": race.floor(), "rows": rows}
+    result = {**race.settings(), "rows": rows}
     made = table(result)
     rules = race.rules
     rounds = f" of {math.ceil(rules.epochs / rules.share)}" if rules.epochs else ""
@@ -81,13 +82,12 @@ def best_peer(rows: list[dict[str, Any]]) -> str | None:
 
 
 def _title(result: dict[str, Any]) -> str:
-    floor = result["floor"]
-    least = floor["seconds_per_epoch"]
-    known = least is not None and math.isfinite(least)
-    limit = f"floor {least:.3g} s ({floor['why']})" if known else "floor unknown"
+    limits = [f"{floor.seconds:.3g} s on {floor.name} ({floor.why})" for floor in floors(result)]
+    data = f" of {result['data']}" if result.get("data") else ", made up"
     return (
         f"{result['network']}, batch {result['batch']}, {result['precision']}, "
-        f"{_threads(result['threads'])}, epochs of {result['images']:,} images; {limit}"
+        f"{_threads(result['threads'])}, epochs of {result['images']:,} images{data}; "
+        f"floor {' and '.join(limits) or 'unknown'}"
     )
 
 

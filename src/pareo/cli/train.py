@@ -1,8 +1,6 @@
 """`pareo train`: train one of the papers' networks, with checkpoints, and say what it reached."""
 
 import sys
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,12 +28,6 @@ USUAL: dict[str, dict[str, Any]] = {
     "alexnet-original": {"rate": 0.01, "momentum": 0.9},
     "googlenet": {"rate": 0.01, "momentum": 0.9},
     "googlenet-auxiliary": {"rate": 0.01, "momentum": 0.9},
-}
-SIZED: dict[str, Callable[..., Sequential]] = {
-    "alexnet": networks.alexnet,
-    "alexnet-original": partial(networks.alexnet, "original"),
-    "googlenet": networks.googlenet,
-    "googlenet-auxiliary": partial(networks.googlenet, auxiliary=True),
 }
 
 
@@ -139,10 +131,7 @@ def build(name: str, data: Dataset) -> Sequential:
     >>> build("googlenet", load("synthetic:3x64x64:5:12")).input_shape
     (3, 64, 64)
     """
-    square = len(data.shape) == 3 and data.shape[0] == 3 and data.shape[1] == data.shape[2]
-    if name not in SIZED or not square:
-        return networks.by_name(name)
-    return SIZED[name](size=data.shape[1], classes=data.classes)
+    return networks.sized(name, data.shape, data.classes)
 
 
 def _report(result: Result, data: Dataset) -> None:

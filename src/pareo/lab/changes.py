@@ -7,7 +7,7 @@ from typing import Any
 from pareo.lab.measure import Verdict, compare
 
 # What is not the same work cannot be faster or slower.
-WORK = ("kind", "network", "batch", "precision", "images")
+WORK = ("kind", "network", "data", "batch", "precision", "images")
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 RESAMPLES = 4000
+ROUNDS = 25  # that a race should have: see tests/lab/test_measure.py
 FEWEST = 8  # samples: all of 7 lie on one side of the true median in more than 1 race of 100
 # A verdict wants more certainty than an interval: at 95 % one race in twenty between equals is won.
 SURE = 0.99

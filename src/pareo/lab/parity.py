@@ -73,17 +73,19 @@ def parity(
     exact: Callable[..., Any],
     error: dict[str, float],
     allowed: Tolerance = FLOAT32,
+    first: int = 0,
+    before: dict[str, Any] | None = None,
 ) -> str:
     """Empty where every step agrees with the exact one, else what differs and by how much.
 
     Parameters are compared by how they moved: a gradient that is 1 % off is 1 % off here, however
     small the rate. `error` is given the largest part by which a loss and a parameter were off, and
-    the largest median of parameters.
+    the largest median of parameters. Steps count from `first`, from the parameters `before` it.
     """
-    error |= {"loss": 0.0, "parameter": 0.0, "median": 0.0}
-    before = task.parameters()
+    error.update({name: error.get(name, 0.0) for name in ("loss", "parameter", "median")})
+    before = before or task.parameters()
     most = allowed.kinked if kinked(task.network) else allowed.smooth
-    for number, (loss, after) in enumerate(steps):
+    for number, (loss, after) in enumerate(steps, start=first):
         where = f"in step {number + 1}"
         true_loss, true = exact(number, before)
         off = abs(loss - true_loss) / max(abs(true_loss), 1e-3)

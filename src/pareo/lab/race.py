@@ -7,29 +7,27 @@ do not agree with float64 gets no time; whoever crashes or hangs is a row, and t
 import math
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
 from pareo import __version__, machine
-from pareo.device import Device, why_unavailable
+from pareo.data import load
+from pareo.device import Device
 from pareo.lab import measure, results
-from pareo.lab.contestants import Contestant, Task
-from pareo.lab.contestants.registry import known
-from pareo.lab.parity import TOLERANCES, reference
-from pareo.lab.processes import Failed, Worker
-from pareo.lab.runner import GATE, Runner, agreement
+from pareo.lab.contestants import Contestant, Task, without_dropout
+from pareo.lab.entry import Gate, Racer, Row
+from pareo.lab.floors import Floors, place_of
 from pareo.lab.train_speed import LARGE, LARGE_RATE, network_of, plain
-from pareo.training import floor
+from pareo.lab.trial import Trial
+from pareo.nn import networks
 from pareo.training.evaluate import Evaluator
-from pareo.training.step import step_program
 
 # With these, plain SGD learns MNIST within a few epochs.
 RATES = {"papers-cnn": 1.0}
 RATE = 0.1
-TRIAL = 2  # turns of each setting of a framework, before the fastest is chosen
 SLICED_ROUNDS = measure.FEWEST  # of one that is too slow for a batch: enough to compare it
 
 
@@ -38,6 +36,7 @@ class Rules:
     """How a race goes.
 
     share: of an epoch, trained in one turn. turn: seconds that it may take, else it is shorter.
+    rounds: that there are at least, if the time allows it.
     epochs: how many everyone trains; without, rounds end when times are known well.
     accuracy: rounds also end when everyone has reached it. seconds: when the last round begins.
     patience: seconds without an answer after which a contestant counts as hanging.
@@ -45,49 +44,30 @@ class Rules:
     """
 
     share: float = 1.0
-    turn: float = 60.0
+    turn: float = 2.0
+    rounds: int = measure.ROUNDS
     epochs: int | None = None
     accuracy: float | None = None
     seconds: float = 600.0
     patience: float = 600.0
     untried: tuple[str, ...] = ()
 
+    def training(self, epochs: int | None, accuracy: float | None) -> "Rules":
+        """The same, for so many epochs, or until an accuracy: turns are whole parts of an epoch.
 
-QUICK = Rules(share=0.1, turn=2.0, seconds=140.0, patience=60.0, untried=("torch-compile",))
-
-
-@dataclass
-class Row:
-    """What became of one contestant; samples are seconds an epoch, in the order taken."""
-
-    contestant: str
-    status: str = "ok"
-    note: str = ""
-    samples: list[float] = field(default_factory=list)
-    rounds: list[int] = field(default_factory=list)
-    slice: float = 0.0
-    first_call: float = 0.0
-    parity: dict[str, float] = field(default_factory=dict)
-    ledger: dict[str, Any] = field(default_factory=dict)
-    curve: list[dict[str, float | None]] = field(default_factory=list)
-
-    def end(self, status: str, note: str) -> None:
-        """No time for this one: what was measured before is dropped."""
-        self.status, self.note = status, note
-        self.samples, self.rounds, self.curve = [], [], []
+        >>> Rules().training(epochs=5, accuracy=None).share
+        0.2
+        """
+        if epochs is None and accuracy is None:
+            return self
+        share = 1 / math.ceil(self.rounds / epochs) if epochs else self.share
+        seconds = math.inf if epochs else self.seconds
+        return replace(
+            self, epochs=epochs, accuracy=accuracy, share=share, turn=math.inf, seconds=seconds
+        )
 
 
-@dataclass
-class Racer:
-    """A row that is racing: its process, its task, and how far it has come."""
-
-    row: Row
-    task: Task
-    worker: Worker
-    turn: int = 0  # steps
-    steps: int = 0
-    seconds: float = 0.0
-    losses: list[float] = field(default_factory=list)
+QUICK = Rules(share=0.1, turn=0.5, seconds=140.0, patience=60.0, untried=("torch-compile",))
 
 
 class Race:
@@ -104,14 +84,12 @@ class Race:
         self.task, self.rules, self.precision = task, rules, precision
         self.rows = {name: Row(name) for name in contestants}
         self.doing, self.round = "", 0
-        self._contestants = {n: c.in_precision(precision) for n, c in contestants.items()}
-        here = any(c.gpu and not c.missing() for c in contestants.values())
-        self._on_card = here and why_unavailable("cuda") is None
+        self._contestants = contestants
         self._watch = watch
         self._images = len(task.data()[1])
-        self._flops = step_program(task.network, task.batch).flops
-        self._limits: list[tuple[float, float]] = []
-        self._judges: dict[int, Worker] = {}
+        self._floors = Floors(task, self._images, precision)
+        self._racers: dict[str, Racer] = {}
+        self._same: dict[str, Row] = {}  # a framework's best that is a row of its own, too
         self._idle_cores: float | None = None
         self._test = task.test_data()
         self._evaluate: Evaluator | None = None
@@ -127,16 +105,16 @@ class Race:
         self._idle_cores = machine.idle_cores()
         self._started = time.perf_counter()
         with ExitStack() as stack:
-            self._stack = stack
-            limits = stack.enter_context(Worker(ceilings, self._device()))
-            self._say("measuring this machine's limits")
-            self._measure(limits)
-            racers = self._entered()
-            self._race(racers)
-            for racer in racers:
-                if racer.row.status == "ok":
-                    self._close_ledger(racer)
-            self._measure(limits)
+            here = {name: c for name, c in self._contestants.items() if self._is_here(name, c)}
+            self._floors.open({place_of(contestant) for contestant in here.values()}, stack)
+            self._measure()
+            gate = Gate(stack, self.task, self._images, self.precision, self.rules.patience)
+            self._enter(gate, here)
+            self._race()
+            for racer in self._racing():
+                racer.close_ledger()
+            self._measure()
+        self._settle()
         return self.result()
 
     def result(self) -> dict[str, Any]:
@@ -148,7 +126,6 @@ class Race:
             "machine": {**machine.describe(), "idle_cores": self._idle_cores},
             "versions": {"pareo": __version__, **machine.libraries()},
             **self.settings(),
-            "floor": self.floor(),
             "rows": [asdict(row) for row in self.rows.values()],
         }
         return results.checked(plain(found), "this race")
@@ -157,155 +134,82 @@ class Race:
         """What everyone trains, and how."""
         return {
             "network": self.task.network.name,
+            "data": self.task.trained_on,
             "batch": self.task.batch,
             "precision": self.precision,
             "threads": self.task.threads,
             "images": self._images,
-            "flops": self._flops,
+            "flops": self._floors.flops,
         }
 
-    def floor(self) -> dict[str, Any]:
-        """The least seconds of an epoch: its FLOPs at the measured peak, or its bytes."""
-        peak = max((peak for peak, _ in self._limits), default=math.nan)
-        bandwidth = max((speed for _, speed in self._limits), default=math.nan)
-        arithmetic, moving = self._flops / peak, self.task.least_bytes() / bandwidth
-        return {
-            "seconds_per_epoch": max(arithmetic, moving) * self._images / self.task.batch,
-            "why": "arithmetic" if arithmetic >= moving else "bandwidth",
-            "peak_flops": peak,
-            "bandwidth": bandwidth,
-        }
-
-    def _measure(self, limits: Worker) -> None:
-        """How fast the machine is now; where that fails, the floor stays unknown."""
-        with suppress(Failed):
-            self._limits.append(limits.ask(patience=self.rules.patience))
-
-    def _device(self) -> Device:
-        if self._on_card:
-            return Device("cuda", precision=self.precision)
-        return Device("compiled", threads=self.task.threads)
+    def _measure(self) -> None:
+        """How fast this machine is now, and with it everyone's floor."""
+        self._say("measuring this machine's limits")
+        self._floors.measure(self.rules.patience)
+        for name, contestant in self._contestants.items():
+            self.rows[name].floor = self._floors.of(place_of(contestant))
 
     def _say(self, doing: str) -> None:
         self.doing = doing
         self._watch(self)
 
-    def _entered(self) -> list[Racer]:
-        """Those that are here, agree, and have run a turn to warm up."""
-        found = []
-        for name, contestant in self._contestants.items():
+    def _is_here(self, name: str, contestant: Contestant) -> bool:
+        """Whether a contestant can race; where not, its row says why."""
+        reason = contestant.missing()
+        if self.precision != "float32" and not contestant.gpu:
+            reason = f"it computes in float32 only, not in {self.precision}"
+        if reason:
+            self.rows[name].end("missing", reason)
+        return not reason
+
+    def _enter(self, gate: Gate, here: dict[str, Contestant]) -> None:
+        """Everyone through the gate; frameworks at their best last, when more is in the race."""
+        steps = max(1, math.ceil(self.rules.share * self._images / self.task.batch))
+
+        def admit(row: Row, contestant: Contestant) -> Racer | None:
+            self._say(f"{row.contestant}: building, first steps")
+            told = contestant.in_precision(self.precision)
+            return gate.admit(row, told, steps, self.rules.turn)
+
+        for name, contestant in sorted(here.items(), key=lambda item: bool(item[1].tries)):
             row = self.rows[name]
-            reason = contestant.missing()
-            if self.precision != "float32" and not contestant.gpu:
-                reason = f"it computes in float32 only, not in {self.precision}"
-            if reason:
-                row.end("missing", reason)
-                continue
-            enter = self._fastest if contestant.tries else self._admitted
-            racer = enter(row, contestant)
-            found += [racer] if racer else []
-        return found
+            if not contestant.tries:
+                racer = admit(row, contestant)
+            else:
+                out = {name: row for name, row in self.rows.items() if row.status != "ok"}
+                trial = Trial(row, admit, self._racers, out, self.rules.untried, self._say)
+                racer = trial.fastest(contestant)
+            if racer is not None and racer.row is not row:
+                self._same[name] = racer.row
+            elif racer is not None:
+                self._racers[name] = racer
 
-    def _admitted(self, row: Row, contestant: Contestant) -> Racer | None:
-        """A contestant through the gate; None where it was refused or failed."""
-        self._say(f"{row.contestant}: building, first steps")
-        task, patience = self.task, self.rules.patience
-        if contestant.images:
-            task = replace(task, batch=contestant.images)
-            row.note = f"timed on steps of {contestant.images} images"
-        worker = self._stack.enter_context(
-            Worker(Runner, contestant, task, threads=self.task.threads)
-        )
-        racer = Racer(row, task, worker)
-        try:
-            worker.put("agree")
-            differs, row.parity = agreement(
-                task, worker, self._judge(task), TOLERANCES[self.precision], patience
-            )
-            if not differs:
-                row.parity["steps"] = GATE
-                steps = max(1, round(self.rules.share * self._images / task.batch))
-                wanted = 1 if contestant.images else steps
-                racer.turn = worker.ask("ready", wanted, self.rules.turn, patience=patience)
-                row.slice = min(1.0, racer.turn * task.batch / self._images)
-                row.first_call = worker.ask("first_call")
-                return racer
-            row.end("refused", differs)
-        except Failed as failure:
-            row.end("failed", str(failure))
-        worker.close()
-        return None
+    def _racing(self) -> list[Racer]:
+        return [racer for racer in self._racers.values() if racer.row.status == "ok"]
 
-    def _judge(self, task: Task) -> Worker:
-        if task.batch not in self._judges:
-            judge = Worker(reference, task, threads=task.threads)
-            self._judges[task.batch] = self._stack.enter_context(judge)
-        return self._judges[task.batch]
-
-    def _fastest(self, row: Row, contestant: Contestant) -> Racer | None:
-        """The fastest of a framework's settings; the row's ledger will name all that were tried."""
-        everyone = known()
-        tried = {name: Row(name) for name in contestant.tries}
-        racers = []
-        for name, attempt in tried.items():
-            if reason := everyone[name].missing():
-                attempt.end("missing", reason)
-            elif name in self.rules.untried:
-                attempt.end("missing", "not tried: it takes long to build")
-            elif racer := self._admitted(attempt, everyone[name].in_precision(self.precision)):
-                racers.append(racer)
-        for turn in range(TRIAL):
-            for racer in racers:
-                self._say(f"{row.contestant}: trying {racer.row.contestant}")
-                self._turn(racer, turn)
-        row.ledger["settings_tried"] = [_tried(attempt) for attempt in tried.values()]
-        fair = [racer for racer in racers if racer.row.samples]
-        if not fair:
-            row.end("failed", "none of its settings could be raced; the ledger says why")
-            return None
-        best = min(fair, key=lambda racer: min(racer.row.samples))
-        for racer in racers:
-            if racer is not best:
-                racer.worker.close()
-        best.worker.ask("restart")
-        row.note = f"its fastest setting: {best.row.contestant}"
-        row.parity, row.slice = best.row.parity, best.row.slice
-        row.first_call = best.row.first_call
-        return Racer(row, best.task, best.worker, best.turn)
-
-    def _race(self, racers: list[Racer]) -> None:
+    def _race(self) -> None:
         """Rounds, until all is known or the time is up."""
         for self.round in count(1):
             began = time.perf_counter()
-            for racer in racers:
+            for racer in self._racing():
                 sliced = racer.task is not self.task
-                if racer.row.status != "ok" or (sliced and self.round > SLICED_ROUNDS):
+                if sliced and self.round > SLICED_ROUNDS:
                     continue
                 self._say(f"{racer.row.contestant} is running")
-                self._turn(racer, self.round)
+                racer.run(self.round)
                 if not sliced and racer.row.status == "ok":
                     self._mark_epoch(racer)
-            if self._over(racers, time.perf_counter() - began):
+            self._settle()
+            if self._over(time.perf_counter() - began):
                 return
 
-    def _turn(self, racer: Racer, number: int) -> None:
-        """One turn of one contestant, which may be its last."""
-        row = racer.row
-        try:
-            seconds, loss = racer.worker.ask("run", patience=self.rules.patience)
-        except Failed as failure:
-            row.end("failed", f"in round {number}: {failure}")
-            racer.worker.close()
-            return
-        if not math.isfinite(loss):
-            row.end("failed", f"its loss became {loss} in round {number}")
-            racer.worker.close()
-            return
-        row.samples.append(seconds * self._images / racer.task.batch)
-        row.rounds.append(number)
-        racer.steps += racer.turn
-        racer.seconds += seconds * racer.turn
-        racer.losses.append(loss)
+    def _settle(self) -> None:
+        """What holds for a setting that is a row of its own holds where it is the best, too."""
+        for name, same in self._same.items():
+            row, tried = self.rows[name], self.rows[name].ledger["settings_tried"]
+            note = row.note if same.status == "ok" else same.note
+            ledger = {**same.ledger, "settings_tried": tried}
+            self.rows[name] = replace(same, contestant=name, note=note, ledger=ledger)
 
     def _mark_epoch(self, racer: Racer) -> None:
         """A point of the curve, where an epoch has just been completed."""
@@ -314,10 +218,8 @@ class Race:
         if epoch <= len(curve):
             return
         loss, racer.losses = sum(racer.losses) / len(racer.losses), []
-        try:
-            found = racer.worker.ask("parameters", patience=self.rules.patience)
-        except Failed as failure:
-            racer.row.end("failed", str(failure))
+        found = racer.ask("parameters")
+        if found is None:
             return
         accuracy = self._accuracy(found)
         point = {"epoch": epoch, "seconds": racer.seconds, "loss": loss, "accuracy": accuracy}
@@ -332,51 +234,36 @@ class Race:
             self._evaluate = Evaluator(self.task.network, place)
         return self._evaluate(parameters, *self._test)[1]
 
-    def _over(self, racers: list[Racer], last: float) -> bool:
+    def _over(self, last: float) -> bool:
         """Whether this round, which took so many seconds, was the last."""
-        rows = [r.row for r in racers if r.row.status == "ok" and r.task is self.task]
-        rules = self.rules
-        if rules.epochs is not None:
-            done = self.round * rules.share >= rules.epochs
-        elif rules.accuracy is not None:
-            wanted = rules.accuracy
+        rows = [racer.row for racer in self._racing() if racer.task is self.task]
+        wanted = self.rules.accuracy
+        if self.rules.epochs is not None:
+            done = all(len(row.curve) >= self.rules.epochs for row in rows)
+        elif wanted is not None:
             done = all(any((p["accuracy"] or 0) >= wanted for p in row.curve) for row in rows)
         else:
-            done = all(measure.enough(row.samples) for row in rows)
-        return done or self.left < last
-
-    def _close_ledger(self, racer: Racer) -> None:
-        try:
-            found = racer.worker.ask("ledger", patience=self.rules.patience)
-        except Failed as failure:
-            racer.row.end("failed", str(failure))
-            return
-        racer.row.ledger = found | racer.row.ledger
+            done = self.round >= self.rules.rounds and all(
+                measure.enough(row.samples) for row in rows
+            )
+        return done or not self._racing() or self.left < last
 
 
-def task_for(name: str, batch: int, threads: int, size: int = 224) -> Task:
-    """The task of a race by the network's name; AlexNet and GoogLeNet on images of a size.
+def task_for(
+    name: str, batch: int, threads: int, size: int = 224, source: str | None = None
+) -> Task:
+    """The task of a race by the network's name, on the data that `pareo train --data` knows.
+
+    Without a source AlexNet and GoogLeNet train on made-up images of a size.
 
     >>> task_for("papers-cnn", 128, threads=2).rate
     1.0
+    >>> task_for("alexnet", 8, threads=2, source="synthetic:3x64x64:5:60").network.classes
+    5
     """
     rate = LARGE_RATE if name in LARGE else RATES.get(name, RATE)
-    return Task(network_of(name, size), batch, threads, rate)
-
-
-def ceilings(device: Device) -> Callable[[], tuple[float, float]]:
-    """Measures anew each time it is asked: FLOP/s of a product, bytes a second of a copy."""
-
-    def answer() -> tuple[float, float]:
-        if device.name == "cuda":
-            return floor.peak(device), floor.card_bandwidth(device)
-        peak = floor.peak(device, reached=math.inf)
-        return peak, floor.copy_bandwidth(device.threads)
-
-    return answer
-
-
-def _tried(row: Row) -> dict[str, Any]:
-    """What a trial's row says in the ledger."""
-    best = min(row.samples, default=None)
-    return {"setting": row.contestant, "seconds_per_epoch": best, "note": row.note}
+    if source is None:
+        return Task(network_of(name, size), batch, threads, rate)
+    data = load(source)
+    network = without_dropout(networks.sized(name, data.shape, data.classes))
+    return Task(network, batch, threads, rate, source=source)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pareo.errors import DataError
 
-SCHEMA = 1
+SCHEMA = 2
 STATUSES = ("ok", "refused", "failed", "missing")
 LARGEST = 256 << 20  # bytes of a JSON file: a race with a million samples has a tenth of it
 
@@ -39,19 +39,22 @@ def checked(result: Any, source: str) -> dict[str, Any]:
     """The result, if it is one; otherwise a DataError says which field of `source` is wrong."""
     check = _Check(source)
     check.field(result, "", dict, "an object")
+    if result.get("schema") == 1:
+        result = _from_1(check, result)
     if result.get("schema") != SCHEMA:
         raise DataError(
-            f"{source}: expected a race's result with schema {SCHEMA}; got {result.get('schema')!r}"
+            f"{source}: expected a race's result with schema 1 or {SCHEMA}; "
+            f"got {result.get('schema')!r}"
         )
     for name in ("kind", "when", "network", "precision"):
         check.field(result.get(name), name, str, "text")
     for name in ("batch", "threads", "images"):
         check.number(result.get(name), name, least=1)
     check.number(result.get("flops"), "flops", least=0)
-    for name in ("machine", "versions", "floor"):
+    if result.get("data") is not None:
+        check.field(result["data"], "data", str, "text")
+    for name in ("machine", "versions"):
         check.field(result.get(name), name, dict, "an object")
-    for name in ("seconds_per_epoch", "peak_flops", "bandwidth"):
-        check.number_or_none(result["floor"].get(name), f"floor.{name}")
     check.number_or_none(result["machine"].get("idle_cores"), "machine.idle_cores")
     check.field(result.get("rows"), "rows", list, "a list")
     for number, row in enumerate(result["rows"]):
@@ -75,8 +78,10 @@ def _row(check: "_Check", row: Any, place: str) -> None:
         check.number(turn, f"{place}.rounds[{number}]", least=0)
     for name in ("slice", "first_call"):
         check.number_or_none(row.get(name), f"{place}.{name}")
-    for name in ("parity", "ledger"):
+    for name in ("floor", "parity", "ledger"):
         check.field(row.get(name), f"{place}.{name}", dict, "an object")
+    for name in ("seconds_per_epoch", "peak_flops", "bandwidth"):
+        check.number_or_none(row["floor"].get(name), f"{place}.floor.{name}")
     for name in ("loss", "parameter", "median", "steps"):
         check.number_or_none(row["parity"].get(name), f"{place}.parity.{name}")
     check.number_or_none(
@@ -89,6 +94,25 @@ def _row(check: "_Check", row: Any, place: str) -> None:
             check.number(point.get(name), f"{inner}.{name}", least=0)
         for name in ("loss", "accuracy"):
             check.number_or_none(point.get(name), f"{inner}.{name}")
+
+
+def _from_1(check: "_Check", result: dict[str, Any]) -> dict[str, Any]:
+    """A result of schema 1, which had one floor: the GPU's where there was one, else the CPU's."""
+    data = "mnist" if result.get("images") == 60_000 else None  # there was no choice
+    found = {**result, "schema": SCHEMA, "data": data}
+    floor = found.pop("floor", None)
+    check.field(floor, "floor", dict, "an object")
+    check.field(result.get("machine"), "machine", dict, "an object")
+    check.field(result.get("rows"), "rows", list, "a list")
+    place = "cuda" if result["machine"].get("cards") else "cpu"
+    rows = []
+    for number, row in enumerate(result["rows"]):
+        check.field(row, f"rows[{number}]", dict, "an object")
+        there = "cuda" if "cuda" in str(row.get("contestant")) else "cpu"
+        known = floor if there == place else {}
+        precision = result.get("precision")
+        rows.append({**row, "floor": {**known, "place": there, "precision": precision}})
+    return {**found, "rows": rows}
 
 
 class _Check:

@@ -250,12 +250,7 @@ def plain(value: Any) -> Any:
 
 def network_of(name: str, size: int) -> Sequential:
     """The network of a name without Dropout; the large ones for images of a size."""
-    makers = {
-        "alexnet": lambda: networks.alexnet(size=size),
-        "alexnet-original": lambda: networks.alexnet("original", size=size),
-        "googlenet": lambda: networks.googlenet(size=size),
-    }
-    return without_dropout(makers[name]() if name in makers else networks.by_name(name))
+    return without_dropout(networks.sized(name, (3, size, size), classes=1000))
 
 
 def arguments(words: list[str] | None = None) -> argparse.Namespace:

@@ -1,6 +1,7 @@
 """The papers' networks, by name."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pareo.errors import ShapeError
@@ -142,15 +143,19 @@ def googlenet(size: int = 224, classes: int = 1000, auxiliary: bool = False) -> 
     return Sequential(layers, (3, size, size), name)
 
 
+# Those that are made for square images of any size, and any number of classes.
+SIZED: dict[str, Callable[..., Sequential]] = {
+    "alexnet": alexnet,
+    "alexnet-original": partial(alexnet, "original"),
+    "googlenet": googlenet,
+    "googlenet-auxiliary": partial(googlenet, auxiliary=True),
+}
 NETWORKS: dict[str, Callable[[], Sequential]] = {
     "papers-cnn": papers_cnn,
     "mlp-small": lambda: mlp("small"),
     "mlp-medium": lambda: mlp("medium"),
     "mlp-big": lambda: mlp("big"),
-    "alexnet": alexnet,
-    "alexnet-original": lambda: alexnet("original"),
-    "googlenet": googlenet,
-    "googlenet-auxiliary": lambda: googlenet(auxiliary=True),
+    **SIZED,
 }
 
 
@@ -159,3 +164,15 @@ def by_name(name: str) -> Sequential:
     if name not in NETWORKS:
         raise ShapeError(f"a network is one of {', '.join(NETWORKS)}; got '{name}'")
     return NETWORKS[name]()
+
+
+def sized(name: str, shape: tuple[int, ...], classes: int) -> Sequential:
+    """The network of a name; the large ones for images of this shape and so many classes.
+
+    >>> sized("googlenet", (3, 64, 64), 5).input_shape
+    (3, 64, 64)
+    """
+    square = len(shape) == 3 and shape[0] == 3 and shape[1] == shape[2]
+    if name not in SIZED or not square:
+        return by_name(name)
+    return SIZED[name](size=shape[1], classes=classes)

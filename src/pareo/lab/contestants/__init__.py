@@ -5,16 +5,19 @@ An adapter is a module with `build(task, **options)`, which returns a `Trainer`.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Protocol
 
 import numpy as np
 
-from pareo.data import mnist
+from pareo.data import Dataset, load
+from pareo.errors import ShapeError
 from pareo.machine import cards
 from pareo.nn.layers import Dropout, Layer
 from pareo.nn.network import Branches, Sequential
+from pareo.training.evaluate import fitted
 
 EXTRAS = ("torch", "jax", "tensorflow")  # of pareo, under the frameworks' own names
 MADE_UP = 64  # images, where the network is not for MNIST
@@ -22,36 +25,55 @@ MADE_UP = 64  # images, where the network is not for MNIST
 
 @dataclass(frozen=True)
 class Task:
-    """What everyone does: train this network by plain SGD on these batches, from these weights."""
+    """What everyone does: train this network by plain SGD on these batches, from these weights.
+
+    source: the data, as `pareo train --data` names it; None is MNIST where that fits the network,
+        else images that are made up.
+    """
 
     network: Sequential
     batch: int
     threads: int = 1
     rate: float = 0.01
     seed: int = 0
+    source: str | None = None
 
     def parameters(self) -> dict[str, Any]:
         """The weights that everyone starts from, in float32."""
         return self.network.initialise(self.seed)
 
     def data(self) -> tuple[Any, Any]:
-        """All images and labels: MNIST where it fits the network, else made up."""
-        if self.network.inputs == (1, 28, 28):
-            digits = mnist.load()
-            pixels = digits.train_images[:, None].astype(np.float32)
-            return pixels / np.float32(255), digits.train_labels.astype(np.int64)
+        """All images and labels to train on."""
+        found = self._dataset()
+        if found is not None:
+            return self._fitted(found.images, found.labels)
         random = np.random.default_rng(self.seed)
         count = max(MADE_UP, 2 * self.batch)
         images = random.standard_normal((count, *self.network.inputs), dtype=np.float32)
         return images, random.integers(0, self.network.classes, count)
 
     def test_data(self) -> tuple[Any, Any] | None:
-        """Images and labels to test on; None where images are made up."""
-        if self.network.inputs != (1, 28, 28):
+        """Images and labels to test on; None where there are none."""
+        found = self._dataset()
+        if found is None or not len(found.test_images):
             return None
-        digits = mnist.load()
-        pixels = digits.test_images[:, None].astype(np.float32)
-        return pixels / np.float32(255), digits.test_labels.astype(np.int64)
+        return self._fitted(found.test_images, found.test_labels)
+
+    @property
+    def trained_on(self) -> str | None:
+        """The name of the data; None where it is made up."""
+        return self.source or ("mnist" if self.network.inputs == (1, 28, 28) else None)
+
+    def _dataset(self) -> Dataset | None:
+        return None if self.trained_on is None else _loaded(self.trained_on)
+
+    def _fitted(self, images: Any, labels: Any) -> tuple[Any, Any]:
+        if len(labels) and labels.max() >= self.network.classes:
+            raise ShapeError(
+                f"{self.network.name} has {self.network.classes} classes; a label of "
+                f"{self.trained_on} is {labels.max()}"
+            )
+        return fitted(self.network, images, "float32"), labels
 
     def least_bytes(self) -> int:
         """What a step must move at least: parameters both ways, images one."""
@@ -68,6 +90,12 @@ class Task:
         shuffled = np.random.default_rng(self.seed).permutation(count)
         positions = np.arange(first * self.batch, (first + steps) * self.batch)
         return shuffled[positions % count].reshape(steps, self.batch)
+
+
+@cache
+def _loaded(source: str) -> Dataset:
+    """A dataset, read once in each process."""
+    return load(source)
 
 
 class Trainer(Protocol):

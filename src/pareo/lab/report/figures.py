@@ -8,7 +8,7 @@ from html import escape
 from math import log10
 from typing import Any
 
-from pareo.lab.report.summary import Timed, base_of, digits, timed
+from pareo.lab.report.summary import Floor, Timed, base_of, digits, floors, timed
 
 Figure = dict[str, Any]
 
@@ -25,7 +25,7 @@ def figures(result: dict[str, Any]) -> dict[str, Figure]:
     everyone = timed(result)
     colours = {r["contestant"]: COLOURS[n % len(COLOURS)] for n, r in enumerate(result["rows"])}
     trained = [one for one in everyone if one.row["curve"]]
-    found = {"times": _times(everyone, colours, result["floor"])} if everyone else {}
+    found = {"times": _times(everyone, colours, floors(result))} if everyone else {}
     if trained:
         found["epochs"] = _epochs(trained, colours)
         found["speedup"] = _speedup(trained, colours)
@@ -34,10 +34,9 @@ def figures(result: dict[str, Any]) -> dict[str, Figure]:
     return found
 
 
-def _times(everyone: list[Timed], colours: dict[str, str], floor: dict[str, Any]) -> Figure:
-    """Bars with intervals, the fastest on top, and the floor as a line."""
-    limit = floor.get("seconds_per_epoch")
-    kind = _scale([one.seconds for one in everyone] + ([limit] if limit else []))
+def _times(everyone: list[Timed], colours: dict[str, str], limits: list[Floor]) -> Figure:
+    """Bars with intervals, the fastest on top, and the floor of each place as a line."""
+    kind = _scale([one.seconds for one in everyone] + [limit.seconds for limit in limits])
     bars = {
         "type": "bar",
         "orientation": "h",
@@ -61,19 +60,19 @@ def _times(everyone: list[Timed], colours: dict[str, str], floor: dict[str, Any]
     }
     if kind == "linear":
         layout["xaxis"]["rangemode"] = "tozero"
-    if limit:
-        layout["shapes"] = [
-            {"type": "line", "x0": limit, "x1": limit, "y0": 0, "y1": 1, "yref": "paper",
-             "line": {"dash": "dash", "width": 2}}
-        ]  # fmt: skip
-        layout["annotations"] = [_above_line(limit, kind)]
+    layout["shapes"] = [
+        {"type": "line", "x0": limit.seconds, "x1": limit.seconds, "y0": 0, "y1": 1,
+         "yref": "paper", "line": {"dash": "dash", "width": 2}}
+        for limit in limits
+    ]  # fmt: skip
+    layout["annotations"] = [_above_line(limit, kind, len(limits) > 1) for limit in limits]
     return {"data": [bars], "layout": layout}
 
 
-def _above_line(limit: float, kind: str) -> dict[str, Any]:
+def _above_line(limit: Floor, kind: str, named: bool) -> dict[str, Any]:
     """The floor's name; on a logarithmic axis plotly wants a note's place as a power of ten."""
-    place = log10(limit) if kind == "log" else limit
-    text = f"floor {digits(limit)} s"
+    place = log10(limit.seconds) if kind == "log" else limit.seconds
+    text = f"floor{' of ' + _label(limit.name) if named else ''} {digits(limit.seconds)} s"
     return {"x": place, "y": 1, "yref": "paper", "yanchor": "bottom", "text": text,
             "showarrow": False}  # fmt: skip
 

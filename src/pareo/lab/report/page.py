@@ -14,10 +14,10 @@ from pareo.lab import results
 from pareo.lab.measure import noticed
 from pareo.lab.report import tables
 from pareo.lab.report.figures import figures
-from pareo.lab.report.summary import headline
+from pareo.lab.report.summary import floors, headline
 
 CAPTIONS = {
-    "times": "Seconds per epoch: median and 95 % interval. The dashed line is the floor.",
+    "times": "Seconds per epoch: median and 95 % interval. A dashed line is a floor.",
     "epochs": "Time by epoch: seconds of training at the end of each epoch.",
     "accuracy": "Time to accuracy: seconds until the test images were first classified so well.",
     "speedup": "Speedup: at the end of each epoch, how many times as fast as",
@@ -60,9 +60,9 @@ def _body(result: dict[str, Any], title: str, drawn: dict[str, Any]) -> str:
     samples = {row["contestant"]: row["samples"] for row in result["rows"]}
     noted = noticed(samples, result["threads"], result["machine"].get("idle_cores"))
     warnings = "".join(f"<li>{escape(sentence)}</li>" for sentence in noted)
-    why = result["floor"].get("why")
-    limit = {"arithmetic": "its arithmetic", "bandwidth": "the bytes it must move"}.get(str(why))
-    floor = f", here by {limit}," if limit else ""
+    bound = {"arithmetic": "its arithmetic", "bandwidth": "the bytes it must move"}
+    limits = [f"on {f.name} by {bound[f.why]}" for f in floors(result) if f.why in bound]
+    floor = f", {' and '.join(limits)}," if limits else ""
     none = "" if "epochs" in drawn else "<p>No whole epoch was trained, so no figure by epoch.</p>"
     sections = [
         f"<h1>{escape(title)}</h1>",

@@ -1,5 +1,6 @@
 """What a report says of each contestant, worked out from its samples."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,35 @@ def timed(result: dict[str, Any]) -> list[Timed]:
         Timed(r["contestant"], *interval(r["samples"]), r) for r in result["rows"] if r["samples"]
     ]
     return sorted(found, key=lambda one: one.seconds)
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The least seconds of an epoch in one place, and what binds them; the rates are measured."""
+
+    place: str
+    seconds: float
+    why: str
+    peak: float | None
+    bandwidth: float | None
+
+    @property
+    def name(self) -> str:
+        """The place as a reader knows it."""
+        return {"cpu": "the CPU", "cuda": "the GPU"}.get(self.place, self.place)
+
+
+def floors(result: dict[str, Any]) -> list[Floor]:
+    """The floor of each place that has contestants, if it is known."""
+    found = {}
+    for row in result["rows"]:
+        known = row["floor"]
+        least = known.get("seconds_per_epoch")
+        if least and math.isfinite(least):
+            place = str(known.get("place"))
+            rates = known.get("peak_flops"), known.get("bandwidth")
+            found[place] = Floor(place, least, str(known.get("why")), *rates)
+    return list(found.values())
 
 
 def base_of(everyone: list[Timed]) -> Timed | None:

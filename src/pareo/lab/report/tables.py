@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-from pareo.lab.report.summary import base_of, beside, digits, timed
+from pareo.lab.report.summary import Timed, base_of, beside, digits, floors, timed
 
 LEDGER = ("precision", "layout", "mode", "threads", "version", "first_layer_data_gradient")
 
@@ -38,7 +38,7 @@ def _shown(value: Any) -> str:
 def times(result: dict[str, Any]) -> str:
     """Who was timed: the time with its interval, its share of the floor, and a verdict."""
     everyone = timed(result)
-    base, floor = base_of(everyone), result["floor"].get("seconds_per_epoch")
+    base = base_of(everyone)
     if base is None:
         return ""
     rows = [
@@ -47,7 +47,7 @@ def times(result: dict[str, Any]) -> str:
             digits(one.seconds),
             f"{digits(one.low)} to {digits(one.high)}" if one.low == one.low else "one sample",
             digits(result["images"] / one.seconds),
-            f"{floor / one.seconds * 100:.2g} %" if floor else "unknown",
+            _share(one),
             "" if one is base else str(beside(one, base)),
             one.row["note"],
         ]
@@ -55,6 +55,11 @@ def times(result: dict[str, Any]) -> str:
     ]
     heads = ["contestant", "s per epoch", "95 % interval", "images/s", "of the floor"]
     return table([*heads, f"beside {base.name}", "note"], rows)
+
+
+def _share(one: Timed) -> str:
+    floor = one.row["floor"].get("seconds_per_epoch")
+    return f"{floor / one.seconds * 100:.2g} %" if floor else "unknown"
 
 
 def not_timed(result: dict[str, Any]) -> str:
@@ -112,7 +117,7 @@ def ledger(result: dict[str, Any]) -> str:
 
 def machine(result: dict[str, Any]) -> str:
     """Where it ran, with which versions, and the limits that were measured."""
-    known, floor = result["machine"], result["floor"]
+    known = result["machine"]
     rows: list[list[Any]] = [
         [name.replace("_", " "), value]
         for name, value in known.items()
@@ -122,8 +127,9 @@ def machine(result: dict[str, Any]) -> str:
         rows.append(["memory", f"{known['memory_bytes'] / 2**30:.1f} GiB"])
     for number, card in enumerate(known.get("cards") or ()):
         rows.append([f"cuda:{number}", card])
-    rows.append(["measured peak", _rate(floor.get("peak_flops"), "GFLOP/s")])
-    rows.append(["measured bandwidth", _rate(floor.get("bandwidth"), "GB/s")])
+    for floor in floors(result):
+        peak, bandwidth = _rate(floor.peak, "GFLOP/s"), _rate(floor.bandwidth, "GB/s")
+        rows.append([f"measured on {floor.name}", f"{peak}, {bandwidth}"])
     rows += [[name, version] for name, version in result["versions"].items() if version]
     return table(["what", "value"], rows)
 

@@ -1,0 +1,147 @@
+"""Into a race: a contestant in a process of its own, through the parity gate, ready for turns."""
+
+import math
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pareo.lab.contestants import Contestant, Task
+from pareo.lab.parity import TOLERANCES, reference
+from pareo.lab.processes import PATIENCE, Failed, Worker
+from pareo.lab.runner import Runner, agreement
+
+
+@dataclass
+class Row:
+    """What became of one contestant; samples are seconds an epoch, in the order taken."""
+
+    contestant: str
+    status: str = "ok"
+    note: str = ""
+    samples: list[float] = field(default_factory=list)
+    rounds: list[int] = field(default_factory=list)
+    slice: float = 0.0
+    first_call: float = 0.0
+    floor: dict[str, Any] = field(default_factory=dict)
+    parity: dict[str, float] = field(default_factory=dict)
+    ledger: dict[str, Any] = field(default_factory=dict)
+    curve: list[dict[str, float | None]] = field(default_factory=list)
+
+    def end(self, status: str, note: str) -> None:
+        """No time for this one: what was measured before is dropped."""
+        self.status, self.note = status, note
+        self.samples, self.rounds, self.curve = [], [], []
+
+
+@dataclass
+class Racer:
+    """A row that is racing: its process, its task, and how far it has come."""
+
+    row: Row
+    task: Task
+    worker: Worker
+    images: int  # of an epoch
+    patience: float = PATIENCE
+    turn: int = 0  # steps
+    steps: int = 0
+    seconds: float = 0.0
+    losses: list[float] = field(default_factory=list)
+
+    def ask(self, *question: Any) -> Any:
+        """An answer of its process; None, and a row that says why, where it has failed."""
+        try:
+            return self.worker.ask(*question, patience=self.patience)
+        except Failed as failure:
+            self.fail(str(failure))
+            return None
+
+    def fail(self, note: str) -> None:
+        """No time, and no process any more."""
+        self.row.end("failed", note)
+        self.worker.close()
+
+    def run(self, number: int) -> None:
+        """One turn, in the round of a number, which may be its last."""
+        answer = self.ask("run")
+        if answer is None:
+            self.row.note = f"in round {number}: {self.row.note}"
+            return
+        seconds, loss = answer
+        if not math.isfinite(loss):
+            self.fail(f"its loss became {loss} in round {number}")
+            return
+        self.row.samples.append(seconds * self.images / self.task.batch)
+        self.row.rounds.append(number)
+        self.steps += self.turn
+        self.seconds += seconds * self.turn
+        self.losses.append(loss)
+
+    def close_ledger(self) -> None:
+        """Ask how it computed and what memory it had, for its row."""
+        self.row.ledger = (self.ask("ledger") or {}) | self.row.ledger
+
+
+class Gate:
+    """Builds contestants for a task, and lets in those whose first steps are right.
+
+    >>> from pareo import nn
+    >>> from pareo.lab.contestants import CONTESTANTS
+    >>> task = Task(nn.Sequential([nn.Dense(3)], (4,), "small"), batch=2)
+    >>> with ExitStack() as stack:
+    ...     gate = Gate(stack, task, images=64)
+    ...     racer = gate.admit(Row("ours"), CONTESTANTS["pareo-vectorized"], steps=4, seconds=1.0)
+    ...     racer.run(1)
+    ...     len(racer.row.samples)
+    1
+    """
+
+    def __init__(
+        self,
+        stack: ExitStack,
+        task: Task,
+        images: int,
+        precision: str = "float32",
+        patience: float = PATIENCE,
+    ) -> None:
+        """Processes end with the stack; `images` are those of an epoch."""
+        self._stack, self._task, self._images = stack, task, images
+        self._allowed, self._patience = TOLERANCES[precision], patience
+        self._judges: dict[int, Worker] = {}
+
+    def admit(self, row: Row, contestant: Contestant, steps: int, seconds: float) -> Racer | None:
+        """A contestant ready for turns of so many steps, fewer where they would take longer.
+
+        None where it was refused or failed: then the row says why.
+        """
+        task = self._task
+        if contestant.images:
+            task, steps = replace(task, batch=contestant.images), 1
+            row.note = f"timed on steps of {contestant.images} images"
+        worker = self._stack.enter_context(
+            Worker(Runner, contestant, task, threads=self._task.threads)
+        )
+        racer = Racer(row, task, worker, self._images, self._patience)
+        try:
+            worker.put("agree")
+            differs, row.parity = agreement(
+                task, worker, self._judge(task), self._allowed, self._patience
+            )
+        except Failed as failure:
+            racer.fail(str(failure))
+            return None
+        if differs:
+            row.end("refused", differs)
+            worker.close()
+            return None
+        racer.turn = racer.ask("ready", steps, seconds) or 0
+        if row.status != "ok":
+            return None
+        row.slice = min(1.0, racer.turn * task.batch / self._images)
+        row.first_call = racer.ask("first_call")
+        return racer
+
+    def _judge(self, task: Task) -> Worker:
+        if task.batch not in self._judges:
+            judge = Worker(reference, task, threads=task.threads)
+            self._judges[task.batch] = self._stack.enter_context(judge)
+        return self._judges[task.batch]
