@@ -1,0 +1,154 @@
+"""`pareo tune`: search for the hyper-parameters with which a network learns best."""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from pareo.cli import tune_table
+from pareo.cli.train import USUAL
+from pareo.data import Dataset, load
+from pareo.data.dataset import divide
+from pareo.device import Device, cores
+from pareo.errors import DataError, PareoError
+from pareo.nn import networks
+from pareo.parallel.tuning import outcome, proposal, space
+from pareo.parallel.tuning.local import Threads
+from pareo.parallel.tuning.search import Search
+from pareo.parallel.tuning.study import PRUNERS, SAMPLERS, opened
+from pareo.training import checkpoint as files
+from pareo.training.evaluate import fitted
+
+
+def tune(
+    network: Annotated[str, typer.Argument(help="One of those that `pareo networks` lists.")],
+    space_file: Annotated[
+        Path, typer.Option("--space", help="TOML file: what is searched, and in which bounds.")
+    ],
+    trials: Annotated[int, typer.Option(min=1, help="How many there shall be in all.")] = 100,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the data in each trial.")] = 5,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Trials at once.  [default: one for each core; on cuda 1]"),
+    ] = None,
+    data: Annotated[str, typer.Option(help="What to train on; see `pareo train --help`.")] = (
+        "mnist"
+    ),
+    device: Annotated[str, typer.Option(help="Where; see `pareo devices`.")] = "compiled",
+    sampler: Annotated[str, typer.Option(help="Who proposes: tpe or random.")] = "tpe",
+    pruner: Annotated[
+        str, typer.Option(help="Who ends trials early: median, hyperband or none.")
+    ] = "median",
+    seed: Annotated[int, typer.Option(min=0, help="Of the sampler.")] = 0,
+    storage: Annotated[
+        str | None,
+        typer.Option(help="File or URL that Optuna keeps it in.  [default: space.sqlite]"),
+    ] = None,
+    checkpoints: Annotated[
+        Path | None,
+        typer.Option(help="Folder for networks under way.  [default: space.checkpoints]"),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Write the best network to this .safetensors file.")
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write every trial to this file.")
+    ] = None,
+) -> None:
+    """Search for the hyper-parameters with which a network learns best.
+
+    A sixth of the training images judges the trials; the test images judge the best one, once.
+    The same command goes on with a search that was interrupted, however it ended.
+    """
+    base = networks.by_name(network)  # a wrong name is told before the data is read
+    _among("--sampler", sampler, SAMPLERS)
+    _among("--pruner", pruner, PRUNERS)
+    searched = space.read(space_file)
+    proposal.check(searched, base, str(space_file))
+    for path in (save, json_file):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise PareoError(f"{path}: its folder is not there")
+    place = Device(device)
+    loaded = load(data)
+    built = networks.sized(network, loaded.shape, loaded.classes)
+    if not searched.shaped:
+        fitted(built, loaded.images[:1], "float32")
+    made = proposal.Maker(built, loaded, epochs, USUAL[network])
+    about = {"network": network, "data": data, "epochs": epochs, "space": searched.plain()}
+    kept = storage or str(space_file.with_suffix(".sqlite"))
+    folder = checkpoints or space_file.with_suffix(".checkpoints") / network
+    crew = Threads(_judged(loaded), place, workers or (1 if place.name == "cuda" else cores()))
+    with opened(kept, network, about, sampler, pruner, seed) as study, _live() as watch:
+        search = Search(study, searched, made, crew, trials, folder, watch)
+        search.run()
+        result = outcome.collected(search, loaded, place, about)
+    _show(result, search)
+    print(f"study       {kept}")
+    _keep(result, search, save, json_file)
+    if search.interrupted:
+        print("pareo: stopped by Ctrl-C: the same command goes on", file=sys.stderr)
+        raise typer.Exit(130)
+    if result["best"] is None:
+        raise PareoError("no trial came to its end")
+
+
+def _among(option: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise PareoError(f"{option} expects one of {', '.join(known)}; got {value!r}")
+
+
+def _judged(data: Dataset) -> Dataset:
+    """The training images alone, a sixth of which is for judging: test images stay unseen."""
+    parts = divide(data.name, data.images, data.labels, data.class_names)
+    if not len(parts.test_images):
+        raise DataError(f"{data.name}: expected two images of a class to judge with; got fewer")
+    return parts
+
+
+@contextmanager
+def _live() -> Iterator[Callable[[Search], None]]:
+    """Shows on a terminal the best so far, and what is being trained."""
+    if not sys.stderr.isatty():
+        yield lambda search: None
+        return
+    with Live(console=Console(stderr=True), transient=True, auto_refresh=False) as live:
+        yield lambda search: live.update(tune_table.running(search), refresh=True)
+
+
+def _show(result: dict[str, Any], search: Search) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=140)  # a file has no edge
+    names = search.space.searched
+    console.print(tune_table.table(result["trials"], names, result["wanted"]))
+    for error, count in Counter(t["error"] for t in result["trials"] if t["error"]).items():
+        console.print(f"failed      {count} times: {error}", markup=False, soft_wrap=True)
+    if result["best"] is not None:
+        best = next(trial for trial in result["trials"] if trial["number"] == result["best"])
+        values = ", ".join(f"{name} {tune_table.shown(best['parameters'][name])}" for name in names)
+        print(f"best        trial {best['number']}: {values}")
+        print(f"validation  {best['accuracy']:.2%}, which chose it")
+        if result["test_accuracy"] is not None:
+            print(f"test        {result['test_accuracy']:.2%} of images that no trial has seen")
+    if len(result["importances"]) > 1:
+        shares = (f"{name} {share:.0%}" for name, share in result["importances"].items())
+        print(f"importance  {', '.join(shares)}")
+
+
+def _keep(
+    result: dict[str, Any], search: Search, save: Path | None, json_file: Path | None
+) -> None:
+    if save is not None and search.best is not None:
+        kept = files.load(search.file(search.best))
+        files.save(save, kept.network, kept.parameters, data=kept.data)
+        print(f"network     {save}")
+    if json_file is not None:
+        json_file.write_text(json.dumps(result, indent=1, allow_nan=False))
+        print(f"result      {json_file}")

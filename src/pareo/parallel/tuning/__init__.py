@@ -1,0 +1,1 @@
+"""Search for good hyper-parameters: Optuna proposes and remembers, pareo trains."""

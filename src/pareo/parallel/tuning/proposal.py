@@ -1,0 +1,63 @@
+"""From hyper-parameters to a trial: what of them shapes the network, and what its training."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pareo.data import Dataset
+from pareo.errors import DataError
+from pareo.nn.layers import Dense
+from pareo.nn.network import Sequential
+from pareo.nn.networks import mlp
+from pareo.parallel.trial import Trial
+from pareo.parallel.tuning.space import SHAPE, Space
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Makes trials of a network for some data.
+
+    network: what is trained, unless hyper-parameters ask for an MLP of another shape
+    usual:   settings for what is neither searched nor fixed
+
+    >>> from pareo.data import load
+    >>> maker = Maker(mlp("small"), load("synthetic:16:3:120"), epochs=2, usual={"rate": 0.05})
+    >>> trial = maker({"width": 8, "hidden": 2, "momentum": 0.9})
+    >>> trial.name, trial.rate, trial.momentum
+    ('mlp-16-8-8-3', 0.05, 0.9)
+    """
+
+    network: Sequential
+    data: Dataset
+    epochs: int
+    usual: Mapping[str, Any]
+
+    def __call__(self, found: Mapping[str, Any]) -> Trial:
+        shape = {name: value for name, value in found.items() if name in SHAPE}
+        settings = {name: value for name, value in found.items() if name not in SHAPE}
+        network = self._shaped(**shape) if shape else self.network
+        return Trial(network, epochs=self.epochs, **{**self.usual, **settings})
+
+    def _shaped(
+        self, width: int | None = None, hidden: int | None = None, activation: str = "relu"
+    ) -> Sequential:
+        known = _widths(self.network)
+        layers = [width or known[0]] * (hidden or len(known)) if width or hidden else known
+        return mlp([math.prod(self.data.shape), *layers, self.data.classes], activation)
+
+
+def check(space: Space, network: Sequential, source: str) -> None:
+    """Refuse a space that shapes a network which has no such shape.
+
+    Raises:
+        DataError: the space has a width, but the network is no MLP.
+    """
+    if space.shaped and not network.name.startswith("mlp-"):
+        shape = ", ".join(name for name in (*space.searched, *space.fixed) if name in SHAPE)
+        raise DataError(f"{source}: {shape} is for an MLP, such as mlp-small; got {network.name}")
+
+
+def _widths(network: Sequential) -> list[int]:
+    """The units of an MLP's hidden layers."""
+    return [layer.units for layer in network.layers if isinstance(layer, Dense)][:-1]

@@ -1,0 +1,148 @@
+"""The search: ask Optuna, train, tell Optuna, until as many trials are done as were asked for."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pareo.errors import PareoError
+from pareo.parallel.trial import Result, Trial
+from pareo.parallel.tuning.local import Job, Report
+from pareo.parallel.tuning.space import Space
+from pareo.parallel.tuning.study import best_of, counts, origin, rank
+from pareo.training import checkpoint as files
+from pareo.training.history import Epoch
+from pareo.training.interrupt import Interrupt
+
+if TYPE_CHECKING:
+    import optuna
+
+POLL_SECONDS = 0.2  # how soon Ctrl-C is noticed
+
+
+class Workers(Protocol):
+    """Those who train: threads here, or tasks of a Ray cluster."""
+
+    places: int
+
+    def start(self, jobs: Sequence[Job], report: Report) -> None:
+        """Begin to train; `report` is called after every epoch, where it is True the trial ends."""
+
+    def finished(self, seconds: float) -> list[tuple[int, Result]]:
+        """Who is done, by number; nobody where that takes longer than so many seconds."""
+
+    def close(self) -> None:
+        """Give back what was taken."""
+
+
+@dataclass
+class Search:
+    """A search under way.
+
+    study:   Optuna's; whatever is to survive this process is in there
+    space:   what is searched
+    made:    the trial for some hyper-parameters
+    workers: who trains
+    wanted:  how many trials there shall be in all
+    folder:  for checkpoints, and for the best network so far
+    watch:   called whenever something has changed
+    """
+
+    study: "optuna.Study"
+    space: Space
+    made: Callable[[dict[str, Any]], Trial]
+    workers: Workers
+    wanted: int
+    folder: Path
+    watch: "Callable[[Search], None]" = lambda search: None
+    running: "dict[int, optuna.Trial]" = field(default_factory=dict)
+    epochs: dict[int, Epoch] = field(default_factory=dict)
+    interrupted: bool = False
+
+    def __post_init__(self) -> None:
+        self.done = sum(map(counts, self.study.trials))
+        self.best = best_of(self.study)
+        self._tidy()
+
+    def run(self) -> None:
+        """Train until the study has as many trials as are wanted, or until Ctrl-C."""
+        with Interrupt() as interrupt:
+            while self.running or (self.done < self.wanted and not self.interrupted):
+                self.interrupted = interrupt.asked
+                while self._free():
+                    self._start()
+                for number, result in self.workers.finished(POLL_SECONDS):
+                    self._tell(self.running.pop(number), result)
+                    self.watch(self)
+
+    def file(self, trial: Any) -> Path:
+        """Where the network of a trial is kept while it is the best."""
+        return self.folder / f"trial-{origin(trial)}.safetensors"
+
+    def _free(self) -> bool:
+        asked = self.done + len(self.running)
+        return (
+            not self.interrupted and asked < self.wanted and len(self.running) < self.workers.places
+        )
+
+    def _start(self) -> None:
+        asked = self.study.ask(self.space.distributions())
+        try:
+            trial = self.made({**self.space.fixed, **asked.params})
+        except PareoError as error:
+            asked.set_user_attr("error", str(error))
+            self._end(asked, "FAIL")
+            return
+        self.running[asked.number] = asked
+        partial = self.folder / f"trial-{origin(asked)}.partial.safetensors"
+        self.workers.start([Job(asked.number, trial, partial)], self._report)
+
+    def _report(self, number: int, epoch: Epoch) -> bool:
+        """Called by workers, in their threads."""
+        asked = self.running[number]
+        self.epochs[number] = epoch
+        if epoch.accuracy is not None:
+            asked.report(epoch.accuracy, epoch.number)
+        self.watch(self)
+        return self.interrupted or bool(asked.should_prune())
+
+    def _tell(self, asked: "optuna.Trial", result: Result) -> None:
+        """What became of a trial; one that Ctrl-C ended stays open, and is queued at the start."""
+        self.epochs.pop(asked.number, None)
+        if result.stopped and self.interrupted:
+            return
+        asked.set_user_attr("seconds", result.seconds)
+        asked.set_user_attr("how", result.how)
+        if result.error is not None:
+            asked.set_user_attr("error", result.error)
+            self._end(asked, "FAIL")
+        elif result.stopped:
+            self._end(asked, "PRUNED")
+        else:
+            self._complete(asked, result)
+
+    def _complete(self, asked: "optuna.Trial", result: Result) -> None:
+        value, before = float(result.accuracy or 0.0), self.best
+        better = before is None or (value, -asked.number) > rank(before)
+        if better:  # written first: what the study calls the best must be there
+            files.save(self.file(asked), result.trial.built, result.parameters)
+        told = self._end(asked, "COMPLETE", value)
+        if better:
+            self.best = told
+            if before is not None:
+                self.file(before).unlink(missing_ok=True)
+
+    def _end(self, asked: "optuna.Trial", state: str, value: float | None = None) -> Any:
+        from optuna.trial import TrialState
+
+        told = self.study.tell(asked, value, state=TrialState[state])
+        self.done += 1
+        (self.folder / f"trial-{origin(asked)}.partial.safetensors").unlink(missing_ok=True)
+        return told
+
+    def _tidy(self) -> None:
+        """A process that was killed may have left the networks of trials that are not the best."""
+        kept = None if self.best is None else self.file(self.best)
+        for file in self.folder.glob("trial-*.safetensors"):
+            if file != kept and not file.name.endswith(".partial.safetensors"):
+                file.unlink()

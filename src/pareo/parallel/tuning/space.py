@@ -1,0 +1,196 @@
+"""What is searched: a TOML file of hyper-parameters, each checked before anything is trained.
+
+rate = { low = 0.001, high = 1.0, log = true }  # a range
+batch_size = [32, 64, 128]                      # a choice
+momentum = 0.9                                  # fixed
+"""
+
+import math
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pareo.errors import DataError
+from pareo.nn.networks import ACTIVATIONS
+from pareo.training.settings import SCHEDULES
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+LARGEST_FILE = 1 << 20
+LARGEST_SIZE = 1 << 20  # of a layer or a batch: beyond it a number is a slip of the pen
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a hyper-parameter may be; `expected` says it to the user."""
+
+    expected: str
+    fits: Callable[[Any], bool]
+    whole: bool = False
+    ranged: bool = True
+
+
+def _number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _whole(least: int, most: int = LARGEST_SIZE) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and least <= value <= most
+
+
+def _word(known: tuple[str, ...]) -> Kind:
+    return Kind(f"one of {', '.join(known)}", lambda value: value in known, ranged=False)
+
+
+# Of the training, for every network.
+TRAINING = {
+    "rate": Kind("numbers above 0", lambda v: _number(v) and v > 0),
+    "momentum": Kind("numbers from 0 to below 1", lambda v: _number(v) and 0 <= v < 1),
+    "decay": Kind("numbers of 0 or more", lambda v: _number(v) and v >= 0),
+    "batch_size": Kind("whole numbers from 1", _whole(1), whole=True),
+    "seed": Kind("whole numbers from 0", _whole(0, 2**32), whole=True),
+    "schedule": _word(SCHEDULES),
+}
+# Of the network itself, where it is an MLP.
+SHAPE = {
+    "width": Kind("whole numbers from 1", _whole(1), whole=True),
+    "hidden": Kind("whole numbers from 1 to 64", _whole(1, 64), whole=True),
+    "activation": _word(tuple(ACTIVATIONS)),
+}
+
+
+@dataclass(frozen=True)
+class Space:
+    """Ranges, choices and fixed values, by the name of the hyper-parameter.
+
+    >>> space = understood({"rate": {"low": 0.01, "high": 1.0, "log": True}, "momentum": 0.9})
+    >>> space.searched, space.fixed
+    (['rate'], {'momentum': 0.9})
+    """
+
+    ranges: dict[str, dict[str, Any]]
+    choices: dict[str, list[Any]]
+    fixed: dict[str, Any]
+
+    @property
+    def searched(self) -> list[str]:
+        """The names of those that have more than one value."""
+        return [*self.ranges, *self.choices]
+
+    @property
+    def shaped(self) -> bool:
+        """Whether it says anything about the network itself."""
+        return any(name in SHAPE for name in (*self.searched, *self.fixed))
+
+    def distributions(self) -> "dict[str, BaseDistribution]":
+        """The space as Optuna takes it."""
+        from optuna.distributions import (
+            CategoricalDistribution,
+            FloatDistribution,
+            IntDistribution,
+        )
+
+        found: dict[str, BaseDistribution] = {}
+        for name, bounds in self.ranges.items():
+            kind = IntDistribution if _kind(name).whole else FloatDistribution
+            found[name] = kind(**bounds)
+        for name, values in self.choices.items():
+            found[name] = CategoricalDistribution(values)
+        return found
+
+    def plain(self) -> dict[str, Any]:
+        """The space as JSON can hold it: what `understood` takes."""
+        return {**self.ranges, **self.choices, **self.fixed}
+
+
+def read(path: Path) -> Space:
+    """The space in a TOML file.
+
+    Raises:
+        DataError: the file cannot be read, is no TOML, or one of its values makes no sense.
+    """
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise DataError(f"{path}: expected a search space; got {path.stat().st_size:,} B")
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"{path}: expected a file to read; got: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DataError(f"{path}: expected TOML; got: {error}") from error
+    return understood(found, str(path))
+
+
+def understood(found: dict[str, Any], source: str = "space") -> Space:
+    """The space that a dict describes; what is wrong with it is said with the name of `source`.
+
+    >>> understood({"rate": [0.1, 0]})
+    Traceback (most recent call last):
+    pareo.errors.DataError: space: rate expects numbers above 0; got 0
+    """
+    space = Space({}, {}, {})
+    for name, value in found.items():
+        if name not in TRAINING and name not in SHAPE:
+            known = ", ".join((*TRAINING, *SHAPE))
+            raise DataError(f"{source}: expected some of {known}; got {name!r:.60}")
+        place = f"{source}: {name}"
+        if isinstance(value, dict):
+            space.ranges[name] = _range(name, value, place)
+        elif isinstance(value, list):
+            space.choices[name] = _choices(name, value, place)
+        else:
+            _check(name, value, place)
+            space.fixed[name] = value
+    if not space.searched:
+        example = "rate = { low = 0.001, high = 1.0, log = true }"
+        raise DataError(f"{source}: expected something to search, such as {example}; got nothing")
+    return space
+
+
+def _range(name: str, found: dict[str, Any], place: str) -> dict[str, Any]:
+    kind = _kind(name)
+    if not kind.ranged:
+        raise DataError(f'{place} expects words, such as ["a", "b"]; got a range')
+    for key in found:
+        if key not in ("low", "high", "log", "step"):
+            raise DataError(f"{place} expects low, high, log or step; got {key!r:.60}")
+    for key in ("low", "high"):
+        if key not in found:
+            raise DataError(f"{place} expects low and high; {key} is missing")
+        _check(name, found[key], place)
+    low, high, log, step = found["low"], found["high"], found.get("log"), found.get("step")
+    if low >= high:
+        raise DataError(f"{place} expects low below high; got {low} and {high}")
+    if log is not None and type(log) is not bool:
+        raise DataError(f"{place} expects log to be true or false; got {log!r:.60}")
+    if log and low <= 0:
+        raise DataError(f"{place} expects low above 0 where log is true; got {low}")
+    if step is not None:
+        if log:
+            raise DataError(f"{place} expects log or step, not both")
+        if not (_whole(1)(step) if kind.whole else _number(step) and step > 0):
+            raise DataError(f"{place} expects a step above 0; got {step!r:.60}")
+        if step > high - low:
+            raise DataError(f"{place} expects a step of at most high - low; got {step}")
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _choices(name: str, values: list[Any], place: str) -> list[Any]:
+    if not values:
+        raise DataError(f"{place} expects at least one choice; got none")
+    for value in values:
+        _check(name, value, place)
+    if len(set(values)) != len(values):
+        raise DataError(f"{place} expects choices that differ; got {values!r:.60}")
+    return values
+
+
+def _check(name: str, value: Any, place: str) -> None:
+    if isinstance(value, dict | list) or not _kind(name).fits(value):
+        raise DataError(f"{place} expects {_kind(name).expected}; got {value!r:.60}")
+
+
+def _kind(name: str) -> Kind:
+    return TRAINING.get(name) or SHAPE[name]
