@@ -497,19 +497,29 @@ def log_softmax(d: Draw) -> Call:
     return Call((a,), {"axis": d.axis(a.ndim)} if d.flag() else {})
 
 
-@case(lambda logits, labels: F.cross_entropy(logits, labels.long()))
+def _entropy(logits: Any, labels: Any) -> Any:
+    """For each of the leading axes, which F.cross_entropy does not know."""
+    chances = torch.log_softmax(logits, -1)
+    return -torch.gather(chances, -1, labels.long()[..., None])[..., 0].mean(-1)
+
+
+def _classified(d: Draw) -> tuple[Any, Any]:
+    """Logits with their labels: a matrix, or a stack of them."""
+    shape = (*d.one_of((), (), (3,), (2, 1)), d.whole(1, 4))
+    classes = d.whole(1, 4)
+    labels = d.labels(int(np.prod(shape)), classes).reshape(shape)
+    return d.array((*shape, classes), -5, 5), labels
+
+
+@case(_entropy)
 def cross_entropy(d: Draw) -> Call:
-    rows, classes = d.whole(1, 4), d.whole(1, 4)
-    return Call((d.array((rows, classes), -5, 5), d.labels(rows, classes)), {})
+    return Call(_classified(d), {})
 
 
-@case(
-    lambda g, logits, labels: back(lambda a: F.cross_entropy(a, labels.long()), logits, g),
-)
+@case(lambda g, logits, labels: back(lambda a: _entropy(a, labels), logits, g))
 def cross_entropy_gradient(d: Draw) -> Call:
-    rows, classes = d.whole(1, 4), d.whole(1, 4)
-    logits = d.array((rows, classes), -5, 5)
-    return Call((d.array(()), logits, d.labels(rows, classes)), {})
+    logits, labels = _classified(d)
+    return Call((d.array(logits.shape[:-2]), logits, labels), {})
 
 
 @case(F.mse_loss)

@@ -66,28 +66,28 @@ def _(g: Any, out: Any, a: Any, axis: int) -> Any:
 
 
 def _rows(name: str, logits: Spec, labels: Spec) -> None:
-    if logits.ndim != 2 or logits.size == 0:
+    if logits.ndim < 2 or logits.size == 0:
         raise ShapeError(
             f"{name} expects logits of shape (N, classes), neither of them 0; got {logits.shape}"
         )
-    if labels.shape != logits.shape[:1]:
-        raise ShapeError(f"{name} expects labels of shape {logits.shape[:1]}; got {labels.shape}")
+    if labels.shape != logits.shape[:-1]:
+        raise ShapeError(f"{name} expects labels of shape {logits.shape[:-1]}; got {labels.shape}")
 
 
 @operator
 def cross_entropy(logits: Array, labels: Labels) -> Spec:
-    """Mean over the batch of -log softmax(logits) at the right class.
+    """Mean over the batch of -log softmax(logits) at the right class, for each of leading axes.
 
     >>> op.cross_entropy(np.zeros((1, 2)), np.array([1]))
     array(0.69314718)
     """
     _rows("cross_entropy", logits, labels)
-    return logits.like(())
+    return logits.like(logits.shape[:-2])
 
 
 @cross_entropy.flops
 def _(out: Spec, logits: Spec, labels: Spec) -> int:
-    return 4 * logits.size + 3 * logits.shape[0] + 1
+    return 4 * logits.size + 3 * labels.size + out.size
 
 
 @cross_entropy.gradient
@@ -103,27 +103,25 @@ def cross_entropy_gradient(g: Array, logits: Array, labels: Labels) -> Spec:
     array([[ 0.5, -0.5]])
     """
     _rows("cross_entropy_gradient", logits, labels)
-    if g.shape != ():
-        raise ShapeError(f"cross_entropy_gradient expects g to be one number; got {g.shape}")
+    if g.shape != logits.shape[:-2]:
+        wanted = f"of shape {logits.shape[:-2]}" if logits.ndim > 2 else "to be one number"
+        raise ShapeError(f"cross_entropy_gradient expects g {wanted}; got {g.shape}")
     return logits
 
 
 @cross_entropy_gradient.flops
 def _(out: Spec, g: Spec, logits: Spec, labels: Spec) -> int:
-    return 6 * logits.size + logits.shape[0] + 1
+    return 6 * logits.size + labels.size + g.size
 
 
 @cross_entropy_gradient.gradient
 def _(u: Any, out: Any, g: Any, logits: Any, labels: Any) -> Any:
-    chances = op.softmax(logits, axis=1)
-    inner = op.sum(op.hadamard(u, chances), axis=1, keepdims=True)
+    chances = op.softmax(logits, axis=-1)
+    inner = op.sum(op.hadamard(u, chances), axis=-1, keepdims=True)
     curved = op.hadamard(chances, op.sub(u, inner))
-    unit = op.cross_entropy_gradient(np.ones((), g.dtype), logits, labels)
-    return (
-        op.sum(op.hadamard(u, unit)),
-        op.scale(op.scale(1 / logits.shape[0], g), curved),
-        None,
-    )
+    unit = op.cross_entropy_gradient(np.ones(g.shape, g.dtype), logits, labels)
+    share = op.reshape(op.scale(1 / logits.shape[-2], g), (*g.shape, 1, 1))
+    return op.sum(op.hadamard(u, unit), axis=(-2, -1)), op.hadamard(share, curved), None
 
 
 @operator

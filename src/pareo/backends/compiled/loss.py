@@ -82,24 +82,31 @@ def cross_entropy_rows(d: Any, logits: Any, labels: Any, scale: float, back: boo
 
 @kernel(strided=False)
 def cross_entropy(out: Any, logits: Any, labels: Any) -> None:
-    check_labels(labels, logits.shape[1])
-    nowhere = out.reshape(1, 1)  # nothing is written back
-    out[...] = cross_entropy_rows(nowhere, logits, labels, 0.0, False) / logits.shape[0]
+    *stacks, rows, classes = logits.shape
+    check_labels(labels, classes)
+    nowhere = np.empty((1, 1), out.dtype)  # nothing is written back
+    for at in np.ndindex(*stacks):
+        out[at] = cross_entropy_rows(nowhere, logits[at], labels[at], 0.0, False) / rows
 
 
 @kernel(strided=False)
 def cross_entropy_gradient(out: Any, g: Any, logits: Any, labels: Any) -> None:
-    check_labels(labels, logits.shape[1])
-    cross_entropy_rows(out, logits, labels, g.item() / logits.shape[0], True)
+    *stacks, rows, classes = logits.shape
+    check_labels(labels, classes)
+    for at in np.ndindex(*stacks):
+        cross_entropy_rows(out[at], logits[at], labels[at], float(g[at]) / rows, True)
 
 
 @backend.fusion(
     "loss = cross_entropy(logits, labels)\nd = cross_entropy_gradient(g, logits, labels)", "loss d"
 )
 def cross_entropy_with_gradient(out: Any, g: Any, logits: Any, labels: Any) -> None:
-    check_labels(labels, logits.shape[1])
-    rows = logits.shape[0]
-    out[0][...] = cross_entropy_rows(out[1], logits, labels, g.item() / rows, True) / rows
+    losses, d = out
+    *stacks, rows, classes = logits.shape
+    check_labels(labels, classes)
+    for at in np.ndindex(*stacks):
+        share = float(g[at]) / rows
+        losses[at] = cross_entropy_rows(d[at], logits[at], labels[at], share, True) / rows
 
 
 @jit

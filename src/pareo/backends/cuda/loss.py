@@ -34,24 +34,27 @@ def log_softmax(out: Any, a: Any, axis: int) -> None:
 
 
 def _entropy(losses: Any, d: Any, g: Any, logits: Any, labels: Any) -> None:
-    rows, classes = logits.shape
+    rows, classes = logits.shape[-2:]
     signed = -1 if labels.dtype.kind == "i" else 1
     threads = launch.threads_for(classes, 256)
     launch.blocks(
-        rows, threads, "loss", "cross_entropy_rows", logits.dtype.char,
-        losses, d, g, logits, labels, np.int32(labels.itemsize * signed), classes,
+        labels.size, threads, "loss", "cross_entropy_rows", logits.dtype.char,
+        losses, d, g, logits, labels, np.int32(labels.itemsize * signed), rows, classes,
     )  # fmt: skip
 
 
 def _gathered(out: Any, parts: Any, divisor: int) -> None:
-    threads = launch.threads_for(parts.size)
-    launch.blocks(1, threads, "loss", "gathered", out.dtype.char, out, parts, parts.size, divisor)
+    """Each of out's numbers is the sum of as many parts, over the divisor."""
+    count = parts.size // out.size
+    threads = launch.threads_for(count)
+    arguments = (out, parts, count, divisor)
+    launch.blocks(out.size, threads, "loss", "gathered", out.dtype.char, *arguments)
 
 
 @backend.kernel(strided=False, scratch=lambda out, logits, labels: [logits.like(labels.shape)])
 def cross_entropy(out: Any, logits: Any, labels: Any, scratch: Any) -> None:
     _entropy(scratch[0], None, None, logits, labels)
-    _gathered(out, scratch[0], len(logits))
+    _gathered(out, scratch[0], logits.shape[-2])
 
 
 @backend.kernel(in_place=(1,), strided=False)
@@ -68,7 +71,7 @@ def cross_entropy_with_gradient(
     out: Any, g: Any, logits: Any, labels: Any, *, scratch: Any
 ) -> None:
     _entropy(scratch[0], out[1], g, logits, labels)
-    _gathered(out[0], scratch[0], len(logits))
+    _gathered(out[0], scratch[0], logits.shape[-2])
 
 
 def _parts(out: Spec, a: Spec, b: Spec) -> list[Spec]:

@@ -47,27 +47,30 @@ def log_softmax(out: Any, a: Any, *, axis: int) -> None:
 
 @backend.kernel()
 def cross_entropy(out: Any, logits: Any, labels: Any) -> None:
-    rows, classes = logits.shape
+    *stacks, rows, classes = logits.shape
     check_labels(labels, classes)
-    loss = 0.0
-    for n in range(rows):
-        row = shifted([float(logits[n, c]) for c in range(classes)])
-        _, total = exp_and_total(row)
-        loss += log(total) - row[int(labels[n])]
-    out[()] = loss / rows
+    for stack in np.ndindex(*stacks):
+        loss = 0.0
+        for n in range(rows):
+            row = shifted([float(logits[(*stack, n, c)]) for c in range(classes)])
+            _, total = exp_and_total(row)
+            loss += log(total) - row[int(labels[(*stack, n)])]
+        out[stack] = loss / rows
 
 
 @backend.kernel()
 def cross_entropy_gradient(out: Any, g: Any, logits: Any, labels: Any) -> None:
-    rows, classes = logits.shape
+    *stacks, rows, classes = logits.shape
     check_labels(labels, classes)
-    share = float(g[()]) / rows
-    for n in range(rows):
-        powers, total = exp_and_total(shifted([float(logits[n, c]) for c in range(classes)]))
-        chances = [value / total for value in powers]
-        chances[int(labels[n])] -= 1
-        for c in range(classes):
-            out[n, c] = share * chances[c]
+    for stack in np.ndindex(*stacks):
+        share = float(g[stack]) / rows
+        for n in range(rows):
+            row = [float(logits[(*stack, n, c)]) for c in range(classes)]
+            powers, total = exp_and_total(shifted(row))
+            chances = [value / total for value in powers]
+            chances[int(labels[(*stack, n)])] -= 1
+            for c in range(classes):
+                out[(*stack, n, c)] = share * chances[c]
 
 
 @backend.kernel()

@@ -39,12 +39,12 @@ def _at_labels(labels: Array, classes: int, index: Array) -> None:
     """Where each row's right class lies in the flat (N, classes) array."""
     check_labels(labels, classes)
     count_up(index, classes)
-    np.add(index, labels, out=index, casting="unsafe")
+    np.add(index, labels.reshape(-1), out=index, casting="unsafe")
 
 
 def _rows(out: Spec, logits: Spec, labels: Spec) -> list[Spec]:
-    rows = logits.shape[0]
-    return [logits, logits.like((rows, 1)), logits.like((rows,)), Spec((rows,), np.int64)]
+    line, rows = (*labels.shape, 1), labels.size
+    return [logits, logits.like(line), logits.like((rows,)), Spec((rows,), np.int64)]
 
 
 @backend.kernel(scratch=_rows)
@@ -52,15 +52,15 @@ def cross_entropy(
     out: Array, logits: Array, labels: Array, scratch: tuple[Array, Array, Array, Array]
 ) -> None:
     work, line, right, index = scratch
-    _at_labels(labels, logits.shape[1], index)
-    _below_peak(work, logits, 1, line)
+    _at_labels(labels, logits.shape[-1], index)
+    _below_peak(work, logits, -1, line)
     np.take(work.reshape(-1), index, out=right, mode="clip")
     np.exp(work, out=work)
-    np.add.reduce(work, axis=1, keepdims=True, out=line)
+    np.add.reduce(work, axis=-1, keepdims=True, out=line)
     np.log(line, out=line)
-    np.subtract(line[:, 0], right, out=right)
-    np.add.reduce(right, out=out)
-    np.divide(out, labels.size, out=out)
+    np.subtract(line.reshape(-1), right, out=right)
+    np.add.reduce(right.reshape(labels.shape), axis=-1, out=out)
+    np.divide(out, labels.shape[-1], out=out)
 
 
 @backend.kernel(
@@ -70,13 +70,13 @@ def cross_entropy_gradient(
     out: Array, g: Array, logits: Array, labels: Array, scratch: tuple[Array, Array, Array]
 ) -> None:
     line, right, index = scratch
-    _at_labels(labels, logits.shape[1], index)
-    softmax(out, logits, axis=1, scratch=(line,))
+    _at_labels(labels, logits.shape[-1], index)
+    softmax(out, logits, axis=-1, scratch=(line,))
     flat = out.reshape(-1)
     np.take(flat, index, out=right, mode="clip")
     np.subtract(right, 1, out=right)
     np.put(flat, index, right, mode="clip")
-    np.multiply(out, g[()] / labels.size, out=out)
+    np.multiply(out, (g / g.dtype.type(labels.shape[-1]))[..., None, None], out=out)
 
 
 @backend.kernel(strided=False, scratch=lambda out, a, b: [one_block(a)])

@@ -58,9 +58,11 @@ __device__ __forceinline__ Size label_at(const void* labels, int kind, Size row)
 }
 
 // The loss of each row into `losses` where it is wanted, and d = g / rows * (softmax - one at the
-// label) where that is. A label that names no class makes both NaN: no kernel can raise an error.
+// label) where that is; in a stack of such matrices each has its g. A label that names no class makes
+// both NaN: no kernel can raise an error.
 extern "C" __global__ void cross_entropy_rows(
-    Real* losses, Real* d, const Real* g, const Real* logits, const void* labels, int kind, Size classes)
+    Real* losses, Real* d, const Real* g, const Real* logits, const void* labels, int kind, Size rows,
+    Size classes)
 {
     const Real* row = logits + blockIdx.x * classes;
     const Size label = label_at(labels, kind, blockIdx.x);
@@ -72,7 +74,7 @@ extern "C" __global__ void cross_entropy_rows(
         losses[blockIdx.x] = known ? log(total) - (row[label] - top) : nothing;
     if (!d)
         return;
-    const Real share = known ? *g / Real(gridDim.x) : nothing;
+    const Real share = known ? g[blockIdx.x / rows] / Real(rows) : nothing;
     // d may be the logits' own memory; the label's logit was read above, by every thread that needs it.
     if (losses)
         __syncthreads();
@@ -82,15 +84,15 @@ extern "C" __global__ void cross_entropy_rows(
     }
 }
 
-// The sum of up to `count` numbers over `divisor`, by one block.
+// The sum of `count` numbers over `divisor`; a block has one such sum.
 extern "C" __global__ void gathered(Real* out, const Real* parts, Size count, Size divisor)
 {
     Real total = 0;
     for (Size i = threadIdx.x; i < count; i += blockDim.x)
-        total += parts[i];
+        total += parts[blockIdx.x * count + i];
     total = over_block<Sum>(total);
     if (threadIdx.x == 0)
-        *out = total / Real(divisor);
+        out[blockIdx.x] = total / Real(divisor);
 }
 
 // Each block's share of the sum of (a - b) squared.
