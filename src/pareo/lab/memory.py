@@ -1,10 +1,22 @@
-"""How much memory this process has, and has had at most."""
+"""How much memory a process has, has had at most, and may have.
+
+What is counted is what is resident: pages that the process has touched, its libraries' among them,
+and those of it that the system swapped out. Address space that is only reserved costs nobody
+anything and is told apart: `reserved`.
+"""
 
 import resource
 import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+from pareo.errors import PareoError
+
 UNIT = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
+OFTEN = 0.004  # seconds between two looks: a process touches some 15 MB in that time
+UNITS = {"GB": 10**9, "MB": 10**6, "GIB": 1 << 30, "MIB": 1 << 20}
 
 
 def peak() -> int:
@@ -21,11 +33,90 @@ def now() -> int:
     return _status("VmRSS") or peak()
 
 
+def reserved() -> int | None:
+    """The bytes that this process has asked the system for to write into, touched or not.
+
+    None where the system does not tell.
+    """
+    return _status("VmData")
+
+
+def forget_peak() -> bool:
+    """Let `peak` begin anew from what there is now; False where the system does not allow it."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def free() -> int | None:
+    """The bytes that the system could give to processes without swapping; None if untold."""
+    return _line(Path("/proc/meminfo"), "MemAvailable")
+
+
+def parsed(text: str) -> int:
+    """A size in bytes, as a person writes it.
+
+    >>> parsed("2GB"), parsed("512 MiB"), parsed("1.5gb")
+    (2000000000, 536870912, 1500000000)
+    """
+    for unit, size in UNITS.items():
+        number = text.strip().upper().removesuffix(unit)
+        if number != text.strip().upper():
+            with suppress(ValueError):
+                if (found := float(number) * size) >= 1:
+                    return int(found)
+    raise PareoError(f"expected a size such as 2GB, 512MB or 1.5GiB; got {text!r}")
+
+
+class Watch:
+    """Ends a process, by `end`, as soon as it is seen with more memory than `most` bytes.
+
+    It looks from another process, so nothing that the watched one does can keep it from looking.
+    No reservation is refused: frameworks reserve what they never touch. What was touched between
+    two looks is not missed either, if the process is asked for its `peak` at last, which the system
+    itself keeps.
+    """
+
+    def __init__(self, pid: int, most: int, end: Callable[[], None], often: float = OFTEN) -> None:
+        self.most, self.seen = most, 0
+        self._file, self._end, self._often = Path(f"/proc/{pid}/status"), end, often
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._look, name=f"memory of {pid}", daemon=True)
+        self._thread.start()
+
+    @property
+    def passed(self) -> bool:
+        """Whether it was seen with more."""
+        return self.seen > self.most
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._done.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _look(self) -> None:
+        while not self._done.wait(self._often):
+            resident = _line(self._file, "VmRSS")
+            if resident is None:
+                return  # it has ended
+            self.seen = max(self.seen, resident + (_line(self._file, "VmSwap") or 0))
+            if self.passed:
+                self._end()
+                return
+
+
 def _status(name: str) -> int | None:
     """A line of Linux's own account: unlike `getrusage`, it knows nothing of a parent process."""
+    return _line(Path("/proc/self/status"), name)
+
+
+def _line(file: Path, name: str) -> int | None:
     try:
-        lines = Path("/proc/self/status").read_text().splitlines()
+        lines = file.read_text().splitlines()
     except OSError:
         return None
-    found = [line.split()[1] for line in lines if line.startswith(name)]
+    found = [line.split()[1] for line in lines if line.startswith(f"{name}:")]
     return int(found[0]) * 1024 if found else None

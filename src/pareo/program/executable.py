@@ -50,7 +50,8 @@ class Executable:
         try:
             return self.device.backend.arena(self.plan.bytes)
         except OutOfMemory as error:
-            raise error.predicted_by(self.program.memory(on=self.device)) from error
+            needed = self.program.memory(on=self.device, updates=self.updates)
+            raise error.predicted_by(needed) from error
 
     @property
     def nbytes(self) -> int:

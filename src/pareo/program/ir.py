@@ -87,11 +87,17 @@ class Program:
 
         return Executable(self, on or device.current(), updates)
 
-    def memory(self, batch: int | None = None, on: "device.Device | None" = None) -> int:
+    def memory(
+        self,
+        batch: int | None = None,
+        on: "device.Device | None" = None,
+        updates: Mapping[int, int] | None = None,
+    ) -> int:
         """The bytes that a run takes on a device, inputs included, for any batch size.
 
         Nothing runs and nothing is allocated. Inputs that grow with the batch are those traced
-        with `Spec(..., batch=axis)`.
+        with `Spec(..., batch=axis)`. Results in `updates`, as `compile` takes them, need no memory
+        of their own where they can be written over the argument that they replace.
 
         >>> from pareo import Spec, op, trace
         >>> program = trace(lambda x: op.exp(op.exp(x)), Spec((1, 256), batch=0))
@@ -100,11 +106,13 @@ class Program:
         """
         from pareo.program.passes import prepared
         from pareo.program.plan import plan
+        from pareo.program.update import hasten_updates, in_place
 
         program = self if batch is None else self.with_batch(batch)
         with on or device.current() as place:  # the work arrays depend on the number of threads
-            program = prepared(program, place.backend)
-            planned = plan(program, place.backend).bytes
+            program = hasten_updates(prepared(program, place.backend), updates or {})
+            over = in_place(program, updates or {}, place.backend)
+            planned = plan(program, place.backend, over).bytes
         inputs = sum(program.specs[number].nbytes for number in program.inputs)
         constants = sum(constant.nbytes for constant in program.constants.values())
         return inputs + constants + planned

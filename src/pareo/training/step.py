@@ -139,8 +139,22 @@ class Step:
     @cached_property
     def executable(self) -> Executable:
         """The step as a program that runs instruction by instruction."""
-        count = len(self.program.outputs) - 1  # parameters, and velocities if there are any
-        return self.program.compile(self.device, updates={i + 1: i for i in range(count)})
+        return self.program.compile(self.device, self._updates)
+
+    def memory(self, batch: int | None = None) -> int:
+        """The bytes that a step takes: arguments, values and work arrays; nothing runs.
+
+        >>> from pareo.nn import networks
+        >>> step = Step(networks.papers_cnn(), 128, Device("vectorized"))
+        >>> step.memory(256) > step.memory()
+        True
+        """
+        return self.program.memory(batch, self.device, self._updates)
+
+    @property
+    def _updates(self) -> dict[int, int]:
+        """Parameters, and velocities if there are any, replace those that were given."""
+        return {i + 1: i for i in range(len(self.program.outputs) - 1)}
 
     @cached_property
     def _many(self) -> Any:
