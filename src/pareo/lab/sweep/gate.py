@@ -1,0 +1,129 @@
+"""The parity gate of a sweep: one exact answer serves every contestant at every batch size.
+
+A batch that holds the same few images again and again has the mean loss and the mean gradients of
+those few. So the reference, pareo in float64, computes a few images once, and a contestant at batch
+512 is held against it on those images, repeated. Tolerances are the race's.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pareo.lab.contestants import Task, Trainer, pareo_step
+from pareo.lab.parity import Tolerance, kinked, parity
+
+MOST = 8  # different images in a gate's batch
+BATCHES = 4  # of a gate: two steps, and two more for who fell on a kink
+
+
+def different(batch: int) -> int:
+    """How many different images a batch of the gate has: all of them, or as many as divide it.
+
+    >>> different(4), different(512), different(12), different(13)
+    (4, 8, 6, 1)
+    """
+    return next(few for few in range(min(batch, MOST), 0, -1) if batch % few == 0)
+
+
+def chosen(few: int, which: int, batch: int, images: int) -> Any:
+    """The images of one batch of the gate, as an order of one step.
+
+    >>> chosen(2, 1, batch=4, images=64)
+    array([[2, 3, 2, 3]])
+    """
+    return np.tile(np.arange(which * few, (which + 1) * few) % images, batch // few)[None]
+
+
+@dataclass(frozen=True)
+class Exact:
+    """One step in float64 from the first weights, and the loss of a step after it."""
+
+    loss: float
+    next_loss: float
+    parameters: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Few(Task):
+    """A task's first images in batches of a few; `whole` is the task's own batch."""
+
+    whole: int = 0
+
+    def data(self) -> tuple[Any, Any]:
+        images, labels = replace(self, batch=self.whole).made()
+        return images[: BATCHES * self.batch].copy(), labels[: BATCHES * self.batch]
+
+    def made(self) -> tuple[Any, Any]:
+        return super().data()
+
+
+def reference(task: Task, folder: Path) -> Callable[[int], Path]:
+    """Writes the exact steps of the task at a batch size to a file, and answers with its name.
+
+    There are two of them, on different images: where one falls on a kink, the other will not.
+    Batch sizes whose images are the same share a file.
+    """
+
+    def answer(batch: int) -> Path:
+        few, count = different(batch), len(replace(task, batch=batch).data()[1])
+        file = folder / f"exact-{few}-of-{count}.npz"
+        if file.exists():
+            return file
+        small = _Few(task.network, few, task.threads, task.rate, task.seed, task.source, batch)
+        trainer = pareo_step.PareoTrainer(small, "vectorized", "float64")
+        images = min(count, BATCHES * few)
+        kept: dict[str, Any] = {}
+        for which in (0, 2):
+            trainer.load(small.parameters())
+            kept[f"{which}/loss"] = trainer.run(chosen(few, which, few, images))[0]
+            kept |= {f"{which}/parameters/{p}": a for p, a in trainer.parameters().items()}
+            kept[f"{which}/next"] = trainer.run(chosen(few, which + 1, few, images))[0]
+        np.savez(file, **kept)
+        return file
+
+    return answer
+
+
+def read(file: Path, which: int) -> Exact:
+    """One of the exact steps in a file."""
+    with np.load(file) as kept:
+        start = f"{which}/parameters/"
+        found = {name.removeprefix(start): kept[name] for name in kept if name.startswith(start)}
+        return Exact(float(kept[f"{which}/loss"]), float(kept[f"{which}/next"]), found)
+
+
+def agreement(
+    task: Task, trainer: Trainer, file: Path, allowed: Tolerance
+) -> tuple[str, dict[str, float]]:
+    """What differs from the exact steps, and by which parts; who has kinks may try twice."""
+    error: dict[str, float] = {}
+    differs = _tried(task, trainer, file, allowed, 0, error)
+    if differs and kinked(task.network) and error["loss"] < allowed.loss:
+        still = _tried(task, trainer, file, allowed, 2, error)
+        differs = f"{differs}; and {still}" if still else ""
+    return differs, error
+
+
+def _tried(
+    task: Task, trainer: Trainer, file: Path, allowed: Tolerance, which: int, error: dict[str, Any]
+) -> str:
+    few = different(task.batch)
+    images = min(len(task.data()[1]), BATCHES * few)
+    exact = read(file, which)
+    trainer.load(task.parameters())
+    loss = float(trainer.run(chosen(few, which, task.batch, images))[0])
+    after = trainer.parameters()
+    following = float(trainer.run(chosen(few, which + 1, task.batch, images))[0])
+    differs = parity(
+        task, [(loss, after)], lambda *_: (exact.loss, exact.parameters), error, allowed
+    )
+    if differs:
+        return differs
+    off = abs(following - exact.next_loss) / max(abs(exact.next_loss), 1e-3)
+    error["loss"] = max(error["loss"], off)
+    if not off < allowed.loss:
+        return f"the loss in step 2 is {off:.1e} off, {allowed.loss:.0e} allowed"
+    return ""

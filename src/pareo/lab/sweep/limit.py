@@ -1,0 +1,167 @@
+"""The largest batch that fits: found by bisection, each probe in a process of its own.
+
+On a CPU a probe's process is ended by a watch (`lab.memory`) when it has more than the limit; its
+own peak, which the system keeps, is compared as well. On a GPU all memory but the limit is taken
+first, by a process that does nothing else, so every framework meets the same wall.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from pareo.lab import memory
+from pareo.lab.contestants import Contestant, Task
+from pareo.lab.processes import Failed, ShortOfMemory, Worker
+from pareo.lab.sweep.ballast import Ballast
+from pareo.lab.sweep.cells import Cell
+from pareo.lab.sweep.journal import Journal
+from pareo.lab.sweep.runner import before, data_bytes, predicted
+from pareo.lab.sweep.settings import LARGEST, Settings
+
+STEPS = 3  # of a probe: the first, and two more in which an allocator may ask for more
+
+
+def probing(contestant: Contestant, task: Task) -> Callable[[], dict[str, int | None]]:
+    """Trains a few steps and answers with the most memory that the process has had, all told."""
+
+    def answer() -> dict[str, int | None]:
+        there = before(contestant, task)
+        trainer = contestant.build(task)
+        trainer.run(task.order(len(task.data()[1]), first=0, steps=STEPS))
+        tell = getattr(trainer, "peak_bytes", lambda: None)
+        return {"used": tell() if contestant.gpu else memory.peak(), "before": there}
+
+    return answer
+
+
+def predicting(contestant: Contestant, settings: Settings) -> Callable[..., int]:
+    """Answers with the bytes of data and program at a batch size."""
+
+    def answer(batch: int) -> int:
+        task = settings.task(batch)
+        return data_bytes(task) + (predicted(contestant, task) or 0)
+
+    return answer
+
+
+class Limits:
+    """Searches the largest batch for one contestant after another."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        probes: list[dict[str, Any]],
+        journal: Journal,
+        say: Callable[[str], None],
+    ) -> None:
+        self._settings, self._journal, self._say = settings, journal, say
+        self._probes = probes
+
+    def wanted(self, contestant: Contestant) -> bool:
+        """Whether there is a limit: one that was asked for."""
+        return self._settings.memory_limit is not None
+
+    def largest(self, name: str, contestant: Contestant, known: list[Cell]) -> dict[str, Any]:
+        """What was found for one contestant: the largest batch, the probes, and our prediction."""
+        most = self._settings.memory_limit or 0
+        probes = [probe for probe in self._probes if probe["contestant"] == name]
+        note = ""
+        with Ballast.leaving(most, contestant.gpu) as ballast:
+            while (batch := next_batch(probes, most, _hint(known))) is not None:
+                self._say(f"{name}: does batch {batch} fit under {most / 1e9:g} GB?")
+                probe = {"contestant": name, **self._probe(contestant, batch, most, ballast)}
+                probes.append(probe)
+                if probe["fits"] is None:
+                    note = probe["note"]
+                    break
+                self._journal.add({"probe": probe})
+        fit = [probe for probe in probes if probe["fits"]]
+        best = max(fit, key=lambda probe: int(probe["batch"]), default=None)
+        return {
+            "contestant": name,
+            "limit": most,
+            "largest": None if note else (best["batch"] if best else 0),
+            "used": best["used"] if best else None,
+            "predicted": self._prediction(contestant, probes, most),
+            "note": note,
+            "probes": probes,
+        }
+
+    def _probe(
+        self, contestant: Contestant, batch: int, most: int, ballast: Ballast
+    ) -> dict[str, Any]:
+        """Whether a batch size fits (None: it failed for another reason), and what it used."""
+        task = self._settings.task(batch)
+        watched = None if contestant.gpu else most
+        answer: dict[str, Any] = {"used": None, "before": None}
+        fits: bool | None
+        note = ""
+        with (
+            Worker(probing, contestant, task, threads=task.threads, memory=watched) as worker,
+            ballast.counting() as taken,
+        ):
+            try:
+                answer = worker.ask(patience=self._settings.patience)
+                fits = contestant.gpu or answer["used"] <= most
+                if contestant.gpu:
+                    answer["before"] = taken() - answer["used"]
+                    answer["used"] = taken()
+            except ShortOfMemory as failure:
+                fits, note = False, str(failure)
+            except Failed as failure:
+                fits, note = None, str(failure)
+        return {"batch": batch, "fits": fits, "note": note, **answer}
+
+    def _prediction(
+        self, contestant: Contestant, probes: list[dict[str, Any]], most: int
+    ) -> int | None:
+        """The largest batch whose program, data and process fit; None for others than pareo."""
+        there = [probe["before"] for probe in probes if probe["before"] is not None]
+        if not there or predicted(contestant, self._settings.task(1)) is None:
+            return None
+        found: list[dict[str, Any]] = []
+        with Worker(predicting, contestant, self._settings) as worker:
+            while (batch := next_batch(found, most, 1)) is not None:
+                used = worker.ask(batch) + there[-1]
+                found.append({"batch": batch, "fits": used <= most, "used": used})
+        return max((probe["batch"] for probe in found if probe["fits"]), default=0)
+
+
+def next_batch(probes: list[dict[str, Any]], most: int, hint: int) -> int | None:
+    """The batch size to try next; None when it is known which is the largest that fits.
+
+    Memory grows nearly in proportion to the batch, so the line through what is known says where to
+    look; where it has misled, the middle is taken.
+
+    >>> next_batch([{"batch": 8, "fits": True, "used": 90}], most=100, hint=1)
+    16
+    >>> next_batch([{"batch": 8, "fits": True}, {"batch": 9, "fits": False}], most=1, hint=1)
+    """
+    fit = {p["batch"]: p.get("used") for p in probes if p["fits"]}
+    low = max(fit, default=0)
+    high = min((p["batch"] for p in probes if not p["fits"]), default=LARGEST + 1)
+    if high - low <= 1:
+        return None
+    if not probes:
+        return max(1, hint)
+    if not fit:
+        return high // 2
+    straight = _on_line(fit, most)
+    missed = sum(1 for probe in probes if not probe["fits"])
+    if straight is None or missed > 1:
+        straight = 2 * low if high > LARGEST else (low + high) // 2
+    return min(max(straight, low + 1), high - 1, 8 * low)
+
+
+def _on_line(fit: dict[int, int | None], most: int) -> int | None:
+    """Where the line through the two largest that fit meets the limit."""
+    known = sorted((batch, used) for batch, used in fit.items() if used is not None)[-2:]
+    if len(known) < 2:
+        return None
+    (a, at_a), (b, at_b) = known
+    slope = (at_b - at_a) / (b - a)
+    return int(b + (most - at_b) / slope) if slope > 0 else None
+
+
+def _hint(known: list[Cell]) -> int:
+    """The largest batch that was timed: where a search begins."""
+    return max((cell.batch for cell in known if cell.seconds_per_batch), default=1)

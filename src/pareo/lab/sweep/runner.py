@@ -1,0 +1,103 @@
+"""A cell at work in a process of its own: it tells its memory, passes the gate, then is timed.
+
+What is told of memory, in bytes:
+
+- `used`: the most that was resident while it trained, or on a GPU in use by arrays;
+- `reserved`: what it had asked the system for, or on a GPU what its allocator held;
+- `before`: what the process had before the task came (interpreter, libraries, machine code), for
+  those whose memory is predicted; nothing on a GPU, whose arrays are counted alone;
+- `data`: images and labels, which all contestants keep;
+- `program`: what `program.memory` predicts, for pareo's devices.
+"""
+
+import gc
+import time
+from pathlib import Path
+
+from pareo.device import Device
+from pareo.lab import memory
+from pareo.lab.contestants import Contestant, Task
+from pareo.lab.parity import Tolerance
+from pareo.lab.runner import Runner
+from pareo.lab.sweep import gate
+from pareo.training.step import Step
+
+STEPS = 2  # after the first: an allocator may ask for more in the second
+
+
+class CellRunner(Runner):
+    """`Worker(CellRunner, contestant, task)`: ask for `footprint`, then `pass_gate`, then turns."""
+
+    def __init__(self, contestant: Contestant, task: Task) -> None:
+        self._contestant = contestant
+        self._before = before(contestant, task)
+        super().__init__(contestant, task)
+
+    def footprint(self) -> dict[str, int | None]:
+        """Train the first steps, and tell the memory that they took."""
+        self._train(1)
+        self._first_call = time.perf_counter() - self._start
+        gc.collect()
+        memory.forget_peak()  # the copies that were made on the way here are the lab's own
+        self._step_seconds = self._train(STEPS)[0] / STEPS
+        on_card = self._contestant.gpu
+        return {
+            "used": self.memory() if on_card else memory.peak(),
+            "reserved": self._reserved() if on_card else memory.reserved(),
+            "before": self._before,
+            "data": data_bytes(self._task),
+            "program": None,
+        }
+
+    def _reserved(self) -> int | None:
+        """What its allocator holds of a GPU's memory, where the adapter tells."""
+        tell = getattr(self._trainer, "reserved_bytes", lambda: None)
+        held: int | None = tell()
+        return held
+
+    def pass_gate(self, file: Path, allowed: Tolerance) -> tuple[str, dict[str, float]]:
+        """What differs from the exact steps in a file, and by which parts."""
+        return gate.agreement(self._task, self._trainer, file, allowed)
+
+    def predicted(self) -> int | None:
+        """The bytes of one step by `program.memory`; None for others than pareo."""
+        return predicted(self._contestant, self._task)
+
+
+def before(contestant: Contestant, task: Task) -> int | None:
+    """The process's bytes before a task comes, which counts where its memory is predicted.
+
+    Libraries and machine code come with the same network on one image.
+    """
+    if contestant.gpu or not is_pareo(contestant):
+        return None
+    small = Task(task.network, 1, task.threads)
+    contestant.build(small).run(small.order(1, first=0, steps=1))
+    gc.collect()
+    return memory.now()
+
+
+def data_bytes(task: Task) -> int:
+    """The bytes of all images and labels."""
+    return sum(int(array.nbytes) for array in task.data())
+
+
+def is_pareo(contestant: Contestant) -> bool:
+    """Whether it is one of pareo's own devices."""
+    return contestant.module.endswith(".pareo_step")
+
+
+def predicted(contestant: Contestant, task: Task) -> int | None:
+    """The bytes of one step by `program.memory`, without running it; None for others than pareo.
+
+    >>> from pareo.lab.contestants import CONTESTANTS
+    >>> from pareo.nn import networks
+    >>> predicted(CONTESTANTS["pareo-compiled"], Task(networks.papers_cnn(), 128)) < 64 << 20
+    True
+    """
+    if not is_pareo(contestant):
+        return None
+    told = contestant.options
+    precision = told.get("precision", "float32")
+    place = Device(told["device"], threads=task.threads, precision=precision)
+    return Step(task.network, task.batch, place).memory()
