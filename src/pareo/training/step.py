@@ -127,6 +127,11 @@ class Step:
         self._seeds = network.seeds()
         self._loop = None if self._seeds else image_loop(network, device, dtype)
 
+    @property
+    def loops(self) -> bool:
+        """Whether many steps run as one loop of the backend's own, not as a program."""
+        return self._loop is not None
+
     @contextmanager
     def without_loop(self) -> Iterator[None]:
         """Inside, steps run as a program even where the backend has a loop of its own for them."""

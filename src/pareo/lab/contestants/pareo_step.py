@@ -38,6 +38,12 @@ class PareoTrainer:
                 self.step.run(self._parameters, {}, self._images, self._labels, order, self._rate)
             )
 
+    def run_as_program(self) -> None:
+        """One step on the first images, instruction by instruction, whatever a race would do."""
+        with self._place:
+            batch = self._images[: self.step.batch], self._labels[: self.step.batch]
+            self.step(self._parameters, {}, *batch, self._rate)
+
     def load(self, parameters: dict[str, Any]) -> None:
         """Go on from other parameters."""
         with self._place:

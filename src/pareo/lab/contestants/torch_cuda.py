@@ -108,6 +108,11 @@ class TorchCudaTrainer:
         torch.cuda.synchronize()
         return losses
 
+    def run_eagerly(self) -> None:
+        """One step, operator by operator, where a race may replay a graph of it."""
+        self._step(self._chosen)
+        self._torch.cuda.synchronize()
+
     def parameters(self) -> dict[str, Any]:
         """The parameters now."""
         return {path: leaf.detach().cpu().numpy().copy() for path, leaf in self._leaves.items()}
