@@ -102,10 +102,12 @@ class Gate:
         images: int,
         precision: str = "float32",
         patience: float = PATIENCE,
+        runner: type[Runner] = Runner,
     ) -> None:
         """Processes end with the stack; `images` are those of an epoch."""
         self._stack, self._task, self._images = stack, task, images
         self._allowed, self._patience = TOLERANCES[precision], patience
+        self._runner = runner
         self._judges: dict[int, Worker] = {}
 
     def admit(self, row: Row, contestant: Contestant, steps: int, seconds: float) -> Racer | None:
@@ -118,7 +120,7 @@ class Gate:
             task, steps = replace(task, batch=contestant.images), 1
             row.note = f"timed on steps of {contestant.images} images"
         worker = self._stack.enter_context(
-            Worker(Runner, contestant, task, threads=self._task.threads)
+            Worker(self._runner, contestant, task, threads=self._task.threads)
         )
         racer = Racer(row, task, worker, self._images, self._patience)
         try:
