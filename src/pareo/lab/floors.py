@@ -1,14 +1,13 @@
 """The floor beneath each contestant: what the place that it computes on can do, measured here."""
 
 import math
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import Any
 
 from pareo.device import Device, why_unavailable
+from pareo.lab.ceilings import limits
 from pareo.lab.contestants import Contestant, Task
-from pareo.lab.processes import Failed, Worker
-from pareo.training import floor
+from pareo.lab.processes import Failed
 from pareo.training.step import step_program
 
 CPU, CARD = "cpu", "cuda"
@@ -24,28 +23,27 @@ def place_of(contestant: Contestant) -> str:
 
 
 class Floors:
-    """The floors of one task in the places of a race: `measure` them, as often as there is time."""
+    """The floors of one task in the places of a race."""
 
     def __init__(self, task: Task, images: int, precision: str = "float32") -> None:
         """`images` are those of an epoch."""
         self._task, self._images, self._precision = task, images, precision
         self.flops = step_program(task.network, task.batch).flops
-        self._workers: dict[str, Worker] = {}
         self._found: dict[str, list[tuple[float, float]]] = {}
 
-    def open(self, places: set[str], stack: ExitStack) -> None:
-        """A process for each place that can be measured."""
+    def measure(self, places: set[str]) -> None:
+        """How fast each place is: as it is kept, and then as it is now, whichever is faster.
+
+        Where that cannot be told, its floor stays unknown.
+        """
         devices = {CPU: Device("compiled", threads=self._task.threads)}
         if CARD in places and why_unavailable("cuda") is None:
             devices[CARD] = Device("cuda", precision=self._precision)
         for place in sorted(places & devices.keys()):
-            self._workers[place] = stack.enter_context(Worker(ceilings, devices[place]))
-
-    def measure(self, patience: float) -> None:
-        """How fast each place is now; where that fails, its floor stays unknown."""
-        for place, worker in self._workers.items():
-            with suppress(Failed):
-                self._found.setdefault(place, []).append(worker.ask(patience=patience))
+            known = self._found.setdefault(place, [])
+            with suppress(Failed, LookupError):
+                found = limits(devices[place], again=bool(known))
+                known.append((found.peak.value, found.bandwidth.value))
 
     def of(self, place: str) -> dict[str, Any]:
         """The least seconds of an epoch in a place: its FLOPs at the measured peak, or its bytes.
@@ -66,15 +64,3 @@ class Floors:
             "peak_flops": peak,
             "bandwidth": bandwidth,
         }
-
-
-def ceilings(device: Device) -> Callable[[], tuple[float, float]]:
-    """Measures anew each time it is asked: FLOP/s of a product, bytes a second of a copy."""
-
-    def answer() -> tuple[float, float]:
-        if device.name == "cuda":
-            return floor.peak(device), floor.card_bandwidth(device)
-        peak = floor.peak(device, reached=math.inf)
-        return peak, floor.copy_bandwidth(device.threads)
-
-    return answer

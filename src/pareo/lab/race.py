@@ -18,6 +18,7 @@ from pareo.data import load
 from pareo.device import Device
 from pareo.lab import measure, results
 from pareo.lab.contestants import Contestant, Task, without_dropout
+from pareo.lab.contestants.registry import SLOW_TO_BUILD
 from pareo.lab.entry import Gate, Racer, Row
 from pareo.lab.floors import Floors, place_of
 from pareo.lab.train_speed import LARGE, LARGE_RATE, network_of, plain
@@ -67,7 +68,7 @@ class Rules:
         )
 
 
-QUICK = Rules(share=0.1, turn=0.5, seconds=140.0, patience=60.0, untried=("torch-compile",))
+QUICK = Rules(share=0.1, turn=0.5, seconds=140.0, patience=60.0, untried=SLOW_TO_BUILD)
 
 
 class Race:
@@ -106,15 +107,14 @@ class Race:
         self._started = time.perf_counter()
         with ExitStack() as stack:
             here = {name: c for name, c in self._contestants.items() if self._is_here(name, c)}
-            self._floors.open({place_of(contestant) for contestant in here.values()}, stack)
-            self._measure()
+            self._measure(here)
             gate = Gate(stack, self.task, self._images, self.precision, self.rules.patience)
             self._enter(gate, here)
             self._race()
             for racer in self._racing():
                 racer.close_ledger()
-            self._measure()
-        self._settle()
+            self._settle()
+        self._measure(here)
         return self.result()
 
     def result(self) -> dict[str, Any]:
@@ -142,10 +142,10 @@ class Race:
             "flops": self._floors.flops,
         }
 
-    def _measure(self) -> None:
-        """How fast this machine is now, and with it everyone's floor."""
+    def _measure(self, here: dict[str, Contestant]) -> None:
+        """How fast this machine is, and with it everyone's floor."""
         self._say("measuring this machine's limits")
-        self._floors.measure(self.rules.patience)
+        self._floors.measure({place_of(contestant) for contestant in here.values()})
         for name, contestant in self._contestants.items():
             self.rows[name].floor = self._floors.of(place_of(contestant))
 

@@ -17,8 +17,8 @@ CHANNELS_FIRST = ("NCHW", "OIHW", "NCHW")
 
 
 def build(task: Task, scan: bool = False) -> Trainer:
-    """The task in JAX."""
-    load()
+    """The task in JAX, on the CPU where it has a GPU, too."""
+    load().config.update("jax_platforms", "cpu")
     return JaxTrainer(task, scan)
 
 

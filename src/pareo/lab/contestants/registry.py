@@ -24,6 +24,7 @@ ON_GPU = {
     "torch-cudagraph-compile": _on_gpu("torch_cuda", "torch", compiled=True, graph=True),
     "jax-cuda": _on_gpu("jax_cuda", "jax"),
     "jax-cuda-scan": _on_gpu("jax_cuda", "jax", scan=True),
+    "tensorflow-cuda": _on_gpu("tensorflow_step", "tensorflow", gpu=True),
 }
 
 # The fastest of a framework's settings, found in a short trial before the race.
@@ -33,7 +34,14 @@ BEST = {
         tries=("torch", "torch-onednn-off", "torch-channels-last", "torch-compile"),
     ),
     "jax-best": Contestant(needs="jax", tries=("jax", "jax-scan")),
+    "torch-cuda-best": Contestant(
+        needs="torch",
+        gpu=True,
+        tries=("torch-cuda", "torch-cudagraph", "torch-cuda-compile", "torch-cudagraph-compile"),
+    ),
+    "jax-cuda-best": Contestant(needs="jax", gpu=True, tries=("jax-cuda", "jax-cuda-scan")),
 }
+SLOW_TO_BUILD = ("torch-compile", "torch-cuda-compile", "torch-cudagraph-compile")
 
 BUILT_IN = {
     "pareo-sequential": Contestant(f"{ADAPTERS}pareo_step", {"device": "sequential"}, images=SLICE),
@@ -47,7 +55,10 @@ USUAL = (
     "pareo-compiled", "pareo-vectorized", "pareo-sequential",
     "torch", "torch-best", "jax", "jax-best", "tensorflow",
 )  # fmt: skip
-USUAL_ON_GPU = ("pareo-cuda", "torch-cuda", "torch-cudagraph", "jax-cuda", "jax-cuda-scan")
+USUAL_ON_GPU = (
+    "pareo-cuda", "torch-cuda", "torch-cudagraph", "torch-cuda-best", "jax-cuda", "jax-cuda-best",
+    "tensorflow-cuda",
+)  # fmt: skip
 LOOPED = 10**6  # FLOP of an image beyond which plain loops would take longer than all others
 
 

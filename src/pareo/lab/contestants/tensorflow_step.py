@@ -10,20 +10,31 @@ from pareo.lab.contestants import Task, Trainer, Window, forward, pair, unknown
 tf: Any  # imported by `build`, hence only where it is asked for
 
 
-def build(task: Task) -> Trainer:
-    """The task in TensorFlow."""
+def build(task: Task, gpu: bool = False, precision: str = "float32") -> Trainer:
+    """The task in TensorFlow, on a GPU only where that is asked for."""
     global tf
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its notes on start-up are no result
     tf = import_module("tensorflow")
     tf.config.threading.set_intra_op_parallelism_threads(task.threads)
     tf.config.threading.set_inter_op_parallelism_threads(task.threads)
-    return TensorflowTrainer(task)
+    cards = tf.config.list_physical_devices("GPU")
+    if not gpu:
+        tf.config.set_visible_devices([], "GPU")
+    elif not cards:
+        raise RuntimeError("this TensorFlow sees no GPU")
+    elif precision == "bfloat16":
+        raise RuntimeError("this adapter computes in float32 or tf32, not in bfloat16")
+    else:
+        tf.config.experimental.set_memory_growth(cards[0], True)  # the card is shared
+        tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
+    return TensorflowTrainer(task, gpu, precision)
 
 
 class TensorflowTrainer:
     """The task with variables and a tape, traced once into a graph."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, gpu: bool = False, precision: str = "float32") -> None:
+        self._gpu, self._precision = gpu, precision
         images, labels = task.data()
         if images.ndim == 4:
             images = images.transpose(0, 2, 3, 1)
@@ -50,7 +61,9 @@ class TensorflowTrainer:
 
     def run(self, order: Any) -> Any:
         """Train one step for each row of image numbers; the losses."""
-        return [self._step(chosen) for chosen in tf.unstack(tf.constant(order))]
+        losses = [self._step(chosen) for chosen in tf.unstack(tf.constant(order))]
+        losses[-1].numpy()  # which waits for all
+        return losses
 
     def parameters(self) -> dict[str, Any]:
         """The parameters now, filters first."""
@@ -66,12 +79,18 @@ class TensorflowTrainer:
     def facts(self) -> dict[str, Any]:
         """How it computes."""
         return {
-            "precision": "float32",
+            "precision": self._precision,
             "layout": "channels last",
             "mode": "tf.function",
             "version": tf.__version__,
             "first_layer_data_gradient": False,
         }
+
+    def peak_bytes(self) -> int | None:
+        """The most that TensorFlow has had of a GPU's memory; None on a CPU."""
+        if not self._gpu:
+            return None
+        return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
 
 
 def layer(this: nn.Layer, w: Any, b: Any, x: Any) -> Any:
