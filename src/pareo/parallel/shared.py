@@ -107,8 +107,10 @@ class Handle:
 
     def attach(self) -> Dataset:
         """The data itself."""
-        arrays = [self.shared[part] for part in PARTS]
-        return Dataset(self.name, *arrays, self.classes, self.class_names)
+        images, labels, test_images, test_labels = (self.shared[part] for part in PARTS)
+        return Dataset(
+            self.name, images, labels, test_images, test_labels, self.classes, self.class_names
+        )
 
 
 class SharedDataset:
