@@ -1,0 +1,221 @@
+"""Programs on stacks: what a program does to one set of arrays, done to many sets at once.
+
+Every value gets a leading axis, one index for each set, unless it is shared by all. There is a rule
+for each operator that can do all of them in one call; any other is written down once for each set.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pareo.operators as op
+from pareo.operators.core import Operator, Symbol
+from pareo.program.ir import Program
+from pareo.spec import Spec
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value while a program is written down for many sets.
+
+    array: a symbol, whose first axis counts the sets where `stacked`; or one symbol for each set,
+           for numbers such as seeds that operators take one by one.
+    """
+
+    array: Any
+    stacked: bool = True
+
+    def of(self, number: int) -> Any:
+        """The value of one set."""
+        if not self.stacked:
+            return self.array
+        if isinstance(self.array, tuple):
+            return self.array[number]
+        return op.reshape(op.part(self.array, 0, (number, number + 1)), self.array.shape[1:])
+
+    def inner(self) -> int:
+        """How many axes the value of one set has."""
+        return self.array.ndim - self.stacked
+
+    def wide(self, axes: int) -> Any:
+        """The array, with as many axes after that of the sets, so that it broadcasts."""
+        if not self.stacked or self.inner() == axes:
+            return self.array
+        count, *own = self.array.shape
+        return op.reshape(self.array, (count, *[1] * (axes - len(own)), *own))
+
+
+Rule = Callable[[int, Sequence[Value], dict[str, Any]], Any]
+RULES: dict[str, Rule] = {}
+
+
+def on_stacks(program: Program, count: int) -> Callable[[Sequence[Value]], list[Value]]:
+    """A function, to be traced, that does on `count` sets what the program does on one.
+
+    >>> from pareo import Spec, op, trace
+    >>> one = trace(lambda x, w: op.relu(op.dot(x, w)), Spec((8, 4)), Spec((4, 2)))
+    >>> many = on_stacks(one, 3)
+    >>> shared, own = Spec((8, 4)), Spec((3, 4, 2))
+    >>> def run(x, w):
+    ...     return many([Value(x, stacked=False), Value(w)])[0].array
+    >>> print(trace(run, shared, own).specs[3])
+    float32[3, 8, 2]
+    """
+
+    def run(inputs: Sequence[Value]) -> list[Value]:
+        values = dict(zip(program.inputs, inputs, strict=True))
+        values |= {n: Value(array, False) for n, array in program.constants.items()}
+        for instruction in program.instructions:
+            operator = instruction.operator
+            assert isinstance(operator, Operator), "stack before fusing"
+            operands = [values[number] for number in instruction.inputs]
+            attributes = dict(instruction.attributes)
+            stacked = any(operand.stacked for operand in operands)
+            if stacked:
+                rule = RULES.get(operator.name)
+                made = rule(count, operands, attributes) if rule else None
+                if made is None:
+                    made = _one_by_one(operator, count, operands, attributes)
+            else:
+                made = _apply(operator, [operand.array for operand in operands], attributes)
+            results = made if isinstance(made, tuple) else (made,)
+            for number, result in zip(instruction.outputs, results, strict=True):
+                values[number] = Value(result, stacked)
+        return [values[number] for number in program.outputs]
+
+    return run
+
+
+def _apply(operator: Operator, operands: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Write an operator down for operands in the order of a program's instruction."""
+    recorder = next(value.recorder for value in operands if isinstance(value, Symbol))
+    specs = [value.spec if isinstance(value, Symbol) else Spec.of(value) for value in operands]
+    return recorder.record(operator, list(operands), attributes, operator.infer(specs, attributes))
+
+
+def _one_by_one(
+    operator: Operator, count: int, operands: Sequence[Value], attributes: dict[str, Any]
+) -> Any:
+    """The operator once for each set, and the results joined."""
+    made = []
+    for number in range(count):
+        result = _apply(operator, [operand.of(number) for operand in operands], attributes)
+        made.append(op.reshape(result, (1, *result.shape)))
+    return op.concat(made, axis=0)
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Enter a rule for operators, by their names; where it gives None, they go one by one."""
+
+    def enter(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names, function))
+        return function
+
+    return enter
+
+
+def _alike(operator: Operator) -> Rule:
+    """The operator itself, whose operands broadcast."""
+
+    def alike(count: int, operands: Sequence[Value], attributes: dict[str, Any]) -> Any:
+        axes = max(operand.inner() for operand in operands)
+        return operator(*[operand.wide(axes) for operand in operands], **attributes)
+
+    return alike
+
+
+for _name in ("relu", "sigmoid", "tanh", "exp", "log", "add", "sub", "hadamard", "div", "dot"):
+    RULES[_name] = _alike(getattr(op, _name))
+
+
+@rule("scale")
+def _scale(count: int, operands: Sequence[Value], attributes: dict[str, Any]) -> Any:
+    alpha, a = operands
+    return op.hadamard(alpha.wide(a.inner()), a.array) if alpha.stacked else (
+        op.scale(alpha.array, a.array)
+    )  # fmt: skip
+
+
+@rule("cross_entropy")
+def _cross_entropy(count: int, operands: Sequence[Value], attributes: dict[str, Any]) -> Any:
+    logits, labels = operands
+    return op.cross_entropy(logits.array, labels.array) if labels.stacked else None
+
+
+@rule("reshape")
+def _reshape(count: int, operands: Sequence[Value], attributes: dict[str, Any]) -> Any:
+    return op.reshape(operands[0].array, (count, *attributes["shape"]))
+
+
+def _along(operator: Operator) -> Rule:
+    def along(count: int, operands: Sequence[Value], attributes: dict[str, Any]) -> Any:
+        return operator(operands[0].array, attributes["axis"] + 1)
+
+    return along
+
+
+for _name in ("softmax", "log_softmax"):
+    RULES[_name] = _along(getattr(op, _name))
+
+
+@rule("concat")
+def _concat(count: int, operands: Sequence[Value], attributes: dict[str, Any]) -> Any:
+    if not all(operand.stacked for operand in operands):
+        return None
+    return op.concat([operand.array for operand in operands], attributes["axis"] + 1)
+
+
+@rule("add_bias")
+def _add_bias(count: int, operands: Sequence[Value], attributes: dict[str, Any]) -> Any:
+    a, b = operands
+    channels, pixels = b.array.shape[-1], [1] * (a.inner() - 2)
+    leading = (count,) if b.stacked else ()
+    return op.add(a.array, op.reshape(b.array, (*leading, 1, channels, *pixels)))
+
+
+def _over_images(operator: Operator) -> Rule:
+    """An operator that looks at each image alone: those of all sets are one batch."""
+
+    def folded(count: int, operands: Sequence[Value], attributes: dict[str, Any]) -> Any:
+        x = operands[0].array
+        y = operator(op.reshape(x, (count * x.shape[1], *x.shape[2:])), **attributes)
+        return op.reshape(y, (count, x.shape[1], *y.shape[1:]))
+
+    return folded
+
+
+for _name in ("max_pool", "average_pool", "lrn"):
+    RULES[_name] = _over_images(getattr(op, _name))
+
+
+@rule("conv")
+def _conv(count: int, operands: Sequence[Value], attributes: dict[str, Any]) -> Any:
+    """The sets side by side as groups of channels."""
+    x, w = operands
+    if not (x.stacked and w.stacked):
+        return None
+    _, batch, channels, height, width = x.array.shape
+    _, filters, share, *window = w.array.shape
+    beside = op.reshape(
+        op.transpose(x.array, (1, 0, 2, 3, 4)), (batch, count * channels, height, width)
+    )
+    how = {**attributes, "groups": count * attributes["groups"]}
+    y = op.conv(beside, op.reshape(w.array, (count * filters, share, *window)), **how)
+    parted = op.reshape(y, (batch, count, filters, *y.shape[2:]))
+    return op.transpose(parted, (1, 0, 2, 3, 4))
+
+
+@rule("subsample")
+def _subsample(count: int, operands: Sequence[Value], attributes: dict[str, Any]) -> Any:
+    """A convolution of each channel alone: the sets are the channels, of as many images."""
+    x, w, b = operands
+    if not (x.stacked and w.stacked and b.stacked):
+        return None
+    _, batch, channels, height, width = x.array.shape
+    planes = op.reshape(
+        op.transpose(x.array, (1, 2, 0, 3, 4)), (batch * channels, count, height, width)
+    )
+    filters = op.reshape(w.array, (count, 1, *w.array.shape[1:]))
+    y = op.add_bias(op.conv(planes, filters, **attributes, groups=count), b.array)
+    parted = op.reshape(y, (batch, channels, count, *y.shape[2:]))
+    return op.transpose(parted, (2, 0, 1, 3, 4))
