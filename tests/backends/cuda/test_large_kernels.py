@@ -268,3 +268,66 @@ def test_updates_together():
     found = run("", results, operands, fusion=update_all(len(shapes)), taps=tuple(taps))
     for one, other in zip(found, wanted, strict=True):
         check(one, other, 1e-6)
+
+
+def test_updates_together_without_momentum():
+    shapes = [(6, 5, 3, 3), (7,)] + [(3, 4)] * 50
+    operands, taps, wanted = [np.asarray(NUMBERS[0])], [], []
+    for seed, shape in enumerate(shapes):
+        w, g = (draw(shape, "float32", 2 * seed + i) for i in range(2))
+        operands += [w, last(g) if len(shape) == 4 else g]
+        taps.append(shape[2] * shape[3] if len(shape) == 4 else 1)
+        wanted.append(w - NUMBERS[0] * g)
+    results = [Spec(shape) for shape in shapes]
+    fusion = update_all(len(shapes), momentum=False)
+    found = run("", results, operands, fusion=fusion, taps=tuple(taps))
+    for one, other in zip(found, wanted, strict=True):
+        check(one, other, 1e-6)
+
+
+@KINDS
+@pytest.mark.parametrize("batch", [1, 31, 128, 130])
+@pytest.mark.parametrize(("rows", "columns"), [(128, 256), (136, 1000), (8, 24)])
+def test_a_dense_layers_gradient_and_update(kind, batch, rows, columns):
+    x, g = draw((batch, rows), kind, 1), draw((batch, columns), kind, 2)
+    w, v = draw((rows, columns), "float32", 3), draw((rows, columns), "float32", 4)
+    gradient = x.astype(np.float64).T @ g.astype(np.float64)
+    spec = Spec(w.shape)
+    numbers = [np.asarray(n) for n in NUMBERS]
+    new, speed = run("dense_momentum", [spec, spec], [x, g, w, v, *numbers])
+    rate, momentum, decay = map(float, NUMBERS)
+    wanted = momentum * v + gradient + decay * w
+    # The factors in bfloat16 are exact; those in float32 are rounded to 11 bits.
+    tolerance = TF32 if kind == "float32" else 1e-6
+    check(speed, wanted, tolerance)
+    check(new, w - rate * wanted, tolerance)
+    (new,) = run("dense_descend", [spec], [x, g, w, numbers[0]])
+    check(new, w - rate * gradient, tolerance)
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("window", "padding"), [(1, (0, 0, 0, 0)), (3, (1, 1, 1, 1)), (5, (2, 1, 0, 2))]
+)
+def test_gradients_of_images_by_turned_filters(precision, window, padding):
+    pytest.importorskip("cudnn")
+    import cupy
+
+    from pareo.backends.cuda.large import plans
+    from pareo.backends.cuda.large.cudnn import FILTERS, IMAGES, RESULT, Convolution
+    from pareo.backends.cuda.large.turned import turned
+
+    kind = "bfloat16" if precision == "bfloat16" else "float32"
+    high, wide = (9 + padding[i] + padding[i + 2] - window + 1 for i in range(2))
+    g, w = draw((4, high, wide, 24), kind), draw((24, window, window, 16), kind)
+    shapes = (4, 16, 9, 9), (24, 16, window, window), (4, 24, high, wide)
+    one = Convolution("images", *shapes, (1, 1), padding, (1, 1), precision)
+    with Device("cuda", precision=precision):
+        plan = turned(one, plans.best)
+        found = cupy.full((4, 9, 9, 16), 99, dtype(kind))
+        arrays = {IMAGES: found, FILTERS: cupy.asarray(w), RESULT: cupy.asarray(g)}
+        plan.run(arrays, cupy.full(plan.workspace, 77, np.uint8))
+    wanted = op.conv_input_gradient(
+        first(g), first(w), size=(9, 9), stride=(1, 1), padding=padding, dilation=(1, 1)
+    )
+    check(cupy.asnumpy(found), last(wanted), TF32 if precision == "tf32" else TOLERANCE[kind])

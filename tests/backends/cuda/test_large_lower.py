@@ -64,10 +64,23 @@ def test_images_change_their_layout_only_at_the_flattening():
 
 
 def test_small_parameters_are_updated_together():
-    _, after = lowered(networks.alexnet(), "tf32")
+    _, after = lowered(networks.alexnet(), "float32")
     assert names(after)["sgd"] == 3  # the weights of the dense layers
     (together,) = [i for i in after.instructions if i.name == "update_all"]
     assert len(together.outputs) == 2 * 13
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
+@pytest.mark.parametrize("momentum", [0.9, 0])
+def test_large_dense_weights_are_updated_with_their_gradient(precision, momentum):
+    program = step_program(networks.alexnet(), 2, momentum=momentum)
+    after = lower.lowered(program, precision, lambda _: True)
+    found = names(after)
+    assert found["dense_momentum" if momentum else "dense_descend"] == 3
+    assert not {"sgd", "scale", "sub"} & found.keys()
+    assert after.flops == program.flops
+    (together,) = [i for i in after.instructions if i.name == "update_all"]
+    assert len(together.outputs) == (2 if momentum else 1) * 13
 
 
 def test_bfloat16_leaves_the_parameters_and_the_loss_in_float32():

@@ -28,12 +28,14 @@ def _instances() -> dict[str, list[str]]:
             *(f"add_bias<{t}, {relu}>" for t, relu in product(kinds, yes_no)),
             *(f"dropout<{t}>" for t in kinds),
         ],
+        "dense": [f"dense_update<{t}>" for t in kinds],
         "layout": [
             *(f"turned<{p}>" for p in pairs),
             *(f"cast<{p}, {v}>" for p, v in product(pairs, (1, 4))),
             *(f"blocks<{n}, {side}>" for n, side in product(numbers, BLOCK_SIDES)),
             *(f"{name}<{n}>" for name in ("concat", "total") for n in numbers),
-            *(f"{n}<{t}>" for n in ("block_filters", "unblock_filters") for t in kinds),
+            *(f"{n}<{t}>" for n in ("block_filters", "unblock_filters", "turn_filters")
+              for t in kinds),
         ],
         "lrn": [
             *(f"{name}<{t}>" for name in ("lrn_any", "lrn_any_back") for t in kinds),

@@ -88,6 +88,16 @@ template <class T> __global__ void unblock_filters(
     }
 }
 
+// Filters (K, taps, C) turned round: out (C, taps, K), its taps in the reverse order.
+template <class T> __global__ void turn_filters(T* out, const T* w, int filters, int taps, int channels)
+{
+    const int count = filters * taps * channels;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
+        const int filter = i % filters, tap = i / filters % taps, channel = i / (filters * taps);
+        out[i] = w[(filter * taps + taps - 1 - tap) * channels + channel];
+    }
+}
+
 // Up to four arrays side by side along the channels, of `channels` in all.
 template <class T, int V> __global__ void concat(
     T* out, unsigned pixels, int channels, int pitch, BESIDE(T))

@@ -36,7 +36,8 @@ class Lowering:
         self.blocks: dict[Any, int] = {}
         self.addends: dict[int, tuple[int, ...]] = {}
         self.beside: dict[int, tuple[int, ...]] = {}
-        self.updates: list[Instruction] = []
+        self.updates: list[Any] = []
+        self.products: dict[int, tuple[int, int, int]] = {}
         self.handled: set[int] = set()
         if precision == "bfloat16":
             import ml_dtypes

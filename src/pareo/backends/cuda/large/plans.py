@@ -3,38 +3,56 @@
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pareo.backends.cuda import memory
-from pareo.backends.cuda.large import cudnn
-from pareo.backends.cuda.large import taps as own
+from pareo.backends.cuda.large import cudnn, taps, turned
 from pareo.backends.cuda.large.cudnn import Convolution, Graph
 from pareo.cache import cache_folder
 
 CANDIDATES = 16  # cuDNN lists its plans by what it expects of them; the best was among these
 LARGEST_WORKSPACE = 512 << 20
 REPEATS = 5
+EDITION = 2  # of the file on disk: another one whenever there is a new way to choose from
+
+
+class Plan(Protocol):
+    """One way to run one convolution."""
+
+    @property
+    def name(self) -> str:
+        """What it is remembered by."""
+
+    @property
+    def workspace(self) -> int:
+        """The bytes that it works in."""
+
+    def run(self, arrays: dict[int, Any], workspace: Any) -> None:
+        """Compute it, on the stream in use."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """One way to run one convolution."""
+class CudnnPlan:
+    """One of cuDNN's."""
 
     graph: Graph
     index: int
     workspace: int
 
+    @property
+    def name(self) -> str:
+        return str(self.graph.names[self.index])
+
     def run(self, arrays: dict[int, Any], workspace: Any) -> None:
-        """Compute it, on the stream in use."""
         pointers = {name: array.data.ptr for name, array in arrays.items()}
         self.graph.run(self.index, pointers, workspace.data.ptr)
 
 
-def best(convolution: Convolution) -> Plan | own.Taps | None:
+def best(convolution: Convolution) -> Plan | None:
     """The fastest plan on the card in use, or None where cuDNN has none for this convolution."""
     import cupy
 
@@ -42,7 +60,7 @@ def best(convolution: Convolution) -> Plan | own.Taps | None:
 
 
 @lru_cache(maxsize=4096)
-def _best(convolution: Convolution, card: int) -> Plan | own.Taps | None:
+def _best(convolution: Convolution, card: int) -> Plan | None:
     try:
         graph = Graph(convolution)
     except Exception:  # of the library's own kinds, none of which tells more than "no plan"
@@ -55,8 +73,7 @@ def _best(convolution: Convolution, card: int) -> Plan | own.Taps | None:
     if not timed:
         return None
     seconds, plan = min(timed, key=lambda pair: pair[0])
-    name = own.NAME if isinstance(plan, own.Taps) else graph.names[plan.index]
-    remember(str(convolution), {"plan": name, "seconds": seconds})
+    remember(str(convolution), {"plan": plan.name, "seconds": seconds})
     return plan
 
 
@@ -65,16 +82,16 @@ def has_plan(convolution: Convolution) -> bool:
     return cudnn.missing() is None and best(convolution) is not None
 
 
-def _named(name: str, convolution: Convolution, graph: Graph) -> Plan | own.Taps | None:
+def _named(name: str, convolution: Convolution, graph: Graph) -> Plan | None:
     """A plan by its name, ready to run; None where there is none of this name any more."""
-    if name == own.NAME:
-        return own.taps(convolution)
+    if name in OWN:
+        return OWN[name](convolution)
     index = graph.names.index(name) if name in graph.names else None
     workspace = None if index is None else graph.build(index)
-    return None if index is None or workspace is None else Plan(graph, index, workspace)
+    return None if index is None or workspace is None else CudnnPlan(graph, index, workspace)
 
 
-def _timed(convolution: Convolution, graph: Graph) -> list[tuple[float, Plan | own.Taps]]:
+def _timed(convolution: Convolution, graph: Graph) -> list[tuple[float, Plan]]:
     """The plans worth trying with their seconds, each the least of its repeats."""
     import cupy
 
@@ -91,22 +108,30 @@ def _timed(convolution: Convolution, graph: Graph) -> list[tuple[float, Plan | o
     return found
 
 
-def _candidates(convolution: Convolution, graph: Graph) -> Iterator[Plan | own.Taps]:
-    """cuDNN's first plans that apply, and our own where there is one."""
-    cut = own.taps(convolution)
-    if cut is not None:
-        yield cut
+def _candidates(convolution: Convolution, graph: Graph) -> Iterator[Plan]:
+    """Our own ways, and cuDNN's first plans that apply."""
+    for own in OWN.values():
+        plan = own(convolution)
+        if plan is not None:
+            yield plan
     number = 0
     for index in range(len(graph.names)):
         workspace = graph.build(index)
         if workspace is not None and workspace <= LARGEST_WORKSPACE:
-            yield Plan(graph, index, workspace)
+            yield CudnnPlan(graph, index, workspace)
             number += 1
         if number == CANDIDATES:
             return
 
 
-def _seconds(plan: Plan | own.Taps, arrays: dict[int, Any], work: Any) -> float:
+# The ways beside cuDNN's plans.
+OWN: dict[str, Callable[[Convolution], Plan | None]] = {
+    taps.NAME: taps.taps,
+    turned.NAME: lambda convolution: turned.turned(convolution, best),
+}
+
+
+def _seconds(plan: Plan, arrays: dict[int, Any], work: Any) -> float:
     import cupy
 
     before, after = cupy.cuda.Event(), cupy.cuda.Event()
@@ -130,7 +155,7 @@ def _file() -> Path:
     import cupy
 
     card = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
-    return cache_folder() / "cuda" / f"plans {card} cuDNN {cudnn.version()}.json"
+    return cache_folder() / "cuda" / f"plans {EDITION} {card} cuDNN {cudnn.version()}.json"
 
 
 def remembered() -> dict[str, dict[str, Any]]:

@@ -24,6 +24,10 @@ class Taps:
     warps: int
 
     @property
+    def name(self) -> str:
+        return NAME
+
+    @property
     def pitch(self) -> int:
         """Elements between positions in shared memory: 8 or 24 beyond a multiple of 32."""
         return next(p for p in range(self.slice, self.slice + 32) if p % 32 in (8, 24))

@@ -6,6 +6,7 @@ import numpy as np
 
 from pareo.backends.cuda.large.lowering import Lowering
 from pareo.backends.cuda.large.rules.table import rule
+from pareo.backends.cuda.large.rules.update import put_off
 from pareo.program.ir import Instruction
 
 
@@ -26,6 +27,8 @@ def _straight(lowering: Lowering, number: int) -> tuple[int, bool]:
 @rule
 def dot(lowering: Lowering, dot: Instruction) -> bool:
     """In working precision; the results that the loss or the optimiser reads in float32."""
+    if put_off(lowering, dot):
+        return True
     if not _reduced(lowering, *dot.inputs):
         return False
     (a, a_turned), (b, b_turned) = (_straight(lowering, n) for n in dot.inputs)
