@@ -5,11 +5,12 @@ READY := .venv/.ready
 PYTEST_FLAGS ?= -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-peers race bench format clean
+.PHONY: help test test-peers test-ray race bench format clean
 
 help:
 	@echo "make test        set up .venv, then run ruff, mypy and pytest"
 	@echo "make test-peers  install TensorFlow too, then test its adapter"
+	@echo "make test-ray    install Ray too, then test clusters of several nodes on this machine"
 	@echo "make race        set up .venv, then race pareo's devices, PyTorch and JAX for three minutes"
 	@echo "make bench       time convolution on every device that is here"
 	@echo "make format      let ruff mend and format the code"
@@ -27,6 +28,11 @@ test: $(READY)
 test-peers: $(READY)
 	@$(BIN)/pip install --quiet --no-build-isolation -c constraints.txt -e '.[tensorflow]'
 	$(BIN)/pytest tests/lab/test_train_speed.py -k tensorflow
+
+# Ray is large and slow to start: the usual tests leave it out unless it is installed.
+test-ray: $(READY)
+	@$(BIN)/pip install --quiet --no-build-isolation -c constraints.txt -e '.[ray]'
+	$(BIN)/pytest tests/parallel/test_ray*.py
 
 race: $(READY)
 	$(BIN)/pareo race --quick --json race.json --html race.html

@@ -92,6 +92,7 @@ def test_killed_and_started_again_it_has_exactly_the_asked_number(tmp_path: Path
         ([*COMMAND, "--save", "no/where.safetensors"], "its folder is not there"),
         ([*COMMAND, "--device", "abacus"], "Device expects one of"),
         ([*COMMAND, "--data", "synthetic:2:2:2"], "expected two images of a class to judge with"),
+        ([*COMMAND, "--on", "moon"], "--on expects ray, or ray://HOST:PORT; got 'moon'"),
         (["mlp-small", "--space", "fixed.toml", "--data", "synthetic:6:2:9"], "expects images of"),
     ],
 )

@@ -19,9 +19,11 @@ from pareo.data.dataset import divide
 from pareo.device import Device, cores
 from pareo.errors import DataError, PareoError
 from pareo.nn import networks
+from pareo.parallel import ray_cluster
+from pareo.parallel.ray_trials import Tasks
 from pareo.parallel.tuning import outcome, proposal, space
 from pareo.parallel.tuning.local import Threads
-from pareo.parallel.tuning.search import Search
+from pareo.parallel.tuning.search import Search, Workers
 from pareo.parallel.tuning.study import PRUNERS, SAMPLERS, opened
 from pareo.training import checkpoint as files
 from pareo.training.evaluate import fitted
@@ -37,6 +39,10 @@ def tune(
     workers: Annotated[
         int | None,
         typer.Option(min=1, help="Trials at once.  [default: one for each core; on cuda 1]"),
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(help="Many machines: ray, or ray://HOST:PORT.  [default: this one]"),
     ] = None,
     data: Annotated[str, typer.Option(help="What to train on; see `pareo train --help`.")] = (
         "mnist"
@@ -68,6 +74,8 @@ def tune(
     The same command goes on with a search that was interrupted, however it ended.
     """
     base = networks.by_name(network)  # a wrong name is told before the data is read
+    if on is not None:
+        ray_cluster.check(on)
     _among("--sampler", sampler, SAMPLERS)
     _among("--pruner", pruner, PRUNERS)
     searched = space.read(space_file)
@@ -84,8 +92,12 @@ def tune(
     about = {"network": network, "data": data, "epochs": epochs, "space": searched.plain()}
     kept = storage or str(space_file.with_suffix(".sqlite"))
     folder = checkpoints or space_file.with_suffix(".checkpoints") / network
-    crew = Threads(_judged(loaded), place, workers or (1 if place.name == "cuda" else cores()))
-    with opened(kept, network, about, sampler, pruner, seed) as study, _live() as watch:
+    judged = _judged(loaded)
+    with (
+        _crew(on, judged, place, workers) as crew,
+        opened(kept, network, about, sampler, pruner, seed) as study,
+        _live() as watch,
+    ):
         search = Search(study, searched, made, crew, trials, folder, watch)
         search.run()
         result = outcome.collected(search, loaded, place, about)
@@ -97,6 +109,16 @@ def tune(
         raise typer.Exit(130)
     if result["best"] is None:
         raise PareoError("no trial came to its end")
+
+
+@contextmanager
+def _crew(on: str | None, data: Dataset, device: Device, workers: int | None) -> Iterator[Workers]:
+    """Who trains: threads here, or tasks on a Ray cluster."""
+    if on is None:
+        yield Threads(data, device, workers or (1 if device.name == "cuda" else cores()))
+        return
+    with ray_cluster.connected(on) as ray:
+        yield Tasks(ray, data, device, workers)
 
 
 def _among(option: str, value: str, known: tuple[str, ...]) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pareo.data import Dataset
@@ -19,11 +20,13 @@ def train_one(
     how: str,
     report: Callable[[Epoch], Any] = lambda epoch: None,
     threads: Callable[[], int] | None = None,
+    checkpoint: Path | None = None,
 ) -> Result:
     """Train one trial on a device; an error ends up in its result.
 
     `report` is called after each epoch and ends the trial by returning True. `threads` is asked
-    between steps how many of the machine's cores are for this trial now.
+    between steps how many of the machine's cores are for this trial now. `checkpoint` is a file,
+    written after each epoch; where it is there already, training goes on from it.
 
     >>> from pareo.data import load
     >>> from pareo.nn import networks
@@ -32,20 +35,23 @@ def train_one(
     'the loss became nan in epoch 1, step 2: try a rate below 1e+30'
     """
     result = Result(trial, how)
+    going_on = checkpoint if checkpoint is not None and checkpoint.exists() else None
     begin = time.perf_counter()
 
     def after_epoch(fitted: Fitted) -> bool:
-        result.history.add(fitted.history[-1])
-        result.parameters = fitted.parameters
-        result.stopped = report(fitted.history[-1]) is True and len(result.history) < trial.epochs
+        last = fitted.history[-1]
+        result.history, result.parameters = fitted.history, fitted.parameters
+        result.stopped = report(last) is True and last.number < trial.epochs
         return result.stopped
 
     try:
-        fit(
+        fitted = fit(
             trial.built, data, trial.epochs, trial.batch_size, trial.rate, trial.momentum,
             trial.decay, device, seed=trial.seed, order=trial.order, schedule=trial.schedule,
             callbacks=[after_epoch], progress=False, threads=threads,
+            checkpoint=checkpoint, resume=going_on,
         )  # fmt: skip
+        result.history, result.parameters = fitted.history, fitted.parameters
     except Exception as error:
         result.error = sentence(error)
     result.seconds = time.perf_counter() - begin

@@ -48,9 +48,6 @@ class Threads:
         except queue.Empty:
             return []
 
-    def close(self) -> None:
-        """Nothing is to be given back."""
-
     def _train(self, job: Job, report: Report) -> None:
         result = train_one(
             job.trial, self._data, self._device, "threads", lambda epoch: report(job.number, epoch)

@@ -31,9 +31,6 @@ class Workers(Protocol):
     def finished(self, seconds: float) -> list[tuple[int, Result]]:
         """Who is done, by number; nobody where that takes longer than so many seconds."""
 
-    def close(self) -> None:
-        """Give back what was taken."""
-
 
 @dataclass
 class Search:
@@ -94,15 +91,13 @@ class Search:
             self._end(asked, "FAIL")
             return
         self.running[asked.number] = asked
-        partial = self.folder / f"trial-{origin(asked)}.partial.safetensors"
-        self.workers.start([Job(asked.number, trial, partial)], self._report)
+        self.workers.start([Job(asked.number, trial, self._partial(asked))], self._report)
 
     def _report(self, number: int, epoch: Epoch) -> bool:
         """Called by workers, in their threads."""
         asked = self.running[number]
         self.epochs[number] = epoch
-        if epoch.accuracy is not None:
-            asked.report(epoch.accuracy, epoch.number)
+        asked.report(epoch.accuracy or 0.0, epoch.number)
         self.watch(self)
         return self.interrupted or bool(asked.should_prune())
 
@@ -111,6 +106,11 @@ class Search:
         self.epochs.pop(asked.number, None)
         if result.stopped and self.interrupted:
             return
+        # One that went on from a checkpoint has not told this study of its first epochs.
+        known = self.study.trials[asked.number].intermediate_values
+        for epoch in result.history:
+            if epoch.number not in known:
+                asked.report(epoch.accuracy or 0.0, epoch.number)
         asked.set_user_attr("seconds", result.seconds)
         asked.set_user_attr("how", result.how)
         if result.error is not None:
@@ -137,12 +137,20 @@ class Search:
 
         told = self.study.tell(asked, value, state=TrialState[state])
         self.done += 1
-        (self.folder / f"trial-{origin(asked)}.partial.safetensors").unlink(missing_ok=True)
+        self._partial(asked).unlink(missing_ok=True)
         return told
 
+    def _partial(self, trial: Any) -> Path:
+        """Where a trial may keep its checkpoints while it is trained."""
+        return self.folder / f"trial-{origin(trial)}.partial.safetensors"
+
     def _tidy(self) -> None:
-        """A process that was killed may have left the networks of trials that are not the best."""
-        kept = None if self.best is None else self.file(self.best)
-        for file in self.folder.glob("trial-*.safetensors"):
-            if file != kept and not file.name.endswith(".partial.safetensors"):
+        """Remove what a process that was killed has left, but for what is still to be read."""
+        from optuna.trial import TrialState
+
+        waiting = self.study.get_trials(states=(TrialState.WAITING,))
+        kept = {self._partial(trial) for trial in waiting}
+        kept |= set() if self.best is None else {self.file(self.best)}
+        for file in self.folder.glob("*trial-*.safetensors*"):  # those half written have a dot
+            if file not in kept:
                 file.unlink()

@@ -1,0 +1,69 @@
+"""A Ray cluster to work on: one that is named, or one that is started on this machine."""
+
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pareo.errors import PareoError
+
+MISSING = "--on ray needs Ray: pip install 'pareo[ray]'"
+
+
+def import_ray() -> Any:
+    """Ray; where it is missing, a sentence says how to install it."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray would hide the GPUs from tasks that ask for none, and warns that it will stop doing so.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+    except ImportError as error:
+        raise PareoError(MISSING) from error
+    return ray
+
+
+def check(address: str) -> None:
+    """Refuse what names no cluster.
+
+    >>> check("ray"), check("ray://head:10001")
+    (None, None)
+    >>> check("moon")
+    Traceback (most recent call last):
+    pareo.errors.PareoError: --on expects ray, or ray://HOST:PORT; got 'moon'
+    """
+    if address != "ray" and not address.removeprefix("ray://").partition(":")[2].isdecimal():
+        raise PareoError(f"--on expects ray, or ray://HOST:PORT; got {address!r}")
+
+
+@contextmanager
+def connected(address: str = "ray") -> Iterator[Any]:
+    """Ray, in touch with a cluster until the scope ends.
+
+    Args:
+        address: `ray`, which is the cluster that $RAY_ADDRESS names, or else one that is started on
+            this machine and ends with the scope; or `ray://HOST:PORT`, where a cluster listens.
+
+    Raises:
+        PareoError: Ray is not installed, or nobody listens at that address.
+    """
+    check(address)
+    ray = import_ray()
+    named = None if address == "ray" else address
+    if named is None and "RAY_ADDRESS" not in os.environ:
+        named = "local"
+    quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    if named == "local":
+        quiet["include_dashboard"] = False
+    try:
+        with warnings.catch_warnings(action="ignore"):  # what it means is in the error that follows
+            ray.init(address=named, **quiet)
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        where = address if named else os.environ["RAY_ADDRESS"]
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise PareoError(f"{where}: expected a Ray cluster; got: {reason}") from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
