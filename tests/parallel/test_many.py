@@ -17,7 +17,7 @@ TRIALS = [
     Trial(networks.mlp([16, 9, 7, 3]), rate=0.05, momentum=0.9, batch_size=16, epochs=3, order=5),
     Trial(NETWORK, rate=0.2, decay=0.01, batch_size=32, epochs=1, seed=2),
 ]
-HOWS = ("serial", "threads", "processes")
+HOWS = ("serial", "threads", "processes", "population")
 
 
 def alone(trial: Trial, data: Dataset = DATA) -> Result:

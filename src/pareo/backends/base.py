@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -71,8 +71,13 @@ class Fusion:
 
 @dataclass(eq=False)
 class Backend:
-    """A table of kernels under the name of a device."""
+    """A table of kernels under the name of a device.
 
+    members: whether a core trains one small network best alone, so that of many each goes through
+             its `loop`; otherwise they are one program.
+    """
+
+    members: ClassVar[bool] = False
     name: str
     kernels: dict[str, Kernel] = field(default_factory=dict)
     fusions: list[Fusion] = field(default_factory=list)

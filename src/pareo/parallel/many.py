@@ -6,6 +6,7 @@ from pareo.data import Dataset
 from pareo.device import Device
 from pareo.errors import PareoError
 from pareo.parallel.one import train_one
+from pareo.parallel.population import train_in_population
 from pareo.parallel.processes import train_in_processes
 from pareo.parallel.schedule import NOT_BEGUN
 from pareo.parallel.threads import train_in_threads
@@ -37,6 +38,7 @@ WAYS: dict[str, Way] = {
     "serial": train_serially,
     "threads": train_in_threads,
     "processes": train_in_processes,
+    "population": train_in_population,
 }
 
 

@@ -101,12 +101,22 @@ class Evaluator:
         self, parameters: Mapping[str, Any], images: Any, labels: Any
     ) -> tuple[float, float]:
         """The mean cross-entropy, and the share of images whose largest output is their label."""
-        logits = self.logits(parameters, images).astype(np.float64)
-        rows = np.arange(len(labels))
-        right = float(np.mean(logits.argmax(axis=1) == labels))
-        logits -= logits.max(axis=1, keepdims=True)
-        losses = np.log(np.exp(logits).sum(axis=1)) - logits[rows, labels]
-        return float(losses.mean()), right
+        return score(self.logits(parameters, images), labels)
+
+
+def score(logits: Any, labels: Any) -> tuple[float, float]:
+    """The mean cross-entropy of logits, and the share whose largest is at their label.
+
+    >>> import numpy as np
+    >>> score(np.array([[5.0, 5.0]]), np.array([0]))
+    (0.6931471805599453, 1.0)
+    """
+    logits = logits.astype(np.float64)
+    rows = np.arange(len(labels))
+    right = float(np.mean(logits.argmax(axis=1) == labels))
+    logits -= logits.max(axis=1, keepdims=True)
+    losses = np.log(np.exp(logits).sum(axis=1)) - logits[rows, labels]
+    return float(losses.mean()), right
 
 
 def probabilities(logits: Any) -> Any:

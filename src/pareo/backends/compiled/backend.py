@@ -10,6 +10,8 @@ from pareo.backends.base import Backend
 class _Compiled(Backend):
     """The backend whose kernels Numba compiles."""
 
+    members = True
+
     def admitted(self, name: str, array: Any) -> Any:
         """An operand; a read-only one through a second view that does not say so.
 

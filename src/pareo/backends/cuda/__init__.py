@@ -18,6 +18,7 @@ FAMILIES = (
     "normalisation",
     "pooling",
     "reduction",
+    "stacks",
     "update",
 )
 

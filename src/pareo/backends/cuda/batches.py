@@ -98,7 +98,8 @@ class Steps:
         self._kind = self._images.dtype.char
         with self._scope():
             self._batch = Batch(self._images, self._labels)
-            self._rate = memory.empty((), rate.dtype)
+            self._rate = memory.empty(rate.shape, rate.dtype)
+            self._loss = program.specs[program.outputs[0]]
             self._seeds = memory.empty((seeds,), np.int64)
             self._step = memory.empty((), np.int64)
             self._room = 0
@@ -116,16 +117,22 @@ class Steps:
         images: Any,
         labels: Any,
         order: Any,
-        rate: float,
+        rate: Any,
         seeds: Any,
     ) -> Any:
-        """Move parameters (and velocities) in place, one step for each row of order; the losses."""
+        """Move parameters (and velocities) in place, one step for each row of order; the losses.
+
+        A population has a rate and a loss for each of its members.
+        """
         check(self._images, images, labels, order)
         with self._scope():
             self._make_room(len(order))
             memory.write(self._order[: len(order)], order)
             memory.write(self._all_seeds[: len(order)], seeds)
-            self._rate.fill(rate)
+            if self._rate.ndim:
+                memory.write(self._rate, rate)
+            else:
+                self._rate.fill(rate)
             self._step.fill(0)
             self._data = images, labels
             self._run = self._executable.bind(
@@ -155,7 +162,7 @@ class Steps:
         batch = len(self._batch.images)
         self._order: Any = memory.empty((self._room, batch), np.int64)
         self._all_seeds: Any = memory.empty((self._room, self._seeds.size), np.int64)
-        self._losses: Any = memory.empty((self._room,), self._images.dtype)
+        self._losses: Any = memory.empty((self._room, *self._loss.shape), self._loss.dtype)
 
     def _gathered_step(self) -> None:
         images, labels = self._data
@@ -169,7 +176,8 @@ class Steps:
             arguments = (self._seeds, self._all_seeds, self._step, count)
             launch.blocks(1, THREADS, "batches", "pick_seeds", self._kind, *arguments)
         loss = self._run()[0]
-        launch.blocks(1, 1, "batches", "advance", self._kind, self._losses, loss, self._step)
+        told = (self._losses, loss, self._step, loss.size)
+        launch.blocks(1, launch.threads_for(loss.size), "batches", "advance", self._kind, *told)
 
     def _stream(self, rows: int, fixed: list[Any]) -> None:
         """Steps on images of the host: the next batch comes in while one computes."""

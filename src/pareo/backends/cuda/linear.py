@@ -16,25 +16,25 @@ TILE, LINES = 64, 4  # as in transpose.cu
 MOST_TILES = 1 << 16  # that a grid has along its second and third axis
 
 
-def _rounded_room(out: Spec, a: Spec, b: Spec, *_: Spec) -> list[Spec]:
+def rounded_room(out: Spec, a: Spec, b: Spec, *_: Spec) -> list[Spec]:
     if current().precision != "bfloat16" or a.dtype != np.float32:
         return []
     return [Spec(factor.shape, "uint16") for factor in (a, b)]
 
 
-@backend.kernel(scratch=_rounded_room)
-def dot(out: Any, a: Any, b: Any, scratch: Any = ()) -> None:
+@backend.kernel(scratch=rounded_room)
+def dot(out: Any, a: Any, b: Any, scratch: Any = (), add: bool = False) -> None:
     a, b = (x if blas.readable(x) else backend.contiguous(x) for x in (a, b))
     if scratch:
         a, b = (_rounded(room, x) for room, x in zip(scratch, (a, b), strict=True))
     if out.ndim == 2:
-        blas.multiply(out, a, b)
+        blas.multiply(out, a, b, add)
         return
     # All leading axes but the last one by one; it may be repeated, which is a step of 0.
     leading = out.shape[:-2]
     a, b = (cupy.broadcast_to(x, (*leading, *x.shape[-2:])) for x in (a, b))
     for index in np.ndindex(leading[:-1]):
-        blas.multiply(out[index], a[index], b[index])
+        blas.multiply(out[index], a[index], b[index], add)
 
 
 def _rounded(room: Any, a: Any) -> Any:
@@ -124,7 +124,7 @@ def _fused(pattern: str, gives: str, activation: str) -> None:
         add_biased(f"bias{activation}", out, out, b)
 
     kernel.__name__ = f"dot_bias{activation}"
-    backend.fusion(pattern, gives, when=_matrices, scratch=_rounded_room)(kernel)
+    backend.fusion(pattern, gives, when=_matrices, scratch=rounded_room)(kernel)
 
 
 for _name in ("sigmoid", "tanh", "relu"):

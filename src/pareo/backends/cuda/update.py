@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pareo.backends.cuda import launch, layout
+from pareo.backends.cuda import launch, layout, stacks
 from pareo.backends.cuda.table import backend
 from pareo.spec import Spec
 
@@ -16,6 +16,10 @@ def sgd(
     kind = parameter.dtype.char
     if all(number.size == 1 for number in numbers):
         launch.over(parameter.size, "update", "sgd", kind, *arguments)
+        return
+    own = (len(parameter), *[1] * (parameter.ndim - 1))
+    if parameter.size and all(number.shape == own for number in numbers):
+        stacks.sgd(out, parameter, gradient, velocity, numbers)
         return
     steps = [layout.steps(number, parameter.shape) for number in numbers]
     walk = launch.struct(layout.walk(parameter.shape, steps))

@@ -31,9 +31,13 @@ extern "C" __global__ void pick_seeds(Size* seeds, const Size* all_seeds, const 
         seeds[i] = all_seeds[*step * count + i];
 }
 
-// By one thread, after the step: its loss to its place, and on to the next.
-extern "C" __global__ void advance(Real* losses, const Real* loss, Size* step)
+// By one block, after the step: its loss, or those of a population, to their place, and on to the next.
+extern "C" __global__ void advance(Real* losses, const Real* loss, Size* step, Size count)
 {
-    losses[*step] = *loss;
-    *step += 1;
+    const Size now = *step;
+    for (Size i = threadIdx.x; i < count; i += blockDim.x)
+        losses[now * count + i] = loss[i];
+    __syncthreads();  // all have read the number
+    if (threadIdx.x == 0)
+        *step = now + 1;
 }

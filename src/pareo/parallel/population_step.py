@@ -1,0 +1,223 @@
+"""Steps of a whole population: networks of one shape, each with its own numbers, as one program.
+
+Arrays of a population have a leading axis, one index for each member.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+import pareo.operators as op
+from pareo.backends.pool import split
+from pareo.device import Device
+from pareo.nn.network import Sequential
+from pareo.program import Executable, Program, remove_common, remove_dead, trace, value_and_grad
+from pareo.program.stack import Value, on_stacks
+from pareo.spec import Spec
+from pareo.training.step import dropout_seeds, image_loop
+
+Arrays = Mapping[str, Any]
+
+
+def shapes_of(network: Sequential, dtype: Any) -> dict[str, Spec]:
+    """The specs of one member's parameters."""
+    return {path: Spec(p.shape, dtype) for path, p in network.parameters(network.inputs).items()}
+
+
+def stacked(network: Sequential, seeds: Sequence[int], dtype: Any = "float32") -> dict[str, Any]:
+    """The first parameters of a population, as each member would have them alone.
+
+    >>> from pareo.nn import networks
+    >>> stacked(networks.mlp([4, 3]), [0, 1, 2])["1.w"].shape
+    (3, 4, 3)
+    """
+    each = [network.initialise(seed, dtype) for seed in seeds]
+    return {path: np.stack([one[path] for one in each]) for path in each[0]}
+
+
+def population_program(
+    network: Sequential,
+    batch: int,
+    momenta: Sequence[float],
+    decays: Sequence[float],
+    dtype: Any = "float32",
+) -> Program:
+    """The program of one step of all members: (parameters, velocities, images, labels, rates,
+    seeds) to (losses, parameters, velocities).
+
+    Images are those of the first member, then of the second, and so on; labels (members, batch).
+    Without any momentum there are no velocities.
+
+    >>> from pareo.nn import networks
+    >>> program = population_program(networks.mlp([4, 3]), 8, [0, 0], [0, 0])
+    >>> [str(program.specs[number]) for number in program.outputs]
+    ['float32[2]', 'float32[2, 4, 3]', 'float32[2, 3]']
+    """
+    members = len(momenta)
+    own, label = shapes_of(network, dtype), Spec((batch,), "int64")
+    one = trace(
+        network.loss,
+        own,
+        Spec((batch, *network.inputs), dtype),
+        label,
+        (Spec((), "int64"),) * network.seeds(),
+    )
+    many = on_stacks(one, members)
+    each = {path: spec.like((members, *spec.shape)) for path, spec in own.items()}
+    moving, decaying = any(momenta), any(decays)
+
+    def wide(values: Any, parameter: Any) -> Any:
+        """A number for each member, beside a parameter of theirs."""
+        shape = (members, *[1] * (parameter.ndim - 1))
+        return (
+            values.reshape(shape) if isinstance(values, np.ndarray) else op.reshape(values, shape)
+        )
+
+    def losses(parameters: Arrays, images: Any, labels: Any, seeds: tuple[Any, ...]) -> Any:
+        pictures = op.reshape(images, (members, batch, *network.inputs))
+        drawn = [Value(tuple(seeds[i :: network.seeds()])) for i in range(network.seeds())]
+        given = [*map(Value, parameters.values()), Value(pictures), Value(labels), *drawn]
+        return many(given)[0].array
+
+    def step(
+        parameters: Arrays, velocities: Arrays, images: Any, labels: Any, rates: Any, seeds: Any
+    ) -> Any:
+        kept: list[Any] = []
+        momentum, decay = (np.array(values, dtype) for values in (momenta, decays))
+        down = op.scale(-1, rates)
+
+        def total(parameters: Arrays) -> Any:
+            kept.append(losses(parameters, images, labels, seeds))
+            # Without momentum a gradient is wanted times the rate, which costs nothing here.
+            return op.sum(kept[0] if moving else op.hadamard(down, kept[0]))
+
+        _, gradients = value_and_grad(total)(parameters)
+        moved: dict[str, Any] = {}
+        speeds: dict[str, Any] = {}
+        for path, parameter in parameters.items():
+            if moving:
+                moved[path], speeds[path] = op.sgd(
+                    parameter, gradients[path], velocities[path], wide(rates, parameter),
+                    wide(momentum, parameter), wide(decay, parameter),
+                )  # fmt: skip
+                continue
+            if decaying:
+                stays = op.add(1, op.hadamard(down, decay))
+                parameter = op.hadamard(wide(stays, parameter), parameter)
+            moved[path] = op.add(parameter, gradients[path])
+        return kept[0], moved, speeds
+
+    program = trace(
+        step,
+        each,
+        each if moving else {},
+        Spec((members * batch, *network.inputs), dtype),
+        Spec((members, batch), "int64"),
+        Spec((members,), dtype),
+        (Spec((), "int64"),) * (network.seeds() * members),
+    )
+    return remove_dead(remove_common(program))
+
+
+class PopulationStep:
+    """Compiled steps of a population that move its parameters (and velocities) in place.
+
+    Where the device has a loop of its own for one such network, each core takes its members through
+    many steps, one member after the other, whose weights stay in its cache. Elsewhere all members
+    are one program.
+    """
+
+    def __init__(
+        self,
+        network: Sequential,
+        batch: int,
+        device: Device,
+        momenta: Sequence[float],
+        decays: Sequence[float],
+        dtype: Any = "float32",
+    ) -> None:
+        self._network, self._batch, self._device = network, batch, device
+        self._momenta, self._decays, self._dtype = momenta, decays, np.dtype(dtype)
+        self._seeds = network.seeds()
+        alone = device.backend.members and not self._seeds
+        one = Device(str(device), 1, device.precision)
+        self._loop = image_loop(network, one, dtype) if alone else None
+
+    @property
+    def alone(self) -> bool:
+        """Whether members go one by one, so that each call should be of many steps."""
+        return self._loop is not None
+
+    @cached_property
+    def executable(self) -> Executable:
+        """The step as a program that runs instruction by instruction."""
+        program = population_program(
+            self._network, self._batch, self._momenta, self._decays, self._dtype
+        )
+        count = len(program.outputs) - 1
+        return program.compile(self._device, updates={i + 1: i for i in range(count)})
+
+    @cached_property
+    def _many(self) -> Any:
+        seeds = self._seeds * len(self._momenta)
+        return self._device.backend.steps(self.executable, seeds)
+
+    def run(
+        self,
+        parameters: Arrays,
+        velocities: Arrays,
+        images: Any,
+        labels: Any,
+        order: Any,
+        rates: Sequence[float],
+        seeds: Sequence[int] = (),
+        first: int = 0,
+    ) -> Any:
+        """Several steps: order (steps, members, batch) picks images; the losses (steps, members).
+
+        `seeds` are the members' own, for dropout; `first` is the number of the first step.
+        """
+        if self._loop is not None:
+            return self._one_by_one(parameters, velocities, images, labels, order, rates)
+        numbers = np.array(
+            [
+                [dropout_seeds(seed, first + row, self._seeds) for seed in seeds]
+                for row in range(len(order))
+            ],
+            np.int64,
+        ).reshape(len(order), -1)
+        rate = np.array(rates, self._dtype)
+        flat = order.reshape(len(order), -1)
+        if self._many is not None:
+            return self._many(parameters, velocities, images, labels, flat, rate, numbers)
+        losses = np.empty(order.shape[:2])
+        for row, chosen in enumerate(flat):
+            drawn = tuple(np.asarray(number) for number in numbers[row])
+            picked = labels[chosen].reshape(order.shape[1:])
+            found, _, _ = self.executable(
+                parameters, velocities, images[chosen], picked, rate, drawn
+            )
+            losses[row] = found
+        return losses
+
+    def _one_by_one(
+        self, parameters: Arrays, velocities: Arrays, images: Any, labels: Any, order: Any,
+        rates: Sequence[float],
+    ) -> Any:  # fmt: skip
+        losses = np.empty(order.shape[:2])
+
+        def train(start: int, stop: int) -> None:
+            for member in range(start, stop):
+                moving = velocities if self._momenta[member] else {}
+                losses[:, member] = self._loop(
+                    [array[member, ...] for array in parameters.values()],
+                    [array[member, ...] for array in moving.values()],
+                    images, labels, np.ascontiguousarray(order[:, member]), rates[member],
+                    self._momenta[member], self._decays[member],
+                )  # fmt: skip
+
+        with self._device:
+            split(train, order.shape[1])
+        return losses

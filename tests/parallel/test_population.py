@@ -1,0 +1,91 @@
+"""Members of a population learn what each would learn alone."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from devices import CUDA
+
+from pareo.data import load
+from pareo.nn import Conv, Dense, Dropout, Flatten, MaxPool, ReLU, Sequential, networks
+from pareo.parallel import Result, Trial, train_many
+from pareo.training import fit
+
+FLAT, PICTURES = load("synthetic:16:3:150"), load("synthetic:2x8x8:3:90")
+MLP = networks.mlp([16, 12, 10, 3], activation="tanh")
+CNN = Sequential(
+    [Conv(4, 3), ReLU(), MaxPool(2), Flatten(), Dropout(0.3), Dense(3)], (2, 8, 8), "cnn"
+)
+DEVICES = ("vectorized", "compiled", CUDA)
+OWN: list[dict[str, Any]] = [
+    {"rate": 0.1, "seed": 1},
+    {"rate": 0.05, "seed": 2, "order": 7, "momentum": 0.9},
+    {"rate": 0.2, "seed": 1, "order": 3, "decay": 0.01},
+    {"rate": 0.1, "seed": 4, "momentum": 0.5, "decay": 0.02, "schedule": "cosine", "epochs": 3},
+]
+PLAIN = [{**own, "momentum": 0.0} for own in OWN]
+
+
+def trials(network: Sequential, which: list[dict[str, Any]]) -> list[Trial]:
+    return [Trial(network, **{"epochs": 2, "batch_size": 20, **own}) for own in which]
+
+
+def assert_as_alone(result: Result, data: Any, device: str) -> None:
+    trial = result.trial
+    alone = fit(
+        trial.built, data, trial.epochs, trial.batch_size, trial.rate, trial.momentum, trial.decay,
+        device, seed=trial.seed, order=trial.order, schedule=trial.schedule, progress=False,
+    )  # fmt: skip
+    assert result.error is None
+    # float32's rounding, which differs with the order of sums, grows over some tens of steps.
+    np.testing.assert_allclose(result.losses, alone.history.column("loss"), rtol=2e-4)
+    for path, values in alone.parameters.items():
+        np.testing.assert_allclose(result.parameters[path], values, rtol=2e-3, atol=2e-5)
+    assert result.accuracy == pytest.approx(alone.accuracy, abs=1 / len(data.test_labels) + 1e-9)
+
+
+@pytest.mark.parametrize("which", [OWN, PLAIN], ids=["momentum", "plain"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_each_member_of_dense_layers_is_as_alone(device: str, which: Any) -> None:
+    for result in train_many(trials(MLP, which), FLAT, "population", device=device):
+        assert_as_alone(result, FLAT, device)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_each_member_of_convolutions_and_dropout_is_as_alone(device: str) -> None:
+    for result in train_many(trials(CNN, OWN[:2]), PICTURES, "population", device=device):
+        assert_as_alone(result, PICTURES, device)
+
+
+def test_other_shapes_and_batches_are_populations_of_their_own() -> None:
+    different = [
+        *trials(MLP, OWN[:2]),
+        Trial(networks.mlp([16, 3]), batch_size=20),
+        Trial(MLP, batch_size=32),
+    ]
+    results = train_many(different, FLAT, "population")
+    assert [result.trial for result in results] == different
+    for result in results:
+        assert_as_alone(result, FLAT, "compiled")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_members_that_fail_or_are_stopped_leave_and_the_others_go_on(device: str) -> None:
+    wrong = {"rate": 1e38, "momentum": 0.9, "seed": 1}
+    many = trials(MLP, [OWN[0], wrong, OWN[3], OWN[1]])
+    results = train_many(
+        many, FLAT, "population", device=device, report=lambda number, epoch: number == 3
+    )
+    assert results[1].error is not None
+    assert results[1].error.startswith("the loss became")
+    assert results[3].stopped
+    assert len(results[3].losses) == 1
+    for place in (0, 2):
+        assert_as_alone(results[place], FLAT, device)
+
+
+def test_data_that_does_not_fit_is_the_result_of_all() -> None:
+    results = train_many(trials(MLP, OWN[:2]), PICTURES, "population")
+    assert {result.error for result in results} == {
+        "mlp-16-12-10-3 expects images of shape (16,); got (2, 8, 8)"
+    }
