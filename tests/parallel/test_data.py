@@ -7,32 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as given_settings
 from hypothesis import strategies as st
+from splitting import EXACT, IMAGES, SINGLE, WIDE, alone, same
 
 from pareo.data import load
 from pareo.errors import PareoError
-from pareo.nn import Conv, Dense, Dropout, Flatten, MaxPool, ReLU, Sequential, networks
+from pareo.nn import Sequential, networks
 from pareo.parallel import data
 from pareo.parallel.factors import layout
-from pareo.training import DivergenceError, fit
+from pareo.training import DivergenceError
 from pareo.training.settings import Settings
-
-WIDE = Sequential([Dense(64), ReLU(), Dropout(0.5), Dense(48), Dropout(0.3), Dense(3)], (16,))
-IMAGES = Sequential([Conv(4, 3), ReLU(), MaxPool(2), Flatten(), Dense(30), Dense(3)], (2, 8, 8))
-EXACT = {"rtol": 1e-11, "atol": 1e-12}  # float64: sums in another order, some steps of training
-SINGLE = {"rtol": 1e-4, "atol": 1e-6}  # float32: likewise
-
-
-def alone(network: Sequential, images: Any, settings: Settings, epochs: int, device: str) -> Any:
-    return fit(
-        network, images, epochs, settings.batch_size, settings.rate, settings.momentum,
-        settings.decay, device, settings.precision, settings.seed, progress=False,
-    )  # fmt: skip
-
-
-def same(found: dict[str, Any], expected: dict[str, Any], **tolerance: float) -> None:
-    assert list(found) == list(expected)
-    for path in found:
-        np.testing.assert_allclose(found[path], expected[path], **tolerance, err_msg=path)
 
 
 @given_settings(max_examples=8, deadline=None)

@@ -59,7 +59,8 @@ def fit(
     epochs = whole("epochs", epochs, 1)
     ready = Data.of(network, data, settings.dtype)
     size = batches(len(ready.images), settings.batch_size)[0]
-    job = Job(network, settings, epochs, place, layout(network, size, settings.dtype, not factors))
+    how_shown = layout(network, size, settings.dtype, not factors)
+    job = Job(network, settings, place, how_shown, epochs)
     start = parameters or network.initialise(settings.seed, settings.dtype)
 
     def prepare(shared: Shared) -> None:

@@ -7,6 +7,7 @@ the order of ranks, and moves that stretch; they meet again.
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,9 +42,9 @@ class Job:
 
     network: Sequential
     settings: Settings
-    epochs: int
     device: Device
     layout: Layout
+    epochs: int = 1
 
 
 def stretch(count: int, rank: int, workers: int) -> tuple[int, int]:
@@ -67,33 +68,37 @@ def batches(count: int, batch: int) -> list[int]:
 
 
 class Rows:
-    """A worker's rows of batches of one size: their gradients, where all workers see them."""
+    """One worker's rows of batches of one size: their gradients, written where they are wanted.
 
-    def __init__(self, job: Job, member: Member, shared: Shared, batch: int) -> None:
-        first, last = self.between = stretch(batch, member.rank, member.workers)
+    vector: for the gradients that travel whole
+    factors: for what comes into factored layers, then for their errors, rows of this worker alone
+    """
+
+    def __init__(
+        self, job: Job, batch: int, between: tuple[int, int], vector: Any, factors: Sequence[Any]
+    ) -> None:
+        self.between, self._vector = between, vector
         layout, network = job.layout, job.network
-        self._vector = shared["g"][member.rank]
-        whole = views(self._vector.view(np.uint8), layout.whole)
-        factors = [shared[f"{kind}.{path}"] for kind in "xd" for path in layout.factors]
-        self._targets = [*whole.values(), *[a[first:last] for a in factors]]
-        self._images = np.empty((last - first, *network.inputs), layout.dtype)
+        backend = job.device.backend
+        whole = views(vector.view(np.uint8), layout.whole) if layout.length else {}
+        self._targets = [*whole.values(), *factors]
         self._run: Any = None
-        if last > first:
+        rows = between[1] - between[0]
+        if rows:
             paths = [*network.parameters(network.inputs)]
-            program = gradient_program(network, last - first, batch, layout.dtype)
+            program = gradient_program(network, rows, batch, layout.dtype)
             program = shown_gradients(program, layout, paths)
             self._run = program.compile(job.device, updates(program, len(self._targets)))
+            self._home = backend.to_host
 
-    def __call__(self, parameters: Any, images: Any, labels: Any, order: Any, seeds: Any) -> float:
-        """Write the gradients of this worker's part of a batch; its share of the loss."""
+    def __call__(self, parameters: Any, images: Any, labels: Any, seeds: Any) -> float:
+        """Write the gradients of these rows; their share of the loss."""
         if self._run is None:  # more workers than images
             self._vector[:] = 0
             return 0.0
-        chosen = order[slice(*self.between)]
-        np.take(images, chosen, axis=0, out=self._images, mode="clip")
         numbers = tuple(np.asarray(seed, np.int64) for seed in seeds)
-        results = self._run(parameters, self._images, labels[chosen], numbers, self._targets)
-        return float(results[0])
+        results = self._run(parameters, images, labels, numbers, self._targets)
+        return float(self._home(results[0]))
 
 
 class Stretch:
@@ -181,29 +186,44 @@ class DataWorker:
         self._parameters = arrays(shared, job, "p")
         self._widths = dropout_widths(job.network)
         self._sizes = batches(len(self._data.images), job.settings.batch_size)
-        self._rows = {size: Rows(job, member, shared, size) for size in set(self._sizes)}
+        self._rows = {size: self._rows_of(size) for size in set(self._sizes)}
         self._moves = {size: Stretch(job, member, shared, size) for size in set(self._sizes)}
+        self._images = np.empty_like(self._data.images, shape=(self._most(), *job.network.inputs))
         self._warm()
         self._busy = self._communication = member.idle = 0.0
 
+    def _rows_of(self, size: int) -> Rows:
+        shared, rank = self._shared, self._member.rank
+        lo, hi = between = stretch(size, rank, self._member.workers)
+        kinds = [f"{kind}.{path}" for kind in "xd" for path in self._job.layout.factors]
+        shown = [shared[name][lo:hi] for name in kinds]
+        return Rows(self._job, size, between, shared["g"][rank], shown)
+
+    def _most(self) -> int:
+        return max(rows.between[1] - rows.between[0] for rows in self._rows.values())
+
     def _warm(self) -> None:
         """Compile machine code before the clock runs."""
-        for size, rows in self._rows.items():
-            order, seeds = np.zeros(size, np.int64), [0] * len(self._widths)
-            rows(self._parameters, self._data.images, self._data.labels, order, seeds)
+        for size in self._rows:
+            self._gradients(np.zeros(size, np.int64), [0] * len(self._widths))
             self._moves[size].warm()
         self._member.meet()
 
+    def _gradients(self, chosen: Any, seeds: list[int]) -> float:
+        """Show the gradients of this worker's rows; their share of the loss."""
+        rows = self._rows[len(chosen)]
+        mine = chosen[slice(*rows.between)]
+        images = self._images[: len(mine)]
+        np.take(self._data.images, mine, axis=0, out=images, mode="clip")
+        seeds = seeds_from(seeds, self._widths, rows.between[0])
+        return rows(self._parameters, images, self._data.labels[mine], seeds)
+
     def _step(self, number: int, chosen: Any, rate: float) -> float:
         """One step on some images; the loss before it. Nothing moves where that is no number."""
-        rows, move = self._rows[len(chosen)], self._moves[len(chosen)]
+        move, shares = self._moves[len(chosen)], self._shared["shares"]
         seeds = dropout_seeds(self._job.settings.seed, number, len(self._widths))
-        seeds = seeds_from(seeds, self._widths, rows.between[0])
-        shares = self._shared["shares"]
         begin = time.perf_counter()
-        shares[self._member.rank] = rows(
-            self._parameters, self._data.images, self._data.labels, chosen, seeds
-        )
+        shares[self._member.rank] = self._gradients(chosen, seeds)
         self._busy += time.perf_counter() - begin
         self._member.meet()
         loss = math.fsum(shares)
