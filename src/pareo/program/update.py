@@ -19,17 +19,20 @@ def hasten_updates(program: Program, updates: Updates) -> Program:
     made = {program.outputs[result]: program.inputs[given] for result, given in updates.items()}
     serving = _serving(program, set(made))
     reading = readers(program)
+    read_at = {
+        number: [p for seen in _with_views(program, given) for p in reading[seen]]
+        for number, given in made.items()
+    }
     waiting = [i for i in program.instructions if i.outputs[0] in serving]
     ready = set(program.inputs) | set(program.constants)
     done: list[Instruction] = []
     placed: set[int] = set()
 
     def may_go(instruction: Instruction) -> bool:
-        given = made.get(instruction.outputs[0])
         if not ready.issuperset(instruction.inputs):
             return False
         own = program.instructions.index(instruction)
-        return given is None or all(p in placed or p == own for p in reading[given])
+        return all(p in placed or p == own for p in read_at.get(instruction.outputs[0], ()))
 
     def place(instruction: Instruction) -> None:
         done.append(instruction)

@@ -11,6 +11,7 @@
 const int TILE = 128;   // weights of a block, each way
 const int CHUNK = 32;   // of the batch, in shared memory at a time
 const int STAGES = 2;
+const int LINES = 4;    // of weights that a thread has on their way
 const int WARP_ROWS = 32, WARP_COLUMNS = 64;
 const int PITCH = TILE + 8;  // of lines in shared memory: no two threads of a warp meet in a bank
 
@@ -110,6 +111,19 @@ __device__ inline void multiply(Sums& sums, const bfloat16* x, const bfloat16* g
     }
 }
 
+struct Step {
+    float rate, momentum, decay;
+    __device__ float4 speed(float4 gradient, float4 before, float4 old) const
+    {
+        return {gradient.x + momentum * before.x + decay * old.x, gradient.y + momentum * before.y + decay * old.y,
+                gradient.z + momentum * before.z + decay * old.z, gradient.w + momentum * before.w + decay * old.w};
+    }
+    __device__ float4 moved(float4 old, float4 speed) const
+    {
+        return {old.x - rate * speed.x, old.y - rate * speed.y, old.z - rate * speed.z, old.w - rate * speed.w};
+    }
+};
+
 __device__ inline void ask_for(const float* matrix, int row, int column, int rows, int columns)
 {
     if (matrix == nullptr) return;
@@ -153,28 +167,41 @@ template <class T> __global__ void __launch_bounds__(256, 2) dense_update(
         __syncthreads();
     }
 
-    const float r = *rate, m = velocity ? *momentum : 0, d = velocity ? *decay : 0;
+    float* sum = reinterpret_cast<float*>(shared);   // [TILE][PITCH]: so that whole lines are moved
 #pragma unroll
     for (int i = 0; i < WARP_ROWS / 16; i++)
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const int at = row + down + i * 16 + half * 8 + lane / 4;
-            if (at >= rows) continue;
+        for (int j = 0; j < WARP_COLUMNS / 8; j++)
 #pragma unroll
-            for (int j = 0; j < WARP_COLUMNS / 8; j++) {
-                const int to = column + along + j * 8 + lane % 4 * 2;
-                if (to >= columns) continue;
-                const long long place = (long long)at * columns + to;
-                const float2 old = *reinterpret_cast<const float2*>(parameter + place);
-                float2 speed = {sums[i][j][half * 2], sums[i][j][half * 2 + 1]};
-                if (velocity) {
-                    const float2 before = *reinterpret_cast<const float2*>(velocity + place);
-                    speed.x += m * before.x + d * old.x;
-                    speed.y += m * before.y + d * old.y;
-                    *reinterpret_cast<float2*>(new_velocity + place) = speed;
-                }
-                *reinterpret_cast<float2*>(new_parameter + place) =
-                    make_float2(old.x - r * speed.x, old.y - r * speed.y);
+            for (int half = 0; half < 2; half++) {
+                const int at = down + i * 16 + half * 8 + lane / 4, to = along + j * 8 + lane % 4 * 2;
+                *reinterpret_cast<float2*>(sum + at * PITCH + to) =
+                    make_float2(sums[i][j][half * 2], sums[i][j][half * 2 + 1]);
             }
+    __syncthreads();
+    const Step step = {*rate, velocity ? *momentum : 0, velocity ? *decay : 0};
+    const int to = column + lane * 4;
+    if (to >= columns) return;
+    for (int first = warp; first < TILE; first += LINES * 8) {
+        float4 old[LINES], before[LINES];
+#pragma unroll
+        for (int i = 0; i < LINES; i++) {
+            const int at = row + first + i * 8;
+            const long long place = (long long)at * columns + to;
+            if (at < rows) old[i] = *reinterpret_cast<const float4*>(parameter + place);
+            if (at < rows && velocity) before[i] = *reinterpret_cast<const float4*>(velocity + place);
         }
+#pragma unroll
+        for (int i = 0; i < LINES; i++) {
+            const int at = row + first + i * 8;
+            if (at >= rows) continue;
+            const long long place = (long long)at * columns + to;
+            float4 speed = *reinterpret_cast<const float4*>(sum + (first + i * 8) * PITCH + lane * 4);
+            if (velocity) {
+                speed = step.speed(speed, before[i], old[i]);
+                *reinterpret_cast<float4*>(new_velocity + place) = speed;
+            }
+            *reinterpret_cast<float4*>(new_parameter + place) = step.moved(old[i], speed);
+        }
+    }
 }

@@ -23,7 +23,7 @@ def fits(rows: int, columns: int) -> bool:
 def _update(out: tuple[Any, Any], x: Any, g: Any, given: tuple[Any, Any], *numbers: Any) -> None:
     """New parameter and velocity, `out`, from the `given` ones; a velocity may be no array."""
     (batch, rows), columns = x.shape, g.shape[1]
-    shared = 2 * STAGES * CHUNK * PITCH * x.dtype.itemsize
+    shared = max(2 * STAGES * CHUNK * x.dtype.itemsize, TILE * 4) * PITCH
     function = launch.kernel("dense", f"dense_update<{launch.kind(x)}>", shared)
     grid = -(-columns // TILE), -(-rows // TILE)
     sizes = map(np.int32, (batch, rows, columns))
