@@ -147,13 +147,13 @@ class _Population:
     def _warm(self, step: PopulationStep, size: int) -> None:
         """One step on copies, outside the clock: the first of all compiles machine code."""
         with self._device.backend.scope(self._device):
-            copies = [
+            parameters, velocities = (
                 {path: a.copy() for path, a in arrays.items()}
                 for arrays in (self._parameters, self._velocities)
-            ]
+            )
         count = len(self._numbers)
-        order = np.zeros((1, count, size), np.int64)
-        step.run(*copies, self._images, self._labels, order, [0.0] * count, [0] * count)
+        order, rates, seeds = np.zeros((1, count, size), np.int64), [0.0] * count, [0] * count
+        step.run(parameters, velocities, self._images, self._labels, order, rates, seeds)
 
     def _finish(self, epoch: int, losses: Any, seconds: float) -> None:
         """Test, tell, and let members go."""

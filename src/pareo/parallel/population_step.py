@@ -143,7 +143,7 @@ class PopulationStep:
         self._seeds = network.seeds()
         alone = device.backend.members and not self._seeds
         one = Device(str(device), 1, device.precision)
-        self._loop = image_loop(network, one, dtype) if alone else None
+        self._loop: Any = image_loop(network, one, dtype) if alone else None
 
     @property
     def alone(self) -> bool:
