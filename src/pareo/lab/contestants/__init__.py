@@ -101,8 +101,9 @@ def _loaded(source: str) -> Dataset:
 class Trainer(Protocol):
     """A network under training.
 
-    It may have two methods more: `facts()`, what a reader should know of how it computes (see
-    `Runner.ledger`), and `peak_bytes()`, the most that it has had of a GPU's memory.
+    It may have three methods more: `facts()`, what a reader should know of how it computes (see
+    `Runner.ledger`), `peak_bytes()`, the most of a GPU's memory that its arrays have had, and
+    `reserved_bytes()`, the most that its allocator has held.
     """
 
     def run(self, order: Any) -> Any:

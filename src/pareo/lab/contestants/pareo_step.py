@@ -69,8 +69,16 @@ class PareoTrainer:
         }
 
     def peak_bytes(self) -> int | None:
-        """The most that pareo has had of a GPU's memory; None on a CPU."""
+        """What arrays have of a GPU's memory, the arena for all values among them; None on a CPU."""
+        pool = self._pool()
+        return None if pool is None else int(pool.used_bytes())
+
+    def reserved_bytes(self) -> int | None:
+        """The most that CuPy's pool has had of a GPU's memory; None on a CPU."""
+        pool = self._pool()
+        return None if pool is None else int(pool.total_bytes())
+
+    def _pool(self) -> Any:
         if self._place.backend.name != "cuda":
             return None
-        cupy = import_module("cupy")
-        return int(cupy.get_default_memory_pool().total_bytes())
+        return import_module("cupy").get_default_memory_pool()

@@ -120,3 +120,7 @@ class TorchCudaTrainer:
     def peak_bytes(self) -> int:
         """The most that tensors have had of the card's memory."""
         return int(self._torch.cuda.max_memory_allocated())
+
+    def reserved_bytes(self) -> int:
+        """The most that PyTorch's allocator has held, in use or not."""
+        return int(self._torch.cuda.max_memory_reserved())
