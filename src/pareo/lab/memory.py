@@ -5,6 +5,8 @@ and those of it that the system swapped out. Address space that is only reserved
 anything and is told apart: `reserved`.
 """
 
+import ctypes
+import gc
 import resource
 import sys
 import threading
@@ -48,6 +50,13 @@ def forget_peak() -> bool:
     except OSError:
         return False
     return True
+
+
+def give_back() -> None:
+    """Return to the system what was freed but kept for later, as far as the C library can."""
+    gc.collect()
+    with suppress(OSError, AttributeError):  # glibc has it, others may not
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def free() -> int | None:

@@ -10,7 +10,6 @@ What is told of memory, in bytes:
 - `program`: what `program.memory` predicts, for pareo's devices.
 """
 
-import gc
 import time
 from pathlib import Path
 
@@ -37,7 +36,7 @@ class CellRunner(Runner):
         """Train the first steps, and tell the memory that they took."""
         self._train(1)
         self._first_call = time.perf_counter() - self._start
-        gc.collect()
+        memory.give_back()
         memory.forget_peak()  # the copies that were made on the way here are the lab's own
         self._step_seconds = self._train(STEPS)[0] / STEPS
         on_card = self._contestant.gpu
@@ -67,13 +66,14 @@ class CellRunner(Runner):
 def before(contestant: Contestant, task: Task) -> int | None:
     """The process's bytes before a task comes, which counts where its memory is predicted.
 
-    Libraries and machine code come with the same network on one image.
+    Libraries and machine code come with the same network on one image or two: a batch of one goes
+    ways of its own.
     """
     if contestant.gpu or not is_pareo(contestant):
         return None
-    small = Task(task.network, 1, task.threads)
-    contestant.build(small).run(small.order(1, first=0, steps=1))
-    gc.collect()
+    small = Task(task.network, min(task.batch, 2), task.threads)
+    contestant.build(small).run(small.order(2, first=0, steps=1))
+    memory.give_back()
     return memory.now()
 
 

@@ -4,12 +4,9 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pareo.data import load
 from pareo.errors import PareoError
-from pareo.lab.contestants import Task, without_dropout
+from pareo.lab.contestants import Task
 from pareo.lab.race import task_for
-from pareo.nn import networks
-from pareo.nn.network import Sequential
 
 LARGEST = 1 << 20  # of a batch: whoever writes more has not meant it
 
@@ -39,35 +36,11 @@ class Settings:
 
     def task(self, batch: int) -> Task:
         """The task of one batch size."""
-        task = task_for(self.network, batch, self.threads, size=self.size)
-        if self.data is None:
-            return task
-        network = _for_data(self.network, self.data)
-        return Task(network, batch, self.threads, task.rate, task.seed, self.data)
+        return task_for(self.network, batch, self.threads, self.size, self.data)
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON has it."""
         return {**asdict(self), "batches": list(self.batches), "contestants": [*self.contestants]}
-
-
-def _for_data(name: str, source: str) -> Sequential:
-    """A network for the images of a dataset; only AlexNet and GoogLeNet come in other sizes."""
-    found = load(source)
-    shape = found.shape
-    if name in ("alexnet", "alexnet-original", "googlenet"):
-        if len(shape) != 3 or shape[0] != 3 or shape[1] != shape[2]:
-            raise PareoError(f"{name} expects square RGB images; {source} has {shape}")
-        if name == "googlenet":
-            return without_dropout(networks.googlenet(shape[1], found.classes))
-        version = "original" if name == "alexnet-original" else "2014"
-        return without_dropout(networks.alexnet(version, shape[1], found.classes))
-    network = without_dropout(networks.by_name(name))
-    if network.inputs != shape or found.classes > network.classes:
-        raise PareoError(
-            f"{name} expects images {network.inputs} of {network.classes} classes; {source} has "
-            f"{shape} of {found.classes}"
-        )
-    return network
 
 
 def batch_sizes(text: str) -> tuple[int, ...]:
