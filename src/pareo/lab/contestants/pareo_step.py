@@ -69,7 +69,7 @@ class PareoTrainer:
         }
 
     def peak_bytes(self) -> int | None:
-        """What arrays have of a GPU's memory, the arena for all values among them; None on a CPU."""
+        """What arrays have of a GPU's memory, the arena of all values with them; None on a CPU."""
         pool = self._pool()
         return None if pool is None else int(pool.used_bytes())
 
