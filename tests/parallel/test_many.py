@@ -1,12 +1,18 @@
 """Many networks at once: each ends as if it had been trained alone, and a failure is a result."""
 
+import multiprocessing
+import os
+import signal
+
 import numpy as np
 import pytest
 
 from pareo.data import Dataset, load
+from pareo.device import Device
 from pareo.errors import PareoError
 from pareo.nn import networks
-from pareo.parallel import Result, Trial, train_many
+from pareo.parallel import Result, Trial, score_many, train_many
+from pareo.parallel.processes import Processes
 from pareo.training import fit
 from pareo.training.history import Epoch
 
@@ -75,3 +81,41 @@ def test_the_order_of_the_images_is_its_own() -> None:
 def test_an_unknown_way_is_said() -> None:
     with pytest.raises(PareoError, match=r"expects how to be auto, serial.*got 'swarm'"):
         train_many(TRIALS, DATA, "swarm")
+
+
+def test_a_process_that_is_killed_is_a_result_and_its_place_is_filled() -> None:
+    def report(number: int, epoch: Epoch) -> None:
+        if number == 1 and epoch.number == 1:
+            for child in multiprocessing.active_children():
+                os.kill(child.pid or 0, signal.SIGKILL)
+
+    # One process: it ends in the middle of the longest trial, and a new one trains the others.
+    results = train_many(TRIALS, DATA, "processes", workers=1, report=report)
+    assert results[1].error is not None
+    assert results[1].error.startswith("the process was ended by SIGKILL")
+    assert [result.error is None for result in results] == [True, False, True]
+    assert len(results[0].losses) == 2
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_many_are_tested_at_once_as_each_alone(processes: bool) -> None:
+    trained = train_many(TRIALS, DATA, "serial")
+    many = [(result.trial.built, result.parameters) for result in trained]
+    if processes:
+        with Processes(DATA, Device("compiled", 2), 2) as workers:
+            scores = workers.score(many)
+    else:
+        scores = score_many(many, DATA, workers=2)
+    assert [accuracy for _, accuracy in scores] == [result.accuracy for result in trained]
+    expected = [result.history[-1].test_loss for result in trained]
+    np.testing.assert_allclose([loss for loss, _ in scores], expected, rtol=1e-5)
+
+
+def test_ctrl_c_ends_what_runs_and_starts_nothing_more() -> None:
+    def report(number: int, epoch: Epoch) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    results = train_many(TRIALS, DATA, "serial", report=report)
+    assert results[0].stopped
+    assert len(results[0].losses) == 1
+    assert [result.error for result in results[1:]] == ["stopped before it began"] * 2

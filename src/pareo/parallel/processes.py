@@ -9,39 +9,71 @@ from typing import Any
 
 from pareo.data import Dataset
 from pareo.device import Device
+from pareo.errors import PareoError
 from pareo.parallel.one import train_one
 from pareo.parallel.schedule import Cores, predicted_work, train_all
+from pareo.parallel.scoring import Askers, Network, score_with
 from pareo.parallel.shared import Handle, Shared, SharedDataset
 from pareo.parallel.trial import Listener, Result, Trial
 from pareo.spec import Spec
 from pareo.training.history import Epoch
+
+MOST_TRIALS = 1 << 16  # of one call: each has a number in shared memory
 
 
 def train_in_processes(
     trials: Sequence[Trial], data: Dataset, device: Device, listener: Listener
 ) -> list[Result]:
     """Train trials in as many processes as the device has threads (see `train_many`)."""
-    work = [predicted_work(trial, data) for trial in trials]
-    shares = Shared({"cores": Spec((len(trials),), "int64")}, processes=True)
-    shares["cores"][:] = 1
-    with SharedDataset(data) as handle:
-        cores = Cores(device.threads, work, shares["cores"])
-        count = min(device.threads, len(trials))
-        workers = [_Process(trials, handle, device, shares) for _ in range(count)]
-        try:
-            return train_all(trials, cores, workers, listener, "processes")
-        finally:
-            for worker in workers:
-                worker.close()
+    with Processes(data, device, min(device.threads, len(trials))) as processes:
+        return processes.train(trials, listener)
+
+
+class Processes:
+    """Processes that stand ready to train and to test; a scope, which ends them.
+
+    A script that uses it must keep its own work under `if __name__ == "__main__":`, because every
+    process imports it.
+    """
+
+    def __init__(self, data: Dataset, device: Device, count: int) -> None:
+        self._data, self._device = data, device
+        self._shares = Shared({"cores": Spec((MOST_TRIALS,), "int64")}, processes=True)
+        with SharedDataset(data) as handle:
+            self._workers = [_Process(handle, device, self._shares) for _ in range(count)]
+
+    def train(self, trials: Sequence[Trial], listener: Listener | None = None) -> list[Result]:
+        """Train trials, as many at once as there are processes."""
+        if len(trials) > MOST_TRIALS:
+            raise PareoError(f"processes take {MOST_TRIALS:,} trials at once; got {len(trials):,}")
+        work = [predicted_work(trial, self._data) for trial in trials]
+        cores = Cores(self._device.threads, work, self._shares["cores"])
+        trains = [partial(worker.train, trials) for worker in self._workers]
+        return train_all(trials, cores, trains, listener or Listener(), "processes")
+
+    def score(self, networks: Sequence[Network]) -> list[tuple[float, float]]:
+        """The loss and the share of right answers of each network on the test images."""
+        for worker in self._workers:
+            worker.ask(("networks", list(networks)))
+        asks = [
+            lambda number, start, worker=worker: worker.ask(("logits", number, start))
+            for worker in self._workers
+        ]
+        return score_with(asks, networks, self._data.test_labels)
+
+    def __enter__(self) -> "Processes":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers:
+            worker.close()
 
 
 class _Process:
-    """A worker for `train_all`: a process that trains what it is told, started anew if it ends."""
+    """A process that does what it is told, and is started anew if it ends."""
 
-    def __init__(
-        self, trials: Sequence[Trial], data: Handle, device: Device, shares: Shared
-    ) -> None:
-        self._trials, self._given = trials, (data, device, shares)
+    def __init__(self, data: Handle, device: Device, shares: Shared) -> None:
+        self._given = (data, device, shares)
         self._pipe, self._process = self._started()
 
     def _started(self) -> tuple[Any, Any]:
@@ -52,12 +84,13 @@ class _Process:
         far.close()  # so that this end closes when the process is gone
         return near, process
 
-    def __call__(self, number: int, report: Callable[[Epoch], bool]) -> Result:
+    def train(
+        self, trials: Sequence[Trial], number: int, report: Callable[[Epoch], bool]
+    ) -> Result:
         """Have a trial trained; the result says so where the process did not live to the end."""
-        trial = self._trials[number]
-        result = Result(trial, "processes")
+        result = Result(trials[number], "processes")
         try:
-            self._pipe.send((number, trial))
+            self._pipe.send(("train", number, trials[number]))
             while isinstance(said := self._pipe.recv(), Epoch):
                 result.history.add(said)
                 self._pipe.send(report(said))
@@ -68,6 +101,15 @@ class _Process:
             result.error = ending(self._process.exitcode)
             self._pipe, self._process = self._started()
             return result
+
+    def ask(self, question: Any) -> Any:
+        """The answer to a question that is answered at once."""
+        try:
+            self._pipe.send(question)
+            return self._pipe.recv()
+        except (EOFError, OSError):
+            self._process.join()
+            raise PareoError(ending(self._process.exitcode)) from None
 
     def close(self) -> None:
         """End the process, kindly."""
@@ -83,6 +125,7 @@ def _serve(pipe: Any, data: Handle, device: Device, shares: Shared) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who asked
     attached = data.attach()
     one = Device(str(device), 1, device.precision)
+    askers: Askers | None = None
 
     def told(epoch: Epoch) -> bool:
         pipe.send(epoch)
@@ -90,9 +133,16 @@ def _serve(pipe: Any, data: Handle, device: Device, shares: Shared) -> None:
 
     with contextlib.suppress(EOFError, OSError):
         while True:
-            number, trial = pipe.recv()
-            threads = partial(_share, shares["cores"], number)
-            pipe.send(train_one(trial, attached, one, "processes", told, threads))
+            match pipe.recv():
+                case ("train", number, trial):
+                    threads = partial(_share, shares["cores"], number)
+                    pipe.send(train_one(trial, attached, one, "processes", told, threads))
+                case ("networks", networks):
+                    askers = Askers(networks, attached.test_images, one)
+                    pipe.send(None)
+                case ("logits", number, start):
+                    assert askers is not None
+                    pipe.send(askers(number, start))
 
 
 def _share(cores: Any, number: int) -> int:

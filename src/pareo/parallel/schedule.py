@@ -40,7 +40,7 @@ class Cores:
 
     `shares[number]` is that of trials[number]: a list, or memory that other processes read.
 
-    >>> shares = [1, 1, 1]
+    >>> shares: list[int] = []
     >>> cores = Cores(2, [70.0, 22.0, 8.0], shares)
     >>> cores.next(), cores.next(), cores.done(1), cores.next()
     (0, 1, None, 2)
@@ -54,6 +54,7 @@ class Cores:
 
     def __init__(self, total: int, work: Sequence[float], shares: MutableSequence[int]) -> None:
         self._total, self._work, self._shares = total, list(work), shares
+        shares[: len(work)] = [1] * len(work)
         self._waiting = sorted(range(len(work)), key=lambda number: work[number])
         self._running: set[int] = set()
         self._lock = threading.Lock()

@@ -17,7 +17,7 @@ def train_in_threads(
 
     Python's lock hinders nobody: the loops of `compiled` and BLAS release it.
     """
-    shares = [1] * len(trials)
+    shares: list[int] = []
     cores = Cores(device.threads, [predicted_work(trial, data) for trial in trials], shares)
     one = Device(str(device), 1, device.precision)
 

@@ -1,0 +1,84 @@
+"""Testing many networks at once: pieces of the test images, each taken by whoever is free."""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pareo.backends.pool import together
+from pareo.data import Dataset
+from pareo.device import Device
+from pareo.nn.network import Sequential
+from pareo.training.evaluate import Evaluator, fitted, score
+
+PIECE = 512  # images: enough for matrix products at full speed, few enough to end together
+
+Network = tuple[Sequential, Mapping[str, Any]]  # with its parameters
+Ask = Callable[[int, int], Any]  # the network of a number about the images from a start: logits
+
+
+def score_many(
+    networks: Sequence[Network],
+    data: Dataset,
+    workers: int | None = None,
+    device: Device | str = "compiled",
+) -> list[tuple[float, float]]:
+    """The loss and the share of right answers of each network on the test images.
+
+    Networks are tested in threads, a core each; see `Processes.score` for processes.
+
+    Example:
+        >>> from pareo.data import load
+        >>> from pareo.nn import networks
+        >>> network = networks.mlp([16, 8, 3])
+        >>> untrained = network, network.initialise(seed=0)
+        >>> len(score_many([untrained, untrained], load("synthetic:16:3:120"), workers=2))
+        2
+    """
+    place = Device(device) if isinstance(device, str) else device
+    images = data.as_float().test_images
+    own = [Askers(networks, images, place) for _ in range(workers or place.threads)]
+    return score_with(own, networks, data.test_labels)
+
+
+def score_with(
+    workers: Sequence[Ask], networks: Sequence[Network], labels: Any
+) -> list[tuple[float, float]]:
+    """Have every piece of the images answered by one of the workers; the largest network first."""
+    pieces = _pieces(networks, len(labels))
+    logits = [np.empty((len(labels), network.classes), np.float32) for network, _ in networks]
+    ahead = itertools.count()  # whose next is one step of Python: nobody takes a piece twice
+
+    def work(worker: int) -> None:
+        while (place := next(ahead)) < len(pieces):
+            number, start = pieces[place]
+            logits[number][start : start + PIECE] = workers[worker](number, start)
+
+    together(len(workers), work)
+    return [score(found, labels) for found in logits]
+
+
+def _pieces(networks: Sequence[Network], images: int) -> list[tuple[int, int]]:
+    largest = sorted(range(len(networks)), key=lambda number: -networks[number][0].count())
+    return list(itertools.product(largest, range(0, images, PIECE)))
+
+
+class Askers:
+    """One worker's programs, compiled when first needed: they serve one thread at a time."""
+
+    def __init__(self, networks: Sequence[Network], images: Any, device: Device) -> None:
+        self._networks = networks
+        self._images = images
+        self._device = Device(str(device), 1, device.precision)
+        self._made: dict[int, tuple[Evaluator, Any]] = {}
+
+    def __call__(self, number: int, start: int) -> Any:
+        """What a network says to one piece of the images."""
+        network, parameters = self._networks[number]
+        if number not in self._made:
+            batch = min(PIECE, len(self._images))
+            images = fitted(network, self._images, "float32")
+            self._made[number] = Evaluator(network, self._device, batch), images
+        run, images = self._made[number]
+        return run.logits(parameters, images[start : start + PIECE])
