@@ -11,7 +11,7 @@ from pareo.data import Dataset, load
 from pareo.device import Device
 from pareo.errors import PareoError
 from pareo.nn import networks
-from pareo.parallel import Result, Trial, score_many, train_many
+from pareo.parallel import Result, Trial, predict, score_many, train_many
 from pareo.parallel.processes import Processes
 from pareo.training import fit
 from pareo.training.history import Epoch
@@ -76,6 +76,13 @@ def test_the_order_of_the_images_is_its_own() -> None:
     same = train_many([first, other, TRIALS[0]], DATA, "serial")
     assert same[0].losses != same[1].losses
     assert same[0].losses == same[2].losses[:1]
+
+
+def test_auto_takes_the_way_that_is_predicted() -> None:
+    result = train_many(TRIALS[:1], DATA)[0]
+    assert result.how == predict(TRIALS[:1], DATA, Device("compiled")).how
+    many = [Trial(NETWORK, batch_size=32, seed=seed) for seed in range(4)]
+    assert {result.how for result in train_many(many, DATA)} == {"population"}
 
 
 def test_an_unknown_way_is_said() -> None:

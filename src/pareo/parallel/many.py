@@ -7,6 +7,7 @@ from pareo.device import Device
 from pareo.errors import PareoError
 from pareo.parallel.one import train_one
 from pareo.parallel.population import train_in_population
+from pareo.parallel.prediction import predict
 from pareo.parallel.processes import train_in_processes
 from pareo.parallel.schedule import NOT_BEGUN
 from pareo.parallel.threads import train_in_threads
@@ -59,7 +60,9 @@ def train_many(
         data: a `pareo.data.Dataset`; it is shared, not copied.
         how: 'serial', one after the other with all cores; 'threads', one for each core, the longest
             first, where a core that finds nothing left helps the others; 'processes', likewise in
-            processes that read one copy of the data; 'auto', what is predicted to be fastest.
+            processes that read one copy of the data; 'population', networks of one shape as one
+            program; 'auto', what `pareo.parallel.predict` expects to be fastest. Each result's
+            `how` tells what it was.
         workers: how many CPU cores to use; None is all that the device has.
         report: called as report(number, epoch) after each epoch of trials[number], in any order
             between trials; where it returns True, that trial ends.
@@ -80,7 +83,9 @@ def train_many(
         raise PareoError(f"train_many expects how to be auto, {', '.join(WAYS)}; got {how!r}")
     if not trials:
         return []
-    chosen = "threads" if how == "auto" else how
+    chosen = predict(trials, data, place).how if how == "auto" else how
+    if place.name == "cuda" and chosen in ("threads", "processes"):
+        raise PareoError(f"on 'cuda' networks train in a population or serially; got {how!r}")
     with Interrupt() as interrupt:
         listener = Listener(report, lambda: interrupt.asked)
         return WAYS[chosen](trials, data.as_float(), place, listener)
