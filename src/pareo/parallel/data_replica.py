@@ -92,7 +92,7 @@ class Replica:
             self._parameters = self._seen(self._moved[0])
             # One more than there are gradients: the share of the loss travels along.
             self._shown = backend.to_device(np.zeros(length + 1, settings.dtype))
-        self._rows: dict[int, Rows] = {}
+        self._rows: dict[int, tuple[Rows, Any, Any]] = {}
         update = update_program(self._job.layout, length, {}, self._sizes[0], settings)
         self._update = update.compile(place, {k: k for k in range(len(self._moved))})
         self._flops = step_program(network, self._sizes[0]).flops / self._sizes[0]
@@ -117,13 +117,23 @@ class Replica:
             dropout_seeds(settings.seed, number, len(self._widths)), self._widths, lo
         )
         with place, place.backend.scope(place):
-            if size not in self._rows:
-                self._rows[size] = Rows(self._job, size, between, self._shown[:-1], ())
-            images = place.backend.to_device(self._data.images[mine])
-            labels = place.backend.to_device(self._data.labels[mine])
-            share = self._rows[size](self._parameters, images, labels, seeds)
+            rows, images, labels = self._on(size, between)
+            place.backend.copy(images, place.backend.to_device(self._data.images[mine]))
+            place.backend.copy(labels, place.backend.to_device(self._data.labels[mine]))
+            share = rows(self._parameters, images, labels, seeds)
             self._shown[-1:] = share
         return self._shown
+
+    def _on(self, size: int, between: tuple[int, int]) -> tuple[Rows, Any, Any]:
+        """The program for this worker's rows of a batch, and room for them that stays in place."""
+        if size not in self._rows:
+            count, dtype = between[1] - between[0], self._job.layout.dtype
+            backend = self._job.device.backend
+            images = backend.empty(Spec((count, *self._job.network.inputs), dtype))
+            labels = backend.empty(Spec((count,), "int64"))
+            rows = Rows(self._job, size, between, self._shown[:-1], ())
+            self._rows[size] = rows, images, labels
+        return self._rows[size]
 
     def move(self, total: Any) -> float:
         """Move the parameters by the sum of all workers' gradients; the loss before that."""
