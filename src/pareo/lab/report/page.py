@@ -36,10 +36,15 @@ def write(result: dict[str, Any], path: Path) -> None:
 def html(result: dict[str, Any]) -> str:
     """The report as one page."""
     drawn = figures(result)
+    title = f"{result['network']}, batch {result['batch']:g}, {result['precision']}"
+    return page(title, _body(result, title, drawn), drawn)
+
+
+def page(title: str, body: str, drawn: dict[str, Any]) -> str:
+    """A page of its own for any body; each figure is drawn where the body has its name as an id."""
     # "<" would end the script element if a name holds "</script>".
     data = json.dumps(drawn, allow_nan=False).replace("<", "\\u003c")
     scripts = [_plotly(), _part("report.js")]
-    title = f"{result['network']}, batch {result['batch']:g}, {result['precision']}"
     return "\n".join(
         [
             "<!doctype html>",
@@ -48,7 +53,7 @@ def html(result: dict[str, Any]) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="color-scheme" content="light dark">',
             f"<title>{escape(title)}</title><style>{_part('report.css')}</style></head><body><main>",
-            _body(result, title, drawn),
+            body,
             f'</main><script type="application/json" id="figures">{data}</script>',
             *(f"<script>{script}</script>" for script in scripts),
             "</body></html>\n",
