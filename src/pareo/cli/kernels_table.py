@@ -1,0 +1,92 @@
+"""What `pareo kernels` shows: a table for each contestant, the totals of all, and sentences."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from pareo.lab.kernels.events import KINDS, Row
+from pareo.lab.kernels.summary import Section, accounts, finding, matrix_flops, rate, sections
+from pareo.lab.kernels.summary import seconds as written
+
+HEADS = ("calls", "ms a step", "of the step", "GFLOP/s", "of peak")
+
+
+def everything(result: dict[str, Any], most: int) -> Iterator[RenderableType]:
+    """A table for each profile with at most so many rows (0: all), then totals and sentences."""
+    found = list(sections(result))
+    for section in found:
+        yield kernels(section, most)
+    if found:
+        yield totals(result, found)
+    for line in lines(result, found):
+        yield escape(line)
+
+
+def lines(result: dict[str, Any], found: list[Section]) -> list[str]:
+    """What must be said beneath the tables."""
+    told = [accounts(section, result) for section in found]
+    told += finding(result) if found else []
+    told += [
+        f"{row['contestant']}: {row['status']}: {row['note']}"
+        for row in result["rows"]
+        if row["status"] != "ok"
+    ]
+    return told
+
+
+def kernels(section: Section, most: int) -> Table:
+    """One profile, the longest kernels first."""
+    title = f"{section.title}: {written(section.seconds)} a step under {section.instrument}"
+    made = Table(title=escape(title), title_justify="left")
+    made.add_column("kernel or routine", max_width=44, no_wrap=True)
+    made.add_column("kind", no_wrap=True)
+    made.add_column("shape", max_width=40, no_wrap=True)
+    for head in HEADS:
+        made.add_column(head, justify="right", no_wrap=True)
+    shown = section.kernels[: most or None]
+    for row in shown:
+        made.add_row(escape(row.name), row.kind, escape(row.shape), *_figures(row, section))
+    hidden = section.kernels[len(shown) :]
+    if hidden:
+        rest = Row("", "", "", sum(row.calls for row in hidden), sum(row.seconds for row in hidden))
+        made.add_row(f"[dim]and {len(hidden)} more[/]", "", "", *_figures(rest, section))
+    made.add_row(escape(section.rows[-1].name), "other", "", *_figures(section.rows[-1], section))
+    return made
+
+
+def totals(result: dict[str, Any], found: list[Section]) -> Table:
+    """The sums of each kind for everyone; the last of each, of all products and convolutions."""
+    flops = matrix_flops(result)
+    title = f"Totals by kind; products and convolutions of the program: {flops / 1e9:,.4g} GFLOP"
+    made = Table(title=title, title_justify="left")
+    made.add_column("contestant", max_width=40)
+    made.add_column("kind", no_wrap=True)
+    for head in HEADS:
+        made.add_column(head, justify="right", no_wrap=True)
+    for section in found:
+        by_kind = section.totals
+        for number, kind in enumerate(kind for kind in KINDS if kind in by_kind):
+            name = escape(section.title) if not number else ""
+            made.add_row(name, kind, *_figures(by_kind[kind], section))
+        matrix = section.matrix
+        if matrix.calls:
+            # Everyone computes the same, so the program's FLOPs count whoever's kernels they are.
+            whole = Row(matrix.name, "", "", matrix.calls, matrix.seconds, float(flops))
+            made.add_row("", matrix.name, *_figures(whole, section), end_section=True)
+        else:
+            made.add_section()
+    return made
+
+
+def _figures(row: Row, section: Section) -> list[str]:
+    speed = rate(row)
+    return [
+        f"{row.calls:,.4g}" if row.calls else "",
+        f"{row.seconds * 1e3:,.4g}",
+        f"{row.seconds / section.step:.1%}",
+        f"{speed / 1e9:,.3g}" if speed else "",
+        f"{speed / section.peak:.0%}" if speed and section.peak else "",
+    ]

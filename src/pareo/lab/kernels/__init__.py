@@ -1,0 +1,1 @@
+"""Which kernels a training step's time goes to: one table of one form for every contestant."""

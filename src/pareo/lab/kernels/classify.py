@@ -1,0 +1,78 @@
+"""The kind of a kernel, by its name: rules in their order, the first that fits decides.
+
+Names of CUDA kernels were recorded on a card; tests/lab/kernels holds the rules against them.
+"""
+
+import re
+from collections.abc import Sequence
+
+Rules = Sequence[tuple[str, str]]  # a pattern that is searched for, and the kind
+
+# What moves data is asked for before what computes: a transposing copy is a copy.
+OPERATORS: Rules = (
+    (r"^(copy|concat|part|part_gradient|transpose|reshape|broadcast|gather)", "copy"),
+    (r"^(to_|as_|nhwc|nchw|blocks|turn|layout|round)", "copy"),
+    (r"conv|subsample", "convolution"),
+    (r"^(dot|descend)", "gemm"),
+    (r"pool|^(sum|mean|max|argmax)", "reduction"),
+    (r"cross_entropy|squared_error|softmax|lrn|bias_gradient|bias_sums", "reduction"),
+    (r"", "elementwise"),
+)
+
+TORCH: Rules = (
+    (r"^aten::(bmm|baddbmm)$", "batched gemm"),
+    (r"^aten::(mm|addmm|linear|addmv|mv|dot|matmul|_addmm_activation)$", "gemm"),
+    (r"conv", "convolution"),
+    (r"pool|softmax|nll_loss|norm|::(sum|mean|amax|max|min|argmax|var)$", "reduction"),
+    (r"::(copy_|clone|contiguous|cat|index_select|_to_copy|to|slice_backward|pad)", "copy"),
+    (r"::(index|gather|select_backward|stack|constant_pad_nd)", "copy"),
+    (r"::(empty|as_strided|view|reshape|resize_|unbind|select|slice|detach|expand)", "other"),
+    (
+        r"::(unsqueeze|squeeze|transpose|permute|t|alias|lift_fresh|result_type|flatten|narrow|item)$",
+        "other",
+    ),
+    (r"^aten::", "elementwise"),
+    (r"", "other"),
+)
+
+# XLA names a fusion after what is in it.
+XLA: Rules = (
+    (r"convolution", "convolution"),
+    (r"^(dot|gemm)|dot_general", "gemm"),
+    (r"reduce|reduction|select-and-scatter|scatter|sort", "reduction"),
+    (r"^(copy|transpose|bitcast|gather|concatenate|slice|pad|wrapped_slice|wrapped_copy)", "copy"),
+    (r"^(while|call|conditional|custom-call|tuple|parameter)", "other"),
+    (r"", "elementwise"),
+)
+
+CUDA: Rules = (
+    (r"^\[(memcpy|memset)", "copy"),
+    (r"(?i)memcpy|memset", "copy"),
+    (r"(?i)fprop|dgrad|wgrad|winograd|convol|conv2d|conv_|fft2d|taps", "convolution"),
+    (r"(?i)(batched|strided).*gemm|gemm.*(batched|strided_?batch)|bmm", "batched gemm"),
+    (r"(?i)gemm|gemv|cutlass.*(tensorop|wgmma|simt)|nvjet|xmma|splitk", "gemm"),
+    (r"(?i)nchwtonhwc|nhwctonchw|transpose|copy|gather|concat|cat(array|_)|index_select", "copy"),
+    (r"(?i)indexselect|cast|convert|pad|part|turn|blocks|scatter_add_|rounded", "copy"),
+    (r"(?i)reduce|reduction|pool|softmax|loss|norm|lrn|argmax|sum|cross_entropy", "reduction"),
+    (r"(?i)elementwise|fusion|update|relu|sigmoid|tanh|add|mul|bias|foreach|multi_tensor|fill",
+     "elementwise"),
+    (r"", "other"),
+)  # fmt: skip
+
+
+def kind(name: str, rules: Rules) -> str:
+    """The kind that the first fitting rule tells.
+
+    >>> kind("aten::addmm", TORCH), kind("aten::add_", TORCH)
+    ('gemm', 'elementwise')
+    """
+    return next(kind for pattern, kind in rules if re.search(pattern, name))
+
+
+def kind_of_operator(name: str) -> str:
+    """The kind of an instruction of pareo's, by its operator or fusion.
+
+    >>> [kind_of_operator(n) for n in ("conv_bias_relu", "descend", "sum", "step_down", "part")]
+    ['convolution', 'gemm', 'reduction', 'elementwise', 'copy']
+    """
+    return kind(name, OPERATORS)

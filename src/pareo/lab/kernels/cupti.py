@@ -1,0 +1,102 @@
+"""Every kernel and copy on a GPU, as CUPTI records it: one instrument for all frameworks.
+
+A recorder is made before a framework starts, so that graphs that it captures are known, too. While
+it is off, nothing is recorded and a step takes as long as without it.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pareo.errors import DeviceError
+from pareo.lab.kernels.names import readable
+
+BUFFER = 8 << 20  # bytes: CUPTI asks for another when one is full
+COPIES = {1: "host to device", 2: "device to host", 8: "device to device"}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel or copy on the card; start and end in seconds, `mark` as `marked` had it."""
+
+    name: str
+    start: float
+    end: float
+    stream: int
+    mark: int | None = None
+
+
+def missing() -> str | None:
+    """What to install where CUPTI cannot be used; None where it can."""
+    try:
+        from cupti import cupti  # noqa: F401
+    except ImportError as error:
+        return f"CUPTI is not installed ({error}): pip install 'pareo[cuda]'"
+    return None
+
+
+class Recorder:
+    """CUPTI's activity records of this process, while it is on."""
+
+    def __init__(self) -> None:
+        try:
+            from cupti import cupti
+        except ImportError:
+            raise DeviceError(str(missing())) from None
+        self._cupti: Any = cupti
+        kinds = cupti.ActivityKind
+        self._work = (kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET)
+        self._marks = (kinds.EXTERNAL_CORRELATION, kinds.RUNTIME, kinds.DRIVER)
+        self._launches: list[tuple[str, int, int, int, int]] = []
+        self._marked: dict[int, int] = {}
+        cupti.activity_register_callbacks(lambda: (BUFFER, 0), self._completed)
+
+    @contextmanager
+    def recording(self, marks: bool = False) -> Iterator[list[Launch]]:
+        """Record what runs inside; the list is filled at the end, in the order of starts.
+
+        The caller sees to it that the card is idle when the block begins and ends.
+        """
+        found: list[Launch] = []
+        self._launches, self._marked = [], {}
+        kinds = self._work + (self._marks if marks else ())
+        for kind in kinds:
+            self._cupti.activity_enable(kind)
+        try:
+            yield found
+        finally:
+            self._cupti.activity_flush_all(1)
+            for kind in kinds:
+                self._cupti.activity_disable(kind)
+        self._launches.sort(key=lambda launch: launch[1])
+        # Nanoseconds since 1970 are too many digits for a float of seconds.
+        first = self._launches[0][1] if self._launches else 0
+        for name, start, end, stream, number in self._launches:
+            since = (start - first) * 1e-9, (end - first) * 1e-9
+            found.append(Launch(name, *since, stream, self._marked.get(number)))
+
+    def marked(self, mark: int, work: Callable[[], Any]) -> Any:
+        """Do some work; what it launches from this thread carries the mark."""
+        custom = self._cupti.ExternalCorrelationKind.CUSTOM0
+        self._cupti.activity_push_external_correlation_id(custom, mark)
+        try:
+            return work()
+        finally:
+            self._cupti.activity_pop_external_correlation_id(custom)
+
+    def _completed(self, activities: list[Any]) -> None:
+        """A buffer is full, or was asked for: its records are copied, for they go with it."""
+        kinds = self._cupti.ActivityKind
+        for record in activities:
+            if record.kind == kinds.EXTERNAL_CORRELATION:
+                self._marked[record.correlation_id] = record.external_id
+            elif record.kind in self._work:
+                if record.kind == kinds.MEMCPY:
+                    name = f"[memcpy {COPIES.get(record.copy_kind, 'of another kind')}]"
+                elif record.kind == kinds.MEMSET:
+                    name = "[memset]"
+                else:
+                    name = readable(record.name)
+                seen = name, record.start, record.end, record.stream_id, record.correlation_id
+                self._launches.append(seen)

@@ -1,0 +1,168 @@
+"""Anyone on a GPU: kernels as CUPTI records them, with shapes where a framework's calls tell them.
+
+The steps are recorded as they are raced. Then one more step runs call by call, each call marked, so
+that it is known which kernels it launches; the same kernels in the steps before get its shape.
+"""
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pareo.lab.contestants import Trainer
+from pareo.lab.kernels import hlo, jax_profile, torch_profile
+from pareo.lab.kernels.classify import CUDA, kind
+from pareo.lab.kernels.cupti import Launch, Recorder
+from pareo.lab.kernels.events import MATRIX, Event, Profile
+from pareo.lab.kernels.pareo_profile import shape_of
+from pareo.program.ir import Instruction
+from pareo.training.profile import Run, watched
+
+REST = "(no kernel running)"
+LOOP = "(the whole epoch, one kernel)"
+
+
+@dataclass(frozen=True)
+class Label:
+    """What one call of a framework's computes: its shapes, and FLOPs where they are known."""
+
+    shape: str
+    flops: float | None
+
+
+def profiles(trainer: Any, order: Any, recorder: Recorder, framework: str) -> list[Profile]:
+    """The steps under CUPTI; where they are one kernel of pareo's, as a program, too."""
+    raced = _recorded(trainer, order, recorder)
+    if framework == "jax":
+        raced.events = _named(raced.events, jax_profile.compiled())
+        return [raced]
+    label = {"pareo": _pareo_calls, "torch": _torch_calls}.get(framework)
+    if label is None:
+        return [raced]
+    marked, labels = label(trainer, recorder)
+    raced.events = labelled(raced.events, marked, labels)
+    if framework == "pareo" and trainer.step.loops:
+        raced.events = _as_loop(raced.events, trainer.step.program.flops * len(order))
+        with trainer.step.without_loop():
+            trainer.run(order[:2])  # the second captures the graph that the others launch
+            apart = _recorded(trainer, order, recorder)
+        apart.events = labelled(apart.events, marked, labels)
+        apart.mode = "kernel by kernel, not as raced"
+        return [raced, apart]
+    return [raced]
+
+
+def _recorded(trainer: Trainer, order: Any, recorder: Recorder) -> Profile:
+    with recorder.recording() as launches:
+        start = time.perf_counter()
+        trainer.run(order)
+        seconds = (time.perf_counter() - start) / len(order)
+    events = [
+        Event(one.name, kind(one.name, CUDA), one.start, one.end, f"stream {one.stream}")
+        for one in launches
+    ]
+    return Profile("CUPTI", len(order), seconds, events, REST)
+
+
+def labelled(events: list[Event], marked: list[Launch], labels: list[Label]) -> list[Event]:
+    """The events with shapes and FLOPs, where a kernel runs as often as in the marked step.
+
+    The n-th run of a kernel in a step is that of the n-th in the marked one. A call's FLOPs are its
+    longest kernel's, a product or convolution where it has one.
+
+    >>> two = [Launch("gemm", 0.0, 2.0, 7, mark=0), Launch("add", 2.0, 3.0, 7, mark=0)]
+    >>> seen = [Event("gemm", "gemm", 0.0, 1.0), Event("gemm", "gemm", 2.0, 3.0)]
+    >>> [event.flops for event in labelled(seen, two, [Label("2x3, 3x4 -> 2x4", 48.0)])]
+    [48.0, 48.0]
+    """
+    longest: dict[int, Launch] = {}
+    for one in marked:
+        if one.mark is not None:
+            other = longest.setdefault(one.mark, one)
+            longest[one.mark] = max(other, one, key=_weight)
+    known: dict[str, list[Label | None]] = defaultdict(list)
+    for one in marked:
+        label = None if one.mark is None else labels[one.mark]
+        if label is not None and longest[one.mark or 0] is not one:
+            label = Label(label.shape, None)
+        known[one.name].append(label)
+    counts = Counter(event.name for event in events)
+    seen: Counter[str] = Counter()
+    found = []
+    for event in events:
+        calls = known.get(event.name)
+        if calls and counts[event.name] % len(calls) == 0:
+            label = calls[seen[event.name] % len(calls)]
+            seen[event.name] += 1
+            if label is not None:
+                event = Event(event.name, event.kind, event.start, event.end, event.lane,
+                              label.shape, label.flops)  # fmt: skip
+        found.append(event)
+    return found
+
+
+def _weight(launch: Launch) -> tuple[bool, float]:
+    return kind(launch.name, CUDA) in MATRIX, launch.end - launch.start
+
+
+def _as_loop(events: list[Event], flops: int) -> list[Event]:
+    """The longest kernel, which is the whole epoch, says so, and has all FLOPs."""
+    longest = max(events, key=lambda event: event.end - event.start)
+    whole = Event(f"{LOOP} {longest.name}", "other", longest.start, longest.end, longest.lane, "",
+                  float(flops))  # fmt: skip
+    return [whole if event is longest else event for event in events]
+
+
+def _pareo_calls(trainer: Any, recorder: Recorder) -> tuple[list[Launch], list[Label]]:
+    """One step of pareo's program, instruction by instruction."""
+    executable, labels = trainer.step.executable, list[Label]()
+
+    def marked(instruction: Instruction, run: Run) -> Run:
+        number = len(labels)
+        labels.append(Label(shape_of(executable.program, instruction), float(instruction.flops)))
+        return lambda values: recorder.marked(number, partial(run, values))
+
+    with watched(executable, marked), recorder.recording(marks=True) as launches:
+        trainer.run_as_program()
+    return launches, labels
+
+
+def _torch_calls(trainer: Any, recorder: Recorder) -> tuple[list[Launch], list[Label]]:
+    """One step of PyTorch's, operator by operator; nothing where it was compiled."""
+    if trainer.facts()["mode"].startswith("torch.compile"):
+        return [], []
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    labels: list[Label] = []
+
+    class Marked(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            shapes = [list(a.shape) if isinstance(a, torch.Tensor) else [] for a in args]
+            given = [None if isinstance(a, torch.Tensor) else a for a in args]
+            read = ", ".join("x".join(map(str, shape)) for shape in shapes if shape)
+            labels.append(Label(read, torch_profile.flops(func.name(), shapes, given)))
+            work: Callable[[], Any] = partial(func, *args, **(kwargs or {}))
+            return recorder.marked(len(labels) - 1, work)
+
+    with recorder.recording(marks=True) as launches, Marked():
+        trainer.run_eagerly()
+    return launches, labels
+
+
+def _named(events: list[Event], module: hlo.Module) -> list[Event]:
+    """Kernels that XLA generated are named after their instructions: those have shapes."""
+    names = {name.replace(".", "_").replace("-", "_"): name for name in module.ops}
+    found = []
+    for event in events:
+        name = names.get(event.name)
+        if name is not None:
+            shown, what = jax_profile.shown(name, module), module.kind(name)
+            shape, flops = module.shapes(name), module.flops(name)
+            event = Event(shown, what, event.start, event.end, event.lane, shape, flops)
+        found.append(event)
+    return found

@@ -1,0 +1,67 @@
+"""Which instrument looks at whom, and the process in which it does."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from pareo.lab.contestants import Contestant, Task, Trainer
+from pareo.lab.kernels import gpu_profile, jax_profile, pareo_profile, torch_profile
+from pareo.lab.kernels.cupti import Recorder
+from pareo.lab.kernels.events import Event, Profile
+from pareo.lab.runner import Runner
+
+Instrument = Callable[[Any, Any], list[Profile]]  # a trainer and the order of its images
+
+ADAPTERS = "pareo.lab.contestants."
+ON_CPU: dict[str, Instrument] = {
+    "pareo": pareo_profile.profiles,
+    "torch": torch_profile.profiles,
+    "jax": jax_profile.profiles,
+}
+WHOLE = "(the whole step)"
+
+
+def framework_of(contestant: Contestant) -> str:
+    """Whose adapter a contestant has; empty where it is not one of pareo's own.
+
+    >>> framework_of(Contestant("pareo.lab.contestants.torch_cuda")), framework_of(Contestant("my"))
+    ('torch', '')
+    """
+    if not contestant.module.startswith(ADAPTERS):
+        return ""
+    return contestant.module.removeprefix(ADAPTERS).split("_")[0]
+
+
+def instrument_for(contestant: Contestant) -> Instrument:
+    """The instrument, made ready; to be called before the contestant's framework is imported."""
+    framework = framework_of(contestant)
+    if contestant.gpu:
+        return partial(gpu_profile.profiles, recorder=Recorder(), framework=framework)
+    if framework == "torch":
+        torch_profile.prepare()
+    return ON_CPU.get(framework, whole)
+
+
+def whole(trainer: Trainer, order: Any) -> list[Profile]:
+    """Steps that nothing here can look into, each as one row."""
+    start = time.perf_counter()
+    trainer.run(order)
+    each = (time.perf_counter() - start) / len(order)
+    steps = [Event(WHOLE, "other", n * each, (n + 1) * each) for n in range(len(order))]
+    note = "there is no instrument for it here, so its step is one row"
+    return [Profile("a clock around the steps", len(order), each, steps, note=note)]
+
+
+class Watched(Runner):
+    """A runner that can also say where its time goes."""
+
+    def __init__(self, contestant: Contestant, task: Task) -> None:
+        self._instrument = instrument_for(contestant)
+        super().__init__(contestant, task)
+
+    def profile(self, steps: int) -> list[Profile]:
+        """So many steps under the instrument."""
+        order = self._task.order(self._images, self._done, steps)
+        self._done += steps
+        return self._instrument(self._trainer, order)

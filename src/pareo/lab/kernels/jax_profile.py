@@ -1,0 +1,82 @@
+"""JAX on a CPU: XLA's own profiler, its events held against the text of what it compiled."""
+
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pareo.lab.contestants import Trainer
+from pareo.lab.kernels import hlo
+from pareo.lab.kernels.events import Event, Profile
+
+ASYNC = 2e-5  # seconds after its call's return from which an instruction ran on by itself
+
+
+def profiles(trainer: Trainer, order: Any) -> list[Profile]:
+    """The steps under XLA's profiler."""
+    import jax
+
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder, profiler_options=options):
+            trainer.run(order)  # it starts up, and a new number of steps may be compiled anew
+        with jax.profiler.trace(folder, profiler_options=options):
+            start = time.perf_counter()
+            trainer.run(order)
+            seconds = (time.perf_counter() - start) / len(order)
+        written = max(Path(folder).rglob("*.xplane.pb"), key=lambda path: path.stat().st_mtime_ns)
+        seen = jax.profiler.ProfileData.from_file(str(written))
+        events = list(_events(seen, compiled()))
+    note = "" if events else "this JAX's profiler tells nothing of instructions on a CPU"
+    return [Profile("XLA's profiler", len(order), seconds, events, note=note)]
+
+
+def compiled() -> hlo.Module:
+    """What JAX has compiled for the step, from the executables that are alive."""
+    from jax.extend import backend
+
+    module = hlo.Module()
+    for executable in backend.get_backend().live_executables():
+        for part in executable.hlo_modules():
+            if part.name.startswith("jit_step"):
+                read = hlo.parsed(part.to_string())
+                module.ops |= read.ops
+                module.computations |= read.computations
+    return module
+
+
+def _events(seen: Any, module: hlo.Module) -> Iterator[Event]:
+    """One for each instruction that ran, to its very end, wherever that was."""
+    ends: dict[Any, float] = {}
+    begun = []
+    for line in (line for plane in seen.planes for line in plane.lines):
+        for event in line.events:
+            known = dict(event.stats)
+            if "hlo_op" in known:
+                begun.append((line.name, event, known))
+            elif event.name.startswith("end: "):
+                ends[known.get("_c")] = event.end_ns * 1e-9
+    for lane, event, known in begun:
+        name = str(known["hlo_op"])
+        returned = event.end_ns * 1e-9
+        end = max(returned, ends.get(known.get("_p"), returned))
+        if end - returned > ASYNC:
+            lane = f"{lane} {name}"  # beside what its thread did meanwhile
+        shape, flops = module.shapes(name), module.flops(name)
+        yield Event(
+            shown(name, module), module.kind(name), event.start_ns * 1e-9, end, lane, shape, flops
+        )
+
+
+def shown(name: str, module: hlo.Module) -> str:
+    """An instruction's name less its number; of a fusion with a product inside, that too.
+
+    >>> shown("add_fusion.12", hlo.Module())
+    'add_fusion'
+    """
+    inside = {op.opcode for op in module.products(name) if op.name != name}
+    plain = re.sub(r"[._]\d+$", "", name)
+    return f"{plain} ({', '.join(sorted(inside))})" if inside else plain

@@ -1,0 +1,82 @@
+"""pareo on a CPU: a clock around each instruction of the very step that is raced."""
+
+import time
+from typing import Any
+
+from pareo.lab.contestants.pareo_step import PareoTrainer
+from pareo.lab.kernels.classify import kind_of_operator
+from pareo.lab.kernels.events import Event, Profile
+from pareo.program import Program
+from pareo.program.ir import Instruction
+from pareo.training.profile import Run, watched
+
+LOOP = "(the whole step, one compiled loop)"
+
+
+def profiles(trainer: PareoTrainer, order: Any) -> list[Profile]:
+    """The steps as they are raced; where that is one loop, by instruction, too.
+
+    Such a loop has no boundaries between instructions, so it is one row. The same program,
+    instruction by instruction, is slower and says so; it tells where the work is.
+    """
+    step = trainer.step
+    plain = _clocked(trainer, order)
+    if plain.events:
+        return [plain]
+    start = time.perf_counter()
+    trainer.run(order)
+    end = time.perf_counter()
+    each = (end - start) / len(order)
+    loops = [
+        Event(LOOP, "other", start + n * each, start + (n + 1) * each, flops=step.program.flops)
+        for n in range(len(order))
+    ]
+    whole = Profile("a clock around the loop", len(order), each, loops)
+    with step.without_loop():
+        trainer.run(order[:1])  # whatever is compiled for it is so before the clock starts
+        apart = _clocked(trainer, order)
+    apart.mode = "by instruction, not as raced"
+    return [whole, apart]
+
+
+def _clocked(trainer: PareoTrainer, order: Any) -> Profile:
+    events: list[Event] = []
+    executable = trainer.step.executable
+
+    def clocked(instruction: Instruction, run: Run) -> Run:
+        kind = kind_of_operator(instruction.name)
+        shape = shape_of(executable.program, instruction)
+
+        def timed(values: list[Any]) -> None:
+            start = time.perf_counter()
+            run(values)
+            end = time.perf_counter()
+            events.append(
+                Event(instruction.name, kind, start, end, "", shape, float(instruction.flops))
+            )
+
+        return timed
+
+    with watched(executable, clocked):
+        start = time.perf_counter()
+        trainer.run(order)
+        seconds = (time.perf_counter() - start) / len(order)
+    return Profile(
+        "a clock around each instruction", len(order), seconds, events, "(between instructions)"
+    )
+
+
+def shape_of(program: Program, instruction: Instruction) -> str:
+    """The shapes that an instruction reads, less numbers, and those that it writes.
+
+    >>> from pareo import Spec, op, trace
+    >>> program = trace(op.dot, Spec((2, 3)), Spec((3, 4)))
+    >>> shape_of(program, program.instructions[0])
+    '2x3, 3x4 -> 2x4'
+    """
+
+    def written(numbers: tuple[int, ...]) -> str:
+        shapes = (program.specs[number].shape for number in numbers)
+        return ", ".join("x".join(map(str, shape)) for shape in shapes if shape)
+
+    return f"{written(instruction.inputs)} -> {written(instruction.outputs)}"

@@ -1,0 +1,169 @@
+"""What the figures of `pareo kernels` say: shares, totals, and the third paper's finding today."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from pareo.lab.kernels.events import MATRIX, Row, by_kind
+
+# Table 1 of Trindade and Lima, added up: calls of SGEMM in Caffe, in TensorFlow, and its batched.
+PAPER = (239_799, 183, 219)
+
+
+@dataclass(frozen=True)
+class Section:
+    """One profile of one contestant, beside its step as it is raced.
+
+    raced: seconds of a step as raced. peak: FLOP/s measured where it computes; None if unknown.
+    """
+
+    contestant: str
+    raced: float
+    peak: float | None
+    seconds: float
+    instrument: str
+    mode: str
+    note: str
+    rows: list[Row]
+
+    @property
+    def step(self) -> float:
+        """Seconds that shares are of: of the step as raced, else of the one that ran instead."""
+        return self.seconds if self.mode else self.raced
+
+    @property
+    def kernels(self) -> list[Row]:
+        """The rows less the last, which is what is left of the step."""
+        return self.rows[:-1]
+
+    @property
+    def in_kernels(self) -> float:
+        """The share of the step that the kernels account for."""
+        return sum(row.seconds for row in self.kernels) / self.step
+
+    @property
+    def accounted(self) -> float:
+        """The same with the time between kernels."""
+        return sum(row.seconds for row in self.rows) / self.step
+
+    @property
+    def totals(self) -> dict[str, Row]:
+        """Sums by kind."""
+        return by_kind(self.rows)
+
+    @property
+    def matrix(self) -> Row:
+        """Products and convolutions, added up."""
+        found = Row("products and convolutions", "", "")
+        for kind, row in self.totals.items():
+            if kind in MATRIX:
+                found.calls += row.calls
+                found.seconds += row.seconds
+                found.flops = None if row.flops is None else (found.flops or 0.0) + row.flops
+        return found
+
+    @property
+    def title(self) -> str:
+        """Whose it is and how it ran."""
+        return f"{self.contestant}, {self.mode}" if self.mode else self.contestant
+
+
+def sections(result: dict[str, Any]) -> Iterator[Section]:
+    """Every profile of a result, in the order of its rows."""
+    for row in result["rows"]:
+        if not row["samples"]:
+            continue
+        step = median(row["samples"]) * result["batch"] / result["images"]
+        for profile in row["profiles"]:
+            yield Section(
+                row["contestant"], step, row["floor"].get("peak_flops"), profile["seconds"],
+                profile["instrument"], profile["mode"], profile["note"],
+                [Row(**kept) for kept in profile["rows"]],
+            )  # fmt: skip
+
+
+def matrix_flops(result: dict[str, Any]) -> int:
+    """The program's FLOPs in products and convolutions."""
+    return sum(count for kind, count in result["flops_by_kind"].items() if kind in MATRIX)
+
+
+def rate(row: Row) -> float | None:
+    """FLOP/s; None where FLOPs are not known.
+
+    >>> rate(Row("dot", "gemm", "", calls=1, seconds=2.0, flops=8.0))
+    4.0
+    """
+    return row.flops / row.seconds if row.flops and row.seconds else None
+
+
+def accounts(section: Section, result: dict[str, Any]) -> str:
+    """How much of the step and of its FLOPs a profile accounts for, in one sentence."""
+    said = f"{section.title}: kernels are {section.in_kernels:.1%} of the step"
+    if section.mode:
+        said += f", which takes {seconds(section.seconds)}; as raced it is {seconds(section.raced)}"
+    else:
+        said += (
+            f" as raced ({seconds(section.raced)}), with the time between them "
+            f"{section.accounted:.1%}"
+        )
+    counted = sum(row.flops or 0.0 for row in section.rows)
+    if counted == result["flops"]:
+        said += "; FLOPs are those of the program"
+    elif section.matrix.flops:
+        share = section.matrix.flops / matrix_flops(result)
+        said += f"; products and convolutions have {share:.1%} of the program's FLOPs in theirs"
+    else:
+        said += "; FLOPs of single kernels are not known"
+    return f"{said}. By {section.instrument}{'; ' + section.note if section.note else ''}."
+
+
+def finding(result: dict[str, Any]) -> list[str]:
+    """The third paper's finding, many small SGEMMs against few batched ones, in today's figures."""
+    caffe, plain, batched = PAPER
+    layers = result["matrix_instructions"]
+    batch = result["batch"]
+    told = [
+        f"The paper counted {caffe:,} calls of SGEMM in Caffe, which multiplied image by image, "
+        f"against {plain} and {batched} batched ones in TensorFlow. This step has {layers} "
+        f"products and convolutions; image by image they would be {layers * batch:,} calls."
+    ]
+    for section in sections(result):
+        totals, matrix = section.totals, section.matrix
+        if not matrix.calls:
+            told.append(f"{section.title}: no calls at all, the step is one piece.")
+            continue
+        counts = [
+            f"{totals[kind].calls:,.4g} {word}"
+            for kind, word in zip(
+                MATRIX, ("products", "batched products", "convolutions"), strict=True
+            )
+            if kind in totals and totals[kind].calls
+        ]
+        each = seconds(matrix.seconds / matrix.calls)
+        told.append(
+            f"{section.title}: {', '.join(counts)} a step, {_times(matrix.calls / layers)} as the "
+            f"program has, {each} each and {matrix.seconds / section.step:.0%} of the step."
+        )
+    return told
+
+
+def _times(ratio: float) -> str:
+    """How many times as many.
+
+    >>> _times(1.0), _times(3.21)
+    ('as many', '3.2 times as many')
+    """
+    return "as many" if 0.995 < ratio < 1.005 else f"{ratio:.2g} times as many"
+
+
+def seconds(value: float) -> str:
+    """A time in the unit that suits it.
+
+    >>> seconds(1.5), seconds(0.0123456), seconds(3.21e-6)
+    ('1.5 s', '12.35 ms', '3.21 us')
+    """
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if value >= size or unit == "us":
+            return f"{value / size:.4g} {unit}"
+    raise AssertionError
