@@ -64,6 +64,7 @@ class Sweep:
         self.ceilings: dict[str, list[tuple[float, float]]] = {}
         self.limits: list[dict[str, Any]] = []
         self._lock = threading.Lock()
+        self._work: dict[int, dict[str, Any]] = {}
         self._journal = Journal(self._about(), folder)
         self._probes: list[dict[str, Any]] = []
         for line in self._journal.lines:
@@ -91,28 +92,31 @@ class Sweep:
         self._journal.close()
 
     def result(self, idle_cores: float | None = None) -> dict[str, Any]:
-        """Everything that is known so far, as JSON has it: docs/sweep-json.md says what is what."""
-        return dict(
-            plain(
-                {
-                    "schema": SCHEMA,
-                    "kind": "sweep",
-                    "when": datetime.now(UTC).isoformat(timespec="seconds"),
-                    "machine": {**machine.describe(), "idle_cores": idle_cores},
-                    "versions": {"pareo": __version__, **machine.libraries()},
-                    "settings": self.settings.as_dict(),
-                    "network": self.settings.network,
-                    "precision": self.settings.precision,
-                    "work": [self.work(batch) for batch in self.settings.batches],
-                    "ceilings": [self.ceiling(place) for place in sorted(self.places())],
-                    "cells": [
-                        {**cell.as_dict(), "place": place_of(self._contestants[cell.contestant])}
-                        for cell in self.cells.values()
-                    ],
-                    "limits": self.limits,
-                }
-            )
-        )
+        """Everything that is known, as JSON has it: docs/sweep-json.md says what is what."""
+        found = {
+            "schema": SCHEMA,
+            "kind": "sweep",
+            "when": datetime.now(UTC).isoformat(timespec="seconds"),
+            "machine": {**machine.describe(), "idle_cores": idle_cores},
+            "versions": {"pareo": __version__, **machine.libraries()},
+            **self.shown(),
+        }
+        return dict(plain(found))
+
+    def shown(self) -> dict[str, Any]:
+        """What changes while it runs, and what a table needs beside it."""
+        return {
+            "network": self.settings.network,
+            "precision": self.settings.precision,
+            "settings": self.settings.as_dict(),
+            "work": [self.work(batch) for batch in self.settings.batches],
+            "ceilings": [self.ceiling(place) for place in sorted(self.places())],
+            "cells": [
+                {**cell.as_dict(), "place": place_of(self._contestants[cell.contestant])}
+                for cell in self.cells.values()
+            ],
+            "limits": self.limits,
+        }
 
     def places(self) -> set[str]:
         """Where contestants compute."""
@@ -123,20 +127,23 @@ class Sweep:
         found = self.ceilings.get(place, [])
         return {
             "place": place,
-            "peak_flops": max((peak for peak, _ in found), default=math.nan),
-            "bandwidth": max((speed for _, speed in found), default=math.nan),
+            "peak_flops": max((peak for peak, _ in found), default=None),
+            "bandwidth": max((speed for _, speed in found), default=None),
         }
 
     def work(self, batch: int) -> dict[str, Any]:
         """What a step is: its FLOPs, the least bytes, and all that its instructions move."""
+        if batch in self._work:
+            return self._work[batch]
         task = self.settings.task(batch)
         program = step_program(task.network, batch)
-        return {
+        self._work[batch] = {
             "batch": batch,
             "flops": program.flops,
             "least_bytes": task.least_bytes(),
             "moved_bytes": program.bytes,
         }
+        return self._work[batch]
 
     def _about(self) -> dict[str, Any]:
         """What must be the same for a sweep to be gone on with."""

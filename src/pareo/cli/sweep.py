@@ -1,0 +1,159 @@
+"""`pareo sweep`: time per image and memory against the batch size, and where the limit lies."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from pareo.cli import sweep_table
+from pareo.device import PRECISIONS, cores
+from pareo.errors import PareoError
+from pareo.lab import memory, records
+from pareo.lab.contestants.registry import chosen
+from pareo.lab.sweep import Settings, Sweep, batch_sizes
+from pareo.lab.sweep.cells import OK, WAITING, WRONG
+from pareo.machine import cards
+
+USUAL = ("pareo-compiled", "torch", "torch-onednn-off", "jax", "tensorflow")
+USUAL_ON_GPU = ("pareo-cuda", "torch-cuda", "torch-cudagraph", "jax-cuda")
+TURN, CARD_TURN = 0.5, 0.05  # seconds of a sample
+
+
+def sweep(
+    network: Annotated[str, typer.Argument(help="One of those that `pareo networks` lists.")],
+    batches: Annotated[
+        str, typer.Option(help="Powers of two between two sizes, or sizes as in 1,8,32.")
+    ] = "1..512",
+    contestants: Annotated[
+        str | None,
+        typer.Option(help="Names, as in pareo-compiled,torch,jax.  [default: the usual ones]"),
+    ] = None,
+    precision: Annotated[
+        str, typer.Option(help="float32; on a GPU also tf32 or bfloat16.")
+    ] = "float32",
+    memory_limit: Annotated[
+        str | None,
+        typer.Option(help="Search the largest batch of each under so much memory: 2GB."),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="A folder of images, say.  [default: made-up images]")
+    ] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Train so many.  [default: until times are known well]"),
+    ] = None,
+    size: Annotated[
+        int, typer.Option(min=16, help="Pixels of made-up images for AlexNet and GoogLeNet.")
+    ] = 224,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, help="For the rounds of one batch size, about.")
+    ] = 60.0,
+    patience: Annotated[
+        float, typer.Option(min=1, help="Seconds that one answer may take, compiling included.")
+    ] = 600.0,
+    abreast: Annotated[
+        int, typer.Option(min=1, help="Batch sizes that stand at once and take turns.")
+    ] = 1,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="CPU threads for everyone.  [default: all cores]")
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write every sample, and where, to this file.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the report to this file.")] = None,
+    save: Annotated[
+        bool, typer.Option("--save", help="Keep the result for `pareo history`.")
+    ] = False,
+) -> None:
+    """Time every contestant at every batch size, each cell in its own process, with its memory.
+
+    A sweep that was interrupted goes on where it stopped when the same command is given again. The
+    exit status is 1 where a cell was refused or failed; too little memory is a result.
+    """
+    if precision not in PRECISIONS:
+        raise PareoError(f"--precision expects one of {', '.join(PRECISIONS)}; got {precision!r}")
+    for path in (json_file, html):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise PareoError(f"{path}: its folder is not there")
+    names = _names(contestants)
+    settings = Settings(
+        network, batch_sizes(batches), names, precision, threads or cores(), size, data, epochs,
+        _limit(memory_limit), CARD_TURN if _on_card(names) else TURN, seconds, patience, abreast,
+    )  # fmt: skip
+    with _live() as watch, closing(Sweep(settings, watch)) as under_way:
+        result = under_way.run()
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=170)  # a file has no edge
+    console.print(sweep_table.table(result))
+    largest = sweep_table.limits(result)
+    if largest is not None:
+        console.print(largest)
+    for line in sweep_table.lines(result):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    _keep(result, json_file, html, save)
+    if any(cell["status"] in WRONG for cell in result["cells"]):
+        raise typer.Exit(1)
+
+
+def _names(contestants: str | None) -> tuple[str, ...]:
+    """Who takes part; a framework's best is each of its settings here, for batch sizes differ."""
+    usual = USUAL_ON_GPU if cards() else USUAL
+    found: list[str] = []
+    for name, one in chosen(contestants.split(",") if contestants else list(usual)).items():
+        found += [*(one.tries or (name,))]
+    return tuple(dict.fromkeys(found))
+
+
+def _on_card(names: tuple[str, ...]) -> bool:
+    return all(one.gpu for one in chosen(list(names)).values())
+
+
+def _limit(text: str | None) -> int | None:
+    if text is None:
+        return None
+    asked, free = memory.parsed(text), memory.free()
+    if free is not None and asked > free and not cards():
+        raise PareoError(
+            f"--memory-limit expects no more than is free, {free / 1e9:.1f} GB; got {text}"
+        )
+    return asked
+
+
+@contextmanager
+def _live() -> Iterator[Callable[[Sweep], None]]:
+    """On a terminal the table as it grows; else a line for each cell that is done."""
+    if not sys.stderr.isatty():
+        told: set[tuple[str, int]] = set()
+
+        def tell(sweep: Sweep) -> None:
+            for key, cell in sweep.cells.items():
+                ended = cell.status not in (WAITING, OK) or cell.ledger
+                if ended and key not in told:
+                    told.add(key)
+                    print(sweep_table.line(cell), file=sys.stderr, flush=True)
+
+        yield tell
+        return
+    # Drawn between turns only: a clock that moves would take time from whoever is running.
+    with Live(console=Console(stderr=True), transient=True, auto_refresh=False) as live:
+        yield lambda sweep: live.update(sweep_table.running(sweep), refresh=True)
+
+
+def _keep(result: dict[str, Any], json_file: Path | None, html: Path | None, save: bool) -> None:
+    if json_file is not None:
+        json_file.write_text(json.dumps(result, indent=1, allow_nan=False))
+        print(f"result      {json_file}")
+    if save:
+        print(f"kept as     {records.save(result)}, see `pareo history`")
+    if html is not None:
+        from pareo.lab.report import sweep as page
+
+        page.write(result, html)
+        print(f"report      {html.absolute()}")

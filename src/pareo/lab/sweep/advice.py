@@ -1,0 +1,116 @@
+"""The question of a sweep, answered from what was measured: which batch size, and why."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from pareo.lab.sweep.cells import MEMORY, Cell, from_dict
+
+NOTHING = 0.02  # less than this share is no gain
+HOLDS = {
+    "arithmetic": "its FLOPs alone take {share:.0%} of a step at the measured peak of products",
+    "bandwidth": "the bytes that its instructions move take {share:.0%} of a step at the measured "
+    "bandwidth",
+    "overhead": "{share:.0%} of a step is the same at any batch size and is not the parameters' "
+    "traffic",
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The best cell; `why` is arithmetic, bandwidth, overhead or memory, `shares` of its step."""
+
+    contestant: str
+    batch: int
+    seconds_per_image: float
+    why: str
+    shares: dict[str, float]
+    sentence: str
+
+
+def answer(result: dict[str, Any]) -> Answer | None:
+    """The smallest batch size that is as fast as any, for the fastest contestant; None without."""
+    cells = [from_dict(cell) for cell in result["cells"]]
+    timed = [cell for cell in cells if cell.seconds_per_batch]
+    if not timed:
+        return None
+    fastest = min(timed, key=lambda cell: cell.median)
+    own = sorted((c for c in timed if c.contestant == fastest.contestant), key=lambda c: c.batch)
+    best = next(cell for cell in own if cell.median <= (1 + NOTHING) * fastest.median)
+    shares = shares_of(result, own, best)
+    why = max(shares, key=shares.__getitem__) if shares else "unknown"
+    fell = _fell(own, best)
+    next_one = [c.batch for c in cells if c.contestant == best.contestant and c.batch > best.batch]
+    unfit = [c.batch for c in cells if c.contestant == best.contestant and c.status == MEMORY]
+    if fell > NOTHING and next_one and min(next_one) in unfit:
+        why = "memory"
+    return Answer(
+        best.contestant, best.batch, best.median, why, shares,
+        _sentence(own, best, why, shares, fell, min(next_one, default=None)),
+    )  # fmt: skip
+
+
+def shares_of(result: dict[str, Any], own: list[Cell], cell: Cell) -> dict[str, float]:
+    """Which shares of a cell's step its parts take by themselves; they may overlap.
+
+    Overhead is what a line through the two smallest batch sizes leaves for none at all, less what
+    the parameters' traffic takes.
+    """
+    place = next(c["place"] for c in result["cells"] if c["contestant"] == cell.contestant)
+    limits = next(c for c in result["ceilings"] if c["place"] == place)
+    peak, bandwidth = limits["peak_flops"], limits["bandwidth"]
+    if not peak or not bandwidth:
+        return {}
+    work = {one["batch"]: one for one in result["work"]}
+    step = cell.median * cell.batch
+    found = {
+        "arithmetic": work[cell.batch]["flops"] / peak / step,
+        "bandwidth": work[cell.batch]["moved_bytes"] / bandwidth / step,
+    }
+    if len(own) > 1:
+        first, second = own[:2]
+        fixed = _at_none(first, second, first.median * first.batch, second.median * second.batch)
+        moved = _at_none(first, second, *(work[c.batch]["moved_bytes"] for c in (first, second)))
+        found["overhead"] = max(0.0, fixed - moved / bandwidth) / step
+    return found
+
+
+def _at_none(first: Cell, second: Cell, at_first: float, at_second: float) -> float:
+    """What a line through two batch sizes says for no image; 0 where that is less."""
+    slope = (at_second - at_first) / (second.batch - first.batch)
+    return max(0.0, at_first - slope * first.batch)
+
+
+def _fell(own: list[Cell], best: Cell) -> float:
+    """By which share the time per image fell from the batch size before the best one."""
+    before = [cell for cell in own if cell.batch < best.batch]
+    return 1 - best.median / before[-1].median if before else 0.0
+
+
+def _sentence(
+    own: list[Cell],
+    best: Cell,
+    why: str,
+    shares: dict[str, float],
+    fell: float,
+    following: int | None,
+) -> str:
+    seconds = best.median
+    said = (
+        f"The best batch size here is {best.batch}, with {best.contestant}: {seconds:.3g} s per "
+        f"image ({1 / seconds:.3g} images/s)"
+    )
+    if own[0] is not best:
+        said += f", {own[0].median / seconds:.2g} times as fast as at batch {own[0].batch}"
+    if why == "memory":
+        return (
+            f"{said}; memory ends it: batch {following} does not fit, though the last step up "
+            f"still gained {fell:.0%}."
+        )
+    if why in HOLDS:
+        said += f"; {why} holds it: {HOLDS[why].format(share=shares[why])}"
+    if following is not None:
+        return f"{said}, and larger batches gain less than {NOTHING:.0%}."
+    if math.isfinite(fell) and fell > NOTHING:
+        return f"{said}; larger ones were not tried, and the last step up still gained {fell:.0%}."
+    return f"{said}."
