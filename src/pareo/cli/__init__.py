@@ -12,6 +12,7 @@ from pareo.cli.networks import networks
 from pareo.cli.predict import predict
 from pareo.cli.race import race
 from pareo.cli.report import report
+from pareo.cli.sweep import sweep
 from pareo.cli.train import train
 from pareo.cli.tune import tune
 from pareo.errors import PareoError
@@ -39,7 +40,7 @@ def _options(
     """Train one network on every device and in every framework, each beside its limit."""
 
 
-for _command in (race, train, tune, predict, networks, devices, history, compare, report):
+for _command in (race, sweep, train, tune, predict, networks, devices, history, compare, report):
     app.command()(_command)
 
 
