@@ -1,16 +1,19 @@
 """Statistics of timings, on simulated noise whose truth is known."""
 
+import json
 import math
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pareo.lab import measure
+from pareo.lab import measure, self_race
 
-# With 15 rounds the skewed noise below hides 10 % from one race in seven (600 races: 86 % told);
-# with 25 it does so from one in eighty. Equals are told apart in at most 1.3 % of races either way.
-ROUNDS = 25
+# Real races, as `python -m pareo.lab.self_race --json` leaves them: a contestant, the same one
+# again, and the same one slowed by 10 %, each in a new process.
+RECORDED = Path(__file__).with_name("self_races.json")
+ROUNDS = measure.ROUNDS
 RACES = 50
 
 
@@ -30,35 +33,113 @@ def heavy(draw, count):
     return np.maximum(1 + 0.015 * draw.standard_t(3, count), 0.5)
 
 
+def lasting(draw, count):
+    """Noise of one's own that lasts: half of what a round brings is still there in the next."""
+    times = np.zeros(count)
+    for place, fresh in enumerate(0.02 * draw.standard_normal(count)):
+        times[place] = fresh + (0.5 * times[place - 1] if place else 0)
+    return np.exp(times)
+
+
+def bursts(draw, count):
+    """Another program that comes and goes, and takes a third of the machine while it is there."""
+    there, times = False, []
+    for chance in draw.random(count):
+        there = chance > 1 / 4 if there else chance < 1 / 12
+        times.append(1.5 if there else 1.0)
+    return np.array(times) * (1 + 0.01 * draw.exponential(size=count))
+
+
 NOISES = [normal, skewed, heavy]
 
 
-def verdicts(noise, slowed, interleaved=True):
-    """RACES races of a contestant, slowed by a factor, against itself; clocks wander for both."""
+def apart(noise):
+    """Each has noise of its own, and a clock that wanders for both."""
+
+    def times(draw):
+        clock = 1 + 0.1 * np.cumsum(draw.standard_normal(ROUNDS)) / ROUNDS
+        return clock * noise(draw, ROUNDS), clock * noise(draw, ROUNDS)
+
+    return times
+
+
+def in_turn(noise):
+    """One noise of the machine, which hits whoever is running: first the one, then the other."""
+
+    def times(draw):
+        both = noise(draw, 2 * ROUNDS)
+        return both[::2], both[1::2]
+
+    return times
+
+
+def throttling(draw):
+    """The machine slows by a third, and the one always has his turn before the other."""
+    clock = np.linspace(1, 1.33, 2 * ROUNDS) * (1 + 0.01 * draw.standard_normal(2 * ROUNDS))
+    return clock[::2], clock[1::2]
+
+
+def two_processes(draw):
+    """Each process has a speed of its own, for as long as it lives: half a percent apart."""
+    own = 1 + 0.005 * draw.standard_normal(2)
+    return tuple(speed * normal(draw, ROUNDS) for speed in own)
+
+
+MACHINES = {
+    **{noise.__name__: apart(noise) for noise in (*NOISES, lasting)},
+    "lasting, in turn": in_turn(lasting),
+    "bursts, in turn": in_turn(bursts),
+    "throttling": throttling,
+    "two processes": two_processes,
+}
+
+
+def verdicts(times, slowed, interleaved=True):
+    """RACES races of a contestant, slowed by a factor, against itself."""
     draw = np.random.default_rng(5)
     found = []
     for _ in range(RACES):
-        clock = 1 + 0.1 * np.cumsum(draw.standard_normal(ROUNDS)) / ROUNDS if interleaved else 1
-        this = slowed * clock * noise(draw, ROUNDS)
-        other = clock * noise(draw, ROUNDS)
-        found.append(measure.compare(this, other, interleaved).word)
+        this, other = times(draw)
+        found.append(measure.compare(slowed * this, other, interleaved).word)
     return found
 
 
-@pytest.mark.parametrize("interleaved", [True, False])
-@pytest.mark.parametrize("noise", NOISES)
-def test_a_contestant_against_itself_is_neither_faster_nor_slower(noise, interleaved):
-    assert verdicts(noise, 1.0, interleaved).count("cannot tell") >= 47
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_contestant_against_itself_is_neither_faster_nor_slower(machine):
+    assert verdicts(MACHINES[machine], 1.0).count("cannot tell") >= 47
 
 
-@pytest.mark.parametrize("interleaved", [True, False])
+@pytest.mark.parametrize("machine", MACHINES)
+def test_ten_percent_slower_is_told(machine):
+    assert verdicts(MACHINES[machine], 1.1).count("slower") >= 45
+
+
 @pytest.mark.parametrize("noise", NOISES)
-def test_ten_percent_slower_is_told(noise, interleaved):
-    assert verdicts(noise, 1.1, interleaved).count("slower") >= 45
+def test_what_did_not_run_in_turn_is_told_apart_as_well(noise):
+    def times(draw):
+        return noise(draw, ROUNDS), noise(draw, ROUNDS)
+
+    assert verdicts(times, 1.0, interleaved=False).count("cannot tell") >= 47
+    assert verdicts(times, 1.1, interleaved=False).count("slower") >= 45
+
+
+def test_real_races_of_a_contestant_with_itself():
+    races = json.loads(RECORDED.read_text())
+    assert len(races) == RACES
+    found = self_race.verdicts(races)
+    assert found["same"]["cannot tell"] >= 47
+    assert found["slowed"]["slower"] >= 45
 
 
 def test_the_other_way_round_is_faster():
-    assert verdicts(normal, 1 / 1.1).count("faster") >= 45
+    assert verdicts(apart(normal), 1 / 1.1).count("faster") >= 45
+
+
+def test_less_than_two_processes_of_one_program_differ_by_is_not_told():
+    draw = np.random.default_rng(6)
+    exact = 1 + 1e-4 * draw.standard_normal(ROUNDS)
+    assert measure.compare(1.015 * exact, exact[::-1]).word == "cannot tell"
+    assert measure.compare(1.025 * exact, exact[::-1]).word == "slower"
 
 
 @pytest.mark.parametrize("count", [8, 15, 16])

@@ -200,7 +200,9 @@ def comes(true, seconds=20):
     return found
 
 
-def test_this_browser_would_notice_an_error_and_a_request(window, tmp_path):
+@pytest.fixture
+def server():
+    """A web server that has nothing: its address, and what it was asked for."""
     asked = []
 
     class Answer(BaseHTTPRequestHandler):
@@ -211,19 +213,29 @@ def test_this_browser_would_notice_an_error_and_a_request(window, tmp_path):
         def log_message(self, *words):
             """Nothing on the terminal."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/x.png"
-        script = "<script>throw new Error('seen')</script>"
-        (tmp_path / "bad.html").write_text(f'<img src="{url}">{script}')
-        window.open(tmp_path / "bad.html")
-        assert comes(lambda: any("seen" in line for line in window.logged()))
-        assert comes(lambda: url in window.requests())
-        assert asked == ["/x.png"]
-        # What the report's policy is for: even a page that asks gets nothing.
-        policy = report.html(made()).splitlines()[2]
-        (tmp_path / "bad.html").write_text(f'{policy}<img src="{url}?2">{script}')
-        window.open(tmp_path / "bad.html")
-        window.logged()
-        server.shutdown()
-    assert asked == ["/x.png"]
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as listening:
+        Thread(target=listening.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.server_port}", asked
+        listening.shutdown()
+
+
+def test_this_browser_would_notice_an_error_and_a_request(window, tmp_path, server):
+    url, asked = server
+    page = f'<img src="{url}/x.png"><script>throw new Error("seen")</script>'
+    (tmp_path / "bad.html").write_text(page)
+    window.open(tmp_path / "bad.html")
+    assert comes(lambda: any("seen" in line for line in window.logged()))
+    assert comes(lambda: f"{url}/x.png" in window.requests())
+    assert comes(lambda: "/x.png" in asked)
+
+
+def test_the_policy_stops_a_page_that_asks(window, tmp_path, server):
+    url, asked = server
+    policy = report.html(made()).splitlines()[2]
+    page = f'{policy}<img src="{url}/x.png"><script>throw new Error("seen")</script>'
+    (tmp_path / "bad.html").write_text(page)
+    window.open(tmp_path / "bad.html")
+    told = []
+    assert comes(lambda: told.extend(window.logged()) or len(told) >= 2)
+    assert all("Content Security Policy" in line for line in told)
+    assert asked == []

@@ -19,6 +19,10 @@ ROUNDS = 25  # that a race should have: see tests/lab/test_measure.py
 FEWEST = 8  # samples: all of 7 lie on one side of the true median in more than 1 race of 100
 # A verdict wants more certainty than an interval: at 95 % one race in twenty between equals is won.
 SURE = 0.99
+# Two processes of one program differ for as long as they live: by where their memory lies, and by
+# who has his turn first while a machine slows down. No number of rounds takes that out, so a
+# difference must be beyond this one to be told.
+MARGIN = 0.02
 SEED = 20
 
 
@@ -27,7 +31,8 @@ class Verdict:
     """How one contestant's times are beside another's.
 
     ratio: its seconds over the other's, so below 1 is faster; low and high bound it at 99 %.
-    word: "faster", "slower" or "cannot tell".
+    word: "faster" or "slower" where both bounds are more than MARGIN away from 1, else
+        "cannot tell".
     tellable: the smallest difference that could have been told, as a share (0.03 is 3 %).
     """
 
@@ -84,18 +89,20 @@ def compare(these: Sequence[float], others: Sequence[float], interleaved: bool =
     """
     a, b = np.log(_checked(these)), np.log(_checked(others))
     if interleaved and len(a) == len(b):
-        middle = np.median(a - b)
+        middle, stretch = np.median(a - b), _stretch(a - b)
         drawn = np.median(_resampled(a - b), axis=1)
     else:
-        middle = np.median(a) - np.median(b)
+        middle, stretch = np.median(a) - np.median(b), max(_stretch(a), _stretch(b))
         drawn = np.median(_resampled(a), axis=1) - np.median(_resampled(b, SEED + 1), axis=1)
     ratio = math.exp(middle)
     count = min(len(a), len(b))
     if count < FEWEST:
         return Verdict(ratio, 0.0, math.inf, "cannot tell", math.inf)
-    low, high = _ends(drawn, SURE, count)
-    word = "slower" if low > 0 else "faster" if high < 0 else "cannot tell"
-    return Verdict(ratio, math.exp(low), math.exp(high), word, math.expm1((high - low) / 2))
+    low, high = (middle + stretch * (end - middle) for end in _ends(drawn, SURE, count))
+    edge = math.log1p(MARGIN)
+    word = "slower" if low > edge else "faster" if high < -edge else "cannot tell"
+    told = math.expm1(edge + (high - low) / 2)
+    return Verdict(ratio, math.exp(low), math.exp(high), word, told)
 
 
 def enough(samples: Sequence[float], narrow: float = 0.01, deadline: float | None = None) -> bool:
@@ -196,6 +203,23 @@ def _resampled(values: Any, seed: int = SEED) -> Any:
     """RESAMPLES rows, each as many values as were taken, drawn from them with replacement."""
     draw = np.random.default_rng(seed)
     return values[draw.integers(0, len(values), (RESAMPLES, len(values)))]
+
+
+def _stretch(values: Any) -> float:
+    """How much wider an interval must be because noise lasts from one sample to the next.
+
+    Samples that follow each other are alike then, and tell as much as fewer would. The correlation
+    is that of ranks, which an outlier does not bend.
+
+    >>> _stretch(np.array([1.0, 3.0, 0.0, 2.0, 1.5, 3.5, 0.5, 2.5]))
+    1.0
+    >>> _stretch(np.arange(8.0))
+    2.082
+    """
+    ranks = np.argsort(np.argsort(values)) - (len(values) - 1) / 2
+    alike = float(ranks[1:] @ ranks[:-1]) / max(float(ranks @ ranks), 1.0)
+    alike = min(max(alike, 0.0), 0.9)
+    return round(math.sqrt((1 + alike) / (1 - alike)), 3)
 
 
 def _ends(drawn: Any, confidence: float, count: int) -> tuple[float, float]:
