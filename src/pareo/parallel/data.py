@@ -9,7 +9,8 @@ from pareo.device import Device
 from pareo.errors import PareoError
 from pareo.nn.network import Sequential
 from pareo.parallel.crew import Report, silent, together
-from pareo.parallel.data_worker import Job, arrays, batches, specs, work
+from pareo.parallel.data_worker import Job, batches, specs, work
+from pareo.parallel.descent import by_path
 from pareo.parallel.factors import layout
 from pareo.parallel.outcome import Data, Outcome, check_finite
 from pareo.parallel.shared import Shared
@@ -64,7 +65,7 @@ def fit(
     start = parameters or network.initialise(settings.seed, settings.dtype)
 
     def prepare(shared: Shared) -> None:
-        for path, array in arrays(shared, job, "p").items():
+        for path, array in by_path(shared.__getitem__, how_shown, "p").items():
             array[...] = start[path]
         if how == "processes":
             for name, array in ready._asdict().items():
@@ -78,10 +79,10 @@ def fit(
         prepare=prepare, report=report,
     )  # fmt: skip
     check_finite(shared["losses"], settings)
-    moving = arrays(shared, job, "v") if settings.momentum else {}
+    moving = by_path(shared.__getitem__, how_shown, "v") if settings.momentum else {}
     outcome = Outcome(
         network, settings, how, workers,
-        {path: a.copy() for path, a in arrays(shared, job, "p").items()},
+        {path: a.copy() for path, a in by_path(shared.__getitem__, how_shown, "p").items()},
         {path: a.copy() for path, a in moving.items()},
         shared["losses"].copy(), shared["seconds"].copy(), [share for share, _ in results],
         shown=job.layout.bytes(size, workers),

@@ -21,9 +21,10 @@ from pareo.device import Device
 from pareo.nn.network import Sequential
 from pareo.parallel.crew import Member
 from pareo.parallel.data_worker import Job, Rows, batches, stretch
+from pareo.parallel.descent import whole
 from pareo.parallel.factors import dropout_widths, layout, seeds_from, update_program
 from pareo.parallel.outcome import Data
-from pareo.parallel.shared import Shared, views
+from pareo.parallel.shared import Shared
 from pareo.spec import Spec
 from pareo.training.checkpoint import Checkpoint
 from pareo.training.fit import shuffled
@@ -171,7 +172,7 @@ class Replica:
         return self.state
 
     def _seen(self, vector: Any) -> dict[str, Any]:
-        return views(vector.view(np.uint8), self._job.layout.whole)
+        return whole(vector, self._job.layout)
 
     def _vectors(self) -> list[Any]:
         """The parameters, and with momentum the velocities, each as one vector."""

@@ -15,18 +15,20 @@ import numpy as np
 
 from pareo.device import Device
 from pareo.nn.network import Sequential
+from pareo.parallel import descent
 from pareo.parallel.crew import Member
+from pareo.parallel.descent import whole
 from pareo.parallel.factors import (
     Layout,
     dropout_widths,
     gradient_program,
     seeds_from,
-    shown_gradients,
-    update_program,
+    shown,
     updates,
+    writing,
 )
 from pareo.parallel.outcome import Data, Progress, Share
-from pareo.parallel.shared import PARTS, Shared, views
+from pareo.parallel.shared import PARTS, Shared
 from pareo.spec import Spec
 from pareo.training.evaluate import LEAST_BATCH, Evaluator
 from pareo.training.fit import shuffled
@@ -78,18 +80,16 @@ class Rows:
         self, job: Job, batch: int, between: tuple[int, int], vector: Any, factors: Sequence[Any]
     ) -> None:
         self.between, self._vector = between, vector
-        layout, network = job.layout, job.network
-        backend = job.device.backend
-        whole = views(vector.view(np.uint8), layout.whole) if layout.length else {}
-        self._targets = [*whole.values(), *factors]
+        self._targets = [*whole(vector, job.layout).values(), *factors]
+        self._home = job.device.backend.to_host
         self._run: Any = None
         rows = between[1] - between[0]
         if rows:
-            paths = [*network.parameters(network.inputs)]
-            program = gradient_program(network, rows, batch, layout.dtype)
-            program = shown_gradients(program, layout, paths)
-            self._run = program.compile(job.device, updates(program, len(self._targets)))
-            self._home = backend.to_host
+            program = gradient_program(job.network, rows, batch, job.layout.dtype)
+            gradients = dict(zip(job.layout.paths, program.outputs[1:], strict=True))
+            left = shown(program, gradients, job.layout)
+            program = writing(program, program.outputs[:1], left)
+            self._run = program.compile(job.device, updates(program, len(left)))
 
     def __call__(self, parameters: Any, images: Any, labels: Any, seeds: Any) -> float:
         """Write the gradients of these rows; their share of the loss."""
@@ -101,80 +101,15 @@ class Rows:
         return float(self._home(results[0]))
 
 
-class Stretch:
-    """A worker's stretch of all parameters: moved by the whole batch's gradients."""
-
-    def __init__(self, job: Job, member: Member, shared: Shared, batch: int) -> None:
-        layout = job.layout
-        lo, hi = stretch(layout.length, member.rank, member.workers)
-        rows = {
-            path: stretch(spec.shape[0], member.rank, member.workers)
-            for path, spec in layout.factors.items()
-        }
-        program = update_program(layout, hi - lo, rows, batch, job.settings)
-        kinds = "pv" if job.settings.momentum else "p"
-        self._moved = [_mine(shared, kind, lo, hi, rows) for kind in kinds]
-        count = sum(map(len, self._moved))
-        self._run = program.compile(job.device, {k: k for k in range(count)})
-        self._parts = [shared["g"][rank, lo:hi] for rank in range(member.workers)]
-        self._sum = np.empty(hi - lo, layout.dtype)
-        paths = [path for path, (first, last) in rows.items() if last > first]
-        self._factors = [
-            {path: shared[f"{kind}.{path}"][:batch] for path in paths} for kind in "xd"
-        ]
-        self._kind = np.dtype(layout.dtype).type
-
-    def add_up(self) -> None:
-        """The sum of everyone's whole gradients, in the order of ranks."""
-        np.copyto(self._sum, self._parts[0])
-        for part in self._parts[1:]:
-            np.add(self._sum, part, out=self._sum)
-
-    def move(self, rate: float) -> None:
-        """One step down."""
-        self._go(self._moved, rate)
-
-    def warm(self) -> None:
-        """Compile machine code, on copies."""
-        self._sum[:] = 0
-        self._go([{path: a.copy() for path, a in arrays.items()} for arrays in self._moved], 0.0)
-
-    def _go(self, moved: Any, rate: float) -> None:
-        parameters, velocities = (*moved, {})[:2]
-        self._run(parameters, velocities, self._sum, *self._factors, self._kind(rate))
-
-
-def _mine(shared: Shared, kind: str, lo: int, hi: int, rows: Any) -> dict[str, Any]:
-    """This worker's stretch of the parameters, or of the velocities."""
-    mine = {"": shared[kind][lo:hi]} if hi > lo else {}
-    for path, (first, last) in rows.items():
-        if last > first:
-            mine[path] = shared[f"{kind}.{path}"][first:last]
-    return mine
-
-
-def arrays(shared: Shared, job: Job, kind: str) -> dict[str, Any]:
-    """All parameters ('p') or velocities ('v') by path, in the network's order."""
-    layout = job.layout
-    found = views(shared[kind].view(np.uint8), layout.whole) if layout.length else {}
-    found |= {path: shared[f"{kind}.{path}"] for path in layout.factors}
-    return {path: found[path] for path in job.network.parameters(job.network.inputs)}
-
-
 def specs(job: Job, workers: int, count: int) -> dict[str, Spec]:
     """The arrays that all workers see."""
-    layout, dtype = job.layout, job.layout.dtype
+    layout = job.layout
     sizes = batches(count, job.settings.batch_size)
-    steps = job.epochs * len(sizes)
-    found = {"g": Spec((workers, layout.length), dtype), "shares": Spec((workers,), "float64")}
-    found |= {"losses": Spec((steps,), "float64"), "seconds": Spec((steps,), "float64")}
-    for kind in "pv" if job.settings.momentum else "p":
-        found[kind] = Spec((layout.length,), dtype)
-        found |= {f"{kind}.{path}": spec for path, spec in layout.factors.items()}
-    for path, spec in layout.factors.items():
-        found[f"x.{path}"] = Spec((sizes[0], spec.shape[0]), dtype)
-        found[f"d.{path}"] = Spec((sizes[0], spec.shape[1]), dtype)
-    return found
+    found = descent.specs(layout, job.settings.momentum, sizes[0])
+    found["g"] = Spec((workers, layout.length), layout.dtype)
+    found["shares"] = Spec((workers,), "float64")
+    each_step = Spec((job.epochs * len(sizes),), "float64")
+    return {**found, "losses": each_step, "seconds": each_step}
 
 
 class DataWorker:
@@ -183,11 +118,11 @@ class DataWorker:
     def __init__(self, member: Member, shared: Shared, job: Job, data: Data | None) -> None:
         self._member, self._shared, self._job = member, shared, job
         self._data = data or Data(*[shared[part] for part in PARTS])
-        self._parameters = arrays(shared, job, "p")
+        self._parameters = descent.by_path(shared.__getitem__, job.layout, "p")
         self._widths = dropout_widths(job.network)
         self._sizes = batches(len(self._data.images), job.settings.batch_size)
         self._rows = {size: self._rows_of(size) for size in set(self._sizes)}
-        self._moves = {size: Stretch(job, member, shared, size) for size in set(self._sizes)}
+        self._moves = {size: self._descent_of(size) for size in set(self._sizes)}
         self._images = np.empty_like(self._data.images, shape=(self._most(), *job.network.inputs))
         self._warm()
         self._busy = self._communication = member.idle = 0.0
@@ -195,9 +130,26 @@ class DataWorker:
     def _rows_of(self, size: int) -> Rows:
         shared, rank = self._shared, self._member.rank
         lo, hi = between = stretch(size, rank, self._member.workers)
-        kinds = [f"{kind}.{path}" for kind in "xd" for path in self._job.layout.factors]
-        shown = [shared[name][lo:hi] for name in kinds]
-        return Rows(self._job, size, between, shared["g"][rank], shown)
+        factors = descent.rows_of(shared.__getitem__, self._job.layout, lo, hi)
+        return Rows(self._job, size, between, shared["g"][rank], factors)
+
+    def _descent_of(self, size: int) -> descent.Descent:
+        """This worker's stretch of the parameters."""
+        job, rank, workers = self._job, self._member.rank, self._member.workers
+        self._mine = stretch(job.layout.length, rank, workers)
+        rows = {
+            path: stretch(spec.shape[0], rank, workers) for path, spec in job.layout.factors.items()
+        }
+        return descent.Descent(
+            job.layout, job.settings, job.device, size, self._shared.__getitem__, self._mine, rows
+        )
+
+    def _add_up(self, total: Any) -> None:
+        """Everyone's whole gradients of this worker's stretch, in the order of ranks."""
+        first, *others = self._shared["g"][:, slice(*self._mine)]
+        np.copyto(total, first)
+        for other in others:
+            np.add(total, other, out=total)
 
     def _most(self) -> int:
         return max(rows.between[1] - rows.between[0] for rows in self._rows.values())
@@ -228,7 +180,7 @@ class DataWorker:
         self._member.meet()
         loss = math.fsum(shares)
         begin = time.perf_counter()
-        move.add_up()
+        self._add_up(move.total)
         middle = time.perf_counter()
         if math.isfinite(loss):
             move.move(rate)

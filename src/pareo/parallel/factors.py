@@ -7,7 +7,7 @@ factors are 3.4 MB. Whoever moves a stretch of the weights multiplies them, just
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,10 +30,12 @@ class Layout:
 
     whole:   specs of the former, by path
     factors: specs of the latter, matrices (inputs, outputs)
+    paths:   of all of them, in the network's order
     """
 
     whole: Mapping[str, Spec]
     factors: Mapping[str, Spec]
+    paths: tuple[str, ...]
     dtype: str
 
     @property
@@ -57,16 +59,27 @@ def layout(network: Sequential, batch: int, dtype: str, whole: bool = False) -> 
     >>> layout(networks.alexnet(), 32, "float32", whole=True).bytes(32) // 10**6
     244
     """
-    parameters = specs(network, dtype)
     program = gradient_program(network, batch, batch, dtype)
-    found = {} if whole else _products(program, list(parameters))
-    thin = {
-        path: parameters[path]
-        for path in found
-        if batch * sum(parameters[path].shape) < parameters[path].size
-    }
-    rest = {path: spec for path, spec in parameters.items() if path not in thin}
-    return Layout(rest, thin, dtype)
+    gradients = dict(zip(specs(network, dtype), program.outputs[1:], strict=True))
+    return layout_of(program, gradients, batch, dtype, whole)
+
+
+def layout_of(
+    program: Program, gradients: Mapping[str, int], batch: int, dtype: str, whole: bool = False
+) -> Layout:
+    """The same for any program that makes gradients, given their numbers in it by path."""
+    shapes = {path: Spec(program.specs[number].shape, dtype) for path, number in gradients.items()}
+    thin = (
+        {}
+        if whole
+        else {
+            path: shapes[path]
+            for path in products(program, gradients)
+            if batch * sum(shapes[path].shape) < shapes[path].size
+        }
+    )
+    rest = {path: spec for path, spec in shapes.items() if path not in thin}
+    return Layout(rest, thin, tuple(shapes), dtype)
 
 
 def specs(network: Sequential, dtype: str) -> dict[str, Spec]:
@@ -94,51 +107,49 @@ def gradient_program(network: Sequential, rows: int, batch: int, dtype: str) -> 
     return remove_dead(remove_common(program))
 
 
-def _products(program: Program, paths: list[str]) -> dict[str, tuple[int, int]]:
-    """The gradients of a program that are products of two thin matrices, by path: their numbers."""
+def products(program: Program, gradients: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """The gradients that are products of two thin matrices, by path: the numbers of these."""
     made = {number: i for i in program.instructions for number in i.outputs}
     found = {}
-    for path, number in zip(paths, program.outputs[1:], strict=True):
+    for path, number in gradients.items():
         product = made.get(number)
-        if product is None or product.name != "dot" or len(product.attributes):
-            continue
-        turned = made.get(product.inputs[0])
-        if (
-            turned is not None
-            and turned.name == "transpose"
-            and len(program.specs[number].shape) == 2
-        ):
+        turned = made.get(product.inputs[0]) if product and product.name == "dot" else None
+        if product and turned and turned.name == "transpose" and program.specs[number].ndim == 2:
             found[path] = turned.inputs[0], product.inputs[1]
     return found
 
 
-def shown_gradients(program: Program, where: Layout, paths: list[str]) -> Program:
-    """A program of (loss, gradients) that writes what a layout wants into arguments of the caller.
+def shown(program: Program, gradients: Mapping[str, int], where: Layout) -> tuple[int, ...]:
+    """The values that leave a program in place of gradients, as a layout wants it.
 
-    Its results after the loss are the whole gradients, what came into each factored layer, and its
-    errors; there are as many more arguments, which `updates` says they are to replace.
+    Those that travel whole, what came into each factored layer, and the errors of each.
     """
-    products = _products(program, paths)
-    whole = [program.outputs[1 + paths.index(path)] for path in where.whole]
-    came = [products[path][0] for path in where.factors]
-    errors = [products[path][1] for path in where.factors]
-    results = (*whole, *came, *errors)
+    thin = products(program, gradients)
+    whole = [gradients[path] for path in where.whole]
+    return (*whole, *[thin[p][0] for p in where.factors], *[thin[p][1] for p in where.factors])
+
+
+def writing(program: Program, kept: Sequence[int], written: Sequence[int]) -> Program:
+    """A program that returns some values, and writes others into as many more arguments.
+
+    Compile it with `updates(program, len(written))`.
+    """
     first = max(program.specs) + 1
-    targets = tuple(range(first, first + len(results)))
-    extra = {t: program.specs[n] for t, n in zip(targets, results, strict=True)}
+    targets = tuple(range(first, first + len(written)))
+    extra = {t: program.specs[n] for t, n in zip(targets, written, strict=True)}
     return remove_dead(
         program.changed(
             specs={**program.specs, **extra},
             inputs=(*program.inputs, *targets),
-            outputs=(program.outputs[0], *results),
-            result=[None] * (1 + len(results)),
+            outputs=(*kept, *written),
+            result=[None] * (len(kept) + len(written)),
             rebuild=None,
         )
     )
 
 
 def updates(program: Program, results: int) -> dict[int, int]:
-    """The last results of a program replace its last arguments."""
+    """The last results of a program replace its last arguments (see `writing`)."""
     return {len(program.outputs) - 1 - k: len(program.inputs) - 1 - k for k in range(results)}
 
 
@@ -153,8 +164,7 @@ def update_program(
     dtype, momentum, decay = where.dtype, settings.momentum, settings.decay
     mine = {"": Spec((length,), dtype)} if length else {}
     for path, (lo, hi) in rows.items():
-        if hi > lo:
-            mine[path] = Spec((hi - lo, where.factors[path].shape[1]), dtype)
+        mine[path] = Spec((hi - lo, where.factors[path].shape[1]), dtype)
     came = {p: Spec((batch, where.factors[p].shape[0]), dtype) for p in mine if p}
     errors = {p: Spec((batch, where.factors[p].shape[1]), dtype) for p in mine if p}
 
