@@ -8,6 +8,7 @@ import typer
 
 from pareo.data import Dataset, load
 from pareo.device import Device
+from pareo.errors import PareoError
 from pareo.nn import networks
 from pareo.nn.network import Sequential
 from pareo.program.text import amount
@@ -75,6 +76,13 @@ def train(
     threads: Annotated[
         int | None, typer.Option(help="CPU threads to use.  [default: all cores]")
     ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(help="Many machines: ray, or ray://HOST:PORT.  [default: this one]"),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="With --on: how many share a batch.  [default: 2]")
+    ] = None,
     profile: Annotated[
         Path | None,
         typer.Option(
@@ -88,6 +96,8 @@ def train(
     Ctrl-C ends the run cleanly after the present steps; a second one ends it at once.
     """
     networks.by_name(network)  # a wrong name is told before the data is read
+    if workers is not None and on is None:
+        raise PareoError("--workers is for --on ray; on this machine --threads says how many cores")
     usual, source = USUAL[network], "mnist"
     if resume is not None:
         known = files.load(resume)
@@ -96,7 +106,7 @@ def train(
         checkpoint = checkpoint or files.located(resume)
         if device is None:  # another device, or other threads, would not give the same bits
             device, threads = known.place.get("device"), threads or known.place.get("threads")
-    place = Device(device or "compiled", threads)
+    place = Device(device or "compiled", threads or (None if on is None else 1))
     given = {
         "batch_size": batch, "rate": rate, "momentum": momentum, "decay": decay, "seed": seed,
         "precision": precision, "schedule": schedule, "epochs": epochs,
@@ -107,6 +117,10 @@ def train(
     built = build(network, loaded)
 
     def run() -> Result:
+        if on is not None:
+            from pareo.cli.train_ray import train_on
+
+            return train_on(on, workers or 2, built, loaded, place, checkpoint, resume, settings)
         return fit(built, loaded, device=place, checkpoint=checkpoint, resume=resume, **settings)
 
     if profile is None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from pareo.device import Device
 from pareo.errors import PareoError
 
 MISSING = "--on ray needs Ray: pip install 'pareo[ray]'"
@@ -17,6 +18,8 @@ def import_ray() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray would hide the GPUs from tasks that ask for none, and warns that it will stop doing so.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # What goes wrong in a task is in its result; Ray would print it as well.
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     try:
         import ray
     except ImportError as error:
@@ -35,6 +38,34 @@ def check(address: str) -> None:
     """
     if address != "ray" and not address.removeprefix("ray://").partition(":")[2].isdecimal():
         raise PareoError(f"--on expects ray, or ray://HOST:PORT; got {address!r}")
+
+
+def needs(device: Device) -> dict[str, Any]:
+    """What a worker on a device asks the cluster for: a CPU for each thread, and on `cuda` a GPU.
+
+    >>> needs(Device("compiled", threads=2))
+    {'num_cpus': 2, 'num_gpus': 0}
+    """
+    return {"num_cpus": device.threads, "num_gpus": int(device.name == "cuda")}
+
+
+def room(resources: dict[str, float], device: Device) -> int:
+    """For how many workers on a device a cluster has room.
+
+    >>> room({"CPU": 8.0, "GPU": 2.0}, Device("cuda", threads=2))
+    2
+
+    Raises:
+        PareoError: for none.
+    """
+    asked = needs(device)
+    found = int(resources.get("CPU", 0) // asked["num_cpus"])
+    if asked["num_gpus"]:
+        found = min(found, int(resources.get("GPU", 0)))
+    if not found:
+        gpu = " and a GPU" if asked["num_gpus"] else ""
+        raise PareoError(f"the Ray cluster has no {asked['num_cpus']} CPUs{gpu} for a worker")
+    return found
 
 
 @contextmanager

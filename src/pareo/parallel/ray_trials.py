@@ -10,9 +10,8 @@ from typing import Any
 
 from pareo.data import Dataset
 from pareo.device import Device
-from pareo.errors import PareoError
 from pareo.parallel.one import train_one
-from pareo.parallel.ray_cluster import import_ray
+from pareo.parallel.ray_cluster import import_ray, needs, room
 from pareo.parallel.trial import Result, Trial, sentence
 from pareo.parallel.tuning.local import Job, Report
 from pareo.training.history import Epoch
@@ -66,19 +65,14 @@ class Tasks:
     ) -> None:
         self._ray = ray
         self._device = Device(device.name, threads, device.precision)
-        needs = {"num_cpus": threads, "num_gpus": int(device.name == "cuda")}
-        room = _room(ray.cluster_resources(), needs)
-        if not room:
-            wanted = f"{threads} CPUs" + (" and a GPU" if needs["num_gpus"] else "")
-            raise PareoError(f"no machine of the Ray cluster has {wanted} for a trial")
-        self.places = workers or room
+        self.places = workers or room(ray.cluster_resources(), self._device)
         self._data = ray.put(data.as_float())
         # Beside us, where it lives as long as we do.
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=False
         )
         self._board = ray.remote(Board).options(num_cpus=0, scheduling_strategy=here).remote()
-        self._task = ray.remote(_train).options(max_retries=LOSSES, **needs)
+        self._task = ray.remote(_train).options(max_retries=LOSSES, **needs(self._device))
         self._running: dict[Any, tuple[int, Trial]] = {}
         self._report: Report = lambda number, epoch: False
         self._seen: dict[int, int] = {}
@@ -114,14 +108,3 @@ class Tasks:
             return self._ray.get(ref)
         except self._ray.exceptions.RayError as error:
             return Result(trial, "ray", error=sentence(error))
-
-
-def _room(resources: dict[str, float], needs: dict[str, int]) -> int:
-    """How many trials a cluster has room for at once.
-
-    >>> _room({"CPU": 8.0, "GPU": 2.0}, {"num_cpus": 2, "num_gpus": 1})
-    2
-    """
-    names = {"num_cpus": "CPU", "num_gpus": "GPU"}
-    rooms = [int(resources.get(names[n], 0) // count) for n, count in needs.items() if count]
-    return min(rooms)

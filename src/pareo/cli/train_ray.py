@@ -1,0 +1,41 @@
+"""`pareo train --on ray`: one network, its batches split over the workers of a Ray cluster."""
+
+from pathlib import Path
+from typing import Any
+
+from pareo.data import Dataset
+from pareo.device import Device
+from pareo.nn.network import Sequential
+from pareo.parallel import ray_data
+from pareo.parallel.ray_cluster import connected
+from pareo.training.fit import Result
+from pareo.training.progress import Bar
+from pareo.training.settings import Settings
+
+
+def train_on(
+    on: str,
+    workers: int,
+    network: Sequential,
+    data: Dataset,
+    device: Device,
+    checkpoint: Path | None,
+    resume: Path | None,
+    settings: dict[str, Any],
+) -> Result:
+    """Train on the cluster at an address, with a bar where standard error is a terminal."""
+    epochs, count = settings["epochs"], len(data.images)
+    with connected(on) as ray, Bar(network.name, epochs, count) as bar:
+
+        def watch(run: ray_data.Run) -> None:
+            history, batch = run.state.history, settings.get("batch_size", 128)
+            speed = history[-1].images if history else 0.0
+            if run.ahead:
+                bar.move(run.state.epoch + 1, len(run.ahead) * batch, run.ahead[-1], speed)
+            elif history:
+                bar.tested(history[-1])
+
+        return ray_data.fit(
+            ray, network, data, Settings(**settings), epochs, workers, device, checkpoint, resume,
+            watch,
+        )  # fmt: skip
