@@ -13,11 +13,12 @@ from rich.console import Console
 from pareo.cli import kernels_table
 from pareo.device import PRECISIONS, cores
 from pareo.errors import PareoError
-from pareo.lab import records, report
+from pareo.lab import records
 from pareo.lab.contestants.registry import chosen
 from pareo.lab.kernels import chrome_trace
 from pareo.lab.kernels.study import Study, usual
 from pareo.lab.race import task_for
+from pareo.lab.report import kernels as report
 
 
 def kernels(

@@ -7,11 +7,18 @@ from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from pareo.lab.kernels.events import KINDS, Row
-from pareo.lab.kernels.summary import Section, accounts, finding, matrix_flops, rate, sections
+from pareo.lab.kernels.events import Row
+from pareo.lab.kernels.summary import (
+    HEADS,
+    Section,
+    accounts,
+    figures,
+    finding,
+    matrix_flops,
+    sections,
+    total_rows,
+)
 from pareo.lab.kernels.summary import seconds as written
-
-HEADS = ("calls", "ms a step", "of the step", "GFLOP/s", "of peak")
 
 
 def everything(result: dict[str, Any], most: int) -> Iterator[RenderableType]:
@@ -48,17 +55,17 @@ def kernels(section: Section, most: int) -> Table:
         made.add_column(head, justify="right", no_wrap=True)
     shown = section.kernels[: most or None]
     for row in shown:
-        made.add_row(escape(row.name), row.kind, escape(row.shape), *_figures(row, section))
+        made.add_row(escape(row.name), row.kind, escape(row.shape), *figures(row, section))
     hidden = section.kernels[len(shown) :]
     if hidden:
         rest = Row("", "", "", sum(row.calls for row in hidden), sum(row.seconds for row in hidden))
-        made.add_row(f"[dim]and {len(hidden)} more[/]", "", "", *_figures(rest, section))
-    made.add_row(escape(section.rows[-1].name), "other", "", *_figures(section.rows[-1], section))
+        made.add_row(f"[dim]and {len(hidden)} more[/]", "", "", *figures(rest, section))
+    made.add_row(escape(section.rows[-1].name), "other", "", *figures(section.rows[-1], section))
     return made
 
 
 def totals(result: dict[str, Any], found: list[Section]) -> Table:
-    """The sums of each kind for everyone; the last of each, of all products and convolutions."""
+    """The sums of each kind for everyone."""
     flops = matrix_flops(result)
     title = f"Totals by kind; products and convolutions of the program: {flops / 1e9:,.4g} GFLOP"
     made = Table(title=title, title_justify="left")
@@ -67,26 +74,7 @@ def totals(result: dict[str, Any], found: list[Section]) -> Table:
     for head in HEADS:
         made.add_column(head, justify="right", no_wrap=True)
     for section in found:
-        by_kind = section.totals
-        for number, kind in enumerate(kind for kind in KINDS if kind in by_kind):
-            name = escape(section.title) if not number else ""
-            made.add_row(name, kind, *_figures(by_kind[kind], section))
-        matrix = section.matrix
-        if matrix.calls:
-            # Everyone computes the same, so the program's FLOPs count whoever's kernels they are.
-            whole = Row(matrix.name, "", "", matrix.calls, matrix.seconds, float(flops))
-            made.add_row("", matrix.name, *_figures(whole, section), end_section=True)
-        else:
-            made.add_section()
+        for number, cells in enumerate(total_rows(result, section)):
+            made.add_row("" if number else escape(section.title), *cells)
+        made.add_section()
     return made
-
-
-def _figures(row: Row, section: Section) -> list[str]:
-    speed = rate(row)
-    return [
-        f"{row.calls:,.4g}" if row.calls else "",
-        f"{row.seconds * 1e3:,.4g}",
-        f"{row.seconds / section.step:.1%}",
-        f"{speed / 1e9:,.3g}" if speed else "",
-        f"{speed / section.peak:.0%}" if speed and section.peak else "",
-    ]

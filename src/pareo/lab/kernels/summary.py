@@ -83,6 +83,34 @@ def sections(result: dict[str, Any]) -> Iterator[Section]:
             )  # fmt: skip
 
 
+HEADS = ("calls", "ms a step", "of the step", "GFLOP/s", "of peak")
+
+
+def figures(row: Row, section: Section) -> list[str]:
+    """A row's cells under HEADS; empty where something is not known."""
+    speed = rate(row)
+    return [
+        f"{row.calls:,.4g}" if row.calls else "",
+        f"{row.seconds * 1e3:,.4g}",
+        f"{row.seconds / section.step:.1%}",
+        f"{speed / 1e9:,.3g}" if speed else "",
+        f"{speed / section.peak:.0%}" if speed and section.peak else "",
+    ]
+
+
+def total_rows(result: dict[str, Any], section: Section) -> list[list[str]]:
+    """The sums of each kind, a name and its cells; the last is of all products and convolutions.
+
+    Everyone computes the same, so there the program's FLOPs count, whoever's kernels they are.
+    """
+    found = [[kind, *figures(row, section)] for kind, row in section.totals.items()]
+    matrix = section.matrix
+    if matrix.calls:
+        whole = Row(matrix.name, "", "", matrix.calls, matrix.seconds, float(matrix_flops(result)))
+        found.append([matrix.name, *figures(whole, section)])
+    return found
+
+
 def matrix_flops(result: dict[str, Any]) -> int:
     """The program's FLOPs in products and convolutions."""
     return sum(count for kind, count in result["flops_by_kind"].items() if kind in MATRIX)
@@ -121,12 +149,11 @@ def accounts(section: Section, result: dict[str, Any]) -> str:
 def finding(result: dict[str, Any]) -> list[str]:
     """The third paper's finding, many small SGEMMs against few batched ones, in today's figures."""
     caffe, plain, batched = PAPER
-    layers = result["matrix_instructions"]
-    batch = result["batch"]
+    layers, batch = result["matrix_instructions"], result["batch"]
     told = [
+        _verdict([one for one in sections(result) if not one.mode], layers, batch),
         f"The paper counted {caffe:,} calls of SGEMM in Caffe, which multiplied image by image, "
-        f"against {plain} and {batched} batched ones in TensorFlow. This step has {layers} "
-        f"products and convolutions; image by image they would be {layers * batch:,} calls."
+        f"against {plain} and {batched} batched ones in TensorFlow.",
     ]
     for section in sections(result):
         totals, matrix = section.totals, section.matrix
@@ -146,6 +173,25 @@ def finding(result: dict[str, Any]) -> list[str]:
             f"program has, {each} each and {matrix.seconds / section.step:.0%} of the step."
         )
     return told
+
+
+def _verdict(raced: list[Section], layers: int, batch: int) -> str:
+    """Whether anyone still multiplies image by image, as half of that many calls would show."""
+    calls = {one.contestant: one.matrix.calls for one in raced if one.matrix.calls}
+    whole = (
+        f"This step has {layers} products and convolutions; one image at a time they would be "
+        f"{layers * batch:,} calls"
+    )
+    if not calls:
+        return f"{whole}. Nobody makes calls here: a step is one piece."
+    least, most = min(calls.values()), max(calls.values())
+    counts = f"{least:,.4g}" if least == most else f"{least:,.4g} to {most:,.4g}"
+    if batch == 1:
+        return f"This step has {layers} products and convolutions, of one image; {counts} calls."
+    single = [name for name, count in calls.items() if count > layers * batch / 2]
+    if single:
+        return f"{whole}. {', '.join(single)} still goes image by image: {counts} calls."
+    return f"{whole}. Nobody goes image by image any more: {counts} calls."
 
 
 def _times(ratio: float) -> str:
