@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pareo.data import Dataset
 from pareo.device import Device
 from pareo.errors import PareoError
-from pareo.parallel.one import train_one
+from pareo.parallel.one import train_one, untested
 from pareo.parallel.population import train_in_population
 from pareo.parallel.prediction import predict
 from pareo.parallel.processes import train_in_processes
@@ -50,6 +50,7 @@ def train_many(
     workers: int | None = None,
     device: Device | str = "compiled",
     report: Report | None = None,
+    test: bool = True,
 ) -> list[Result]:
     """Train many networks on the same data; their results, in the order of the trials.
 
@@ -66,6 +67,7 @@ def train_many(
         workers: how many CPU cores to use; None is all that the device has.
         report: called as report(number, epoch) after each epoch of trials[number], in any order
             between trials; where it returns True, that trial ends.
+        test: whether to test each network after each of its epochs.
 
     Example:
         >>> from pareo.data import load
@@ -88,4 +90,5 @@ def train_many(
         raise PareoError(f"on 'cuda' networks train in a population or serially; got {how!r}")
     with Interrupt() as interrupt:
         listener = Listener(report, lambda: interrupt.asked)
-        return WAYS[chosen](trials, data.as_float(), place, listener)
+        floats = data.as_float()
+        return WAYS[chosen](trials, floats if test else untested(floats), place, listener)

@@ -56,3 +56,16 @@ def train_one(
         result.error = sentence(error)
     result.seconds = time.perf_counter() - begin
     return result
+
+
+def untested(data: Dataset) -> Dataset:
+    """The data without its test images, for training that is tested later or not at all.
+
+    >>> from pareo.data import load
+    >>> len(untested(load("synthetic:16:3:120")).test_images)
+    0
+    """
+    return Dataset(
+        data.name, data.images, data.labels, data.images[:0], data.labels[:0], data.classes,
+        data.class_names,
+    )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 from pareo.data import Dataset
 from pareo.device import Device
 from pareo.errors import PareoError
-from pareo.parallel.one import train_one
+from pareo.parallel.one import train_one, untested
 from pareo.parallel.schedule import Cores, predicted_work, train_all
 from pareo.parallel.scoring import Askers, Network, score_with
 from pareo.parallel.shared import Handle, Shared, SharedDataset
@@ -42,13 +42,15 @@ class Processes:
         with SharedDataset(data) as handle:
             self._workers = [_Process(handle, device, self._shares) for _ in range(count)]
 
-    def train(self, trials: Sequence[Trial], listener: Listener | None = None) -> list[Result]:
-        """Train trials, as many at once as there are processes."""
+    def train(
+        self, trials: Sequence[Trial], listener: Listener | None = None, test: bool = True
+    ) -> list[Result]:
+        """Train trials, as many at once as there are processes; with `test`, test each epoch."""
         if len(trials) > MOST_TRIALS:
             raise PareoError(f"processes take {MOST_TRIALS:,} trials at once; got {len(trials):,}")
         work = [predicted_work(trial, self._data) for trial in trials]
         cores = Cores(self._device.threads, work, self._shares["cores"])
-        trains = [partial(worker.train, trials) for worker in self._workers]
+        trains = [partial(worker.train, trials, test) for worker in self._workers]
         return train_all(trials, cores, trains, listener or Listener(), "processes")
 
     def score(self, networks: Sequence[Network]) -> list[tuple[float, float]]:
@@ -85,12 +87,12 @@ class _Process:
         return near, process
 
     def train(
-        self, trials: Sequence[Trial], number: int, report: Callable[[Epoch], bool]
+        self, trials: Sequence[Trial], test: bool, number: int, report: Callable[[Epoch], bool]
     ) -> Result:
         """Have a trial trained; the result says so where the process did not live to the end."""
         result = Result(trials[number], "processes")
         try:
-            self._pipe.send(("train", number, trials[number]))
+            self._pipe.send(("train", number, trials[number], test))
             while isinstance(said := self._pipe.recv(), Epoch):
                 result.history.add(said)
                 self._pipe.send(report(said))
@@ -124,6 +126,7 @@ def _serve(pipe: Any, data: Handle, device: Device, shares: Shared) -> None:
     """The process: it ends when the other end of the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who asked
     attached = data.attach()
+    bare = untested(attached)
     one = Device(str(device), 1, device.precision)
     askers: Askers | None = None
 
@@ -134,9 +137,10 @@ def _serve(pipe: Any, data: Handle, device: Device, shares: Shared) -> None:
     with contextlib.suppress(EOFError, OSError):
         while True:
             match pipe.recv():
-                case ("train", number, trial):
+                case ("train", number, trial, test):
                     threads = partial(_share, shares["cores"], number)
-                    pipe.send(train_one(trial, attached, one, "processes", told, threads))
+                    given = attached if test else bare
+                    pipe.send(train_one(trial, given, one, "processes", told, threads))
                 case ("networks", networks):
                     askers = Askers(networks, attached.test_images, one)
                     pipe.send(None)

@@ -1,0 +1,26 @@
+"""The fourth paper: three MLPs on MNIST, each in a thread of its own, or one after the other.
+
+A. H. da Costa and T. Banevicius, Processamento Paralelo para Treinamento de Deep Neural Networks.
+Keras 2.1.5 on TensorFlow 1.8.0; 256 epochs at batch 128. The paper does not name its processor.
+"""
+
+from pareo.parallel.trial import Trial
+
+SIZES = ("small", "medium", "big")
+EPOCHS, BATCH = 256, 128
+RATE = 0.01
+
+# Table 2: seconds of training and of testing.
+PUBLISHED = {
+    "separate threads": (78 * 60 + 17.81, 60 + 38.41),
+    "one thread": (94 * 60 + 32.29, 60 + 47.02),
+}
+
+
+def trials(epochs: int = 1) -> list[Trial]:
+    """The three networks, by plain SGD.
+
+    >>> [trial.built.count() for trial in trials()]
+    [233054, 620154, 1853834]
+    """
+    return [Trial(f"mlp-{size}", rate=RATE, batch_size=BATCH, epochs=epochs) for size in SIZES]
