@@ -67,17 +67,13 @@ def fit(
     def prepare(shared: Shared) -> None:
         for path, array in by_path(shared.__getitem__, how_shown, "p").items():
             array[...] = start[path]
-        if how == "processes":
-            for name, array in ready._asdict().items():
-                shared[name][...] = array
+        ready.share(shared, how)
 
-    wanted = specs(job, workers, len(ready.images))
-    if how == "processes":
-        wanted |= ready.specs()
+    wanted = specs(job, workers, len(ready.images)) | ready.specs(how)
+    given = None if how == "processes" else ready
     results, shared = together(
-        work, workers, how, wanted, job, None if how == "processes" else ready,
-        prepare=prepare, report=report,
-    )  # fmt: skip
+        work, workers, how, wanted, job, given, prepare=prepare, report=report
+    )
     check_finite(shared["losses"], settings)
     moving = by_path(shared.__getitem__, how_shown, "v") if settings.momentum else {}
     outcome = Outcome(

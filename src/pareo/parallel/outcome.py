@@ -7,6 +7,7 @@ import numpy as np
 
 from pareo.data import Dataset
 from pareo.nn.network import Sequential
+from pareo.parallel.shared import Shared
 from pareo.spec import Spec
 from pareo.training.evaluate import fitted
 from pareo.training.fit import DivergenceError
@@ -30,9 +31,16 @@ class Data(NamedTuple):
             fitted(network, floats.test_images, dtype), floats.test_labels,
         )  # fmt: skip
 
-    def specs(self) -> dict[str, Spec]:
-        """What they take in shared memory, by their names."""
+    def specs(self, how: str) -> dict[str, Spec]:
+        """What they take in shared memory, by their names; nothing where workers are threads."""
+        if how != "processes":
+            return {}
         return {name: Spec(a.shape, a.dtype) for name, a in self._asdict().items()}
+
+    def share(self, shared: Shared, how: str) -> None:
+        """Copy them into shared memory, where workers are processes."""
+        for name in self.specs(how):
+            shared[name][...] = getattr(self, name)
 
 
 class Progress(NamedTuple):
