@@ -331,3 +331,34 @@ def test_gradients_of_images_by_turned_filters(precision, window, padding):
         first(g), first(w), size=(9, 9), stride=(1, 1), padding=padding, dilation=(1, 1)
     )
     check(cupy.asnumpy(found), last(wanted), TF32 if precision == "tf32" else TOLERANCE[kind])
+
+
+@pytest.mark.parametrize("blocks", [1, 13, 132])
+@pytest.mark.parametrize(
+    ("images", "channels", "side", "count", "window", "padding", "stride"),
+    [(3, 8, 9, 8, 3, 1, 1), (2, 48, 13, 64, 3, 0, 1), (5, 20, 11, 200, 5, 2, 1),
+     (4, 112, 14, 96, 3, 1, 2), (7, 64, 7, 256, 1, 0, 1), (3, 132, 6, 130, 2, 1, 1)],
+)  # fmt: skip
+def test_filters_by_warpgroup_products(
+    images, channels, side, count, window, padding, stride, blocks
+):
+    import cupy
+
+    from pareo.backends.cuda.large.cudnn import FILTERS, IMAGES, RESULT, Convolution
+    from pareo.backends.cuda.large.filters import filters
+
+    out = (side + 2 * padding - window) // stride + 1
+    x = draw((images, side, side, channels), "float32")
+    g = draw((images, out, out, count), "float32")
+    shapes = (images, channels, side, side), (count, channels, window, window)
+    result = (images, count, out, out)
+    padded = {"stride": (stride, stride), "padding": (padding,) * 4, "dilation": (1, 1)}
+    one = Convolution("filters", *shapes, result, *padded.values(), "tf32")
+    cut = filters(one, cupy.cuda.Device().compute_capability, blocks)
+    if cut is None:
+        pytest.skip("this card has no warpgroup products")
+    found = cupy.full((count, window, window, channels), 99, np.float32)
+    arrays = {IMAGES: cupy.asarray(x), FILTERS: found, RESULT: cupy.asarray(g)}
+    cut.run(arrays, cupy.full(cut.workspace, 77, np.uint8))
+    wanted = op.conv_weight_gradient(first(x), first(g), size=(window, window), **padded)
+    check(cupy.asnumpy(found), last(wanted), TF32)

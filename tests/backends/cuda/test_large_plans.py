@@ -7,6 +7,7 @@ import pytest
 from pareo.backends.cuda import source
 from pareo.backends.cuda.large import launch, plans
 from pareo.backends.cuda.large.cudnn import Convolution
+from pareo.backends.cuda.large.filters import ARCH, CHUNK, ROWS, WIDTHS, filters
 from pareo.backends.cuda.large.taps import WARP_COLUMNS, taps
 
 ENTRY = {"plan": "eng51_k2=1", "seconds": 0.001}
@@ -18,6 +19,13 @@ def test_every_instance_compiles(file, arch):
     names = launch.INSTANCES[file]
     binary = source.compile_to_binary(source.read(f"large/{file}.cu"), arch, names=names)
     assert binary.startswith(b"\x7fELF")
+
+
+def test_warpgroup_products_compile_for_the_card_that_has_them():
+    names = launch.INSTANCES["filters"]
+    text = source.read("large/filters.cu")
+    plain, own = (source.compile_to_binary(text, a, names=names) for a in ("sm_90", ARCH))
+    assert len(own) > 2 * len(plain)  # elsewhere the kernels are empty
 
 
 def test_plans_come_back_as_they_were_written(tmp_path):
@@ -92,3 +100,26 @@ def test_quick_division_is_exact_for_every_position():
 )
 def test_other_layers_are_not_cut(layer):
     assert taps(layer) is None
+
+
+@pytest.mark.parametrize("blocks", [1, 7, 132])
+@pytest.mark.parametrize("layer", [*LAYERS, gradient(64, 56, 64, 1, 0)], ids=str)
+def test_every_pair_of_tile_and_chunk_is_taken_once(layer, blocks):
+    cut = filters(layer, "90", blocks)
+    assert cut.across * cut.width >= layer.filters[0]
+    assert -(-cut.rows // ROWS) * ROWS * cut.across == cut.tiles * ROWS
+    assert cut.chunks * CHUNK >= cut.positions
+    assert cut.each * blocks >= cut.tiles * cut.chunks
+    for tile in range(cut.tiles):
+        first, last = (p // cut.each for p in (tile * cut.chunks, (tile + 1) * cut.chunks - 1))
+        assert last - first < cut.parts
+        assert last < blocks
+    assert cut.shared <= 226 << 10  # what a multiprocessor gives one block, beside the barriers
+    assert cut.width in WIDTHS
+
+
+def test_warpgroup_products_are_for_one_architecture_and_precision():
+    assert filters(LAYERS[0], "100", 148) is None
+    assert filters(gradient(64, 27, 64, 3, 1, precision="bfloat16"), "90", 132) is None
+    assert filters(gradient(6, 28, 64, 3, 1), "90", 132) is None
+    assert filters(gradient(64, 27, 64, 3, 1, stride=2), "90", 132) is not None

@@ -48,6 +48,10 @@ def _instances() -> dict[str, list[str]]:
               for name in ("max_pool_back", "average_pool", "average_pool_back")),
         ],
         "update": [],
+        "filters": [
+            *(f"filters_back<{n}, 1>" for n in (64, 96, 128)),
+            *(f"filters_back<{n}, 2>" for n in (96, 128)),
+        ],
         "taps": [f"filters_back<{warps}>" for warps in (3, 4, 5)],
         "pool3": [
             *(f"max_pool3<{t}, {v}, {relu}>" for t, v, relu in product(kinds, (1, 4), yes_no)),

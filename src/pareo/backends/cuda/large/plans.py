@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pareo.backends.cuda import memory
-from pareo.backends.cuda.large import cudnn, taps, turned
+from pareo.backends.cuda.large import cudnn, filters, taps, turned
 from pareo.backends.cuda.large.cudnn import Convolution, Graph
 from pareo.cache import cache_folder
 
@@ -124,8 +124,18 @@ def _candidates(convolution: Convolution, graph: Graph) -> Iterator[Plan]:
             return
 
 
+def _filters(convolution: Convolution) -> Plan | None:
+    import cupy
+
+    card = cupy.cuda.Device()
+    return filters.filters(
+        convolution, card.compute_capability, card.attributes["MultiProcessorCount"]
+    )
+
+
 # The ways beside cuDNN's plans.
 OWN: dict[str, Callable[[Convolution], Plan | None]] = {
+    filters.NAME: _filters,
     taps.NAME: taps.taps,
     turned.NAME: lambda convolution: turned.turned(convolution, best),
 }
