@@ -90,6 +90,7 @@ def torch_steps(width: int, rates: Any, momentum: float, precision: str, data: A
 
     before = [leaf.detach().clone() for leaf in leaves]
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())  # what it reads is still being written there
     with torch.cuda.stream(side):
         for _ in range(3):
             step()
