@@ -1,12 +1,14 @@
 """`pareo tune` as a person meets it: real processes, killed and started again."""
 
 import json
+import re
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
@@ -19,7 +21,7 @@ from pareo.errors import PareoError
 SPACE = "rate = { low = 0.01, high = 1.0, log = true }\nwidth = [4, 8]\nhidden = 1\n"
 COMMAND = [
     "mlp-small", "--space", "space.toml", "--data", "synthetic:6:2:120", "--device", "vectorized",
-    "--pruner", "none",
+    "--pruner", "none", "--workers", "2",
 ]  # fmt: skip
 
 
@@ -45,6 +47,14 @@ def ended(folder: Path) -> int:
         return 0
 
 
+def figures_in(page: str) -> dict[str, Any]:
+    """What a report draws; it asks nobody for anything."""
+    assert "default-src 'none'" in page
+    found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', page)
+    assert found is not None
+    return dict(json.loads(found[1]))
+
+
 def killed_after(folder: Path, count: int, *arguments: str) -> None:
     """Begin a search, and kill it without warning once so many trials are done."""
     process = tune(folder, *arguments)
@@ -59,7 +69,10 @@ def killed_after(folder: Path, count: int, *arguments: str) -> None:
 def test_killed_and_started_again_it_has_exactly_the_asked_number(tmp_path: Path) -> None:
     asked = [*COMMAND, "--trials", "9", "--epochs", "10"]
     killed_after(tmp_path, 3, *asked)
-    process = tune(tmp_path, *asked, "--save", "best.safetensors", "--json", "a.json")
+    process = tune(
+        tmp_path, *asked, "--save", "best.safetensors", "--json", "a.json",
+        "--html", "a.html",
+    )  # fmt: skip
     said, errors = process.communicate()
     assert process.returncode == 0, errors
     assert errors == ""
@@ -75,6 +88,12 @@ def test_killed_and_started_again_it_has_exactly_the_asked_number(tmp_path: Path
     states = [trial.state.name for trial in study.trials]
     assert states.count("COMPLETE") == 9
     assert set(states) == {"COMPLETE", "FAIL"}
+    drawn = figures_in((tmp_path / "a.html").read_text())
+    assert set(drawn) == {"history", "parallel", "importance"}
+    lines = [y for trace in drawn["parallel"]["data"] for y in trace["y"] if y is not None]
+    assert len(lines) == 3 * (9 + 1)  # rate, width and accuracy of each trial, and of the best
+    assert min(lines) >= 0
+    assert max(lines) <= 1
     best = pareo.load(tmp_path / "best.safetensors")
     assert best.network.name.startswith("mlp-6-")
     assert study.best_value == max(trial["accuracy"] for trial in result["trials"])

@@ -11,9 +11,10 @@ from pareo import Device
 from pareo.data import load
 from pareo.errors import DataError
 from pareo.nn import networks
+from pareo.parallel.one import train_one
 from pareo.parallel.trial import Result
 from pareo.parallel.tuning import outcome
-from pareo.parallel.tuning.local import Job, Report, Threads
+from pareo.parallel.tuning.local import Job, Population, Report, Threads
 from pareo.parallel.tuning.proposal import Maker
 from pareo.parallel.tuning.search import Search
 from pareo.parallel.tuning.space import Space, understood
@@ -162,6 +163,29 @@ def test_storages_that_are_none(storage: str, told: str, tmp_path: Path) -> None
     ):
         pass
     assert "\n" not in str(error.value)
+
+
+def test_a_population_is_of_one_shape_and_counts_as_threads_do(tmp_path: Path) -> None:
+    shapes: list[set[str]] = []
+
+    class Watched(Population):
+        def start(self, jobs: Sequence[Job], report: Report) -> None:
+            shapes.append({job.trial.name for job in jobs})
+            assert {job.trial.batch_size for job in jobs} == {10}
+            super().start(jobs, report)
+
+    crew = Watched(DATA, Device("vectorized"), 4)
+    search = searched(tmp_path, 10, crew=crew, sampler="random")
+    assert len(ended(search)) == len(search.study.trials) == 10
+    assert all(len(names) == 1 for names in shapes)
+    assert len(shapes) == 3
+    assert {trial.user_attrs["how"] for trial in search.study.trials} == {"population"}
+    assert len({trial.params["rate"] for trial in search.study.trials}) == 10
+    # What the study says of a member is what the same trial comes to alone.
+    best = best_of(search.study)
+    assert best is not None
+    alone = train_one(maker()(best.params), DATA, Device("vectorized"), "serial")
+    assert alone.accuracy == best.value
 
 
 class Told(Threads):

@@ -18,11 +18,12 @@ from pareo.data import Dataset, load
 from pareo.data.dataset import divide
 from pareo.device import Device, cores
 from pareo.errors import DataError, PareoError
+from pareo.lab.report import tune as report
 from pareo.nn import networks
 from pareo.parallel import ray_cluster
 from pareo.parallel.ray_trials import Tasks
 from pareo.parallel.tuning import outcome, proposal, space
-from pareo.parallel.tuning.local import Threads
+from pareo.parallel.tuning.local import Population, Threads
 from pareo.parallel.tuning.search import Search, Workers
 from pareo.parallel.tuning.study import PRUNERS, SAMPLERS, opened
 from pareo.training import checkpoint as files
@@ -38,7 +39,15 @@ def tune(
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the data in each trial.")] = 5,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Trials at once.  [default: one for each core; on cuda 1]"),
+        typer.Option(min=1, help="Trials at once.  [default: as many as there are cores or GPUs]"),
+    ] = None,
+    population: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Networks of one shape that are trained as one program.  [default: 16 where that "
+            "is expected to be faster, else 1]",
+        ),
     ] = None,
     on: Annotated[
         str | None,
@@ -67,6 +76,7 @@ def tune(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write every trial to this file.")
     ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the report to this file.")] = None,
 ) -> None:
     """Search for the hyper-parameters with which a network learns best.
 
@@ -80,7 +90,7 @@ def tune(
     _among("--pruner", pruner, PRUNERS)
     searched = space.read(space_file)
     proposal.check(searched, base, str(space_file))
-    for path in (save, json_file):
+    for path in (save, json_file, html):
         if path is not None and not path.absolute().parent.is_dir():
             raise PareoError(f"{path}: its folder is not there")
     place = Device(device)
@@ -93,8 +103,11 @@ def tune(
     kept = storage or str(space_file.with_suffix(".sqlite"))
     folder = checkpoints or space_file.with_suffix(".checkpoints") / network
     judged = _judged(loaded)
+    if population is None:
+        alone = on is not None or workers is not None
+        population = 1 if alone else proposal.population(made, searched, place)
     with (
-        _crew(on, judged, place, workers) as crew,
+        _crew(on, judged, place, workers, population) as crew,
         opened(kept, network, about, sampler, pruner, seed) as study,
         _live() as watch,
     ):
@@ -104,6 +117,9 @@ def tune(
     _show(result, search)
     print(f"study       {kept}")
     _keep(result, search, save, json_file)
+    if html is not None:
+        report.write(result, html)
+        print(f"report      {html.absolute()}")
     if search.interrupted:
         print("pareo: stopped by Ctrl-C: the same command goes on", file=sys.stderr)
         raise typer.Exit(130)
@@ -112,8 +128,13 @@ def tune(
 
 
 @contextmanager
-def _crew(on: str | None, data: Dataset, device: Device, workers: int | None) -> Iterator[Workers]:
-    """Who trains: threads here, or tasks on a Ray cluster."""
+def _crew(
+    on: str | None, data: Dataset, device: Device, workers: int | None, population: int
+) -> Iterator[Workers]:
+    """Who trains: a population or threads here, or tasks on a Ray cluster."""
+    if on is None and population > 1:
+        yield Population(data, device, population)
+        return
     if on is None:
         yield Threads(data, device, workers or (1 if device.name == "cuda" else cores()))
         return

@@ -55,6 +55,8 @@ class Tasks:
     threads: CPUs for each trial; a trial on `cuda` has a GPU to itself as well
     """
 
+    together = False
+
     def __init__(
         self,
         ray: Any,

@@ -1,4 +1,4 @@
-"""Trials in threads of this process: pareo's kernels release Python's lock while they compute."""
+"""Trials on this machine: in threads, or many of one shape as one population."""
 
 import queue
 import threading
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pareo.data import Dataset
 from pareo.device import Device
+from pareo.parallel.many import train_many
 from pareo.parallel.one import train_one
 from pareo.parallel.trial import Result, Trial
 from pareo.training.history import Epoch
@@ -26,7 +27,12 @@ Report = Callable[[int, Epoch], bool]  # a job's number, its epoch: True ends th
 
 
 class Threads:
-    """Workers that share this machine's cores, one trial each at a time."""
+    """Workers that share this machine's cores, one trial each at a time.
+
+    pareo's kernels release Python's lock while they compute.
+    """
+
+    together = False
 
     def __init__(self, data: Dataset, device: Device, workers: int) -> None:
         self.places = workers
@@ -53,3 +59,32 @@ class Threads:
             job.trial, self._data, self._device, "threads", lambda epoch: report(job.number, epoch)
         )
         self._done.put((job.number, result))
+
+
+class Population:
+    """Trials of one shape that are trained as one program, all beginning together."""
+
+    together = True
+
+    def __init__(self, data: Dataset, device: Device, size: int) -> None:
+        self.places = size
+        self._data, self._device = data.as_float(), device
+        self._done: queue.SimpleQueue[list[tuple[int, Result]]] = queue.SimpleQueue()
+
+    def start(self, jobs: Sequence[Job], report: Report) -> None:
+        """Begin to train these jobs together."""
+        threading.Thread(target=self._train, args=(jobs, report), daemon=True).start()
+
+    def finished(self, seconds: float) -> list[tuple[int, Result]]:
+        """All of them once the last is done; nobody where that takes longer."""
+        try:
+            return self._done.get(timeout=seconds)
+        except queue.Empty:
+            return []
+
+    def _train(self, jobs: Sequence[Job], report: Report) -> None:
+        results = train_many(
+            [job.trial for job in jobs], self._data, "population", device=self._device,
+            report=lambda place, epoch: report(jobs[place].number, epoch),
+        )  # fmt: skip
+        self._done.put([(job.number, one) for job, one in zip(jobs, results, strict=True)])

@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from pareo.data import Dataset
+from pareo.device import Device
 from pareo.errors import DataError
 from pareo.nn.layers import Dense
 from pareo.nn.network import Sequential
 from pareo.nn.networks import mlp
+from pareo.parallel.prediction import predict
 from pareo.parallel.trial import Trial
 from pareo.parallel.tuning.space import SHAPE, Space
+
+POPULATION = 16  # more would leave the sampler less to learn from between one and the next
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,21 @@ class Maker:
         known = _widths(self.network)
         layers = [width or known[0]] * (hidden or len(known)) if width or hidden else known
         return mlp([math.prod(self.data.shape), *layers, self.data.classes], activation)
+
+
+def population(made: Maker, space: Space, device: Device) -> int:
+    """How many trials to train as one population: 1 where that is not expected to be faster.
+
+    >>> from pareo.data import load
+    >>> from pareo.parallel.tuning.space import understood
+    >>> maker = Maker(mlp("small"), load("mnist"), 1, {})
+    >>> population(maker, understood({"rate": [0.1, 0.2]}), Device("sequential"))
+    1
+    """
+    some = {name: bounds["low"] for name, bounds in space.ranges.items()}
+    some |= {name: values[0] for name, values in space.choices.items()}
+    trials = [made({**space.fixed, **some, "seed": seed}) for seed in range(POPULATION)]
+    return POPULATION if predict(trials, made.data, device).how == "population" else 1
 
 
 def check(space: Space, network: Sequential, source: str) -> None:
