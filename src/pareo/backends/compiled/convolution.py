@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from pareo.backends.compiled import columns, direct, rows, templates, tiles, winograd
+from pareo.backends.compiled.activations import NONE, RELU, SIGMOID, TANH
 from pareo.backends.compiled.backend import backend
-from pareo.backends.compiled.functions import NONE, RELU, SIGMOID, TANH
 from pareo.backends.compiled.generated import generated
 from pareo.backends.pool import split, split_numbered, workers
 from pareo.spec import Spec

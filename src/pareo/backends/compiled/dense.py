@@ -13,7 +13,7 @@ import numpy as np
 
 from pareo.backends import blas
 from pareo.backends.compiled import loops
-from pareo.backends.compiled.functions import NONE, RELU, SIGMOID, TANH
+from pareo.backends.compiled.activations import NONE, RELU, SIGMOID, TANH
 from pareo.backends.compiled.jit import jit
 from pareo.backends.compiled.loss import cross_entropy_rows
 from pareo.backends.compiled.parts import multiply, wait_for_all

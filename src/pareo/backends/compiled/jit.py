@@ -46,7 +46,12 @@ def jit_in_order(function: Callable[..., Any]) -> Any:
     return _compiled(function, FASTMATH - {"reassoc"})
 
 
-def _compiled(function: Callable[..., Any], fastmath: set[str]) -> Any:
+def jit_as_written(function: Callable[..., Any]) -> Any:
+    """Likewise, each operation rounded as it stands there: for functions true to the last bit."""
+    return _compiled(function, False)
+
+
+def _compiled(function: Callable[..., Any], fastmath: set[str] | bool) -> Any:
     # Numba reads this setting when a function is decorated; other users of Numba keep theirs.
     before = vars(config)["CACHE_DIR"]
     vars(config)["CACHE_DIR"] = str(folder)

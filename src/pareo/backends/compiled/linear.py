@@ -6,16 +6,10 @@ import numpy as np
 
 from pareo.backends import blas
 from pareo.backends.compiled import dots
+from pareo.backends.compiled.activations import NONE, RELU, SIGMOID, TANH
 from pareo.backends.compiled.backend import GRAIN, backend
-from pareo.backends.compiled.functions import (
-    NONE,
-    RELU,
-    SIGMOID,
-    TANH,
-    hyperbolic,
-    logistic,
-)
 from pareo.backends.compiled.jit import jit
+from pareo.backends.compiled.vectors import hyperbolic, logistic
 from pareo.backends.pool import split, split_numbered, workers
 from pareo.spec import Spec
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from pareo.backends.compiled.backend import GRAIN, backend
-from pareo.backends.compiled.functions import exponential
 from pareo.backends.compiled.jit import jit
+from pareo.backends.compiled.vectors import exponential
 from pareo.backends.pool import split
 from pareo.operators.loss import check_labels
 

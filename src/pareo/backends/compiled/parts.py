@@ -34,6 +34,13 @@ def add_to(out: Any, a: Any) -> None:
 
 
 @jit
+def clear(a: Any) -> None:
+    """a = 0, flat."""
+    for i in range(a.size):
+        a[i] = 0
+
+
+@jit
 def gather(sums: Any) -> None:
     """Add all workers' sums to the first's, in a fixed order."""
     for worker in range(1, sums.shape[0]):

@@ -9,8 +9,9 @@ the compiler to see that they do not overlap.
 
 from typing import Any
 
-from pareo.backends.compiled.functions import RELU, SIGMOID, TANH, hyperbolic, logistic
+from pareo.backends.compiled.activations import RELU, SIGMOID, TANH
 from pareo.backends.compiled.jit import jit, jit_in_order
+from pareo.backends.compiled.vectors import hyperbolic, logistic
 from pareo.spec import Spec
 
 FILTERS = 3

@@ -85,66 +85,6 @@ def _each(count: int, line: str) -> str:
     return "; ".join(line.format(j=j) for j in range(count))
 
 
-def shrink(name: str, planes: int, height: int, width: int, kh: int, kw: int) -> str:
-    """Subsampling by windows that do not overlap.
-
-    The filter is laid out once along a whole row of the image, so that the rows of a window are
-    multiplied and added at full width; then the row is folded, window by window.
-    """
-    return f"""
-@jit
-def {name}(out, x, w, b, laid, line):
-    for u in range({kh}):
-        for j in range({width}):
-            for v in range({kw}):
-                laid[u, j * {kw} + v] = w[u * {kw} + v]
-    for p in range({planes}):
-        for i in range({height}):
-            for c in range({width * kw}):
-                total = laid[0, c] * x[p, i * {kh}, c]
-                for u in range(1, {kh}):
-                    total += laid[u, c] * x[p, i * {kh} + u, c]
-                line[c] = total
-            for j in range({width}):
-                total = b
-                for v in range({kw}):
-                    total += line[j * {kw} + v]
-                out[p, i, j] = total
-"""
-
-
-def shrink_back(name: str, planes: int, height: int, width: int, kh: int, kw: int) -> str:
-    """The way back, to the images and to the filter at once, all arrays flat.
-
-    The rows of a window lie one after the other, so a whole row of windows is one straight loop
-    over errors repeated along their windows, beside the filter laid out likewise.
-    """
-    row, block = width * kw, kh * width * kw
-    return f"""
-@jit
-def {name}(gx, gw, x, g, w, laid, errors, held):
-    for u in range({kh}):
-        for j in range({width}):
-            for v in range({kw}):
-                laid[u * {row} + j * {kw} + v] = w[u * {kw} + v]
-    held[:] = 0
-    for i in range({planes * height}):
-        for u in range({kh}):
-            for j in range({width}):
-                for v in range({kw}):
-                    errors[u * {row} + j * {kw} + v] = g[i * {width} + j]
-        start = i * {block}
-        for c in range({block}):
-            gx[start + c] = errors[c] * laid[c]
-        for c in range({block}):
-            held[c] += errors[c] * x[start + c]
-    for u in range({kh}):
-        for j in range({width}):
-            for v in range({kw}):
-                gw[u * {kw} + v] += held[u * {row} + j * {kw} + v]
-"""
-
-
 def tiled_layer(
     filters: int, height: int, width: int, wide: int, kh: int, kw: int, activation: str
 ) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 
 from pareo.backends import blas
 from pareo.backends.compiled import loops
-from pareo.backends.compiled.functions import NONE, RELU, SIGMOID
+from pareo.backends.compiled.activations import NONE, RELU, SIGMOID
 from pareo.backends.compiled.jit import jit
 from pareo.backends.compiled.parts import multiply
 from pareo.backends.compiled.transforms import LANES, transform
