@@ -18,6 +18,7 @@ import pareo
 from pareo.cli import app
 from pareo.errors import PareoError
 
+ROOT = Path(__file__).parents[2]
 SPACE = "rate = { low = 0.01, high = 1.0, log = true }\nwidth = [4, 8]\nhidden = 1\n"
 COMMAND = [
     "mlp-small", "--space", "space.toml", "--data", "synthetic:6:2:120", "--device", "vectorized",
@@ -81,6 +82,9 @@ def test_killed_and_started_again_it_has_exactly_the_asked_number(tmp_path: Path
     assert len(result["trials"]) == 9
     assert len({trial["number"] for trial in result["trials"]}) == 9
     assert all(len(trial["curve"]) == 10 for trial in result["trials"])
+    page = (ROOT / "docs" / "howto-tune.md").read_text()
+    for field in (*result, *result["trials"][0]):
+        assert f"`{field}`" in page.split("## What `--json` writes")[1], field
     # Optuna's own count agrees: nothing runs or waits, and what was cut off failed.
     study = optuna.load_study(
         study_name="mlp-small", storage=f"sqlite:///{tmp_path / 'space.sqlite'}"
@@ -128,6 +132,23 @@ def test_what_is_wrong_is_said_in_one_sentence(
     assert told in str(done.exception)
     assert "\n" not in str(done.exception)
     assert not Path("space.sqlite").exists()
+
+
+@pytest.mark.parametrize(
+    ("library", "arguments", "told"),
+    [
+        ("optuna", [], "pareo tune needs Optuna: pip install 'pareo[tune]'"),
+        ("ray", ["--on", "ray"], "--on ray needs Ray: pip install 'pareo[ray]'"),
+    ],
+)
+def test_what_is_not_installed_is_said(
+    library: str, arguments: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, library, None)
+    Path("space.toml").write_text(SPACE)
+    done = CliRunner().invoke(app, ["tune", *COMMAND, *arguments])
+    assert str(done.exception) == told
 
 
 def test_where_every_trial_fails_the_exit_status_says_so(tmp_path: Path) -> None:

@@ -100,7 +100,13 @@ def _parallel(result: dict[str, Any], trials: list[Trial]) -> Figure:
         "xaxis": {"tickvals": list(range(len(names))), "ticktext": names, "showgrid": True},
         "yaxis": {"visible": False, "range": [-0.08, 1.08]},
         "annotations": [
-            {"x": place, "y": y, "text": escape(text, quote=False), "showarrow": False}
+            {
+                "x": place,
+                "y": y,
+                "text": escape(text, quote=False),
+                "showarrow": False,
+                "xshift": 16 if 0 < y < 1 else 0,  # beside the lines that go through there
+            }
             for place, texts in enumerate(notes)
             for y, text in texts.items()
         ],
@@ -137,20 +143,20 @@ class _Axis:
     def __init__(self, name: str, of: Any) -> None:
         self.name, self._choices = name, of if isinstance(of, list) else None
         self._log = isinstance(of, dict) and bool(of.get("log"))
-        self._low, self._high = (0.0, 0.0) if self._choices else (of["low"], of["high"])
+        self._ends: tuple[Any, Any] = (0, 1) if self._choices else (of["low"], of["high"])
 
     def height(self, parameters: dict[str, Any]) -> float:
         value = parameters[self.name]
         if self._choices is not None:
             return self._choices.index(value) / max(1, len(self._choices) - 1)
-        low, high = self._low, self._high
+        low, high = self._ends
         if self._log:
             low, high, value = log(low), log(high), log(value)
         return (value - low) / (high - low)
 
     def notes(self) -> dict[float, str]:
         """What is written beside the axis, by height: its ends, or every choice."""
-        values = self._choices or [self._low, self._high]
+        values = self._choices or self._ends
         last = max(1, len(values) - 1)
         return {-0.06 + 1.12 * k / last: shown(value) for k, value in enumerate(values)}
 
