@@ -8,8 +8,9 @@ from pareo.data import Dataset
 from pareo.device import Device
 from pareo.errors import PareoError
 from pareo.nn.network import Sequential
+from pareo.parallel.course import batches
 from pareo.parallel.crew import Report, silent, together
-from pareo.parallel.data_worker import Job, batches, specs, work
+from pareo.parallel.data_worker import Job, specs, work
 from pareo.parallel.descent import by_path
 from pareo.parallel.factors import layout
 from pareo.parallel.outcome import Data, Outcome, check_finite

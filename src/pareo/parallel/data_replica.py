@@ -19,8 +19,9 @@ import numpy as np
 from pareo.data import Dataset
 from pareo.device import Device
 from pareo.nn.network import Sequential
+from pareo.parallel.course import batches, stretch
 from pareo.parallel.crew import Member
-from pareo.parallel.data_worker import Job, Rows, batches, stretch
+from pareo.parallel.data_worker import Job, Rows
 from pareo.parallel.descent import whole
 from pareo.parallel.factors import dropout_widths, layout, seeds_from, update_program
 from pareo.parallel.outcome import Data
@@ -91,6 +92,8 @@ class Replica:
         with place, backend.scope(place):
             self._moved = [backend.to_device(a) for a in self._vectors()]
             self._parameters = self._seen(self._moved[0])
+            self._images = backend.held(self._data.images)
+            self._labels = backend.held(self._data.labels)
             # One more than there are gradients: the share of the loss travels along.
             self._shown = backend.to_device(np.zeros(length + 1, settings.dtype))
         self._rows: dict[int, tuple[Rows, Any, Any]] = {}
@@ -119,8 +122,8 @@ class Replica:
         )
         with place, place.backend.scope(place):
             rows, images, labels = self._on(size, between)
-            place.backend.copy(images, place.backend.to_device(self._data.images[mine]))
-            place.backend.copy(labels, place.backend.to_device(self._data.labels[mine]))
+            self._pick(images, self._images, mine)
+            self._pick(labels, self._labels, mine)
             share = rows(self._parameters, images, labels, seeds)
             self._shown[-1:] = share
         return self._shown
@@ -135,6 +138,14 @@ class Replica:
             rows = Rows(self._job, size, between, self._shown[:-1], ())
             self._rows[size] = rows, images, labels
         return self._rows[size]
+
+    def _pick(self, room: Any, held: Any, chosen: Any) -> None:
+        """Some images, or labels, from where they are held into their room on the device."""
+        backend = self._job.device.backend
+        if backend.reads(held):
+            backend.copy(room, held[backend.to_device(chosen)])
+        else:
+            backend.copy(room, backend.to_device(held[chosen]))
 
     def move(self, total: Any) -> float:
         """Move the parameters by the sum of all workers' gradients; the loss before that."""
@@ -199,8 +210,9 @@ class ReduceInMemory:
         self._shown[self._member.rank] = gradients
         self._member.meet()
         total = self._shown[0].copy()
-        for other in self._shown[1:]:
-            total += other
+        with np.errstate(all="ignore"):  # a loss that is no number is told by the loss
+            for other in self._shown[1:]:
+                total += other
         self._member.meet()
         return total
 

@@ -16,6 +16,7 @@ import numpy as np
 from pareo.device import Device
 from pareo.nn.network import Sequential
 from pareo.parallel import descent
+from pareo.parallel.course import Course, Notes, stretch
 from pareo.parallel.crew import Member
 from pareo.parallel.descent import whole
 from pareo.parallel.factors import (
@@ -27,15 +28,12 @@ from pareo.parallel.factors import (
     updates,
     writing,
 )
-from pareo.parallel.outcome import Data, Progress, Share
+from pareo.parallel.outcome import Data, Share
 from pareo.parallel.shared import PARTS, Shared
 from pareo.spec import Spec
 from pareo.training.evaluate import LEAST_BATCH, Evaluator
-from pareo.training.fit import shuffled
 from pareo.training.settings import Settings
 from pareo.training.step import dropout_seeds
-
-REPORT_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -47,26 +45,6 @@ class Job:
     device: Device
     layout: Layout
     epochs: int = 1
-
-
-def stretch(count: int, rank: int, workers: int) -> tuple[int, int]:
-    """A worker's part of `count` things, as even as can be.
-
-    >>> [stretch(5, rank, 2) for rank in range(2)]
-    [(0, 2), (2, 5)]
-    """
-    return count * rank // workers, count * (rank + 1) // workers
-
-
-def batches(count: int, batch: int) -> list[int]:
-    """How large the batches of an epoch are: the last may be smaller.
-
-    >>> batches(10, 4)
-    [4, 4, 2]
-    """
-    size = min(batch, count)
-    whole, rest = divmod(count, size)
-    return [size] * whole + ([rest] if rest else [])
 
 
 class Rows:
@@ -104,12 +82,11 @@ class Rows:
 def specs(job: Job, workers: int, count: int) -> dict[str, Spec]:
     """The arrays that all workers see."""
     layout = job.layout
-    sizes = batches(count, job.settings.batch_size)
-    found = descent.specs(layout, job.settings.momentum, sizes[0])
+    course = Course(job.settings, count, job.epochs)
+    found = descent.specs(layout, job.settings.momentum, course.sizes[0])
     found["g"] = Spec((workers, layout.length), layout.dtype)
     found["shares"] = Spec((workers,), "float64")
-    each_step = Spec((job.epochs * len(sizes),), "float64")
-    return {**found, "losses": each_step, "seconds": each_step}
+    return found | course.specs()
 
 
 class DataWorker:
@@ -120,9 +97,10 @@ class DataWorker:
         self._data = data or Data(*[shared[part] for part in PARTS])
         self._parameters = descent.by_path(shared.__getitem__, job.layout, "p")
         self._widths = dropout_widths(job.network)
-        self._sizes = batches(len(self._data.images), job.settings.batch_size)
-        self._rows = {size: self._rows_of(size) for size in set(self._sizes)}
-        self._moves = {size: self._descent_of(size) for size in set(self._sizes)}
+        self._course = Course(job.settings, len(self._data.images), job.epochs)
+        self._sizes = set(self._course.sizes)
+        self._rows = {size: self._rows_of(size) for size in self._sizes}
+        self._moves = {size: self._descent_of(size) for size in self._sizes}
         self._images = np.empty_like(self._data.images, shape=(self._most(), *job.network.inputs))
         self._warm()
         self._busy = self._communication = member.idle = 0.0
@@ -190,27 +168,14 @@ class DataWorker:
         return loss
 
     def train(self) -> Share:
-        """All steps of the run."""
-        job, size = self._job, self._sizes[0]
-        steps = job.epochs * len(self._sizes)
-        said = begin = time.perf_counter()
-        for number in range(steps):
-            epoch, place = divmod(number, len(self._sizes))
-            if place == 0:
-                order = shuffled(len(self._data.images), job.settings.order_seed, epoch)
-            chosen = order[place * size : (place + 1) * size]
-            loss = self._step(number, chosen, job.settings.rate_in(epoch))
-            now = time.perf_counter()
-            if self._member.rank == 0:
-                self._shared["losses"][number] = loss
-                self._shared["seconds"][number] = now - begin
-                if now - said > REPORT_SECONDS:
-                    self._member.report(Progress(number + 1, steps, loss))
-                    said = now
+        """All steps of the run; a loss that is no number is the last, for all workers alike."""
+        member = self._member
+        notes = Notes(member, self._shared, len(self._course), member.rank == 0)
+        for number, chosen, rate in self._course:
+            loss = self._step(number, chosen, rate)
+            notes.add(number, loss)
             if not math.isfinite(loss):
                 break
-            begin = now
-        member = self._member
         return Share(member.rank, self._busy, self._communication, member.idle)
 
     def test(self) -> tuple[float, float, float]:
@@ -231,5 +196,6 @@ class DataWorker:
 
 def work(member: Member, shared: Shared, job: Job, data: Data | None) -> Any:
     """A worker from its start to its end; processes see the data in shared memory alone."""
-    worker = DataWorker(member, shared, job, data)
-    return worker.train(), worker.test()
+    with job.device, job.device.backend.scope(job.device):
+        worker = DataWorker(member, shared, job, data)
+        return worker.train(), worker.test()

@@ -7,15 +7,16 @@ from pareo.data import Dataset
 from pareo.device import Device
 from pareo.errors import ShapeError
 from pareo.nn.network import Sequential
+from pareo.parallel import model_neurons
+from pareo.parallel.course import batches
 from pareo.parallel.crew import Report, silent, together
 from pareo.parallel.data import one_thread
-from pareo.parallel.data_worker import batches
 from pareo.parallel.descent import by_path
 from pareo.parallel.model_balance import cuts, layer_costs, shares
 from pareo.parallel.model_parts import parts, traced_part
 from pareo.parallel.model_pipeline import Job, shared_specs, work
 from pareo.parallel.model_stage import layout_for
-from pareo.parallel.outcome import Data, Outcome
+from pareo.parallel.outcome import Data, Outcome, check_finite
 from pareo.parallel.shared import Shared
 from pareo.training.settings import Settings, whole
 
@@ -68,9 +69,10 @@ def pipeline(
     start = parameters or network.initialise(settings.seed, settings.dtype)
 
     def arrays(shared: Shared, kind: str) -> dict[str, Any]:
-        found = {}
+        found: dict[str, Any] = {}
         for part, layout in zip(pieces, layouts, strict=True):
-            named = by_path(lambda name, n=part.number: shared[f"{n}.{name}"], layout, kind)  # type: ignore[misc]
+            own = shared.below(f"{part.number}.")
+            named = by_path(own.__getitem__, layout, kind)
             found |= {part.path(path): array for path, array in named.items()}
         return found
 
@@ -90,8 +92,63 @@ def pipeline(
         network, settings, how, workers,
         {path: a.copy() for path, a in arrays(shared, "p").items()},
         {path: a.copy() for path, a in moving.items()},
-        shared["losses"].sum(axis=0), shared["seconds"].copy(), results,
+        shared["shares"].sum(axis=0), shared["seconds"].copy(), results,
         shown=2 * crossing, predicted=shares(costs, edges),
+    )  # fmt: skip
+
+
+def neurons(
+    network: Sequential,
+    data: Dataset,
+    settings: Settings,
+    epochs: int = 1,
+    workers: int = 2,
+    how: str = "threads",
+    device: Device | str = "compiled",
+    report: Report = silent,
+    parameters: dict[str, Any] | None = None,
+) -> Outcome:
+    """Train one network of dense layers with several workers, each with some of the neurons.
+
+    No worker has more than its share of any matrix, its gradients and its velocities. Losses and
+    parameters are those of one worker, to rounding, and the same bits in every run.
+
+    Args:
+        settings, how, device, report, parameters: as for `pareo.parallel.data.fit`.
+
+    Example:
+        >>> from pareo.data import load
+        >>> from pareo.nn import networks
+        >>> network = networks.mlp([16, 8, 3])
+        >>> outcome = neurons(network, load("synthetic:16:3:120"), Settings(batch_size=20), 9)
+        >>> bool(outcome.losses[-1] < outcome.losses[0])
+        True
+    """
+    place = one_thread(device)
+    ready = Data.of(network, data, settings.dtype)
+    job = model_neurons.Job(network, settings, place, whole("epochs", epochs, 1))
+    start = parameters or network.initialise(settings.seed, settings.dtype)
+    own = model_neurons.shared_specs(job, workers, len(ready.images))
+
+    def prepare(shared: Shared) -> None:
+        for path, array in shared.below("p.").items():
+            array[...] = start[path]
+        ready.share(shared, how)
+
+    given = None if how == "processes" else ready
+    results, shared = together(
+        model_neurons.work, workers, how, own | ready.specs(how), job, given,
+        prepare=prepare, report=report,
+    )  # fmt: skip
+    check_finite(shared["losses"], settings)
+    size = batches(len(ready.images), settings.batch_size)[0]
+    costs = [job.cost(rank, workers, size) for rank in range(workers)]
+    return Outcome(
+        network, settings, how, workers,
+        {path: a.copy() for path, a in shared.below("p.").items()},
+        {path: a.copy() for path, a in shared.below("v.").items()},
+        shared["losses"].copy(), shared["seconds"].copy(), results,
+        shown=model_neurons.shown(own), predicted=[cost / sum(costs) for cost in costs],
     )  # fmt: skip
 
 

@@ -17,15 +17,15 @@ import numpy as np
 from pareo.device import Device
 from pareo.nn.network import Sequential
 from pareo.parallel import descent
+from pareo.parallel.course import Course, Notes, stretch
 from pareo.parallel.crew import Member
-from pareo.parallel.data_worker import REPORT_SECONDS, batches, stretch
 from pareo.parallel.factors import Layout, dropout_widths, seeds_from
 from pareo.parallel.model_parts import Part, schedule, traced_part
 from pareo.parallel.model_stage import Stage
-from pareo.parallel.outcome import Data, Progress, Share
+from pareo.parallel.outcome import Data, Share
 from pareo.parallel.shared import PARTS, Shared
 from pareo.spec import Spec
-from pareo.training.fit import DivergenceError, shuffled
+from pareo.training.fit import DivergenceError
 from pareo.training.settings import Settings
 from pareo.training.step import dropout_seeds
 
@@ -45,17 +45,16 @@ class Job:
 
 def shared_specs(job: Job, count: int) -> dict[str, Spec]:
     """The arrays that workers see: what goes on and what comes back at each cut, the results."""
-    sizes = batches(count, job.settings.batch_size)
-    found: dict[str, Spec] = {}
+    course = Course(job.settings, count, job.epochs)
+    sizes = course.sizes
+    found: dict[str, Spec] = course.specs()
     for part, layout in zip(job.parts, job.layouts, strict=True):
         own = descent.specs(layout, job.settings.momentum, sizes[0])
         found |= {f"{part.number}.{name}": spec for name, spec in own.items()}
         if part.number:
             at = Spec((sizes[0], *part.network.inputs), layout.dtype)
             found |= {f"on.{part.number}": at, f"back.{part.number}": at}
-    steps = job.epochs * len(sizes)
-    found["losses"] = Spec((job.parts[-1].stages, steps), "float64")
-    return {**found, "seconds": Spec((steps,), "float64")}
+    return {**found, "shares": Spec((len(job.parts), len(course)), "float64")}
 
 
 class PipelineWorker:
@@ -71,9 +70,10 @@ class PipelineWorker:
         self._all_seeds = job.network.seeds()
         self._mine = slice(first, first + self._part.network.seeds())
         self._widths = dropout_widths(job.network)[self._mine]
-        self._sizes = batches(len(self._data.images), job.settings.batch_size)
+        self._course = Course(job.settings, len(self._data.images), job.epochs)
+        self._sizes = set(self._course.sizes)
         self._stages: dict[tuple[int, int], Stage] = {}
-        self._moves = {size: self._descent(size) for size in set(self._sizes)}
+        self._moves = {size: self._descent(size) for size in self._sizes}
         self._shown = np.zeros(self._layout.length, self._layout.dtype)
         self._loss = np.zeros((), self._layout.dtype)
         self._busy = 0.0
@@ -157,7 +157,7 @@ class PipelineWorker:
 
     def warm(self) -> None:
         """Compile machine code before the clock runs."""
-        for size in set(self._sizes):
+        for size in self._sizes:
             for flow in self._flows(np.zeros(size, np.int64), [0] * len(self._widths)):
                 stage = self._stage(flow.rows[1] - flow.rows[0], size)
                 self._forward(stage, flow)
@@ -168,28 +168,16 @@ class PipelineWorker:
 
     def train(self) -> Share:
         """All steps of the run."""
-        job, member, size = self._job, self._member, self._sizes[0]
-        steps = job.epochs * len(self._sizes)
-        said = begin = time.perf_counter()
-        for number in range(steps):
-            epoch, place = divmod(number, len(self._sizes))
-            if place == 0:
-                order = shuffled(len(self._data.images), job.settings.order_seed, epoch)
-            chosen = order[place * size : (place + 1) * size]
-            loss = self.step(number, chosen, job.settings.rate_in(epoch))
-            self._shared["losses"][member.rank, number] = loss
+        member, rate_given = self._member, self._job.settings.rate
+        notes = Notes(member, self._shared, len(self._course), self._part.last)
+        for number, chosen, rate in self._course:
+            loss = self.step(number, chosen, rate)
             if not math.isfinite(loss):
                 raise DivergenceError(
-                    f"the loss became {loss} in step {number + 1}: "
-                    f"try a rate below {job.settings.rate:g}"
+                    f"the loss became {loss} in step {number + 1}: try a rate below {rate_given:g}"
                 )
-            now = time.perf_counter()
-            if self._part.last:
-                self._shared["seconds"][number] = now - begin
-                if now - said > REPORT_SECONDS:
-                    member.report(Progress(number + 1, steps, loss))
-                    said = now
-            begin = now
+            self._shared["shares"][member.rank, number] = loss
+            notes.add(number, loss)
         return Share(member.rank, self._busy, 0.0, member.idle)
 
 
@@ -206,6 +194,7 @@ class _Flow:
 
 def work(member: Member, shared: Shared, job: Job, data: Data | None) -> Share:
     """A worker from its start to its end."""
-    worker = PipelineWorker(member, shared, job, data)
-    worker.warm()
-    return worker.train()
+    with job.device, job.device.backend.scope(job.device):
+        worker = PipelineWorker(member, shared, job, data)
+        worker.warm()
+        return worker.train()
