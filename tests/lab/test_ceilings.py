@@ -26,7 +26,8 @@ def made(**more):
         Probe("stream", "triad", "loops", 2, 16 * MB): (45e9,),
         Probe("overhead", "np.add of one number", "numpy", 1): (2e-6, 1e-6, 3e-6),
     }
-    return Ceilings("cpu", more.get("key", {}), "2026-01-01", (), more.get("samples", samples), {})
+    sheet = {"flops": {}, "bandwidth": None, "source": "unknown"}
+    return Ceilings("cpu", more.get("key", {}), "2026-01-01", (), samples, sheet)
 
 
 @pytest.fixture(autouse=True)
@@ -119,7 +120,7 @@ def test_measured_once_then_kept_until_asked_again(small):
     assert [len(samples) for samples in first.samples.values()] == [6, 6, 6]
     assert seen == [(n, 18) for n in range(18)]
     assert ceilings_of(device) == first
-    failing = Probe("product", "no such dtype", "torch", 2, 16)
+    failing = Probe("product", "no such dtype", "pareo", 2, 16)
     small.append(failing)
     second = ceilings_of(device, again=True)
     assert [*second.samples] == small[:-1], "a library that fails sets no limit"

@@ -5,10 +5,12 @@ import sys
 import typer
 
 from pareo import __version__
+from pareo.cli.ceilings import ceilings
 from pareo.cli.compare import compare
 from pareo.cli.devices import devices
 from pareo.cli.history import history
 from pareo.cli.networks import networks
+from pareo.cli.ops import ops
 from pareo.cli.predict import predict
 from pareo.cli.race import race
 from pareo.cli.report import report
@@ -40,7 +42,9 @@ def _options(
     """Train one network on every device and in every framework, each beside its limit."""
 
 
-for _command in (race, sweep, train, tune, predict, networks, devices, history, compare, report):
+for _command in (
+    race, sweep, train, tune, predict, ops, ceilings, networks, devices, history, compare, report,
+):  # fmt: skip
     app.command()(_command)
 
 

@@ -1,4 +1,4 @@
-"""Probes of an NVIDIA GPU; times are the card's own, between events."""
+"""Probes of an NVIDIA GPU."""
 
 import time
 from collections.abc import Callable
@@ -12,12 +12,42 @@ import numpy as np
 from pareo import op
 from pareo.device import PRECISIONS, Device
 from pareo.lab.ceilings.model import Level, Probe
-from pareo.spec import Spec
+from pareo.program import trace
 
 SIDES = (4096, 8192)
 SMALLEST, LARGEST = 1 << 20, 1 << 30  # bytes of the streams
 CALLS = 500
+LEAST = 0.01  # seconds of a stretch
+AT_LEAST = 1 << 30  # bytes of one launch
 STREAMS = {"copy": 2, "triad": 3, "read": 1}  # and the arrays of each
+SOURCE = r"""
+extern "C" __global__ void copy(float4* t, const float4* a, long long quads, int times) {
+    for (int n = 0; n < times; ++n)
+        for (long long i = blockIdx.x * blockDim.x + threadIdx.x; i < quads;
+             i += (long long)gridDim.x * blockDim.x)
+            t[i] = a[i];
+}
+extern "C" __global__ void triad(
+    float4* t, const float4* a, const float4* b, long long quads, int times) {
+    for (int n = 0; n < times; ++n)
+        for (long long i = blockIdx.x * blockDim.x + threadIdx.x; i < quads;
+             i += (long long)gridDim.x * blockDim.x) {
+            float4 x = a[i], y = b[i];
+            t[i] = make_float4(x.x + 0.4f * y.x, x.y + 0.4f * y.y, x.z + 0.4f * y.z,
+                               x.w + 0.4f * y.w);
+        }
+}
+extern "C" __global__ void read(float4* a, long long quads, int times) {
+    float sum = 0;
+    for (int n = 0; n < times; ++n)
+        for (long long i = blockIdx.x * blockDim.x + threadIdx.x; i < quads;
+             i += (long long)gridDim.x * blockDim.x) {
+            float4 x = a[i];
+            sum += x.x + x.y + x.z + x.w;
+        }
+    if (sum < 0) a[0].x = sum;  // never, which the compiler does not know
+}
+"""
 TORCH_DTYPES = ("float32", "tf32", "bfloat16", "float16", "float64")
 
 
@@ -53,43 +83,53 @@ class Prober:
         if probe.kind == "overhead":
             return _overhead(probe.name)
         work, call = self._call(probe)
-        with Device("cuda", precision=probe.name if probe.name in PRECISIONS else "float32"):
-            return work / card_seconds(call, repeats=3)
+        return work / card_seconds(call)
 
 
-def card_seconds(function: Callable[[], Any], repeats: int = 9) -> float:
-    """The median time of a call on the card, between events, enough calls to fill a millisecond."""
-    cupy = import_module("cupy")
-    for _ in range(2):
-        function()
-    cupy.cuda.Device().synchronize()
+def card_seconds(call: Callable[[], Any]) -> float:
+    """The time of a call: the best of three stretches of calls, the host's cost hidden in them.
+
+    It waits for all of the card's streams, so that it does not matter whose a call uses.
+    """
+    wait = import_module("cupy").cuda.Device().synchronize
+    count = 1
+    took = _stretch(call, wait, count)
+    while took < LEAST:
+        count = max(count + 1, int(count * min(100, 1.3 * LEAST / took)))
+        took = _stretch(call, wait, count)
+    return min(took, _stretch(call, wait, count), _stretch(call, wait, count)) / count
+
+
+def _stretch(call: Callable[[], Any], wait: Callable[[], Any], count: int) -> float:
     start = time.perf_counter()
-    function()
-    cupy.cuda.Device().synchronize()
-    calls = max(1, round(1e-3 / max(time.perf_counter() - start, 1e-6)))
-    samples = []
-    for _ in range(repeats):
-        first, last = cupy.cuda.Event(), cupy.cuda.Event()
-        first.record()
-        for _ in range(calls):
-            function()
-        last.record()
-        last.synchronize()
-        samples.append(cupy.cuda.get_elapsed_time(first, last) * 1e-3 / calls)
-    return float(np.median(samples))
+    for _ in range(count):
+        call()
+    wait()
+    return time.perf_counter() - start
 
 
 def _call(probe: Probe) -> tuple[int, Callable[[], Any]]:
-    """The FLOPs or bytes of a probe, and a call that does them."""
+    """The FLOPs or bytes of a probe, and a call, which has run once, that does them."""
     if probe.kind == "stream":
-        return _stream(probe.name, probe.size)
-    work = 2 * probe.size**3
-    if probe.by == "torch":
-        return work, _torch_product(probe.name, probe.size)
-    cupy, side = import_module("cupy"), probe.size
+        work, call = _stream(probe.name, probe.size)
+    else:
+        product = _torch_product if probe.by == "torch" else _own_product
+        work, call = 2 * probe.size**3, product(probe.name, probe.size)
+    call()
+    import_module("cupy").cuda.Device().synchronize()
+    return work, call
+
+
+def _own_product(precision: str, side: int) -> Callable[[], Any]:
+    cupy, device = import_module("cupy"), Device("cuda", precision=precision)
     a, b = (cupy.random.random((side, side), dtype=np.float32) - 0.5 for _ in range(2))
-    out = Device("cuda").backend.empty(Spec((side, side)))
-    return work, lambda: op.dot(a, b, out=out)
+    run = trace(op.dot, a, b).compile(device).bind(a, b)
+
+    def call() -> None:
+        with device:
+            run()
+
+    return call
 
 
 def _torch_product(name: str, side: int) -> Callable[[], Any]:
@@ -97,28 +137,25 @@ def _torch_product(name: str, side: int) -> Callable[[], Any]:
     kind = torch.float32 if name == "tf32" else getattr(torch, name)
     a, b = (torch.rand(side, side, device="cuda").sub(0.5).to(kind) for _ in range(2))
     out = torch.empty_like(a)
-    stream = torch.cuda.ExternalStream(import_module("cupy").cuda.get_current_stream().ptr)
 
     def call() -> None:
         torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
-        with torch.cuda.stream(stream):  # the one whose events tell the time
-            torch.mm(a, b, out=out)
+        torch.mm(a, b, out=out)
 
     return call
 
 
 def _stream(name: str, nbytes: int) -> tuple[int, Callable[[], Any]]:
+    """A kernel that goes over its arrays again and again: no launch is seen in its rate."""
     cupy = import_module("cupy")
-    length = nbytes // 4 // STREAMS[name]
-    arrays = [cupy.ones(length, np.float32) for _ in range(STREAMS[name])]
-    moved = length * 4 * len(arrays)
-    if name == "copy":
-        return moved, lambda: cupy.copyto(*arrays)
-    if name == "read":
-        out = cupy.empty((), np.float32)
-        return moved, lambda: arrays[0].sum(out=out)
-    triad = cupy.ElementwiseKernel("float32 a, float32 b", "float32 t", "t = a + 0.4f * b", "triad")
-    return moved, lambda: triad(*arrays)
+    quads = max(1, nbytes // 16 // STREAMS[name])
+    arrays = [cupy.ones(4 * quads, np.float32) for _ in range(STREAMS[name])]
+    moved = 16 * quads * len(arrays)
+    times = max(1, AT_LEAST // moved)
+    kernel = cupy.RawKernel(SOURCE, name)
+    blocks = 8 * cupy.cuda.Device().attributes["MultiProcessorCount"]
+    given = (*arrays, np.int64(quads), np.int32(times))
+    return moved * times, lambda: kernel((blocks,), (256,), given)
 
 
 def _overhead(name: str) -> float:

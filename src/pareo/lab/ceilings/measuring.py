@@ -3,12 +3,13 @@
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from pareo import machine
 from pareo.device import Device
-from pareo.lab.ceilings import card, cpu, store
+from pareo.lab.ceilings import card, cpu, datasheet, store
 from pareo.lab.ceilings.model import Ceilings, Limit, Probe
 from pareo.lab.processes import Failed, Worker
 from pareo.training import floor
@@ -29,11 +30,15 @@ class Limits:
 def ceilings_of(
     device: Device, again: bool = False, watch: Watch = lambda done, of, what: None
 ) -> Ceilings:
-    """The ceilings of a device: those kept on disk, or measured now, which takes a minute."""
+    """The ceilings of a device: those kept on disk, or measured now, which takes a minute.
+
+    What was measured while other programs ran serves only as long as they do.
+    """
     key = store.key_of(device)
     kept = None if again else store.load(key)
-    if kept is None:
-        kept = _measured(device, key, watch)
+    idle = None if device.name == "cuda" else machine.idle_cores()
+    if kept is None or (kept.busy and not replace(kept, idle_cores=idle).busy):
+        kept = _measured(device, key, idle, watch)
         store.save(kept)
     return kept
 
@@ -63,7 +68,9 @@ def _brief(device: Device, dtype: str) -> Callable[[], tuple[float, float]]:
     return answer
 
 
-def _measured(device: Device, key: dict[str, object], watch: Watch) -> Ceilings:
+def _measured(
+    device: Device, key: dict[str, object], idle_cores: float | None, watch: Watch
+) -> Ceilings:
     place: Any = card if device.name == "cuda" else cpu
     probes = place.probes(device.threads)
     samples: dict[Probe, list[float]] = {probe: [] for probe in probes}
@@ -86,4 +93,6 @@ def _measured(device: Device, key: dict[str, object], watch: Watch) -> Ceilings:
                     workers.pop(probe.by).close()
     taken = {probe: tuple(found) for probe, found in samples.items() if found}
     when = datetime.now(UTC).isoformat(timespec="seconds")
-    return Ceilings(str(key["device"]), key, when, place.levels(), taken, {})
+    return Ceilings(
+        str(key["device"]), key, when, place.levels(), taken, datasheet.promised(device)
+    )

@@ -71,7 +71,10 @@ class Level:
 
 @dataclass(frozen=True)
 class Ceilings:
-    """The limits of a device: samples by probe (rates; seconds of overheads), and its caches."""
+    """The limits of a device: samples by probe (rates; seconds of overheads), and its caches.
+
+    idle_cores: how many nobody used before it was measured, where that is known and matters.
+    """
 
     device: str
     key: Mapping[str, Any]
@@ -79,6 +82,12 @@ class Ceilings:
     levels: tuple[Level, ...]
     samples: Mapping[Probe, tuple[float, ...]]
     datasheet: Mapping[str, Any]
+    idle_cores: float | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether other programs took part of the machine while it was measured."""
+        return self.idle_cores is not None and self.idle_cores < self.threads - 0.25
 
     @property
     def threads(self) -> int:
@@ -112,6 +121,31 @@ class Ceilings:
         name = stream_of(mix)
         largest = max((p.size for p in self.samples if p.name == name), default=0)
         return self.bandwidth(largest, mix, threads)
+
+    def hierarchy(self, threads: int | None = None) -> list[tuple[str, int, int]]:
+        """Each cache and memory: its name, its bytes, and the bytes of a stream that fits it.
+
+        A stream of half a cache is in it, and nowhere nearer. Memory's bytes are 0 where untold.
+        """
+        count = threads or self.threads
+        sizes = sorted({p.size for p in self.samples if p.kind == "stream" and p.threads == count})
+        found, nearer = [], 0
+        for level in self.levels:
+            inside = [size for size in sizes if nearer < size <= level.total(count) // 2]
+            if inside:
+                found.append((level.name, level.nbytes, inside[-1]))
+            nearer = level.total(count)
+        if sizes:
+            found.append(("memory", int(self.key.get("memory_bytes") or 0), sizes[-1]))
+        return found
+
+    def stream(self, name: str, nbytes: int, threads: int | None = None) -> Limit:
+        """Bytes a second of a stream of just so many bytes."""
+        count = threads or self.threads
+        return self._best(
+            f"a {name} of {nbytes} B with {count} threads",
+            lambda p: (p.name, p.threads, p.size) == (name, count, nbytes),
+        )
 
     def overheads(self) -> dict[Probe, Limit]:
         """Seconds that a call costs that computes next to nothing."""

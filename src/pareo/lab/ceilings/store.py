@@ -74,6 +74,7 @@ def to_plain(ceilings: Ceilings) -> dict[str, Any]:
             for probe, samples in ceilings.samples.items()
         ],
         "datasheet": dict(ceilings.datasheet),
+        "idle_cores": ceilings.idle_cores,
     }
 
 
@@ -83,8 +84,8 @@ def from_plain(found: Any, source: str) -> Ceilings:
         levels = tuple(Level(**level) for level in found["levels"])
         samples = {}
         for row in found["samples"]:
-            taken = tuple(float(value) for value in row.pop("samples"))
-            probe = Probe(**row)
+            taken = tuple(float(value) for value in row["samples"])
+            probe = Probe(**{name: value for name, value in row.items() if name != "samples"})
             if probe.kind not in KINDS or not taken:
                 raise ValueError(f"a sample of {probe.kind!r:.40}")
             if not all(math.isfinite(value) and value > 0 for value in taken):
@@ -93,6 +94,8 @@ def from_plain(found: Any, source: str) -> Ceilings:
         if found["schema"] != SCHEMA:
             raise ValueError(f"schema {found['schema']!r:.40}")
         device, when = str(found["device"]), str(found["when"])
-        return Ceilings(device, found["key"], when, levels, samples, found["datasheet"])
+        sheet = {name: found["datasheet"][name] for name in ("flops", "bandwidth", "source")}
+        idle = None if found["idle_cores"] is None else float(found["idle_cores"])
+        return Ceilings(device, found["key"], when, levels, samples, sheet, idle)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DataError(f"{source}: expected this machine's ceilings; got: {error}") from error

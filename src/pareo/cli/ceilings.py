@@ -1,0 +1,184 @@
+"""`pareo ceilings`: what this machine can do at most, measured once and kept."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console, Group
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from pareo.device import Device, cores, why_unavailable
+from pareo.errors import PareoError
+from pareo.lab import measure
+from pareo.lab.ceilings import Ceilings, Limit, ceilings_of, store
+from pareo.lab.ceilings.measuring import Watch
+from pareo.lab.ops.sizes import shown
+
+BAR = 30
+STREAMS = ("copy", "triad", "read")
+
+
+def ceilings(
+    again: Annotated[bool, typer.Option("--again", help="Measure anew, a minute.")] = False,
+    on: Annotated[
+        str | None, typer.Option(help="cpu or cuda only.  [default: all that is here]")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="As many as all others may use.  [default: all cores]")
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write every sample to this file.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write pictures to this file.")] = None,
+) -> None:
+    """Show what this machine can do at most: products, bandwidth at each level, overheads.
+
+    It is measured once for each set of library versions, and kept. Every share of a limit that
+    pareo shows is a share of these.
+    """
+    for path in (json_file, html):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise PareoError(f"{path}: its folder is not there")
+    found = [measured(device, again) for device in _devices(on, threads or cores())]
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)  # a file has no edge
+    for one in found:
+        console.print(picture(one))
+    if json_file is not None:
+        json_file.write_text(json.dumps([store.to_plain(one) for one in found], indent=1))
+        print(f"result      {json_file}")
+    if html is not None:
+        from pareo.lab.report import ceilings as pages
+
+        pages.write(found, html)
+        print(f"report      {html.absolute()}")
+
+
+def _devices(on: str | None, threads: int) -> list[Device]:
+    if on not in (None, "cpu", "cuda"):
+        raise PareoError(f"--on expects cpu or cuda; got {on!r}")
+    reason = why_unavailable("cuda")
+    if on == "cuda" and reason:
+        raise PareoError(reason)
+    found = [] if on == "cuda" else [Device("compiled", threads=threads)]
+    return found + ([Device("cuda")] if on != "cpu" and not reason else [])
+
+
+def measured(device: Device, again: bool = False) -> Ceilings:
+    """The ceilings of a device, with a bar while they are measured."""
+    name = str(device) if device.name == "cuda" else "this processor"
+    with _bar(f"measuring {name}, once") as watch:
+        return ceilings_of(device, again, watch)
+
+
+@contextmanager
+def _bar(title: str) -> Iterator[Watch]:
+    """A bar that is drawn between measurements only, and only where someone looks."""
+    if not sys.stderr.isatty():
+        yield lambda done, of, what: None
+        return
+    columns = (TextColumn(title), BarColumn(), TextColumn("{task.description}"))
+    progress = Progress(
+        *columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True,
+        auto_refresh=False,
+    )  # fmt: skip
+    line = progress.add_task("")
+
+    def watch(done: int, of: int, what: str) -> None:
+        if done == 0:
+            progress.start()
+        progress.update(line, completed=done, total=of, description=escape(what), refresh=True)
+
+    try:
+        yield watch
+    finally:
+        progress.stop()
+
+
+def picture(found: Ceilings) -> Group:
+    """The hierarchy from arithmetic down to memory, and what calls cost."""
+    counts = sorted({1, found.threads})
+    where = found.key.get("cards") if found.device != "cpu" else None
+    name = where[0][0] if where else found.key.get("processor")
+    parts = [_products(found, counts, f"{name}, measured {found.when[:16].replace('T', ' ')}")]
+    parts += [_hierarchy(found, count) for count in counts]
+    told = [f"Data sheet: {found.datasheet['source']}."]
+    if found.busy:
+        told += measure.noticed({}, found.threads, found.idle_cores)
+    return Group(*parts, _overheads(found), *map(escape, told))
+
+
+def _products(found: Ceilings, counts: list[int], title: str) -> Table:
+    table = Table(title=escape(title), title_justify="left")
+    heads = ("matrix product", "GFLOP/s", "interval", "reached by", "data sheet")
+    for head in heads:
+        table.add_column(head, justify="right" if head in ("GFLOP/s", "interval") else "left")
+    for dtype in dict.fromkeys(p.name for p in found.samples if p.kind == "product"):
+        for count in counts:
+            peak = found.peak(dtype, count)
+            sheet = found.datasheet["flops"].get(dtype) if count == found.threads else None
+            told = f"{sheet / 1e9:,.0f} ({peak.value / sheet:.0%} of it)" if sheet else "unknown"
+            table.add_row(_with_threads(found, dtype, count), *_rate(peak), escape(peak.how), told)
+    return table
+
+
+def _hierarchy(found: Ceilings, count: int) -> Table:
+    """A row for each level, its bar as long as its copy is fast."""
+    title = _with_threads(found, "bandwidth in GB/s, read and written", count)
+    table = Table(title=title, title_justify="left")
+    for head in ("level", "size", "stream of", *STREAMS, "interval of the copy", ""):
+        left = head in ("level", "")
+        table.add_column(head, justify="left" if left else "right")
+    levels = found.hierarchy(count)
+    fastest = max((found.stream("copy", nbytes, count).value for *_, nbytes in levels), default=1)
+    for name, size, nbytes in levels:
+        rates = [found.stream(stream, nbytes, count) for stream in STREAMS]
+        bar = "█" * max(1, round(BAR * rates[0].value / fastest))
+        sheet = found.datasheet["bandwidth"] if name == "memory" else None
+        note = f" data sheet {sheet / 1e9:,.0f}" if sheet else ""
+        table.add_row(
+            name,
+            shown(size) if size else "",
+            shown(nbytes),
+            *(_rate(rate)[0] for rate in rates),
+            _rate(rates[0])[1],
+            f"[cyan]{bar}[/]{note}",
+        )
+    return table
+
+
+def _overheads(found: Ceilings) -> Table:
+    table = Table(title="what a call costs that computes next to nothing", title_justify="left")
+    for head in ("call", "us", "interval"):
+        table.add_column(head, justify="left" if head == "call" else "right")
+    for probe, limit in found.overheads().items():
+        low, middle, high = (f"{s * 1e6:.3g}" for s in (limit.low, limit.value, limit.high))
+        table.add_row(escape(probe.name), middle, f"{low} to {high}")
+    return table
+
+
+def _with_threads(found: Ceilings, what: str, count: int) -> str:
+    if found.device != "cpu":
+        return what
+    return f"{what}, {count} thread{'' if count == 1 else 's'}"
+
+
+def _rate(limit: Limit) -> tuple[str, str]:
+    """A rate and its interval in billions.
+
+    >>> _rate(Limit(73.81e9, 73.4e9, 73.81e9, ""))
+    ('73.8', '73.4 to 73.8')
+    """
+    low, best, high = (_number(value / 1e9) for value in (limit.low, limit.value, limit.high))
+    return best, f"{low} to {high}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,0 +1,1 @@
+"""The operator laboratory: every operator, on every device and in its peers, against its limit."""

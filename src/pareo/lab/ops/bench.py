@@ -1,0 +1,119 @@
+"""A contestant at work in a process of its own: its results once, then seconds of a call.
+
+Hot: the same arrays again and again. Cold: as many sets of arrays in turn as no cache can hold.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pareo.lab.ops.peers import Missing, made
+from pareo.lab.ops.peers.ours import Pareo
+from pareo.lab.ops.work import Work
+
+SHOWN = 4096  # elements of each result that are compared
+LEAST = 0.005  # seconds of a sample
+
+
+class Bench:
+    """Answers questions about one piece of work after another: `prepare` it, then `run`."""
+
+    def __init__(self, contestant: str, threads: int) -> None:
+        self._peer = made(contestant, threads)
+        self._calls: list[Callable[[], Any]] = []
+        self._counts: dict[bool, int] = {}  # calls in a sample, hot and cold
+
+    def __call__(self, question: str, *details: Any) -> Any:
+        """The answer to a question, which is a method's name."""
+        return getattr(self, question)(*details)
+
+    def prepare(self, work: Work, sets: int) -> list[Any] | str:
+        """Make so many sets of arrays, and compute once; some of the results, or why not."""
+        self._calls, self._counts = [], {}
+        arrays = work.inputs()
+        try:
+            for number in range(sets):
+                given = arrays if number == 0 else [array.copy() for array in arrays]
+                self._calls.append(self._peer.call(work, given))
+        except Missing as missing:
+            return str(missing)
+        for call in self._calls[1:]:
+            call()  # whatever is compiled, is now
+        results = self._calls[0]()
+        self._peer.wait()
+        several = isinstance(results, (tuple, list))
+        return [shown(self._peer.host(r)) for r in (results if several else [results])]
+
+    def run(self, cold: bool) -> float:
+        """Seconds of a call, on average over as many as take long enough to be timed."""
+        calls = self._calls if cold else self._calls[:1]
+        count = self._counts.get(cold, 1)
+        if count > 1 or cold not in self._counts:
+            self._timed(calls, 1)  # others ran meanwhile: hot arrays come near again
+        took = self._timed(calls, count)
+        while took < LEAST:
+            count = max(count + 1, int(count * min(100, 1.3 * LEAST / max(took, 1e-7))))
+            took = self._timed(calls, count)
+        self._counts[cold] = count
+        return took / count
+
+    def release(self) -> None:
+        """Let the arrays go."""
+        self._calls = []
+
+    def _timed(self, calls: list[Callable[[], Any]], count: int) -> float:
+        """Seconds for so many calls, each set of arrays in turn."""
+        start = time.perf_counter()
+        for number in range(count):
+            calls[number % len(calls)]()
+        self._peer.wait()
+        return time.perf_counter() - start
+
+
+class Judge:
+    """The same in float64 by NumPy: what everyone's results are held against."""
+
+    def __init__(self, threads: int) -> None:
+        self._exact = Pareo("vectorized", threads, "float64")
+
+    def __call__(self, work: Work) -> list[Any]:
+        """Some of the results."""
+        return [shown(result) for result in self._exact.call(work, work.inputs("float64"))()]
+
+
+def shown(result: Any) -> Any:
+    """Elements all over a result, the last one included.
+
+    >>> len(shown(np.ones((1000, 1000)))), shown(np.arange(3.0))
+    (4096, array([0., 1., 2.]))
+    """
+    flat = result.reshape(-1)
+    if flat.size <= SHOWN:
+        return np.array(flat)
+    return flat[np.linspace(0, flat.size - 1, SHOWN).astype(np.int64)]
+
+
+# A float32 sum of up to 10^5 products keeps five digits; a wrong formula keeps none.
+TOLERANCE = 1e-5
+
+
+def difference(found: list[Any], exact: list[Any]) -> tuple[float, str]:
+    """By what part results are off from exact ones, and a sentence where that is too much.
+
+    >>> difference([np.ones(2)], [np.array([1.0, 2.0])])
+    (0.447..., 'result 0 differs by 0.45')
+    """
+    if len(found) != len(exact):
+        return float("inf"), f"{len(found)} results, not {len(exact)}"
+    worst = 0.0
+    for number, (mine, right) in enumerate(zip(found, exact, strict=True)):
+        if mine.shape != right.shape:
+            return float("inf"), f"result {number} has {mine.size} elements, not {right.size}"
+        length = float(np.linalg.norm(right.astype(np.float64)))
+        error = float(np.linalg.norm(mine.astype(np.float64) - right)) / (length or 1.0)
+        if not error <= TOLERANCE:
+            return error, f"result {number} differs by {error:.2g}"
+        worst = max(worst, error)
+    return worst, ""

@@ -1,0 +1,228 @@
+"""The laboratory: every contestant does every piece of work, in turn, and is timed if it is right.
+
+Each lives in a process of its own. Before a piece of work is timed, results from all over it are
+held against float64's.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from pareo import __version__, machine
+from pareo.lab import measure, memory
+from pareo.lab.ceilings import Ceilings, store
+from pareo.lab.ops.bench import Bench, Judge, difference
+from pareo.lab.ops.peers import on_gpu, why_missing
+from pareo.lab.ops.sizes import shown
+from pareo.lab.ops.work import Work
+from pareo.lab.processes import Failed, Worker
+
+SCHEMA = 1
+FEWEST, MOST = 3, 30  # rounds
+NARROW = 0.02  # half of an interval, as a share of the median, that is narrow enough
+TIMES_THE_CACHE = 4  # bytes in rotation, over the last cache's: then none of them is found in it
+UNKNOWN_CACHE = 64 << 20
+COPIES = 2.5  # bytes that a contestant may hold for each that it works on
+SLOW = 2  # times the seconds that were given: who takes longer gets two samples
+PATIENCE = 300.0
+JUDGE = "float64"
+
+
+@dataclass
+class Cell:
+    """One contestant's piece of work; samples are seconds of a call, in the order taken.
+
+    Without cold samples where no cache holds the operands: then hot is cold.
+    """
+
+    operator: str
+    direction: str
+    nbytes: int
+    contestant: str
+    status: str = "ok"
+    note: str = ""
+    flops: int = 0
+    least_flops: int = 0
+    read: int = 0
+    written: int = 0
+    error: float | None = None
+    hot: list[float] = field(default_factory=list)
+    cold: list[float] = field(default_factory=list)
+    counters: dict[str, Any] = field(default_factory=dict)
+
+    def end(self, status: str, note: str) -> None:
+        """No time for this one: what was measured before is dropped."""
+        self.status, self.note, self.hot, self.cold = status, note, [], []
+
+    @property
+    def place(self) -> str:
+        """Whose ceilings it is held against."""
+        return "cuda" if on_gpu(self.contestant) else "cpu"
+
+    @property
+    def known(self) -> bool:
+        """Whether its times are known well."""
+        return all(measure.enough(s, NARROW) for s in (self.hot, self.cold) if s)
+
+
+class Laboratory:
+    """A session: `run` it, and look at `cells` and `doing` while it runs."""
+
+    def __init__(
+        self,
+        works: list[Work],
+        contestants: list[str],
+        ceilings: dict[str, Ceilings],
+        threads: int,
+        seconds: float = 2.0,
+        watch: Callable[["Laboratory"], None] = lambda lab: None,
+    ) -> None:
+        """`ceilings` by place, "cpu" or "cuda"; `seconds` for the rounds of one piece of work."""
+        self.works, self.contestants, self.ceilings = works, contestants, ceilings
+        self.threads, self.seconds = threads, seconds
+        self.cells: list[Cell] = []
+        self.doing, self.done = "", 0
+        self._watch = watch
+        self._workers: dict[str, Worker] = {}
+        self._idle_cores: float | None = None
+
+    def run(self) -> dict[str, Any]:
+        """Measure everything; the result."""
+        self._idle_cores = machine.idle_cores()
+        try:
+            for work in self.works:
+                self._measure(work)
+                self.done += 1
+        finally:
+            for worker in self._workers.values():
+                worker.close()
+        return self.result()
+
+    def result(self) -> dict[str, Any]:
+        """Everything that is known so far, as JSON has it: docs/howto-ops.md says what is what."""
+        return {
+            "schema": SCHEMA,
+            "kind": "ops",
+            "when": datetime.now(UTC).isoformat(timespec="seconds"),
+            "machine": {**machine.describe(), "idle_cores": self._idle_cores},
+            "versions": {"pareo": __version__, **machine.libraries()},
+            "precision": "float32",
+            "threads": self.threads,
+            "ceilings": {place: store.to_plain(c) for place, c in self.ceilings.items()},
+            "rows": [{**asdict(cell), "place": cell.place} for cell in self.cells],
+        }
+
+    def _measure(self, work: Work) -> None:
+        """One piece of work by everyone."""
+        cells = [Cell(work.operator, work.direction, work.nbytes, n) for n in self.contestants]
+        self.cells += cells
+        sets = {}
+        for cell in cells:
+            if reason := work.missing or why_missing(cell.contestant):
+                cell.end("missing", reason)
+                continue
+            cell.flops, cell.least_flops = work.flops, work.least_flops
+            cell.read, cell.written = work.read, work.written
+            sets[cell.contestant] = self._sets(cell)
+        self._bound(cells, sets)
+        entered = [cell for cell in cells if cell.status == "ok"]
+        if entered:
+            self._say(work, "everyone is getting ready")
+            self._admit(work, entered, sets)
+        self._rounds(work, [cell for cell in entered if cell.status == "ok"], sets)
+        for cell in entered:
+            if cell.contestant in self._workers:
+                self._ask(cell, "release")
+
+    def _sets(self, cell: Cell) -> int:
+        """How many sets of arrays no cache holds; 1 where it does not hold one."""
+        ceilings, moved = self.ceilings[cell.place], max(1, cell.read + cell.written)
+        caches = [level.total(ceilings.threads) for level in ceilings.levels]
+        return max(1, -(-TIMES_THE_CACHE * max(caches, default=UNKNOWN_CACHE) // moved))
+
+    def _bound(self, cells: list[Cell], sets: dict[str, int]) -> None:
+        """Refuse what would not fit into memory: all contestants hold their arrays at once."""
+        for place in ("cpu", "cuda"):
+            here = [cell for cell in cells if cell.status == "ok" and cell.place == place]
+            wanted = sum(COPIES * sets[c.contestant] * (c.read + c.written) for c in here)
+            free = self._free(place) if here else None
+            if free is not None and wanted > free:
+                for cell in here:
+                    cell.end(
+                        "missing",
+                        f"all together would take {wanted / 2**30:.1f} GiB of memory; "
+                        f"{free / 2**30:.1f} are free",
+                    )
+
+    def _free(self, place: str) -> int | None:
+        if place == "cpu":
+            return memory.free()
+        cards = machine.cards()
+        return cards[0].free if cards else None
+
+    def _admit(self, work: Work, cells: list[Cell], sets: dict[str, int]) -> None:
+        """Let all make their arrays and compute once, at the same time; who is wrong is out."""
+        judge = self._worker(JUDGE)
+        judge.put(work)
+        for cell in cells:
+            self._worker(cell.contestant).put("prepare", work, sets[cell.contestant])
+        try:
+            exact = judge.get(PATIENCE)
+        except Failed as failure:
+            self._workers.pop(JUDGE).close()
+            exact, reason = None, f"no reference to agree with: {failure}"
+        for cell in cells:
+            found = self._answer(cell)
+            if isinstance(found, str):
+                cell.end("missing", found)
+            elif exact is None:
+                cell.end("failed", reason)
+            elif found is not None:
+                cell.error, wrong = difference(found, exact)
+                if wrong:
+                    cell.end("refused", wrong)
+
+    def _worker(self, name: str) -> Worker:
+        if name not in self._workers:
+            make = (Judge,) if name == JUDGE else (Bench, name)
+            self._workers[name] = Worker(*make, self.threads, threads=self.threads)
+        return self._workers[name]
+
+    def _rounds(self, work: Work, cells: list[Cell], sets: dict[str, int]) -> None:
+        """Everyone in turn, until times are known well or the time is up."""
+        started = time.perf_counter()
+        for number in range(MOST if cells else 0):
+            self._say(work, f"round {number + 1}")
+            took = time.perf_counter() - started
+            if number >= FEWEST and took > self.seconds:
+                return
+            if number == FEWEST - 1 and took > SLOW * self.seconds:
+                return  # two samples of what takes this long
+            for cell in cells:
+                for cold in (False, True)[: 1 + (sets[cell.contestant] > 1)]:
+                    if cell.status == "ok":
+                        sample = self._ask(cell, "run", cold)
+                        if sample is not None:
+                            (cell.cold if cold else cell.hot).append(sample)
+            if all(cell.known for cell in cells if cell.status == "ok"):
+                return
+
+    def _ask(self, cell: Cell, *question: Any) -> Any:
+        """A contestant's answer; None where it failed."""
+        self._workers[cell.contestant].put(*question)
+        return self._answer(cell)
+
+    def _answer(self, cell: Cell) -> Any:
+        """The answer to what was put; a failure ends the cell and its process."""
+        try:
+            return self._workers[cell.contestant].get(PATIENCE)
+        except Failed as failure:
+            self._workers.pop(cell.contestant).close()
+            cell.end("failed", str(failure))
+            return None
+
+    def _say(self, work: Work, doing: str) -> None:
+        self.doing = f"{work.operator} {work.direction}, {shown(work.nbytes)}: {doing}"
+        self._watch(self)

@@ -1,0 +1,31 @@
+"""Pareo's own operators, on one of its devices."""
+
+from collections.abc import Callable
+from typing import Any
+
+from pareo.device import Device
+from pareo.lab.ops.work import Work
+
+
+class Pareo:
+    """A device: the work is a compiled program, bound to its arrays."""
+
+    def __init__(self, device: str, threads: int, dtype: str = "float32") -> None:
+        self._device = Device(device, threads=None if device == "sequential" else threads)
+        self._dtype = dtype
+        self._device.__enter__()  # for good: this process does nothing else
+
+    def call(self, work: Work, arrays: list[Any]) -> Callable[[], Any]:
+        """The work on these arrays."""
+        backend = self._device.backend
+        here = [backend.to_device(array) for array in arrays]
+        run: Callable[[], Any] = work.program(self._dtype).compile(self._device).bind(*here)
+        return run
+
+    def wait(self) -> None:
+        """Until the device has done what it was asked for."""
+        self._device.backend.wait()
+
+    def host(self, result: Any) -> Any:
+        """NumPy's array."""
+        return self._device.backend.to_host(result)
