@@ -9,8 +9,10 @@ from pareo.cli.ceilings import ceilings
 from pareo.cli.compare import compare
 from pareo.cli.devices import devices
 from pareo.cli.history import history
+from pareo.cli.kernels import kernels
 from pareo.cli.networks import networks
 from pareo.cli.ops import ops
+from pareo.cli.parallel import parallel
 from pareo.cli.predict import predict
 from pareo.cli.race import race
 from pareo.cli.report import report
@@ -43,7 +45,8 @@ def _options(
 
 
 for _command in (
-    race, sweep, train, tune, predict, ops, ceilings, networks, devices, history, compare, report,
+    race, sweep, parallel, kernels, train, tune, predict, ops, ceilings, networks, devices, history,
+    compare, report,
 ):  # fmt: skip
     app.command()(_command)
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from pareo.parallel.trial import sentence
+from pareo.errors import PareoError
+from pareo.parallel.trial import Result, sentence
 
 AGREE = 2e-3  # of a loss after an epoch: float32's rounding, grown over hundreds of steps
 
@@ -136,3 +137,14 @@ def cpu_idle(run: Callable[[], Any], workers: int) -> tuple[Any, float, float]:
     found = run()
     took, used = time.perf_counter() - begin, time.process_time() - before
     return found, took, max(0.0, 1 - used / (took * workers))
+
+
+def tested(results: Sequence[Result], score: Callable[[Any], Any]) -> float:
+    """Seconds to test the networks that were trained; a failure among them is raised."""
+    for result in results:
+        if result.error is not None:
+            raise PareoError(result.error)
+    many = [(result.trial.built, result.parameters) for result in results]
+    begin = time.perf_counter()
+    score(many)
+    return time.perf_counter() - begin

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from pareo.data import Dataset, load
 from pareo.device import Device
 from pareo.lab.contestants import Task, torch_step
 from pareo.lab.papers.costa_banevicius import BATCH, RATE, SIZES, trials
-from pareo.lab.parallel import Turn, Way, cpu_idle
+from pareo.lab.parallel import Turn, Way, cpu_idle, tested
 from pareo.lab.processes import Worker
 from pareo.nn import networks
 from pareo.parallel.many import train_many
@@ -57,7 +56,7 @@ def pareo_ways(data: Dataset, cores: int, stack: ExitStack) -> list[Way]:
     def threads(workers: int, run: Callable[[], list[Result]]) -> Callable[[], Turn]:
         def turn() -> Turn:
             found, took, idle = cpu_idle(run, min(workers, cores))
-            test = _tested(found, lambda many: score_many(many, data, workers))
+            test = tested(found, lambda many: score_many(many, data, workers))
             return Turn(took, test, _losses(found), 0.0, idle)
 
         return turn
@@ -72,7 +71,7 @@ def pareo_ways(data: Dataset, cores: int, stack: ExitStack) -> list[Way]:
             begin = time.perf_counter()
             found = ready[0].train(three, test=False)
             took = time.perf_counter() - begin
-            return Turn(took, _tested(found, ready[0].score), _losses(found))
+            return Turn(took, tested(found, ready[0].score), _losses(found))
 
         return turn
 
@@ -112,17 +111,6 @@ def _at_once(work: Callable[[int], None], count: int) -> None:
 
 def _losses(results: Sequence[Result]) -> list[float]:
     return [result.losses[-1] for result in results]
-
-
-def _tested(results: Sequence[Result], score: Callable[[Any], Any]) -> float:
-    """Seconds to test the networks that were trained; a failure among them is raised."""
-    for result in results:
-        if result.error is not None:
-            raise RuntimeError(result.error)
-    many = [(result.trial.built, result.parameters) for result in results]
-    begin = time.perf_counter()
-    score(many)
-    return time.perf_counter() - begin
 
 
 class TorchWays:
