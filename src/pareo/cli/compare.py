@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from pareo.errors import PareoError
 from pareo.lab import records
 from pareo.lab.changes import changes, verdicts
 from pareo.lab.measure import Verdict, interval
@@ -21,6 +22,9 @@ def compare(
 ) -> None:
     """Say what changed from the first race to the second, and who became faster or slower."""
     before, after = records.find(first), records.find(second)
+    for name, result in ((first, before), (second, after)):
+        if "rows" not in result:
+            raise PareoError(f"compare expects two races; {name} is a {result['kind']}")
     console = Console()
     console.print(_changes(before, after))
     console.print(_times(before, after))

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from pareo.lab import records
 from pareo.lab.measure import interval
+from pareo.lab.sweep.advice import answer
 
 
 def history(
@@ -33,13 +34,17 @@ def history(
         table.add_column(head, justify="right" if right else "left", no_wrap=True)
     for number, result in kept:
         name, seconds = _fastest(result)
-        shown = (result["when"][:16].replace("T", " "), result["network"], f"{result['batch']:g}")
+        batch = f"{result['batch']:g}" if "batch" in result else result["kind"]
+        shown = (result["when"][:16].replace("T", " "), result["network"], batch)
         table.add_row(str(number), *map(escape, (*shown, result["precision"], name)), seconds)
     console.print(table)
     console.print("[dim]pareo compare A B tells two of them apart; pareo report A draws one.[/]")
 
 
 def _fastest(result: dict[str, Any]) -> tuple[str, str]:
+    if result["kind"] == "sweep":  # its times are those of an image, at many batch sizes
+        best = answer(result)
+        return (f"{best.contestant}, batch {best.batch}" if best else "nobody was timed"), ""
     medians = {r["contestant"]: interval(r["samples"])[1] for r in result["rows"] if r["samples"]}
     if not medians:
         return "nobody was timed", ""

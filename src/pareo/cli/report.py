@@ -1,12 +1,14 @@
 """`pareo report`: draw a race that was kept, or one in a JSON file."""
 
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pareo.lab import records
-from pareo.lab import report as reports
+
+PAGES = {"sweep": "pareo.lab.report.sweep"}  # of other kinds than a race
 
 
 def report(
@@ -16,9 +18,10 @@ def report(
         typer.Option(help="Where to.  [default: beside the file, or pareo-race-A.html]"),
     ] = None,
 ) -> None:
-    """Write the report of a race: one HTML file that needs no network."""
+    """Write the report of a race or a sweep: one HTML file that needs no network."""
     result = records.find(race)
     named = Path(race).with_suffix(".html") if Path(race).suffix == ".json" else None
     path = out or named or Path(f"pareo-race-{race}.html")
-    reports.write(result, path)
+    pages = PAGES.get(result["kind"], "pareo.lab.report.page")
+    import_module(pages).write(result, path)
     print(f"report      {path.absolute()}")

@@ -86,8 +86,12 @@ def sweep(
         network, batch_sizes(batches), names, precision, threads or cores(), size, data, epochs,
         _limit(memory_limit), CARD_TURN if _on_card(names) else TURN, seconds, patience, abreast,
     )  # fmt: skip
+    interrupted = False
     with _live() as watch, closing(Sweep(settings, watch)) as under_way:
-        result = under_way.run()
+        try:
+            result = under_way.run()
+        except KeyboardInterrupt:
+            interrupted, result = True, under_way.result()
     console = Console()
     if not console.is_terminal:
         console = Console(width=170)  # a file has no edge
@@ -97,7 +101,11 @@ def sweep(
         console.print(largest)
     for line in sweep_table.lines(result):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-    _keep(result, json_file, html, save)
+    if interrupted:
+        print("Interrupted: the same command goes on where this one stopped.")
+    _keep(result, json_file, html, save and not interrupted)
+    if interrupted:
+        raise typer.Exit(130)
     if any(cell["status"] in WRONG for cell in result["cells"]):
         raise typer.Exit(1)
 

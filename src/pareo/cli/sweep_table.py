@@ -38,9 +38,8 @@ def table(result: dict[str, Any]) -> Table:
 def title(result: dict[str, Any]) -> str:
     """Which sweep it is."""
     settings = result["settings"]
-    data = settings["data"] or "made-up images"
     threads = f"{settings['threads']} thread{'' if settings['threads'] == 1 else 's'}"
-    return f"{result['network']} on {data}, {result['precision']}, {threads}"
+    return f"{result['network']} on {result['data']}, {result['precision']}, {threads}"
 
 
 def best_peer(cells: list[Cell]) -> Cell | None:
@@ -148,5 +147,5 @@ def line(cell: Cell) -> str:
     return (
         f"{cell.contestant}, batch {cell.batch}: {cell.median * 1e3:.4g} ms per image, "
         f"{cell.median * cell.batch * 1e3:.4g} ms per batch, "
-        f"{megabytes(cell.memory.get('used'))} MB"
+        f"{megabytes(cell.memory.get('used'))} MB, first call {cell.first_call:.3g} s"
     )

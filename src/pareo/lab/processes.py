@@ -79,6 +79,14 @@ class Worker:
         if self._watch is not None:
             self._watch.stop()
 
+    def kill(self) -> None:
+        """End the process at once: who waits for its answer is told that it has ended."""
+        self._process.kill()
+
+    def dismiss(self) -> None:
+        """Let it end by itself, which takes a while where it holds a GPU; `close` waits for it."""
+        self._pipe.close()
+
     def close(self) -> None:
         """End the process, kindly if it is idle."""
         self.unlimit()

@@ -1,13 +1,16 @@
-"""A race's result as plain data: read from a file, and checked before anything uses it."""
+"""A result as plain data, at first a race's: read from a file, checked before anything uses it."""
 
 import json
 import math
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from pareo.errors import DataError
 
 SCHEMA = 2
+# Results of other kinds than a race, each with the module whose `checked` knows it.
+KINDS = {"sweep": "pareo.lab.sweep.results"}
 STATUSES = ("ok", "refused", "failed", "missing")
 LARGEST = 256 << 20  # bytes of a JSON file: a race with a million samples has a tenth of it
 
@@ -37,8 +40,10 @@ def parsed(text: str, source: str) -> dict[str, Any]:
 
 def checked(result: Any, source: str) -> dict[str, Any]:
     """The result, if it is one; otherwise a DataError says which field of `source` is wrong."""
-    check = _Check(source)
+    check = Check(source)
     check.field(result, "", dict, "an object")
+    if str(result.get("kind")) in KINDS:
+        return dict(import_module(KINDS[result["kind"]]).checked(result, source))
     if result.get("schema") == 1:
         result = _from_1(check, result)
     if result.get("schema") != SCHEMA:
@@ -62,7 +67,7 @@ def checked(result: Any, source: str) -> dict[str, Any]:
     return dict(result)
 
 
-def _row(check: "_Check", row: Any, place: str) -> None:
+def _row(check: "Check", row: Any, place: str) -> None:
     check.field(row, place, dict, "an object")
     for name in ("contestant", "note"):
         check.field(row.get(name), f"{place}.{name}", str, "text")
@@ -96,7 +101,7 @@ def _row(check: "_Check", row: Any, place: str) -> None:
             check.number_or_none(point.get(name), f"{inner}.{name}")
 
 
-def _from_1(check: "_Check", result: dict[str, Any]) -> dict[str, Any]:
+def _from_1(check: "Check", result: dict[str, Any]) -> dict[str, Any]:
     """A result of schema 1, which had one floor: the GPU's where there was one, else the CPU's."""
     data = "mnist" if result.get("images") == 60_000 else None  # there was no choice
     found = {**result, "schema": SCHEMA, "data": data}
@@ -115,7 +120,7 @@ def _from_1(check: "_Check", result: dict[str, Any]) -> dict[str, Any]:
     return {**found, "rows": rows}
 
 
-class _Check:
+class Check:
     """Says what is wrong, with the place where."""
 
     def __init__(self, source: str) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pareo import __version__, machine
-from pareo.device import Device, why_unavailable
+from pareo.device import Device, cores, why_unavailable
 from pareo.lab import measure, memory
 from pareo.lab.ceilings import limits
 from pareo.lab.contestants import Contestant
@@ -37,7 +37,7 @@ from pareo.training.step import step_program
 
 SCHEMA = 1
 SHARE_OF_FREE = 0.85  # of the free memory that one more process may have
-BUILDERS = 4  # contestants that are built at once on a GPU; on a CPU one, for it is all of it
+CORES_TO_BUILD = 2  # for a contestant on a GPU; on a CPU one is built at a time
 
 
 class Sweep:
@@ -54,7 +54,10 @@ class Sweep:
             name: one.in_precision(settings.precision)
             for name, one in chosen(list(settings.contestants)).items()
         }
-        settings.task(settings.batches[0]).data()  # what is wrong with it is said before the rest
+        task = settings.task(settings.batches[0])
+        task.data()  # what is wrong with it is said before anything begins
+        usual = "mnist" if task.network.inputs == (1, 28, 28) else "made-up images"
+        self._data = settings.data or usual
         self.cells = {
             (name, batch): Cell(name, batch)
             for batch in settings.batches
@@ -107,6 +110,7 @@ class Sweep:
         """What changes while it runs, and what a table needs beside it."""
         return {
             "network": self.settings.network,
+            "data": self._data,
             "precision": self.settings.precision,
             "settings": self.settings.as_dict(),
             "work": [self.work(batch) for batch in self.settings.batches],
@@ -220,16 +224,26 @@ class Sweep:
 
     def _together(self, cells: list[Cell]) -> list[Cell]:
         """Build and time cells that stand at once; those that found no room beside the others."""
+        self._building: list[Worker] = []
         with ExitStack() as stack:
             standing: dict[tuple[str, int], Worker] = {}
             on_card = any(self._contestants[cell.contestant].gpu for cell in cells)
-            with ThreadPoolExecutor(BUILDERS if on_card else 1) as pool:
-                list(pool.map(lambda cell: self._enter(cell, standing, stack), cells))
+            builders = max(1, cores() // CORES_TO_BUILD) if on_card else 1
+            with ThreadPoolExecutor(builders) as pool:
+                try:
+                    list(pool.map(lambda cell: self._enter(cell, standing, stack), cells))
+                except BaseException:  # Ctrl-C: nobody waits for what is being built
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    for worker in self._building:
+                        worker.kill()
+                    raise
             racing = [cell for cell in cells if cell.key in standing]
             self._rounds(racing, standing)
             for cell in racing:
                 if cell.status == OK:
                     self._close(cell, standing[cell.key])
+            for worker in standing.values():
+                worker.dismiss()
         short = [cell for cell in cells if cell.status == MEMORY]
         return short if len(cells) > 1 and self.settings.memory_limit is None else []
 
@@ -242,6 +256,7 @@ class Sweep:
         )
         with self._lock:
             stack.enter_context(worker)
+            self._building.append(worker)
         patience = self.settings.patience
         try:
             cell.memory = worker.ask("footprint", patience=patience)

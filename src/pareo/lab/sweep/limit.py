@@ -38,7 +38,8 @@ def predicting(contestant: Contestant, settings: Settings) -> Callable[..., int]
 
     def answer(batch: int) -> int:
         task = settings.task(batch)
-        return data_bytes(task) + (predicted(contestant, task) or 0)
+        images = len(task.data()[1])
+        return data_bytes(task, images) + (predicted(contestant, task) or 0)
 
     return answer
 

@@ -10,6 +10,7 @@ What is told of memory, in bytes:
 - `program`: what `program.memory` predicts, for pareo's devices.
 """
 
+import math
 import time
 from pathlib import Path
 
@@ -44,7 +45,7 @@ class CellRunner(Runner):
             "used": self.memory() if on_card else memory.peak(),
             "reserved": self._reserved() if on_card else memory.reserved(),
             "before": self._before,
-            "data": data_bytes(self._task),
+            "data": data_bytes(self._task, self._images),
             "program": None,
         }
 
@@ -56,7 +57,7 @@ class CellRunner(Runner):
 
     def pass_gate(self, file: Path, allowed: Tolerance) -> tuple[str, dict[str, float]]:
         """What differs from the exact steps in a file, and by which parts."""
-        return gate.agreement(self._task, self._trainer, file, allowed)
+        return gate.agreement(self._task, self._trainer, self._images, file, allowed)
 
     def predicted(self) -> int | None:
         """The bytes of one step by `program.memory`; None for others than pareo."""
@@ -77,9 +78,9 @@ def before(contestant: Contestant, task: Task) -> int | None:
     return memory.now()
 
 
-def data_bytes(task: Task) -> int:
-    """The bytes of all images and labels."""
-    return sum(int(array.nbytes) for array in task.data())
+def data_bytes(task: Task, images: int) -> int:
+    """The bytes of so many images (float32) with their labels (int64)."""
+    return images * (4 * math.prod(task.network.inputs) + 8)
 
 
 def is_pareo(contestant: Contestant) -> bool:
