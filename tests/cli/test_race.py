@@ -105,10 +105,27 @@ def test_an_epoch_ends_with_an_accuracy(tmp_path: Path) -> None:
     assert row["curve"][0].keys() == CURVE.keys()
 
 
+def test_a_race_on_other_data(tmp_path: Path) -> None:
+    data = "synthetic:1x28x28:10:120"
+    done = race(
+        tmp_path, "--data", data, "--batch", "10", "--epochs", "1", "--json", "race.json",
+        "--contestants", "pareo-vectorized",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "epochs of 100 images of synthetic:1x28x28:10:120;" in " ".join(done.stdout.split())
+    result = json.loads((tmp_path / "race.json").read_text())
+    assert result["data"] == data
+    (point,) = result["rows"][0]["curve"]
+    assert 0 <= point["accuracy"] <= 1  # of the 20 images that it did not train on
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
         (["lenet"], "lenet"),
+        (["--data", "nowhere"], "got 'nowhere', which does not exist"),
+        (["--data", "synthetic:3x8x8"], "expects images of shape (1, 28, 28); got (3, 8, 8)"),
+        (["--data", "synthetic:1x28x28:20"], "papers-cnn has 10 classes; a label of synthetic"),
         (["--contestants", "caffe"], "no contestant is called 'caffe'"),
         (["--precision", "float16"], "--precision expects one of float32, tf32, bfloat16"),
         (["--against", "caffe"], "--against expects one of pareo-compiled"),

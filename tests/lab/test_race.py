@@ -13,6 +13,7 @@ from pareo.lab.contestants.registry import chosen
 from pareo.lab.race import Race, Rules
 
 TASK = Task(nn.Sequential([nn.Dense(5), nn.Sigmoid(), nn.Dense(3)], (7,), "small"), batch=4)
+KINKED = Task(nn.Sequential([nn.Dense(5), nn.ReLU(), nn.Dense(3)], (7,), "kinked"), batch=4)
 SHORT = Rules(share=0.5, turn=1.0, seconds=1.0)
 
 # What each does to a trainer that is right: `run` is its own.
@@ -22,6 +23,14 @@ WRONG = {
         losses = run(order)
         b = trainer._parameters["0.b"]
         b += 0.01 * (b - before)
+        return losses""",
+    "scaled_once": """
+        before = trainer.parameters()["0.b"]
+        losses = run(order)
+        calls.append(order)
+        if len(calls) == 1:
+            b = trainer._parameters["0.b"]
+            b += 0.01 * (b - before)
         return losses""",
     "other_batches": "return run((order + 1) % 64)",
     "tf32": """
@@ -68,8 +77,10 @@ def wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Contesta
     return {name: Contestant(f"{name}_adapter") for name in WRONG}
 
 
-def rows_of(contestants: dict[str, Contestant], rules: Rules = SHORT) -> dict[str, Any]:
-    result = Race(TASK, contestants, rules).run()
+def rows_of(
+    contestants: dict[str, Contestant], rules: Rules = SHORT, task: Task = TASK
+) -> dict[str, Any]:
+    result = Race(task, contestants, rules).run()
     assert results.checked(result, "the race") == result
     return {row["contestant"]: row for row in result["rows"]}
 
@@ -91,6 +102,21 @@ def test_who_computes_something_else_is_refused_with_the_reason(
         assert rows[name]["samples"] == rows[name]["curve"] == []
     assert rows["pareo-vectorized"]["status"] == "ok"
     assert rows["pareo-vectorized"]["samples"]
+
+
+def test_at_kinks_a_second_look_tells_chance_from_a_wrong_gradient(
+    wrong: dict[str, Contestant],
+) -> None:
+    named = {name: wrong[name] for name in ("scaled", "scaled_once")}
+    rows = rows_of(named, Rules(share=0.5, epochs=1), KINKED)
+    assert rows["scaled"]["note"] == (
+        "0.b moved 1.0e-02 off in step 1, 8e-03 allowed; and 0.b moved 1.0e-02 off in step 3, "
+        "8e-03 allowed"
+    )
+    assert rows["scaled"]["parity"]["steps"] == 4
+    # Where rounding fell on the other side of a kink it looks like this: off once, then exact.
+    assert rows["scaled_once"]["status"] == "ok"
+    assert rows["scaled_once"]["parity"]["parameter"] == pytest.approx(0.01, rel=0.1)
 
 
 def test_who_fails_is_a_row_and_the_others_finish(wrong: dict[str, Contestant]) -> None:

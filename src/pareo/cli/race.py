@@ -56,6 +56,12 @@ def race(
     threads: Annotated[
         int | None, typer.Option(min=1, help="CPU threads for everyone.  [default: all cores]")
     ] = None,
+    together: Annotated[
+        bool,
+        typer.Option(
+            "--together", help="Build everyone at once: sooner ready, but first calls take longer."
+        ),
+    ] = False,
     against: Annotated[
         str | None, typer.Option(help="Speedups against this row.  [default: the fastest peer]")
     ] = None,
@@ -81,7 +87,7 @@ def race(
     for path in (json_file, html):
         if path is not None and not path.absolute().parent.is_dir():
             raise PareoError(f"{path}: its folder is not there")
-    rules = _rules(quick, epochs, target_accuracy, seconds)
+    rules = replace(_rules(quick, epochs, target_accuracy, seconds), together=together)
     with _live() as watch:
         result = Race(task, entered, rules, precision, watch).run()
     console = Console()

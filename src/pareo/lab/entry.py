@@ -109,22 +109,33 @@ class Gate:
         self._allowed, self._patience = TOLERANCES[precision], patience
         self._runner = runner
         self._judges: dict[int, Worker] = {}
+        self._begun: dict[str, tuple[Task, Worker]] = {}
+
+    def begin(self, row: Row, contestant: Contestant) -> None:
+        """Let a contestant be built, and take its first steps, while others are: `admit` waits."""
+        self._begun[row.contestant] = self._built(row, contestant)
+
+    def _built(self, row: Row, contestant: Contestant) -> tuple[Task, Worker]:
+        """A process at work on its first steps, and its task."""
+        task = self._task
+        if contestant.images:
+            task = replace(task, batch=contestant.images)
+            row.note = f"timed on steps of {contestant.images} images"
+        worker = self._stack.enter_context(
+            Worker(self._runner, contestant, task, threads=self._task.threads)
+        )
+        worker.put("agree")
+        return task, worker
 
     def admit(self, row: Row, contestant: Contestant, steps: int, seconds: float) -> Racer | None:
         """A contestant ready for turns of so many steps, fewer where they would take longer.
 
         None where it was refused or failed: then the row says why.
         """
-        task = self._task
-        if contestant.images:
-            task, steps = replace(task, batch=contestant.images), 1
-            row.note = f"timed on steps of {contestant.images} images"
-        worker = self._stack.enter_context(
-            Worker(self._runner, contestant, task, threads=self._task.threads)
-        )
+        begun = self._begun.pop(row.contestant, None)
+        task, worker = begun or self._built(row, contestant)
         racer = Racer(row, task, worker, self._images, self._patience)
         try:
-            worker.put("agree")
             differs, row.parity = agreement(
                 task, worker, self._judge(task), self._allowed, self._patience
             )
@@ -135,7 +146,7 @@ class Gate:
             row.end("refused", differs)
             worker.close()
             return None
-        racer.turn = racer.ask("ready", steps, seconds) or 0
+        racer.turn = racer.ask("ready", 1 if contestant.images else steps, seconds) or 0
         if row.status != "ok":
             return None
         row.slice = min(1.0, racer.turn * task.batch / self._images)

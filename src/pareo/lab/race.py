@@ -42,6 +42,7 @@ class Rules:
     accuracy: rounds also end when everyone has reached it. seconds: when the last round begins.
     patience: seconds without an answer after which a contestant counts as hanging.
     untried: settings of frameworks that are too slow to build for this race.
+    together: build everyone at once, for machines with many cores; first calls take longer then.
     """
 
     share: float = 1.0
@@ -52,6 +53,7 @@ class Rules:
     seconds: float = 600.0
     patience: float = 600.0
     untried: tuple[str, ...] = ()
+    together: bool = False
 
     def training(self, epochs: int | None, accuracy: float | None) -> "Rules":
         """The same, for so many epochs, or until an accuracy: turns are whole parts of an epoch.
@@ -171,6 +173,10 @@ class Race:
             told = contestant.in_precision(self.precision)
             return gate.admit(row, told, steps, self.rules.turn)
 
+        if self.rules.together:
+            for name, contestant in here.items():
+                if not contestant.tries:
+                    gate.begin(self.rows[name], contestant.in_precision(self.precision))
         for name, contestant in sorted(here.items(), key=lambda item: bool(item[1].tries)):
             row = self.rows[name]
             if not contestant.tries:

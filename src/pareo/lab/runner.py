@@ -48,10 +48,17 @@ class Runner:
         """Make a turn so many steps, fewer if they took longer than so many seconds; their number.
 
         One such turn is run untimed, for a new length may be compiled anew; then all starts over.
+        Where it was far shorter than it may be, as first steps are slow, a longer one follows.
         """
-        self._steps = max(1, int(min(steps, seconds / self._step_seconds)))
-        if self._steps > 1:
-            self._train(self._steps)
+        each = self._step_seconds
+        for _ in range(2):
+            self._steps = max(1, int(min(steps, seconds / each)))
+            if self._steps == 1:
+                break
+            took = self._train(self._steps)[0]
+            if self._steps == steps or took > seconds / 2:
+                break
+            each = took / self._steps
         self.restart()
         return self._steps
 

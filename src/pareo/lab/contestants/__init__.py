@@ -169,6 +169,7 @@ CONTESTANTS = {
     "jax": _adapter("jax"),
     "jax-scan": _adapter("jax", scan=True),
     "tensorflow": _adapter("tensorflow"),
+    "tensorflow-xla": _adapter("tensorflow", xla=True),
 }
 
 

@@ -19,8 +19,11 @@ def _on_gpu(framework: str, needs: str | None = None, **options: object) -> Cont
 ON_GPU = {
     "pareo-cuda": _on_gpu("pareo_step", device="cuda"),
     "torch-cuda": _on_gpu("torch_cuda", "torch"),
+    "torch-cuda-default": _on_gpu("torch_cuda", "torch", benchmark=False),
     "torch-cuda-compile": _on_gpu("torch_cuda", "torch", compiled=True),
     "torch-cudagraph": _on_gpu("torch_cuda", "torch", graph=True),
+    "torch-cudagraph-default": _on_gpu("torch_cuda", "torch", graph=True, benchmark=False),
+    "torch-cudagraph-cudnn-off": _on_gpu("torch_cuda", "torch", graph=True, cudnn=False),
     "torch-cudagraph-compile": _on_gpu("torch_cuda", "torch", compiled=True, graph=True),
     "jax-cuda": _on_gpu("jax_cuda", "jax"),
     "jax-cuda-scan": _on_gpu("jax_cuda", "jax", scan=True),
@@ -34,10 +37,19 @@ BEST = {
         tries=("torch", "torch-onednn-off", "torch-channels-last", "torch-compile"),
     ),
     "jax-best": Contestant(needs="jax", tries=("jax", "jax-scan")),
+    "tensorflow-best": Contestant(needs="tensorflow", tries=("tensorflow", "tensorflow-xla")),
     "torch-cuda-best": Contestant(
         needs="torch",
         gpu=True,
-        tries=("torch-cuda", "torch-cudagraph", "torch-cuda-compile", "torch-cudagraph-compile"),
+        tries=(
+            "torch-cuda",
+            "torch-cuda-default",
+            "torch-cudagraph",
+            "torch-cudagraph-default",
+            "torch-cudagraph-cudnn-off",
+            "torch-cuda-compile",
+            "torch-cudagraph-compile",
+        ),
     ),
     "jax-cuda-best": Contestant(needs="jax", gpu=True, tries=("jax-cuda", "jax-cuda-scan")),
 }
@@ -53,11 +65,11 @@ BUILT_IN = {
 # Who races unless others are named.
 USUAL = (
     "pareo-compiled", "pareo-vectorized", "pareo-sequential",
-    "torch", "torch-best", "jax", "jax-best", "tensorflow",
+    "torch", "torch-best", "jax", "jax-best", "tensorflow", "tensorflow-best",
 )  # fmt: skip
 USUAL_ON_GPU = (
-    "pareo-cuda", "torch-cuda", "torch-cudagraph", "torch-cuda-best", "jax-cuda", "jax-cuda-best",
-    "tensorflow-cuda",
+    "pareo-cuda", "torch-cuda-default", "torch-cuda", "torch-cudagraph", "torch-cuda-best",
+    "jax-cuda", "jax-cuda-best", "tensorflow-cuda",
 )  # fmt: skip
 LOOPED = 10**6  # FLOP of an image beyond which plain loops would take longer than all others
 

@@ -1,4 +1,4 @@
-"""TensorFlow: one tf.function for every step, channels last as its CPU kernels want them."""
+"""TensorFlow: one tf.function for every step, through XLA or not, channels last."""
 
 import os
 from importlib import import_module
@@ -10,7 +10,7 @@ from pareo.lab.contestants import Task, Trainer, Window, forward, pair, unknown
 tf: Any  # imported by `build`, hence only where it is asked for
 
 
-def build(task: Task, gpu: bool = False, precision: str = "float32") -> Trainer:
+def build(task: Task, xla: bool = False, gpu: bool = False, precision: str = "float32") -> Trainer:
     """The task in TensorFlow, on a GPU only where that is asked for."""
     global tf
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its notes on start-up are no result
@@ -27,14 +27,14 @@ def build(task: Task, gpu: bool = False, precision: str = "float32") -> Trainer:
     else:
         tf.config.experimental.set_memory_growth(cards[0], True)  # the card is shared
         tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
-    return TensorflowTrainer(task, gpu, precision)
+    return TensorflowTrainer(task, xla, gpu, precision)
 
 
 class TensorflowTrainer:
     """The task with variables and a tape, traced once into a graph."""
 
-    def __init__(self, task: Task, gpu: bool = False, precision: str = "float32") -> None:
-        self._gpu, self._precision = gpu, precision
+    def __init__(self, task: Task, xla: bool, gpu: bool, precision: str) -> None:
+        self._xla, self._gpu, self._precision = xla, gpu, precision
         images, labels = task.data()
         if images.ndim == 4:
             images = images.transpose(0, 2, 3, 1)
@@ -45,7 +45,7 @@ class TensorflowTrainer:
         }
         moving = list(self._variables.values())
 
-        @tf.function(autograph=False)
+        @tf.function(autograph=False, jit_compile=xla)
         def step(chosen: Any) -> Any:
             with tf.GradientTape() as tape:
                 x, y = tf.gather(images, chosen), tf.gather(labels, chosen)
@@ -81,7 +81,7 @@ class TensorflowTrainer:
         return {
             "precision": self._precision,
             "layout": "channels last",
-            "mode": "tf.function",
+            "mode": "tf.function, XLA" if self._xla else "tf.function",
             "version": tf.__version__,
             "first_layer_data_gradient": False,
         }

@@ -7,12 +7,22 @@ from pareo.lab.contestants import Task, Trainer, torch_step
 
 
 def build(
-    task: Task, compiled: bool = False, graph: bool = False, precision: str = "float32"
+    task: Task,
+    compiled: bool = False,
+    graph: bool = False,
+    benchmark: bool = True,
+    cudnn: bool = True,
+    precision: str = "float32",
 ) -> Trainer:
-    """The task in PyTorch, channels last."""
+    """The task in PyTorch, channels last.
+
+    `benchmark` times cuDNN's algorithms and takes the fastest, which may be a less exact one;
+    without, cuDNN chooses by rule, as PyTorch has it unless asked. Without `cudnn`, PyTorch's own
+    convolutions.
+    """
     torch = torch_step.load()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
-    torch.backends.cudnn.benchmark = True  # times cuDNN's algorithms and takes the fastest
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.enabled = benchmark, cudnn
     return TorchCudaTrainer(torch, task, compiled, graph, precision == "bfloat16")
 
 
@@ -85,11 +95,14 @@ class TorchCudaTrainer:
     def facts(self) -> dict[str, Any]:
         """How it computes."""
         torch, tf32 = self._torch, self._torch.backends.cudnn.allow_tf32
-        how = "torch.compile" if self._compiled else "eager"
+        words = ["torch.compile" if self._compiled else "eager"]
+        words += ["CUDA graph"] if self._graph else []
+        chosen = "timed" if torch.backends.cudnn.benchmark else "by rule"
+        words.append(f"cuDNN {chosen if torch.backends.cudnn.enabled else 'off'}")
         return {
             "precision": "bfloat16" if self._half else "tf32" if tf32 else "float32",
             "layout": "channels last" if self._last else "channels first",
-            "mode": f"{how}, CUDA graph" if self._graph else how,
+            "mode": ", ".join(words),
             "version": torch.__version__,
             "first_layer_data_gradient": False,
         }
