@@ -20,8 +20,9 @@ OPERATORS: Rules = (
 )
 
 TORCH: Rules = (
+    (r"^aten::(conv\dd|einsum|matmul|linear|cross_entropy_loss|_foreach\w*)$", "other"),  # wrappers
     (r"^aten::(bmm|baddbmm)$", "batched gemm"),
-    (r"^aten::(mm|addmm|linear|addmv|mv|dot|matmul|_addmm_activation)$", "gemm"),
+    (r"^aten::(mm|addmm|addmv|mv|dot|_addmm_activation)$", "gemm"),
     (r"conv", "convolution"),
     (r"pool|softmax|nll_loss|norm|::(sum|mean|amax|max|min|argmax|var)$", "reduction"),
     (r"::(copy_|clone|contiguous|cat|index_select|_to_copy|to|slice_backward|pad)", "copy"),

@@ -65,10 +65,11 @@ def credited(events: Sequence[Event]) -> list[float]:
     [2.0, 1.0, 1.0]
     """
     found = [0.0] * len(events)
+    lasting = [(n, event) for n, event in enumerate(events) if event.end > event.start]
     marks = sorted(
         # At one moment ends come before starts; of two starts, that of the longer event.
-        [(event.end, 0, 0.0, n) for n, event in enumerate(events)]
-        + [(event.start, 1, -event.end, n) for n, event in enumerate(events)]
+        [(event.end, 0, 0.0, n) for n, event in lasting]
+        + [(event.start, 1, -event.end, n) for n, event in lasting]
     )
     stacks: dict[str, list[int]] = {}
     before = 0.0
@@ -80,7 +81,7 @@ def credited(events: Sequence[Event]) -> list[float]:
         stack = stacks.setdefault(events[number].lane, [])
         if starts:
             stack.append(number)
-        elif number in stack:  # one of no length ends before it starts
+        else:
             stack.remove(number)
     return found
 

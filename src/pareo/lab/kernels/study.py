@@ -21,7 +21,7 @@ from pareo.lab.train_speed import plain
 from pareo.machine import cards
 from pareo.training.step import step_program
 
-TURN = 0.7  # seconds, about
+TURN = 0.4  # seconds, about
 TURNS = 6
 LOOKS = 3  # of the instrument, between turns: the one whose steps took neither least nor most
 STEPS = (3, 40)  # under the instrument: at least, at most
