@@ -152,3 +152,11 @@ def test_layers_that_do_not_share_their_images_are_not_merged():
     program = gradients(nn.Sequential([nn.Conv(4, 1), nn.ReLU(), nn.Conv(4, 1), nn.ReLU(),
                                        nn.Flatten(), nn.Dense(3)], (2, 3, 3)))  # fmt: skip
     assert names(merge.merged(program)) == names(program)
+
+
+def test_the_loop_over_images_leaves_lowered_programs_alone():
+    from pareo.backends.cuda.epoch.layers import Unsuited, layers_of
+
+    _, after = lowered(networks.alexnet(), "tf32")
+    with pytest.raises(Unsuited):
+        layers_of(after)

@@ -7,6 +7,7 @@ from networks_for_tests import draw
 from odd_programs import ODD
 
 from pareo import Device, Spec, trace
+from pareo.lab.contestants import without_dropout
 from pareo.nn import networks
 from pareo.training.step import Step, dropout_seeds
 
@@ -81,6 +82,26 @@ def test_reduced_precision_is_no_farther_from_float32_than_pytorchs(name, precis
     their_distance = np.median(list(distances(their_gradients, right).values()))
     # Both round the same numbers, in other orders: chance decides which of the two is nearer.
     assert our_distance <= 1.5 * their_distance
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
+def test_steps_without_momentum_or_dropout_run_as_fit_runs_them(precision):
+    """As in the races, where the backend may have a loop of its own and this network has none."""
+    import cupy
+
+    network = without_dropout(networks.alexnet())
+    parameters = network.initialise(1)
+    _, _, images, labels, _ = start("alexnet")
+    step = Step(network, 2, Device("cuda", precision=precision))
+    moved = {path: cupy.asarray(a) for path, a in parameters.items()}
+    order = np.arange(BATCH).reshape(2, 2)
+    with Device("cuda", precision=precision):
+        losses = step.run(moved, {}, cupy.asarray(images), cupy.asarray(labels), order, 1e-4)
+    plain = Step(network, 2, Device("compiled"))
+    kept = {path: a.copy() for path, a in parameters.items()}
+    wanted = plain.run(kept, {}, images, labels, order, 1e-4)
+    tolerance = {"float32": 1e-5, "tf32": 1e-3, "bfloat16": 1e-2}[precision]  # as in lab/parity.py
+    np.testing.assert_allclose(cupy.asnumpy(losses), wanted, rtol=tolerance)
 
 
 @pytest.mark.parametrize("name", ODD)

@@ -181,6 +181,8 @@ def _calls(program: Any) -> Iterator[_Call]:
         if not isinstance(operator, Fusion):
             yield _Call(instruction.name, instruction.inputs, instruction.outputs[0], attributes)
             continue
+        if not operator.pattern:
+            raise Unsuited(f"{instruction.name}, which stands for no operators that are known here")
         outside = dict(zip(operator.inputs, instruction.inputs, strict=True))
         outside |= dict(zip(operator.gives, instruction.outputs, strict=True))
         for step in parse(operator.pattern):

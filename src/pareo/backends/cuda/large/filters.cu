@@ -132,30 +132,40 @@ template <int WIDTH> __device__ constexpr int stage_bytes()
     return (sizeof(Stage<WIDTH>) + 1023) / 1024 * 1024;
 }
 
-// One thread's part of bringing chunks: four rows of the product, every fourth position.
-struct Gatherer {
-    bool seen;
-    int offset, u, v;
-    __device__ Gatherer(const Shape& in, int row)
-    {
-        const int tap = row / in.channels;
-        seen = tap < in.kh * in.kw;
-        u = tap / in.kw * in.down_tap - in.top;
-        v = tap % in.kw * in.along_tap - in.left;
-        offset = row - tap * in.channels;
-    }
-
-    __device__ void bring(float* to, const float* x, const Shape& in, unsigned position) const
+// Where a position of the result begins to look at its image: row and column, and the place of both.
+struct Look {
+    int h, w, place;
+    __device__ Look(const Shape& in, unsigned position)
     {
         const unsigned image = position * in.by_plane >> 40;
         const unsigned rest = position - image * in.out_height * in.out_width;
-        const int y = rest * in.by_row >> 40, h = y * in.down + u;
-        const int w = (int)(rest - y * in.out_width) * in.along + v;
-        const bool there = seen && position < in.positions && (unsigned)h < (unsigned)in.height &&
-                           (unsigned)w < (unsigned)in.width;
-        const long long from = (((long long)image * in.height + h) * in.width + w) * in.channels + offset;
+        const int y = rest * in.by_row >> 40;
+        h = position < in.positions ? y * in.down - in.top : -(1 << 30);  // beyond the end: nowhere
+        w = (int)(rest - y * in.out_width) * in.along - in.left;
+        place = ((int)(image * in.height) + y * in.down - in.top) * in.width + w;
+    }
+};
+
+// Brings four rows of the product: at a tap, four channels.
+struct Gatherer {
+    const float* from;
+    int u, v, channels;
+    __device__ Gatherer(const Shape& in, const float* x, int row)
+    {
+        const int tap = row / in.channels;
+        u = tap / in.kw * in.down_tap;
+        v = tap % in.kw * in.along_tap;
+        channels = in.channels;
+        from = x + (u * in.width + v) * channels + row - tap * channels;
+        if (tap >= in.kh * in.kw) u = 1 << 29;  // behind the last row: outside every image
+    }
+
+    __device__ void bring(float* to, const float* x, const Shape& in, int h, int w, int place_of) const
+    {
+        const bool there = (unsigned)(h + u) < (unsigned)in.height && (unsigned)(w + v) < (unsigned)in.width;
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                     :: "r"(place(to)), "l"(x + (there ? from : 0)), "r"(there ? 16 : 0) : "memory");
+                     :: "r"(place(to)), "l"(there ? from + (long long)place_of * channels : x),
+                        "r"(there ? 16 : 0) : "memory");
     }
 };
 
@@ -182,11 +192,12 @@ template <int N, int T> __global__ void __launch_bounds__(THREADS, 1) filters_ba
         const int thread = threadIdx.x - 256, quad = thread % 32 * 4, line = thread / 32;
         for (int step = begin; step < end;) {
             const int tile = step / shares.chunks, last = min((tile + 1) * shares.chunks, end);
-            const Gatherer gatherer(in, tile / shares.across * ROWS + quad);
+            const Gatherer gatherer(in, x, tile / shares.across * ROWS + quad);
             const float* gradients = turned + tile % shares.across * WIDTH * CHUNK;
             for (; step < last; step++) {
                 const int number = step - begin, chunk = step - tile * shares.chunks;
                 unsigned long long* ready = full + number % STAGES;
+                const Look look(in, chunk * CHUNK + thread % 32);
                 wait(empty + number % STAGES, (number / STAGES & 1) ^ 1);
                 Stage<WIDTH>* to = stage(number);
                 if (thread == 0) {
@@ -200,9 +211,12 @@ template <int N, int T> __global__ void __launch_bounds__(THREADS, 1) filters_ba
                                     "r"(place(ready)) : "memory");
                 }
 #pragma unroll
-                for (int i = 0; i < CHUNK; i += 4)
-                    gatherer.bring(&to->images[quad / 64][line + i][quad % 64], x, in,
-                                   chunk * CHUNK + line + i);
+                for (int i = 0; i < CHUNK; i += 4) {
+                    const int p = line + i;  // each position is looked up by one lane, for all
+                    const int h = __shfl_sync(~0u, look.h, p), w = __shfl_sync(~0u, look.w, p);
+                    gatherer.bring(&to->images[quad / 64][p][quad % 64], x, in, h, w,
+                                   __shfl_sync(~0u, look.place, p));
+                }
                 asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];"
                              :: "r"(place(ready)) : "memory");
             }
