@@ -47,15 +47,16 @@ XLA: Rules = (
 )
 
 CUDA: Rules = (
-    (r"^\[(memcpy|memset)", "copy"),
-    (r"(?i)memcpy|memset", "copy"),
-    (r"(?i)fprop|dgrad|wgrad|winograd|convol|conv2d|conv_|fft2d|taps", "convolution"),
+    (r"(?i)memcpy|memset|direct_copy|bfloat16_copy", "copy"),
+    (r"^(vectorized_|unrolled_)?elementwise_kernel|multi_tensor_apply", "elementwise"),
+    (r"(?i)reduce_?splitk|reduce_kernel|softmax|pool", "reduction"),
+    (r"(?i)fprop|dgrad|wgrad|winograd|convol|conv2d|conv_|fft2d|taps|filters", "convolution"),
     (r"(?i)(batched|strided).*gemm|gemm.*(batched|strided_?batch)|bmm", "batched gemm"),
-    (r"(?i)gemm|gemv|cutlass.*(tensorop|wgmma|simt)|nvjet|xmma|splitk", "gemm"),
-    (r"(?i)nchwtonhwc|nhwctonchw|transpose|copy|gather|concat|cat(array|_)|index_select", "copy"),
-    (r"(?i)indexselect|cast|convert|pad|part|turn|blocks|scatter_add_|rounded", "copy"),
-    (r"(?i)reduce|reduction|pool|softmax|loss|norm|lrn|argmax|sum|cross_entropy", "reduction"),
-    (r"(?i)elementwise|fusion|update|relu|sigmoid|tanh|add|mul|bias|foreach|multi_tensor|fill",
+    (r"(?i)gemm|gemv|cutlass.*(tensorop|wgmma|simt)|nvjet|xmma", "gemm"),
+    (r"(?i)nchwtonhwc|nhwctonchw|transpose|copy|gather|concat|catarray|indexselect", "copy"),
+    (r"(?i)index_select|cast|convert|padding|^part|turn|block_?(s|filters)|rounded", "copy"),
+    (r"(?i)reduc|loss|norm|lrn|argmax|^sum|total|cross_entropy|bias_back", "reduction"),
+    (r"(?i)elementwise|fusion|update|relu|sigmoid|tanh|add|mul|bias|fill|sgd|descend|dropout",
      "elementwise"),
     (r"", "other"),
 )  # fmt: skip

@@ -26,10 +26,14 @@ LOOP = "(the whole epoch, one kernel)"
 
 @dataclass(frozen=True)
 class Label:
-    """What one call of a framework's computes: its shapes, and FLOPs where they are known."""
+    """What one call of a framework's computes: its shapes, and FLOPs where they are known.
+
+    parts: equal parts of the FLOPs that have a kernel each, as both gradients of a convolution.
+    """
 
     shape: str
     flops: float | None
+    parts: int = 1
 
 
 def profiles(trainer: Any, order: Any, recorder: Recorder, framework: str) -> list[Profile]:
@@ -70,31 +74,37 @@ def labelled(events: list[Event], marked: list[Launch], labels: list[Label]) -> 
     """The events with shapes and FLOPs, where a kernel runs as often as in the marked step.
 
     The n-th run of a kernel in a step is that of the n-th in the marked one. A call's FLOPs are its
-    longest kernel's, a product or convolution where it has one.
+    longest kernel's (of several parts its longest kernels'), products or convolutions if it can be.
 
     >>> two = [Launch("gemm", 0.0, 2.0, 7, mark=0), Launch("add", 2.0, 3.0, 7, mark=0)]
     >>> seen = [Event("gemm", "gemm", 0.0, 1.0), Event("gemm", "gemm", 2.0, 3.0)]
     >>> [event.flops for event in labelled(seen, two, [Label("2x3, 3x4 -> 2x4", 48.0)])]
     [48.0, 48.0]
     """
-    longest: dict[int, Launch] = {}
+    calls: dict[int, list[Launch]] = defaultdict(list)
     for one in marked:
         if one.mark is not None:
-            other = longest.setdefault(one.mark, one)
-            longest[one.mark] = max(other, one, key=_weight)
+            calls[one.mark].append(one)
+    counting = {
+        id(one): labels[mark].parts
+        for mark, launches in calls.items()
+        for one in sorted(launches, key=_weight)[-labels[mark].parts :]
+    }
     known: dict[str, list[Label | None]] = defaultdict(list)
     for one in marked:
         label = None if one.mark is None else labels[one.mark]
-        if label is not None and longest[one.mark or 0] is not one:
-            label = Label(label.shape, None)
+        if label is not None:
+            parts = counting.get(id(one))
+            flops = label.flops / parts if label.flops is not None and parts else None
+            label = Label(label.shape, flops)
         known[one.name].append(label)
     counts = Counter(event.name for event in events)
     seen: Counter[str] = Counter()
     found = []
     for event in events:
-        calls = known.get(event.name)
-        if calls and counts[event.name] % len(calls) == 0:
-            label = calls[seen[event.name] % len(calls)]
+        runs = known.get(event.name)
+        if runs and counts[event.name] % len(runs) == 0:
+            label = runs[seen[event.name] % len(runs)]
             seen[event.name] += 1
             if label is not None:
                 event = Event(event.name, event.kind, event.start, event.end, event.lane,
@@ -145,7 +155,9 @@ def _torch_calls(trainer: Any, recorder: Recorder) -> tuple[list[Launch], list[L
             shapes = [list(a.shape) if isinstance(a, torch.Tensor) else [] for a in args]
             given = [None if isinstance(a, torch.Tensor) else a for a in args]
             read = ", ".join("x".join(map(str, shape)) for shape in shapes if shape)
-            labels.append(Label(read, torch_profile.flops(func.name(), shapes, given)))
+            count = torch_profile.flops(func.name(), shapes, given)
+            both = func.name() == "aten::convolution_backward" and all(given[10][:2])
+            labels.append(Label(read, count, parts=2 if both else 1))
             work: Callable[[], Any] = partial(func, *args, **(kwargs or {}))
             return recorder.marked(len(labels) - 1, work)
 

@@ -50,9 +50,30 @@ def readable(name: str) -> str:
     'vectorized_elementwise_kernel<4, AddFunctor<float>, array<char*, 3ul>>'
     """
     plain = _without_parameters(demangled(name)).removeprefix("void ")
+    if plain.startswith("_Z"):
+        return _identifiers(plain)
     plain = plain.replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
     plain = re.sub(r"\b(?:[A-Za-z_]\w*::)+", "", plain)
     return re.sub(r"\s+>", ">", plain).strip()
+
+
+def _identifiers(symbol: str) -> str:
+    """The first long names in a symbol that is too deep for the C++ runtime: each has its length.
+
+    >>> _identifiers("_ZN7cutlass6KernelINS_4conv23ImplicitGemmConvolutionIiEEEEv")
+    'Kernel<ImplicitGemmConvolution>'
+    """
+    length = re.compile(r"(?<!\d)(?<!L[a-z])\d+")  # Li64E is the number 64
+    found = []
+    place = 0
+    while number := length.search(symbol, place):
+        place = number.end() + int(number.group())
+        word = symbol[number.end() : place]
+        if re.fullmatch(r"[A-Z]\w*[a-z]\w*", word):
+            found.append(word)
+        elif not re.fullmatch(r"[A-Za-z_]\w*", word):
+            place = number.end()  # a number that is no length
+    return f"{found[0]}<{', '.join(found[1:5])}>" if found else symbol
 
 
 def _without_parameters(name: str) -> str:
