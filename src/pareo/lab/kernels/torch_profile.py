@@ -53,7 +53,18 @@ def _event(event: Any) -> Event | None:
     shapes = event.input_shapes or []
     count = flops(event.name, shapes, event.concrete_inputs or [])
     shape = ", ".join("x".join(map(str, s)) for s in shapes if s and isinstance(s[0], int))
-    return Event(event.name, kind(event.name, TORCH), start, end, lane, shape, count)
+    return Event(event.name, _kind(event.name, shapes), start, end, lane, shape, count)
+
+
+def _kind(name: str, shapes: Shapes) -> str:
+    """By the name; a batch of one product is a product.
+
+    >>> _kind("aten::bmm", [[8, 2, 3], [8, 3, 4]]), _kind("aten::bmm", [[1, 2, 3], [1, 3, 4]])
+    ('batched gemm', 'gemm')
+    """
+    found = kind(name, TORCH)
+    alone = found == "batched gemm" and shapes and shapes[0] and shapes[0][0] == 1
+    return "gemm" if alone else found
 
 
 def flops(name: str, shapes: Shapes, given: list[Any]) -> float | None:
