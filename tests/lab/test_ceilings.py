@@ -50,8 +50,9 @@ def small(monkeypatch):
 
 def test_a_peak_is_the_best_of_all_libraries_and_sizes():
     peak = made().peak("float32")
-    assert (peak.value, peak.high, peak.how) == (61e9, 61e9, "torch, 4096 x 4096")
+    assert (peak.value, peak.how) == (61e9, "torch, 4096 x 4096")
     assert 55e9 <= peak.low < 60e9
+    assert peak.high - peak.value == peak.value - peak.low, "a better round may come"
     assert made().peak("float32", threads=1).value == 31e9
 
 

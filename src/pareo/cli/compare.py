@@ -23,7 +23,7 @@ def compare(
     """Say what changed from the first race to the second, and who became faster or slower."""
     before, after = records.find(first), records.find(second)
     for name, result in ((first, before), (second, after)):
-        if "rows" not in result:
+        if "rows" not in result or result["kind"] == "ops":
             raise PareoError(f"compare expects two races; {name} is a {result['kind']}")
     console = Console()
     console.print(_changes(before, after))

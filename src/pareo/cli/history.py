@@ -45,6 +45,8 @@ def _fastest(result: dict[str, Any]) -> tuple[str, str]:
     if result["kind"] == "sweep":  # its times are those of an image, at many batch sizes
         best = answer(result)
         return (f"{best.contestant}, batch {best.batch}" if best else "nobody was timed"), ""
+    if result["kind"] == "ops":  # which has as many fastest as it has operators and sizes
+        return f"{sum(bool(row['hot']) for row in result['rows'])} cells timed", ""
     medians = {r["contestant"]: interval(r["samples"])[1] for r in result["rows"] if r["samples"]}
     if not medians:
         return "nobody was timed", ""

@@ -16,6 +16,7 @@ from pareo.cli.ceilings import measured
 from pareo.device import Device, cores, names, why_unavailable
 from pareo.errors import PareoError
 from pareo.lab import records
+from pareo.lab.counters import rung_of
 from pareo.lab.ops.cases import PAPER, checked
 from pareo.lab.ops.laboratory import Laboratory
 from pareo.lab.ops.peers import on_gpu
@@ -47,6 +48,10 @@ def ops(
     seconds: Annotated[
         float, typer.Option(min=0.01, help="For the rounds of one operator at one size.")
     ] = 2.0,
+    counters: Annotated[
+        bool,
+        typer.Option("--counters", help="Read hardware counters too: ncu or CUPTI, perf_event."),
+    ] = False,
     cells: Annotated[
         bool, typer.Option("--cells", help="Show every figure of every cell.")
     ] = False,
@@ -74,8 +79,9 @@ def ops(
         limits["cpu"] = measured(Device("compiled", threads=count))
     if any(on_gpu(name) for name in chosen):
         limits["cuda"] = measured(Device("cuda"))
+    rungs = {place: rung_of(place) for place in limits} if counters else {}
     with _live() as watch:
-        result = Laboratory(works, chosen, limits, count, seconds, watch).run()
+        result = Laboratory(works, chosen, limits, count, seconds, watch, rungs).run()
     console = Console()
     if not console.is_terminal:
         console = Console(width=160)  # a file has no edge

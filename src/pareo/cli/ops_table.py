@@ -51,6 +51,9 @@ def lines(result: dict[str, Any]) -> list[str]:
     errors = [row["error"] for row in result["rows"] if row["hot"]]
     if errors:
         found.append(f"Everyone who was timed agrees with float64 within {max(errors):.0e}.")
+    for place, rung in result["rungs"].items():
+        why = f" ({rung['why']})" if rung["why"] else ""
+        found.append(f"Counters of {place}: {rung['name']}{why}.")
     found += measure.noticed({}, result["threads"], result["machine"].get("idle_cores"))
     return found
 

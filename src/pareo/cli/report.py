@@ -9,7 +9,7 @@ import typer
 from pareo.lab import records
 
 # Of other kinds than a race.
-PAGES = {"sweep": "pareo.lab.report.sweep", "kernels": "pareo.lab.report.kernels"}
+PAGES = {kind: f"pareo.lab.report.{kind}" for kind in ("sweep", "kernels", "ops")}
 
 
 def report(
@@ -19,7 +19,7 @@ def report(
         typer.Option(help="Where to.  [default: beside the file, or pareo-race-A.html]"),
     ] = None,
 ) -> None:
-    """Write the report of a race, a sweep or kernels: one HTML file that needs no network."""
+    """Write the report of any result: one HTML file that needs no network."""
     result = records.find(race)
     named = Path(race).with_suffix(".html") if Path(race).suffix == ".json" else None
     path = out or named or Path(f"pareo-race-{race}.html")

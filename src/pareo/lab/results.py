@@ -10,7 +10,7 @@ from pareo.errors import DataError
 
 SCHEMA = 2
 # Results of other kinds than a race, each with the module whose `checked` knows it.
-KINDS = {"sweep": "pareo.lab.sweep.results"}
+KINDS = {"sweep": "pareo.lab.sweep.results", "ops": "pareo.lab.ops.results"}
 STATUSES = ("ok", "refused", "failed", "missing")
 LARGEST = 256 << 20  # bytes of a JSON file: a race with a million samples has a tenth of it
 

@@ -8,14 +8,15 @@ from typing import Any
 from pareo.lab import measure
 
 KINDS = ("product", "stream", "overhead")
+NARROWEST = 0.005  # of a rate: clocks of processors move by more
 
 
 @dataclass(frozen=True)
 class Limit:
     """A limit with the interval that it lies in, and what reached it.
 
-    A rate is the best that was seen, and its interval goes down to what a usual round reached. An
-    overhead is a median.
+    A rate is the best that was seen; its interval goes down to what a usual round reached and, for
+    a better round may come, as far up. An overhead is a median with its bootstrap interval.
     """
 
     value: float
@@ -160,7 +161,8 @@ class Ceilings:
         """What one probe says."""
         rates = self.samples[probe]
         usual, best = measure.interval(rates)[0], max(rates)
-        return Limit(best, best if math.isnan(usual) else usual, best, str(probe))
+        spread = max(0.0 if math.isnan(usual) else best - usual, NARROWEST * best)
+        return Limit(best, best - spread, best + spread, str(probe))
 
     def _best(self, what: str, fits: Callable[[Probe], bool]) -> Limit:
         found = [self.limit(probe) for probe in self.samples if fits(probe)]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pareo.lab.counters import cupti, perf_event
 from pareo.lab.ops.peers import Missing, made
 from pareo.lab.ops.peers.ours import Pareo
 from pareo.lab.ops.work import Work
@@ -58,6 +59,18 @@ class Bench:
             took = self._timed(calls, count)
         self._counts[cold] = count
         return took / count
+
+    def count(self, rung: str) -> dict[str, Any]:
+        """What counters of this process say of one call."""
+
+        def once() -> None:
+            self._calls[0]()
+            self._peer.wait()
+
+        once()
+        if rung == "CUPTI":
+            return cupti.counted(once)
+        return {"rung": rung, **perf_event.counted(once)}
 
     def release(self) -> None:
         """Let the arrays go."""

@@ -13,6 +13,8 @@ from typing import Any
 from pareo import __version__, machine
 from pareo.lab import measure, memory
 from pareo.lab.ceilings import Ceilings, store
+from pareo.lab.counters import Rung, ncu
+from pareo.lab.counters.ladder import TIMING
 from pareo.lab.ops.bench import Bench, Judge, difference
 from pareo.lab.ops.peers import on_gpu, why_missing
 from pareo.lab.ops.sizes import shown
@@ -78,10 +80,15 @@ class Laboratory:
         threads: int,
         seconds: float = 2.0,
         watch: Callable[["Laboratory"], None] = lambda lab: None,
+        rungs: dict[str, Rung] | None = None,
     ) -> None:
-        """`ceilings` by place, "cpu" or "cuda"; `seconds` for the rounds of one piece of work."""
+        """`ceilings` and `rungs` of counters by place, "cpu" or "cuda".
+
+        `seconds` are for the rounds of one piece of work; without rungs nothing is counted.
+        """
         self.works, self.contestants, self.ceilings = works, contestants, ceilings
         self.threads, self.seconds = threads, seconds
+        self.rungs = rungs or {}
         self.cells: list[Cell] = []
         self.doing, self.done = "", 0
         self._watch = watch
@@ -105,11 +112,13 @@ class Laboratory:
         return {
             "schema": SCHEMA,
             "kind": "ops",
+            "network": "operators",  # the name that it is kept under
             "when": datetime.now(UTC).isoformat(timespec="seconds"),
             "machine": {**machine.describe(), "idle_cores": self._idle_cores},
             "versions": {"pareo": __version__, **machine.libraries()},
             "precision": "float32",
             "threads": self.threads,
+            "rungs": {place: asdict(rung) for place, rung in self.rungs.items()},
             "ceilings": {place: store.to_plain(c) for place, c in self.ceilings.items()},
             "rows": [{**asdict(cell), "place": cell.place} for cell in self.cells],
         }
@@ -133,6 +142,8 @@ class Laboratory:
             self._admit(work, entered, sets)
         self._rounds(work, [cell for cell in entered if cell.status == "ok"], sets)
         for cell in entered:
+            if cell.status == "ok":
+                self._count(work, cell)
             if cell.contestant in self._workers:
                 self._ask(cell, "release")
 
@@ -208,6 +219,25 @@ class Laboratory:
                             (cell.cold if cold else cell.hot).append(sample)
             if all(cell.known for cell in cells if cell.status == "ok"):
                 return
+
+    def _count(self, work: Work, cell: Cell) -> None:
+        """Counters of one call, by the rung of the ladder that this place has."""
+        rung = self.rungs.get(cell.place, Rung(TIMING, "not asked for")).name
+        cell.counters = {"rung": rung}
+        if rung == TIMING:
+            return
+        self._say(work, f"counters of {cell.contestant}, by {rung}")
+        found = ncu.counted(cell.contestant, work) if rung == "ncu" else self._told(cell, rung)
+        cell.counters = found
+
+    def _told(self, cell: Cell, rung: str) -> dict[str, Any]:
+        """What a contestant's own process counts; its times stay, whatever becomes of that."""
+        try:
+            found: dict[str, Any] = self._workers[cell.contestant].ask("count", rung)
+            return found
+        except Failed as failure:
+            self._workers.pop(cell.contestant).close()
+            return {"rung": rung, "failed": str(failure)}
 
     def _ask(self, cell: Cell, *question: Any) -> Any:
         """A contestant's answer; None where it failed."""

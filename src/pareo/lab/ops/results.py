@@ -1,0 +1,60 @@
+"""A laboratory's result as plain data, checked before anything uses it."""
+
+from typing import Any
+
+from pareo.errors import DataError
+from pareo.lab.ceilings import store
+from pareo.lab.ops.laboratory import SCHEMA
+from pareo.lab.ops.work import BACKWARD, FORWARD
+from pareo.lab.results import STATUSES, Check
+
+PLACES = ("cpu", "cuda")
+
+
+def checked(result: Any, source: str) -> dict[str, Any]:
+    """The result, if it is one; otherwise a DataError says which field of `source` is wrong."""
+    check = Check(source)
+    check.field(result, "", dict, "an object")
+    if result.get("schema") != SCHEMA or result.get("kind") != "ops":
+        got = f"{result.get('kind')!r:.40} with schema {result.get('schema')!r:.40}"
+        raise DataError(f"{source}: expected a result of `pareo ops`, schema {SCHEMA}; got {got}")
+    for name in ("when", "network", "precision"):
+        check.field(result.get(name), name, str, "text")
+    check.number(result.get("threads"), "threads", least=1)
+    for name in ("machine", "versions", "ceilings", "rungs"):
+        check.field(result.get(name), name, dict, "an object")
+    check.number_or_none(result["machine"].get("idle_cores"), "machine.idle_cores")
+    for place, found in result["ceilings"].items():
+        if place not in PLACES:
+            check.wrong("ceilings", f"{' or '.join(PLACES)}", place)
+        store.from_plain(found, f"{source}, ceilings.{place}")
+    for place, rung in result["rungs"].items():
+        check.field(rung, f"rungs.{place}", dict, "an object")
+        for name in ("name", "why"):
+            check.field(rung.get(name), f"rungs.{place}.{name}", str, "text")
+    check.field(result.get("rows"), "rows", list, "a list")
+    for number, row in enumerate(result["rows"]):
+        _row(check, row, f"rows[{number}]", result["ceilings"])
+    return dict(result)
+
+
+def _row(check: Check, row: Any, place: str, ceilings: dict[str, Any]) -> None:
+    check.field(row, place, dict, "an object")
+    for name in ("operator", "contestant", "note"):
+        check.field(row.get(name), f"{place}.{name}", str, "text")
+    choices = {"direction": (FORWARD, BACKWARD), "status": STATUSES, "place": PLACES}
+    for name, allowed in choices.items():
+        if row.get(name) not in allowed:
+            check.wrong(f"{place}.{name}", f"one of {', '.join(allowed)}", row.get(name))
+    for name in ("nbytes", "flops", "least_flops", "read", "written"):
+        check.number(row.get(name), f"{place}.{name}", least=0)
+    check.number_or_none(row.get("error"), f"{place}.error")
+    check.field(row.get("counters"), f"{place}.counters", dict, "an object")
+    for name in ("hot", "cold"):
+        check.field(row.get(name), f"{place}.{name}", list, "a list")
+        for number, seconds in enumerate(row[name]):
+            check.number(seconds, f"{place}.{name}[{number}]", above=0)
+    if row["hot"] and row["place"] not in ceilings:
+        check.wrong("ceilings", f"those of {row['place']}", list(ceilings))
+    if row["hot"]:
+        check.number(row["read"] + row["written"], f"{place}.read", above=0)
