@@ -153,7 +153,7 @@ def _torch_calls(trainer: Any, recorder: Recorder) -> tuple[list[Launch], list[L
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             shapes = [list(a.shape) if isinstance(a, torch.Tensor) else [] for a in args]
-            given = [None if isinstance(a, torch.Tensor) else a for a in args]
+            given: list[Any] = [None if isinstance(a, torch.Tensor) else a for a in args]
             read = ", ".join("x".join(map(str, shape)) for shape in shapes if shape)
             count = torch_profile.flops(func.name(), shapes, given)
             both = func.name() == "aten::convolution_backward" and all(given[10][:2])
