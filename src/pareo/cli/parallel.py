@@ -41,6 +41,10 @@ def parallel(
         str | None,
         typer.Option(help="Other batch sizes, as in 16,64, or none.  [default: an eighth, a half]"),
     ] = None,
+    tasks: Annotated[
+        int | None,
+        typer.Option(min=1, help="Networks of the task strategies.  [default: 2 a worker]"),
+    ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Turns of each way.")] = PAPERS_ROUNDS,
     seconds: Annotated[
         float, typer.Option(min=0.01, help="Of one worker's turn, about; not for --papers.")
@@ -69,7 +73,8 @@ def parallel(
         else:
             built = networks.by_name(network or "")
             others = _sizes(sizes, batch)
-            result = measure(built, batch, counts, rounds, seconds, others, watch)
+            many = tasks or 2 * max(counts)
+            result = measure(built, batch, counts, many, rounds, seconds, others, watch)
     console = Console()
     if not console.is_terminal:
         console = Console(width=150)  # a file has no edge

@@ -1,14 +1,17 @@
 """How fast a population steps on a GPU, beside PyTorch: `python -m pareo.lab.parallel_population`.
 
 Many MLPs of one width, plain SGD, each with its own weights, order and rate. PyTorch multiplies
-their matrices in batches, and its whole step is one CUDA graph, the batch gathered inside. Both
-must agree on the first losses before a clock runs; then they take turns.
+their matrices in batches, and its whole step is one CUDA graph, the batch gathered inside. Each is
+in a process of its own; both must agree on the first losses before a clock runs, then they take
+turns.
 """
 
 import argparse
 import json
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,26 +23,60 @@ from pareo.data import mnist
 from pareo.device import PRECISIONS, Device
 from pareo.lab.arguments import least_one, numbers
 from pareo.lab.measure import interval
+from pareo.lab.processes import Failed, Worker, interleaved
 from pareo.machine import describe
 from pareo.nn import networks
+from pareo.nn.network import Sequential
 from pareo.parallel.population_step import PopulationStep, stacked
 from pareo.training.fit import shuffled
 
 BATCH = 128
+FIRST = 4  # steps whose losses must agree
 AGREE = {"float32": 1e-4, "tf32": 2e-2, "bfloat16": 1e-1}  # of a loss, after a few steps
 
 Steps = Callable[[Any], Any]  # from an order (steps, members, batch) to losses (steps, members)
 
 
-def pareo_steps(width: int, rates: Any, momentum: float, precision: str, data: Any) -> Steps:
+@dataclass(frozen=True)
+class Cell:
+    """What everyone trains: so many MLPs of one width, each with its own rate and order."""
+
+    width: int
+    members: int
+    momentum: float
+    precision: str
+
+    def network(self) -> Sequential:
+        """The fourth paper's network in any width."""
+        return networks.mlp([784, self.width, self.width, self.width, 10])
+
+    def rates(self) -> Any:
+        """A rate for each member."""
+        return np.linspace(0.01, 0.05, self.members)
+
+    def order(self, steps: int) -> Any:
+        """Which images each member sees: (steps, members, batch)."""
+        count = len(mnist.load().train_labels)
+        each = [shuffled(count, member, 0)[: steps * BATCH] for member in range(self.members)]
+        orders = np.stack(each).reshape(self.members, steps, BATCH)
+        return np.ascontiguousarray(orders.swapaxes(0, 1))
+
+
+def images() -> tuple[Any, Any]:
+    """MNIST's images from 0 to 1, and its labels."""
+    digits = mnist.load()
+    pixels = digits.train_images.astype(np.float32) / np.float32(255)
+    return pixels, digits.train_labels.astype(np.int64)
+
+
+def pareo_steps(cell: Cell) -> Steps:
     """Steps of a population in pareo, on the GPU."""
-    network = networks.mlp([784, width, width, width, 10])
-    place = Device("cuda", precision=precision)
-    members = len(rates)
+    network, data, members, momentum = cell.network(), images(), cell.members, cell.momentum
+    place = Device("cuda", precision=cell.precision)
     backend = place.backend
     step = PopulationStep(network, BATCH, place, [momentum] * members, [0.0] * members)
     with place, backend.scope(place):
-        images = backend.to_device(data[0].reshape(len(data[0]), *network.inputs))
+        pictures = backend.to_device(data[0].reshape(len(data[0]), *network.inputs))
         labels = backend.to_device(data[1])
         weights = stacked(network, range(members))
         parameters = {path: backend.to_device(a) for path, a in weights.items()}
@@ -48,33 +85,32 @@ def pareo_steps(width: int, rates: Any, momentum: float, precision: str, data: A
 
     def run(order: Any) -> Any:
         return step.run(
-            parameters, velocities, images, labels, order, list(rates), list(range(members))
+            parameters, velocities, pictures, labels, order, list(cell.rates()), range(members)
         )
 
     return run
 
 
-def torch_steps(width: int, rates: Any, momentum: float, precision: str, data: Any) -> Steps:
+def torch_steps(cell: Cell) -> Steps:
     """The same in PyTorch: batched products, the step captured as one graph."""
     import torch
 
-    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
-    members = len(rates)
-    network = networks.mlp([784, width, width, width, 10])
+    torch.backends.cuda.matmul.allow_tf32 = cell.precision == "tf32"
+    network, data, members, momentum = cell.network(), images(), cell.members, cell.momentum
     leaves = [
         torch.from_numpy(a).cuda().requires_grad_()
         for a in stacked(network, range(members)).values()
     ]
     speeds = [torch.zeros_like(leaf) for leaf in leaves]
-    images = torch.from_numpy(data[0].reshape(len(data[0]), -1)).cuda()
+    pictures = torch.from_numpy(data[0].reshape(len(data[0]), -1)).cuda()
     labels = torch.from_numpy(data[1]).cuda()
-    down = torch.from_numpy(-np.asarray(rates, np.float32)).cuda()
+    down = torch.from_numpy(-np.asarray(cell.rates(), np.float32)).cuda()
     chosen = torch.zeros(members * BATCH, dtype=torch.int64, device="cuda")
 
     def step() -> Any:
-        x = images.index_select(0, chosen).view(members, BATCH, -1)
+        x = pictures.index_select(0, chosen).view(members, BATCH, -1)
         y = labels.index_select(0, chosen)
-        with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bfloat16"):
+        with torch.autocast("cuda", torch.bfloat16, enabled=cell.precision == "bfloat16"):
             for layer in range(0, len(leaves), 2):
                 x = torch.baddbmm(leaves[layer + 1][:, None], x, leaves[layer])
                 x = torch.relu(x) if layer < len(leaves) - 2 else x
@@ -115,52 +151,56 @@ def torch_steps(width: int, rates: Any, momentum: float, precision: str, data: A
     return run
 
 
-CONTESTANTS = {"pareo": pareo_steps, "torch-graph": torch_steps}
+CONTESTANTS: dict[str, Callable[[Cell], Steps]] = {
+    "pareo": pareo_steps,
+    "torch-graph": torch_steps,
+}
 
 
-def race(
-    width: int, members: int, momentum: float, precision: str, rounds: int, steps: int
-) -> dict[str, Any]:
+class Runner:
+    """A contestant at work in a process of its own."""
+
+    def __init__(self, name: str, cell: Cell, steps: int) -> None:
+        self._run = CONTESTANTS[name](cell)
+        self._order = cell.order(steps)
+
+    def __call__(self, steps: int | None = None) -> tuple[float, Any]:
+        """Microseconds for each network and step, and the losses."""
+        order = self._order[:steps]
+        begin = time.perf_counter()
+        losses = self._run(order)
+        took = time.perf_counter() - begin
+        return took / order.shape[0] / order.shape[1] * 1e6, losses
+
+
+def race(cell: Cell, rounds: int, steps: int) -> dict[str, Any]:
     """Microseconds for each network and step, sample by sample, of everyone in turn."""
-    digits = mnist.load()
-    data = (
-        digits.train_images.astype(np.float32) / np.float32(255),
-        digits.train_labels.astype(np.int64),
-    )
-    rates = np.linspace(0.01, 0.05, members)
-    order = np.stack(
-        [shuffled(len(data[1]), member, 0)[: steps * BATCH] for member in range(members)]
-    ).reshape(members, steps, BATCH).swapaxes(0, 1)  # fmt: skip
-    order = np.ascontiguousarray(order)
-    cell: dict[str, Any] = {
-        "width": width, "members": members, "momentum": momentum, "precision": precision,
-        "batch": BATCH, "samples": {}, "notes": {},
-    }  # fmt: skip
-    running: dict[str, Steps] = {}
-    first: dict[str, Any] = {}
-    for name, make in CONTESTANTS.items():
-        try:
-            run = make(width, rates, momentum, precision, data)
-            first[name] = run(order[:4])
-            run(order)
-            running[name] = run
-        except Exception as error:  # a contestant that fails is a row
-            cell["notes"][name] = f"{type(error).__name__}: {error}"[:200]
-    reference = first.get("torch-graph")
-    if reference is not None and "pareo" in first:
-        apart = float(np.max(np.abs(first["pareo"] / reference - 1)))
-        cell["first_losses_differ_by"] = apart
-        if not apart < AGREE[precision]:
-            cell["notes"]["pareo"] = f"refused: its first losses differ by {apart:.2g}"
-            running.pop("pareo")
-    cell["samples"] = {name: [] for name in running}
-    for _ in range(rounds):
-        for name, run in running.items():
-            begin = time.perf_counter()
-            run(order)
-            took = time.perf_counter() - begin
-            cell["samples"][name].append(took / steps / members * 1e6)
-    return cell
+    found: dict[str, Any] = {**asdict(cell), "batch": BATCH, "samples": {}, "notes": {}}
+    with ExitStack() as stack:
+        running: dict[str, Worker] = {}
+        first: dict[str, Any] = {}
+        for name in CONTESTANTS:
+            worker = stack.enter_context(Worker(Runner, name, cell, steps))
+            try:
+                first[name] = worker.ask(FIRST)[1]
+                worker.ask()
+                running[name] = worker
+            except Failed as failure:  # a contestant that fails is a row
+                found["notes"][name] = str(failure)
+        if len(first) == len(CONTESTANTS):
+            apart = float(np.max(np.abs(first["pareo"] / first["torch-graph"] - 1)))
+            found["first_losses_differ_by"] = apart
+            if not apart < AGREE[cell.precision]:
+                found["notes"]["pareo"] = f"refused: its first losses differ by {apart:.2g}"
+                running.pop("pareo", None)
+        found["samples"] = {name: [] for name in running}
+        for answers in interleaved(running, rounds):
+            for name, answer in answers.items():
+                if isinstance(answer, Failed):
+                    found["notes"][name] = str(answer)
+                else:
+                    found["samples"][name].append(answer[0])
+    return found
 
 
 def table(cells: list[dict[str, Any]]) -> Table:
@@ -194,7 +234,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--json", type=Path)
     given = parser.parse_args(words)
     cells = [
-        race(width, members, given.momentum, given.precision, given.rounds, given.steps)
+        race(Cell(width, members, given.momentum, given.precision), given.rounds, given.steps)
         for width in given.widths
         for members in given.members
     ]

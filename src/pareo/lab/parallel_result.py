@@ -26,14 +26,17 @@ def measure(
     network: Sequential,
     batch: int,
     workers: Sequence[int],
+    tasks: int,
     rounds: int,
     seconds: float,
     sizes: Sequence[int],
     watch: Watch,
 ) -> dict[str, Any]:
-    """Every strategy with every number of workers, then each at other batch sizes."""
+    """Every strategy with every number of workers, then each at other batch sizes.
+
+    The task strategies train `tasks` networks, with other weights and orders each.
+    """
     most = max(workers)
-    tasks = 2 * most
     about = _about("parallel", f"{network.name}", batch)
     with ExitStack() as stack:
         data = data_for(network, batch, seconds)

@@ -13,7 +13,8 @@ import pareo.operators as op
 from pareo.backends.pool import split
 from pareo.device import Device
 from pareo.nn.network import Sequential
-from pareo.program import Executable, Program, remove_common, remove_dead, trace, value_and_grad
+from pareo.program import Executable, Program, remove_common, remove_dead, trace
+from pareo.program.differentiate import pull_back
 from pareo.program.stack import Value, on_stacks
 from pareo.spec import Spec
 from pareo.training.step import dropout_seeds, image_loop
@@ -84,16 +85,16 @@ def population_program(
     def step(
         parameters: Arrays, velocities: Arrays, images: Any, labels: Any, rates: Any, seeds: Any
     ) -> Any:
-        kept: list[Any] = []
         momentum, decay = (np.array(values, dtype) for values in (momenta, decays))
         down = op.scale(-1, rates)
-
-        def total(parameters: Arrays) -> Any:
-            kept.append(losses(parameters, images, labels, seeds))
-            # Without momentum a gradient is wanted times the rate, which costs nothing here.
-            return op.sum(kept[0] if moving else op.hadamard(down, kept[0]))
-
-        _, gradients = value_and_grad(total)(parameters)
+        builder = rates.recorder
+        start = len(builder.instructions)
+        lost = losses(parameters, images, labels, seeds)
+        # Each member's loss is its own matter, so one way back serves all. Without momentum a
+        # gradient is wanted times the rate, which costs nothing if it sets out so.
+        arriving = np.ones(members, dtype) if moving else down
+        found = pull_back(builder, {lost: builder.own(arriving)}, [*parameters.values()], start)
+        gradients = dict(zip(parameters, found, strict=True))
         moved: dict[str, Any] = {}
         speeds: dict[str, Any] = {}
         for path, parameter in parameters.items():
@@ -107,7 +108,7 @@ def population_program(
                 stays = op.add(1, op.hadamard(down, decay))
                 parameter = op.hadamard(wide(stays, parameter), parameter)
             moved[path] = op.add(parameter, gradients[path])
-        return kept[0], moved, speeds
+        return lost, moved, speeds
 
     program = trace(
         step,
@@ -183,11 +184,12 @@ class PopulationStep:
             return self._one_by_one(parameters, velocities, images, labels, order, rates)
         numbers = np.array(
             [
-                [dropout_seeds(seed, first + row, self._seeds) for seed in seeds]
-                for row in range(len(order))
+                dropout_seeds(seed, first + row, self._seeds)
+                for row in range(len(order) if self._seeds else 0)
+                for seed in seeds
             ],
             np.int64,
-        ).reshape(len(order), -1)
+        ).reshape(len(order), -1 if self._seeds else 0)
         rate = np.array(rates, self._dtype)
         flat = order.reshape(len(order), -1)
         if self._many is not None:

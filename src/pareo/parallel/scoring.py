@@ -12,7 +12,7 @@ from pareo.device import Device
 from pareo.nn.network import Sequential
 from pareo.training.evaluate import Evaluator, fitted, score
 
-PIECE = 512  # images: enough for matrix products at full speed, few enough to end together
+PIECE = 1000  # images: enough for matrix products at full speed, few enough to end together
 
 Network = tuple[Sequential, Mapping[str, Any]]  # with its parameters
 Ask = Callable[[int, int], Any]  # the network of a number about the images from a start: logits
