@@ -100,7 +100,7 @@ def _by_size(result: dict[str, Any]) -> Figure:
 
 
 def _chart(drawn: list[Figure], across: str, kind: str) -> Figure:
-    layout = {
+    layout: Figure = {
         "height": 440,
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
         "xaxis": {"title": {"text": across}, "type": kind},
