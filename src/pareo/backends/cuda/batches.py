@@ -61,7 +61,9 @@ def check(wanted: Spec, images: Any, labels: Any, order: Any) -> None:
         )
     if not (images.flags.c_contiguous and labels.flags.c_contiguous):
         raise ShapeError("steps expect images and labels that are C-contiguous")
-    if order.size and not 0 <= order.min() <= order.max() < len(images):
+    # One pass over what may be many numbers: seen without a sign, those below 0 are the largest.
+    numbers = np.ascontiguousarray(order, np.int64).view(np.uint64)
+    if order.size and not numbers.max() < len(images):
         raise ShapeError(
             f"an order of {len(images)} images expects numbers from 0 to {len(images) - 1}; "
             f"got {order.min()} to {order.max()}"
