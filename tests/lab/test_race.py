@@ -145,7 +145,7 @@ def raced() -> dict[str, Any]:
     """Rows of a race in which all goes well."""
     contestants = chosen(["pareo-vectorized", "pareo-sequential", "torch"])
     contestants["ours-best"] = Contestant(tries=("pareo-vectorized", "pareo-compiled"))
-    return rows_of(contestants, Rules(share=0.25, epochs=2))
+    return rows_of(contestants, Rules(share=0.25, epochs=2, together=True))
 
 
 def test_epochs_leave_a_curve_from_the_first_weights_on(raced: dict[str, Any]) -> None:

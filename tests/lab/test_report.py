@@ -71,6 +71,20 @@ def test_the_floor_is_a_line_at_its_place():
     assert layout["annotations"][0]["x"] == pytest.approx(-0.3768, abs=1e-3)
 
 
+def test_each_place_has_its_own_floor_and_each_row_its_share():
+    result = made()
+    card = result["rows"][1]
+    card["floor"] = {**card["floor"], "place": "cuda", "seconds_per_epoch": 0.0274}
+    layout = figures(result)["times"]["layout"]
+    assert [line["x0"] for line in layout["shapes"]] == [0.42, 0.0274]
+    texts = [note["text"] for note in layout["annotations"]]
+    assert texts == ["floor of the CPU 0.42 s", "floor of the GPU 0.0274 s"]
+    page = report.html(result)
+    assert "on the CPU by its arithmetic and on the GPU by its arithmetic" in page
+    assert "<td>1 %</td>" in page  # 0.0274 of 2.74 s
+    assert "<td>32 %</td>" in page  # 0.42 of 1.31 s
+
+
 def test_speedup_is_the_bases_seconds_over_ones_own():
     result = made()
     by_name = {row["contestant"]: row for row in result["rows"]}

@@ -17,6 +17,7 @@ COLOURS = (
     "#0072b2", "#d55e00", "#009e73", "#b0568f", "#9a7400", "#5873c4", "#c0504d", "#6b8e23",
     "#8064c0", "#00838f",
 )  # fmt: skip
+LINE = 16  # pixels of a line of text
 WIDE = 30  # times between the fastest and the slowest beyond which an axis is logarithmic
 
 
@@ -36,7 +37,8 @@ def figures(result: dict[str, Any]) -> dict[str, Figure]:
 
 def _times(everyone: list[Timed], colours: dict[str, str], limits: list[Floor]) -> Figure:
     """Bars with intervals, the fastest on top, and the floor of each place as a line."""
-    kind = _scale([one.seconds for one in everyone] + [limit.seconds for limit in limits])
+    places = [one.seconds for one in everyone] + [limit.seconds for limit in limits]
+    kind = _scale(places)
     bars = {
         "type": "bar",
         "orientation": "h",
@@ -56,17 +58,34 @@ def _times(everyone: list[Timed], colours: dict[str, str], limits: list[Floor]) 
         "height": 110 + 46 * len(everyone),
         "showlegend": False,
         "yaxis": {"autorange": "reversed", "automargin": True},
-        "xaxis": {"title": {"text": f"seconds per epoch{_named(kind)}"}, "type": kind},
+        "xaxis": {
+            "title": {"text": f"seconds per epoch{_named(kind)}"},
+            "type": kind,
+            "range": _around(places, kind),
+        },
+        "margin": {"t": 20 + LINE * len(limits)},
     }
-    if kind == "linear":
-        layout["xaxis"]["rangemode"] = "tozero"
     layout["shapes"] = [
         {"type": "line", "x0": limit.seconds, "x1": limit.seconds, "y0": 0, "y1": 1,
          "yref": "paper", "line": {"dash": "dash", "width": 2}}
         for limit in limits
     ]  # fmt: skip
-    layout["annotations"] = [_above_line(limit, kind, len(limits) > 1) for limit in limits]
+    named = len(limits) > 1
+    layout["annotations"] = [
+        {**_above_line(limit, kind, named), "yshift": LINE * n} for n, limit in enumerate(limits)
+    ]
     return {"data": [bars], "layout": layout}
+
+
+def _around(places: list[float], kind: str) -> list[float]:
+    """An axis from below the least to beyond the most; plotly's own would make room for notes.
+
+    >>> _around([1.0, 100.0], "log"), _around([1.0, 10.0], "linear")
+    ([-0.3, 2.2], [0.0, 10.8])
+    """
+    if kind == "log":
+        return [log10(min(places)) - 0.3, log10(max(places)) + 0.2]
+    return [0.0, 1.08 * max(places)]
 
 
 def _above_line(limit: Floor, kind: str, named: bool) -> dict[str, Any]:
@@ -170,4 +189,4 @@ def _scale(values: list[float]) -> str:
 
 
 def _named(kind: str) -> str:
-    return ", logarithmic" if kind == "log" else ""
+    return " (log)" if kind == "log" else ""

@@ -11,7 +11,7 @@ from typing import Any
 
 from pareo.errors import DataError
 from pareo.lab import results
-from pareo.lab.measure import noticed
+from pareo.lab.measure import MARGIN, noticed
 from pareo.lab.report import tables
 from pareo.lab.report.figures import figures
 from pareo.lab.report.summary import floors, headline
@@ -78,7 +78,7 @@ def _body(result: dict[str, Any], title: str, drawn: dict[str, Any]) -> str:
         _figure("times", drawn),
         tables.times(result),
         f"<p>The floor is the least time that this network needs on this machine{floor} at the "
-        "rate that was measured. Verdicts are 99 % sure.</p>",
+        f"rate that was measured. A verdict is 99 % sure of a difference beyond {MARGIN:.0%}.</p>",
         tables.not_timed(result),
         f"<h2>Training</h2>{none}",
         *(_figure(name, drawn) for name in ("epochs", "accuracy", "speedup")),
@@ -97,8 +97,12 @@ def _circumstances(result: dict[str, Any]) -> str:
     place = result["machine"].get("processor", "an unknown processor")
     return (
         f"{result['when'][:16].replace('T', ' ')}, {place}, {result['threads']:g} threads, "
-        f"{result['images']:,} images an epoch."
+        f"{result['images']:,} images {_data(result)}an epoch."
     )
+
+
+def _data(result: dict[str, Any]) -> str:
+    return f"of {result['data']} " if result.get("data") else "that are made up "
 
 
 def _figure(name: str, drawn: dict[str, Any]) -> str:

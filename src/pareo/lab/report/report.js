@@ -11,7 +11,7 @@ function coloured(layout, text, line, size) {
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { color: text, family: "system-ui, sans-serif", size: 13 },
-    margin: { l: 10, r: 20, t: 30, b: 50 },
+    margin: { l: 10, r: 20, t: 30, b: 50, ...layout.margin },
     xaxis: { automargin: true, ...axis, ...layout.xaxis },
     yaxis: { ...axis, ...layout.yaxis },
     shapes: (layout.shapes || []).map((s) => ({ ...s, line: { ...s.line, color: text } })),

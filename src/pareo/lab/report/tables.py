@@ -129,7 +129,7 @@ def machine(result: dict[str, Any]) -> str:
         rows.append([f"cuda:{number}", card])
     for floor in floors(result):
         peak, bandwidth = _rate(floor.peak, "GFLOP/s"), _rate(floor.bandwidth, "GB/s")
-        rows.append([f"measured on {floor.name}", f"{peak}, {bandwidth}"])
+        rows.append([f"measured on {floor.name}", f"{peak}, bandwidth {bandwidth}"])
     rows += [[name, version] for name, version in result["versions"].items() if version]
     return table(["what", "value"], rows)
 
