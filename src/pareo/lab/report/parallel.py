@@ -64,7 +64,7 @@ def _times(result: dict[str, Any]) -> Figure:
 
 def _label(row: dict[str, Any]) -> str:
     who = "" if row["contestant"] == "pareo" else f"{row['contestant']}: "
-    return escape(f"{who}{row['name']}, {row['workers']}", quote=False)
+    return escape(f"{who}{row['name']} ({row['workers']})", quote=False)
 
 
 def _by_workers(result: dict[str, Any]) -> Figure:
@@ -127,7 +127,7 @@ def _body(result: dict[str, Any]) -> str:
         "".join(f'<p class="headline">{escape(one)}</p>' for one in said[:1]),
         f"<ul>{''.join(f'<li>{escape(one)}</li>' for one in said[1:])}</ul>",
         "<h2>Times</h2>",
-        figure("times", "Seconds of training and of testing for each network, medians."),
+        figure("times", "Seconds of training and of testing for each network, medians (workers)."),
         _ways(result),
     ]
     if result.get("strategies"):
