@@ -86,12 +86,28 @@ def sweep(
         network, batch_sizes(batches), names, precision, threads or cores(), size, data, epochs,
         _limit(memory_limit), CARD_TURN if _on_card(names) else TURN, seconds, patience, abreast,
     )  # fmt: skip
-    interrupted = False
-    with _live() as watch, closing(Sweep(settings, watch)) as under_way:
-        try:
-            result = under_way.run()
-        except KeyboardInterrupt:
-            interrupted, result = True, under_way.result()
+    with closing(Sweep(settings)) as under_way:
+        result, interrupted = _run(under_way)
+        _show(result)
+        _keep(result, json_file, html, save and not interrupted)
+        if interrupted:
+            print("Interrupted: the same command goes on where this one stopped.")
+            raise typer.Exit(130)
+        under_way.finish()
+    if any(cell["status"] in WRONG for cell in result["cells"]):
+        raise typer.Exit(1)
+
+
+def _run(under_way: Sweep) -> tuple[dict[str, Any], bool]:
+    """The result, or what there is of it when it was interrupted."""
+    try:
+        with _live() as watch:
+            return under_way.run(watch), False
+    except KeyboardInterrupt:
+        return under_way.result(), True
+
+
+def _show(result: dict[str, Any]) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=170)  # a file has no edge
@@ -101,13 +117,6 @@ def sweep(
         console.print(largest)
     for line in sweep_table.lines(result):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-    if interrupted:
-        print("Interrupted: the same command goes on where this one stopped.")
-    _keep(result, json_file, html, save and not interrupted)
-    if interrupted:
-        raise typer.Exit(130)
-    if any(cell["status"] in WRONG for cell in result["cells"]):
-        raise typer.Exit(1)
 
 
 def _names(contestants: str | None) -> tuple[str, ...]:

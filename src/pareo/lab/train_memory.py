@@ -2,58 +2,28 @@
 
     python -m pareo.lab.train_memory googlenet --batch 32
 
-Each contestant runs two steps in a process of its own. What the process had before the data and the
-network's arrays came (the interpreter, the framework, its machine code) is a column of its own. For
-the networks on MNIST the peak is that of loading the data, which no prediction counts.
+One batch size of what `pareo sweep` tells, without its times: each contestant trains a few steps in
+a process of its own. What the process had before the data and the network's arrays came (the
+interpreter, the framework, its machine code) is a column of its own.
 """
 
 import argparse
-import gc
 import sys
-from collections.abc import Callable
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from pareo.device import Device, cores
+from pareo.device import cores
 from pareo.errors import PareoError
 from pareo.lab.arguments import among, least_one
-from pareo.lab.contestants import CONTESTANTS, Contestant, Task
-from pareo.lab.memory import now, peak
+from pareo.lab.contestants import CONTESTANTS
 from pareo.lab.processes import Failed, Worker
-from pareo.lab.train_speed import network_of
-from pareo.training.step import Step
+from pareo.lab.race import task_for
+from pareo.lab.sweep.cells import Cell
+from pareo.lab.sweep.runner import CellRunner
 
 MEGA = 1 << 20
-
-
-def stepping(contestant: Contestant, task: Task, small: Task) -> Callable[..., Any]:
-    """Answers with the bytes before, the bytes at the peak, and the data's own."""
-
-    def answer() -> tuple[int, int, int]:
-        # Imports and machine code come with the same network on one small image.
-        contestant.build(small).run(small.order(1, first=0, steps=1))
-        gc.collect()
-        before = now()
-        trainer = contestant.build(task)
-        images, labels = task.data()
-        given = images.nbytes + labels.nbytes
-        del images, labels
-        trainer.run(task.order(max(64, 2 * task.batch), first=0, steps=2))
-        return before, peak(), given
-
-    return answer
-
-
-def predicted(task: Task, device: str) -> int:
-    """The bytes of one step by `program.memory`: arguments, values and work arrays.
-
-    >>> predicted(Task(network_of("papers-cnn", 28), batch=128), "compiled") < 64 * MEGA
-    True
-    """
-    step = Step(task.network, task.batch, Device(device, threads=task.threads))
-    return int(step.program.memory(on=step.device))
+COLUMNS = ("before", "data", "program", "used")
 
 
 def measure(
@@ -61,25 +31,26 @@ def measure(
 ) -> tuple[Table, bool]:
     """A table with one row for each contestant, and whether all of them have figures."""
     fine = True
-    task = Task(network_of(name, size), batch, threads)
-    small = Task(task.network, 1, threads)
-    table = Table(title=f"{name}, batch {batch}: memory of a training step, MB")
+    task = task_for(name, batch, threads, size)
+    table = Table(title=f"{name}, batch {batch}: memory of a training step, MiB")
     table.add_column("contestant", no_wrap=True)
-    for heading in ("before", "peak", "grown by", "predicted", "off, of the peak"):
+    for heading in (*COLUMNS, "predicted", "off, of what is used"):
         table.add_column(heading, justify="right")
     for each in contestants:
-        with Worker(stepping, CONTESTANTS[each], task, small, threads=threads) as worker:
+        cell = Cell(each, batch)
+        with Worker(CellRunner, CONTESTANTS[each], task, threads=threads) as worker:
             try:
-                before, most, given = worker.ask()
+                cell.memory = worker.ask("footprint")
+                cell.memory["program"] = worker.ask("predicted")
             except Failed as failure:
-                table.add_row(each, "", "", "", "", str(failure))
+                table.add_row(each, *[""] * 5, str(failure))
                 fine = False
                 continue
-        row = [f"{n / MEGA:.0f}" for n in (before, most, most - before)]
-        if each.startswith("pareo-"):
-            expected = predicted(task, each.removeprefix("pareo-")) + given
-            off = (before + expected) / most - 1
-            row += [f"{expected / MEGA:.0f}", f"{off:+.1%}"]
+        sizes = [cell.memory[name] for name in COLUMNS]
+        row = ["" if size is None else f"{size / MEGA:.0f}" for size in sizes]
+        if cell.predicted is not None and cell.memory["used"]:
+            off = cell.predicted / cell.memory["used"] - 1
+            row += [f"{cell.predicted / MEGA:.0f}", f"{off:+.1%}"]
         table.add_row(each, *row)
     return table, fine
 

@@ -11,8 +11,8 @@ HOLDS = {
     "arithmetic": "its FLOPs alone take {share:.0%} of a step at the measured peak of products",
     "bandwidth": "the bytes that its instructions move take {share:.0%} of a step at the measured "
     "bandwidth",
-    "overhead": "{share:.0%} of a step is the same at any batch size and is not the parameters' "
-    "traffic",
+    "overhead": "{share:.0%} of a step is neither FLOPs at the measured peak nor bytes at the "
+    "measured bandwidth",
 }
 
 
@@ -37,7 +37,7 @@ def answer(result: dict[str, Any]) -> Answer | None:
     fastest = min(timed, key=lambda cell: cell.median)
     own = sorted((c for c in timed if c.contestant == fastest.contestant), key=lambda c: c.batch)
     best = next(cell for cell in own if cell.median <= (1 + NOTHING) * fastest.median)
-    shares = shares_of(result, own, best)
+    shares = shares_of(result, best)
     why = max(shares, key=shares.__getitem__) if shares else "unknown"
     fell = _fell(own, best)
     next_one = [c.batch for c in cells if c.contestant == best.contestant and c.batch > best.batch]
@@ -50,11 +50,10 @@ def answer(result: dict[str, Any]) -> Answer | None:
     )  # fmt: skip
 
 
-def shares_of(result: dict[str, Any], own: list[Cell], cell: Cell) -> dict[str, float]:
-    """Which shares of a cell's step its parts take by themselves; they may overlap.
+def shares_of(result: dict[str, Any], cell: Cell) -> dict[str, float]:
+    """Which share of a cell's step its FLOPs take at the measured peak, and its bytes likewise.
 
-    Overhead is what a line through the two smallest batch sizes leaves for none at all, less what
-    the parameters' traffic takes.
+    The two may overlap; overhead is what neither of them explains.
     """
     place = next(c["place"] for c in result["cells"] if c["contestant"] == cell.contestant)
     limits = next(c for c in result["ceilings"] if c["place"] == place)
@@ -67,18 +66,8 @@ def shares_of(result: dict[str, Any], own: list[Cell], cell: Cell) -> dict[str, 
         "arithmetic": work[cell.batch]["flops"] / peak / step,
         "bandwidth": work[cell.batch]["moved_bytes"] / bandwidth / step,
     }
-    if len(own) > 1:
-        first, second = own[:2]
-        fixed = _at_none(first, second, first.median * first.batch, second.median * second.batch)
-        moved = _at_none(first, second, *(work[c.batch]["moved_bytes"] for c in (first, second)))
-        found["overhead"] = max(0.0, fixed - moved / bandwidth) / step
+    found["overhead"] = max(0.0, 1 - max(found.values()))
     return found
-
-
-def _at_none(first: Cell, second: Cell, at_first: float, at_second: float) -> float:
-    """What a line through two batch sizes says for no image; 0 where that is less."""
-    slope = (at_second - at_first) / (second.batch - first.batch)
-    return max(0.0, at_first - slope * first.batch)
 
 
 def _fell(own: list[Cell], best: Cell) -> float:

@@ -5,51 +5,43 @@ turns, so what slows the machine for a while slows all of them. Whatever is fini
 journal: a sweep that was ended, even by SIGKILL, goes on from there.
 """
 
-import math
 import tempfile
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 from pareo import __version__, machine
-from pareo.device import Device, cores, why_unavailable
-from pareo.lab import measure, memory
+from pareo.device import Device, why_unavailable
 from pareo.lab.ceilings import limits
-from pareo.lab.contestants import Contestant
 from pareo.lab.contestants.registry import chosen
 from pareo.lab.floors import CARD, CPU, place_of
-from pareo.lab.parity import TOLERANCES
-from pareo.lab.processes import Failed, ShortOfMemory, Worker
+from pareo.lab.processes import Failed, Worker
 from pareo.lab.sweep import gate
-from pareo.lab.sweep.cells import FAILED, MEMORY, MISSING, OK, REFUSED, WAITING, Cell, from_dict
+from pareo.lab.sweep.cells import MEMORY, MISSING, WAITING, Cell, from_dict
+from pareo.lab.sweep.group import Group
 from pareo.lab.sweep.journal import Journal
 from pareo.lab.sweep.limit import Limits
-from pareo.lab.sweep.runner import CellRunner
 from pareo.lab.sweep.settings import Settings
 from pareo.lab.train_speed import plain
 from pareo.training.step import step_program
 
 SCHEMA = 1
-SHARE_OF_FREE = 0.85  # of the free memory that one more process may have
-CORES_TO_BUILD = 2  # for a contestant on a GPU; on a CPU one is built at a time
 
 
 class Sweep:
-    """A sweep under way: `run` it, and look at `cells`, `doing` and `round` while it runs."""
+    """A sweep under way: `run` it, and look at `cells`, `doing` and `round` while it runs.
 
-    def __init__(
-        self,
-        settings: Settings,
-        watch: Callable[["Sweep"], None] = lambda sweep: None,
-        folder: Path | None = None,
-    ) -> None:
-        self.settings, self._watch = settings, watch
+    When its result is safe, `finish` it; until then it can be gone on with.
+    """
+
+    def __init__(self, settings: Settings, folder: Path | None = None) -> None:
+        """The journal lies in the folder, or beside pareo's records."""
+        self.settings = settings
+        self._watch: Callable[[Sweep], None] = lambda sweep: None
         self._contestants = {
             name: one.in_precision(settings.precision)
             for name, one in chosen(list(settings.contestants)).items()
@@ -63,32 +55,45 @@ class Sweep:
             for batch in settings.batches
             for name in self._contestants
         }
-        self.doing, self.round, self.resumed = "", 0, 0
+        self.doing, self.resumed = "", 0
+        self._stand: Group | None = None
         self.ceilings: dict[str, list[tuple[float, float]]] = {}
         self.limits: list[dict[str, Any]] = []
         self._lock = threading.Lock()
+        self._missing = {name: one.missing() for name, one in self._contestants.items()}
         self._work: dict[int, dict[str, Any]] = {}
         self._journal = Journal(self._about(), folder)
         self._probes: list[dict[str, Any]] = []
         for line in self._journal.lines:
             self._remember(line)
 
-    def run(self) -> dict[str, Any]:
-        """Everything that is not done yet; the result."""
+    def run(self, watch: Callable[["Sweep"], None] = lambda sweep: None) -> dict[str, Any]:
+        """Everything that is not done yet; the result. `watch` is called when something changes."""
+        self._watch = watch
         idle = machine.idle_cores()
-        with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="pareo-") as folder:
-            self._measure()
+        with (
+            ExitStack() as stack,
+            tempfile.TemporaryDirectory(prefix="pareo-") as folder,
+            ThreadPoolExecutor(1) as beside,
+        ):
+            self._measuring = beside.submit(self._measure)
+            if CPU in self.places():  # a card has time for it while contestants are imported
+                self._measuring.result()
             task = self.settings.task(1)
             judge = Worker(gate.reference, task, Path(folder), threads=task.threads)
-            self._judge = stack.enter_context(judge)
+            stand = self._stand = Group(self.settings, self._contestants, judge, self._say)
+            stack.enter_context(judge)
             sizes, abreast = self.settings.batches, self.settings.abreast
             for first in range(0, len(sizes), abreast):
-                self._group(sizes[first : first + abreast])
+                self._group(stand, sizes[first : first + abreast])
             self._search()
-            self._measure()
-        found = self.result(idle)
+            if self.places() == {CPU}:  # which may have been slowed at first; a card is not
+                self._measure()
+        return self.result(idle)
+
+    def finish(self) -> None:
+        """Nothing is left to do: the next sweep of this kind begins anew."""
         self._journal.finish()
-        return found
 
     def close(self) -> None:
         """Leave what is done for the next time."""
@@ -121,6 +126,11 @@ class Sweep:
             ],
             "limits": self.limits,
         }
+
+    @property
+    def round(self) -> int:
+        """The round that is running, of the cells that stand now."""
+        return self._stand.round if self._stand else 0
 
     def places(self) -> set[str]:
         """Where contestants compute."""
@@ -188,7 +198,7 @@ class Sweep:
                 known.append((found.peak.value, found.bandwidth.value))
                 self._journal.add({"ceiling": [place, *known[-1]]})
 
-    def _group(self, batches: tuple[int, ...]) -> None:
+    def _group(self, stand: Group, batches: tuple[int, ...]) -> None:
         """The cells of some batch sizes that are not done yet; alone who had no room beside others.
 
         They are built, timed in turn, and written down.
@@ -197,13 +207,17 @@ class Sweep:
         waiting = [cell for cell in here if cell.status == WAITING]
         for cell in waiting:
             self._exclude(cell)
-        crowded = self._together([cell for cell in waiting if cell.status == WAITING])
+        cells = [cell for cell in waiting if cell.status == WAITING]
+        stand.run(cells, self._measuring.result)
+        crowded = []
+        if len(cells) > 1 and self.settings.memory_limit is None:
+            crowded = [cell for cell in cells if cell.status == MEMORY]
         for cell in waiting:
             if cell not in crowded:
                 self._done(cell)
         for cell in crowded:
             cell.status = WAITING
-            self._together([cell])
+            stand.run([cell], self._measuring.result)
             self._done(cell)
 
     def _exclude(self, cell: Cell) -> None:
@@ -211,7 +225,7 @@ class Sweep:
         contestant = self._contestants[cell.contestant]
         smaller = [one for one in self.cells.values() if one.contestant == cell.contestant]
         short = [one.batch for one in smaller if one.status == MEMORY and one.batch < cell.batch]
-        if reason := contestant.missing():
+        if reason := self._missing[cell.contestant]:
             cell.end(MISSING, reason)
         elif self.settings.precision != "float32" and not contestant.gpu:
             cell.end(MISSING, f"it computes in float32 only, not in {self.settings.precision}")
@@ -222,127 +236,11 @@ class Sweep:
         self._journal.add({"cell": plain(cell.as_dict())})
         self._say(f"{cell.contestant}, batch {cell.batch}: done")
 
-    def _together(self, cells: list[Cell]) -> list[Cell]:
-        """Build and time cells that stand at once; those that found no room beside the others."""
-        self._building: list[Worker] = []
-        with ExitStack() as stack:
-            standing: dict[tuple[str, int], Worker] = {}
-            on_card = any(self._contestants[cell.contestant].gpu for cell in cells)
-            builders = max(1, cores() // CORES_TO_BUILD) if on_card else 1
-            with ThreadPoolExecutor(builders) as pool:
-                try:
-                    list(pool.map(lambda cell: self._enter(cell, standing, stack), cells))
-                except BaseException:  # Ctrl-C: nobody waits for what is being built
-                    pool.shutdown(wait=False, cancel_futures=True)
-                    for worker in self._building:
-                        worker.kill()
-                    raise
-            racing = [cell for cell in cells if cell.key in standing]
-            self._rounds(racing, standing)
-            for cell in racing:
-                if cell.status == OK:
-                    self._close(cell, standing[cell.key])
-            for worker in standing.values():
-                worker.dismiss()
-        short = [cell for cell in cells if cell.status == MEMORY]
-        return short if len(cells) > 1 and self.settings.memory_limit is None else []
-
-    def _enter(self, cell: Cell, standing: dict[tuple[str, int], Worker], stack: ExitStack) -> None:
-        """A cell's process: its first steps, its memory, and the gate."""
-        self._say(f"{cell.contestant}, batch {cell.batch}: building, first steps")
-        contestant, task = self._contestants[cell.contestant], self.settings.task(cell.batch)
-        worker = Worker(
-            CellRunner, contestant, task, threads=task.threads, memory=self._most(contestant)
-        )
-        with self._lock:
-            stack.enter_context(worker)
-            self._building.append(worker)
-        patience = self.settings.patience
-        try:
-            cell.memory = worker.ask("footprint", patience=patience)
-            worker.unlimit()  # the gate's copies are the lab's own
-            with self._lock:
-                file = self._judge.ask(cell.batch)
-            allowed = TOLERANCES[self.settings.precision]
-            differs, cell.parity = worker.ask("pass_gate", file, allowed, patience=patience)
-            if differs:
-                cell.end(REFUSED, differs)
-                worker.close()
-                return
-            cell.steps = worker.ask("ready", *self._turn(cell), patience=patience)
-            cell.first_call = worker.ask("first_call")
-        except Failed as failure:
-            _end(cell, worker, failure)
-            return
-        cell.status = OK
-        standing[cell.key] = worker
-
-    def _most(self, contestant: Contestant) -> int | None:
-        """The bytes that a process may have: what was asked for, else most of what is free."""
-        if contestant.gpu:
-            return None
-        free = memory.free()
-        safe = None if free is None else int(SHARE_OF_FREE * free)
-        asked = self.settings.memory_limit
-        return safe if asked is None else asked
-
-    def _turn(self, cell: Cell) -> tuple[int, float]:
-        """Steps of a turn, and the seconds that it may take."""
-        if self.settings.epochs is None:
-            return 10**6, self.settings.turn
-        images = len(self.settings.task(cell.batch).data()[1])
-        return math.ceil(images / cell.batch), math.inf
-
-    def _rounds(self, racing: list[Cell], standing: dict[tuple[str, int], Worker]) -> None:
-        """Turns for everyone, until all is known well or the time is up."""
-        batches = {cell.batch for cell in racing}
-        deadline = time.perf_counter() + self.settings.seconds * len(batches)
-        for self.round in count(1):
-            began = time.perf_counter()
-            for cell in racing:
-                if cell.status == OK:
-                    self._say(f"{cell.contestant}, batch {cell.batch}: running")
-                    self._run(cell, standing[cell.key])
-            if self._over(racing, deadline - (time.perf_counter() - began)):
-                return
-
-    def _over(self, racing: list[Cell], last_start: float) -> bool:
-        if self.settings.epochs is not None:
-            return self.round >= self.settings.epochs
-        known = all(measure.enough(c.seconds_per_batch) for c in racing if c.status == OK)
-        return known or time.perf_counter() > last_start
-
-    def _run(self, cell: Cell, worker: Worker) -> None:
-        """One turn, which may be its last."""
-        try:
-            seconds, loss = worker.ask("run", patience=self.settings.patience)
-        except Failed as failure:
-            _end(cell, worker, failure, f"in round {self.round}: ")
-            return
-        if not math.isfinite(loss):
-            _end(cell, worker, Failed(f"its loss became {loss} in round {self.round}"))
-            return
-        cell.seconds_per_batch.append(seconds)
-        cell.rounds.append(self.round)
-
-    def _close(self, cell: Cell, worker: Worker) -> None:
-        """What is asked last: how it computed, and the memory that was predicted."""
-        try:
-            cell.ledger = worker.ask("ledger")
-            cell.memory["program"] = worker.ask("predicted")
-        except Failed as failure:
-            _end(cell, worker, failure)
-
     def _search(self) -> None:
         """The largest batch that fits, where there is a limit to fit under."""
         search = Limits(self.settings, self._probes, self._journal, self._say)
         for name, contestant in self._contestants.items():
-            if contestant.missing() or not search.wanted(contestant):
+            if self._missing[name] or not search.wanted():
                 continue
             known = [cell for cell in self.cells.values() if cell.contestant == name]
             self.limits.append(search.largest(name, contestant, known))
-
-
-def _end(cell: Cell, worker: Worker, failure: Failed, when: str = "") -> None:
-    cell.end(MEMORY if isinstance(failure, ShortOfMemory) else FAILED, f"{when}{failure}")
-    worker.close()

@@ -96,16 +96,21 @@ def read(file: Path, which: int) -> Exact:
 
 
 def agreement(
-    task: Task, trainer: Trainer, images: int, file: Path, allowed: Tolerance
+    task: Task,
+    trainer: Trainer,
+    start: dict[str, Any],
+    images: int,
+    file: Path,
+    allowed: Tolerance,
 ) -> tuple[str, dict[str, float]]:
     """What differs from the exact steps, and by which parts; who has kinks may try twice.
 
-    `images` are all that there are.
+    `start` are the first weights; `images` are all that there are.
     """
     error: dict[str, float] = {}
-    differs = _tried(task, trainer, images, file, allowed, 0, error)
+    differs = _tried(task, trainer, start, images, file, allowed, 0, error)
     if differs and kinked(task.network) and error["loss"] < allowed.loss:
-        still = _tried(task, trainer, images, file, allowed, 1, error)
+        still = _tried(task, trainer, start, images, file, allowed, 1, error)
         differs = f"{differs}; and {still}" if still else ""
     return differs, error
 
@@ -113,6 +118,7 @@ def agreement(
 def _tried(
     task: Task,
     trainer: Trainer,
+    start: dict[str, Any],
     images: int,
     file: Path,
     allowed: Tolerance,
@@ -122,12 +128,17 @@ def _tried(
     few = different(task.batch)
     order = chosen(few, which, task.batch, min(images, BATCHES * few))
     exact = read(file, which)
-    trainer.load(task.parameters())
+    trainer.load(start)
     loss = float(trainer.run(order)[0])
     after = trainer.parameters()
     following = float(trainer.run(order)[0])
     differs = parity(
-        task, [(loss, after)], lambda *_: (exact.loss, exact.parameters), error, allowed
+        task,
+        [(loss, after)],
+        lambda *_: (exact.loss, exact.parameters),
+        error,
+        allowed,
+        before=start,
     )
     if differs:
         return differs

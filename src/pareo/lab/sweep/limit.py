@@ -57,7 +57,7 @@ class Limits:
         self._settings, self._journal, self._say = settings, journal, say
         self._probes = probes
 
-    def wanted(self, contestant: Contestant) -> bool:
+    def wanted(self) -> bool:
         """Whether there is a limit: one that was asked for."""
         return self._settings.memory_limit is not None
 

@@ -13,6 +13,7 @@ What is told of memory, in bytes:
 import math
 import time
 from pathlib import Path
+from typing import Any
 
 from pareo.device import Device
 from pareo.lab import memory
@@ -30,6 +31,7 @@ class CellRunner(Runner):
 
     def __init__(self, contestant: Contestant, task: Task) -> None:
         self._contestant = contestant
+        self._first: dict[str, Any] = {}
         self._before = before(contestant, task)
         super().__init__(contestant, task)
 
@@ -55,9 +57,22 @@ class CellRunner(Runner):
         held: int | None = tell()
         return held
 
+    def restart(self) -> None:
+        """Back to the first weights and the first batch."""
+        self._trainer.load(self._start_from())
+        self._done = 0
+
     def pass_gate(self, file: Path, allowed: Tolerance) -> tuple[str, dict[str, float]]:
         """What differs from the exact steps in a file, and by which parts."""
-        return gate.agreement(self._task, self._trainer, self._images, file, allowed)
+        return gate.agreement(
+            self._task, self._trainer, self._start_from(), self._images, file, allowed
+        )
+
+    def _start_from(self) -> dict[str, Any]:
+        """The first weights: kept, for AlexNet's take a second to draw."""
+        if not self._first:
+            self._first = self._task.parameters()
+        return self._first
 
     def predicted(self) -> int | None:
         """The bytes of one step by `program.memory`; None for others than pareo."""

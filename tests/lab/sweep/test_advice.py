@@ -1,0 +1,57 @@
+"""The answer of a sweep: which batch size, and why, from what was measured."""
+
+import pytest
+from sweep_result import BANDWIDTH, FLOPS, PARAMETERS, PEAK, made
+
+from pareo.lab.sweep.advice import answer
+
+
+def test_the_smallest_batch_that_is_as_fast_as_any_is_best():
+    best = answer(made())
+    assert (best.contestant, best.batch, best.why) == ("pareo-compiled", 4, "arithmetic")
+    share = FLOPS * 4 / PEAK / (0.0615 * 4)
+    assert best.shares["arithmetic"] == pytest.approx(share)
+    assert f"arithmetic holds it: its FLOPs alone take {share:.0%}" in best.sentence
+    assert "0.0615 s per image" in best.sentence
+    assert "2 times as fast as at batch 1" in best.sentence
+    assert best.sentence.endswith("larger batches gain less than 2%.")
+
+
+def test_traffic_of_the_parameters_is_bandwidth_not_overhead():
+    moving = 4 * PARAMETERS / BANDWIDTH
+    best = answer(made({"torch": {1: moving + 0.002, 2: moving / 2 + 0.002}}, flops=1e8))
+    assert best.why == "bandwidth"
+    assert best.shares["overhead"] < 0.05
+
+
+def test_a_cost_that_never_grows_is_overhead():
+    fixed = 2.0
+    best = answer(made({"torch": {n: fixed / n + 0.07 for n in (1, 2, 4)}}))
+    assert (best.batch, best.why) == (4, "overhead")
+    assert "larger ones were not tried, and the last step up still gained" in best.sentence
+
+
+def test_memory_ends_what_was_still_getting_faster():
+    times = {"torch": {1: 0.15, 2: 0.10, 4: 0.08}}
+    best = answer(made(times, short=(("torch", 8),)))
+    assert (best.batch, best.why) == (4, "memory")
+    assert "batch 8 does not fit, though the last step up still gained 20%" in best.sentence
+
+
+def test_a_limit_that_no_longer_matters_is_not_the_reason():
+    times = {"torch": {1: 0.15, 2: 0.0801, 4: 0.08}}
+    assert answer(made(times, short=(("torch", 8),))).why == "arithmetic"
+
+
+def test_without_ceilings_the_reason_is_unknown():
+    result = made()
+    result["ceilings"][0]["peak_flops"] = None
+    best = answer(result)
+    assert best.why == "unknown"
+    assert best.batch == 4
+
+
+def test_nobody_timed_is_no_answer():
+    result = made(short=(("torch", 1),))
+    result["cells"] = result["cells"][-1:]
+    assert answer(result) is None

@@ -1,0 +1,68 @@
+"""The gate of a sweep: a few exact images judge any batch size."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pareo import nn
+from pareo.lab.contestants import Task, pareo_step
+from pareo.lab.parity import FLOAT32
+from pareo.lab.sweep import gate
+
+SMOOTH = nn.Sequential([nn.Conv(3, 3), nn.Tanh(), nn.Flatten(), nn.Dense(5)], (2, 8, 8), "smooth")
+KINKED = nn.Sequential([nn.Conv(3, 3), nn.ReLU(), nn.Flatten(), nn.Dense(5)], (2, 8, 8), "kinked")
+
+
+def judged(task: Task, folder: Path, rate: float = 1.0) -> tuple[str, dict[str, float]]:
+    """What the gate says of pareo with its learning rate multiplied."""
+    trainer = pareo_step.PareoTrainer(task, "vectorized", "float32")
+    trainer._rate *= rate
+    file = gate.reference(task, folder)(task.batch)
+    return gate.agreement(task, trainer, task.parameters(), len(task.data()[1]), file, FLOAT32)
+
+
+@pytest.mark.parametrize("network", [SMOOTH, KINKED])
+@pytest.mark.parametrize("batch", [1, 3, 8, 48, 100])
+def test_a_right_step_passes_at_any_batch(network: nn.Sequential, batch: int, tmp_path: Path):
+    differs, error = judged(Task(network, batch, rate=0.1), tmp_path)
+    assert differs == ""
+    assert error["loss"] < 1e-6
+
+
+@pytest.mark.parametrize("network", [SMOOTH, KINKED])
+@pytest.mark.parametrize("batch", [4, 64])
+def test_a_gradient_that_is_a_percent_off_is_refused(
+    network: nn.Sequential, batch: int, tmp_path: Path
+):
+    differs, _ = judged(Task(network, batch, rate=0.1), tmp_path, rate=1.01)
+    assert "moved 1.0e-02 off in step 1" in differs
+
+
+def test_who_does_not_keep_its_step_is_refused(tmp_path: Path):
+    class Forgetful(pareo_step.PareoTrainer):
+        """Its parameters are right after each step, but each step begins at the first ones."""
+
+        def run(self, order):
+            self.load(task.parameters())
+            return super().run(order)
+
+    task = Task(SMOOTH, 16, rate=0.1)
+    trainer = Forgetful(task, "vectorized", "float32")
+    file = gate.reference(task, tmp_path)(16)
+    differs, _ = gate.agreement(task, trainer, task.parameters(), 64, file, FLOAT32)
+    assert "the loss in step 2" in differs
+
+
+def test_batches_of_the_same_images_share_a_reference(tmp_path: Path):
+    answer = gate.reference(Task(SMOOTH, 1), tmp_path)
+    assert answer(8) == answer(16) == answer(32) != answer(64)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("batch", [1, 7, 8, 12, 512])
+def test_an_order_of_the_gate_fills_the_batch(batch: int):
+    few = gate.different(batch)
+    order = gate.chosen(few, 1, batch, images=64)
+    assert order.shape == (1, batch)
+    assert sorted(np.unique(order)) == list(range(few, 2 * few))

@@ -1,0 +1,84 @@
+"""A sweep's result from outside, its table and its report."""
+
+import json
+from pathlib import Path
+
+import pytest
+from sweep_result import made
+from typer.testing import CliRunner
+
+from pareo.cli import app, sweep_table
+from pareo.errors import DataError
+from pareo.lab import records, results
+from pareo.lab.report import sweep as report
+
+EVIL = "<script>document.title='evil'</script>"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (("cells", 0, "batch"), 0, "a number of 1 or more in cells[0].batch; got 0"),
+        (("cells", 0, "batch"), 77, "a batch size that `work` has in cells[0].batch; got 77"),
+        (("cells", 1, "status"), "fine", "in cells[1].status; got 'fine'"),
+        (("cells", 1, "seconds_per_batch"), [0.0], "cells[1].seconds_per_batch[0]; got 0.0"),
+        (("work", 0, "flops"), None, "a number above 0 in work[0].flops; got None"),
+        (("limits", 0, "largest"), "28", "limits[0].largest; got '28'"),
+        (("settings",), [], "an object in settings"),
+        (("schema",), 9, "a sweep's result with schema 1 in schema; got 9"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(path: tuple, value: object, said: str) -> None:
+    result = made()
+    inner = result
+    for step in path[:-1]:
+        inner = inner[step]
+    inner[path[-1]] = value
+    with pytest.raises(DataError) as error:
+        results.checked(result, "some file")
+    assert said in str(error.value)
+
+
+def test_a_sweep_is_kept_listed_and_drawn(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("PAREO_RECORDS", str(tmp_path / "records.sqlite"))
+    records.save(made())
+    listed = CliRunner().invoke(app, ["history"])
+    assert "pareo-compiled, batch 4" in listed.stdout
+    out = tmp_path / "sweep.html"
+    assert CliRunner().invoke(app, ["report", "last", "--out", str(out)]).exit_code == 0
+    assert "The best batch size here is 4" in out.read_text()
+    compared = CliRunner().invoke(app, ["compare", "last", "last"])
+    assert "compare expects two races; last is a sweep" in str(compared.exception)
+
+
+def test_no_text_becomes_html() -> None:
+    result = json.loads(json.dumps(made()).replace("torch", EVIL))
+    page = report.html(result)
+    assert EVIL not in page
+    assert page.count("<script") == page.count("</script>") == 3
+
+
+def test_the_figures_hold_what_was_measured() -> None:
+    drawn = report.figures(made(short=(("torch", 16),)))
+    lines = {line["name"]: line for line in drawn["times"]["data"]}
+    assert lines["torch"]["x"] == [1, 2, 4, 8]
+    assert lines["torch"]["y"] == pytest.approx([0.15, 0.12, 0.11, 0.105])
+    assert lines["floor, cpu"]["y"][-1] == pytest.approx(4.2e9 / 70e9)
+    assert drawn["times"]["layout"]["xaxis"]["type"] == "log"
+    memory = {line["name"]: line for line in drawn["memory"]["data"]}
+    assert memory["pareo-compiled, predicted"]["y"] == pytest.approx([0.6] * 4)
+    assert drawn["memory"]["layout"]["shapes"][0]["y0"] == 2.0
+
+
+def test_the_table_never_confuses_an_image_with_a_batch() -> None:
+    table = sweep_table.table(made(short=(("torch", 16),)))
+    columns = {str(column.header): list(column.cells) for column in table.columns}
+    place = columns["batch"].index("8")
+    assert columns["contestant"][place] == "pareo-compiled"
+    assert columns["ms per image"][place] == "61"
+    assert columns["ms per batch"][place] == "488"
+    assert columns["images/s"][place] == "16.4"
+    assert columns["best peer / this"][place] == "1.72"
+    assert columns["predicted MB"][place] == "600 (-0.0%)"
+    assert columns["ms per image"][-1] == "memory"
+    assert columns["note"][-1] == "more than 2 GB"

@@ -1,0 +1,118 @@
+"""A sweep with real processes: cells that are done stay done, and failures are cells."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pareo.lab import results
+from pareo.lab.sweep import Settings, Sweep, batch_sizes
+from pareo.lab.sweep.cells import Cell
+
+DATA = "synthetic:1x28x28:10:60"
+STRANGER = """
+from pareo.lab.contestants import Contestant, pareo_step
+
+def build(task, rate=1.0, most=10**9):
+    if task.batch > most:
+        raise MemoryError(f"no room for {task.batch}")
+    trainer = pareo_step.build(task, device="vectorized")
+    trainer._rate *= rate
+    return trainer
+
+RIGHT = Contestant("stranger")
+WRONG = Contestant("stranger", {"rate": 1.01})
+SMALL = Contestant("stranger", {"most": 4})
+"""
+
+
+def entered(folder: Path, **points: str) -> dict[str, str]:
+    """The environment of a process for which a package in a folder has contestants."""
+    (folder / "stranger.py").write_text(STRANGER)
+    about = folder / "stranger-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
+    lines = [f"{name} = stranger:{value}" for name, value in points.items()]
+    (about / "entry_points.txt").write_text("\n".join(["[pareo.contestants]", *lines]))
+    return {**os.environ, "PYTHONPATH": str(folder), "PAREO_RECORDS": str(folder / "r.sqlite")}
+
+
+def command(*words: str) -> list[str]:
+    usual = ("mlp-small", "--data", DATA, "--threads", "1", "--seconds", "0.5")
+    return [sys.executable, "-m", "pareo", "sweep", *usual, *words]
+
+
+def test_failures_are_cells_and_the_others_go_on(tmp_path: Path) -> None:
+    env = entered(tmp_path, right="RIGHT", wrong="WRONG", small="SMALL")
+    words = ("--batches", "4..16", "--contestants", "right,wrong,small", "--save", "--json", "a")
+    done = subprocess.run(command(*words), env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    cells = {(c["contestant"], c["batch"]): c for c in results.read(tmp_path / "a")["cells"]}
+    assert {status_of(cells, "right", n) for n in (4, 8, 16)} == {"ok"}
+    assert "moved 1.0e-02 off in step 1" in cells["wrong", 8]["note"]
+    assert cells["wrong", 8]["seconds_per_batch"] == []
+    assert [status_of(cells, "small", n) for n in (4, 8, 16)] == ["ok", "memory", "memory"]
+    assert cells["small", 16]["note"] == "batch 8 did not fit"
+    right = cells["right", 16]
+    assert right["steps"] > 1
+    assert right["memory"]["used"] > 2**20
+    assert "right, batch 4: " in done.stderr
+    assert "The best batch size here is" in done.stdout
+    assert "kept as     1" in done.stdout
+    assert list((tmp_path / "sweeps").iterdir()) == []  # all is done: the next one begins anew
+
+
+def status_of(cells: dict, name: str, batch: int) -> str:
+    return str(cells[name, batch]["status"])
+
+
+def test_after_sigkill_it_goes_on_and_measures_nothing_twice(tmp_path: Path) -> None:
+    env = entered(tmp_path, right="RIGHT")
+    words = command("--batches", "2,4,8", "--contestants", "right", "--json", "a")
+    with subprocess.Popen(
+        words, env=env, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as first:
+        assert first.stderr is not None
+        assert first.stderr.readline().startswith("right, batch 2: ")
+        first.send_signal(signal.SIGKILL)
+    (journal,) = (tmp_path / "sweeps").iterdir()
+    known = [json.loads(line) for line in journal.read_text().splitlines() if '"cell"' in line]
+    done = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    cells = results.read(tmp_path / "a")["cells"]
+    assert [cell["status"] for cell in cells] == ["ok"] * 3
+    assert len(known) in (1, 2)
+    for line, cell in zip(known, cells, strict=False):
+        assert line["cell"].items() <= cell.items()
+
+
+def swept(folder: Path, settings: Settings) -> dict[str, Any]:
+    with closing(Sweep(settings, folder)) as sweep:
+        return sweep.run()
+
+
+def test_predicted_memory_is_what_is_used(tmp_path: Path) -> None:
+    settings = Settings("mlp-small", (4096,), ("pareo-vectorized",), data=DATA, seconds=0.1)
+    result = swept(tmp_path, settings)
+    cell = Cell(**{k: v for k, v in result["cells"][0].items() if k != "place"})
+    assert cell.status == "ok"
+    assert cell.predicted == pytest.approx(cell.memory["used"], rel=0.05)
+
+
+def test_epochs_are_rounds_of_whole_epochs(tmp_path: Path) -> None:
+    settings = Settings("mlp-small", (8,), ("pareo-vectorized",), data=DATA, epochs=3)
+    (cell,) = swept(tmp_path, settings)["cells"]
+    assert len(cell["seconds_per_batch"]) == 3
+    assert cell["steps"] == 7  # of 50 images
+
+
+@pytest.mark.parametrize("text", ["", "0..8", "8..1", "1,two", "1..", "-4", "9999999"])
+def test_batches_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(Exception, match=r"--batches expects sizes as in 1..512"):
+        batch_sizes(text)
