@@ -27,6 +27,7 @@ from pareo.lab.sweep.journal import Journal
 from pareo.lab.sweep.limit import Limits
 from pareo.lab.sweep.settings import Settings
 from pareo.lab.train_speed import plain
+from pareo.program.passes import prepared
 from pareo.training.step import step_program
 
 SCHEMA = 1
@@ -146,11 +147,15 @@ class Sweep:
         }
 
     def work(self, batch: int) -> dict[str, Any]:
-        """What a step is: its FLOPs, the least bytes, and all that its instructions move."""
+        """What a step is: its FLOPs, the least bytes, and what its instructions move.
+
+        They are those that pareo fuses for a CPU, each of which reads and writes memory once.
+        """
         if batch in self._work:
             return self._work[batch]
         task = self.settings.task(batch)
-        program = step_program(task.network, batch)
+        with Device("compiled", threads=self.settings.threads) as place:
+            program = prepared(step_program(task.network, batch), place.backend)
         self._work[batch] = {
             "batch": batch,
             "flops": program.flops,
