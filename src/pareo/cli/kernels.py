@@ -37,6 +37,9 @@ def kernels(
     threads: Annotated[
         int | None, typer.Option(min=1, help="CPU threads for everyone.  [default: all cores]")
     ] = None,
+    together: Annotated[
+        bool, typer.Option("--together", help="Build everyone at once: sooner ready.")
+    ] = False,
     trace: Annotated[
         Path | None, typer.Option(help="Write a Chrome trace, which ui.perfetto.dev opens.")
     ] = None,
@@ -61,7 +64,7 @@ def kernels(
     task = task_for(network, batch, threads or cores())
     named = chosen(contestants.split(",") if contestants else usual())
     with _progress() as say:
-        study = Study(task, named, precision, say=say)
+        study = Study(task, named, precision, together=together, say=say)
         result = study.run()
     console = Console()
     if not console.is_terminal:

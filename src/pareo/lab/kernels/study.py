@@ -1,8 +1,9 @@
 """The study behind `pareo kernels`: the gate, turns as in a race, and steps under an instrument."""
 
+import math
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -23,7 +24,7 @@ from pareo.training.step import step_program
 
 TURN = 0.4  # seconds, about
 TURNS = 6
-LOOKS = 3  # of the instrument, between turns: the one whose steps took neither least nor most
+LOOKS = 3  # of the instrument, between turns: the fastest is kept, the least disturbed
 STEPS = (3, 40)  # under the instrument: at least, at most
 
 ON_CPU = ("pareo-compiled", "torch", "jax")
@@ -36,7 +37,10 @@ def usual() -> list[str]:
 
 
 class Study:
-    """One network at one batch size: `run` it; `profiles` are then there for a trace."""
+    """One network at one batch size: `run` it; `profiles` are then there for a trace.
+
+    together: build everyone at once, for machines with many cores.
+    """
 
     def __init__(
         self,
@@ -44,6 +48,7 @@ class Study:
         contestants: dict[str, Contestant],
         precision: str = "float32",
         patience: float = PATIENCE,
+        together: bool = False,
         say: Callable[[str], None] = lambda doing: None,
     ) -> None:
         for name, contestant in contestants.items():
@@ -56,23 +61,41 @@ class Study:
         self.rows = {name: Row(name) for name in contestants}
         self.profiles: dict[str, list[Profile]] = {name: [] for name in contestants}
         self._contestants, self._patience, self._say = contestants, patience, say
+        self._together = together
         self._images = len(task.data()[1])
         self._floors = Floors(task, self._images, precision)
 
     def run(self) -> dict[str, Any]:
-        """Look at everyone, one after another; the result."""
-        with ExitStack() as stack:
-            here = {name: c for name, c in self._contestants.items() if self._is_here(name, c)}
+        """Look at everyone, one after another; the result. Ctrl-C keeps what is there by then."""
+        with suppress(KeyboardInterrupt), ExitStack() as stack:
+            here = {
+                name: replace(contestant.in_precision(self.precision), images=None)
+                for name, contestant in self._contestants.items()
+                if self._is_here(name, contestant)
+            }
             self._measure(here)
             gate = Gate(stack, self.task, self._images, self.precision, self._patience, Watched)
-            for name, contestant in here.items():
-                self._say(f"{name}: building, first steps")
-                told = replace(contestant.in_precision(self.precision), images=None)
-                racer = gate.admit(self.rows[name], told, 10**6, TURN)
-                if racer is not None:
+            if self._together:
+                self._say("building everyone")
+                for name, contestant in here.items():
+                    gate.begin(self.rows[name], contestant)
+                for racer in list(self._admitted(gate, here)):  # all are idle, then one is timed
                     self._look(racer)
-            self._measure(here)
+            else:
+                for racer in self._admitted(gate, here):
+                    self._look(racer)
+        for name, row in self.rows.items():
+            if row.status == "ok" and not self.profiles[name]:
+                row.end("failed", "it was interrupted")
         return self.result()
+
+    def _admitted(self, gate: Gate, here: dict[str, Contestant]) -> Iterator[Racer]:
+        """Those whose first steps are right."""
+        for name, contestant in here.items():
+            self._say(f"{name}: building, first steps")
+            racer = gate.admit(self.rows[name], contestant, 10**6, TURN)
+            if racer is not None:
+                yield racer
 
     def _is_here(self, name: str, contestant: Contestant) -> bool:
         reason = contestant.missing()
@@ -91,7 +114,9 @@ class Study:
     def _look(self, racer: Racer) -> None:
         """Turns as in a race, and between them steps under the instrument."""
         name = racer.row.contestant
-        steps = min(max(racer.turn, STEPS[0]), STEPS[1])
+        if racer.turn < STEPS[0]:  # as many as under the instrument: the first step is not the rest
+            racer.turn = racer.ask("ready", STEPS[0], math.inf) or 0
+        steps = min(racer.turn, STEPS[1])
         looks: list[list[Profile]] = []
         for turn in range(1, TURNS + 1):
             if racer.row.status == "ok":
@@ -103,8 +128,7 @@ class Study:
         if racer.row.status == "ok":
             racer.close_ledger()
         if racer.row.status == "ok":
-            looks.sort(key=lambda look: look[0].seconds)
-            self.profiles[name] = looks[len(looks) // 2]
+            self.profiles[name] = min(looks, key=lambda look: look[0].seconds)
         racer.worker.close()
 
     def result(self) -> dict[str, Any]:
