@@ -16,6 +16,18 @@ NETWORKS = {
         [Conv(3, (3, 5)), Tanh(), Subsample((2, 3), stride=(2, 3)), ReLU(), Flatten(), Dense(4)],
         (1, 10, 16),
     ),
+    "relu before a subsampling of its own": Sequential(
+        [
+            Conv(6, 5),
+            ReLU(),
+            Subsample(2, stride=2),
+            Tanh(),
+            Subsample(2, stride=2),
+            Flatten(),
+            Dense(16),
+        ],
+        (1, 12, 12),
+    ),
     "two dense layers": Sequential(
         [Conv(3, 5), ReLU(), Flatten(), Dense(7), Sigmoid(), Dense(40)], (1, 12, 12)
     ),

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pareo.backends.compiled import templates, tiles
+from pareo.backends.compiled import narrow, templates, tiles
 from pareo.backends.compiled.writer import Unsuited, Writer
 from pareo.operators.core import Operator
 
@@ -110,12 +110,19 @@ def _dot(w: Writer, i: Any) -> None:
     rows, columns = w.shape(out)
     sizes = {"rows": rows, "columns": columns, "depth": w.shape(a)[1]}
     if left is not None and right is None and out in w.sums:
+        if sizes["depth"] == 1 and columns <= narrow.WIDEST:
+            given = f"{w.at_array(w.sums[out])}, {w.at(left)}, {w.at(b)}"
+            w.add(f"narrow.add_outer_row({given}, {rows}, {columns})")
+            return
         name = w.function(templates.add_outer, **sizes)
         w.add(f"{name}({w.sums[out]}, v{left}, v{b})")
         return
     if left is not None:
         raise Unsuited("dot of a transpose")
-    if right is None:
+    if right is not None and rows == 1 and sizes["depth"] <= narrow.WIDEST:
+        given = f"{w.at(out)}, {w.at(a)}, {w.at(right)}"
+        w.add(f"narrow.dot_turned_row({given}, {columns}, {sizes['depth']})")
+    elif right is None:
         w.add(f"{w.function(templates.dot, **sizes)}(v{out}, v{a}, v{b})")
     else:
         name = w.function(templates.dot_turned, **sizes)
@@ -129,9 +136,13 @@ def _dense(activation: str) -> Callable[[Writer, Any], None]:
         if w.turned(x) is not None or w.turned(matrix) is not None:
             raise Unsuited("dense layer of transposes")
         (rows, depth), columns = w.shape(x), w.shape(y)[1]
-        name = w.function(templates.dot, rows=rows, columns=columns, depth=depth)
-        w.add(f"{name}(v{y}, v{x}, v{matrix})")
-        w.add(f"parts.add_rows(v{y}, v{y}, v{bias})")
+        if rows == 1 and columns <= narrow.WIDEST:
+            given = f"{w.at(y)}, {w.at(x)}, {w.at(matrix)}, {w.at(bias)}"
+            w.add(f"narrow.dot_row({given}, {depth}, {columns})")
+        else:
+            name = w.function(templates.dot, rows=rows, columns=columns, depth=depth)
+            w.add(f"{name}(v{y}, v{x}, v{matrix})")
+            w.add(f"parts.add_rows(v{y}, v{y}, v{bias})")
         if activation:
             _activate(w, activation, y, y)
 

@@ -13,12 +13,11 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from pareo.backends.compiled.instructions import Vectors, literals
+
 # As wide as the registers: with 15 sums in flight, wider vectors would not fit into them.
 LANES = 8 if platform.machine().lower() in ("x86_64", "amd64") else 4
 FILTERS = 3
-_FLOAT = ir.FloatType()
-_VECTOR = ir.VectorType(_FLOAT, LANES)
-_FLAGS = ("contract", "nsz")
 
 
 def suits(out: tuple[int, ...], w: tuple[int, ...]) -> bool:
@@ -32,45 +31,16 @@ def suits(out: tuple[int, ...], w: tuple[int, ...]) -> bool:
     )
 
 
-class _Code:
-    """An instruction builder that thinks in floats at addresses."""
+def _weight(code: Vectors, w: Any, start: int, tap: int, taps: int) -> Any:
+    """One weight of a filter in all lanes.
 
-    def __init__(self, builder: Any) -> None:
-        self.builder = builder
-        self.i64 = ir.IntType(64)
-
-    def at(self, address: Any, offset: int, kind: Any) -> Any:
-        """A pointer `offset` floats behind an address."""
-        moved = self.builder.add(address, self.i64(4 * offset))
-        return self.builder.inttoptr(moved, kind.as_pointer())
-
-    def load(self, address: Any, offset: int) -> Any:
-        return self.builder.load(self.at(address, offset, _VECTOR), align=4)
-
-    def store(self, value: Any, address: Any, offset: int) -> None:
-        self.builder.store(value, self.at(address, offset, _VECTOR), align=4)
-
-    def spread(self, address: Any, offset: int) -> Any:
-        """One float in all lanes."""
-        return self.spread_value(self.builder.load(self.at(address, offset, _FLOAT)))
-
-    def spread_value(self, value: Any) -> Any:
-        empty = ir.Constant(_VECTOR, ir.Undefined)
-        first = self.builder.insert_element(empty, value, ir.IntType(32)(0))
-        zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-        return self.builder.shuffle_vector(first, empty, zeros)
-
-    def multiply_add(self, a: Any, b: Any, total: Any) -> Any:
-        product = self.builder.fmul(a, b, flags=_FLAGS)
-        return self.builder.fadd(product, total, flags=_FLAGS)
-
-    def total(self, value: Any) -> Any:
-        """The sum of all lanes."""
-        result = self.builder.extract_element(value, ir.IntType(32)(0))
-        for lane in range(1, LANES):
-            one = self.builder.extract_element(value, ir.IntType(32)(lane))
-            result = self.builder.fadd(result, one)
-        return result
+    Arm's multiply-add takes one lane of a vector for all, so weights come four at a time there; to
+    spread one that is read costs the arithmetic units a step.
+    """
+    if LANES != 4 or taps < LANES:
+        return code.spread_at(w, start + tap)
+    first = min(tap // LANES * LANES, taps - LANES)
+    return code.spread_lane(code.load(w, start + first), tap - first)
 
 
 @intrinsic(prefer_literal=True)
@@ -79,20 +49,20 @@ def forward_row(typingctx, y, x, w, b, plane, width, wide, kh, kw):  # type: ign
 
     y, x, w, b are addresses; planes of y lie `plane` floats apart, rows of x `wide` floats.
     """
-    sizes = [t.literal_value for t in (plane, width, wide, kh, kw)]
+    sizes = literals(plane, width, wide, kh, kw)
     signature = types.void(y, x, w, b, plane, width, wide, kh, kw)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         plane, width, wide, kh, kw = sizes
         y, x, w, b = arguments[:4]
-        code = _Code(builder)
+        code = Vectors(builder, LANES)
         across = range(width // LANES)
-        sums = [[code.spread(b, r)] * len(across) for r in range(FILTERS)]
+        sums = [[code.spread_at(b, r)] * len(across) for r in range(FILTERS)]
         for u in range(kh):
             for v in range(kw):
                 pixels = [code.load(x, u * wide + v + LANES * i) for i in across]
                 for r in range(FILTERS):
-                    weight = code.spread(w, r * kh * kw + u * kw + v)
+                    weight = _weight(code, w, r * kh * kw, u * kw + v, kh * kw)
                     for i in across:
                         sums[r][i] = code.multiply_add(weight, pixels[i], sums[r][i])
         for r in range(FILTERS):
@@ -110,20 +80,19 @@ def gradient_row(typingctx, gw, x, d, height, width, wide, kh, kw):  # type: ign
     gw[r, :kw] += the sum over rows i and columns j of d[r, i, j] * x[i, j : j + kw]; gw's filters
     lie kh * kw floats apart, d's planes height * width.
     """
-    sizes = [t.literal_value for t in (height, width, wide, kh, kw)]
+    sizes = literals(height, width, wide, kh, kw)
     signature = types.void(gw, x, d, height, width, wide, kh, kw)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         height, width, wide, kh, kw = sizes
         gw, x, d = arguments[:3]
-        code = _Code(builder)
-        zero = ir.Constant(_VECTOR, [0.0] * LANES)
+        code = Vectors(builder, LANES)
+        zero = code.number(0.0)
         sums = [
             [cgutils.alloca_once_value(builder, zero) for _ in range(kw)] for _ in range(FILTERS)
         ]
-        with cgutils.for_range(builder, code.i64(height)) as loop:
-            line = builder.add(x, builder.mul(loop.index, code.i64(4 * wide)))
-            errors = builder.add(d, builder.mul(loop.index, code.i64(4 * width)))
+        with cgutils.for_range(builder, ir.IntType(64)(height)) as loop:
+            line, errors = code.behind(x, loop.index, wide), code.behind(d, loop.index, width)
             for i in range(width // LANES):
                 slopes = [code.load(errors, r * height * width + LANES * i) for r in range(FILTERS)]
                 for v in range(kw):
@@ -133,9 +102,9 @@ def gradient_row(typingctx, gw, x, d, height, width, wide, kh, kw):  # type: ign
                         builder.store(total, sums[r][v])
         for r in range(FILTERS):
             for v in range(kw):
-                place = code.at(gw, r * kh * kw + v, _FLOAT)
-                total = code.total(builder.load(sums[r][v]))
-                builder.store(builder.fadd(builder.load(place), total), place)
+                at = r * kh * kw + v
+                before = code.load_one(gw, at)
+                code.store_one(code.total(builder.load(sums[r][v]), before), gw, at)
         return context.get_dummy_value()
 
     return signature, generate
