@@ -142,7 +142,7 @@ class Contestant:
         if self.needs is not None and find_spec(self.needs) is None:
             name = f"'pareo[{self.needs}]'" if self.needs in EXTRAS else self.needs
             return f"not installed: pip install {name}"
-        return "this machine has no NVIDIA GPU" if self.gpu and not cards() else None
+        return "this machine has no NVIDIA GPU" if self.gpu and not _has_card() else None
 
     def in_precision(self, precision: str) -> "Contestant":
         """The same, told how to multiply; only on a GPU is there a choice."""
@@ -152,6 +152,12 @@ class Contestant:
         """The task, ready to train."""
         trainer: Trainer = import_module(self.module).build(task, **self.options)
         return trainer
+
+
+@cache
+def _has_card() -> bool:
+    """Asked for each contestant, and the driver takes a second to answer."""
+    return bool(cards())
 
 
 def _adapter(framework: str, **options: Any) -> Contestant:
