@@ -25,7 +25,7 @@ from pareo.training.step import step_program
 TURN = 0.4  # seconds, about
 TURNS = 6
 LOOKS = 3  # of the instrument, between turns: the fastest is kept, the least disturbed
-STEPS = (3, 40)  # under the instrument: at least, at most
+STEPS = (2, 40)  # under the instrument: at least, at most
 
 ON_CPU = ("pareo-compiled", "torch", "jax")
 ON_GPU = ("pareo-cuda", "torch-cuda", "jax-cuda")
