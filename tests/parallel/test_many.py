@@ -13,6 +13,7 @@ from pareo.errors import PareoError
 from pareo.nn import networks
 from pareo.parallel import Result, Trial, predict, score_many, train_many
 from pareo.parallel.processes import Processes
+from pareo.parallel.schedule import Cores
 from pareo.training import fit
 from pareo.training.history import Epoch
 
@@ -126,3 +127,33 @@ def test_ctrl_c_ends_what_runs_and_starts_nothing_more() -> None:
     assert results[0].stopped
     assert len(results[0].losses) == 1
     assert [result.error for result in results[1:]] == ["stopped before it began"] * 2
+
+
+def test_a_run_goes_on_with_as_many_threads_as_it_has_now() -> None:
+    wide = networks.mlp([16, 300, 300, 3])  # enough work for two threads
+    asked: list[int] = []
+
+    def threads() -> int:
+        asked.append(1 + len(asked) // 2 % 2)
+        return asked[-1]
+
+    changing, fixed = (
+        fit(wide, DATA, 3, 64, device=Device("compiled", 1), progress=False, threads=how)
+        for how in (threads, None)
+    )
+    assert {1, 2} <= set(asked)
+    np.testing.assert_allclose(
+        changing.history.column("loss"), fixed.history.column("loss"), rtol=1e-5
+    )
+    assert changing.history.column("floor") == [None] * 3
+
+
+def test_free_cores_go_to_whoever_has_most_left() -> None:
+    shares: list[int] = []
+    cores = Cores(4, [10.0, 30.0], shares)
+    assert (cores.next(), cores.next()) == (1, 0)
+    assert shares == [1, 3]
+    cores.advance(1, 0.1)
+    cores.done(0)
+    assert cores.next() is None
+    assert shares[1] == 4

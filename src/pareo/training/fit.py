@@ -241,8 +241,9 @@ class _Run:
 
     def _share(self) -> None:
         """Go on with as many threads as there are for this run now."""
-        if self._threads is not None and self._threads() != self.device.threads:
-            self.device = Device(str(self.device), self._threads(), self.device.precision)
+        count = self.device.threads if self._threads is None else self._threads()
+        if count != self.device.threads:
+            self.device = Device(str(self.device), count, self.device.precision)
 
     def _chunk(self, rows: Any, first: int) -> None:
         """Some steps of one size at once."""
