@@ -42,6 +42,8 @@ def test_parity_with_one_worker(
     expected = alone(network, few, run, 2, "vectorized")
     same(found.parameters, expected.parameters, **EXACT)
     same(found.velocities, expected.velocities, **EXACT)
+    assert found.accuracy == expected.accuracy
+    np.testing.assert_allclose(found.test_loss, expected.history[-1].test_loss, rtol=1e-9)
     assert sum(found.predicted) == pytest.approx(1)
 
 

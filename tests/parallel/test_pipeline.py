@@ -11,7 +11,7 @@ from splitting import EXACT, IMAGES, SINGLE, WIDE, alone, same
 
 from pareo.data import load
 from pareo.errors import ShapeError
-from pareo.nn import AveragePool, Conv, Dense, Dropout, Flatten, ReLU, Sequential
+from pareo.nn import AveragePool, Conv, Dense, Dropout, Flatten, ReLU, Sequential, networks
 from pareo.nn.network import Auxiliary, Branches
 from pareo.parallel import model
 from pareo.parallel.crew import WorkerError
@@ -41,6 +41,8 @@ def test_parity_with_one_worker(batch: int, micro: int, workers: int, momentum: 
     expected = alone(WIDE, few, run, 2, "vectorized")
     same(found.parameters, expected.parameters, **EXACT)
     same(found.velocities, expected.velocities, **EXACT)
+    assert found.accuracy == expected.accuracy
+    np.testing.assert_allclose(found.test_loss, expected.history[-1].test_loss, rtol=1e-9)
     steps = -(-27 // min(batch, 27))
     assert found.losses.shape == (2 * steps,)
     assert len(found.predicted) == len(found.measured) == workers
@@ -56,6 +58,13 @@ def test_heads_branches_and_dropout_wherever_the_cut_is(at: list[int]) -> None:
     same(found.parameters, expected.parameters, **EXACT)
     losses = found.losses.reshape(2, 3).mean(axis=1)  # three batches of 9 in an epoch
     np.testing.assert_allclose(losses, expected.history.column("loss"), rtol=1e-9)
+
+
+def test_a_stage_may_have_no_parameters() -> None:
+    network = networks.mlp([16, 8, 3])  # Flatten, Dense, ReLU, Dense
+    few, run = load("synthetic:16:3:32"), Settings(batch_size=9, precision="float64")
+    found = model.pipeline(network, few, run, 1, 4, device="vectorized", at=[1, 2, 3])
+    same(found.parameters, alone(network, few, run, 1, "vectorized").parameters, **EXACT)
 
 
 def test_parity_on_compiled() -> None:

@@ -13,7 +13,7 @@ from pareo.parallel.crew import Report, silent, together
 from pareo.parallel.data_worker import Job, specs, work
 from pareo.parallel.descent import by_path
 from pareo.parallel.factors import layout
-from pareo.parallel.outcome import Data, Outcome, check_finite
+from pareo.parallel.outcome import Data, Outcome, Tested, check_finite
 from pareo.parallel.shared import Shared
 from pareo.training.settings import Settings, whole
 
@@ -87,9 +87,8 @@ def fit(
     if len(ready.test_images):
         seconds, losses, right = np.array([tested for _, tested in results]).T
         count = len(ready.test_images)
-        outcome.test_seconds = float(seconds.max())
-        outcome.test_loss = float(losses.sum()) / count
-        outcome.accuracy = float(right.sum()) / count
+        means = float(losses.sum()) / count, float(right.sum()) / count
+        outcome.tested = Tested(float(seconds.max()), *means)
     return outcome
 
 

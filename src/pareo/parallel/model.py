@@ -92,8 +92,8 @@ def pipeline(
         network, settings, how, workers,
         {path: a.copy() for path, a in arrays(shared, "p").items()},
         {path: a.copy() for path, a in moving.items()},
-        shared["shares"].sum(axis=0), shared["seconds"].copy(), results,
-        shown=2 * crossing, predicted=shares(costs, edges),
+        shared["shares"].sum(axis=0), shared["seconds"].copy(), [share for share, _ in results],
+        shown=2 * crossing, predicted=shares(costs, edges), tested=results[-1][1],
     )  # fmt: skip
 
 
@@ -147,8 +147,9 @@ def neurons(
         network, settings, how, workers,
         {path: a.copy() for path, a in shared.below("p.").items()},
         {path: a.copy() for path, a in shared.below("v.").items()},
-        shared["losses"].copy(), shared["seconds"].copy(), results,
+        shared["losses"].copy(), shared["seconds"].copy(), [share for share, _ in results],
         shown=model_neurons.shown(own), predicted=[cost / sum(costs) for cost in costs],
+        tested=results[0][1],
     )  # fmt: skip
 
 

@@ -13,15 +13,16 @@ from pareo.device import Device
 from pareo.nn.layers import Context, Layer
 from pareo.nn.network import Sequential
 from pareo.parallel import descent
-from pareo.parallel.course import Course, Notes, stretch
+from pareo.parallel.course import Course, Notes, batches, stretch
 from pareo.parallel.crew import Member
 from pareo.parallel.model_balance import predicted
-from pareo.parallel.model_segments import Segment, dropouts, segments, traced_segment
+from pareo.parallel.model_segments import Mine, dropouts, segments
 from pareo.parallel.model_stage import Stage, Traced, layout_for
-from pareo.parallel.outcome import Data, Share
+from pareo.parallel.outcome import Data, Share, Tested
 from pareo.parallel.shared import PARTS, Shared
 from pareo.program import trace, value_and_grad
 from pareo.spec import Spec
+from pareo.training.evaluate import score
 from pareo.training.settings import Settings
 from pareo.training.step import dropout_seeds
 
@@ -35,21 +36,25 @@ class Job:
     device: Device
     epochs: int
 
-    def traced(self, rank: int, workers: int, rows: int) -> list[Traced]:
-        """A worker's programs, one for each segment."""
-        parameters = self.network.parameters(self.network.inputs)
-        found, _ = segments(self.network, workers)
+    def mine(self, rank: int, workers: int) -> list[Mine]:
+        """A worker's share of each segment."""
         return [
-            traced_segment(
-                segment, parameters, rows, stretch(segment.split, rank, workers), rank == 0,
-                number > 0, self.settings.dtype,
-            )
-            for number, segment in enumerate(found)
-        ]  # fmt: skip
+            Mine(segment, stretch(segment.split, rank, workers), rank == 0)
+            for segment in segments(self.network, workers)[0]
+        ]
+
+    def specs(self, mine: Mine) -> dict[str, Spec]:
+        """The parameters of a worker's share of a segment."""
+        return mine.specs(self.network.parameters(self.network.inputs), self.settings.dtype)
+
+    def traced(self, mine: Sequence[Mine], rows: int) -> list[Traced]:
+        """The programs of a worker's shares."""
+        return [part.traced(self.specs(part), rows, k > 0) for k, part in enumerate(mine)]
 
     def cost(self, rank: int, workers: int, rows: int) -> float:
         """What a worker has to do in a step, in FLOPs."""
-        return sum(predicted(piece.program) for piece in self.traced(rank, workers, rows))
+        pieces = self.traced(self.mine(rank, workers), rows)
+        return sum(predicted(piece.program) for piece in pieces)
 
 
 def shared_specs(job: Job, workers: int, count: int) -> dict[str, Spec]:
@@ -77,9 +82,9 @@ def shown(specs: dict[str, Spec]) -> int:
 class _Piece:
     """One worker's share of a segment: its parameters, and how it moves them."""
 
-    def __init__(self, job: Job, piece: Traced, segment: Segment, mine: Any, first: bool) -> None:
-        self.segment, self._job = segment, job
-        self._parts = segment.parts(mine, first)
+    def __init__(self, job: Job, piece: Traced, mine: Mine) -> None:
+        self._job = job
+        self._parts = mine.segment.parts(mine.between, mine.first)
         self._batch = piece.program.specs[piece.outputs[0]].shape[0]
         self.layout = layout_for(piece, self._batch, job.settings.dtype)
         room = descent.specs(self.layout, job.settings.momentum, self._batch)
@@ -113,19 +118,18 @@ class NeuronWorker:
         self._member, self._shared, self._job = member, shared, job
         self._data = data or Data(*[shared[part] for part in PARTS])
         self._course = Course(job.settings, len(self._data.images), job.epochs)
-        rank, workers = member.rank, member.workers
-        found, after = segments(job.network, workers)
-        self._seeds = dropouts(found, after)
-        whole = job.traced(rank, workers, self._course.sizes[0])
+        found, after = segments(job.network, member.workers)
+        self._after, self._seeds = after, dropouts(found, after)
+        self._mine = job.mine(member.rank, member.workers)
+        whole = job.traced(self._mine, self._course.sizes[0])
         self._pieces = [
-            _Piece(job, piece, segment, stretch(segment.split, rank, workers), rank == 0)
-            for piece, segment in zip(whole, found, strict=True)
+            _Piece(job, piece, mine) for piece, mine in zip(whole, self._mine, strict=True)
         ]
         for piece in self._pieces:
             piece.exchange(shared, bring=False)
         self._stages = {}
         for size in set(self._course.sizes):
-            programs = job.traced(rank, workers, size)
+            programs = job.traced(self._mine, size)
             self._stages[size] = [
                 (Stage(program, piece.layout, job.device), piece.descent(size))
                 for program, piece in zip(programs, self._pieces, strict=True)
@@ -196,6 +200,40 @@ class NeuronWorker:
             piece.exchange(self._shared, bring=True)
         return Share(member.rank, busy, self._communication, member.idle)
 
+    def test(self) -> Tested | None:
+        """The test set, as many images at a time as in training."""
+        images, labels = self._data.test_images, self._data.test_labels
+        if not len(images):
+            return None
+        chunks = batches(len(images), self._course.sizes[0])
+        runs = {
+            rows: [
+                mine.forward(self._job.specs(mine), rows).compile(self._job.device)
+                for mine in self._mine
+            ]
+            for rows in set(chunks)
+        }
+        self._member.meet()  # nobody reads what is written over now
+        for rows, programs in runs.items():
+            self._forward(programs, images[:rows], 0)
+            self._member.meet()
+        begin = time.perf_counter()
+        logits = [
+            self._forward(runs[rows], images[k * chunks[0] : k * chunks[0] + rows], k)
+            for k, rows in enumerate(chunks)
+        ]
+        took = time.perf_counter() - begin
+        return Tested(took, *score(np.concatenate(logits), labels))
+
+    def _forward(self, programs: Sequence[Any], x: Any, number: int) -> Any:
+        for k, run in enumerate(programs):
+            mine = self._shared[f"on.{k}"][number % 2, self._member.rank, : len(x)]
+            np.copyto(mine, run(self._pieces[k].parameters, x))
+            x = self._add_up(f"on.{k}", number, len(x))
+        for layer in self._after:
+            x = layer.apply({}, x, Context())
+        return x
+
 
 def _loss_of(job: Job, after: Sequence[Layer], size: int) -> Any:
     """From logits and labels to the loss and the gradient by the logits: everyone does it all."""
@@ -212,9 +250,9 @@ def _loss_of(job: Job, after: Sequence[Layer], size: int) -> Any:
     return program.compile(job.device)
 
 
-def work(member: Member, shared: Shared, job: Job, data: Data | None) -> Share:
+def work(member: Member, shared: Shared, job: Job, data: Data | None) -> tuple[Share, Any]:
     """A worker from its start to its end."""
     with job.device, job.device.backend.scope(job.device):
         worker = NeuronWorker(member, shared, job, data)
         worker.warm()
-        return worker.train()
+        return worker.train(), worker.test()

@@ -17,14 +17,15 @@ import numpy as np
 from pareo.device import Device
 from pareo.nn.network import Sequential
 from pareo.parallel import descent
-from pareo.parallel.course import Course, Notes, stretch
+from pareo.parallel.course import Course, Notes, batches, stretch
 from pareo.parallel.crew import Member
 from pareo.parallel.factors import Layout, dropout_widths, seeds_from
 from pareo.parallel.model_parts import Part, schedule, traced_part
 from pareo.parallel.model_stage import Stage
-from pareo.parallel.outcome import Data, Share
+from pareo.parallel.outcome import Data, Share, Tested
 from pareo.parallel.shared import PARTS, Shared
 from pareo.spec import Spec
+from pareo.training.evaluate import score
 from pareo.training.fit import DivergenceError
 from pareo.training.settings import Settings
 from pareo.training.step import dropout_seeds
@@ -180,6 +181,48 @@ class PipelineWorker:
             notes.add(number, loss)
         return Share(member.rank, self._busy, 0.0, member.idle)
 
+    def test(self) -> Tested | None:
+        """The test set, half a batch at a time: a stage fills one half while the next reads one.
+
+        The last stage alone knows the result.
+        """
+        images, rank, member = self._data.test_images, self._member.rank, self._member
+        if not len(images):
+            return None
+        size = self._course.sizes[0]
+        halves = 2 if size > 1 else 1
+        chunks = batches(len(images), size // halves)
+        runs = {
+            rows: self._part.network.program(rows, self._layout.dtype).compile(self._job.device)
+            for rows in set(chunks)
+        }
+        parameters = descent.by_path(self._named, self._layout, "p")
+        for rows, run in runs.items():
+            run(parameters, np.zeros((rows, *self._part.network.inputs), self._layout.dtype))
+        member.meet()
+        begin, logits = time.perf_counter(), []
+        for number, rows in enumerate(chunks):
+            here = slice(number % halves * chunks[0], number % halves * chunks[0] + rows)
+            if rank:
+                member.hear(rank - 1)
+                x = self._shared[f"on.{rank}"][here]
+            else:
+                x = images[number * chunks[0] : number * chunks[0] + rows]
+            y = runs[rows](parameters, x)
+            if rank:
+                member.tell(rank - 1)  # that half may be filled anew
+            if self._part.last:
+                logits.append(y.copy())
+                continue
+            if number >= halves:
+                member.hear(rank + 1)
+            np.copyto(self._shared[f"on.{rank + 1}"][here], y)
+            member.tell(rank + 1)
+        took = time.perf_counter() - begin
+        if not self._part.last:
+            return None
+        return Tested(took, *score(np.concatenate(logits), self._data.test_labels))
+
 
 @dataclass
 class _Flow:
@@ -192,9 +235,9 @@ class _Flow:
     loss: float = 0.0
 
 
-def work(member: Member, shared: Shared, job: Job, data: Data | None) -> Share:
+def work(member: Member, shared: Shared, job: Job, data: Data | None) -> tuple[Share, Any]:
     """A worker from its start to its end."""
     with job.device, job.device.backend.scope(job.device):
         worker = PipelineWorker(member, shared, job, data)
         worker.warm()
-        return worker.train()
+        return worker.train(), worker.test()

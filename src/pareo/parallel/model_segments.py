@@ -9,7 +9,7 @@ so a pair costs one sum of a batch's outputs on the way forward, and one of its 
 back. A layer that is left over is split by rows alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ from pareo.nn.layers import (
 )
 from pareo.nn.network import Sequential
 from pareo.parallel.model_stage import Traced, traced
+from pareo.program import Program, trace
 from pareo.spec import Spec
 
 BETWEEN = (Dropout, Flatten, ReLU, Sigmoid, Tanh)  # each element by itself, or none at all
@@ -105,46 +106,61 @@ def _closed(
     return Segment(shape, before, (first, path), waiting, split, units)
 
 
-def traced_segment(
-    segment: Segment, parameters: dict[str, Parameter], rows: int, mine: Between,
-    first: bool, wants_before: bool, dtype: str,
-) -> Traced:  # fmt: skip
-    """One worker's share of a segment: from the whole input to its part of the sum."""
-    own = {
-        path: Spec(np.empty(parameters[path].shape, np.bool_)[part].shape, dtype)
-        for path, part in segment.parts(mine, first).items()
-    }
-    random = [layer for layer in (*segment.before, *segment.inner) if isinstance(layer, Dropout)]
+@dataclass(frozen=True)
+class Mine:
+    """One worker's share of a segment: from the whole input to its part of the sum.
 
-    def through(given: Any, x: Any, *seeds: Any) -> tuple[Any, ...]:
-        context = Context(True, iter(seeds))
+    between: its neurons; first: whether it adds the last bias
+    """
+
+    segment: Segment
+    between: Between
+    first: bool
+
+    def specs(self, parameters: Mapping[str, Parameter], dtype: str) -> dict[str, Spec]:
+        """The parts of the parameters that are its own."""
+        return {
+            path: Spec(np.empty(parameters[path].shape, np.bool_)[part].shape, dtype)
+            for path, part in self.segment.parts(self.between, self.first).items()
+        }
+
+    def apply(self, given: Any, x: Any, context: Context) -> Any:
+        """What it does to a batch."""
+        segment = self.segment
+        last = segment.pair[-1]
         for layer in segment.before:
             x = layer.apply({}, x, context)
         if len(segment.pair) == 2:
             x = op.add_bias(op.dot(x, given[f"{segment.pair[0]}.w"]), given[f"{segment.pair[0]}.b"])
             for layer in segment.inner:
-                x = _on_some(layer, x, segment.split, mine, context)
+                x = _on_some(layer, x, segment.split, self.between, context)
         else:
-            x = op.part(x, 1, mine)
-        y = op.dot(x, given[f"{segment.pair[-1]}.w"])
-        return (op.add_bias(y, given[f"{segment.pair[-1]}.b"]) if first else y,)
+            x = op.part(x, 1, self.between)
+        y = op.dot(x, given[f"{last}.w"])
+        return op.add_bias(y, given[f"{last}.b"]) if self.first else y
 
-    seeds = tuple(Spec((), "int64") for _ in random)
-    return traced(through, own, Spec((rows, *segment.shape), dtype), seeds, wants_before)
+    def traced(self, own: dict[str, Spec], rows: int, wants_before: bool) -> Traced:
+        """Its programs in training, forward and back."""
+        segment, dtype = self.segment, next(iter(own.values())).dtype
+        seeds = tuple(Spec((), "int64") for _ in range(dropouts([segment], ())[0]))
+        return traced(
+            lambda given, x, *seeds: (self.apply(given, x, Context(True, iter(seeds))),),
+            own, Spec((rows, *segment.shape), dtype), seeds, wants_before,
+        )  # fmt: skip
+
+    def forward(self, own: dict[str, Spec], rows: int) -> Program:
+        """Its program in testing."""
+        x = Spec((rows, *self.segment.shape), next(iter(own.values())).dtype)
+        return trace(lambda given, x: self.apply(given, x, Context()), own, x)
 
 
 def _on_some(layer: Layer, x: Any, width: int, mine: Between, context: Context) -> Any:
     """A layer on some of the neurons; dropout drops what it would drop on all of them."""
-    if not isinstance(layer, Dropout):
+    if not isinstance(layer, Dropout) or not context.training:
         return layer.apply({}, x, context)
-    ones = np.ones((x.shape[0], width), x.dtype)
-    mask = op.dropout(_symbol_like(x, ones), layer.rate, next(context.seeds))
+    ones = x.recorder.constant(np.ones((x.shape[0], width), x.dtype))
+    mask = op.dropout(ones, layer.rate, next(context.seeds))
     return op.hadamard(x, op.part(mask, 1, mine))
-
-
-def _symbol_like(x: Any, array: Any) -> Any:
-    """A constant of the program that x belongs to."""
-    return x.recorder.constant(array)
 
 
 def dropouts(found: Sequence[Segment], after: Sequence[Layer]) -> list[int]:

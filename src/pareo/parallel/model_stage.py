@@ -23,9 +23,11 @@ Specs = dict[str, Spec]
 class Traced:
     """One program that goes forward and back, and which of its values are what.
 
-    inputs of the program: parameters, the stretch's input, gradients by its outputs, and others.
-    outputs: the numbers of what goes on; arriving: of the gradients by them
-    before: the number of the gradient by the input, None where nobody wants it
+    The program reads parameters, the stretch's input, others, and the gradients by its outputs.
+
+    outputs:   the numbers of what goes on
+    arriving:  the numbers of the gradients by them
+    before:    the number of the gradient by the input, None where nobody wants it
     gradients: the numbers of the parameters' gradients, by path
     """
 
@@ -109,6 +111,8 @@ class Stage:
 
 @dataclass(frozen=True)
 class _Half:
+    """One of the two programs, and the numbers of what it keeps for the other, or reads."""
+
     program: Program
     kept: tuple[int, ...] = ()
     reads: tuple[int, ...] = ()
@@ -116,8 +120,8 @@ class _Half:
 
 def _cut(stretch: Traced, where: Layout) -> tuple[_Half, _Half]:
     program = stretch.program
-    left = (*shown(program, stretch.gradients, where),)
-    left += (stretch.before,) if stretch.before is not None else ()
+    left = shown(program, stretch.gradients, where)
+    left += () if stretch.before is None else (stretch.before,)
     whole = remove_dead(program.changed(outputs=(*stretch.outputs, *left)))
     onward = remove_dead(program.changed(outputs=stretch.outputs)).instructions
     late = _late(whole, onward, left)

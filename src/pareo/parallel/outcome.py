@@ -51,6 +51,14 @@ class Progress(NamedTuple):
     loss: float
 
 
+class Tested(NamedTuple):
+    """What came of the test set."""
+
+    seconds: float
+    loss: float
+    accuracy: float
+
+
 @dataclass(frozen=True)
 class Share:
     """One worker's part in a run, in seconds.
@@ -74,7 +82,7 @@ class Outcome:
     shares:          where each worker's time went
     shown:           bytes that the workers show each other in a step, all together
     predicted:       each worker's share of the work, as foreseen; empty where it is the same
-    accuracy, test_loss, test_seconds: on the test set; None without one
+    tested:          seconds, loss and accuracy on the test set; None without one
     """
 
     network: Sequential
@@ -88,9 +96,22 @@ class Outcome:
     shares: list[Share]
     shown: int = 0
     predicted: list[float] = field(default_factory=list)
-    accuracy: float | None = None
-    test_loss: float | None = None
-    test_seconds: float | None = None
+    tested: Tested | None = None
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share of the test set that was right."""
+        return self.tested.accuracy if self.tested else None
+
+    @property
+    def test_loss(self) -> float | None:
+        """The mean loss on the test set."""
+        return self.tested.loss if self.tested else None
+
+    @property
+    def test_seconds(self) -> float | None:
+        """Seconds of testing."""
+        return self.tested.seconds if self.tested else None
 
     @property
     def train_seconds(self) -> float:
