@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from rich import box
 from rich.markup import escape
 from rich.table import Table
 
@@ -17,15 +18,16 @@ HEADS = (
     "best peer / this", "of the floor", "used MB", "reserved MB", "predicted MB", "note",
 )  # fmt: skip
 LEFT = ("contestant", "note")
+TIGHT: dict[str, Any] = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
 
 
 def table(result: dict[str, Any]) -> Table:
     """Every cell, by batch size; who has no time says why."""
     cells = [from_dict(cell) for cell in result["cells"]]
-    made = Table(title=escape(title(result)), title_justify="left")
+    made = Table(title=escape(title(result)), title_justify="left", **TIGHT)
     for head in HEADS:
         left = head in LEFT
-        made.add_column(head, justify="left" if left else "right", no_wrap=head != "note")
+        made.add_column(head, justify="left" if left else "right", no_wrap=head == "contestant")
     for batch in sorted({cell.batch for cell in cells}):
         group = [cell for cell in cells if cell.batch == batch]
         peer = best_peer(group)
@@ -56,7 +58,7 @@ def _row(result: dict[str, Any], cell: Cell, peer: Cell | None) -> list[str]:
     used, reserved = (megabytes(cell.memory.get(name)) for name in ("used", "reserved"))
     memory = [used, reserved, _predicted(cell)]
     if not cell.seconds_per_batch:
-        word = "" if cell.status == WAITING else cell.status
+        word = "" if cell.status in (WAITING, OK) else cell.status
         return [str(cell.batch), cell.contestant, word, *[""] * 5, *memory, escape(cell.note)]
     low, middle, high = measure.interval(cell.seconds_per_image)
     wide = "" if math.isnan(low) else f"{(high - low) / 2 / middle:.1%}"
@@ -97,7 +99,7 @@ def limits(result: dict[str, Any]) -> Table | None:
     if not result["limits"]:
         return None
     most = result["limits"][0]["limit"]
-    made = Table(title=f"The largest batch under {most / 1e9:g} GB", title_justify="left")
+    made = Table(title=f"The largest batch under {most / 1e9:g} GB", title_justify="left", **TIGHT)
     for head in ("contestant", "largest batch", "used MB there", "predicted", "probes", "note"):
         made.add_column(head, justify="left" if head in LEFT else "right")
     for one in sorted(result["limits"], key=lambda one: -(one["largest"] or 0)):
