@@ -4,13 +4,16 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from hungry import EACH
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pareo.lab.contestants.registry import chosen
+from pareo.lab.contestants import Contestant
 from pareo.lab.sweep import Settings
 from pareo.lab.sweep.journal import Journal
 from pareo.lab.sweep.limit import Limits, next_batch
+
+DATA = "synthetic:1x28x28:10:60"
 
 
 def searched(memory, most: int, hint: int = 1) -> tuple[int, int]:
@@ -53,21 +56,26 @@ def test_the_search_ends_where_everything_fits():
 
 def test_real_processes_under_a_limit(tmp_path: Path):
     most = 400 * 10**6
-    settings = Settings(
-        "mlp-small", (1,), ("pareo-vectorized",), data="synthetic:1x28x28:10:60", memory_limit=most
-    )
-    contestant = chosen(["pareo-vectorized"])["pareo-vectorized"]
+    settings = Settings("mlp-small", (1,), ("hungry",), data=DATA, memory_limit=most)
     with closing(Journal({}, tmp_path)) as journal:
         search = Limits(settings, [], journal, lambda doing: None)
-        found = search.largest("pareo-vectorized", contestant, [])
+        found = search.largest("hungry", Contestant("hungry"), [])
     assert found["note"] == ""
-    assert found["largest"] > 1000
-    assert found["used"] <= most
-    assert found["predicted"] == pytest.approx(found["largest"], rel=0.1)
+    assert most - 2 * EACH < found["used"] <= most
     fits = {probe["batch"]: probe["fits"] for probe in found["probes"]}
     assert fits[found["largest"]] is True
     assert fits[found["largest"] + 1] is False
     with closing(Journal({}, tmp_path)) as journal:
         kept = [line["probe"] for line in journal.lines]
         again = Limits(settings, kept, journal, pytest.fail)
-        assert again.largest("pareo-vectorized", contestant, [])["largest"] == found["largest"]
+        assert again.largest("hungry", Contestant("hungry"), [])["largest"] == found["largest"]
+
+
+def test_a_probe_that_fails_for_another_reason_is_no_limit(tmp_path: Path):
+    settings = Settings("mlp-small", (1,), ("absent",), data=DATA, memory_limit=10**9)
+    with closing(Journal({}, tmp_path)) as journal:
+        search = Limits(settings, [], journal, lambda doing: None)
+        found = search.largest("absent", Contestant("no_such_module"), [])
+        assert journal.lines == []
+    assert found["largest"] is None
+    assert "No module named 'no_such_module'" in found["note"]
