@@ -1,9 +1,11 @@
-"""Kinds by name: CUDA's as recorded on an H200, pareo's operators, PyTorch's, XLA's."""
+"""Kinds by name: CUDA's as recorded on an H200 in PyTorch, our own kernels, operators, XLA's."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+import pareo
 from pareo.lab.kernels.classify import CUDA, TORCH, XLA, kind, kind_of_operator
 from pareo.lab.kernels.events import KINDS
 from pareo.lab.kernels.names import demangled, readable
@@ -23,11 +25,39 @@ def test_recorded_names_have_their_kind(who: str, expected: str, symbol: str) ->
     assert kind(readable(symbol), CUDA) == expected
 
 
-def test_every_framework_was_recorded() -> None:
-    assert {who.split("-")[0] for who, _, _ in RECORDED} >= FRAMEWORKS
+def own_kernels() -> set[str]:
+    """The names after __global__ in pareo's sources, less those that a macro makes."""
+    found: set[str] = set()
+    for file in (Path(pareo.__file__).parent / "backends" / "cuda").rglob("*.cu"):
+        found |= set(
+            re.findall(r"__global__ void(?: __launch_bounds__\(.*?\))? (\w+)\(", file.read_text())
+        )
+    return found - {"name"}
 
 
-FRAMEWORKS = {"torch"}
+def test_every_kernel_of_our_own_has_a_kind() -> None:
+    names = own_kernels()
+    assert {"gather", "max_pool", "filters_back", "update_all"} <= names
+    assert {name for name in names if kind(name, CUDA) == "other"} == {"advance", "pick_seeds"}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("filters_back<64, 3>", "convolution"),
+        ("dense_update", "gemm"),
+        ("turn_filters", "copy"),
+        ("gather", "copy"),
+        ("to_columns", "copy"),
+        ("max_pool3_back", "reduction"),
+        ("relu_bias_back", "reduction"),
+        ("sum_rows", "reduction"),
+        ("update_all", "elementwise"),
+        ("relu_walk", "elementwise"),
+    ],
+)
+def test_our_own_kernels(name: str, expected: str) -> None:
+    assert kind(name, CUDA) == expected
 
 
 def test_names_are_readable() -> None:
