@@ -78,6 +78,22 @@ def test_loop_equals_instruction_by_instruction(name: str, batch: int, momentum:
         np.testing.assert_allclose(found[1][path], value, rtol=1e-4, atol=1e-6, err_msg=path)
 
 
+@pytest.mark.parametrize("name", NETWORKS)
+def test_loop_equals_numpy(name: str) -> None:
+    """Instruction by instruction the compiled device shares tiles with its loop; NumPy does not."""
+    network = NETWORKS[name]
+    losses, parameters = trained(network, 13, loop=True)
+    images, labels = data(network)
+    expected = network.initialise(3)
+    order = np.random.default_rng(6).integers(0, len(images), (5, 13))
+    step = Step(network, 13, Device("vectorized"))
+    expected_losses = step.run(expected, {}, images, labels, order, rate=0.3)
+    # float32 in another order, over five steps.
+    np.testing.assert_allclose(losses, expected_losses, rtol=1e-5, atol=1e-6)
+    for path, value in expected.items():
+        np.testing.assert_allclose(parameters[path], value, rtol=1e-4, atol=1e-6, err_msg=path)
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_the_same_threads_give_the_same_bits(threads: int) -> None:
     first = trained(NETWORKS["papers_cnn"], 16, loop=True, threads=threads)
