@@ -13,7 +13,6 @@ import pytest
 
 from pareo.lab import results
 from pareo.lab.sweep import Settings, Sweep, batch_sizes
-from pareo.lab.sweep.cells import Cell
 
 DATA = "synthetic:1x28x28:10:60"
 STRANGER = """
@@ -95,14 +94,6 @@ def test_after_sigkill_it_goes_on_and_measures_nothing_twice(tmp_path: Path) -> 
 def swept(folder: Path, settings: Settings) -> dict[str, Any]:
     with closing(Sweep(settings, folder)) as sweep:
         return sweep.run()
-
-
-def test_predicted_memory_is_what_is_used(tmp_path: Path) -> None:
-    settings = Settings("mlp-small", (4096,), ("pareo-vectorized",), data=DATA, seconds=0.1)
-    result = swept(tmp_path, settings)
-    cell = Cell(**{k: v for k, v in result["cells"][0].items() if k != "place"})
-    assert cell.status == "ok"
-    assert cell.predicted == pytest.approx(cell.memory["used"], rel=0.05)
 
 
 def test_epochs_are_rounds_of_whole_epochs(tmp_path: Path) -> None:
