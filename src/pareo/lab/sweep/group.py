@@ -53,8 +53,11 @@ class Group:
                 worker.dismiss()
 
     def _build(self, cells: list[Cell], stack: ExitStack) -> None:
+        if not cells:
+            return
         on_card = any(self._contestants[cell.contestant].gpu for cell in cells)
         builders = cores() if on_card else 1  # on a CPU one alone takes all of it
+        self._share = max(1, cores() // len(cells))
         with ThreadPoolExecutor(builders) as pool:
             try:
                 list(pool.map(lambda cell: self._enter(cell, stack), cells))
@@ -69,8 +72,9 @@ class Group:
         """A cell's process: its first steps, its memory, and the gate."""
         self._say(f"{cell.contestant}, batch {cell.batch}: building, first steps")
         contestant, task = self._contestants[cell.contestant], self.settings.task(cell.batch)
+        threads = self._share if contestant.gpu else task.threads  # built beside each other
         worker = Worker(
-            CellRunner, contestant, task, threads=task.threads, memory=self._most(contestant)
+            CellRunner, contestant, task, threads=threads, memory=self._most(contestant)
         )
         with self._lock:
             stack.enter_context(worker)
