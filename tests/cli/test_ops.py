@@ -71,6 +71,20 @@ def test_ops_prints_a_table_for_each_operator_and_keeps_everything(known, tmp_pa
     assert "Worst offenders" in html.read_text()
 
 
+def test_a_run_that_is_cut_short_leaves_what_it_has(known, monkeypatch, tmp_path):
+    result = made()
+
+    def cut(lab):
+        lab.doing = f"mul: {ops_command.READY}"
+        lab._watch(lab)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ops_command.Laboratory, "run", cut)
+    monkeypatch.setattr(ops_command.Laboratory, "result", lambda lab: result)
+    CliRunner().invoke(app, ["ops", "--json", str(tmp_path / "ops.json")])
+    assert json.loads((tmp_path / "ops.json").read_text()) == result
+
+
 def test_who_was_refused_has_a_row_and_the_status_is_1(known, monkeypatch):
     result = made()
     result["rows"][0].update(status="refused", note="result 0 differs by 0.5", hot=[], cold=[])

@@ -14,11 +14,11 @@ from pareo.errors import DataError, PareoError
 from pareo.lab import records
 from pareo.lab.counters import ncu
 from pareo.lab.ops import cases, results, sizes
-from pareo.lab.ops.bench import Bench, Judge, difference
+from pareo.lab.ops.bench import Bench, Judge, difference, shown
 from pareo.lab.ops.laboratory import Laboratory
 from pareo.lab.ops.reading import offenders, timed
 from pareo.lab.ops.shares import limits
-from pareo.lab.ops.work import BACKWARD, FORWARD, Work
+from pareo.lab.ops.work import BACKWARD, FORWARD, POINTWISE, Work
 from pareo.lab.processes import Worker
 from pareo.lab.report import ops as pages
 
@@ -95,6 +95,16 @@ def test_peers_agree_with_float64(peer):
         wrong, computed = agreement(worker.ask, Judge(1), chosen)
     assert not wrong
     assert len(computed) > (50 if peer == "torch" else 12)
+
+
+@pytest.mark.parametrize("name", POINTWISE)
+def test_the_judge_needs_only_the_elements_that_are_compared(name):
+    work, judge = Work(name, FORWARD, 1 << 18), Judge(1)
+    assert work.pointwise
+    (few,) = judge(work)
+    (whole,) = judge._exact.call(work, work.inputs("float64"))()
+    np.testing.assert_allclose(few, shown(whole), rtol=1e-14)
+    assert not Work("dot", FORWARD, 1 << 18).pointwise
 
 
 def test_what_differs_is_said():

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pareo.data import Dataset
+from pareo.lab.ceilings import limits
 from pareo.moving import to_device
 from pareo.program.text import amount
 from pareo.training.evaluate import fitted
@@ -36,8 +37,9 @@ def show(result: Result, data: Dataset) -> None:
     for head in ("operator", "calls", "seconds", "share", "FLOP/s", "GB/s", "of the floor"):
         table.add_column(head, justify="left" if head == "operator" else "right")
     everything = sum(row.seconds for row in rows)
+    known = limits(result.device, dtype)
     for row in rows:
-        limit = floor_seconds(row.flops, row.bytes, result.device, dtype)
+        limit = floor_seconds(row.flops, row.bytes, known.peak.value, known.bandwidth.value)
         table.add_row(*_cells(row, everything, limit))
     console = Console()
     console.print(table)

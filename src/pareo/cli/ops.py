@@ -18,7 +18,7 @@ from pareo.errors import PareoError
 from pareo.lab import records
 from pareo.lab.counters import rung_of
 from pareo.lab.ops.cases import PAPER, checked
-from pareo.lab.ops.laboratory import Laboratory
+from pareo.lab.ops.laboratory import READY, Laboratory
 from pareo.lab.ops.peers import on_gpu
 from pareo.lab.ops.sizes import sizes
 from pareo.lab.ops.work import BACKWARD, FORWARD, Work
@@ -80,7 +80,13 @@ def ops(
     if any(on_gpu(name) for name in chosen):
         limits["cuda"] = measured(Device("cuda"))
     rungs = {place: rung_of(place) for place in limits} if counters else {}
-    with _live() as watch:
+    with _live() as show:
+
+        def watch(lab: Laboratory) -> None:
+            show(lab)
+            if json_file is not None and lab.doing.endswith(READY):
+                _write(lab.result(), json_file)  # a run that is cut short leaves what it has
+
         result = Laboratory(works, chosen, limits, count, seconds, watch, rungs).run()
     console = Console()
     if not console.is_terminal:
@@ -139,9 +145,13 @@ def _live() -> Iterator[Callable[[Laboratory], None]]:
         yield lambda lab: live.update(ops_table.running(lab), refresh=True)
 
 
+def _write(result: dict[str, Any], path: Path) -> None:
+    path.write_text(json.dumps(result, indent=1, allow_nan=False))
+
+
 def _keep(result: dict[str, Any], json_file: Path | None, html: Path | None, save: bool) -> None:
     if json_file is not None:
-        json_file.write_text(json.dumps(result, indent=1, allow_nan=False))
+        _write(result, json_file)
         print(f"result      {json_file}")
     if save:
         print(f"kept as     {records.save(result)}, see `pareo history`")

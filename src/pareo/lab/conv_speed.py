@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from pareo.device import cores
+from pareo.device import Device, cores
+from pareo.lab.ceilings import limits
 from pareo.lab.processes import Failed, Worker, interleaved
-from pareo.training.floor import matrix_peak
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,8 @@ def race(layer: Layer, names: list[str], threads: int, rounds: int, console: Con
                     notes[name] = str(answer)
                 else:
                     samples[name].append(answer)
-    console.print(_table(layer, names, notes, samples, layer.flops / matrix_peak(threads)))
+    peak = limits(Device("compiled", threads=threads)).peak.value
+    console.print(_table(layer, names, notes, samples, layer.flops / peak))
 
 
 def _table(layer: Layer, names: list[str], notes: Any, samples: Any, floor: float) -> Table:

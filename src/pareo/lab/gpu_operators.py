@@ -1,6 +1,5 @@
 """Single operators on a GPU against what the card can do: its copy bandwidth, cuBLAS's product."""
 
-import time
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
@@ -11,41 +10,11 @@ from rich.table import Table
 
 from pareo import op
 from pareo.device import PRECISIONS, Device
+from pareo.lab.ceilings.card import card_seconds
 from pareo.spec import Spec
 
 SIDE = 8192
 MEGABYTES = (2, 16, 64, 256, 1024)
-REPEATS = 9
-
-
-def card_seconds(function: Callable[[], Any], repeats: int = REPEATS) -> float:
-    """The median time of a call on the card, between events, enough calls to fill a millisecond."""
-    cupy = import_module("cupy")
-    for _ in range(2):
-        function()
-    cupy.cuda.Device().synchronize()
-    start = time.perf_counter()
-    function()
-    cupy.cuda.Device().synchronize()
-    calls = max(1, round(1e-3 / max(time.perf_counter() - start, 1e-6)))
-    samples = []
-    for _ in range(repeats):
-        first, last = cupy.cuda.Event(), cupy.cuda.Event()
-        first.record()
-        for _ in range(calls):
-            function()
-        last.record()
-        last.synchronize()
-        samples.append(cupy.cuda.get_elapsed_time(first, last) * 1e-3 / calls)
-    return float(np.median(samples))
-
-
-def copy_bandwidth(nbytes: int = 1 << 30) -> float:
-    """Bytes read and written a second by a copy within the card's memory."""
-    cupy = import_module("cupy")
-    source = cupy.random.random(nbytes // 4, dtype=np.float32)
-    target = cupy.empty_like(source)
-    return 2 * nbytes / card_seconds(lambda: cupy.copyto(target, source))
 
 
 def product_rate(precision: str) -> float:
@@ -54,7 +23,7 @@ def product_rate(precision: str) -> float:
         a, b, out = (device.backend.empty(Spec((SIDE, SIDE))) for _ in range(3))
         for array in (a, b):
             array[...] = import_module("cupy").random.random((SIDE, SIDE), dtype=np.float32) - 0.5
-        return 2 * SIDE**3 / card_seconds(lambda: op.dot(a, b, out=out), repeats=3)
+        return 2 * SIDE**3 / card_seconds(lambda: op.dot(a, b, out=out))
 
 
 def peer_product_rate(precision: str) -> float | None:
@@ -66,7 +35,7 @@ def peer_product_rate(precision: str) -> float | None:
     kind = torch.bfloat16 if precision == "bfloat16" else torch.float32
     a, b = (torch.rand(SIDE, SIDE, device="cuda").sub(0.5).to(kind) for _ in range(2))
     out = torch.empty_like(a)
-    return 2 * SIDE**3 / card_seconds(lambda: torch.mm(a, b, out=out), repeats=3)
+    return 2 * SIDE**3 / card_seconds(lambda: torch.mm(a, b, out=out))
 
 
 def elementwise_table() -> Table:

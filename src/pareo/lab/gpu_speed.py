@@ -9,21 +9,18 @@ arrays at each call, and the size from which the card wins.
 import argparse
 import json
 import sys
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from pareo.device import PRECISIONS, cores
+from pareo.device import PRECISIONS, Device, cores
 from pareo.lab import gpu_operators, gpu_transfers, train_speed
 from pareo.lab.arguments import among, least_one, numbers
+from pareo.lab.ceilings import limits
 from pareo.lab.contestants import Contestant, Task
 from pareo.lab.contestants.registry import ON_GPU
-from pareo.lab.gpu_operators import copy_bandwidth, product_rate
 from pareo.lab.parity import TOLERANCES
-from pareo.lab.processes import Worker
 from pareo.lab.train_speed import EPOCH, LARGE, Cell
 from pareo.nn import networks
 
@@ -36,16 +33,6 @@ CONTESTANTS: dict[str, Contestant] = {
     "jax": ON_GPU["jax-cuda"],
     "jax-scan": ON_GPU["jax-cuda-scan"],
 }
-
-
-def multiplying(precision: str, task: Task) -> Callable[..., float]:
-    """Measures a large matrix product anew each time it is asked; its FLOP/s."""
-    return lambda *_: product_rate(precision)
-
-
-def copying() -> Callable[..., float]:
-    """Measures a copy within the card's memory; its bytes a second, read and written."""
-    return lambda: copy_bandwidth()
 
 
 def floor(cell: Cell, moved: int, bandwidth: float) -> float:
@@ -116,8 +103,8 @@ def race_all(found: argparse.Namespace, console: Console) -> int:
     }
     settings = {k: str(v) if isinstance(v, Path) else v for k, v in vars(found).items()}
     cells: list[Cell] = []
-    with Worker(copying) as copier:
-        bandwidth = copier.ask()
+    card = limits(Device("cuda", precision=found.precision))
+    bandwidth = card.bandwidth.value
     with train_speed.bars() as progress:
         for name in found.network:
             for batch in found.batches or [128]:
@@ -127,8 +114,7 @@ def race_all(found: argparse.Namespace, console: Console) -> int:
                 cells.append(
                     train_speed.race(
                         task, contestants, found.rounds, found.seconds, progress,
-                        TOLERANCES[found.precision], partial(multiplying, found.precision),
-                        together=True,
+                        TOLERANCES[found.precision], lambda task: card.peak.value, together=True,
                     )
                 )  # fmt: skip
                 console.print(table(cells[-1], found.precision, task.least_bytes(), bandwidth))

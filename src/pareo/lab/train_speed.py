@@ -10,7 +10,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from pareo.device import cores
+from pareo.device import Device, cores
 from pareo.lab.arguments import among, least_one, numbers
+from pareo.lab.ceilings import limits
 from pareo.lab.contestants import CONTESTANTS, Contestant, Task, without_dropout
 from pareo.lab.parity import FLOAT32, Tolerance, reference
 from pareo.lab.processes import Failed, Worker, interleaved
@@ -29,7 +30,6 @@ from pareo.lab.runner import Runner, agreement
 from pareo.machine import describe
 from pareo.nn import networks
 from pareo.nn.network import Sequential
-from pareo.training.floor import matrix_peak
 from pareo.training.step import step_program
 
 LARGE = ("alexnet", "alexnet-original", "googlenet")
@@ -74,7 +74,7 @@ class Cell:
 
     @property
     def peak(self) -> float:
-        """The best FLOP/s that a large matrix product reached between the contestants' turns."""
+        """The FLOP/s of a large matrix product on this machine."""
         return max(self.sgemm, default=math.nan)
 
     @property
@@ -84,9 +84,9 @@ class Cell:
         return min(peers, default=math.nan)
 
 
-def sgemm(task: Task) -> Callable[..., float]:
-    """Measures a matrix product anew each time it is asked; the best FLOP/s so far."""
-    return lambda *_: matrix_peak(task.threads, reached=math.inf)
+def sgemm(task: Task) -> float:
+    """FLOP/s of a large matrix product with as many threads as the task may use."""
+    return limits(Device("compiled", threads=task.threads)).peak.value
 
 
 def race(
@@ -96,10 +96,10 @@ def race(
     seconds: float,
     progress: Progress | None = None,
     allowed: Tolerance = FLOAT32,
-    peak: Callable[..., Callable[..., float]] = sgemm,
+    peak: Callable[[Task], float] = sgemm,
     together: bool = False,
 ) -> Cell:
-    """Let the contestants agree, then train in turn, and `peak(task)` measure between them.
+    """Let the contestants agree, then train in turn; `peak(task)` is what they are held against.
 
     They are built one after another, or `together` where there are cores and memory for it.
     """
@@ -109,13 +109,12 @@ def race(
     with ExitStack() as stack, _bar(progress, task, len(contestants) + rounds) as show:
         built = _built(task, contestants, entries, together, stack)
         workers = _gated(task, built, entries, seconds, allowed, show)
-        racing = {**workers, "": stack.enter_context(Worker(peak, task))}
-        for answers in interleaved(racing, rounds if workers else 0, "run"):
+        with suppress(Failed):  # then shares are unknown, and times are not
+            cell.sgemm.append(peak(task))
+        for answers in interleaved(workers, rounds, "run"):
             show("racing")
             for name, answer in answers.items():
-                if name == "":
-                    cell.sgemm += [] if isinstance(answer, Failed) else [answer]
-                elif isinstance(answer, Failed):
+                if isinstance(answer, Failed):
                     entries[name].fail(str(answer))
                 elif not math.isfinite(answer[1]):
                     entries[name].fail(f"its loss became {answer[1]}")

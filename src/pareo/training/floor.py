@@ -108,6 +108,10 @@ def bandwidth(device: Device) -> float:
     return card_bandwidth(device) if device.name == "cuda" else copy_bandwidth(device.threads)
 
 
-def floor_seconds(flops: float, moved: float, device: Device, dtype: str) -> float:
-    """The least seconds for so many FLOPs and bytes, whichever takes longer."""
-    return max(flops / peak(device, dtype), moved / bandwidth(device))
+def floor_seconds(flops: float, moved: float, peak: float, bandwidth: float) -> float:
+    """The least seconds for so many FLOPs and bytes, whichever takes longer.
+
+    >>> floor_seconds(flops=100, moved=60, peak=50, bandwidth=20)
+    3.0
+    """
+    return max(flops / peak, moved / bandwidth)

@@ -11,28 +11,32 @@ import numpy as np
 
 from pareo import op
 from pareo.device import PRECISIONS, Device
+from pareo.lab.ceilings.library_streams import ARRAYS, library_stream
 from pareo.lab.ceilings.model import Level, Probe
 from pareo.program import trace
 
 SIDES = (4096, 8192)
 SMALLEST, LARGEST = 1 << 20, 1 << 30  # bytes of the streams
 CALLS = 500
-LEAST = 0.01  # seconds of a stretch
+ROUNDS = 4  # nothing else runs on a card
+LEAST = 0.003  # seconds of a stretch
 AT_LEAST = 1 << 30  # bytes of one launch
+SMALLEST_CALL = 1 << 26  # bytes from which a launch for each call does not show
 STREAMS = {"copy": 2, "triad": 3, "read": 1}  # and the arrays of each
+# Loads go past the first cache, which no other launch finds as it was left.
 SOURCE = r"""
 extern "C" __global__ void copy(float4* t, const float4* a, long long quads, int times) {
     for (int n = 0; n < times; ++n)
         for (long long i = blockIdx.x * blockDim.x + threadIdx.x; i < quads;
              i += (long long)gridDim.x * blockDim.x)
-            t[i] = a[i];
+            t[i] = __ldcg(a + i);
 }
 extern "C" __global__ void triad(
     float4* t, const float4* a, const float4* b, long long quads, int times) {
     for (int n = 0; n < times; ++n)
         for (long long i = blockIdx.x * blockDim.x + threadIdx.x; i < quads;
              i += (long long)gridDim.x * blockDim.x) {
-            float4 x = a[i], y = b[i];
+            float4 x = __ldcg(a + i), y = __ldcg(b + i);
             t[i] = make_float4(x.x + 0.4f * y.x, x.y + 0.4f * y.y, x.z + 0.4f * y.z,
                                x.w + 0.4f * y.w);
         }
@@ -42,7 +46,7 @@ extern "C" __global__ void read(float4* a, long long quads, int times) {
     for (int n = 0; n < times; ++n)
         for (long long i = blockIdx.x * blockDim.x + threadIdx.x; i < quads;
              i += (long long)gridDim.x * blockDim.x) {
-            float4 x = a[i];
+            float4 x = __ldcg(a + i);
             sum += x.x + x.y + x.z + x.w;
         }
     if (sum < 0) a[0].x = sum;  // never, which the compiler does not know
@@ -59,7 +63,11 @@ def probes(threads: int) -> list[Probe]:
         found += [Probe("product", name, "torch", 1, s) for name in TORCH_DTYPES for s in SIDES]
     nbytes = SMALLEST
     while nbytes <= LARGEST:
-        found += [Probe("stream", name, "cupy", 1, nbytes) for name in STREAMS]
+        found += [Probe("stream", name, "loops", 1, nbytes) for name in STREAMS]
+        if nbytes >= SMALLEST_CALL:
+            found.append(Probe("stream", "copy", "the driver", 1, nbytes))
+            libraries = ("pareo", "torch") if find_spec("torch") else ("pareo",)
+            found += [Probe("stream", n, who, 1, nbytes) for n in ARRAYS for who in libraries]
         nbytes *= 2
     found.append(Probe("overhead", "launching a kernel", "cupy", 1))
     found.append(Probe("overhead", "launching a kernel and waiting for it", "cupy", 1))
@@ -111,7 +119,7 @@ def _stretch(call: Callable[[], Any], wait: Callable[[], Any], count: int) -> fl
 def _call(probe: Probe) -> tuple[int, Callable[[], Any]]:
     """The FLOPs or bytes of a probe, and a call, which has run once, that does them."""
     if probe.kind == "stream":
-        work, call = _stream(probe.name, probe.size)
+        work, call = _stream_by(probe)
     else:
         product = _torch_product if probe.by == "torch" else _own_product
         work, call = 2 * probe.size**3, product(probe.name, probe.size)
@@ -156,6 +164,21 @@ def _stream(name: str, nbytes: int) -> tuple[int, Callable[[], Any]]:
     blocks = 8 * cupy.cuda.Device().attributes["MultiProcessorCount"]
     given = (*arrays, np.int64(quads), np.int32(times))
     return moved * times, lambda: kernel((blocks,), (256,), given)
+
+
+def _stream_by(probe: Probe) -> tuple[int, Callable[[], Any]]:
+    if probe.by == "loops":
+        return _stream(probe.name, probe.size)
+    if probe.by == "the driver":
+        return _driver_copy(probe.name, probe.size)
+    return library_stream(probe.by, probe.name, probe.size, Device("cuda"))
+
+
+def _driver_copy(name: str, nbytes: int) -> tuple[int, Callable[[], Any]]:
+    """The copy that CUDA itself offers, which is faster where there is much to copy."""
+    cupy = import_module("cupy")
+    target, source = (cupy.ones(nbytes // 8, np.float32) for _ in range(STREAMS[name]))
+    return 2 * source.nbytes, lambda: cupy.copyto(target, source)
 
 
 def _overhead(name: str) -> float:

@@ -12,6 +12,8 @@ from pareo import op
 from pareo.backends import blas, pool
 from pareo.device import Device
 from pareo.lab.ceilings import caches
+from pareo.lab.ceilings.library_streams import ARRAYS, library_stream
+from pareo.lab.ceilings.library_streams import SMALLEST as SMALLEST_CALL
 from pareo.lab.ceilings.model import Level, Probe
 from pareo.lab.ceilings.streams import LOOPS, Room, Stream
 
@@ -19,6 +21,7 @@ SIDE, LARGE_SIDE = 1536, 4096
 SMALLEST = 16 << 10  # bytes for each thread: a quarter of the smallest first cache
 MEMORY = 256 << 20  # bytes that no cache holds, or four times the last cache where that is more
 CALLS = 2000
+ROUNDS = 6
 
 
 def probes(threads: int) -> list[Probe]:
@@ -35,6 +38,9 @@ def probes(threads: int) -> list[Probe]:
     for count in counts:
         for nbytes in sizes(count):
             found += [Probe("stream", name, "loops", count, nbytes) for name in LOOPS]
+    large = [nbytes for nbytes in sizes(threads) if nbytes >= SMALLEST_CALL]
+    for library in ("pareo", *libraries[1:]):
+        found += [Probe("stream", n, library, threads, b) for b in large for n in ARRAYS]
     found.append(Probe("overhead", "np.add of one number", "numpy", 1))
     found.append(Probe("overhead", "op.add of one number, compiled", "pareo", 1))
     if threads > 1:
@@ -65,8 +71,10 @@ class Prober:
         self._product = cache(_product)
 
     def __call__(self, probe: Probe) -> float:
-        if probe.kind == "stream":
+        if probe.kind == "stream" and probe.by == "loops":
             return self._stream(probe.name, probe.size, probe.threads).rate(self._room)
+        if probe.kind == "stream":
+            return _library_rate(probe)
         if probe.kind == "overhead":
             return _overhead(probe)
         call = self._product(probe.by, probe.name, probe.size)
@@ -95,6 +103,15 @@ def _product(library: str, dtype: str, side: int) -> Callable[[], Any]:
         call = by_torch
     call()
     return call
+
+
+def _library_rate(probe: Probe) -> float:
+    """Bytes a second of a library's operator, made anew: its arrays are not kept for long."""
+    _set_threads(probe)
+    device = Device("compiled", threads=probe.threads)
+    moved, call = library_stream(probe.by, probe.name, probe.size, device)
+    call()
+    return moved / min(_seconds(call) for _ in range(3))
 
 
 def _set_threads(probe: Probe) -> None:

@@ -17,7 +17,10 @@ CLOCK = Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")  # in kHz
 
 @dataclass(frozen=True)
 class Sheet:
-    """FLOP/s by precision, without sparsity, bytes a second, and the clock (MHz) they hold at."""
+    """FLOP/s by precision, bytes a second, and the clock (MHz) they hold at.
+
+    float32 is IEEE's; float64 and those below float32 are by tensor cores, without sparsity.
+    """
 
     flops: dict[str, float]
     bandwidth: float
@@ -41,16 +44,16 @@ def _rates(
 
 CARDS = {
     "NVIDIA H200": Sheet(
-        _rates(66.9, 33.5, 494.7, 989.4, 989.4), 4.8 * T, 1980, "NVIDIA H200 data sheet, SXM"
+        _rates(66.9, 66.9, 494.7, 989.4, 989.4), 4.8 * T, 1980, "NVIDIA H200 data sheet, SXM"
     ),
     "NVIDIA H100 80GB HBM3": Sheet(
-        _rates(66.9, 33.5, 494.7, 989.4, 989.4), 3.35 * T, 1980, "NVIDIA H100 data sheet, SXM"
+        _rates(66.9, 66.9, 494.7, 989.4, 989.4), 3.35 * T, 1980, "NVIDIA H100 data sheet, SXM"
     ),
     "NVIDIA A100-SXM4-80GB": Sheet(
-        _rates(19.5, 9.7, 156, 312, 312), 2.039 * T, 1410, "NVIDIA A100 data sheet"
+        _rates(19.5, 19.5, 156, 312, 312), 2.039 * T, 1410, "NVIDIA A100 data sheet"
     ),
     "NVIDIA A100-SXM4-40GB": Sheet(
-        _rates(19.5, 9.7, 156, 312, 312), 1.555 * T, 1410, "NVIDIA A100 data sheet"
+        _rates(19.5, 19.5, 156, 312, 312), 1.555 * T, 1410, "NVIDIA A100 data sheet"
     ),
     "Tesla V100-SXM2-16GB": Sheet(
         _rates(15.7, 7.8, float16=125), 0.9 * T, 1530, "NVIDIA V100 data sheet"

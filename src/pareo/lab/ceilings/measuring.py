@@ -14,7 +14,6 @@ from pareo.lab.ceilings.model import Ceilings, Limit, Probe
 from pareo.lab.processes import Failed, Worker
 from pareo.training import floor
 
-ROUNDS = 6
 SECONDS = 60.0  # after which no further round begins
 Watch = Callable[[int, int, str], None]  # probes done, of how many, what is measured now
 
@@ -80,11 +79,11 @@ def _measured(
             library: stack.enter_context(Worker(place.Prober, threads=device.threads))
             for library in dict.fromkeys(probe.by for probe in probes)
         }
-        for number in range(ROUNDS):
+        for number in range(place.ROUNDS):
             if number > 2 and time.perf_counter() - started > SECONDS:
                 break
             for position, probe in enumerate(probes):
-                watch(number * len(probes) + position, ROUNDS * len(probes), str(probe))
+                watch(number * len(probes) + position, place.ROUNDS * len(probes), str(probe))
                 if probe.by not in workers:
                     continue
                 try:

@@ -15,7 +15,7 @@ from pareo.device import Device
 from pareo.errors import DataError
 from pareo.lab.ceilings.model import KINDS, Ceilings, Level, Probe
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 def key_of(device: Device) -> dict[str, Any]:

@@ -45,9 +45,6 @@ def counted(work: Callable[[], Any], events: dict[str, tuple[int, int]] = EVENTS
     """What all threads of this process did during some work, by event.
 
     Threads that the work itself starts are not seen: let it run once before.
-
-    >>> sorted(counted(lambda: None, SOFTWARE_EVENTS)) if sys.platform == "linux" else []
-    ['context switches', 'page faults']
     """
     threads = [int(path.name) for path in Path("/proc/self/task").iterdir()]
     opened: dict[str, list[int]] = {name: [] for name in events}

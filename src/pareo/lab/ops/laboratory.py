@@ -6,67 +6,31 @@ held against float64's.
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from pareo import __version__, machine
-from pareo.lab import measure, memory
+from pareo.lab import memory
 from pareo.lab.ceilings import Ceilings, store
 from pareo.lab.counters import Rung, ncu
 from pareo.lab.counters.ladder import TIMING
 from pareo.lab.ops.bench import Bench, Judge, difference
-from pareo.lab.ops.peers import on_gpu, why_missing
+from pareo.lab.ops.cell import Cell
+from pareo.lab.ops.peers import why_missing
 from pareo.lab.ops.sizes import shown
 from pareo.lab.ops.work import Work
 from pareo.lab.processes import Failed, Worker
 
 SCHEMA = 1
 FEWEST, MOST = 3, 30  # rounds
-NARROW = 0.02  # half of an interval, as a share of the median, that is narrow enough
 TIMES_THE_CACHE = 4  # bytes in rotation, over the last cache's: then none of them is found in it
 UNKNOWN_CACHE = 64 << 20
 COPIES = 2.5  # bytes that a contestant may hold for each that it works on
 SLOW = 2  # times the seconds that were given: who takes longer gets two samples
 PATIENCE = 300.0
 JUDGE = "float64"
-
-
-@dataclass
-class Cell:
-    """One contestant's piece of work; samples are seconds of a call, in the order taken.
-
-    Without cold samples where no cache holds the operands: then hot is cold.
-    """
-
-    operator: str
-    direction: str
-    nbytes: int
-    contestant: str
-    status: str = "ok"
-    note: str = ""
-    flops: int = 0
-    least_flops: int = 0
-    read: int = 0
-    written: int = 0
-    error: float | None = None
-    hot: list[float] = field(default_factory=list)
-    cold: list[float] = field(default_factory=list)
-    counters: dict[str, Any] = field(default_factory=dict)
-
-    def end(self, status: str, note: str) -> None:
-        """No time for this one: what was measured before is dropped."""
-        self.status, self.note, self.hot, self.cold = status, note, [], []
-
-    @property
-    def place(self) -> str:
-        """Whose ceilings it is held against."""
-        return "cuda" if on_gpu(self.contestant) else "cpu"
-
-    @property
-    def known(self) -> bool:
-        """Whether its times are known well."""
-        return all(measure.enough(s, NARROW) for s in (self.hot, self.cold) if s)
+READY = "everyone is getting ready"  # what it says it does at the beginning of a piece of work
 
 
 class Laboratory:
@@ -138,7 +102,7 @@ class Laboratory:
         self._bound(cells, sets)
         entered = [cell for cell in cells if cell.status == "ok"]
         if entered:
-            self._say(work, "everyone is getting ready")
+            self._say(work, READY)
             self._admit(work, entered, sets)
         self._rounds(work, [cell for cell in entered if cell.status == "ok"], sets)
         for cell in entered:

@@ -14,6 +14,10 @@ from pareo.spec import Spec
 
 FORWARD, BACKWARD = "forward", "backward"
 SEED = 99  # of the gradient that arrives
+POINTWISE = (
+    "add", "sub", "hadamard", "div", "scale", "exp", "log", "sigmoid", "tanh", "relu",
+    "sigmoid_gradient", "tanh_gradient", "relu_gradient",
+)  # fmt: skip
 WINOGRAD = 4  # 36 products for a tile of 4 x 4 results of a 3 x 3 filter, instead of 144
 
 
@@ -68,6 +72,16 @@ class Work:
             out = self.forward(operands)
         gradient = Values(out.shape).array(SEED).astype(dtype)
         return [gradient, out, *operands]
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether each element of the result needs just one of every operand."""
+        same = {o.shape for o in self.case.operands if not isinstance(o, float)}
+        return (
+            self.direction == FORWARD
+            and self.case.operator.name in POINTWISE
+            and same == {spec.shape for spec in self.results()}
+        )
 
     @property
     def missing(self) -> str:
