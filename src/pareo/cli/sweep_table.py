@@ -9,7 +9,7 @@ from rich.table import Table
 
 from pareo.lab import measure
 from pareo.lab.sweep import Sweep
-from pareo.lab.sweep.advice import answer
+from pareo.lab.sweep.advice import ahead, answer
 from pareo.lab.sweep.cells import OK, WAITING, Cell, from_dict
 from pareo.lab.sweep.floors import floor
 
@@ -119,7 +119,7 @@ def lines(result: dict[str, Any]) -> list[str]:
     cells = [from_dict(cell) for cell in result["cells"]]
     timed = [cell for cell in cells if cell.seconds_per_batch]
     best = answer(result)
-    found = [best.sentence if best else "Nobody was timed."]
+    found = [best.sentence if best else "Nobody was timed.", ahead(result)]
     if timed:
         loss, move = (max(cell.parity[what] for cell in timed) for what in ("loss", "parameter"))
         found.append(
@@ -128,7 +128,8 @@ def lines(result: dict[str, Any]) -> list[str]:
         )
     samples = {f"{c.contestant}, batch {c.batch}": c.seconds_per_batch for c in timed}
     idle = result["machine"].get("idle_cores")
-    return found + measure.noticed(samples, result["settings"]["threads"], idle)
+    found += measure.noticed(samples, result["settings"]["threads"], idle)
+    return [sentence for sentence in found if sentence]
 
 
 def running(sweep: Sweep) -> Table:

@@ -3,7 +3,7 @@
 import pytest
 from sweep_result import BANDWIDTH, FLOPS, PARAMETERS, PEAK, made
 
-from pareo.lab.sweep.advice import answer
+from pareo.lab.sweep.advice import ahead, answer
 
 
 def test_the_smallest_batch_that_is_as_fast_as_any_is_best():
@@ -55,3 +55,19 @@ def test_nobody_timed_is_no_answer():
     result = made(short=(("torch", 1),))
     result["cells"] = result["cells"][-1:]
     assert answer(result) is None
+
+
+def test_where_pareo_is_ahead_and_where_not_is_said():
+    times = {
+        "pareo-compiled": {1: 0.1, 2: 0.1, 4: 0.1, 8: 0.1},
+        "torch": {1: 0.2, 2: 0.05, 4: 0.2},
+        "jax": {1: 0.3, 2: 0.3, 4: 0.3},
+    }
+    result = made(times)
+    assert ahead(result) == (
+        "pareo against its fastest peer: faster at batch 1, 4; slower at batch 2."
+    )
+    for cell in result["cells"]:
+        cell["seconds_per_batch"], cell["rounds"] = cell["seconds_per_batch"][:3], [1, 2, 3]
+    assert ahead(result).endswith("peer: cannot tell at batch 1, 2, 4.")
+    assert ahead(made({"torch": {1: 0.2}})) == ""

@@ -11,7 +11,7 @@ from pareo.lab.report.figures import COLOURS
 from pareo.lab.report.page import page
 from pareo.lab.report.summary import digits
 from pareo.lab.report.tables import table
-from pareo.lab.sweep.advice import answer
+from pareo.lab.sweep.advice import ahead, answer
 from pareo.lab.sweep.cells import Cell, from_dict
 from pareo.lab.sweep.floors import floor
 from pareo.lab.sweep.results import checked
@@ -160,6 +160,7 @@ def _body(result: dict[str, Any], title: str) -> str:
         [
             f"<h1>{escape(title)}</h1><p>{escape(place)}</p>",
             f'<p class="headline">{escape(best.sentence if best else "Nobody was timed.")}</p>',
+            f"<p>{escape(ahead(result))}</p>",
             f'<ul class="noticed">{warnings}</ul>' if warnings else "",
             "<h2>Time per image</h2><figure><figcaption>Seconds per image: median and 95 % "
             'interval.</figcaption><div id="times"></div></figure>',
