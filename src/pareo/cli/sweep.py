@@ -94,7 +94,8 @@ def sweep(
             print("Interrupted: the same command goes on where this one stopped.")
             raise typer.Exit(130)
         under_way.finish()
-    if any(cell["status"] in WRONG for cell in result["cells"]):
+    failed = [cell for cell in result["cells"] if cell["status"] in WRONG]
+    if failed or any(one["largest"] is None for one in result["limits"]):
         raise typer.Exit(1)
 
 

@@ -6,6 +6,7 @@ first, by a process that does nothing else, so every framework meets the same wa
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from pareo.lab import memory
@@ -14,7 +15,7 @@ from pareo.lab.processes import Failed, ShortOfMemory, Worker
 from pareo.lab.sweep.ballast import Ballast
 from pareo.lab.sweep.cells import Cell
 from pareo.lab.sweep.journal import Journal
-from pareo.lab.sweep.runner import before, data_bytes, predicted
+from pareo.lab.sweep.runner import before, data_bytes, is_pareo, predicted
 from pareo.lab.sweep.settings import LARGEST, Settings
 
 STEPS = 3  # of a probe: the first, and two more in which an allocator may ask for more
@@ -66,15 +67,15 @@ class Limits:
         most = self._settings.memory_limit or 0
         probes = [probe for probe in self._probes if probe["contestant"] == name]
         note = ""
-        with Ballast.leaving(most, contestant.gpu) as ballast:
-            while (batch := next_batch(probes, most, _hint(known))) is not None:
-                self._say(f"{name}: does batch {batch} fit under {most / 1e9:g} GB?")
-                probe = {"contestant": name, **self._probe(contestant, batch, most, ballast)}
-                probes.append(probe)
-                if probe["fits"] is None:
-                    note = probe["note"]
-                    break
-                self._journal.add({"probe": probe})
+        try:
+            with Ballast.leaving(most, contestant.gpu) as ballast:
+                while (batch := next_batch(probes, most, _hint(known))) is not None:
+                    self._say(f"{name}: does batch {batch} fit under {most / 1e9:g} GB?")
+                    probe = {"contestant": name, **self._probe(contestant, batch, most, ballast)}
+                    probes.append(probe)
+                    self._journal.add({"probe": probe})
+        except Failed as failure:  # for another reason than memory
+            note = str(failure)
         fit = [probe for probe in probes if probe["fits"]]
         best = max(fit, key=lambda probe: int(probe["batch"]), default=None)
         return {
@@ -90,11 +91,10 @@ class Limits:
     def _probe(
         self, contestant: Contestant, batch: int, most: int, ballast: Ballast
     ) -> dict[str, Any]:
-        """Whether a batch size fits (None: it failed for another reason), and what it used."""
+        """Whether a batch size fits, and what it used."""
         task = self._settings.task(batch)
         watched = None if contestant.gpu else most
         answer: dict[str, Any] = {"used": None, "before": None}
-        fits: bool | None
         note = ""
         with (
             Worker(probing, contestant, task, threads=task.threads, memory=watched) as worker,
@@ -108,8 +108,6 @@ class Limits:
                     answer["used"] = taken()
             except ShortOfMemory as failure:
                 fits, note = False, str(failure)
-            except Failed as failure:
-                fits, note = None, str(failure)
         return {"batch": batch, "fits": fits, "note": note, **answer}
 
     def _prediction(
@@ -117,14 +115,15 @@ class Limits:
     ) -> int | None:
         """The largest batch whose program, data and process fit; None for others than pareo."""
         there = [probe["before"] for probe in probes if probe["before"] is not None]
-        if not there or predicted(contestant, self._settings.task(1)) is None:
+        if not there or not is_pareo(contestant):
             return None
         found: list[dict[str, Any]] = []
-        with Worker(predicting, contestant, self._settings) as worker:
+        with suppress(Failed), Worker(predicting, contestant, self._settings) as worker:
             while (batch := next_batch(found, most, 1)) is not None:
                 used = worker.ask(batch) + there[-1]
                 found.append({"batch": batch, "fits": used <= most, "used": used})
-        return max((probe["batch"] for probe in found if probe["fits"]), default=0)
+            return max((probe["batch"] for probe in found if probe["fits"]), default=0)
+        return None
 
 
 def next_batch(probes: list[dict[str, Any]], most: int, hint: int) -> int | None:
