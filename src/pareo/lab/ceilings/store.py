@@ -15,14 +15,15 @@ from pareo.device import Device
 from pareo.errors import DataError
 from pareo.lab.ceilings.model import KINDS, Ceilings, Level, Probe
 
-SCHEMA = 2
+SCHEMA = 1
+PROBES = 2  # grows when more is measured, so that it is
 
 
 def key_of(device: Device) -> dict[str, Any]:
     """What a measurement holds for: with another of these it is made anew."""
     cards = machine.cards() if device.name == "cuda" else []
     return {
-        "schema": SCHEMA,
+        "probes": PROBES,
         "device": str(device) if device.name == "cuda" else "cpu",
         "processor": machine.processor(),
         "cores": os.cpu_count(),
