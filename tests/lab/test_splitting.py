@@ -16,16 +16,18 @@ def test_a_race_of_a_small_network(
     monkeypatch.setitem(splitting.networks.NETWORKS, "small", lambda: small)
     file = tmp_path / "rows.json"
     words = ["small", "--batch", "8", "--steps", "3", "--rounds", "2", "--workers", "2"]
-    ways = "data, threads,pipeline, threads,neurons, threads"
+    ways = "data in threads,pipeline in threads,neurons in threads"
     assert splitting.main([*words, "--ways", ways, "--json", str(file)]) == 0
     rows = {row["way"]: row for row in json.loads(file.read_text())["rows"]}
-    assert {"one worker", "data, threads", "pipeline, threads", "neurons, threads"} <= set(rows)
+    names = {"one worker", "data in threads", "pipeline in threads", "neurons in threads"}
+    assert names < set(rows)
+    assert not any("processes" in way for way in rows)
     for row in rows.values():
         assert len(row["samples"]) == 4
         assert row["apart"] < 1e-5
-    assert sum(rows["pipeline, threads"]["predicted"]) == pytest.approx(1)
+    assert sum(rows["pipeline in threads"]["predicted"]) == pytest.approx(1)
     shown = capsys.readouterr().out
-    assert all(way.split(",")[0] in shown for way in rows)
+    assert all(way.split()[0] in shown for way in rows)
 
 
 def test_a_way_that_fails_or_learns_something_else_is_a_row_without_times() -> None:

@@ -65,8 +65,8 @@ def alone(network: Sequential, given: Dataset, settings: Settings, threads: int)
     device = Device("compiled", threads)
     step = Step(network, course.sizes[0], device, settings.momentum, settings.decay)
     rows = np.zeros((1, course.sizes[0]), np.int64)
-    copies = [{path: a.copy() for path, a in part.items()} for part in (parameters, velocities)]
-    step.run(*copies, ready.images, ready.labels, rows, 0.0)
+    moved, speeds = ({path: a.copy() for path, a in p.items()} for p in (parameters, velocities))
+    step.run(moved, speeds, ready.images, ready.labels, rows, 0.0)
     losses, seconds = [], []
     for number, chosen, rate in course:
         begin = time.perf_counter()
@@ -91,19 +91,19 @@ def ways(
         INSIDE: lambda: alone(network, given, settings, workers),
     }
     for how in ("threads", "processes"):
-        found[f"data, {how}"] = lambda how=how: data.fit(  # type: ignore[misc]
+        found[f"data in {how}"] = lambda how=how: data.fit(  # type: ignore[misc]
             network, given, settings, workers=workers, how=how
         )
-    found["data, threads, whole gradients"] = lambda: data.fit(
+    found["data in threads, gradients whole"] = lambda: data.fit(
         network, given, settings, workers=workers, factors=False
     )
     for how in ("threads", "processes"):
-        found[f"pipeline, {how}"] = lambda how=how: model.pipeline(  # type: ignore[misc]
+        found[f"pipeline in {how}"] = lambda how=how: model.pipeline(  # type: ignore[misc]
             network, given, settings, workers=workers, how=how, micro=micro
         )
     if network.name.startswith("mlp"):
         for how in ("threads", "processes"):
-            found[f"neurons, {how}"] = lambda how=how: model.neurons(  # type: ignore[misc]
+            found[f"neurons in {how}"] = lambda how=how: model.neurons(  # type: ignore[misc]
                 network, given, settings, workers=workers, how=how
             )
     return found
@@ -178,7 +178,9 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--micro", type=least_one, default=4, help="parts of a batch in a pipeline")
     parser.add_argument("--steps", type=least_one, default=4, help="of a turn, the first untimed")
     parser.add_argument("--rounds", type=least_one, default=3)
-    parser.add_argument("--ways", help="some of them, as in data,pipeline; one worker always runs")
+    parser.add_argument(
+        "--ways", help="some, as in data,pipeline in threads; one worker always runs"
+    )
     parser.add_argument("--json", type=Path, help="write every sample to this file")
     found = parser.parse_args(words)
     if found.steps < 2:
