@@ -4,10 +4,11 @@ import json
 from itertools import pairwise
 
 import pytest
+from devices import needs_gpu
 
 from pareo.device import Device
 from pareo.errors import DataError
-from pareo.lab.ceilings import Ceilings, Limit, Probe, ceilings_of, cpu, limits, store
+from pareo.lab.ceilings import Ceilings, Limit, Probe, card, ceilings_of, cpu, limits, store
 from pareo.lab.ceilings.caches import levels
 from pareo.lab.ceilings.model import Level
 
@@ -139,6 +140,16 @@ def test_every_size_class_is_streamed():
     assert sizes[0] == 32 << 10
     assert sizes[-1] >= 256 * MB
     assert all(b == 2 * a for a, b in pairwise(sizes))
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_every_probe_of_a_card_answers():
+    prober = card.Prober()
+    for probe in card.probes(threads=1):
+        if probe.size <= max(card.SMALLEST_CALL, min(card.SIDES)):
+            assert prober(probe) > 0, probe
+    assert card.levels()[0].nbytes > MB
 
 
 def test_caches_as_linux_tells_of_them(tmp_path):

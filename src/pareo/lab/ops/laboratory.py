@@ -61,7 +61,7 @@ class Laboratory:
 
     def run(self) -> dict[str, Any]:
         """Measure everything; the result."""
-        self._idle_cores = machine.idle_cores()
+        before = machine.idle_cores()
         try:
             for work in self.works:
                 self._measure(work)
@@ -69,6 +69,8 @@ class Laboratory:
         finally:
             for worker in self._workers.values():
                 worker.close()
+        told = [cores for cores in (before, machine.idle_cores()) if cores is not None]
+        self._idle_cores = min(told, default=None)
         return self.result()
 
     def result(self) -> dict[str, Any]:

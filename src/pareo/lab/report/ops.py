@@ -102,9 +102,9 @@ def _by_size(cells: list[Read], known: dict[str, Ceilings]) -> dict[str, Any]:
         lines.append(line(name, colour, [cell.row["nbytes"] for cell in own], rates))
     places = {cell.row["place"] for cell in cells}
     marks = [mark for place in sorted(places) for mark in limits.marks(known[place])]
-    smallest = min(cell.row["nbytes"] for cell in cells)
-    up = "bytes a second" if moves else "FLOP/s"
-    return chart(lines, "bytes of all operands", up, [m for m in marks if m[1] >= smallest / 2])
+    sizes = [cell.row["nbytes"] for cell in cells]
+    near = [mark for mark in marks if min(sizes) / 2 <= mark[1] <= max(sizes) * 2]
+    return chart(lines, "bytes of all operands", "bytes a second" if moves else "FLOP/s", near)
 
 
 def _roofline(cells: list[Read], found: Ceilings) -> dict[str, Any]:
