@@ -1,0 +1,1 @@
+"""The five papers' experiments, with the figures that they published."""
