@@ -159,7 +159,9 @@ class TorchWays:
         with self._torch.no_grad():
             for start in range(0, len(self._tests), PIECE):
                 piece = self._tests[start : start + PIECE]
-                torch_step.forward(network, trainer._leaves, piece, torch_step.layer, None)
+                torch_step.forward(
+                    network, trainer._leaves, piece, torch_step.layer, self._torch.cat
+                )
 
 
 def torch_ways(data: Dataset, cores: int, stack: ExitStack) -> list[Way]:
