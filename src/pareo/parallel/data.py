@@ -13,7 +13,7 @@ from pareo.parallel.crew import Report, silent, together
 from pareo.parallel.data_worker import Job, specs, work
 from pareo.parallel.descent import by_path
 from pareo.parallel.factors import layout
-from pareo.parallel.outcome import Data, Outcome, Tested, check_finite
+from pareo.parallel.outcome import Data, Outcome, Scored, check_finite
 from pareo.parallel.shared import Shared
 from pareo.training.settings import Settings, whole
 
@@ -88,7 +88,7 @@ def fit(
         seconds, losses, right = np.array([tested for _, tested in results]).T
         count = len(ready.test_images)
         means = float(losses.sum()) / count, float(right.sum()) / count
-        outcome.tested = Tested(float(seconds.max()), *means)
+        outcome.tested = Scored(float(seconds.max()), *means)
     return outcome
 
 

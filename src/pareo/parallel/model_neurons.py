@@ -18,7 +18,7 @@ from pareo.parallel.crew import Member
 from pareo.parallel.model_balance import predicted
 from pareo.parallel.model_segments import Mine, dropouts, segments
 from pareo.parallel.model_stage import Stage, Traced, layout_for
-from pareo.parallel.outcome import Data, Share, Tested
+from pareo.parallel.outcome import Data, Scored, Share
 from pareo.parallel.shared import PARTS, Shared
 from pareo.program import trace, value_and_grad
 from pareo.spec import Spec
@@ -200,7 +200,7 @@ class NeuronWorker:
             piece.exchange(self._shared, bring=True)
         return Share(member.rank, busy, self._communication, member.idle)
 
-    def test(self) -> Tested | None:
+    def test(self) -> Scored | None:
         """The test set, as many images at a time as in training."""
         images, labels = self._data.test_images, self._data.test_labels
         if not len(images):
@@ -223,7 +223,7 @@ class NeuronWorker:
             for k, rows in enumerate(chunks)
         ]
         took = time.perf_counter() - begin
-        return Tested(took, *score(np.concatenate(logits), labels))
+        return Scored(took, *score(np.concatenate(logits), labels))
 
     def _forward(self, programs: Sequence[Any], x: Any, number: int) -> Any:
         for k, run in enumerate(programs):

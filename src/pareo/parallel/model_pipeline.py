@@ -22,7 +22,7 @@ from pareo.parallel.crew import Member
 from pareo.parallel.factors import Layout, dropout_widths, seeds_from
 from pareo.parallel.model_parts import Part, schedule, traced_part
 from pareo.parallel.model_stage import Stage
-from pareo.parallel.outcome import Data, Share, Tested
+from pareo.parallel.outcome import Data, Scored, Share
 from pareo.parallel.shared import PARTS, Shared
 from pareo.spec import Spec
 from pareo.training.evaluate import score
@@ -181,7 +181,7 @@ class PipelineWorker:
             notes.add(number, loss)
         return Share(member.rank, self._busy, 0.0, member.idle)
 
-    def test(self) -> Tested | None:
+    def test(self) -> Scored | None:
         """The test set, half a batch at a time: a stage fills one half while the next reads one.
 
         The last stage alone knows the result.
@@ -221,7 +221,7 @@ class PipelineWorker:
         took = time.perf_counter() - begin
         if not self._part.last:
             return None
-        return Tested(took, *score(np.concatenate(logits), self._data.test_labels))
+        return Scored(took, *score(np.concatenate(logits), self._data.test_labels))
 
 
 @dataclass

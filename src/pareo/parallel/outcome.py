@@ -51,7 +51,7 @@ class Progress(NamedTuple):
     loss: float
 
 
-class Tested(NamedTuple):
+class Scored(NamedTuple):
     """What came of the test set."""
 
     seconds: float
@@ -96,7 +96,7 @@ class Outcome:
     shares: list[Share]
     shown: int = 0
     predicted: list[float] = field(default_factory=list)
-    tested: Tested | None = None
+    tested: Scored | None = None
 
     @property
     def accuracy(self) -> float | None:
