@@ -15,7 +15,7 @@ from pareo.parallel.one import train_one
 from pareo.parallel.trial import Result
 from pareo.parallel.tuning import outcome
 from pareo.parallel.tuning.local import Job, Population, Report, Threads
-from pareo.parallel.tuning.proposal import Maker
+from pareo.parallel.tuning.proposal import POPULATION, Maker, population
 from pareo.parallel.tuning.search import Search
 from pareo.parallel.tuning.space import Space, understood
 from pareo.parallel.tuning.study import best_of, counts, opened
@@ -165,27 +165,51 @@ def test_storages_that_are_none(storage: str, told: str, tmp_path: Path) -> None
     assert "\n" not in str(error.value)
 
 
-def test_a_population_is_of_one_shape_and_counts_as_threads_do(tmp_path: Path) -> None:
-    shapes: list[set[str]] = []
+def test_populations_are_rounds_and_count_as_threads_do(tmp_path: Path) -> None:
+    rounds: list[int] = []
 
     class Watched(Population):
         def start(self, jobs: Sequence[Job], report: Report) -> None:
-            shapes.append({job.trial.name for job in jobs})
-            assert {job.trial.batch_size for job in jobs} == {10}
+            rounds.append(len(jobs))
             super().start(jobs, report)
 
-    crew = Watched(DATA, Device("vectorized"), 4)
-    search = searched(tmp_path, 10, crew=crew, sampler="random")
+    search = searched(tmp_path, 10, crew=Watched(DATA, Device("vectorized"), 4))
+    assert rounds == [4, 4, 2]
     assert len(ended(search)) == len(search.study.trials) == 10
-    assert all(len(names) == 1 for names in shapes)
-    assert len(shapes) == 3
     assert {trial.user_attrs["how"] for trial in search.study.trials} == {"population"}
-    assert len({trial.params["rate"] for trial in search.study.trials}) == 10
     # What the study says of a member is what the same trial comes to alone.
     best = best_of(search.study)
     assert best is not None
     alone = train_one(maker()(best.params), DATA, Device("vectorized"), "serial")
     assert alone.accuracy == best.value
+
+
+def test_a_population_is_for_networks_of_one_shape() -> None:
+    many = Maker(networks.mlp("small"), load("synthetic:1x28x28:10:1200"), 1, {})
+    device = Device("compiled", 2)
+    assert population(many, understood({"rate": [0.1, 0.2]}), device) == POPULATION
+    assert population(many, understood({"rate": [0.1, 0.2], "width": [8, 9]}), device) == 1
+    assert population(many, understood({"batch_size": [32, 64]}), device) == 1
+
+
+def test_a_trial_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    trial, device = maker(momentum=0.9)({"rate": 0.1}), Device("vectorized", 1)
+    file = tmp_path / "a.safetensors"
+    whole = train_one(trial, DATA, device, "serial")
+    first = train_one(trial, DATA, device, "serial", lambda epoch: True, checkpoint=file)
+    assert first.stopped
+    assert len(first.history) == 1
+    seen: list[int] = []
+    rest = train_one(
+        trial, DATA, device, "serial", lambda epoch: seen.append(epoch.number), checkpoint=file
+    )
+    assert seen == [2, 3]
+    assert rest.history.column("loss") == whole.history.column("loss")
+    assert all((rest.parameters[path] == a).all() for path, a in whole.parameters.items())
+    # One that is done already is there at once.
+    again = train_one(trial, DATA, device, "serial", checkpoint=file)
+    assert again.accuracy == whole.accuracy
+    assert len(again.history) == 3
 
 
 class Told(Threads):

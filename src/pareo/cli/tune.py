@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ from pareo.parallel.tuning.study import PRUNERS, SAMPLERS, opened
 from pareo.training import checkpoint as files
 from pareo.training.evaluate import fitted
 
+REDRAW_SECONDS = 0.2  # drawing reads the whole study, which takes time from those who train
+
 
 def tune(
     network: Annotated[str, typer.Argument(help="One of those that `pareo networks` lists.")],
@@ -45,8 +48,8 @@ def tune(
         int | None,
         typer.Option(
             min=1,
-            help="Networks of one shape that are trained as one program.  [default: 16 where that "
-            "is expected to be faster, else 1]",
+            help="Trials that begin together, those of one shape as one program.  [default: 16 "
+            "where all are of one shape and that is expected to be faster, else 1]",
         ),
     ] = None,
     on: Annotated[
@@ -101,7 +104,8 @@ def tune(
     made = proposal.Maker(built, loaded, epochs, USUAL[network])
     about = {"network": network, "data": data, "epochs": epochs, "space": searched.plain()}
     kept = storage or str(space_file.with_suffix(".sqlite"))
-    folder = checkpoints or space_file.with_suffix(".checkpoints") / network
+    beside = space_file if "://" in kept else Path(kept)
+    folder = checkpoints or beside.with_suffix(".checkpoints") / network
     judged = _judged(loaded)
     if population is None:
         alone = on is not None or workers is not None
@@ -161,8 +165,16 @@ def _live() -> Iterator[Callable[[Search], None]]:
     if not sys.stderr.isatty():
         yield lambda search: None
         return
+    shown = 0.0
     with Live(console=Console(stderr=True), transient=True, auto_refresh=False) as live:
-        yield lambda search: live.update(tune_table.running(search), refresh=True)
+
+        def watch(search: Search) -> None:
+            nonlocal shown
+            if time.monotonic() - shown > REDRAW_SECONDS:
+                live.update(tune_table.running(search), refresh=True)
+                shown = time.monotonic()
+
+        yield watch
 
 
 def _show(result: dict[str, Any], search: Search) -> None:

@@ -62,7 +62,7 @@ class Threads:
 
 
 class Population:
-    """Trials of one shape that are trained as one program, all beginning together."""
+    """Trials that begin together; those of one shape are trained as one program."""
 
     together = True
 

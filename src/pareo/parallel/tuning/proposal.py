@@ -52,7 +52,10 @@ class Maker:
 
 
 def population(made: Maker, space: Space, device: Device) -> int:
-    """How many trials to train as one population: 1 where that is not expected to be faster.
+    """How many trials to train as one population.
+
+    That is 1 where it is not expected to be faster, and where the shape itself is searched: then
+    few trials of a round would be alike.
 
     >>> from pareo.data import load
     >>> from pareo.parallel.tuning.space import understood
@@ -60,6 +63,8 @@ def population(made: Maker, space: Space, device: Device) -> int:
     >>> population(maker, understood({"rate": [0.1, 0.2]}), Device("sequential"))
     1
     """
+    if any(name in (*SHAPE, "batch_size") for name in space.searched):
+        return 1
     some = {name: bounds["low"] for name, bounds in space.ranges.items()}
     some |= {name: values[0] for name, values in space.choices.items()}
     trials = [made({**space.fixed, **some, "seed": seed}) for seed in range(POPULATION)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pareo.errors import PareoError
 from pareo.parallel.trial import Result, Trial
 from pareo.parallel.tuning.local import Job, Report
-from pareo.parallel.tuning.space import SHAPE, Space
+from pareo.parallel.tuning.space import Space
 from pareo.parallel.tuning.study import best_of, counts, origin, rank
 from pareo.training import checkpoint as files
 from pareo.training.history import Epoch
@@ -18,14 +18,13 @@ if TYPE_CHECKING:
     import optuna
 
 POLL_SECONDS = 0.2  # how soon Ctrl-C is noticed
-ALIKE = (*SHAPE, "batch_size")  # what networks of a population have in common
 
 
 class Workers(Protocol):
     """Those who train: threads here, or tasks of a Ray cluster.
 
     places:   how many trials at once
-    together: whether they all begin at once and should be of one shape
+    together: whether they all begin at once
     """
 
     places: int
@@ -71,7 +70,7 @@ class Search:
         """Train until the study has as many trials as are wanted, or until Ctrl-C."""
         with Interrupt() as interrupt:
             while self.running or (self.done < self.wanted and not self.interrupted):
-                self.interrupted = interrupt.asked
+                self.interrupted |= interrupt.asked
                 self._start()
                 for number, result in self.workers.finished(POLL_SECONDS):
                     self._tell(self.running.pop(number), result)
@@ -84,10 +83,7 @@ class Search:
     def _start(self) -> None:
         """Begin as many trials as there are places for."""
         jobs: list[Job] = []
-        alike: dict[str, Any] = {}
         while self._free(jobs):
-            if alike and not self._waiting():
-                self.study.enqueue_trial(alike)  # the rest of it is the sampler's to choose
             asked = self.study.ask(self.space.distributions())
             try:
                 trial = self.made({**self.space.fixed, **asked.params})
@@ -95,8 +91,6 @@ class Search:
                 asked.set_user_attr("error", str(error))
                 self._end(asked, "FAIL")
                 continue
-            if self.workers.together:
-                alike = {name: asked.params[name] for name in ALIKE if name in asked.params}
             self.running[asked.number] = asked
             jobs.append(Job(asked.number, trial, self._partial(asked)))
         if jobs:
@@ -108,11 +102,6 @@ class Search:
             return False
         late = self.workers.together and busy > len(begun)  # the present ones have begun already
         return busy < self.workers.places and not late
-
-    def _waiting(self) -> "list[optuna.trial.FrozenTrial]":
-        from optuna.trial import TrialState
-
-        return self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
 
     def _report(self, number: int, epoch: Epoch) -> bool:
         """Called by workers, in their threads."""
@@ -167,7 +156,10 @@ class Search:
 
     def _tidy(self) -> None:
         """Remove what a process that was killed has left, but for what is still to be read."""
-        kept = {self._partial(trial) for trial in self._waiting()}
+        from optuna.trial import TrialState
+
+        waiting = self.study.get_trials(states=(TrialState.WAITING,))
+        kept = {self._partial(trial) for trial in waiting}
         kept |= set() if self.best is None else {self.file(self.best)}
         for file in self.folder.glob("*trial-*.safetensors*"):  # those half written have a dot
             if file not in kept:
