@@ -9,7 +9,7 @@ PYTEST_FLAGS ?= -n 2
 
 help:
 	@echo "make test        set up .venv, then run ruff, mypy and pytest"
-	@echo "make test-peers  install TensorFlow too, then test its adapter"
+	@echo "make test-peers  install TensorFlow with Keras too, then test their adapter"
 	@echo "make test-ray    install Ray too, then test clusters of several nodes on this machine"
 	@echo "make race        set up .venv, then race pareo's devices, PyTorch and JAX for three minutes"
 	@echo "make bench       time convolution on every device that is here"

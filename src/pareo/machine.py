@@ -12,7 +12,7 @@ from pareo.device import cores
 
 LIBRARIES = (
     "numpy", "numba", "cupy-cuda13x", "nvidia-cuda-nvrtc", "nvidia-cublas", "nvidia-cudnn-cu13",
-    "nvidia-cudnn-frontend", "torch", "jax", "tensorflow",
+    "nvidia-cudnn-frontend", "torch", "jax", "tensorflow", "keras",
 )  # fmt: skip
 
 

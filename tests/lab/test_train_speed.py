@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Iterator
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,15 @@ def test_every_adapter_trains_the_same_network(name: str, exact: Any) -> None:
     assert parity(TASK, answer, exact, error) == ""
     assert error["loss"] < 1e-6
     assert error["parameter"] < 1e-4  # eighty times better than the gate asks for
+
+
+@pytest.mark.skipif(find_spec("tensorflow") is None, reason="tensorflow is not installed")
+def test_tensorflow_is_keras_and_the_ledger_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "jax")  # a user's choice, which is not the contestant's
+    with Worker(Runner, CONTESTANTS["tensorflow"], SMALL) as worker:
+        told = worker.ask("ledger")["version"]
+        assert parity(SMALL, worker.ask("agree"), reference(SMALL), {}) == ""
+    assert told == f"{version('tensorflow')}, Keras {version('keras')}"
 
 
 def test_dropout_is_taken_out_however_deep() -> None:

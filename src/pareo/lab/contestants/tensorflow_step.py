@@ -1,4 +1,9 @@
-"""TensorFlow: one tf.function for every step, through XLA or not, channels last."""
+"""Keras 3 on TensorFlow: a model of Keras's own layers, a tf.function for each step, XLA or not.
+
+The step is Keras's `train_step` (tape, loss, its SGD) written out, for `fit` and `train_on_batch`
+add metrics, callbacks and a copy of each batch to it. Images are channels last: TensorFlow's
+kernels for a CPU know no other order.
+"""
 
 import os
 from importlib import import_module
@@ -8,13 +13,19 @@ from pareo import nn
 from pareo.lab.contestants import Task, Trainer, Window, forward, pair, unknown
 
 tf: Any  # imported by `build`, hence only where it is asked for
+keras: Any
+
+Sides = tuple[tuple[int, int], tuple[int, int]]  # ((top, bottom), (left, right))
 
 
 def build(task: Task, xla: bool = False, gpu: bool = False, precision: str = "float32") -> Trainer:
-    """The task in TensorFlow, on a GPU only where that is asked for."""
-    global tf
+    """The task in Keras on TensorFlow, on a GPU only where that is asked for."""
+    global tf, keras
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its notes on start-up are no result
-    tf = import_module("tensorflow")
+    os.environ["KERAS_BACKEND"] = "tensorflow"  # read once, when Keras is imported
+    tf, keras = import_module("tensorflow"), import_module("keras")
+    keras.config.set_floatx("float32")  # whatever the user's keras.json says
+    keras.config.set_image_data_format("channels_last")
     tf.config.threading.set_intra_op_parallelism_threads(task.threads)
     tf.config.threading.set_inter_op_parallelism_threads(task.threads)
     cards = tf.config.list_physical_devices("GPU")
@@ -31,7 +42,7 @@ def build(task: Task, xla: bool = False, gpu: bool = False, precision: str = "fl
 
 
 class TensorflowTrainer:
-    """The task with variables and a tape, traced once into a graph."""
+    """The task as a Keras model and optimizer, whose step is traced once into a graph."""
 
     def __init__(self, task: Task, xla: bool, gpu: bool, precision: str) -> None:
         self._xla, self._gpu, self._precision = xla, gpu, precision
@@ -39,22 +50,23 @@ class TensorflowTrainer:
         if images.ndim == 4:
             images = images.transpose(0, 2, 3, 1)
         images, labels = tf.constant(images), tf.constant(labels)
-        self._variables = {
-            path: tf.Variable(a.transpose(2, 3, 1, 0) if a.ndim == 4 else a)
-            for path, a in task.parameters().items()
-        }
+        model = model_of(task)
+        self._variables = variables_of(model, task)
+        self.load(task.parameters())
         moving = list(self._variables.values())
+        optimizer = keras.optimizers.SGD(task.rate)
+        optimizer.build(moving)
 
         @tf.function(autograph=False, jit_compile=xla)
         def step(chosen: Any) -> Any:
             with tf.GradientTape() as tape:
                 x, y = tf.gather(images, chosen), tf.gather(labels, chosen)
-                out = forward(task.network, self._variables, x, layer, lambda p: tf.concat(p, -1))
+                out = model(x, training=True)
+                # Keras's own would take the logits out of a last Softmax layer.
                 loss = tf.reduce_mean(
                     tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=out)
                 )
-            for variable, gradient in zip(moving, tape.gradient(loss, moving), strict=True):
-                variable.assign_sub(task.rate * gradient)
+            optimizer.apply(tape.gradient(loss, moving), moving)
             return loss
 
         self._step = step
@@ -82,7 +94,7 @@ class TensorflowTrainer:
             "precision": self._precision,
             "layout": "channels last",
             "mode": "tf.function, XLA" if self._xla else "tf.function",
-            "version": tf.__version__,
+            "version": f"{tf.__version__}, Keras {keras.__version__}",
             "first_layer_data_gradient": False,
         }
 
@@ -93,68 +105,128 @@ class TensorflowTrainer:
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
 
 
-def layer(this: nn.Layer, w: Any, b: Any, x: Any) -> Any:
-    """One layer of pareo's, on images (N, H, W, C)."""
+def model_of(task: Task) -> Any:
+    """The task's network as a Keras model; a layer with parameters has its path as its name."""
+    shape = task.network.inputs
+    x = keras.Input((*shape[1:], shape[0]) if len(shape) == 3 else shape, task.batch)
+    paths = {path: path for path in task.network.parameters(task.network.inputs)}
+    out = forward(task.network, paths, x, layer, lambda parts: keras.ops.concatenate(parts, -1))
+    return keras.Model(x, out)
+
+
+def variables_of(model: Any, task: Task) -> dict[str, Any]:
+    """The model's variables by pareo's paths."""
+    found = {}
+    for path in task.network.parameters(task.network.inputs):
+        name, _, kind = path.rpartition(".")
+        kept = model.get_layer(name)
+        found[path] = kept.kernel if kind == "w" else kept.bias
+    return found
+
+
+def layer(this: nn.Layer, w: str | None, b: str | None, x: Any) -> Any:
+    """One layer of pareo's as Keras's, on images (N, H, W, C); w and b are paths."""
+    name = None if w is None else w.removesuffix(".w")
     match this:
         case nn.Conv():
-            return tf.nn.bias_add(conv(x, w, this), b)
+            vertical, horizontal = pair(this.padding)
+            sides = (vertical, vertical), (horizontal, horizontal)
+            x, how = padded(x, pair(this.size), pair(this.stride), sides)
+            kind = keras.layers.Conv2D if this.groups == 1 else grouped_conv()
+            return kind(
+                this.filters, pair(this.size), pair(this.stride), how, groups=this.groups, name=name
+            )(x)
         case nn.Subsample():
-            return subsample(x, w, b, pair(this.stride))
+            return shared_filter()(pair(this.size), pair(this.stride), name=name)(x)
         case nn.MaxPool():
-            window = Window.of(this, tuple(x.shape[1:3]))
-            return tf.nn.max_pool2d(
-                padded(x, window.padding, x.dtype.min), window.size, window.stride, "VALID"
-            )
+            window = Window.of(this, x.shape[1:3])
+            x, how = padded(x, window.size, window.stride, window.padding, LOWEST)
+            return keras.layers.MaxPooling2D(window.size, window.stride, how)(x)
         case nn.AveragePool():
-            window = Window.of(this, tuple(x.shape[1:3]))
-            means = tf.nn.avg_pool2d(padded(x, window.padding), window.size, window.stride, "VALID")
-            return means * (window.size[0] * window.size[1] / window.counts[..., None])
-        case nn.Lrn() if this.size % 2:
-            return tf.nn.local_response_normalization(
-                x, this.size // 2, this.k, this.alpha / this.size, this.beta
-            )
+            window = Window.of(this, x.shape[1:3])
+            x, how = padded(x, window.size, window.stride, window.padding)
+            means = keras.layers.AveragePooling2D(window.size, window.stride, how)(x)
+            if how == "same" or window.padding == NO_SIDES:  # it counts a window's own pixels
+                return means
+            share = window.size[0] * window.size[1] / window.counts[..., None]
+            return keras.layers.Lambda(lambda means: means * share)(means)
+        case nn.Lrn() if this.size % 2:  # which Keras has not
+            around = (this.size // 2, this.k, this.alpha / this.size, this.beta)
+            normalise = tf.nn.local_response_normalization
+            return keras.layers.Lambda(lambda x: normalise(x, *around))(x)
         case nn.Dense():
-            return tf.nn.bias_add(x @ w, b)
+            return keras.layers.Dense(this.units, name=name)(x)
         case nn.Flatten():
-            first = tf.transpose(x, (0, 3, 1, 2)) if len(x.shape) == 4 else x
-            return tf.reshape(first, (x.shape[0], -1))
-        case nn.Sigmoid():
-            return tf.sigmoid(x)
-        case nn.Tanh():
-            return tf.tanh(x)
-        case nn.ReLU():
-            return tf.nn.relu(x)
-        case nn.Softmax():
-            return tf.nn.softmax(x)
+            first = keras.layers.Permute((3, 1, 2))(x) if len(x.shape) == 4 else x
+            return keras.layers.Flatten()(first)
+        case nn.Sigmoid() | nn.Tanh() | nn.ReLU() | nn.Softmax():
+            return keras.layers.Activation(type(this).__name__.lower())(x)
     raise unknown(this)
 
 
-def padded(x: Any, padding: Any, value: float = 0.0) -> Any:
-    """Images with pixels of a value around them."""
-    if padding == ((0, 0), (0, 0)):
-        return x
-    return tf.pad(x, ((0, 0), *padding, (0, 0)), constant_values=value)
+NO_SIDES: Sides = ((0, 0), (0, 0))
+LOWEST = -3.4028235e38  # of all float32
 
 
-def conv(x: Any, w: Any, this: nn.Conv) -> Any:
-    """A convolution without bias; groups one by one, for its CPU kernels know no others."""
-    vertical, horizontal = pair(this.padding)
-    sides = ((0, 0), (vertical, vertical), (horizontal, horizontal), (0, 0))
-    if this.groups == 1:
-        return tf.nn.conv2d(x, w, pair(this.stride), sides)
-    parts = zip(tf.split(x, this.groups, -1), tf.split(w, this.groups, -1), strict=True)
-    return tf.concat([tf.nn.conv2d(x, w, pair(this.stride), sides) for x, w in parts], -1)
+def padded(
+    x: Any, size: tuple[int, int], stride: tuple[int, int], sides: Sides, value: float = 0.0
+) -> tuple[Any, str]:
+    """Images and the word for Keras's `padding`: pixels are put around them only if none says it.
+
+    Keras knows `valid`, no pixel at all, and `same`, as many as make ceil(pixels / stride) windows.
+    """
+    if sides == NO_SIDES:
+        return x, "valid"
+    same = []
+    for pixels, length, step in zip(x.shape[1:3], size, stride, strict=True):
+        total = max(0, (-(-pixels // step) - 1) * step + length - pixels)
+        same.append((total // 2, total - total // 2))
+    if sides == tuple(same):
+        return x, "same"
+    return keras.ops.pad(x, ((0, 0), *sides, (0, 0)), constant_values=value), "valid"
 
 
-def subsample(x: Any, w: Any, b: Any, stride: tuple[int, int]) -> Any:
+def grouped_conv() -> Any:
+    """Conv2D whose groups run one by one: Keras would leave them to XLA, within any graph."""
+
+    class GroupedConv(keras.layers.Conv2D):
+        def convolution_op(self, inputs: Any, kernel: Any) -> Any:
+            split = (keras.ops.split(a, self.groups, -1) for a in (inputs, kernel))
+            one = super().convolution_op
+            return keras.ops.concatenate([one(x, w) for x, w in zip(*split, strict=True)], -1)
+
+    return GroupedConv
+
+
+def shared_filter() -> Any:
     """One filter over every channel; as a plain product where windows do not overlap."""
-    n, height, width, channels = x.shape
+
+    class SharedFilter(keras.layers.Layer):
+        def __init__(self, size: tuple[int, int], stride: tuple[int, int], **rest: Any) -> None:
+            super().__init__(**rest)
+            self.size, self.stride = size, stride
+
+        def build(self, shape: Any) -> None:
+            self.kernel = self.add_weight(shape=self.size, name="kernel")
+            self.bias = self.add_weight(shape=(), name="bias")
+
+        def call(self, x: Any) -> Any:
+            return subsample(x, self.kernel, self.stride) + self.bias
+
+    return SharedFilter
+
+
+def subsample(x: Any, w: Any, stride: tuple[int, int]) -> Any:
+    """What `shared_filter` computes, without its bias."""
+    _, height, width, channels = x.shape  # the batch is unknown while Keras infers shapes
     kh, kw = w.shape
+    ops = keras.ops
     if stride != (kh, kw):
-        planes = tf.reshape(tf.transpose(x, (0, 3, 1, 2)), (-1, height, width, 1))
-        planes = tf.nn.conv2d(planes, w[:, :, None, None], stride, "VALID")
-        planes = tf.reshape(planes, (n, channels, *planes.shape[1:3]))
-        return tf.transpose(planes, (0, 2, 3, 1)) + b
+        planes = ops.reshape(ops.transpose(x, (0, 3, 1, 2)), (-1, height, width, 1))
+        planes = ops.conv(planes, ops.reshape(w, (kh, kw, 1, 1)), stride)
+        planes = ops.reshape(planes, (-1, channels, *planes.shape[1:3]))
+        return ops.transpose(planes, (0, 2, 3, 1))
     rows, columns = height // kh, width // kw
-    tiles = tf.reshape(x[:, : rows * kh, : columns * kw], (n, rows, kh, columns, kw, channels))
-    return tf.einsum("nyuxvc,uv->nyxc", tiles, w) + b
+    tiles = x[:, : rows * kh, : columns * kw]
+    tiles = ops.reshape(tiles, (-1, rows, kh, columns, kw, channels))
+    return tf.einsum("nyuxvc,uv->nyxc", tiles, ops.convert_to_tensor(w))
