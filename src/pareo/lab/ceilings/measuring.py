@@ -45,12 +45,12 @@ def ceilings_of(
 def limits(device: Device, dtype: str = "float32", again: bool = False) -> Limits:
     """The two limits of a floor: from ceilings that are kept, else (or `again`) measured briefly.
 
-    A brief measurement takes about a second, in a process of its own, and is not kept. On a GPU
-    the peak is that of the device's precision.
+    Ceilings from when other programs ran do not count. A brief measurement takes about a second, in
+    a process of its own, and is not kept. On a GPU the peak is that of the device's precision.
     """
     name = device.precision if device.name == "cuda" and dtype == "float32" else dtype
     kept = None if again else store.load(store.key_of(device))
-    if kept is not None:
+    if kept is not None and not kept.busy:
         return Limits(kept.peak(name), kept.memory())
     with Worker(_brief, device, dtype) as worker:
         peak, bandwidth = worker.ask()
@@ -92,6 +92,7 @@ def _measured(
                     workers.pop(probe.by).close()
     taken = {probe: tuple(found) for probe, found in samples.items() if found}
     when = datetime.now(UTC).isoformat(timespec="seconds")
-    return Ceilings(
-        str(key["device"]), key, when, place.levels(), taken, datasheet.promised(device)
-    )
+    promised = datasheet.promised(device)
+    # Others may have come meanwhile.
+    idle = None if idle_cores is None else min(idle_cores, machine.idle_cores() or 0.0)
+    return Ceilings(str(key["device"]), key, when, place.levels(), taken, promised, idle)

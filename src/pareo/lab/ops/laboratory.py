@@ -61,7 +61,7 @@ class Laboratory:
 
     def run(self) -> dict[str, Any]:
         """Measure everything; the result."""
-        before = machine.idle_cores()
+        self._idle_cores = before = machine.idle_cores()
         try:
             for work in self.works:
                 self._measure(work)
