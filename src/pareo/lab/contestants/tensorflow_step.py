@@ -1,8 +1,7 @@
 """Keras 3 on TensorFlow: a model of Keras's own layers, a tf.function for each step, XLA or not.
 
-The step is Keras's `train_step` (tape, loss, its SGD) written out, for `fit` and `train_on_batch`
-add metrics, callbacks and a copy of each batch to it. Images are channels last: TensorFlow's
-kernels for a CPU know no other order.
+The step is Keras's own `train_step` (tape, loss, SGD) without the metrics and callbacks that `fit`
+and `train_on_batch` add to it. Images are channels last: others Keras transposes around each pool.
 """
 
 import os
