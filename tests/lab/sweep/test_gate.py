@@ -18,8 +18,8 @@ def judged(task: Task, folder: Path, rate: float = 1.0) -> tuple[str, dict[str, 
     """What the gate says of pareo with its learning rate multiplied."""
     trainer = pareo_step.PareoTrainer(task, "vectorized", "float32")
     trainer._rate *= rate
-    file = gate.reference(task, folder)(task.batch)
-    return gate.agreement(task, trainer, task.parameters(), len(task.data()[1]), file, FLOAT32)
+    file = gate.reference(task, folder)(task.batch, 0)
+    return gate.agreement(task, trainer, task.parameters(), len(task.data()[1]), file, 0, FLOAT32)
 
 
 @pytest.mark.parametrize("network", [SMOOTH, KINKED])
@@ -49,14 +49,14 @@ def test_who_does_not_keep_its_step_is_refused(tmp_path: Path):
 
     task = Task(SMOOTH, 16, rate=0.1)
     trainer = Forgetful(task, "vectorized", "float32")
-    file = gate.reference(task, tmp_path)(16)
-    differs, _ = gate.agreement(task, trainer, task.parameters(), 64, file, FLOAT32)
+    file = gate.reference(task, tmp_path)(16, 1)
+    differs, _ = gate.agreement(task, trainer, task.parameters(), 64, file, 1, FLOAT32)
     assert "the loss in step 2" in differs
 
 
 def test_batches_of_the_same_images_share_a_reference(tmp_path: Path):
     answer = gate.reference(Task(SMOOTH, 1), tmp_path)
-    assert answer(8) == answer(16) == answer(32) != answer(64)
+    assert answer(8, 0) == answer(16, 0) == answer(32, 0) != answer(64, 0)
     assert len(list(tmp_path.iterdir())) == 2
 
 

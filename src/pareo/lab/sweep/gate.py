@@ -60,39 +60,40 @@ class _Few(Task):
         return super().data()
 
 
-def reference(task: Task, folder: Path) -> Callable[[int], Path]:
-    """Writes the exact steps of the task at a batch size to a file, and answers with its name.
+def reference(task: Task, folder: Path) -> Callable[[int, int], Path]:
+    """Writes an exact step of the task at a batch size to a file, and answers with its name.
 
-    There are two of them, on different images: where one falls on a kink, the other will not.
-    Batch sizes whose images are the same share a file.
+    There are several, on different images: where one falls on a kink, the next will not. Batch
+    sizes whose images are the same share a file.
     """
 
-    def answer(batch: int) -> Path:
+    def answer(batch: int, which: int) -> Path:
         few, count = different(batch), len(replace(task, batch=batch).data()[1])
-        file = folder / f"exact-{few}-of-{count}.npz"
+        file = folder / f"exact-{which}-{few}-of-{count}.npz"
         if file.exists():
             return file
         small = _Few(task.network, few, task.threads, task.rate, task.seed, task.source, batch)
         trainer = pareo_step.PareoTrainer(small, "vectorized", "float64")
-        images = min(count, BATCHES * few)
-        kept: dict[str, Any] = {}
-        for which in range(BATCHES):
-            trainer.load(small.parameters())
-            kept[f"{which}/loss"] = trainer.run(chosen(few, which, few, images))[0]
-            kept |= {f"{which}/parameters/{p}": a for p, a in trainer.parameters().items()}
-            kept[f"{which}/next"] = trainer.run(chosen(few, which, few, images))[0]
-        np.savez(file, **kept)
+        order = chosen(few, which, few, min(count, BATCHES * few))
+        loss = trainer.run(order)[0]
+        kept = {f"parameters/{path}": array for path, array in trainer.parameters().items()}
+        np.savez(file, loss=loss, next=trainer.run(order)[0], **kept)
         return file
 
     return answer
 
 
-def read(file: Path, which: int) -> Exact:
-    """One of the exact steps in a file."""
+def read(file: Path) -> Exact:
+    """The exact step in a file."""
     with np.load(file) as kept:
-        start = f"{which}/parameters/"
+        start = "parameters/"
         found = {name.removeprefix(start): kept[name] for name in kept if name.startswith(start)}
-        return Exact(float(kept[f"{which}/loss"]), float(kept[f"{which}/next"]), found)
+        return Exact(float(kept["loss"]), float(kept["next"]), found)
+
+
+def may_try_again(task: Task, error: dict[str, float], allowed: Tolerance) -> bool:
+    """Whether who was refused may have fallen on a kink, and tries other images."""
+    return kinked(task.network) and error["loss"] < allowed.loss
 
 
 def agreement(
@@ -101,33 +102,17 @@ def agreement(
     start: dict[str, Any],
     images: int,
     file: Path,
+    which: int,
     allowed: Tolerance,
 ) -> tuple[str, dict[str, float]]:
-    """What differs from the exact steps, and by which parts; who has kinks may try twice.
+    """What differs from the exact step in a file, and by which parts.
 
     `start` are the first weights; `images` are all that there are.
     """
     error: dict[str, float] = {}
-    differs = _tried(task, trainer, start, images, file, allowed, 0, error)
-    if differs and kinked(task.network) and error["loss"] < allowed.loss:
-        still = _tried(task, trainer, start, images, file, allowed, 1, error)
-        differs = f"{differs}; and {still}" if still else ""
-    return differs, error
-
-
-def _tried(
-    task: Task,
-    trainer: Trainer,
-    start: dict[str, Any],
-    images: int,
-    file: Path,
-    allowed: Tolerance,
-    which: int,
-    error: dict[str, Any],
-) -> str:
     few = different(task.batch)
     order = chosen(few, which, task.batch, min(images, BATCHES * few))
-    exact = read(file, which)
+    exact = read(file)
     trainer.load(start)
     loss = float(trainer.run(order)[0])
     after = trainer.parameters()
@@ -141,12 +126,12 @@ def _tried(
         before=start,
     )
     if differs:
-        return differs
+        return differs, error
     # What one step gained may be off by the share that its moves may be off.
     most = allowed.kinked if kinked(task.network) else allowed.smooth
     scale = max(abs(exact.next_loss), 1e-3)
     limit = allowed.loss + most * abs(exact.loss - exact.next_loss) / scale
     off = abs(following - exact.next_loss) / scale
     if not off < limit:
-        return f"the loss in step 2 is {off:.1e} off, {limit:.0e} allowed"
-    return ""
+        return f"the loss in step 2 is {off:.1e} off, {limit:.0e} allowed", error
+    return "", error

@@ -11,9 +11,10 @@ from typing import Any
 
 from pareo.device import cores
 from pareo.lab import measure, memory
-from pareo.lab.contestants import Contestant
+from pareo.lab.contestants import Contestant, Task
 from pareo.lab.parity import TOLERANCES
 from pareo.lab.processes import Failed, ShortOfMemory, Worker
+from pareo.lab.sweep import gate
 from pareo.lab.sweep.cells import FAILED, MEMORY, OK, REFUSED, Cell
 from pareo.lab.sweep.runner import CellRunner
 from pareo.lab.sweep.settings import Settings
@@ -83,11 +84,7 @@ class Group:
         try:
             cell.memory = worker.ask("footprint", patience=patience)
             worker.unlimit()  # the gate's copies are the lab's own
-            with self._judging:
-                file = self._judge.ask(cell.batch)
-            allowed = TOLERANCES[self.settings.precision]
-            differs, cell.parity = worker.ask("pass_gate", file, allowed, patience=patience)
-            if differs:
+            if differs := self._refusal(cell, worker, task):
                 cell.end(REFUSED, differs)
                 worker.close()
                 return
@@ -99,6 +96,22 @@ class Group:
             return
         cell.status = OK
         self._standing[cell.key] = worker
+
+    def _refusal(self, cell: Cell, worker: Worker, task: Task) -> str:
+        """Why the gate refuses a cell: what differs, on each of the images that it tried."""
+        allowed, refusals = TOLERANCES[self.settings.precision], []
+        for which in range(gate.BATCHES):
+            with self._judging:
+                file = self._judge.ask(cell.batch, which)
+            differs, cell.parity = worker.ask(
+                "pass_gate", file, which, allowed, patience=self.settings.patience
+            )
+            if not differs:
+                return ""
+            refusals.append(differs)
+            if not gate.may_try_again(task, cell.parity, allowed):
+                break
+        return "; and ".join(refusals)
 
     def _most(self, contestant: Contestant) -> int | None:
         """The bytes that a process may have: what was asked for, else most of what is free."""

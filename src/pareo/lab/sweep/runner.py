@@ -62,10 +62,10 @@ class CellRunner(Runner):
         self._trainer.load(self._start_from())
         self._done = 0
 
-    def pass_gate(self, file: Path, allowed: Tolerance) -> tuple[str, dict[str, float]]:
-        """What differs from the exact steps in a file, and by which parts."""
+    def pass_gate(self, file: Path, which: int, allowed: Tolerance) -> tuple[str, dict[str, float]]:
+        """What differs from the exact step in a file, and by which parts."""
         return gate.agreement(
-            self._task, self._trainer, self._start_from(), self._images, file, allowed
+            self._task, self._trainer, self._start_from(), self._images, file, which, allowed
         )
 
     def _start_from(self) -> dict[str, Any]:
