@@ -221,8 +221,6 @@ def numbers(name: str, specs: Any, attributes: Any, result: Any) -> dict[str, An
         found["lines"] = specs[0].size // first[attributes["axis"]]
     if name.startswith("lrn"):
         found["near"] = near(specs[0].shape, attributes["size"])
-    if "logits" in found:
-        found["rows"] = specs[operands.index("logits")].shape[0]
     return found
 
 
