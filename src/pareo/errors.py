@@ -1,5 +1,7 @@
 """Everything that pareo raises on purpose, under one root: `PareoError`."""
 
+import signal
+
 
 class PareoError(Exception):
     """The root of pareo's own errors; its message is one sentence for the user."""
@@ -42,3 +44,16 @@ class OutOfMemory(PareoError, MemoryError):
     def predicted_by(self, nbytes: int) -> "OutOfMemory":
         """The same, for a program that takes so many bytes in all."""
         return OutOfMemory(self.device, self.asked, self.free, nbytes)
+
+
+def ending(status: int | None) -> str:
+    """How a process ended, in words.
+
+    >>> ending(-9)
+    'the process was ended by SIGKILL, which is how Linux ends one when memory is short'
+    """
+    if status is not None and status < 0:
+        name = signal.Signals(-status).name
+        cause = ", which is how Linux ends one when memory is short" if name == "SIGKILL" else ""
+        return f"the process was ended by {name}{cause}"
+    return f"the process ended with status {status}"

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from pareo.errors import ending
 from pareo.lab.memory import Watch
 
 PATIENCE = 1800.0  # seconds: the slowest compiler has answered long before
@@ -69,7 +70,7 @@ class Worker:
             self._process.join()
             if self._watch is not None and self._watch.passed:
                 raise ShortOfMemory(f"more than {self._watch.most / 1e9:g} GB") from None
-            raise Failed(_ending(self._process.exitcode)) from None
+            raise Failed(ending(self._process.exitcode)) from None
         if not fine:
             raise (ShortOfMemory if _is_short(answer) else Failed)(answer)
         return answer
@@ -165,11 +166,3 @@ def _is_short(text: str) -> bool:
     True
     """
     return any(word.lower() in text.lower() for word in SHORT)
-
-
-def _ending(status: int | None) -> str:
-    if status is not None and status < 0:
-        name = signal.Signals(-status).name
-        cause = ", which is how Linux ends one when memory is short" if name == "SIGKILL" else ""
-        return f"the process was ended by {name}{cause}"
-    return f"the process ended with status {status}"

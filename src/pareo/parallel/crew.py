@@ -13,8 +13,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from pareo.errors import PareoError
-from pareo.parallel.processes import ending
+from pareo.errors import PareoError, ending
 from pareo.parallel.shared import Shared, Specs
 from pareo.parallel.trial import sentence
 from pareo.spec import Spec

@@ -9,7 +9,7 @@ from typing import Any
 
 from pareo.data import Dataset
 from pareo.device import Device
-from pareo.errors import PareoError
+from pareo.errors import PareoError, ending
 from pareo.parallel.one import train_one, untested
 from pareo.parallel.schedule import Cores, predicted_work, train_all
 from pareo.parallel.scoring import Askers, Network, score_with
@@ -151,16 +151,3 @@ def _serve(pipe: Any, data: Handle, device: Device, shares: Shared) -> None:
 
 def _share(cores: Any, number: int) -> int:
     return int(cores[number])
-
-
-def ending(status: int | None) -> str:
-    """How a process ended, in words.
-
-    >>> ending(-9)
-    'the process was ended by SIGKILL, which is how Linux ends one when memory is short'
-    """
-    if status is not None and status < 0:
-        name = signal.Signals(-status).name
-        cause = ", which is how Linux ends one when memory is short" if name == "SIGKILL" else ""
-        return f"the process was ended by {name}{cause}"
-    return f"the process ended with status {status}"
