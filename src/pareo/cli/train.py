@@ -105,8 +105,11 @@ def train(
         source = str(known.data.get("name"))
         checkpoint = checkpoint or files.located(resume)
         if device is None:  # another device, or other threads, would not give the same bits
-            device, threads = known.place.get("device"), threads or known.place.get("threads")
-    place = Device(device or "compiled", threads or (None if on is None else 1))
+            device = known.place.get("device")
+            threads = known.place.get("threads") if threads is None else threads
+    if threads is None and on is not None:
+        threads = 1  # each worker's
+    place = Device(device or "compiled", threads)
     given = {
         "batch_size": batch, "rate": rate, "momentum": momentum, "decay": decay, "seed": seed,
         "precision": precision, "schedule": schedule, "epochs": epochs,

@@ -42,7 +42,7 @@ def data_for(network: Sequential, batch: int, seconds: float) -> Dataset:
 
     >>> from pareo.nn import networks
     >>> len(data_for(networks.mlp("small"), 128, 0.1).images)
-    1280
+    1792
     """
     step = step_program(network, batch).flops / CORE
     steps = max(4, round(seconds / step))

@@ -13,13 +13,17 @@ class Pareo:
     def __init__(self, device: str, threads: int, dtype: str = "float32") -> None:
         self._device = Device(device, threads=None if device == "sequential" else threads)
         self._dtype = dtype
-        self._device.__enter__()  # for good: this process does nothing else
 
     def call(self, work: Work, arrays: list[Any]) -> Callable[[], Any]:
         """The work on these arrays."""
-        backend = self._device.backend
-        here = [backend.to_device(array) for array in arrays]
-        run: Callable[[], Any] = work.program(self._dtype).compile(self._device).bind(*here)
+        with self._device:
+            here = [self._device.backend.to_device(array) for array in arrays]
+            bound = work.program(self._dtype).compile(self._device).bind(*here)
+
+        def run() -> Any:
+            with self._device:
+                return bound()
+
         return run
 
     def wait(self) -> None:
