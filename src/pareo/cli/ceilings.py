@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from pareo.cli import options, showing
 from pareo.device import Device, cores, why_unavailable
 from pareo.errors import PareoError
 from pareo.lab import measure
@@ -42,13 +43,9 @@ def ceilings(
     It is measured once for each set of library versions, and kept. Every share of a limit that
     pareo shows is a share of these.
     """
-    for path in (json_file, html):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise PareoError(f"{path}: its folder is not there")
+    options.check_folders(json_file, html)
     found = [measured(device, again) for device in _devices(on, threads or cores())]
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=120)  # a file has no edge
+    console = showing.console(120)
     for one in found:
         console.print(picture(one))
     if json_file is not None:

@@ -1,21 +1,14 @@
 """`pareo ops`: single operators on every device and in the peers, each against its own limit."""
 
-import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.live import Live
 
-from pareo.cli import ops_table
+from pareo.cli import ops_table, options, showing
 from pareo.cli.ceilings import measured
+from pareo.cli.keeping import keep, write_json
 from pareo.device import Device, cores, names, why_unavailable
 from pareo.errors import PareoError
-from pareo.lab import records
 from pareo.lab.counters import rung_of
 from pareo.lab.ops.cases import PAPER, checked
 from pareo.lab.ops.laboratory import READY, Laboratory
@@ -42,9 +35,7 @@ def ops(
         str, typer.Option(help=f"Of {', '.join(PEERS)}; none for nobody.")
     ] = "numpy,torch,jax",
     direction: Annotated[str, typer.Option(help="forward, backward or both.")] = "forward",
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads for everyone.  [default: all cores]")
-    ] = None,
+    threads: options.Threads = None,
     seconds: Annotated[
         float, typer.Option(min=0.01, help="For the rounds of one operator at one size.")
     ] = 2.0,
@@ -55,13 +46,9 @@ def ops(
     cells: Annotated[
         bool, typer.Option("--cells", help="Show every figure of every cell.")
     ] = False,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write every sample, and where, to this file.")
-    ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write the report to this file.")] = None,
-    save: Annotated[
-        bool, typer.Option("--save", help="Keep the result for `pareo history`.")
-    ] = False,
+    json_file: options.JsonFile = None,
+    html: options.Html = None,
+    save: options.Save = False,
 ) -> None:
     """Time single operators, each against the roofline of this machine.
 
@@ -70,9 +57,7 @@ def ops(
     """
     works = _works(operators, sizes_text, direction)
     chosen = _contestants(devices, peers)
-    for path in (json_file, html):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise PareoError(f"{path}: its folder is not there")
+    options.check_folders(json_file, html)
     count = threads or cores()
     limits = {}
     if not all(on_gpu(name) for name in chosen):
@@ -80,20 +65,18 @@ def ops(
     if any(on_gpu(name) for name in chosen):
         limits["cuda"] = measured(Device("cuda"))
     rungs = {place: rung_of(place) for place in limits} if counters else {}
-    with _live() as show:
+    with showing.live(ops_table.running) as show:
 
         def watch(lab: Laboratory) -> None:
             show(lab)
             if json_file is not None and lab.doing.endswith(READY):
-                _write(lab.result(), json_file)  # a run that is cut short leaves what it has
+                write_json(lab.result(), json_file)  # a run that is cut short leaves what it has
 
         result = Laboratory(works, chosen, limits, count, seconds, watch, rungs).run()
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=160)  # a file has no edge
+    console = showing.console(160)
     for part in ops_table.everything(result, cells):
         console.print(part)
-    _keep(result, json_file, html, save)
+    keep(result, json_file, html, save)
     if any(row["status"] in ("refused", "failed") for row in result["rows"]):
         raise typer.Exit(1)
 
@@ -101,8 +84,7 @@ def ops(
 def _works(operators: str, sizes_text: str, direction: str) -> list[Work]:
     from pareo.lab.ops.cases import names as known
 
-    if direction not in DIRECTIONS:
-        raise PareoError(f"--direction expects one of {', '.join(DIRECTIONS)}; got {direction!r}")
+    options.check_choice("--direction", direction, DIRECTIONS)
     given = known() if operators == "all" else checked(operators.split(","))
     return [
         Work(name, way, nbytes)
@@ -132,31 +114,3 @@ def _contestants(devices: str | None, peers: str) -> list[str]:
         if name != "numpy" and "cuda" in places:
             found.append("cupy" if name == "cupy" else f"{name}-cuda")
     return found
-
-
-@contextmanager
-def _live() -> Iterator[Callable[[Laboratory], None]]:
-    """Shows on a terminal what is measured, and the figures so far."""
-    if not sys.stderr.isatty():
-        yield lambda lab: None
-        return
-    # Drawn between measurements only: a clock that moves would take time from whoever is running.
-    with Live(console=Console(stderr=True), transient=True, auto_refresh=False) as live:
-        yield lambda lab: live.update(ops_table.running(lab), refresh=True)
-
-
-def _write(result: dict[str, Any], path: Path) -> None:
-    path.write_text(json.dumps(result, indent=1, allow_nan=False))
-
-
-def _keep(result: dict[str, Any], json_file: Path | None, html: Path | None, save: bool) -> None:
-    if json_file is not None:
-        _write(result, json_file)
-        print(f"result      {json_file}")
-    if save:
-        print(f"kept as     {records.save(result)}, see `pareo history`")
-    if html is not None:
-        from pareo.lab.report import ops as pages
-
-        pages.write(result, html)
-        print(f"report      {html.absolute()}")

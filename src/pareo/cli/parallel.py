@@ -1,24 +1,16 @@
 """`pareo parallel`: task, data and model parallelism against one worker, on this machine."""
 
-import json
 import re
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.live import Live
 
-from pareo.cli import parallel_table
+from pareo.cli import options, parallel_table, showing
+from pareo.cli.keeping import keep
 from pareo.device import cores
 from pareo.errors import PareoError
-from pareo.lab.parallel import Row, Watch
 from pareo.lab.parallel_result import measure, measure_papers
-from pareo.lab.report import parallel as pages
 from pareo.nn import networks
 
 MOST = 64  # workers: more than that on one machine is a mistake
@@ -50,10 +42,8 @@ def parallel(
         float, typer.Option(min=0.01, help="Of one worker's turn, about; not for --papers.")
     ] = 1.0,
     images: Annotated[int, typer.Option(min=128, help="Of MNIST, for --papers.")] = PAPERS_IMAGES,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write every sample, and where, to this file.")
-    ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write the report to this file.")] = None,
+    json_file: options.JsonFile = None,
+    html: options.Html = None,
 ) -> None:
     """Train one network, or several, on all cores in every way, each against one worker.
 
@@ -63,10 +53,8 @@ def parallel(
     if papers == (network is not None):
         raise PareoError("pareo parallel expects a NETWORK, or --papers, and not both")
     counts = _workers(workers)
-    for path in (json_file, html):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise PareoError(f"{path}: its folder is not there")
-    with _live() as watch:
+    options.check_folders(json_file, html)
+    with showing.live(parallel_table.running) as watch:
         if papers:
             peer = find_spec("torch") is not None
             result = measure_papers(images, max(counts), rounds, peer, watch)
@@ -75,12 +63,10 @@ def parallel(
             others = _sizes(sizes, batch)
             many = tasks or 2 * max(counts)
             result = measure(built, batch, counts, many, rounds, seconds, others, watch)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=150)  # a file has no edge
+    console = showing.console(150)
     for part in parallel_table.everything(result):
         console.print(part, soft_wrap=isinstance(part, str), highlight=False)
-    _keep(result, json_file, html)
+    keep(result, json_file, html, save=False)
     if any(row["status"] != "ok" for row in result["rows"]):
         raise typer.Exit(1)
 
@@ -119,27 +105,3 @@ def _sizes(text: str | None, batch: int) -> list[int]:
     if not all(re.fullmatch(r"[1-9]\d{0,5}", part) for part in parts):
         raise PareoError(f"--sizes expects batch sizes as in 16,64, or none; got {text!r}")
     return sorted({int(part) for part in parts} - {batch})
-
-
-@contextmanager
-def _live() -> Iterator[Watch]:
-    """On a terminal the table as it grows; else nothing."""
-    if not sys.stderr.isatty():
-        yield lambda rows, doing: None
-        return
-    # Drawn between turns only: a clock that moves would take time from whoever is running.
-    with Live(console=Console(stderr=True), transient=True, auto_refresh=False) as live:
-
-        def show(rows: list[Row], doing: str) -> None:
-            live.update(parallel_table.running(rows, doing), refresh=True)
-
-        yield show
-
-
-def _keep(result: dict[str, Any], json_file: Path | None, html: Path | None) -> None:
-    if json_file is not None:
-        json_file.write_text(json.dumps(result, indent=1, allow_nan=False))
-        print(f"result      {json_file}")
-    if html is not None:
-        pages.write(result, html)
-        print(f"report      {html.absolute()}")

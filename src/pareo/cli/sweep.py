@@ -1,20 +1,17 @@
 """`pareo sweep`: time per image and memory against the batch size, and where the limit lies."""
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.live import Live
 
-from pareo.cli import sweep_table
+from pareo.cli import options, showing, sweep_table
+from pareo.cli.keeping import keep
 from pareo.device import PRECISIONS, cores
 from pareo.errors import PareoError
-from pareo.lab import memory, records
+from pareo.lab import memory
 from pareo.lab.contestants.registry import chosen
 from pareo.lab.sweep import Settings, Sweep, batch_sizes
 from pareo.lab.sweep.cells import OK, WAITING, WRONG
@@ -26,7 +23,7 @@ TURN, CARD_TURN = 0.5, 0.05  # seconds of a sample
 
 
 def sweep(
-    network: Annotated[str, typer.Argument(help="One of those that `pareo networks` lists.")],
+    network: options.Network,
     batches: Annotated[
         str, typer.Option(help="Powers of two between two sizes, or sizes as in 1,8,32.")
     ] = "1..512",
@@ -34,9 +31,7 @@ def sweep(
         str | None,
         typer.Option(help="Names, as in pareo-compiled,torch,jax.  [default: the usual ones]"),
     ] = None,
-    precision: Annotated[
-        str, typer.Option(help="float32; on a GPU also tf32 or bfloat16.")
-    ] = "float32",
+    precision: options.Precision = "float32",
     memory_limit: Annotated[
         str | None,
         typer.Option(help="Search the largest batch of each under so much memory: 2GB."),
@@ -44,10 +39,7 @@ def sweep(
     data: Annotated[
         str | None, typer.Option(help="A folder of images, say.  [default: made-up images]")
     ] = None,
-    epochs: Annotated[
-        int | None,
-        typer.Option(min=1, help="Train so many.  [default: until times are known well]"),
-    ] = None,
+    epochs: options.Epochs = None,
     size: Annotated[
         int, typer.Option(min=16, help="Pixels of made-up images for AlexNet and GoogLeNet.")
     ] = 224,
@@ -60,27 +52,18 @@ def sweep(
     abreast: Annotated[
         int, typer.Option(min=1, help="Batch sizes that stand at once and take turns.")
     ] = 1,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads for everyone.  [default: all cores]")
-    ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write every sample, and where, to this file.")
-    ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write the report to this file.")] = None,
-    save: Annotated[
-        bool, typer.Option("--save", help="Keep the result for `pareo history`.")
-    ] = False,
+    threads: options.Threads = None,
+    json_file: options.JsonFile = None,
+    html: options.Html = None,
+    save: options.Save = False,
 ) -> None:
     """Time every contestant at every batch size, each cell in its own process, with its memory.
 
     A sweep that was interrupted goes on where it stopped when the same command is given again. The
     exit status is 1 where a cell was refused or failed; too little memory is a result.
     """
-    if precision not in PRECISIONS:
-        raise PareoError(f"--precision expects one of {', '.join(PRECISIONS)}; got {precision!r}")
-    for path in (json_file, html):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise PareoError(f"{path}: its folder is not there")
+    options.check_choice("--precision", precision, PRECISIONS)
+    options.check_folders(json_file, html)
     names = _names(contestants)
     settings = Settings(
         network, batch_sizes(batches), names, precision, threads or cores(), size, data, epochs,
@@ -89,7 +72,7 @@ def sweep(
     with closing(Sweep(settings)) as under_way:
         result, interrupted = _run(under_way)
         _show(result)
-        _keep(result, json_file, html, save and not interrupted)
+        keep(result, json_file, html, save and not interrupted)
         if interrupted:
             print("Interrupted: the same command goes on where this one stopped.")
             raise typer.Exit(130)
@@ -109,9 +92,7 @@ def _run(under_way: Sweep) -> tuple[dict[str, Any], bool]:
 
 
 def _show(result: dict[str, Any]) -> None:
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=170)  # a file has no edge
+    console = showing.console(170)
     console.print(sweep_table.table(result))
     largest = sweep_table.limits(result)
     if largest is not None:
@@ -124,7 +105,7 @@ def _names(contestants: str | None) -> tuple[str, ...]:
     """Who takes part; a framework's best is each of its settings here, for batch sizes differ."""
     usual = USUAL_ON_GPU if cards() else USUAL
     found: list[str] = []
-    for name, one in chosen(contestants.split(",") if contestants else list(usual)).items():
+    for name, one in chosen(options.named(contestants) or list(usual)).items():
         found += [*(one.tries or (name,))]
     return tuple(dict.fromkeys(found))
 
@@ -147,31 +128,17 @@ def _limit(text: str | None) -> int | None:
 @contextmanager
 def _live() -> Iterator[Callable[[Sweep], None]]:
     """On a terminal the table as it grows; else a line for each cell that is done."""
-    if not sys.stderr.isatty():
-        told: set[tuple[str, int]] = set()
-
-        def tell(sweep: Sweep) -> None:
-            for key, cell in sweep.cells.items():
-                ended = cell.status not in (WAITING, OK) or cell.ledger
-                if ended and key not in told:
-                    told.add(key)
-                    print(sweep_table.line(cell), file=sys.stderr, flush=True)
-
-        yield tell
+    if sys.stderr.isatty():
+        with showing.live(sweep_table.running) as show:
+            yield show
         return
-    # Drawn between turns only: a clock that moves would take time from whoever is running.
-    with Live(console=Console(stderr=True), transient=True, auto_refresh=False) as live:
-        yield lambda sweep: live.update(sweep_table.running(sweep), refresh=True)
+    told: set[tuple[str, int]] = set()
 
+    def tell(sweep: Sweep) -> None:
+        for key, cell in sweep.cells.items():
+            ended = cell.status not in (WAITING, OK) or cell.ledger
+            if ended and key not in told:
+                told.add(key)
+                print(sweep_table.line(cell), file=sys.stderr, flush=True)
 
-def _keep(result: dict[str, Any], json_file: Path | None, html: Path | None, save: bool) -> None:
-    if json_file is not None:
-        json_file.write_text(json.dumps(result, indent=1, allow_nan=False))
-        print(f"result      {json_file}")
-    if save:
-        print(f"kept as     {records.save(result)}, see `pareo history`")
-    if html is not None:
-        from pareo.lab.report import sweep as page
-
-        page.write(result, html)
-        print(f"report      {html.absolute()}")
+    yield tell

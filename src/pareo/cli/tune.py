@@ -1,6 +1,5 @@
 """`pareo tune`: search for the hyper-parameters with which a network learns best."""
 
-import json
 import sys
 import time
 from collections import Counter
@@ -13,13 +12,13 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from pareo.cli import tune_table
+from pareo.cli import options, showing, tune_table
+from pareo.cli.keeping import keep
 from pareo.cli.train import USUAL
 from pareo.data import Dataset, load
 from pareo.data.dataset import divide
 from pareo.device import Device, cores
 from pareo.errors import DataError, PareoError
-from pareo.lab.report import tune as report
 from pareo.nn import networks
 from pareo.parallel import ray_cluster
 from pareo.parallel.ray_trials import Tasks
@@ -34,7 +33,7 @@ REDRAW_SECONDS = 0.2  # drawing reads the whole study, which takes time from tho
 
 
 def tune(
-    network: Annotated[str, typer.Argument(help="One of those that `pareo networks` lists.")],
+    network: options.Network,
     space_file: Annotated[
         Path, typer.Option("--space", help="TOML file: what is searched, and in which bounds.")
     ],
@@ -79,7 +78,7 @@ def tune(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write every trial to this file.")
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write the report to this file.")] = None,
+    html: options.Html = None,
 ) -> None:
     """Search for the hyper-parameters with which a network learns best.
 
@@ -89,13 +88,11 @@ def tune(
     base = networks.by_name(network)  # a wrong name is told before the data is read
     if on is not None:
         ray_cluster.check(on)
-    _among("--sampler", sampler, SAMPLERS)
-    _among("--pruner", pruner, PRUNERS)
+    options.check_choice("--sampler", sampler, SAMPLERS)
+    options.check_choice("--pruner", pruner, PRUNERS)
     searched = space.read(space_file)
     proposal.check(searched, base, str(space_file))
-    for path in (save, json_file, html):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise PareoError(f"{path}: its folder is not there")
+    options.check_folders(save, json_file, html)
     place = Device(device)
     loaded = load(data)
     built = networks.sized(network, loaded.shape, loaded.classes)
@@ -120,10 +117,9 @@ def tune(
         result = outcome.collected(search, loaded, place, about)
     _show(result, search)
     print(f"study       {kept}")
-    _keep(result, search, save, json_file)
-    if html is not None:
-        report.write(result, html)
-        print(f"report      {html.absolute()}")
+    if save is not None and search.best is not None:
+        _save(search.file(search.best), save)
+    keep(result, json_file, html, save=False)
     if search.interrupted:
         print("pareo: stopped by Ctrl-C: the same command goes on", file=sys.stderr)
         raise typer.Exit(130)
@@ -144,11 +140,6 @@ def _crew(
         return
     with ray_cluster.connected(on) as ray:
         yield Tasks(ray, data, device, workers)
-
-
-def _among(option: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise PareoError(f"{option} expects one of {', '.join(known)}; got {value!r}")
 
 
 def _judged(data: Dataset) -> Dataset:
@@ -178,9 +169,7 @@ def _live() -> Iterator[Callable[[Search], None]]:
 
 
 def _show(result: dict[str, Any], search: Search) -> None:
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=140)  # a file has no edge
+    console = showing.console(140)
     names = search.space.searched
     console.print(tune_table.table(result["trials"], names, result["wanted"]))
     for error, count in Counter(t["error"] for t in result["trials"] if t["error"]).items():
@@ -197,13 +186,7 @@ def _show(result: dict[str, Any], search: Search) -> None:
         print(f"importance  {', '.join(shares)}")
 
 
-def _keep(
-    result: dict[str, Any], search: Search, save: Path | None, json_file: Path | None
-) -> None:
-    if save is not None and search.best is not None:
-        kept = files.load(search.file(search.best))
-        files.save(save, kept.network, kept.parameters, data=kept.data)
-        print(f"network     {save}")
-    if json_file is not None:
-        json_file.write_text(json.dumps(result, indent=1, allow_nan=False))
-        print(f"result      {json_file}")
+def _save(best: Path, to: Path) -> None:
+    kept = files.load(best)
+    files.save(to, kept.network, kept.parameters, data=kept.data)
+    print(f"network     {to}")

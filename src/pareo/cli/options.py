@@ -1,0 +1,56 @@
+"""Options that several commands have, and checks of what they were given."""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pareo.errors import PareoError
+
+Network = Annotated[str, typer.Argument(help="One of those that `pareo networks` lists.")]
+Batch = Annotated[int, typer.Option(min=1, help="Images per step.")]
+Epochs = Annotated[
+    int | None, typer.Option(min=1, help="Train so many.  [default: until times are known well]")
+]
+Precision = Annotated[str, typer.Option(help="float32; on a GPU also tf32 or bfloat16.")]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="CPU threads for everyone.  [default: all cores]")
+]
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", help="Write every sample, and where, to this file.")
+]
+Html = Annotated[Path | None, typer.Option(help="Write the report to this file.")]
+Save = Annotated[bool, typer.Option("--save", help="Keep the result for `pareo history`.")]
+
+
+def named(text: str | None) -> list[str]:
+    """The names in a list with commas, none where it was not given.
+
+    >>> named("pareo-compiled,torch"), named(None)
+    (['pareo-compiled', 'torch'], [])
+    """
+    return text.split(",") if text else []
+
+
+def check_choice(option: str, value: str, known: Collection[str]) -> None:
+    """Refuse what is none of the choices.
+
+    >>> check_choice("--precision", "float16", ["float32", "tf32"])
+    Traceback (most recent call last):
+    pareo.errors.PareoError: --precision expects one of float32, tf32; got 'float16'
+    """
+    if value not in known:
+        raise PareoError(f"{option} expects one of {', '.join(known)}; got {value!r}")
+
+
+def check_folders(*files: Path | None) -> None:
+    """Refuse files that could not be written in the end, before anything is measured.
+
+    >>> check_folders(Path("no/such/folder/race.json"), None)
+    Traceback (most recent call last):
+    pareo.errors.PareoError: no/such/folder/race.json: its folder is not there
+    """
+    for path in files:
+        if path is not None and not path.absolute().parent.is_dir():
+            raise PareoError(f"{path}: its folder is not there")
