@@ -1,6 +1,7 @@
 """`pareo tune` as a person meets it: real processes, killed and started again."""
 
 import json
+import os
 import re
 import signal
 import sqlite3
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 import pareo
 from pareo.cli import app
 from pareo.errors import PareoError
+from pareo.lab import results
 
 ROOT = Path(__file__).parents[2]
 SPACE = "rate = { low = 0.01, high = 1.0, log = true }\nwidth = [4, 8]\nhidden = 1\n"
@@ -32,6 +34,7 @@ def tune(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "pareo", "tune", *arguments],
         cwd=folder,
+        env={**os.environ, "PAREO_RECORDS": str(folder / "kept.sqlite")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -72,13 +75,15 @@ def test_killed_and_started_again_it_has_exactly_the_asked_number(tmp_path: Path
     killed_after(tmp_path, 3, *asked)
     process = tune(
         tmp_path, *asked, "--save", "best.safetensors", "--json", "a.json",
-        "--html", "a.html",
+        "--html", "a.html", "--keep",
     )  # fmt: skip
     said, errors = process.communicate()
     assert process.returncode == 0, errors
     assert errors == ""
     assert "9 of 9 trials" in said
+    assert "kept as     1, see `pareo history`" in said
     result = json.loads((tmp_path / "a.json").read_text())
+    assert results.checked(result, "a.json") == result
     assert len(result["trials"]) == 9
     assert len({trial["number"] for trial in result["trials"]}) == 9
     assert all(len(trial["curve"]) == 10 for trial in result["trials"])

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from pareo.cli import app
 from pareo.cli.parallel_table import everything, running
 from pareo.data import Dataset
-from pareo.errors import PareoError
-from pareo.lab import parallel_result, parallel_ways
+from pareo.errors import DataError, PareoError
+from pareo.lab import parallel_result, parallel_ways, records, results
 from pareo.lab.papers import costa_banevicius as paper
 from pareo.lab.papers.costa_banevicius import trials
 from pareo.lab.parallel import Row, Turn, Way, amdahl, race
@@ -96,15 +96,83 @@ def made_up() -> dict[str, Any]:
         Row("pareo", "broken", 2, 1, status="failed", note="no more <memory>"),
     ]
     return {
-        "kind": "parallel", "when": "2026-11-15T10:00:00+00:00", "network": "mlp-small",
-        "machine": {"processor": "a processor"}, "versions": {}, "batch": 128, "images": 1280,
-        "test_images": 100, "workers": [1, 2],
+        "schema": 1, "kind": "parallel", "when": "2026-11-15T10:00:00+00:00",
+        "network": "mlp-small", "machine": {"processor": "a processor"}, "versions": {},
+        "batch": 128, "images": 1280, "test_images": 100, "workers": [1, 2],
         "rows": [parallel_result._plain(row, rows) for row in rows],
         "strategies": parallel_result.strategies(rows),
         "sizes": [{"strategy": "data, <threads>", "batch": 16, "speedup": 0.8}],
         "pays_from": parallel_result.pays_from([], 128, rows),
         "prediction": {"words": "threads: 1 s expected"},
     }  # fmt: skip
+
+
+def made_up_papers() -> dict[str, Any]:
+    rows = [
+        Row("pareo", SERIAL, 1, 3, [6.0, 6.2], [0.6, 0.6]),
+        Row("pareo", ALL, 2, 3, [5.0, 5.0], [0.5, 0.5]),
+        Row("pareo", HELPED, 2, 3, [3.0, 3.1], [0.3, 0.3]),
+    ]
+    result = {name: made_up()[name] for name in ("schema", "when", "machine", "versions", "images")}
+    return {
+        **result, "kind": "parallel-papers", "network": "mlp-small, mlp-big", "batch": 128,
+        "test_images": 100, "workers": [2], "sgemm_peak": 1e11,
+        "rows": [{**parallel_result._plain(row, rows), "of_peak": 0.8} for row in rows],
+        "published": {"epochs": 10, "seconds": {n: [*t] for n, t in paper.PUBLISHED.items()}},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("made", "listed", "drawn"),
+    [
+        (made_up, ["mlp-small", "pareo: data, <threads> (2)", "1.15"], "data, &lt;threads&gt;"),
+        (made_up_papers, ["pareo: threads, scheduled (2)", "1.017"], "Scheduled threads are 2.00"),
+    ],
+)
+def test_it_is_kept_listed_and_drawn(
+    made: Any, listed: list[str], drawn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAREO_RECORDS", str(tmp_path / "records.sqlite"))
+    assert records.load(records.save(made())) == made()
+    history = CliRunner().invoke(app, ["history"], env={"COLUMNS": "160"})
+    assert all(words in history.stdout for words in listed)
+    narrow = CliRunner().invoke(app, ["history"], env={"COLUMNS": "80"})
+    assert listed[-1] in narrow.stdout  # long names are wrapped: numbers and seconds stay
+    page = tmp_path / "parallel.html"
+    assert CliRunner().invoke(app, ["report", "last", "--out", str(page)]).exit_code == 0
+    assert drawn in page.read_text()
+    compared = CliRunner().invoke(app, ["compare", "last", "last"])
+    assert "compare expects two races; last is a parallel" in str(compared.exception)
+
+
+@pytest.mark.parametrize(
+    ("made", "path", "value", "said"),
+    [
+        (made_up, ("schema",), 9, "a result of `pareo parallel` with schema 1 in schema; got 9"),
+        (made_up, ("workers",), [], "a number of 1 or more in the length of workers; got 0"),
+        (made_up, ("rows", 0, "train"), [0], "a number above 0 in rows[0].train[0]; got 0"),
+        (made_up, ("rows", 0, "seconds"), None, "a number above 0 in rows[0].seconds; got None"),
+        (made_up, ("rows", 1, "speedup"), "2", "a number in rows[1].speedup; got '2'"),
+        (made_up, ("rows", 2, "status"), "fine", "in rows[2].status; got 'fine'"),
+        (made_up, ("strategies", 0, "speedups"), {"two": 1}, "numbers of workers in strategies[0]"),
+        (made_up, ("sizes", 0, "batch"), None, "sizes[0].batch; got None"),
+        (made_up, ("prediction",), [], "an object in prediction"),
+        (made_up, ("sgemm_peak",), 1e11, "rows[0].of_peak; got None"),
+        (made_up_papers, ("sgemm_peak",), 0, "a number above 0 in sgemm_peak; got 0"),
+        (made_up_papers, ("rows", 0, "test_seconds"), None, "rows[0].test_seconds; got None"),
+        (made_up_papers, ("published", "seconds"), {}, "in published.seconds.separate threads"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(
+    made: Any, path: tuple[Any, ...], value: object, said: str
+) -> None:
+    result = inner = made()
+    for step in path[:-1]:
+        inner = inner[step]
+    inner[path[-1]] = value
+    with pytest.raises(DataError) as error:
+        results.checked(result, "some file")
+    assert said in str(error.value)
 
 
 def test_losing_cases_are_shown_as_such() -> None:
@@ -153,12 +221,14 @@ def test_wrong_words_are_said_in_one_sentence(words: list[str], said: str) -> No
 
 
 def test_one_network_through_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAREO_RECORDS", str(tmp_path / "records.sqlite"))
     threads = {n: way for n, way in parallel_ways.ONE_NETWORK.items() if way[1] == "threads"}
     monkeypatch.setattr(parallel_ways, "ONE_NETWORK", threads)  # processes take seconds to start
     kept, page = tmp_path / "result.json", tmp_path / "report.html"
     words = ["parallel", "mlp-small", "--workers", "2", "--rounds", "1", "--seconds", "0.01"]
     words += ["--batch", "16", "--sizes", "none", "--json", str(kept), "--html", str(page)]
-    result = CliRunner().invoke(app, words)
+    result = CliRunner().invoke(app, [*words, "--save"])
+    assert records.load(1) == json.loads(kept.read_text())
     rows = {row["name"]: row for row in json.loads(kept.read_text())["rows"]}
     assert {row["status"] for row in rows.values()} == {"ok"}, rows
     assert result.exit_code == 0

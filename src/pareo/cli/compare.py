@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pareo.errors import PareoError
-from pareo.lab import records
+from pareo.lab import records, results
 from pareo.lab.changes import changes, verdicts
 from pareo.lab.measure import Verdict, interval
 
@@ -23,7 +23,7 @@ def compare(
     """Say what changed from the first race to the second, and who became faster or slower."""
     before, after = records.find(first), records.find(second)
     for name, result in ((first, before), (second, after)):
-        if "rows" not in result or result["kind"] == "ops":
+        if result["kind"] in results.KINDS:
             raise PareoError(f"compare expects two races; {name} is a {result['kind']}")
     console = Console()
     console.print(_changes(before, after))

@@ -30,13 +30,14 @@ def history(
         return
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for head in ("", "when", "network", "batch", "precision", "fastest", "s/epoch"):
-        right = head in ("", "batch", "s/epoch")
-        table.add_column(head, justify="right" if right else "left", no_wrap=True)
+        right, long = head in ("", "batch", "s/epoch"), head in ("network", "fastest")
+        table.add_column(head, justify="right" if right else "left", no_wrap=not long)
     for number, result in kept:
         name, seconds = _fastest(result)
         batch = f"{result['batch']:g}" if "batch" in result else result["kind"]
-        shown = (result["when"][:16].replace("T", " "), result["network"], batch)
-        table.add_row(str(number), *map(escape, (*shown, result["precision"], name)), seconds)
+        when, precision = result["when"][:16].replace("T", " "), result.get("precision", "")
+        shown = (when, result["network"], batch, precision, name)
+        table.add_row(str(number), *map(escape, shown), seconds)
     console.print(table)
     console.print("[dim]pareo compare A B tells two of them apart; pareo report A draws one.[/]")
 
@@ -47,8 +48,25 @@ def _fastest(result: dict[str, Any]) -> tuple[str, str]:
         return (f"{best.contestant}, batch {best.batch}" if best else "nobody was timed"), ""
     if result["kind"] == "ops":  # which has as many fastest as it has operators and sizes
         return f"{sum(bool(row['hot']) for row in result['rows'])} cells timed", ""
-    medians = {r["contestant"]: interval(r["samples"])[1] for r in result["rows"] if r["samples"]}
+    if result["kind"] == "tune":  # whose best is the most accurate
+        for trial in result["trials"]:
+            if trial["number"] == result["best"]:
+                return f"trial {trial['number']}, {trial['accuracy']:.2%}", ""
+        return "no trial came to its end", ""
+    medians = _medians(result)
     if not medians:
         return "nobody was timed", ""
     name = min(medians, key=medians.__getitem__)
     return name, f"{medians[name]:.4g}"
+
+
+def _medians(result: dict[str, Any]) -> dict[str, float]:
+    """Seconds of an epoch by who took them."""
+    rows = result["rows"]
+    if result["kind"] in ("parallel", "parallel-papers"):  # where several networks share the time
+        return {
+            f"{row['contestant']}: {row['name']} ({row['workers']})": row["seconds"]
+            for row in rows
+            if row["train"]
+        }
+    return {row["contestant"]: interval(row["samples"])[1] for row in rows if row["samples"]}

@@ -44,6 +44,7 @@ def parallel(
     images: Annotated[int, typer.Option(min=128, help="Of MNIST, for --papers.")] = PAPERS_IMAGES,
     json_file: options.JsonFile = None,
     html: options.Html = None,
+    save: options.Save = False,
 ) -> None:
     """Train one network, or several, on all cores in every way, each against one worker.
 
@@ -66,7 +67,7 @@ def parallel(
     console = showing.console(150)
     for part in parallel_table.everything(result):
         console.print(part, soft_wrap=isinstance(part, str), highlight=False)
-    keep(result, json_file, html, save=False)
+    keep(result, json_file, html, save)
     if any(row["status"] != "ok" for row in result["rows"]):
         raise typer.Exit(1)
 

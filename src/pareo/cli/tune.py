@@ -79,6 +79,9 @@ def tune(
         Path | None, typer.Option("--json", help="Write every trial to this file.")
     ] = None,
     html: options.Html = None,
+    to_history: Annotated[
+        bool, typer.Option("--keep", help="Keep the result for `pareo history`.")
+    ] = False,
 ) -> None:
     """Search for the hyper-parameters with which a network learns best.
 
@@ -119,7 +122,7 @@ def tune(
     print(f"study       {kept}")
     if save is not None and search.best is not None:
         _save(search.file(search.best), save)
-    keep(result, json_file, html, save=False)
+    keep(result, json_file, html, to_history and not search.interrupted)
     if search.interrupted:
         print("pareo: stopped by Ctrl-C: the same command goes on", file=sys.stderr)
         raise typer.Exit(130)

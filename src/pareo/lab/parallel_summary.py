@@ -56,9 +56,9 @@ def _papers(result: dict[str, Any]) -> list[str]:
     ours, alone, both = (by.get(("pareo", name)) for name in (HELPED, SERIAL, ALL))
     if ours and alone and both:
         found.append(
-            f"Scheduled threads are {ours['speedup']:.2f} times as fast as one after another with "
-            f"one thread each, {both['seconds'] / ours['seconds']:.2f} times as with all cores "
-            f"each, at {ours['of_peak']:.0%} of the sgemm peak "
+            f"Scheduled threads are {alone['seconds'] / ours['seconds']:.2f} times as fast as one "
+            f"after another with one thread each, {both['seconds'] / ours['seconds']:.2f} times as "
+            f"with all cores each, at {ours['of_peak']:.0%} of the sgemm peak "
             f"({result['sgemm_peak'] / 1e9:.1f} GFLOP/s)."
         )
     for mine, theirs in (*((name, name) for name in (SERIAL, ALL, THREADS, PROCESSES)), *SAME):

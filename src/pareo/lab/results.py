@@ -10,7 +10,13 @@ from pareo.errors import DataError
 
 SCHEMA = 2
 # Results of other kinds than a race, each with the module whose `checked` knows it.
-KINDS = {"sweep": "pareo.lab.sweep.results", "ops": "pareo.lab.ops.results"}
+KINDS = {
+    "sweep": "pareo.lab.sweep.results",
+    "ops": "pareo.lab.ops.results",
+    "parallel": "pareo.lab.parallel_check",
+    "parallel-papers": "pareo.lab.parallel_check",
+    "tune": "pareo.lab.tune_check",
+}
 STATUSES = ("ok", "refused", "failed", "missing")
 LARGEST = 256 << 20  # bytes of a JSON file: a race with a million samples has a tenth of it
 

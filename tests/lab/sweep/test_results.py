@@ -42,7 +42,7 @@ def test_what_is_wrong_is_said_with_its_place(path: tuple, value: object, said: 
 def test_a_sweep_is_kept_listed_and_drawn(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("PAREO_RECORDS", str(tmp_path / "records.sqlite"))
     records.save(made())
-    listed = CliRunner().invoke(app, ["history"])
+    listed = CliRunner().invoke(app, ["history"], env={"COLUMNS": "160"})
     assert "pareo-compiled, batch 4" in listed.stdout
     out = tmp_path / "sweep.html"
     assert CliRunner().invoke(app, ["report", "last", "--out", str(out)]).exit_code == 0
