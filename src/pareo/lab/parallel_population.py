@@ -132,7 +132,7 @@ def torch_steps(cell: Cell) -> Steps:
             step()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=side):  # autograd remembers on which stream it first ran
         kept = step()
     with torch.no_grad():
         for leaf, speed, start in zip(leaves, speeds, before, strict=True):

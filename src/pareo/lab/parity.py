@@ -40,10 +40,11 @@ FLOAT32 = Tolerance()
 # in a parameter by 0.18 (papers-cnn, whose first bias is a small sum of large terms) and, with
 # kinks, 0.45 (GoogLeNet at 64 pixels), their median by 0.18. So this gate finds a gradient that is
 # missing or twice as large, not one that is a tenth off: for that there is the race in float32.
-# tf32 keeps three bits more.
+# tf32 keeps three bits more. PyTorch on an H200 was off by 0.11 to 0.14 in GoogLeNet's first layer
+# (eight orders of images at batch 1 and 4), pareo by the same; their medians by 0.016 to 0.026.
 TOLERANCES = {
     "float32": FLOAT32,
-    "tf32": Tolerance(loss=1e-3, smooth=0.04, kinked=0.1, median=0.04),
+    "tf32": Tolerance(loss=1e-3, smooth=0.04, kinked=0.2, median=0.04),
     "bfloat16": Tolerance(loss=1e-2, smooth=0.3, kinked=0.7, median=0.3),
 }
 

@@ -88,33 +88,6 @@ def test_convolutions(precision, groups):
     check(d, last(wanted), tolerance)
 
 
-@pytest.mark.parametrize(
-    ("images", "channels", "side", "filters", "window", "padding"),
-    [(3, 8, 9, 8, 3, 1), (2, 48, 13, 64, 3, 0), (5, 20, 11, 68, 5, 2), (3, 12, 20, 64, 4, 0),
-     (4, 112, 14, 96, 3, 1), (2, 16, 7, 32, 5, 2)],
-)  # fmt: skip
-def test_filters_by_taps(images, channels, side, filters, window, padding):
-    import cupy
-
-    from pareo.backends.cuda.large.cudnn import FILTERS, IMAGES, RESULT, Convolution
-    from pareo.backends.cuda.large.taps import taps
-
-    out = side + 2 * padding - window + 1
-    x, g = (
-        draw((images, side, side, channels), "float32"),
-        draw((images, out, out, filters), "float32"),
-    )
-    shapes = (images, channels, side, side), (filters, channels, window, window)
-    result = (images, filters, out, out)
-    padded = {"stride": (1, 1), "padding": (padding,) * 4, "dilation": (1, 1)}
-    cut = taps(Convolution("filters", *shapes, result, *padded.values(), "tf32"))
-    found = cupy.full((filters, window, window, channels), 99, np.float32)
-    arrays = {IMAGES: cupy.asarray(x), FILTERS: found, RESULT: cupy.asarray(g)}
-    cut.run(arrays, cupy.full(cut.workspace, 77, np.uint8))
-    wanted = op.conv_weight_gradient(first(x), first(g), size=(window, window), **padded)
-    check(cupy.asnumpy(found), last(wanted), TF32)
-
-
 @KINDS
 def test_layouts(kind):
     x = draw((4, 13, 9, 7), "float32")
@@ -342,10 +315,27 @@ def test_gradients_of_images_by_turned_filters(precision, window, padding):
 def test_filters_by_warpgroup_products(
     images, channels, side, count, window, padding, stride, blocks
 ):
+    from pareo.backends.cuda.large.filters import filters
+
+    by_warpgroups(filters, images, channels, side, count, window, padding, stride, blocks)
+
+
+@pytest.mark.parametrize("blocks", [1, 13, 132])
+@pytest.mark.parametrize(
+    ("images", "channels", "side", "count", "window", "padding"),
+    [(3, 8, 9, 8, 3, 1), (2, 48, 13, 64, 3, 0), (5, 20, 11, 200, 5, 2), (3, 132, 6, 130, 2, 1),
+     (4, 64, 14, 96, 3, 1), (2, 128, 7, 70, 5, 2), (3, 12, 35, 64, 4, 0), (2, 112, 9, 64, 3, 1)],
+)  # fmt: skip
+def test_filters_by_strips(images, channels, side, count, window, padding, blocks):
+    from pareo.backends.cuda.large.strips import strips
+
+    by_warpgroups(strips, images, channels, side, count, window, padding, 1, blocks)
+
+
+def by_warpgroups(way, images, channels, side, count, window, padding, stride, blocks):
     import cupy
 
     from pareo.backends.cuda.large.cudnn import FILTERS, IMAGES, RESULT, Convolution
-    from pareo.backends.cuda.large.filters import filters
 
     out = (side + 2 * padding - window) // stride + 1
     x = draw((images, side, side, channels), "float32")
@@ -354,7 +344,7 @@ def test_filters_by_warpgroup_products(
     result = (images, count, out, out)
     padded = {"stride": (stride, stride), "padding": (padding,) * 4, "dilation": (1, 1)}
     one = Convolution("filters", *shapes, result, *padded.values(), "tf32")
-    cut = filters(one, cupy.cuda.Device().compute_capability, blocks)
+    cut = way(one, cupy.cuda.Device().compute_capability, blocks)
     if cut is None:
         pytest.skip("this card has no warpgroup products")
     found = cupy.full((count, window, window, channels), 99, np.float32)

@@ -2,13 +2,15 @@
 
 import json
 
+import numpy as np
 import pytest
 
+from pareo import op
 from pareo.backends.cuda import source
 from pareo.backends.cuda.large import launch, plans
 from pareo.backends.cuda.large.cudnn import Convolution
 from pareo.backends.cuda.large.filters import ARCH, CHUNK, ROWS, WIDTHS, filters
-from pareo.backends.cuda.large.taps import WARP_COLUMNS, taps
+from pareo.backends.cuda.large.strips import PITCH, strips
 
 ENTRY = {"plan": "eng51_k2=1", "seconds": 0.001}
 
@@ -21,9 +23,10 @@ def test_every_instance_compiles(file, arch):
     assert binary.startswith(b"\x7fELF")
 
 
-def test_warpgroup_products_compile_for_the_card_that_has_them():
-    names = launch.INSTANCES["filters"]
-    text = source.read("large/filters.cu")
+@pytest.mark.parametrize("file", ["filters", "strips"])
+def test_warpgroup_products_compile_for_the_card_that_has_them(file):
+    names = launch.INSTANCES[file]
+    text = source.read(f"large/{file}.cu")
     plain, own = (source.compile_to_binary(text, a, names=names) for a in ("sm_90", ARCH))
     assert len(own) > 2 * len(plain)  # elsewhere the kernels are empty
 
@@ -63,43 +66,24 @@ LAYERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("layer", LAYERS, ids=str)
-def test_a_cut_covers_all_filters_channels_and_positions(layer):
-    cut = taps(layer)
-    filters, channels, kh, kw = layer.filters
-    across, along = cut.places
-    assert across * 64 >= filters
-    assert along * cut.slice >= channels
-    assert kh * kw * cut.slice <= cut.warps * WARP_COLUMNS
-    assert 32 * cut.warps % (cut.slice // 4) == 0  # the threads share the channels evenly
-    assert cut.pitch >= cut.slice
-    assert cut.pitch % 32 in (8, 24)
-    assert cut.parts * cut.units * 128 >= layer.images[0] * cut.plane
-    assert cut.shared <= 227 << 10  # what a multiprocessor has
-
-
 def test_quick_division_is_exact_for_every_position():
     for layer in LAYERS:
-        cut = taps(layer)
-        for number, most in ((cut.plane, 512 * cut.plane + 4096), (cut.padded_width, cut.plane)):
+        rows, columns = strips(layer, "90", 132).grid
+        plane = rows * columns
+        for number, most in ((plane, 512 * plane + 4096), (columns, plane)):
             quick = (1 << 40) // number + 1
             steps = range(number - 1, most, number)  # the last one before each change
             assert all(q * quick >> 40 == q // number for q in (*steps, *(s + 1 for s in steps)))
 
 
-@pytest.mark.parametrize(
-    "layer",
-    [
-        gradient(64, 27, 64, 3, 1, stride=2),
-        gradient(64, 27, 64, 3, 1, precision="float32"),
-        gradient(64, 27, 64, 3, 1, precision="bfloat16"),
-        gradient(64, 28, 64, 1, 0),
-        gradient(6, 28, 64, 3, 1),
-    ],
-    ids=str,
-)
-def test_other_layers_are_not_cut(layer):
-    assert taps(layer) is None
+def shared_out(shares):
+    """Every pair of tile and chunk has a block, and no tile more parts than there is room for."""
+    assert shares.each * shares.blocks >= shares.tiles * shares.chunks
+    for tile in range(shares.tiles):
+        ends = tile * shares.chunks, (tile + 1) * shares.chunks - 1
+        first, last = (pair // shares.each for pair in ends)
+        assert last - first < shares.parts
+        assert last < shares.blocks
 
 
 @pytest.mark.parametrize("blocks", [1, 7, 132])
@@ -109,17 +93,61 @@ def test_every_pair_of_tile_and_chunk_is_taken_once(layer, blocks):
     assert cut.across * cut.width >= layer.filters[0]
     assert -(-cut.rows // ROWS) * ROWS * cut.across == cut.tiles * ROWS
     assert cut.chunks * CHUNK >= cut.positions
-    assert cut.each * blocks >= cut.tiles * cut.chunks
-    for tile in range(cut.tiles):
-        first, last = (p // cut.each for p in (tile * cut.chunks, (tile + 1) * cut.chunks - 1))
-        assert last - first < cut.parts
-        assert last < blocks
+    shared_out(cut.shares)
     assert cut.shared <= 226 << 10  # what a multiprocessor gives one block, beside the barriers
     assert cut.width in WIDTHS
 
 
+@pytest.mark.parametrize("blocks", [1, 7, 132])
+@pytest.mark.parametrize("layer", LAYERS, ids=str)
+def test_a_strip_covers_all_taps_channels_and_positions(layer, blocks):
+    cut = strips(layer, "90", blocks)
+    filters, channels, kh, kw = layer.filters
+    assert cut.across * 64 >= filters
+    assert cut.slice % 4 == 0
+    assert cut.taps * cut.slice <= cut.groups * cut.times * 64
+    assert cut.tiles >= cut.across * channels / cut.slice * kh * kw / cut.taps
+    assert cut.slice <= PITCH
+    assert 32 * cut.ring >= 32 * cut.depth + 32
+    assert cut.shared <= 226 << 10  # what a multiprocessor gives one block, beside the barriers
+    shared_out(cut.shares)
+
+
+@pytest.mark.parametrize("padding", [(0, 0, 0, 0), (1, 1, 1, 1), (2, 0, 1, 3), (0, 2, 2, 0)])
+@pytest.mark.parametrize(("kh", "kw"), [(2, 2), (3, 3), (1, 4), (5, 2)])
+def test_rows_and_images_may_share_their_zeros(kh, kw, padding):
+    """The sums of strips.cu in plain sight: zeros between rows, taps as distances."""
+    random = np.random.default_rng(0)
+    x, top, left = random.standard_normal((3, 4, 6, 5)), *padding[:2]
+    size = [n + padding[i] + padding[i + 2] - k + 1 for i, (n, k) in enumerate([(6, kh), (5, kw)])]
+    g = random.standard_normal((3, 8, *size))
+    shapes = x.shape, (8, 4, kh, kw), g.shape
+    cut = strips(Convolution("filters", *shapes, (1, 1), padding, (1, 1), "tf32"), "90", 5)
+    rows, columns = cut.grid
+    pixels, results = np.zeros((3, 4, rows, columns)), np.zeros((3, 8, rows, columns))
+    pixels[:, :, :6, :5] = x
+    results[:, :, : size[0], : size[1]] = g
+    pixels, results = (a.swapaxes(0, 1).reshape(a.shape[1], -1) for a in (pixels, results))
+    far = (kh + max(padding)) * (columns + kw)
+    pixels = np.pad(pixels, ((0, 0), (far, far)))
+    found = np.empty((8, 4, kh, kw))
+    for u, v in np.ndindex(kh, kw):
+        start = far + (u - top) * columns + v - left
+        found[:, :, u, v] = results @ pixels[:, start : start + results.shape[1]].T
+    wanted = op.conv_weight_gradient(
+        x, g, size=(kh, kw), stride=(1, 1), padding=padding, dilation=(1, 1)
+    )
+    np.testing.assert_allclose(found, wanted, atol=1e-12)
+
+
 def test_warpgroup_products_are_for_one_architecture_and_precision():
     assert filters(LAYERS[0], "100", 148) is None
+    assert strips(LAYERS[0], "100", 148) is None
+    assert strips(gradient(64, 27, 64, 3, 1, stride=2), "90", 132) is None
+    assert strips(gradient(64, 28, 64, 1, 0), "90", 132) is None
+    assert strips(gradient(6, 28, 64, 3, 1), "90", 132) is None
+    assert strips(gradient(64, 27, 64, 3, 1, precision="float32"), "90", 132) is None
+    assert strips(gradient(64, 27, 64, 3, 1, precision="bfloat16"), "90", 132) is None
     assert filters(gradient(64, 27, 64, 3, 1, precision="bfloat16"), "90", 132) is None
     assert filters(gradient(6, 28, 64, 3, 1), "90", 132) is None
     assert filters(gradient(64, 27, 64, 3, 1, stride=2), "90", 132) is not None

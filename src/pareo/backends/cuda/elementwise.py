@@ -5,8 +5,7 @@ from typing import Any
 from pareo.backends.cuda import launch, layout
 from pareo.backends.cuda.table import backend
 
-WIDEST = 16  # bytes a thread moves at once, and
-PACKS = 4  # how often, as in elementwise.cu
+WIDEST = 16  # bytes a thread moves at once
 
 
 def apply(name: str, out: Any, a: Any, b: Any = None) -> None:
@@ -22,7 +21,7 @@ def apply(name: str, out: Any, a: Any, b: Any = None) -> None:
         told = (out, a, b, out.size, launch.struct(walk))
         launch.over(out.size, "elementwise", name + form, kind, *told)
         return
-    blocks = -(-out.nbytes // (WIDEST * PACKS * launch.THREADS))
+    blocks = -(-out.nbytes // (WIDEST * launch.THREADS))
     arguments = (out, a, b, out.size)
     launch.blocks(blocks, launch.THREADS, "elementwise", name + form, kind, *arguments)
 

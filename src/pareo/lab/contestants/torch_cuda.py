@@ -74,12 +74,15 @@ class TorchCudaTrainer:
         torch = self._torch
         before = [leaf.detach().clone() for leaf in self._leaves.values()]
         side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())  # what it reads is still being written there
         with torch.cuda.stream(side):
             for _ in range(3):  # what is compiled or chosen by time is so before the capture
                 self._step(self._chosen)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        # On the same stream: autograd remembers where it first ran, and memory that it takes on
+        # another one is not the graph's own.
+        with torch.cuda.graph(graph, stream=side):
             loss = self._step(self._chosen)
         with torch.no_grad():
             for leaf, start in zip(self._leaves.values(), before, strict=True):

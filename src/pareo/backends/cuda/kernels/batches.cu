@@ -4,7 +4,7 @@
 
 #include "common.cuh"
 
-// A block copies one image of `size` elements.
+// blockIdx.x is an image of `size` elements, which the blocks along y share.
 extern "C" __global__ void gather(
     Real* out, Size* labels, const Real* images, const Size* all_labels, const Size* order,
     const Size* step, Size batch, Size size)
@@ -12,15 +12,17 @@ extern "C" __global__ void gather(
     const Size chosen = order[*step * batch + blockIdx.x];
     const Real* image = images + chosen * size;
     Real* target = out + blockIdx.x * size;
+    const Size first = blockIdx.y * blockDim.x + threadIdx.x, stride = gridDim.y * blockDim.x;
     if ((size * sizeof(Real) | reinterpret_cast<size_t>(images)) % 16 == 0) {
         const Size packs = size * sizeof(Real) / 16;
-        for (Size i = threadIdx.x; i < packs; i += blockDim.x)
+#pragma unroll 4
+        for (Size i = first; i < packs; i += stride)
             reinterpret_cast<uint4*>(target)[i] = reinterpret_cast<const uint4*>(image)[i];
     } else {
-        for (Size i = threadIdx.x; i < size; i += blockDim.x)
+        for (Size i = first; i < size; i += stride)
             target[i] = image[i];
     }
-    if (threadIdx.x == 0)
+    if (first == 0)
         labels[blockIdx.x] = all_labels[chosen];
 }
 

@@ -12,36 +12,45 @@
 // Tiles are ROWS x (N * T). A block of three warpgroups, one that brings the data and two that
 // multiply, takes an equal share of all (tile, chunk) pairs, so that no multiprocessor is idle. Where
 // a tile is shared, each block leaves a part of the sums; `add_parts` adds them in order.
-const int CHUNK = 32;        // positions: 128 bytes of a line
+#include "large/warpgroup.cuh"
+
 const int ROWS = 128;        // of a tile, 64 for each multiplying warpgroup
 const int PITCH = 64 + 8;    // of images in shared memory: no two threads meet in a bank
 const int STAGES = 4;
 const int THREADS = 384;
 
-__device__ inline unsigned rounded(float value)
-{
-    unsigned bits;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
-    return bits;
-}
+// Where the positions that are summed up lie in the result: row by row of each image, where a row and
+// an image may have more positions than pixels. by_plane and by_row are 2 ** 40 / count + 1.
+struct Grid {
+    int positions, plane, row, out_height, out_width, filters, padded_filters;
+    unsigned long long by_plane, by_row;
+};
 
-// out[chunk, filter, p] = g[chunk * CHUNK + p, filter], rounded and swizzled; 0 beyond the end.
-extern "C" __global__ void turn(
-    unsigned* out, const float* g, int positions, int filters, int padded_filters)
+// out[chunk, filter, p] = g[chunk * CHUNK + p, filter], rounded and swizzled; 0 where there is none.
+extern "C" __global__ void turn(unsigned* out, const float* g, const Grid in)
 {
     __shared__ unsigned tile[CHUNK][33];
-    const int filter = blockIdx.y * 32 + threadIdx.x;
-    for (int r = threadIdx.y; r < CHUNK; r += 8) {
-        const int position = blockIdx.x * CHUNK + r;
-        const bool there = position < positions && filter < filters;
-        tile[r][threadIdx.x] = there ? rounded(g[(long long)position * filters + filter]) : 0;
+    const int high = threadIdx.x / 8, quad = threadIdx.x % 8;  // 256 threads with four numbers each
+    const unsigned position = blockIdx.x * CHUNK + high;
+    const unsigned image = position * in.by_plane >> 40, rest = position - image * in.plane;
+    const unsigned y = rest * in.by_row >> 40, x = rest - y * in.row;
+    const bool made = position < in.positions && y < in.out_height && x < in.out_width;
+    const int filter = blockIdx.y * 32 + quad * 4;
+    const float* from = g + (((long long)image * in.out_height + y) * in.out_width + x) * in.filters + filter;
+    float four[4] = {};
+    if (made && in.filters % 4 == 0) {
+        if (filter < in.filters) *reinterpret_cast<float4*>(four) = *reinterpret_cast<const float4*>(from);
+    } else if (made) {
+        for (int i = 0; i < 4 && filter + i < in.filters; i++) four[i] = from[i];
     }
+    for (int i = 0; i < 4; i++) tile[high][quad * 4 + i] = rounded(four[i]);
     __syncthreads();
-    for (int r = threadIdx.y; r < 32; r += 8) {
-        const int line = blockIdx.y * 32 + r, quad = threadIdx.x / 4 ^ (line & 7);
-        out[((long long)blockIdx.x * padded_filters + line) * CHUNK + quad * 4 + threadIdx.x % 4] =
-            tile[threadIdx.x][r];
-    }
+    const int line = blockIdx.y * 32 + high;
+    const long long start = ((long long)blockIdx.x * in.padded_filters + line) * CHUNK;
+    uint4 turned;
+    turned.x = tile[quad * 4][high], turned.y = tile[quad * 4 + 1][high];
+    turned.z = tile[quad * 4 + 2][high], turned.w = tile[quad * 4 + 3][high];
+    *reinterpret_cast<uint4*>(out + start + (quad ^ line & 7) * 4) = turned;
 }
 
 struct Shape {
@@ -51,75 +60,7 @@ struct Shape {
     unsigned long long by_plane, by_row;  // 2 ** 40 / (the result's pixels) + 1, and for a row
 };
 
-// How the (tile, chunk) pairs are shared out.
-struct Shares {
-    int across, chunks, total, each;
-    __device__ Shares(int rows, int filters, int width, int positions, int blocks)
-    {
-        across = (filters + width - 1) / width;
-        chunks = (positions + CHUNK - 1) / CHUNK;
-        total = (rows + ROWS - 1) / ROWS * across * chunks;
-        each = (total + blocks - 1) / blocks;
-    }
-    __device__ int first_block(int tile) const { return tile * chunks / each; }
-    __device__ int last_block(int tile) const { return ((tile + 1) * chunks - 1) / each; }
-};
-
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
-__device__ inline unsigned place(const void* shared) { return __cvta_generic_to_shared(shared); }
-
-__device__ inline void wait(unsigned long long* barrier, int phase)
-{
-    asm volatile("{\n.reg .pred done;\nagain:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "@!done bra again;\n}" :: "r"(place(barrier)), "r"(phase) : "memory");
-}
-
-__device__ inline void arrive(unsigned long long* barrier)
-{
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(place(barrier)) : "memory");
-}
-
-#define EIGHT(s, i) "+f"(s[i]), "+f"(s[i + 1]), "+f"(s[i + 2]), "+f"(s[i + 3]), "+f"(s[i + 4]), \
-    "+f"(s[i + 5]), "+f"(s[i + 6]), "+f"(s[i + 7])
-#define FIRST_32 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
-    "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define NEXT_16 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
-#define LAST_16 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define ALWAYS "{\n.reg .pred yes;\nsetp.eq.u32 yes, 0, 0;\nwgmma.mma_async.sync.aligned."
-#define GIVEN(a, b) "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
-
-// sums += a * b, for 64 rows, N columns and eight positions.
-template <int N> __device__ inline void multiply(
-    float (&s)[N / 2], const unsigned (&a)[4], unsigned long long b);
-
-template <> __device__ inline void multiply<64>(
-    float (&s)[32], const unsigned (&a)[4], unsigned long long b)
-{
-    asm volatile(ALWAYS "m64n64k8.f32.tf32.tf32 " FIRST_32
-                 "}, {%32, %33, %34, %35}, %36, yes, 1, 1;\n}"
-                 : EIGHT(s, 0), EIGHT(s, 8), EIGHT(s, 16), EIGHT(s, 24) : GIVEN(a, b));
-}
-
-template <> __device__ inline void multiply<96>(
-    float (&s)[48], const unsigned (&a)[4], unsigned long long b)
-{
-    asm volatile(ALWAYS "m64n96k8.f32.tf32.tf32 " FIRST_32 NEXT_16
-                 "}, {%48, %49, %50, %51}, %52, yes, 1, 1;\n}"
-                 : EIGHT(s, 0), EIGHT(s, 8), EIGHT(s, 16), EIGHT(s, 24), EIGHT(s, 32), EIGHT(s, 40)
-                 : GIVEN(a, b));
-}
-
-template <> __device__ inline void multiply<128>(
-    float (&s)[64], const unsigned (&a)[4], unsigned long long b)
-{
-    asm volatile(ALWAYS "m64n128k8.f32.tf32.tf32 " FIRST_32 NEXT_16 LAST_16
-                 "}, {%64, %65, %66, %67}, %68, yes, 1, 1;\n}"
-                 : EIGHT(s, 0), EIGHT(s, 8), EIGHT(s, 16), EIGHT(s, 24), EIGHT(s, 32), EIGHT(s, 40),
-                   EIGHT(s, 48), EIGHT(s, 56)
-                 : GIVEN(a, b));
-}
 
 // A stage of the ring in shared memory.
 template <int WIDTH> struct Stage {
@@ -160,12 +101,10 @@ struct Gatherer {
         if (tap >= in.kh * in.kw) u = 1 << 29;  // behind the last row: outside every image
     }
 
-    __device__ void bring(float* to, const float* x, const Shape& in, int h, int w, int place_of) const
+    __device__ void gather(float* to, const float* x, const Shape& in, int h, int w, int place_of) const
     {
         const bool there = (unsigned)(h + u) < (unsigned)in.height && (unsigned)(w + v) < (unsigned)in.width;
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                     :: "r"(place(to)), "l"(there ? from + (long long)place_of * channels : x),
-                        "r"(there ? 16 : 0) : "memory");
+        bring(to, there ? from + (long long)place_of * channels : x, there);
     }
 };
 
@@ -176,8 +115,9 @@ template <int N, int T> __global__ void __launch_bounds__(THREADS, 1) filters_ba
     extern __shared__ __align__(1024) char shared[];
     __shared__ unsigned long long full[STAGES], empty[STAGES];
     const auto stage = [&](int i) { return reinterpret_cast<Stage<WIDTH>*>(shared + i % STAGES * BYTES); };
-    const int rows = in.kh * in.kw * in.channels;
-    const Shares shares(rows, in.filters, WIDTH, in.positions, gridDim.x);
+    const int rows = in.kh * in.kw * in.channels, across = (in.filters + WIDTH - 1) / WIDTH;
+    const int chunks = (in.positions + CHUNK - 1) / CHUNK;
+    const Shares shares((rows + ROWS - 1) / ROWS * across, chunks, gridDim.x);
     const int begin = blockIdx.x * shares.each, end = min(begin + shares.each, shares.total);
     if (threadIdx.x == 0)
         for (int i = 0; i < STAGES; i++) {
@@ -192,8 +132,8 @@ template <int N, int T> __global__ void __launch_bounds__(THREADS, 1) filters_ba
         const int thread = threadIdx.x - 256, quad = thread % 32 * 4, line = thread / 32;
         for (int step = begin; step < end;) {
             const int tile = step / shares.chunks, last = min((tile + 1) * shares.chunks, end);
-            const Gatherer gatherer(in, x, tile / shares.across * ROWS + quad);
-            const float* gradients = turned + tile % shares.across * WIDTH * CHUNK;
+            const Gatherer gatherer(in, x, tile / across * ROWS + quad);
+            const float* gradients = turned + tile % across * WIDTH * CHUNK;
             for (; step < last; step++) {
                 const int number = step - begin, chunk = step - tile * shares.chunks;
                 unsigned long long* ready = full + number % STAGES;
@@ -201,24 +141,17 @@ template <int N, int T> __global__ void __launch_bounds__(THREADS, 1) filters_ba
                 wait(empty + number % STAGES, (number / STAGES & 1) ^ 1);
                 Stage<WIDTH>* to = stage(number);
                 if (thread == 0) {
-                    const int bytes = WIDTH * CHUNK * 4;
-                    const long long from = (long long)chunk * shares.across * WIDTH * CHUNK;
-                    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-                                 :: "r"(place(ready)), "r"(bytes) : "memory");
-                    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
-                                 "[%0], [%1], %2, [%3];"
-                                 :: "r"(place(to->gradients)), "l"(gradients + from), "r"(bytes),
-                                    "r"(place(ready)) : "memory");
+                    const long long from = (long long)chunk * across * WIDTH * CHUNK;
+                    ask(to->gradients, gradients + from, WIDTH * CHUNK * 4, ready);
                 }
 #pragma unroll
                 for (int i = 0; i < CHUNK; i += 4) {
                     const int p = line + i;  // each position is looked up by one lane, for all
                     const int h = __shfl_sync(~0u, look.h, p), w = __shfl_sync(~0u, look.w, p);
-                    gatherer.bring(&to->images[quad / 64][p][quad % 64], x, in, h, w,
-                                   __shfl_sync(~0u, look.place, p));
+                    gatherer.gather(&to->images[quad / 64][p][quad % 64], x, in, h, w,
+                                    __shfl_sync(~0u, look.place, p));
                 }
-                asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];"
-                             :: "r"(place(ready)) : "memory");
+                arrive_when_brought(ready);
             }
         }
         asm volatile("cp.async.wait_all;" ::: "memory");
@@ -231,6 +164,7 @@ template <int N, int T> __global__ void __launch_bounds__(THREADS, 1) filters_ba
             float sums[T][N / 2] = {};
             unsigned a[2][CHUNK / 8][4];
             const auto release = [&](int number) {
+                __syncwarp();  // all its threads have read the images
                 if (lane == 0) arrive(empty + number % STAGES);
             };
             const auto take = [&](int number, unsigned (&a)[CHUNK / 8][4]) {
@@ -242,9 +176,7 @@ template <int N, int T> __global__ void __launch_bounds__(THREADS, 1) filters_ba
 #pragma unroll
                     for (int i = 0; i < 4; i++)
                         a[k][i] = rounded(image[(k * 8 + i / 2 * 4) * PITCH + i % 2 * 8]);
-                // A swizzled line of 128 bytes, eight of which are 1024 bytes apart from the next.
-                const unsigned long long start = (place(from->gradients) & 0x3FFFF) >> 4;
-                const unsigned long long lines = start | 1ull << 16 | 64ull << 32 | 1ull << 62;
+                const unsigned long long lines = lines_at(from->gradients);
                 asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
                 for (int k = 0; k < CHUNK / 8; k++)
@@ -269,13 +201,13 @@ template <int N, int T> __global__ void __launch_bounds__(THREADS, 1) filters_ba
             step = last;
 
             const int part = blockIdx.x - shares.first_block(tile);
-            const int first_row = tile / shares.across * ROWS + group * 64 + row;
+            const int first_row = tile / across * ROWS + group * 64 + row;
 #pragma unroll
             for (int t = 0; t < T; t++)
 #pragma unroll
                 for (int i = 0; i < N / 2; i++) {
                     const int at = first_row + i / 2 % 2 * 8;
-                    const int filter = tile % shares.across * WIDTH + t * N + i / 4 * 8 + quarter * 2 + i % 2;
+                    const int filter = tile % across * WIDTH + t * N + i / 4 * 8 + quarter * 2 + i % 2;
                     if (at < rows && filter < in.filters)
                         partial[((long long)part * in.filters + filter) * rows + at] = sums[t][i];
                 }
@@ -296,11 +228,12 @@ template <int N, int T> __global__ void filters_back(
 extern "C" __global__ void add_parts(
     float4* out, const float4* partial, int rows, int filters, int width, int positions, int blocks)
 {
-    const Shares shares(rows, filters, width, positions, blocks);
+    const int across = (filters + width - 1) / width;
+    const Shares shares((rows + ROWS - 1) / ROWS * across, (positions + CHUNK - 1) / CHUNK, blocks);
     const int count = rows / 4 * filters;
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
         const int filter = i / (rows / 4), row = (i - filter * (rows / 4)) * 4;
-        const int tile = row / ROWS * shares.across + filter / width;
+        const int tile = row / ROWS * across + filter / width;
         const int parts = shares.last_block(tile) - shares.first_block(tile);
         float4 sum = partial[i];
         for (int part = 1; part <= parts; part++) {

@@ -9,6 +9,7 @@ import numpy as np
 from pareo.backends.cuda import source
 from pareo.backends.cuda.large import launch
 from pareo.backends.cuda.large.cudnn import FILTERS, IMAGES, RESULT, Convolution
+from pareo.backends.cuda.large.shares import Shares
 from pareo.backends.cuda.launch import struct
 
 NAME = "pareo filters"
@@ -54,15 +55,8 @@ class Filters:
         return -(-self.rows // ROWS) * self.across
 
     @property
-    def each(self) -> int:
-        """Pairs of tile and chunk that a block takes."""
-        return -(-self.tiles * self.chunks // self.blocks)
-
-    @property
-    def parts(self) -> int:
-        """Blocks that share a tile, at most."""
-        ends = range(self.chunks, self.tiles * self.chunks + 1, self.chunks)
-        return max((end - 1) // self.each - (end - self.chunks) // self.each + 1 for end in ends)
+    def shares(self) -> Shares:
+        return Shares(self.tiles, self.chunks, self.blocks)
 
     @property
     def shared(self) -> int:
@@ -77,16 +71,14 @@ class Filters:
     @property
     def workspace(self) -> int:
         """Bytes: the gradients laid out anew, then the parts of the sums."""
-        return 4 * (self._turned + self.parts * self.convolution.size(FILTERS))
+        return 4 * (self._turned + self.shares.parts * self.convolution.size(FILTERS))
 
     def run(self, arrays: dict[int, Any], workspace: Any) -> None:
         """Compute it, on the stream in use."""
         one = self.convolution
         numbers = workspace[: self.workspace].view(np.float32)
         turned, partial = numbers[: self._turned], numbers[self._turned :]
-        sizes = map(np.int32, (self.positions, one.filters[0], self.across * self.width))
-        grid = self.chunks, self.across * self.width // 32
-        kernel("turn")(grid, (32, 8), (turned, arrays[RESULT], *sizes))
+        turn(turned, arrays[RESULT], one, one.result[2:], self.across * self.width)
         many, times = WIDTHS[self.width]
         kernel(f"filters_back<{many}, {times}>", self.shared)(
             (self.blocks,), (THREADS,), (partial, arrays[IMAGES], turned, self._shape()),
@@ -105,10 +97,24 @@ class Filters:
             height, width, channels, *one.result[2:], one.filters[0], *one.filters[2:],
             *one.stride, *one.padding[:2], *one.dilation, self.positions,
         )  # fmt: skip
-        plane = one.result[2] * one.result[3]
-        quick = ((1 << 40) // plane + 1, (1 << 40) // one.result[3] + 1)
-        pairs = [a | b << 32 for a, b in zip(numbers[::2], (*numbers[1::2], 0), strict=True)]
-        return struct(*pairs, *quick)
+        return record(numbers, one.result[2:])
+
+
+def record(numbers: tuple[int, ...], grid: tuple[int, ...]) -> Any:
+    """A struct of ints that ends with what divides by the positions of an image and of a row."""
+    rows, columns = grid
+    quick = ((1 << 40) // (rows * columns) + 1, (1 << 40) // columns + 1)
+    even = (*numbers, 0) if len(numbers) % 2 else numbers
+    return struct(*(a | b << 32 for a, b in zip(even[::2], even[1::2], strict=True)), *quick)
+
+
+def turn(out: Any, gradients: Any, one: Convolution, grid: tuple[int, ...], padded: int) -> None:
+    """Lay the result's gradients out anew, positions side by side on a grid of rows and columns."""
+    images, filters, *result = one.result
+    rows, columns = grid
+    numbers = (images * rows * columns, rows * columns, columns, *result, filters, padded)
+    chunks = -(-numbers[0] // CHUNK)
+    kernel("turn")((chunks, padded // 32), (256,), (out, gradients, record(numbers, grid)))
 
 
 @cache

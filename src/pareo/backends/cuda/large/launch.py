@@ -52,7 +52,10 @@ def _instances() -> dict[str, list[str]]:
             *(f"filters_back<{n}, 1>" for n in (64, 96, 128)),
             *(f"filters_back<{n}, 2>" for n in (96, 128)),
         ],
-        "taps": [f"filters_back<{warps}>" for warps in (3, 4, 5)],
+        "strips": [
+            "strips<3, 3, true>",
+            *(f"strips<{groups}, {times}, false>" for groups, times in ((2, 4), (3, 2), (3, 1))),
+        ],
         "pool3": [
             *(f"max_pool3<{t}, {v}, {relu}>" for t, v, relu in product(kinds, (1, 4), yes_no)),
             *(f"max_pool3_back<{n}, {s}>" for n, s in product(numbers, (1, 2))),

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pareo.backends.cuda import memory
-from pareo.backends.cuda.large import cudnn, filters, taps, turned
+from pareo.backends.cuda.large import cudnn, filters, strips, turned
 from pareo.backends.cuda.large.cudnn import Convolution, Graph
 from pareo.cache import cache_folder
 
 CANDIDATES = 16  # cuDNN lists its plans by what it expects of them; the best was among these
 LARGEST_WORKSPACE = 512 << 20
 REPEATS = 5
-EDITION = 2  # of the file on disk: another one whenever there is a new way to choose from
+EDITION = 3  # of the file on disk: another one whenever there is a new way to choose from
 
 
 class Plan(Protocol):
@@ -124,19 +124,25 @@ def _candidates(convolution: Convolution, graph: Graph) -> Iterator[Plan]:
             return
 
 
-def _filters(convolution: Convolution) -> Plan | None:
-    import cupy
+def _on_this_card(
+    way: Callable[[Convolution, str, int], Plan | None],
+) -> Callable[[Convolution], Plan | None]:
+    """A way that needs to know the card's capability and how many multiprocessors it has."""
 
-    card = cupy.cuda.Device()
-    return filters.filters(
-        convolution, card.compute_capability, card.attributes["MultiProcessorCount"]
-    )
+    def made(convolution: Convolution) -> Plan | None:
+        import cupy
+
+        card = cupy.cuda.Device()
+        many = card.attributes["MultiProcessorCount"]
+        return way(convolution, card.compute_capability, many)
+
+    return made
 
 
 # The ways beside cuDNN's plans.
 OWN: dict[str, Callable[[Convolution], Plan | None]] = {
-    filters.NAME: _filters,
-    taps.NAME: taps.taps,
+    filters.NAME: _on_this_card(filters.filters),
+    strips.NAME: _on_this_card(strips.strips),
     turned.NAME: lambda convolution: turned.turned(convolution, best),
 }
 

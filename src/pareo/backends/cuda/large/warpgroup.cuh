@@ -1,0 +1,105 @@
+// What kernels on Hopper's warpgroup products (wgmma, sm_90a) share: barriers in shared memory, the
+// products themselves, and how pairs of tile and chunk are shared out.
+#pragma once
+
+const int CHUNK = 32;  // positions: 128 bytes of a line
+
+// To tf32: the products leave the last 13 bits out, so half of what they stand for is added. One
+// instruction; cvt.rna.tf32 becomes three. Infinities stay what they are.
+__device__ inline unsigned rounded(float value) { return __float_as_uint(value) + 0x1000; }
+
+// How the (tile, chunk) pairs are shared out among blocks: evenly, in order.
+struct Shares {
+    int chunks, total, each;
+    __device__ Shares(int tiles, int chunks, int blocks)
+        : chunks(chunks), total(tiles * chunks), each((tiles * chunks + blocks - 1) / blocks) {}
+    __device__ int first_block(int tile) const { return tile * chunks / each; }
+    __device__ int last_block(int tile) const { return ((tile + 1) * chunks - 1) / each; }
+};
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+__device__ inline unsigned place(const void* shared) { return __cvta_generic_to_shared(shared); }
+
+__device__ inline void wait(unsigned long long* barrier, int phase)
+{
+    asm volatile("{\n.reg .pred done;\nagain:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra again;\n}" :: "r"(place(barrier)), "r"(phase) : "memory");
+}
+
+__device__ inline void arrive(unsigned long long* barrier)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(place(barrier)) : "memory");
+}
+
+#define EIGHT(s, i) "+f"(s[i]), "+f"(s[i + 1]), "+f"(s[i + 2]), "+f"(s[i + 3]), "+f"(s[i + 4]), \
+    "+f"(s[i + 5]), "+f"(s[i + 6]), "+f"(s[i + 7])
+#define FIRST_32 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
+    "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define NEXT_16 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define LAST_16 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define ALWAYS "{\n.reg .pred yes;\nsetp.eq.u32 yes, 0, 0;\nwgmma.mma_async.sync.aligned."
+#define GIVEN(a, b) "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
+
+// sums += a * b, for 64 rows, N columns and eight positions.
+template <int N> __device__ inline void multiply(
+    float (&s)[N / 2], const unsigned (&a)[4], unsigned long long b);
+
+template <> __device__ inline void multiply<64>(
+    float (&s)[32], const unsigned (&a)[4], unsigned long long b)
+{
+    asm volatile(ALWAYS "m64n64k8.f32.tf32.tf32 " FIRST_32
+                 "}, {%32, %33, %34, %35}, %36, yes, 1, 1;\n}"
+                 : EIGHT(s, 0), EIGHT(s, 8), EIGHT(s, 16), EIGHT(s, 24) : GIVEN(a, b));
+}
+
+template <> __device__ inline void multiply<96>(
+    float (&s)[48], const unsigned (&a)[4], unsigned long long b)
+{
+    asm volatile(ALWAYS "m64n96k8.f32.tf32.tf32 " FIRST_32 NEXT_16
+                 "}, {%48, %49, %50, %51}, %52, yes, 1, 1;\n}"
+                 : EIGHT(s, 0), EIGHT(s, 8), EIGHT(s, 16), EIGHT(s, 24), EIGHT(s, 32), EIGHT(s, 40)
+                 : GIVEN(a, b));
+}
+
+template <> __device__ inline void multiply<128>(
+    float (&s)[64], const unsigned (&a)[4], unsigned long long b)
+{
+    asm volatile(ALWAYS "m64n128k8.f32.tf32.tf32 " FIRST_32 NEXT_16 LAST_16
+                 "}, {%64, %65, %66, %67}, %68, yes, 1, 1;\n}"
+                 : EIGHT(s, 0), EIGHT(s, 8), EIGHT(s, 16), EIGHT(s, 24), EIGHT(s, 32), EIGHT(s, 40),
+                   EIGHT(s, 48), EIGHT(s, 56)
+                 : GIVEN(a, b));
+}
+
+// Where lines of 128 bytes begin that were swizzled, eight of which are 1024 bytes apart from the next.
+__device__ inline unsigned long long lines_at(const void* shared)
+{
+    const unsigned long long start = (place(shared) & 0x3FFFF) >> 4;
+    return start | 1ull << 16 | 64ull << 32 | 1ull << 62;
+}
+
+// Asks for a stretch of memory; `ready` is told when all of it has come.
+__device__ inline void ask(void* to, const void* from, int bytes, unsigned long long* ready)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                 :: "r"(place(ready)), "r"(bytes) : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 :: "r"(place(to)), "l"(from), "r"(bytes), "r"(place(ready)) : "memory");
+}
+
+// Brings 16 bytes, or zeros.
+__device__ inline void bring(float* to, const float* from, bool there)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :: "r"(place(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
+}
+
+// `ready` is told when what this thread brought has come.
+__device__ inline void arrive_when_brought(unsigned long long* ready)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(place(ready)) : "memory");
+}
+
+#endif
