@@ -132,14 +132,16 @@ def torch_steps(cell: Cell) -> Steps:
             step()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=side):  # autograd remembers on which stream it first ran
+    with torch.cuda.graph(graph, stream=side):
         kept = step()
     with torch.no_grad():
         for leaf, speed, start in zip(leaves, speeds, before, strict=True):
             leaf.copy_(start)
             speed.zero_()
 
-    def run(order: Any) -> Any:
+    held = leaves, speeds, pictures, labels, down  # a graph remembers addresses, and keeps nothing
+
+    def run(order: Any, held: Any = held) -> Any:
         rows = torch.from_numpy(order.reshape(len(order), -1)).cuda()
         losses = torch.empty(order.shape[:2], device="cuda")
         for row in range(len(order)):

@@ -177,7 +177,9 @@ WINDOWS = [
 @pytest.mark.parametrize("channels", [16, 5])
 @pytest.mark.parametrize("relu", [True, False])
 @pytest.mark.parametrize("how", WINDOWS, ids=str)
-def test_pooling(kind, channels, relu, how):
+@pytest.mark.parametrize("enough", [0, 1 << 17], ids=["a column each", "columns shared"])
+def test_pooling(kind, channels, relu, how, enough, monkeypatch):
+    monkeypatch.setattr("pareo.backends.cuda.large.pool.ENOUGH", enough)
     x = np.round(draw((3, 12, 11, channels), kind).astype(np.float32)).astype(dtype(kind))  # equals
     wanted = last(op.max_pool(first(x), **how))
     result = Spec(wanted.shape, dtype(kind))
@@ -330,6 +332,39 @@ def test_filters_by_strips(images, channels, side, count, window, padding, block
     from pareo.backends.cuda.large.strips import strips
 
     by_warpgroups(strips, images, channels, side, count, window, padding, 1, blocks)
+
+
+@pytest.mark.parametrize("blocks", [1, 13, 132])
+@pytest.mark.parametrize("ending", ["bias", "bias_relu"])
+@pytest.mark.parametrize(
+    ("images", "channels", "side", "count", "window", "padding"),
+    [(3, 12, 35, 64, 4, 0), (2, 48, 13, 64, 3, 0), (5, 20, 11, 48, 5, 2), (3, 4, 30, 8, 7, 3)],
+)  # fmt: skip
+def test_convolutions_from_few_channels(
+    images, channels, side, count, window, padding, ending, blocks
+):
+    import cupy
+
+    from pareo.backends.cuda.large.cudnn import BIAS, FILTERS, IMAGES, RESULT, Convolution
+    from pareo.backends.cuda.large.narrow import narrow
+
+    out = side + 2 * padding - window + 1
+    x = draw((images, side, side, channels), "float32")
+    w, b = draw((count, window, window, channels), "float32", 1), draw((count,), "float32", 2)
+    padded = {"stride": (1, 1), "padding": (padding,) * 4, "dilation": (1, 1)}
+    shapes = (images, channels, side, side), (count, channels, window, window)
+    result = (images, count, out, out)
+    one = Convolution("result", *shapes, result, *padded.values(), "tf32", ending)
+    way = narrow(one, cupy.cuda.Device().compute_capability, blocks)
+    if way is None:
+        pytest.skip("this card has no warpgroup products")
+    found = cupy.full((images, out, out, count), 99, np.float32)
+    arrays = {IMAGES: x, FILTERS: w, BIAS: b}
+    arrays = {name: cupy.asarray(array) for name, array in arrays.items()} | {RESULT: found}
+    way.run(arrays, cupy.full(way.workspace, 77, np.uint8))
+    wanted = last(op.conv(first(x), first(w), **padded)) + b
+    wanted = np.maximum(wanted, 0) if ending == "bias_relu" else wanted
+    check(cupy.asnumpy(found), wanted, TF32)
 
 
 def by_warpgroups(way, images, channels, side, count, window, padding, stride, blocks):

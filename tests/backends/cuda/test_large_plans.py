@@ -10,6 +10,7 @@ from pareo.backends.cuda import source
 from pareo.backends.cuda.large import launch, plans
 from pareo.backends.cuda.large.cudnn import Convolution
 from pareo.backends.cuda.large.filters import ARCH, CHUNK, ROWS, WIDTHS, filters
+from pareo.backends.cuda.large.narrow import narrow
 from pareo.backends.cuda.large.strips import PITCH, strips
 
 ENTRY = {"plan": "eng51_k2=1", "seconds": 0.001}
@@ -23,7 +24,7 @@ def test_every_instance_compiles(file, arch):
     assert binary.startswith(b"\x7fELF")
 
 
-@pytest.mark.parametrize("file", ["filters", "strips"])
+@pytest.mark.parametrize("file", ["filters", "narrow", "strips"])
 def test_warpgroup_products_compile_for_the_card_that_has_them(file):
     names = launch.INSTANCES[file]
     text = source.read(f"large/{file}.cu")
@@ -111,6 +112,44 @@ def test_a_strip_covers_all_taps_channels_and_positions(layer, blocks):
     assert 32 * cut.ring >= 32 * cut.depth + 32
     assert cut.shared <= 226 << 10  # what a multiprocessor gives one block, beside the barriers
     shared_out(cut.shares)
+
+
+def forward(channels, side, filters, window, padding, stride=1, precision="tf32", ending="bias"):
+    out = (side + 2 * padding - window) // stride + 1
+    return Convolution(
+        "result", (128, channels, side, side), (filters, channels, window, window),
+        (128, filters, out, out), (stride, stride), (padding,) * 4, (1, 1), precision, ending,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "layer", [forward(48, 57, 64, 3, 0), forward(12, 115, 64, 4, 0), forward(16, 14, 48, 5, 2)],
+    ids=str,
+)  # fmt: skip
+def test_first_layers_have_room_in_shared_memory(layer):
+    found = narrow(layer, "90", 132)
+    _, channels, kh, kw = layer.filters
+    assert found.chunks * 32 >= kh * kw * channels
+    assert sorted(found.pitch * row % 32 for row in range(8)) == list(range(0, 32, 4))
+    assert found.pitch >= channels
+    assert 32 * found.ring > 192 + (kh - 1) * layer.images[3] + kw
+    assert found.shared <= 226 << 10
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        forward(12, 115, 64, 4, 0, precision="bfloat16"),
+        forward(12, 115, 64, 4, 0, ending=""),
+        forward(12, 115, 64, 4, 0, stride=2),
+        forward(12, 115, 128, 4, 0),
+        forward(6, 28, 64, 3, 1),
+        forward(256, 28, 64, 3, 1),
+    ],
+    ids=str,
+)
+def test_other_layers_are_not_narrow(layer):
+    assert narrow(layer, "90", 132) is None
 
 
 @pytest.mark.parametrize("padding", [(0, 0, 0, 0), (1, 1, 1, 1), (2, 0, 1, 3), (0, 2, 2, 0)])

@@ -80,9 +80,7 @@ class TorchCudaTrainer:
                 self._step(self._chosen)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        # On the same stream: autograd remembers where it first ran, and memory that it takes on
-        # another one is not the graph's own.
-        with torch.cuda.graph(graph, stream=side):
+        with torch.cuda.graph(graph, stream=side):  # autograd warns of any other stream
             loss = self._step(self._chosen)
         with torch.no_grad():
             for leaf, start in zip(self._leaves.values(), before, strict=True):

@@ -52,6 +52,7 @@ def _instances() -> dict[str, list[str]]:
             *(f"filters_back<{n}, 1>" for n in (64, 96, 128)),
             *(f"filters_back<{n}, 2>" for n in (96, 128)),
         ],
+        "narrow": [],
         "strips": [
             "strips<3, 3, true>",
             *(f"strips<{groups}, {times}, false>" for groups, times in ((2, 4), (3, 2), (3, 1))),

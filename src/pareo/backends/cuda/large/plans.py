@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pareo.backends.cuda import memory
-from pareo.backends.cuda.large import cudnn, filters, strips, turned
+from pareo.backends.cuda.large import cudnn, filters, narrow, strips, turned
 from pareo.backends.cuda.large.cudnn import Convolution, Graph
 from pareo.cache import cache_folder
 
@@ -143,6 +143,7 @@ def _on_this_card(
 OWN: dict[str, Callable[[Convolution], Plan | None]] = {
     filters.NAME: _on_this_card(filters.filters),
     strips.NAME: _on_this_card(strips.strips),
+    narrow.NAME: _on_this_card(narrow.narrow),
     turned.NAME: lambda convolution: turned.turned(convolution, best),
 }
 

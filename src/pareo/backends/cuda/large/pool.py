@@ -9,6 +9,9 @@ from pareo.backends.cuda.large.bias import room, sum_up, sums_room
 from pareo.backends.cuda.large.instructions import NOTHING, offer
 from pareo.backends.cuda.large.launch import kernel, kind, pitch, pixels, together
 
+ENOUGH = 1 << 17  # threads that keep a card busy
+LEAST_ROWS = 4  # of a share of a column
+
 
 def _window(images: Any, result: Any, size: Any, stride: Any, padding: Any) -> tuple[Any, ...]:
     sizes = (*images.shape[1:3], *result.shape[1:3], *size, *stride, *padding[:2])
@@ -20,6 +23,15 @@ def _of_three(size: Any, stride: Any) -> int:
     return stride[0] if size == (3, 3) and stride in ((1, 1), (2, 2)) else 0
 
 
+def _parts(threads: int, rows: int) -> int:
+    """How many threads share a column: more where there are few, but each has some rows.
+
+    >>> _parts(threads=1 << 20, rows=56), _parts(threads=1344, rows=28)
+    (1, 7)
+    """
+    return max(1, min(ENOUGH // max(threads, 1), rows // LEAST_ROWS))
+
+
 def _max_pool(
     y: Any, places: Any, x: Any, relu: bool, size: Any, stride: Any, padding: Any
 ) -> None:
@@ -28,10 +40,11 @@ def _max_pool(
     numbers = np.int32(channels), np.int32(pitch(x))
     if apart == 1:
         many = min(many, 4)
-        count = len(y) * y.shape[2]
+        parts = _parts(len(y) * y.shape[2] * channels // many, y.shape[1])
+        count = parts * len(y) * y.shape[2]
         sizes = map(np.int32, (*x.shape[1:3], *y.shape[1:3], *padding[:2]))
         function = kernel("pool3", f"max_pool3<{kind(x)}, {many}, {yes_no}>")
-        arguments = (y, places, x, np.uint32(count), *numbers, *sizes)
+        arguments = (y, places, x, np.uint32(count), np.int32(parts), *numbers, *sizes)
     else:
         count = pixels(y)
         window = _window(x, y, size, stride, padding)
@@ -61,10 +74,11 @@ def _max_pool_back(
     many = together(channels, d, g)
     numbers = np.int32(channels), np.int32(pitch(g))
     if apart:
-        count = len(d) * d.shape[2]
+        parts = _parts(len(d) * d.shape[2] * channels // many, d.shape[1] // apart)
+        count = parts * len(d) * d.shape[2]
         sizes = map(np.int32, (*d.shape[1:3], *g.shape[1:3], *padding[:2]))
         function = kernel("pool3", f"max_pool3_back<{kind(d)}, {many}, {apart}>")
-        arguments = (d, partial, g, places, np.uint32(count), *numbers, *sizes)
+        arguments = (d, partial, g, places, np.uint32(count), np.int32(parts), *numbers, *sizes)
     else:
         count = pixels(d)
         window = _window(d, g, size, stride, padding)

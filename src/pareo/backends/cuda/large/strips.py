@@ -11,6 +11,7 @@ from pareo.backends.cuda import source
 from pareo.backends.cuda.large import launch
 from pareo.backends.cuda.large.cudnn import FILTERS, IMAGES, RESULT, Convolution
 from pareo.backends.cuda.large.filters import ARCH, CHUNK, record, turn
+from pareo.backends.cuda.large.grid import grid, origin
 from pareo.backends.cuda.large.shares import Shares
 
 NAME = "pareo strips"
@@ -39,11 +40,8 @@ class Strips:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Rows and columns of positions: an image's pixels and the zeros that two of them share."""
-        _, _, height, width = self.convolution.images
-        top, left, bottom, right = self.convolution.padding
-        _, _, out_height, out_width = self.convolution.result
-        return max(height + max(top, bottom), out_height), max(width + max(left, right), out_width)
+        """Rows and columns of an image's positions."""
+        return grid(self.convolution)
 
     @property
     def positions(self) -> int:
@@ -130,10 +128,9 @@ class Strips:
         _, channels, height, width = one.images
         filters, _, kh, kw = one.filters
         rows, columns = self.grid
-        top, left = one.padding[:2]
         numbers = (
             height, width, channels, filters, kh * kw, kw,
-            columns, rows * columns, self.positions, top * columns + left,
+            columns, rows * columns, self.positions, origin(one),
             self.slice, self.taps, self.depth, (self.ring or 1).bit_length() - 1,
         )  # fmt: skip
         return record(numbers, self.grid)
