@@ -16,7 +16,7 @@ from pareo.lab.counters import ncu
 from pareo.lab.ops import cases, results, sizes
 from pareo.lab.ops.bench import Bench, Judge, difference, shown
 from pareo.lab.ops.laboratory import Laboratory
-from pareo.lab.ops.reading import offenders, timed
+from pareo.lab.ops.reading import offenders, raised, timed
 from pareo.lab.ops.shares import limits
 from pareo.lab.ops.work import BACKWARD, FORWARD, POINTWISE, Work
 from pareo.lab.processes import Worker
@@ -130,6 +130,21 @@ def test_a_winograd_convolution_cannot_pass_its_roofline():
     work = Work("conv", FORWARD, 4 * MB)
     assert work.flops == 4 * work.least_flops
     assert Work("dot", FORWARD, MB).flops == Work("dot", FORWARD, MB).least_flops
+
+
+@pytest.mark.parametrize("slower", [1, 50])
+def test_who_passes_a_ceiling_raises_it(slower):
+    result = made()
+    for row in result["rows"]:
+        if row["hot"]:
+            limit = limits(row["least_flops"], row["read"], row["written"], machine())
+            row["hot"] = [0.8 * slower * limit.floor(cold=False)] * 5
+            row["cold"] = [0.5 * slower * limit.floor(cold=True)] * 5
+    found = timed(result)
+    shares = [f.of_roofline for cell in found for f in (cell.hot, cell.cold)]
+    assert max(shares) == pytest.approx(1 if slower == 1 else 2 / 50)
+    assert len(raised(result)) == (1 if slower == 1 else 0)
+    assert not raised(result) or "by 100% at most" in raised(result)[0]
 
 
 def test_a_session_is_timed_gated_and_checked():

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from pareo.lab import measure
 from pareo.lab.ops.laboratory import Laboratory
-from pareo.lab.ops.reading import Read, offenders, timed
+from pareo.lab.ops.reading import Read, offenders, raised, timed
 from pareo.lab.ops.sizes import shown
 from pareo.lab.report.summary import digits
 
@@ -51,6 +51,7 @@ def lines(result: dict[str, Any]) -> list[str]:
     errors = [row["error"] for row in result["rows"] if row["hot"]]
     if errors:
         found.append(f"Everyone who was timed agrees with float64 within {max(errors):.0e}.")
+    found += raised(result)
     for place, rung in result["rungs"].items():
         why = f" ({rung['why']})" if rung["why"] else ""
         found.append(f"Counters of {place}: {rung['name']}{why}.")

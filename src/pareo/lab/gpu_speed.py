@@ -32,6 +32,7 @@ CONTESTANTS: dict[str, Contestant] = {
     "torch-compile-graph": ON_GPU["torch-cudagraph-compile"],
     "jax": ON_GPU["jax-cuda"],
     "jax-scan": ON_GPU["jax-cuda-scan"],
+    "jax-last": ON_GPU["jax-cuda-last"],
 }
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 
@@ -101,7 +102,7 @@ def _a_thread_each(three: list[Trial], data: Dataset) -> list[Result]:
     return [found[number] for number in range(len(three))]
 
 
-def _at_once(work: Callable[[int], None], count: int) -> None:
+def _at_once(work: Callable[[int], Any], count: int) -> None:
     threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
     for thread in threads:
         thread.start()
@@ -126,7 +127,7 @@ class TorchWays:
         )
         tests = self._tasks[0].test_data()
         assert tests is not None
-        self._tests = self._torch.from_numpy(tests[0])
+        self._tests, self._answers = (self._torch.from_numpy(array) for array in tests)
 
     def __call__(self, way: str, threads: int) -> tuple[float, float, list[float]]:
         """Seconds of training and of testing, and the mean loss of each network."""
@@ -146,22 +147,26 @@ class TorchWays:
         self._do(way, lambda number: self._test(number, threads))
         return between - begin, time.perf_counter() - between, losses
 
-    def _do(self, way: str, work: Callable[[int], None]) -> None:
+    def _do(self, way: str, work: Callable[[int], Any]) -> None:
         if way == "threads":
             _at_once(work, len(self._tasks))
             return
         for number in range(len(self._tasks)):
             work(number)
 
-    def _test(self, number: int, threads: int) -> None:
-        self._torch.set_num_threads(threads)
+    def _test(self, number: int, threads: int) -> tuple[float, float]:
+        """The mean loss and the share of right answers, as pareo's own test has them."""
+        torch = self._torch
+        torch.set_num_threads(threads)
         trainer, network = self._trainers[number], self._tasks[number].network
-        with self._torch.no_grad():
-            for start in range(0, len(self._tests), PIECE):
-                piece = self._tests[start : start + PIECE]
-                torch_step.forward(
-                    network, trainer._leaves, piece, torch_step.layer, self._torch.cat
-                )
+        with torch.no_grad():
+            logits = torch.cat([
+                torch_step.forward(network, trainer._leaves, piece, torch_step.layer, torch.cat)
+                for piece in self._tests.split(PIECE)
+            ])  # fmt: skip
+            loss = torch.nn.functional.cross_entropy(logits, self._answers)
+            right = (logits.argmax(1) == self._answers).float().mean()
+        return float(loss), float(right)
 
 
 def torch_ways(data: Dataset, cores: int, stack: ExitStack) -> list[Way]:

@@ -17,6 +17,12 @@ def test_the_smallest_batch_that_is_as_fast_as_any_is_best():
     assert best.sentence.endswith("larger batches gain less than 2%.")
 
 
+def test_more_flops_than_time_says_why():
+    best = answer(made({"pareo-compiled": {1: FLOPS / PEAK / 1.25}}))
+    assert "its FLOPs alone take 125% of a step" in best.sentence
+    assert "Winograd's filtering needs fewer" in best.sentence
+
+
 def test_traffic_of_the_parameters_is_bandwidth_not_overhead():
     moving = 4 * PARAMETERS / BANDWIDTH
     best = answer(made({"torch": {1: moving + 0.002, 2: moving / 2 + 0.002}}, flops=1e8))

@@ -19,6 +19,7 @@ SIDES = (4096, 8192)
 SMALLEST, LARGEST = 1 << 20, 1 << 30  # bytes of the streams
 CALLS = 500
 ROUNDS = 4  # nothing else runs on a card
+ANEW = False  # see cpu.py; a process on a card takes seconds to start
 LEAST = 0.003  # seconds of a stretch
 AT_LEAST = 1 << 30  # bytes of one launch
 SMALLEST_CALL = 1 << 26  # bytes from which a launch for each call does not show

@@ -22,6 +22,7 @@ SMALLEST = 16 << 10  # bytes for each thread: a quarter of the smallest first ca
 MEMORY = 256 << 20  # bytes that no cache holds, or four times the last cache where that is more
 CALLS = 2000
 ROUNDS = 6
+ANEW = True  # overheads in a new process each round: one's are a tenth above another's
 
 
 def probes(threads: int) -> list[Probe]:

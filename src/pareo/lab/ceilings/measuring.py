@@ -75,21 +75,26 @@ def _measured(
     samples: dict[Probe, list[float]] = {probe: [] for probe in probes}
     started = time.perf_counter()
     with ExitStack() as stack:
-        workers = {
-            library: stack.enter_context(Worker(place.Prober, threads=device.threads))
-            for library in dict.fromkeys(probe.by for probe in probes)
-        }
+        workers: dict[str, Worker | None] = {}  # one for each library; None where it cannot do it
         for number in range(place.ROUNDS):
             if number > 2 and time.perf_counter() - started > SECONDS:
                 break
             for position, probe in enumerate(probes):
                 watch(number * len(probes) + position, place.ROUNDS * len(probes), str(probe))
-                if probe.by not in workers:
+                whose = "anew" if place.ANEW and probe.kind == "overhead" else probe.by
+                if whose not in workers:
+                    fresh = Worker(place.Prober, threads=device.threads)
+                    workers[whose] = stack.enter_context(fresh)
+                worker = workers[whose]
+                if worker is None:
                     continue
                 try:
-                    samples[probe].append(workers[probe.by].ask(probe))
-                except Failed:  # a library that cannot do it sets no limit
-                    workers.pop(probe.by).close()
+                    samples[probe].append(worker.ask(probe))
+                except Failed:  # which sets no limit
+                    worker.close()
+                    workers[whose] = None
+            if (last := workers.pop("anew", None)) is not None:
+                last.close()
     taken = {probe: tuple(found) for probe, found in samples.items() if found}
     when = datetime.now(UTC).isoformat(timespec="seconds")
     promised = datasheet.promised(device)

@@ -8,7 +8,7 @@ from typing import Any
 from pareo.lab import measure
 
 KINDS = ("product", "stream", "overhead")
-NARROWEST = 0.005  # of a rate: clocks of processors move by more
+NARROWEST = 0.005  # part on either side: clocks of processors move by more
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,8 @@ class Limit:
     """A limit with the interval that it lies in, and what reached it.
 
     A rate is the best that was seen; its interval goes down to what a usual round reached and, for
-    a better round may come, as far up. An overhead is a median with its bootstrap interval.
+    a better round may come, as far up. An overhead is a median with its bootstrap interval. None is
+    narrower than NARROWEST.
     """
 
     value: float
@@ -154,6 +155,8 @@ class Ceilings:
         for probe, samples in self.samples.items():
             if probe.kind == "overhead":
                 low, middle, high = measure.interval(samples)
+                least = NARROWEST * middle
+                low, high = min(low, middle - least), max(high, middle + least)
                 found[probe] = Limit(middle, low, high, str(probe))
         return found
 

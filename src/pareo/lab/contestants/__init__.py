@@ -1,6 +1,7 @@
 """The same network in every framework, from pareo's own layers: one short file for each.
 
-An adapter is a module with `build(task, **options)`, which returns a `Trainer`.
+An adapter is a module with `build(task, **options)`, which returns a `Trainer`. One that imports
+much has `load()`, which does so and computes nothing.
 """
 
 from collections.abc import Callable, Mapping
@@ -174,6 +175,7 @@ CONTESTANTS = {
     "torch-compile": _adapter("torch", compiled=True),
     "jax": _adapter("jax"),
     "jax-scan": _adapter("jax", scan=True),
+    "jax-channels-last": _adapter("jax", last=True),
     "tensorflow": _adapter("tensorflow"),
     "tensorflow-xla": _adapter("tensorflow", xla=True),
 }

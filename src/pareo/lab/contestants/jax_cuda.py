@@ -5,24 +5,27 @@ from typing import Any
 
 from pareo.lab.contestants import Task, Trainer, jax_step
 
+load = jax_step.load
 PRECISIONS = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "default"}
 
 
-def build(task: Task, scan: bool = False, precision: str = "float32") -> Trainer:
-    """The task in JAX."""
+def build(
+    task: Task, scan: bool = False, last: bool = False, precision: str = "float32"
+) -> Trainer:
+    """The task in JAX, with channels last if asked."""
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # the card is shared, and its use is read
     jax = jax_step.load()
     if jax.default_backend() != "gpu":
         raise RuntimeError(f"this JAX runs on '{jax.default_backend()}', not on a GPU")
     jax.config.update("jax_default_matmul_precision", PRECISIONS[precision])
-    return JaxCudaTrainer(jax, task, scan, precision)
+    return JaxCudaTrainer(jax, task, scan, last, precision)
 
 
 class JaxCudaTrainer(jax_step.JaxTrainer):
     """The task in JAX, whose card tells what memory it took."""
 
-    def __init__(self, jax: Any, task: Task, scan: bool, precision: str) -> None:
-        super().__init__(task, scan, half=precision == "bfloat16")
+    def __init__(self, jax: Any, task: Task, scan: bool, last: bool, precision: str) -> None:
+        super().__init__(task, scan, last, half=precision == "bfloat16")
         self._jax, self._precision = jax, precision
 
     def facts(self) -> dict[str, Any]:

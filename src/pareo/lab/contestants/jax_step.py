@@ -13,13 +13,13 @@ jax: Any  # imported by `build`, hence only where it is asked for
 jnp: Any
 lax: Any
 
-CHANNELS_FIRST = ("NCHW", "OIHW", "NCHW")
+LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)  # how axes go when channels come to lie last, or first
 
 
-def build(task: Task, scan: bool = False) -> Trainer:
-    """The task in JAX, on the CPU where it has a GPU, too."""
+def build(task: Task, scan: bool = False, last: bool = False) -> Trainer:
+    """The task in JAX, on the CPU where it has a GPU, too; with channels last if asked."""
     load().config.update("jax_platforms", "cpu")
-    return JaxTrainer(task, scan)
+    return JaxTrainer(task, scan, last)
 
 
 def load() -> Any:
@@ -32,17 +32,20 @@ def load() -> Any:
 class JaxTrainer:
     """The task as a jitted function whose parameters are donated, hence replaced in place."""
 
-    def __init__(self, task: Task, scan: bool, half: bool = False) -> None:
+    def __init__(self, task: Task, scan: bool, last: bool = False, half: bool = False) -> None:
         """`half` multiplies in bfloat16; parameters stay float32."""
-        self._data = tuple(jnp.asarray(a) for a in task.data())
+        images, labels = task.data()
+        self._last = last and images.ndim == 4
+        if self._last:
+            images = np.ascontiguousarray(images.transpose(LAST))
+        self._data = jnp.asarray(images), jnp.asarray(labels)
         self._parameters = {path: jnp.array(a) for path, a in task.parameters().items()}
         self._scan = scan
 
         def step(parameters: Any, chosen: Any, data: Any) -> Any:
             x, labels = (a.at[chosen].get(mode="promise_in_bounds") for a in data)
-            loss, gradients = jax.value_and_grad(partial(loss_of, task.network, half=half))(
-                parameters, x, labels
-            )
+            of = partial(loss_of, task.network, last=self._last, half=half)
+            loss, gradients = jax.value_and_grad(of)(parameters, x, labels)
             moved = jax.tree.map(lambda p, g: p - task.rate * g, parameters, gradients)
             return moved, loss
 
@@ -77,7 +80,7 @@ class JaxTrainer:
         mode = "jit, lax.scan over steps" if self._scan else "jit, a call for each step"
         return {
             "precision": "float32",
-            "layout": "channels first",
+            "layout": "channels last" if self._last else "channels first",
             "mode": mode,
             "version": jax.__version__,
             "first_layer_data_gradient": False,
@@ -85,39 +88,51 @@ class JaxTrainer:
 
 
 def loss_of(
-    network: nn.Sequential, parameters: Any, x: Any, labels: Any, half: bool = False
+    network: nn.Sequential,
+    parameters: Any,
+    x: Any,
+    labels: Any,
+    last: bool = False,
+    half: bool = False,
 ) -> Any:
     """The mean cross-entropy."""
     if half:
         parameters, x = jax.tree.map(lambda a: a.astype(jnp.bfloat16), (parameters, x))
-    out = forward(network, parameters, x, layer, lambda parts: jnp.concatenate(parts, axis=1))
+    axis = -1 if last else 1
+    join = partial(jnp.concatenate, axis=axis)
+    out = forward(network, parameters, x, partial(layer, last=last), join)
     out = out.astype(jnp.float32)
     # A product with ones and zeros: its way back is no scatter, which is slow on a CPU.
     return -jnp.mean(jnp.sum(jax.nn.log_softmax(out) * jax.nn.one_hot(labels, out.shape[1]), 1))
 
 
-def layer(this: nn.Layer, w: Any, b: Any, x: Any) -> Any:
-    """One layer of pareo's."""
+def layer(this: nn.Layer, w: Any, b: Any, x: Any, last: bool = False) -> Any:
+    """One layer of pareo's, whose images have their channels first or last."""
     match this:
         case nn.Conv():
-            return conv(x, w, this.stride, this.padding, this.groups) + b[:, None, None]
+            bias = b if last else b[:, None, None]
+            return conv(x, w, this.stride, this.padding, this.groups, last) + bias
         case nn.Subsample():
+            if last:
+                return subsample(x.transpose(FIRST), w, b, pair(this.stride)).transpose(LAST)
             return subsample(x, w, b, pair(this.stride))
         case nn.MaxPool():
-            return windows(x, Window.of(this, x.shape[2:]), -jnp.inf, lax.max)
+            return windows(x, Window.of(this, sides(x, last)), -jnp.inf, lax.max, last)
         case nn.AveragePool():
-            window = Window.of(this, x.shape[2:])
-            return windows(x, window, 0.0, lax.add) / window.counts
+            window = Window.of(this, sides(x, last))
+            counts = window.counts[..., None] if last else window.counts
+            return windows(x, window, 0.0, lax.add, last) / counts
         case nn.Lrn():
             before = this.size // 2
-            sums = lax.reduce_window(
-                x * x, 0.0, lax.add, (1, this.size, 1, 1), (1, 1, 1, 1),
-                ((0, 0), (before, this.size - 1 - before), (0, 0), (0, 0)),
-            )  # fmt: skip
+            size, padding = [1] * 4, [(0, 0)] * 4
+            axis = 3 if last else 1
+            size[axis], padding[axis] = this.size, (before, this.size - 1 - before)
+            sums = lax.reduce_window(x * x, 0.0, lax.add, size, (1, 1, 1, 1), padding)
             return x / (this.k + this.alpha / this.size * sums) ** this.beta
         case nn.Dense():
             return x @ w + b
         case nn.Flatten():
+            x = x.transpose(FIRST) if last and x.ndim == 4 else x  # as weights expect them
             return x.reshape(x.shape[0], -1)
         case nn.Sigmoid():
             return jax.nn.sigmoid(x)
@@ -130,19 +145,30 @@ def layer(this: nn.Layer, w: Any, b: Any, x: Any) -> Any:
     raise unknown(this)
 
 
-def conv(x: Any, w: Any, stride: Any, padding: Any, groups: int = 1) -> Any:
+def sides(x: Any, last: bool) -> tuple[int, int]:
+    """Height and width of images."""
+    height, width = x.shape[1:3] if last else x.shape[2:]
+    return height, width
+
+
+def conv(x: Any, w: Any, stride: Any, padding: Any, groups: int = 1, last: bool = False) -> Any:
     """A convolution without bias."""
-    sides = [(p, p) for p in pair(padding)]
+    images = "NHWC" if last else "NCHW"
     return lax.conv_general_dilated(
-        x, w, pair(stride), sides, dimension_numbers=CHANNELS_FIRST, feature_group_count=groups
-    )
+        x, w, pair(stride), [(p, p) for p in pair(padding)],
+        dimension_numbers=(images, "OIHW", images), feature_group_count=groups,
+    )  # fmt: skip
 
 
-def windows(x: Any, window: Window, start: float, combine: Any) -> Any:
+def windows(x: Any, window: Window, start: float, combine: Any, last: bool = False) -> Any:
     """Every window of every channel, combined to one number."""
+
+    def placed(sides: Any, other: Any) -> tuple[Any, ...]:
+        return (other, *sides, other) if last else (other, other, *sides)
+
     return lax.reduce_window(
-        x, start, combine, (1, 1, *window.size), (1, 1, *window.stride),
-        ((0, 0), (0, 0), *window.padding),
+        x, start, combine, placed(window.size, 1), placed(window.stride, 1),
+        placed(window.padding, (0, 0)),
     )  # fmt: skip
 
 

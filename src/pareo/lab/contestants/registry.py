@@ -27,6 +27,7 @@ ON_GPU = {
     "torch-cudagraph-compile": _on_gpu("torch_cuda", "torch", compiled=True, graph=True),
     "jax-cuda": _on_gpu("jax_cuda", "jax"),
     "jax-cuda-scan": _on_gpu("jax_cuda", "jax", scan=True),
+    "jax-cuda-last": _on_gpu("jax_cuda", "jax", last=True),
     "tensorflow-cuda": _on_gpu("tensorflow_step", "tensorflow", gpu=True),
 }
 
@@ -36,7 +37,7 @@ BEST = {
         needs="torch",
         tries=("torch", "torch-onednn-off", "torch-channels-last", "torch-compile"),
     ),
-    "jax-best": Contestant(needs="jax", tries=("jax", "jax-scan")),
+    "jax-best": Contestant(needs="jax", tries=("jax", "jax-scan", "jax-channels-last")),
     "tensorflow-best": Contestant(needs="tensorflow", tries=("tensorflow", "tensorflow-xla")),
     "torch-cuda-best": Contestant(
         needs="torch",
@@ -51,7 +52,9 @@ BEST = {
             "torch-cudagraph-compile",
         ),
     ),
-    "jax-cuda-best": Contestant(needs="jax", gpu=True, tries=("jax-cuda", "jax-cuda-scan")),
+    "jax-cuda-best": Contestant(
+        needs="jax", gpu=True, tries=("jax-cuda", "jax-cuda-scan", "jax-cuda-last")
+    ),
 }
 SLOW_TO_BUILD = ("torch-compile", "torch-cuda-compile", "torch-cudagraph-compile")
 
@@ -91,7 +94,7 @@ def known() -> dict[str, Contestant]:
     """Every contestant, those of other packages after pareo's own.
 
     >>> known()["jax-best"].tries
-    ('jax', 'jax-scan')
+    ('jax', 'jax-scan', 'jax-channels-last')
     """
     return BUILT_IN | _entered()
 

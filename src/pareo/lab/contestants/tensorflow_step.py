@@ -19,10 +19,7 @@ Sides = tuple[tuple[int, int], tuple[int, int]]  # ((top, bottom), (left, right)
 
 def build(task: Task, xla: bool = False, gpu: bool = False, precision: str = "float32") -> Trainer:
     """The task in Keras on TensorFlow, on a GPU only where that is asked for."""
-    global tf, keras
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its notes on start-up are no result
-    os.environ["KERAS_BACKEND"] = "tensorflow"  # read once, when Keras is imported
-    tf, keras = import_module("tensorflow"), import_module("keras")
+    load()
     keras.config.set_floatx("float32")  # whatever the user's keras.json says
     keras.config.set_image_data_format("channels_last")
     tf.config.threading.set_intra_op_parallelism_threads(task.threads)
@@ -38,6 +35,14 @@ def build(task: Task, xla: bool = False, gpu: bool = False, precision: str = "fl
         tf.config.experimental.set_memory_growth(cards[0], True)  # the card is shared
         tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
     return TensorflowTrainer(task, xla, gpu, precision)
+
+
+def load() -> None:
+    """Import TensorFlow and Keras for this module."""
+    global tf, keras
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its notes on start-up are no result
+    os.environ["KERAS_BACKEND"] = "tensorflow"  # read once, when Keras is imported
+    tf, keras = import_module("tensorflow"), import_module("keras")
 
 
 class TensorflowTrainer:

@@ -5,6 +5,8 @@ from typing import Any
 
 from pareo.lab.contestants import Task, Trainer, torch_step
 
+load = torch_step.load
+
 
 def build(
     task: Task,

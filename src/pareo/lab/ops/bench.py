@@ -10,12 +10,16 @@ from typing import Any
 import numpy as np
 
 from pareo.lab.counters import cupti, perf_event
-from pareo.lab.ops.peers import Missing, made
+from pareo.lab.ops.peers import Missing, made, on_gpu
 from pareo.lab.ops.peers.ours import Pareo
 from pareo.lab.ops.work import Work
 
 SHOWN = 4096  # elements of each result that are compared
 LEAST = 0.005  # seconds of a sample
+# Seconds of calls before a sample on a CPU whose threads have rested: two of them were seen to
+# share one core for up to 55 ms after a rest, until the system moved one.
+AWAKE = 0.1
+REST = 0.02
 
 
 class Bench:
@@ -23,8 +27,10 @@ class Bench:
 
     def __init__(self, contestant: str, threads: int) -> None:
         self._peer = made(contestant, threads)
+        self._awake = 0.0 if on_gpu(contestant) or threads == 1 else AWAKE
         self._calls: list[Callable[[], Any]] = []
         self._counts: dict[bool, int] = {}  # calls in a sample, hot and cold
+        self._worked = 0.0  # when the last sample ended
 
     def __call__(self, question: str, *details: Any) -> Any:
         """The answer to a question, which is a method's name."""
@@ -51,13 +57,16 @@ class Bench:
         """Seconds of a call, on average over as many as take long enough to be timed."""
         calls = self._calls if cold else self._calls[:1]
         count = self._counts.get(cold, 1)
-        if count > 1 or cold not in self._counts:
-            self._timed(calls, 1)  # others ran meanwhile: hot arrays come near again
+        rested = time.perf_counter() - self._worked > REST
+        spent = self._timed(calls, 1)  # others ran meanwhile: hot arrays come near again
+        while rested and spent < self._awake:
+            spent += self._timed(calls, 1)
         took = self._timed(calls, count)
         while took < LEAST:
             count = max(count + 1, int(count * min(100, 1.3 * LEAST / max(took, 1e-7))))
             took = self._timed(calls, count)
         self._counts[cold] = count
+        self._worked = time.perf_counter()
         return took / count
 
     def count(self, rung: str) -> dict[str, Any]:

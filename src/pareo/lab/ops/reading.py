@@ -1,9 +1,13 @@
 """What a laboratory's result says: figures of its cells, and who is furthest from the roofline."""
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
+from pareo.lab import measure
 from pareo.lab.ceilings import Ceilings, store
+from pareo.lab.ceilings.model import Probe, stream_of
 from pareo.lab.ops.shares import Figures, Limits, figures, limits
 
 
@@ -28,8 +32,61 @@ class Read:
 
 
 def ceilings(result: dict[str, Any]) -> dict[str, Ceilings]:
-    """The ceilings that a result was held against, by place."""
-    return {place: store.from_plain(c, "this result") for place, c in result["ceilings"].items()}
+    """The ceilings that a result is held against, by place.
+
+    They were measured before. What a cell of anyone has reached since is no further away than they
+    are: a faster one raises them.
+    """
+    found = {}
+    for place, plain in result["ceilings"].items():
+        before = store.from_plain(plain, "this result")
+        rows = [row for row in result["rows"] if row["place"] == place and row["hot"]]
+        seen = dict(pair for row in rows for pair in _beyond(row, before))
+        found[place] = replace(before, samples={**before.samples, **seen})
+    return found
+
+
+def raised(result: dict[str, Any]) -> list[str]:
+    """Who raised the ceilings, by how much at most: a sentence for each place."""
+    said = []
+    for place, plain in result["ceilings"].items():
+        before = store.from_plain(plain, "this result")
+        rows = [row for row in result["rows"] if row["place"] == place and row["hot"]]
+        faster = [(_share(row, before), row) for row in rows if any(_beyond(row, before))]
+        if faster:
+            share, row = max(faster, key=lambda pair: pair[0])
+            who = sorted({row["contestant"] for _, row in faster})
+            said.append(
+                f"{', '.join(who)} passed a ceiling measured before, by {share - 1:.0%} at most "
+                f"({row['operator']}, {row['contestant']}): their own speed is the limit instead."
+            )
+    return said
+
+
+def _beyond(row: dict[str, Any], before: Ceilings) -> Iterator[tuple[Probe, tuple[float, ...]]]:
+    """What a row adds to ceilings that it has passed."""
+    limit = limits_of(row, before)
+    read, moved = row["read"], row["read"] + row["written"]
+    mix = read / row["written"] if row["written"] else math.inf
+    by, threads = f"{row['contestant']}, {row['operator']}", before.threads
+    for cold in (False, True):
+        samples = row["cold" if cold else "hot"]
+        seconds = measure.interval(samples)[1] if samples else math.inf
+        if limit.arithmetic > seconds:
+            rate = row["least_flops"] / seconds
+            yield Probe("product", "float32", by, threads, row["nbytes"]), (rate,)
+        if limit.hot > seconds:
+            yield Probe("stream", stream_of(mix), by, threads, moved), (moved / seconds,)
+        if cold and limit.cold > max(seconds, limit.hot):
+            largest = max(p.size for p in before.samples if p.name == "read")
+            yield Probe("stream", "read", by, threads, max(moved, largest)), (read / seconds,)
+
+
+def _share(row: dict[str, Any], before: Ceilings) -> float:
+    """Of the roofline, at most."""
+    limit = limits_of(row, before)
+    kinds = ((False, row["hot"]), (True, row["cold"]))
+    return max(limit.floor(cold) / measure.interval(s)[1] for cold, s in kinds if s)
 
 
 def timed(result: dict[str, Any]) -> list[Read]:

@@ -120,6 +120,11 @@ def _sentence(
         )
     if why in HOLDS:
         said += f"; {why} holds it: {HOLDS[why].format(share=shares[why])}"
+        if shares[why] > 1:
+            said += (
+                " (those of plain convolutions are counted, of which Winograd's filtering needs "
+                "fewer; or the peak was measured too low)"
+            )
     if following is not None:
         return f"{said}, and larger batches gain less than {NOTHING:.0%}."
     if math.isfinite(fell) and fell > NOTHING:

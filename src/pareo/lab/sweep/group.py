@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from pareo.device import cores
@@ -35,7 +36,7 @@ class Group:
     ) -> None:
         self.settings, self._contestants, self._judge = settings, contestants, judge
         self._say, self.round = say, 0
-        self._lock, self._judging = threading.Lock(), threading.Lock()
+        self._lock, self._judging, self._alone = (threading.Lock() for _ in range(3))
         self._standing: dict[tuple[str, int], Worker] = {}
         self._building: list[Worker] = []
         self._interrupted = False
@@ -71,8 +72,11 @@ class Group:
                 raise
 
     def _enter(self, cell: Cell, stack: ExitStack) -> None:
-        """A cell's process: its first steps, its memory, and the gate."""
-        self._say(f"{cell.contestant}, batch {cell.batch}: building, first steps")
+        """A cell's process: its first steps, its memory, and the gate.
+
+        Libraries are imported beside each other. Then one at a time computes: frameworks choose
+        algorithms by timing them, and would choose badly on a busy card.
+        """
         contestant, task = self._contestants[cell.contestant], self.settings.task(cell.batch)
         threads = self._share if contestant.gpu else task.threads  # built beside each other
         worker = Worker(
@@ -83,13 +87,17 @@ class Group:
             self._building.append(worker)
         patience = self.settings.patience
         try:
-            cell.memory = worker.ask("footprint", patience=patience)
-            worker.unlimit()  # the gate's copies are the lab's own
-            if differs := self._refusal(cell, worker, task):
-                cell.end(REFUSED, differs)
-                worker.close()
-                return
-            cell.steps = worker.ask("ready", *self._turn(cell), patience=patience)
+            worker.ask("load", patience=patience)
+            self._exact(cell.batch, 0)
+            with self._alone:
+                self._say(f"{cell.contestant}, batch {cell.batch}: building, first steps")
+                cell.memory = worker.ask("footprint", patience=patience)
+                worker.unlimit()  # the gate's copies are the lab's own
+                if differs := self._refusal(cell, worker, task):
+                    cell.end(REFUSED, differs)
+                    worker.close()
+                    return
+                cell.steps = worker.ask("ready", *self._turn(cell), patience=patience)
             cell.first_call = worker.ask("first_call")
         except Failed as failure:
             if not self._interrupted:
@@ -102,8 +110,7 @@ class Group:
         """Why the gate refuses a cell: what differs, on each of the images that it tried."""
         allowed, refusals = TOLERANCES[self.settings.precision], []
         for which in range(gate.BATCHES):
-            with self._judging:
-                file = self._judge.ask(cell.batch, which)
+            file = self._exact(cell.batch, which)
             differs, cell.parity = worker.ask(
                 "pass_gate", file, which, allowed, patience=self.settings.patience
             )
@@ -113,6 +120,12 @@ class Group:
             if not gate.may_try_again(task, cell.parity, allowed):
                 break
         return "; and ".join(refusals)
+
+    def _exact(self, batch: int, which: int) -> Path:
+        """The file of an exact step, computed when it is first asked for."""
+        with self._judging:
+            file: Path = self._judge.ask(batch, which)
+        return file
 
     def _most(self, contestant: Contestant) -> int | None:
         """The bytes that a process may have: what was asked for, else most of what is free."""

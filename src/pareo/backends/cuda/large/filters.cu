@@ -175,7 +175,7 @@ template <int N, int T> __global__ void __launch_bounds__(THREADS, 1) filters_ba
                 for (int k = 0; k < CHUNK / 8; k++)
 #pragma unroll
                     for (int i = 0; i < 4; i++)
-                        a[k][i] = rounded(image[(k * 8 + i / 2 * 4) * PITCH + i % 2 * 8]);
+                        a[k][i] = quickly_rounded(image[(k * 8 + i / 2 * 4) * PITCH + i % 2 * 8]);
                 const unsigned long long lines = lines_at(from->gradients);
                 asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll

@@ -132,7 +132,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * 128 + 128, 1) narrow(
                     for (int half = 0; half < 2; half++) {
                         const int at = tile * TILE + row + half * 8 + ahead & MASK;
                         a[chunk & 1][k / 2][k % 2 * 2 + half] =
-                            rounded(pixels[at * PITCH + which % QUADS * 4 + quarter]);
+                            quickly_rounded(pixels[at * PITCH + which % QUADS * 4 + quarter]);
                     }
                 }
                 asm volatile("wgmma.fence.sync.aligned;" ::: "memory");

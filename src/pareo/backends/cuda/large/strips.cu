@@ -142,7 +142,7 @@ template <int GROUPS, int T, bool WHOLE> __global__ void __launch_bounds__(GROUP
                     for (int k = 0; k < CHUNK / 8; k++)
 #pragma unroll
                         for (int j = 0; j < 4; j++)
-                            now[k][j] = rounded(row[j % 2][(k * 8 + j / 2 * 4) * PITCH]);
+                            now[k][j] = quickly_rounded(row[j % 2][(k * 8 + j / 2 * 4) * PITCH]);
                     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
                     for (int k = 0; k < CHUNK / 8; k++) multiply<N>(sums[t], now[k], lines + k * 2);
