@@ -49,8 +49,8 @@ XLA: Rules = (
 
 CUDA: Rules = (
     # pareo's own first, whose names are words.
-    (r"^(turn|turned|blocks|(turn|block|unblock)_filters|cast|to_columns|from_columns)$", "copy"),
-    (r"^(subsample|filters_back)", "convolution"),
+    (r"^((turn|block|unblock|lay)_filters|turned?|blocks|cast|to_columns|from_columns)$", "copy"),
+    (r"^(subsample|filters_back|strips|narrow)", "convolution"),
     (r"^dense_update", "gemm"),
     (r"^(sum|mean|max|argmax|squared_error)(_|$)|bias_back$", "reduction"),
     (r"^(add|sub|mul|div|scale|hadamard|exp|log|sigmoid|tanh|relu)(_|$)", "elementwise"),

@@ -40,7 +40,7 @@ def profiles(trainer: Any, order: Any, recorder: Recorder, framework: str) -> li
     """The steps under CUPTI; where they are one kernel of pareo's, as a program, too."""
     raced = _recorded(trainer, order, recorder)
     if framework == "jax":
-        raced.events = _named(raced.events, jax_profile.compiled())
+        raced.events = _named(raced.events, jax_profile.together(jax_profile.compiled()))
         return [raced]
     label = {"pareo": _pareo_calls, "torch": _torch_calls}.get(framework)
     if label is None:

@@ -34,21 +34,33 @@ def profiles(trainer: Trainer, order: Any) -> list[Profile]:
     return [Profile("XLA's profiler", len(order), seconds, events, note=note)]
 
 
-def compiled() -> hlo.Module:
-    """What JAX has compiled for the step, from the executables that are alive."""
+def compiled() -> dict[str, hlo.Module]:
+    """What JAX has compiled for steps, by name, from the executables that are alive."""
     from jax.extend import backend
 
-    module = hlo.Module()
+    modules: dict[str, hlo.Module] = {}
     for executable in backend.get_backend().live_executables():
         for part in executable.hlo_modules():
             if part.name.startswith("jit_step"):
-                read = hlo.parsed(part.to_string())
+                module, read = (
+                    modules.setdefault(part.name, hlo.Module()),
+                    hlo.parsed(part.to_string()),
+                )
                 module.ops |= read.ops
                 module.computations |= read.computations
+    return modules
+
+
+def together(modules: dict[str, hlo.Module]) -> hlo.Module:
+    """All of them as one, for records that do not tell whose an instruction is."""
+    module = hlo.Module()
+    for one in modules.values():
+        module.ops |= one.ops
+        module.computations |= one.computations
     return module
 
 
-def _events(seen: Any, module: hlo.Module) -> Iterator[Event]:
+def _events(seen: Any, modules: dict[str, hlo.Module]) -> Iterator[Event]:
     """One for each instruction that ran, to its very end, wherever that was."""
     ends: dict[Any, float] = {}
     begun = []
@@ -60,7 +72,7 @@ def _events(seen: Any, module: hlo.Module) -> Iterator[Event]:
             elif event.name.startswith("end: "):
                 ends[known.get("_c")] = event.end_ns * 1e-9
     for lane, event, known in begun:
-        name = str(known["hlo_op"])
+        name, module = str(known["hlo_op"]), modules.get(str(known["hlo_module"]), hlo.Module())
         returned = event.end_ns * 1e-9
         end = max(returned, ends.get(known.get("_p"), returned))
         if end - returned > ASYNC:
