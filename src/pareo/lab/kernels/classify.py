@@ -49,7 +49,7 @@ XLA: Rules = (
 
 CUDA: Rules = (
     # pareo's own first, whose names are words.
-    (r"^((turn|block|unblock|lay)_filters|turned?|blocks|cast|to_columns|from_columns)$", "copy"),
+    (r"^((turn|block|unblock|lay)_filters|turn(ed)?|blocks|cast|to_columns|from_columns)$", "copy"),
     (r"^(subsample|filters_back|strips|narrow)", "convolution"),
     (r"^dense_update", "gemm"),
     (r"^(sum|mean|max|argmax|squared_error)(_|$)|bias_back$", "reduction"),
