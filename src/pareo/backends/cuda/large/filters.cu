@@ -235,14 +235,6 @@ extern "C" __global__ void add_parts(
         const int filter = i / (rows / 4), row = (i - filter * (rows / 4)) * 4;
         const int tile = row / ROWS * across + filter / width;
         const int parts = shares.last_block(tile) - shares.first_block(tile);
-        float4 sum = partial[i];
-        for (int part = 1; part <= parts; part++) {
-            const float4 next = partial[(long long)part * count + i];
-            sum.x += next.x;
-            sum.y += next.y;
-            sum.z += next.z;
-            sum.w += next.w;
-        }
-        out[i] = sum;
+        out[i] = summed(partial, i, count, parts);
     }
 }

@@ -208,14 +208,6 @@ extern "C" __global__ void add_strips(float4* out, const float4* partial, const 
         const int place = tap / in.taps_each * in.slices() + (row - tap * in.channels) / in.slice;
         const int tile = place * in.across() + filter / N;
         const int parts = shares.last_block(tile) - shares.first_block(tile);
-        float4 sum = partial[i];
-        for (int part = 1; part <= parts; part++) {
-            const float4 next = partial[(long long)part * count + i];
-            sum.x += next.x;
-            sum.y += next.y;
-            sum.z += next.z;
-            sum.w += next.w;
-        }
-        out[i] = sum;
+        out[i] = summed(partial, i, count, parts);
     }
 }

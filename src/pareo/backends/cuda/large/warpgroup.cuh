@@ -26,6 +26,20 @@ struct Shares {
     __device__ int last_block(int tile) const { return ((tile + 1) * chunks - 1) / each; }
 };
 
+// The sum of four numbers' first part and the `more` after it, each `count` further on, in order.
+__device__ inline float4 summed(const float4* partial, int i, int count, int more)
+{
+    float4 sum = partial[i];
+    for (int part = 1; part <= more; part++) {
+        const float4 next = partial[(long long)part * count + i];
+        sum.x += next.x;
+        sum.y += next.y;
+        sum.z += next.z;
+        sum.w += next.w;
+    }
+    return sum;
+}
+
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 __device__ inline unsigned place(const void* shared) { return __cvta_generic_to_shared(shared); }
