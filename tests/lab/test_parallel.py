@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from damage import damaged
 from typer.testing import CliRunner
 
 from pareo.cli import app
@@ -166,12 +167,8 @@ def test_it_is_kept_listed_and_drawn(
 def test_what_is_wrong_is_said_with_its_place(
     made: Any, path: tuple[Any, ...], value: object, said: str
 ) -> None:
-    result = inner = made()
-    for step in path[:-1]:
-        inner = inner[step]
-    inner[path[-1]] = value
     with pytest.raises(DataError) as error:
-        results.checked(result, "some file")
+        results.checked(damaged(made(), path, value), "some file")
     assert said in str(error.value)
 
 

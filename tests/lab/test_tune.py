@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from damage import damaged
 from typer.testing import CliRunner
 
 from pareo.cli import app
@@ -69,10 +70,6 @@ def test_a_search_is_kept_listed_and_drawn(tmp_path: Path, monkeypatch: pytest.M
 def test_what_is_wrong_is_said_with_its_place(
     path: tuple[Any, ...], value: object, said: str
 ) -> None:
-    result = inner = made()
-    for step in path[:-1]:
-        inner = inner[step]
-    inner[path[-1]] = value
     with pytest.raises(DataError) as error:
-        results.checked(result, "some file")
+        results.checked(damaged(made(), path, value), "some file")
     assert said in str(error.value)

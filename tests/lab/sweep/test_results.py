@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from damage import damaged
 from sweep_result import made
 from typer.testing import CliRunner
 
@@ -29,13 +30,8 @@ EVIL = "<script>document.title='evil'</script>"
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(path: tuple, value: object, said: str) -> None:
-    result = made()
-    inner = result
-    for step in path[:-1]:
-        inner = inner[step]
-    inner[path[-1]] = value
     with pytest.raises(DataError) as error:
-        results.checked(result, "some file")
+        results.checked(damaged(made(), path, value), "some file")
     assert said in str(error.value)
 
 

@@ -10,6 +10,8 @@ from pareo.lab.ceilings import Ceilings, store
 from pareo.lab.ceilings.model import Probe, stream_of
 from pareo.lab.ops.shares import Figures, Limits, figures, limits
 
+DRIFT = 0.1  # of a ceiling: by so much a shared machine may be faster than when it was measured
+
 
 @dataclass(frozen=True)
 class Read:
@@ -34,13 +36,12 @@ class Read:
 def ceilings(result: dict[str, Any]) -> dict[str, Ceilings]:
     """The ceilings that a result is held against, by place.
 
-    They were measured before. What a cell of anyone has reached since is no further away than they
-    are: a faster one raises them.
+    They were measured before, and a machine is a little faster at times: a cell of anyone that has
+    passed one since by no more than DRIFT raises it. What is further above is no drift, and stays
+    above for everyone to see.
     """
     found = {}
-    for place, plain in result["ceilings"].items():
-        before = store.from_plain(plain, "this result")
-        rows = [row for row in result["rows"] if row["place"] == place and row["hot"]]
+    for place, before, rows in _places(result):
         seen = dict(pair for row in rows for pair in _beyond(row, before))
         found[place] = replace(before, samples={**before.samples, **seen})
     return found
@@ -49,9 +50,7 @@ def ceilings(result: dict[str, Any]) -> dict[str, Ceilings]:
 def raised(result: dict[str, Any]) -> list[str]:
     """Who raised the ceilings, by how much at most: a sentence for each place."""
     said = []
-    for place, plain in result["ceilings"].items():
-        before = store.from_plain(plain, "this result")
-        rows = [row for row in result["rows"] if row["place"] == place and row["hot"]]
+    for _, before, rows in _places(result):
         faster = [(_share(row, before), row) for row in rows if any(_beyond(row, before))]
         if faster:
             share, row = max(faster, key=lambda pair: pair[0])
@@ -63,8 +62,17 @@ def raised(result: dict[str, Any]) -> list[str]:
     return said
 
 
+def _places(result: dict[str, Any]) -> Iterator[tuple[str, Ceilings, list[dict[str, Any]]]]:
+    """Each place with its ceilings as they were measured, and its rows that have a time."""
+    for place, plain in result["ceilings"].items():
+        rows = [row for row in result["rows"] if row["place"] == place and row["hot"]]
+        yield place, store.from_plain(plain, "this result"), rows
+
+
 def _beyond(row: dict[str, Any], before: Ceilings) -> Iterator[tuple[Probe, tuple[float, ...]]]:
-    """What a row adds to ceilings that it has passed."""
+    """What a row adds to ceilings that it has passed by a little."""
+    if _share(row, before) > 1 + DRIFT:
+        return
     limit = limits_of(row, before)
     read, moved = row["read"], row["read"] + row["written"]
     mix = read / row["written"] if row["written"] else math.inf

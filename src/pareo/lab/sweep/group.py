@@ -60,7 +60,6 @@ class Group:
             return
         on_card = any(self._contestants[cell.contestant].gpu for cell in cells)
         builders = cores() if on_card else 1  # on a CPU one alone takes all of it
-        self._share = max(1, cores() // len(cells))
         with ThreadPoolExecutor(builders) as pool:
             try:
                 list(pool.map(lambda cell: self._enter(cell, stack), cells))
@@ -78,10 +77,8 @@ class Group:
         algorithms by timing them, and would choose badly on a busy card.
         """
         contestant, task = self._contestants[cell.contestant], self.settings.task(cell.batch)
-        threads = self._share if contestant.gpu else task.threads  # built beside each other
-        worker = Worker(
-            CellRunner, contestant, task, threads=threads, memory=self._most(contestant)
-        )
+        most = self._most(contestant)
+        worker = Worker(CellRunner, contestant, task, threads=task.threads, memory=most)
         with self._lock:
             stack.enter_context(worker)
             self._building.append(worker)

@@ -9,7 +9,7 @@ import numpy as np
 from pareo.backends.cuda import source
 from pareo.backends.cuda.large import launch
 from pareo.backends.cuda.large.cudnn import FILTERS, IMAGES, RESULT, Convolution
-from pareo.backends.cuda.large.shares import Shares
+from pareo.backends.cuda.large.shares import Room, Shares
 from pareo.backends.cuda.launch import struct
 
 NAME = "pareo filters"
@@ -65,19 +65,18 @@ class Filters:
         return STAGES * -(-stage // 1024) * 1024
 
     @property
-    def _turned(self) -> int:
-        return self.chunks * self.across * self.width * CHUNK
+    def _room(self) -> Room:
+        turned = self.chunks * self.across * self.width * CHUNK
+        return Room(turned, self.shares.parts * self.convolution.size(FILTERS))
 
     @property
     def workspace(self) -> int:
-        """Bytes: the gradients laid out anew, then the parts of the sums."""
-        return 4 * (self._turned + self.shares.parts * self.convolution.size(FILTERS))
+        return self._room.nbytes
 
     def run(self, arrays: dict[int, Any], workspace: Any) -> None:
         """Compute it, on the stream in use."""
         one = self.convolution
-        numbers = workspace[: self.workspace].view(np.float32)
-        turned, partial = numbers[: self._turned], numbers[self._turned :]
+        turned, partial = self._room.split(workspace)
         turn(turned, arrays[RESULT], one, one.result[2:], self.across * self.width)
         many, times = WIDTHS[self.width]
         kernel(f"filters_back<{many}, {times}>", self.shared)(

@@ -12,7 +12,7 @@ from pareo.backends.cuda.large import launch
 from pareo.backends.cuda.large.cudnn import FILTERS, IMAGES, RESULT, Convolution
 from pareo.backends.cuda.large.filters import ARCH, CHUNK, record, turn
 from pareo.backends.cuda.large.grid import grid, origin
-from pareo.backends.cuda.large.shares import Shares
+from pareo.backends.cuda.large.shares import Room, Shares
 
 NAME = "pareo strips"
 WIDTH, PITCH, STAGES = 64, 72, 6  # as in strips.cu
@@ -96,19 +96,18 @@ class Strips:
         return self.tiles * self.chunks * max(products, brought)
 
     @property
-    def _turned(self) -> int:
-        return self.chunks * self.across * WIDTH * CHUNK
+    def _room(self) -> Room:
+        turned = self.chunks * self.across * WIDTH * CHUNK
+        return Room(turned, self.shares.parts * self.convolution.size(FILTERS))
 
     @property
     def workspace(self) -> int:
-        """Bytes: the gradients laid out anew, then the parts of the sums."""
-        return 4 * (self._turned + self.shares.parts * self.convolution.size(FILTERS))
+        return self._room.nbytes
 
     def run(self, arrays: dict[int, Any], workspace: Any) -> None:
         """Compute it, on the stream in use."""
         one = self.convolution
-        numbers = workspace[: self.workspace].view(np.float32)
-        turned, partial = numbers[: self._turned], numbers[self._turned :]
+        turned, partial = self._room.split(workspace)
         turn(turned, arrays[RESULT], one, self.grid, self.across * WIDTH)
         strip = self._strip()
         threads = 128 * (self.groups + 1)
