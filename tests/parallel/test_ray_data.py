@@ -21,6 +21,9 @@ from pareo.training.fit import DivergenceError
 from pareo.training.settings import Settings
 
 pytest.importorskip("ray", reason="Ray is not installed: make test-ray")
+# Ray's nodes are forks that become other programs at once. JAX, if another test imported it into
+# this process, warns of every fork.
+pytestmark = pytest.mark.filterwarnings(r"ignore:os.fork\(\) was called:RuntimeWarning")
 
 DATA = load("synthetic:6:3:120")
 NETWORK = networks.mlp([6, 4, 3])

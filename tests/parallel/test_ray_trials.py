@@ -17,6 +17,9 @@ from pareo.parallel.tuning.space import understood
 from pareo.parallel.tuning.study import counts, opened
 
 pytest.importorskip("ray", reason="Ray is not installed: make test-ray")
+# Ray's nodes are forks that become other programs at once. JAX, if another test imported it into
+# this process, warns of every fork.
+pytestmark = pytest.mark.filterwarnings(r"ignore:os.fork\(\) was called:RuntimeWarning")
 
 DATA = load("synthetic:6:2:60")
 SPACE = understood({"rate": {"low": 0.05, "high": 0.5, "log": True}})
