@@ -15,6 +15,9 @@ from typing import Any
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run")
 
+# A busy machine tells that a page is loaded before it has a size, and then nothing can be shown
+PAINTED = "requestAnimationFrame(() => requestAnimationFrame(() => arguments[0]()))"
+
 
 def why_none() -> str | None:
     """Why there is no browser here; None where there is one."""
@@ -37,10 +40,11 @@ class Browser:
         self.cdp("Emulation.setEmulatedMedia", {"features": [scheme]})
 
     def open(self, page: Path | str) -> None:
-        """Load a page, and forget what was logged before."""
+        """Load a page until it is painted, and forget what was logged before."""
         self.logged(), self.requests()
         url = page.as_uri() if isinstance(page, Path) else page
         _ask(f"{self._session}/url", {"url": url})
+        _ask(f"{self._session}/execute/async", {"script": PAINTED, "args": []})
 
     def run(self, script: str) -> Any:
         """What a piece of JavaScript returns."""
