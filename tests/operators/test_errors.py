@@ -536,3 +536,25 @@ def test_a_refused_call_leaves_out_alone() -> None:
     with pytest.raises(ShapeError, match="labels from 0 to 2"):
         op.cross_entropy(X, np.array([0, 3]), out=out)
     assert out == 7
+
+
+def test_a_shape_that_was_right_before_excuses_no_other() -> None:
+    a, b = np.ones((2, 3), np.float32), np.ones((3, 2), np.float32)
+    for _ in range(2):  # the second time from memory
+        assert op.dot(a, b).shape == (2, 2)
+        with pytest.raises(ShapeError):
+            op.dot(a, a)
+        with pytest.raises(DtypeError, match="one dtype"):
+            op.dot(a, b.astype(np.float64))
+        with pytest.raises(DtypeError, match="float32 or float64"):
+            op.dot(a, b.astype(">f4"))
+        with pytest.raises(DtypeError, match="got a MaskedArray"):
+            op.dot(a, np.ma.masked_array(b))
+
+
+def test_only_so_many_shapes_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pareo.operators.core.MOST_BOUND", 3)
+    op.exp._bound.clear()
+    for size in [*range(1, 9), *range(1, 9)]:
+        assert op.exp(np.zeros(size)).tolist() == [1.0] * size
+        assert len(op.exp._bound) <= 4

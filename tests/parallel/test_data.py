@@ -67,7 +67,7 @@ def test_time_is_accounted_for() -> None:
     outcome = data.fit(WIDE, load("synthetic:16:3:60"), Settings(batch_size=10), 3)
     for share in outcome.shares:
         spent = share.busy + share.communication + share.idle
-        assert 0 < spent <= outcome.train_seconds
+        assert 0 < spent <= share.seconds
     whole = sum(outcome.share_of(what) for what in ("busy", "communication", "idle"))
     assert 0 < whole <= 1
     assert sum(outcome.measured) == pytest.approx(1)

@@ -5,70 +5,111 @@ The stretches depend only on the amount of work and the number of threads, never
 the same split gives the same bits.
 """
 
+import atexit
 import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 from pareo.device import carried, current
 
-_inside = threading.local()
+
+class _Inside(threading.local):
+    worker = False  # whether this thread does a piece of some work
 
 
-class _Worker(threading.Thread):
-    """A thread that waits for one piece of work after another.
+_inside = _Inside()
 
-    Two locks hand over: a split through them costs 15 microseconds, through an executor 50.
-    """
+
+class Worker(threading.Thread):
+    """A thread that is given one task after another (`compiled/handover.py`)."""
 
     def __init__(self) -> None:
         super().__init__(name="pareo", daemon=True)
-        self._given, self._done = threading.Lock(), threading.Lock()
-        self._given.acquire()
-        self._done.acquire()
-        self._task: Callable[[], object] | None = None
+        from pareo.backends.compiled import handover  # Numba, which takes a second to import
+
+        self._handover = handover
+        self._words, self._box = handover.new_box()
+        self._awake = threading.Lock()
+        self._awake.acquire()
+        self._given = 0
+        self._task: Any = None
         self._error: BaseException | None = None
         self.start()
 
     def run(self) -> None:
+        _inside.worker = True
+        handover, done = self._handover, 0
         while True:
-            self._given.acquire()
+            if handover.next_thing(self._box, done) == handover.SLEEP:
+                self._awake.acquire()
+                done = 0
+                continue
+            if self._task is None:
+                return
             try:
-                if self._task is not None:
-                    self._task()
+                self._task()
             except BaseException as error:  # whoever gave the work is told
                 self._error = error
-            finally:
-                self._task = None
-                self._done.release()
+            done = self._given
 
-    def give(self, task: Callable[[], object]) -> None:
+    def give(self, task: Callable[[], object] | None) -> None:
+        """Ask for a task to be done; for None the thread ends."""
+        self._offer(task, 0)
+
+    def help(self, job: int, alive: object) -> None:
+        """Ask for help with a job, all that it works on being kept alive meanwhile."""
+        self._offer(alive, job)
+
+    def _offer(self, task: Any, job: int) -> None:
         self._task = task
-        self._given.release()
+        self._given += 1
+        if self._handover.offer(self._box, self._given, job):
+            self._awake.release()
 
-    def wait(self) -> BaseException | None:
-        """Wait until the work is done; the error that ended it."""
-        self._done.acquire()
-        error, self._error = self._error, None
-        return error
+    def done(self) -> bool:
+        """Wait until the task is done, and raise its error; False where it was not even begun."""
+        begun = self._handover.finish(self._box, self._given)
+        error, self._error, self._task = self._error, None, None
+        if error is not None:
+            raise error
+        return bool(begun)
 
 
-_idle: deque[_Worker] = deque()
+_idle: deque[Worker] = deque()
 if hasattr(os, "register_at_fork"):  # threads do not live on in a child
     os.register_at_fork(after_in_child=_idle.clear)
 
 
-def _taken() -> _Worker:
+@atexit.register
+def _dismiss() -> None:
+    """End idle workers before the interpreter goes."""
+    while _idle:
+        worker = _idle.pop()
+        worker.give(None)
+        worker.join(timeout=1)
+
+
+def taken() -> Worker:
+    """A worker that nobody else has."""
     try:
         return _idle.pop()
     except IndexError:
-        return _Worker()
+        return Worker()
+
+
+def give_back(worker: Worker) -> None:
+    """Let others have a worker that is done."""
+    _idle.append(worker)
 
 
 def workers() -> int:
     """How many threads the work at hand may use: those of the device, or one inside a worker."""
-    return 1 if getattr(_inside, "worker", False) else current().threads
+    return 1 if _inside.worker else current().threads
 
 
 def stretches(count: int, least: int = 1) -> list[tuple[int, int]]:
@@ -108,30 +149,36 @@ def together(count: int, work: Callable[[int], object]) -> None:
 
 
 def _run_all(work: Callable[..., object], pieces: Sequence[tuple[int, ...]]) -> None:
-    """Run work(*piece) for every piece: the first here, the others by workers, then wait."""
+    """Run work(*piece) for every piece: the first here, the others by workers, then wait.
+
+    A piece that no worker has begun by the time the first is done is run here too.
+    """
     if len(pieces) == 1:
         work(*pieces[0])
         return
-    task = carried(_as_worker)
-    busy = []
-    errors: list[BaseException | None] = []
+    given: list[tuple[Worker, tuple[int, ...]]] = []
+    errors: list[BaseException] = []
     try:
         for piece in pieces[1:]:
-            worker = _taken()
-            worker.give(lambda piece=piece: task(work, piece))  # type: ignore[misc]
-            busy.append(worker)
+            worker = taken()
+            given.append((worker, piece))
+            worker.give(partial(copy_context().run, work, *piece))
         _as_worker(work, pieces[0])
-    finally:
-        for worker in busy:
-            errors.append(worker.wait())
-            _idle.append(worker)
-    for error in errors:
-        if error is not None:
-            raise error
+    except BaseException as error:  # raised when everyone has stopped
+        errors.append(error)
+    for worker, piece in given:
+        try:
+            if not worker.done():
+                _as_worker(work, piece)
+        except BaseException as error:
+            errors.append(error)
+        give_back(worker)
+    if errors:
+        raise errors[0]
 
 
 def _as_worker(work: Callable[..., object], piece: tuple[int, ...]) -> None:
-    before = getattr(_inside, "worker", False)
+    before = _inside.worker
     _inside.worker = True
     try:
         work(*piece)

@@ -75,7 +75,7 @@ def alone(network: Sequential, given: Dataset, settings: Settings, threads: int)
                      settings.seed, number)
         )  # fmt: skip
         seconds.append(time.perf_counter() - begin)
-    share = Share(0, sum(seconds), 0.0, 0.0)
+    share = Share(0, sum(seconds), sum(seconds), 0.0, 0.0)
     return Outcome(
         network, settings, "threads", 1, parameters, velocities, np.array(losses),
         np.array(seconds), [share],

@@ -103,5 +103,5 @@ def _work(
     losses = train(replica, all_reduce, epochs)
     device.backend.wait()
     spent = time.perf_counter() - begin
-    share = Share(member.rank, spent - all_reduce.seconds, all_reduce.seconds, 0.0)
+    share = Share(member.rank, spent, spent - all_reduce.seconds, all_reduce.seconds, 0.0)
     return losses, spent, share, replica.checkpoint()

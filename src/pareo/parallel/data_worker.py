@@ -169,14 +169,15 @@ class DataWorker:
 
     def train(self) -> Share:
         """All steps of the run; a loss that is no number is the last, for all workers alike."""
-        member = self._member
+        member, begin = self._member, time.perf_counter()
         notes = Notes(member, self._shared, len(self._course), member.rank == 0)
         for number, chosen, rate in self._course:
             loss = self._step(number, chosen, rate)
             notes.add(number, loss)
             if not math.isfinite(loss):
                 break
-        return Share(member.rank, self._busy, self._communication, member.idle)
+        spent = time.perf_counter() - begin
+        return Share(member.rank, spent, self._busy, self._communication, member.idle)
 
     def test(self) -> tuple[float, float, float]:
         """Seconds for this worker's part of the test set, the sum of losses, how many are right."""

@@ -195,10 +195,11 @@ class NeuronWorker:
             notes.add(number, loss)
             if not math.isfinite(loss):
                 break
-        busy = time.perf_counter() - begin - self._communication - member.idle
+        spent = time.perf_counter() - begin
+        busy = spent - self._communication - member.idle
         for piece in self._pieces:
             piece.exchange(self._shared, bring=True)
-        return Share(member.rank, busy, self._communication, member.idle)
+        return Share(member.rank, spent, busy, self._communication, member.idle)
 
     def test(self) -> Scored | None:
         """The test set, as many images at a time as in training."""

@@ -170,6 +170,7 @@ class PipelineWorker:
     def train(self) -> Share:
         """All steps of the run."""
         member, rate_given = self._member, self._job.settings.rate
+        begin = time.perf_counter()
         notes = Notes(member, self._shared, len(self._course), self._part.last)
         for number, chosen, rate in self._course:
             loss = self.step(number, chosen, rate)
@@ -179,7 +180,8 @@ class PipelineWorker:
                 )
             self._shared["shares"][member.rank, number] = loss
             notes.add(number, loss)
-        return Share(member.rank, self._busy, 0.0, member.idle)
+        spent = time.perf_counter() - begin
+        return Share(member.rank, spent, self._busy, 0.0, member.idle)
 
     def test(self) -> Scored | None:
         """The test set, half a batch at a time: a stage fills one half while the next reads one.

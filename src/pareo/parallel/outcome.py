@@ -61,14 +61,16 @@ class Scored(NamedTuple):
 
 @dataclass(frozen=True)
 class Share:
-    """One worker's part in a run, in seconds.
+    """One worker's part in a run, in seconds of its own clock.
 
+    seconds:       from its first step's begin to its last one's end
     busy:          computing
     communication: adding up or fetching what others computed
     idle:          waiting for others
     """
 
     rank: int
+    seconds: float
     busy: float
     communication: float
     idle: float
@@ -126,7 +128,7 @@ class Outcome:
 
     def share_of(self, what: str) -> float:
         """The share of all workers' time that was 'busy', 'communication' or 'idle'."""
-        whole = self.workers * self.train_seconds or 1.0
+        whole = sum(share.seconds for share in self.shares) or 1.0
         return sum(getattr(share, what) for share in self.shares) / whole
 
 

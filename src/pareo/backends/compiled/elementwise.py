@@ -5,31 +5,40 @@ from typing import Any
 
 import numpy as np
 
-from pareo.backends.compiled import loops
+from pareo.backends.compiled import flat
 from pareo.backends.compiled.backend import GRAIN, backend
-from pareo.backends.pool import split, stretches
+from pareo.backends.compiled.handover import same_place
+from pareo.backends.pool import split, workers
 
 kernel = backend.kernel
 
 
-def _threaded(ufunc: Any) -> Callable[..., None]:
-    """A NumPy ufunc on stretches of the leading axis, in parallel where there is enough to do."""
+def _threaded(name: str, ufunc: Any) -> Callable[..., None]:
+    """One of our loops, or NumPy's on stretches of the leading axis where operands broadcast."""
 
     def run(out: Any, a: Any, b: Any) -> None:
         rows = out.shape[0] if out.ndim else 1
-        if rows < 2 or len(stretches(out.size, GRAIN)) == 1:
+        if out.size < 2 * flat.LEAST or rows < 2 or workers() == 1:
             ufunc(a, b, out=out)
-            return
-        least = max(1, GRAIN * rows // out.size)
-        split(
-            lambda lo, hi: ufunc(
-                _rows(a, out.ndim, lo, hi), _rows(b, out.ndim, lo, hi), out=out[lo:hi]
-            ),
-            rows,
-            least,
-        )
+        elif name == "scale" and _flat(out, b) and a.size == 1:
+            flat.run(name, out, b, a)
+        elif _flat(out, a) and _flat(out, b) and not same_place(out.reshape(-1), b.reshape(-1)):
+            flat.run(name, out, a, b)
+        else:
+            split(
+                lambda lo, hi: ufunc(
+                    _rows(a, out.ndim, lo, hi), _rows(b, out.ndim, lo, hi), out=out[lo:hi]
+                ),
+                rows,
+                max(1, GRAIN * rows // out.size),
+            )
 
     return run
+
+
+def _flat(out: Any, operand: Any) -> bool:
+    """Whether an operand's elements lie in a row, each for one of the result's."""
+    return bool(operand.shape == out.shape and operand.flags.c_contiguous)
 
 
 def _rows(a: Any, ndim: int, lo: int, hi: int) -> Any:
@@ -38,7 +47,7 @@ def _rows(a: Any, ndim: int, lo: int, hi: int) -> Any:
 
 
 def _enter(name: str, ufunc: Any) -> None:
-    run = _threaded(ufunc)
+    run = _threaded(name, ufunc)
     run.__name__ = name
     kernel(in_place=True)(run)
 
@@ -53,15 +62,6 @@ for _name, _ufunc in (
     _enter(_name, _ufunc)
 
 
-def _flat(name: str, out: Any, first: Any, *rest: Any) -> None:
-    """A loop over flat arrays of one size, split over the threads."""
-    here = out.ctypes.data == first.ctypes.data
-    loop = getattr(loops, f"{name}_here" if here else name)
-    given = (first, *rest) if here else (out, first, *rest)
-    arrays = [a.reshape(-1) for a in given]
-    split(lambda lo, hi: loop(*[a[lo:hi] for a in arrays]), out.size, GRAIN // 2)
-
-
 @kernel(in_place=True)
 def log(out: Any, a: Any) -> None:
     np.log(a, out=out)
@@ -69,37 +69,37 @@ def log(out: Any, a: Any) -> None:
 
 @kernel(in_place=True, strided=False)
 def exp(out: Any, a: Any) -> None:
-    _flat("exp", out, a)
+    flat.run("exp", out, a)
 
 
 @kernel(in_place=True, strided=False)
 def sigmoid(out: Any, a: Any) -> None:
-    _flat("sigmoid", out, a)
+    flat.run("sigmoid", out, a)
 
 
 @kernel(in_place=True, strided=False)
 def tanh(out: Any, a: Any) -> None:
-    _flat("tanh", out, a)
+    flat.run("tanh", out, a)
 
 
 @kernel(in_place=True, strided=False)
 def relu(out: Any, a: Any) -> None:
-    _flat("relu", out, a)
+    flat.run("relu", out, a)
 
 
 @kernel(in_place=True, strided=False)
 def sigmoid_gradient(out: Any, g: Any, y: Any) -> None:
-    _flat("sigmoid_gradient", out, g, y)
+    flat.run("sigmoid_gradient", out, g, y)
 
 
 @kernel(in_place=True, strided=False)
 def tanh_gradient(out: Any, g: Any, y: Any) -> None:
-    _flat("tanh_gradient", out, g, y)
+    flat.run("tanh_gradient", out, g, y)
 
 
 @kernel(in_place=True, strided=False)
 def relu_gradient(out: Any, g: Any, y: Any) -> None:
-    _flat("relu_gradient", out, g, y)
+    flat.run("relu_gradient", out, g, y)
 
 
 @kernel()

@@ -8,12 +8,13 @@ import hashlib
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numba
-from numba.core import config, event
+from numba.core import config, event, types
 from numba.extending import intrinsic
 
 # Sums may be taken in another order, which vectorised loops need, and products and sums may become
@@ -52,11 +53,37 @@ def jit_as_written(function: Callable[..., Any]) -> Any:
 
 
 def _compiled(function: Callable[..., Any], fastmath: set[str] | bool) -> Any:
-    # Numba reads this setting when a function is decorated; other users of Numba keep theirs.
+    with _our_cache():
+        return numba.njit(nogil=True, fastmath=fastmath, error_model="numpy", cache=True)(function)
+
+
+def native(kind: str) -> Callable[[Callable[..., None]], int]:
+    """Make function(places, low, high) one of C's, now, and give its address.
+
+    `places` are pointers to arrays of one kind of number.
+    """
+    numbers = types.CPointer(getattr(types, kind))
+    signature = types.void(types.CPointer(numbers), types.int64, types.int64)
+
+    def compiled(function: Callable[..., None]) -> int:
+        with _our_cache():
+            made: Any = numba.cfunc(signature, cache=True)(function)
+        _kept.append(made)
+        return int(made.address)
+
+    return compiled
+
+
+_kept: list[Any] = []  # machine code goes with the object that brought it
+
+
+@contextmanager
+def _our_cache() -> Iterator[None]:
+    """Numba reads this setting when a function is decorated; other users of Numba keep theirs."""
     before = vars(config)["CACHE_DIR"]
     vars(config)["CACHE_DIR"] = str(folder)
     try:
-        return numba.njit(nogil=True, fastmath=fastmath, error_model="numpy", cache=True)(function)
+        yield
     finally:
         vars(config)["CACHE_DIR"] = before
 

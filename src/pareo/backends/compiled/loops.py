@@ -20,6 +20,68 @@ from pareo.backends.compiled.vectors import (
 
 
 @jit_as_written
+def add(out: Any, a: Any, b: Any) -> None:
+    for i in range(a.size):
+        out[i] = a[i] + b[i]
+
+
+@jit_as_written
+def add_here(a: Any, b: Any) -> None:
+    for i in range(a.size):
+        a[i] = a[i] + b[i]
+
+
+@jit_as_written
+def sub(out: Any, a: Any, b: Any) -> None:
+    for i in range(a.size):
+        out[i] = a[i] - b[i]
+
+
+@jit_as_written
+def sub_here(a: Any, b: Any) -> None:
+    for i in range(a.size):
+        a[i] = a[i] - b[i]
+
+
+@jit_as_written
+def hadamard(out: Any, a: Any, b: Any) -> None:
+    for i in range(a.size):
+        out[i] = a[i] * b[i]
+
+
+@jit_as_written
+def hadamard_here(a: Any, b: Any) -> None:
+    for i in range(a.size):
+        a[i] = a[i] * b[i]
+
+
+@jit_as_written
+def div(out: Any, a: Any, b: Any) -> None:
+    for i in range(a.size):
+        out[i] = a[i] / b[i]
+
+
+@jit_as_written
+def div_here(a: Any, b: Any) -> None:
+    for i in range(a.size):
+        a[i] = a[i] / b[i]
+
+
+@jit_as_written
+def scale(out: Any, a: Any, factor: Any) -> None:
+    by = factor[0]
+    for i in range(a.size):
+        out[i] = a[i] * by
+
+
+@jit_as_written
+def scale_here(a: Any, factor: Any) -> None:
+    by = factor[0]
+    for i in range(a.size):
+        a[i] = a[i] * by
+
+
+@jit_as_written
 def exp(out: Any, a: Any) -> None:
     lanes = BLOCK // a.itemsize
     whole = a.size - a.size % lanes

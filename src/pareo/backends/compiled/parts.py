@@ -5,6 +5,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
+from pareo.backends.compiled.handover import call_system
 from pareo.backends.compiled.jit import emits, jit
 
 
@@ -93,8 +94,7 @@ def wait_for_all(typingctx, counter, target):  # type: ignore[no-untyped-def]
         polls.add_incoming(more, wait)
         builder.cbranch(builder.icmp_signed(">", more, i64(20_000)), lend, poll)
         builder.position_at_end(lend)
-        kind = ir.FunctionType(ir.IntType(32), [])
-        builder.call(_external(builder.module, kind, "sched_yield"), [])
+        call_system(builder, "sched_yield")
         polls.add_incoming(more, lend)
         builder.branch(poll)
         builder.position_at_end(done)
@@ -153,8 +153,3 @@ def call_product(typingctx, product, ta, tb, m, n, k, alpha, a, lda, b, ldb, bet
         return context.get_dummy_value()
 
     return signature, generate
-
-
-def _external(module: Any, kind: Any, name: str) -> Any:
-    """A function of the C library, declared once in a module."""
-    return module.globals.get(name) or ir.Function(module, kind, name)

@@ -1,0 +1,63 @@
+"""Loops over flat arrays (`loops`), shared out among threads that need no Python for it.
+
+Everyone takes one stretch after another, so whoever comes late does less. That gives the same bits
+as any other split, since each element stands for itself.
+"""
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from pareo.backends.compiled import handover, loops
+from pareo.backends.compiled.generated import generated
+from pareo.backends.pool import give_back, taken, workers
+
+LEAST = 1 << 13  # elements of a stretch
+STRETCHES = 4  # for each thread: with many more, memory is read in too many places
+_NATIVE = """\
+from numba import carray
+from pareo.backends.compiled import loops
+from pareo.backends.compiled.jit import native
+
+@native("{kind}")
+def address(places, low, high):
+    loops.{name}({arrays})
+"""
+
+
+def run(name: str, out: Any, first: Any, *rest: Any) -> None:
+    """A loop on arrays of one dtype and size, all contiguous; the last may be a single number.
+
+    `out` may lie where `first` does, but not where another does.
+    """
+    arrays = tuple([array.reshape(-1) for array in (out, first, *rest)])
+    if handover.same_place(arrays[0], arrays[1]):
+        name, arrays = f"{name}_here", arrays[1:]
+    threads = workers()
+    if threads == 1 or out.size < 2 * LEAST:
+        getattr(loops, name)(*arrays)
+        return
+    share = out.size // (STRETCHES * threads)
+    stretch = max(LEAST, share - share % LEAST)
+    words = np.empty(handover.PLACES + len(arrays), np.int64)
+    function = _native(name, out.dtype.char, len(arrays), arrays[-1].size == 1)
+    job = handover.plan(words, function, stretch, arrays)
+    helpers = [taken() for _ in range(min(threads, -(-out.size // stretch)) - 1)]
+    for worker in helpers:
+        worker.help(job, (words, arrays))
+    handover.work_at(job)
+    for worker in helpers:
+        worker.done()
+        give_back(worker)
+
+
+@functools.cache
+def _native(name: str, character: str, arrays: int, number: bool) -> int:
+    """The address of a loop as a function of C."""
+    parts = [f"carray(places[{place}], high)[low:]" for place in range(arrays)]
+    if number:
+        parts[-1] = f"carray(places[{arrays - 1}], 1)"
+    kind = np.dtype(character).name
+    source = _NATIVE.format(kind=kind, name=name, arrays=", ".join(parts))
+    return int(generated(source).address)
