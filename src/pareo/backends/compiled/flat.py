@@ -14,7 +14,8 @@ from pareo.backends.compiled.generated import generated
 from pareo.backends.pool import give_back, taken, workers
 
 LEAST = 1 << 13  # elements of a stretch
-STRETCHES = 4  # for each thread: with many more, memory is read in too many places
+ALIGNED = 64  # of which it has a multiple: a vector across two cache lines is slow
+STRETCHES = 2  # for each thread: with more, memory is read in too many places at once
 _NATIVE = """\
 from numba import carray
 from pareo.backends.compiled import loops
@@ -38,8 +39,8 @@ def run(name: str, out: Any, first: Any, *rest: Any) -> None:
     if threads == 1 or out.size < 2 * LEAST:
         getattr(loops, name)(*arrays)
         return
-    share = out.size // (STRETCHES * threads)
-    stretch = max(LEAST, share - share % LEAST)
+    stretch = max(LEAST, -(-out.size // (STRETCHES * threads)))
+    stretch += -stretch % ALIGNED
     words = np.empty(handover.PLACES + len(arrays), np.int64)
     function = _native(name, out.dtype.char, len(arrays), arrays[-1].size == 1)
     job = handover.plan(words, function, stretch, arrays)
