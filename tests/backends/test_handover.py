@@ -15,11 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pareo import Device, op
-from pareo.backends.compiled import flat, handover
+from pareo.backends.compiled import handover
+from pareo.backends.compiled.backend import GRAIN
 from pareo.backends.pool import give_back, split, taken
 
 BINARY = {"add": np.add, "sub": np.subtract, "hadamard": np.multiply, "div": np.divide}
-SIZES = st.sampled_from([1, 2, 2 * flat.LEAST - 1, 2 * flat.LEAST, 2 * flat.LEAST + 1, 100_003])
+SIZES = st.sampled_from([1, 2, 2 * GRAIN - 1, 2 * GRAIN, 2 * GRAIN + 1, 500_003])
 
 
 def numbers(size, dtype, seed):
@@ -62,8 +63,8 @@ def test_operands_that_broadcast_or_are_not_contiguous(threads, shape):
 
 
 def test_infinities_and_nan_are_as_ieee_has_them():
-    a = np.resize(np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0], np.float32), 60_000)
-    b = np.repeat(a[:6], 10_000)
+    a = np.resize(np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0], np.float32), 600_000)
+    b = np.repeat(a[:6], 100_000)
     with Device("compiled", threads=2), np.errstate(all="ignore"):
         for name, exact in BINARY.items():
             found, expected = getattr(op, name)(a, b), exact(a, b)
@@ -79,8 +80,9 @@ def test_a_worker_that_sleeps_is_woken_and_then_asks_for_a_while():
     while not ran:
         time.sleep(0.001)
     assert worker.done()
-    time.sleep(0.05)  # far longer than it waits: it sleeps
-    assert worker._words[(handover.ASLEEP + worker._box - worker._words.ctypes.data) // 8] == 1
+    asleep = (handover.ASLEEP + worker._box - worker._words.ctypes.data) // 8
+    while not worker._words[asleep]:
+        time.sleep(0.001)
     worker.give(lambda: ran.append(2))
     while len(ran) < 2:
         time.sleep(0.001)
@@ -89,14 +91,19 @@ def test_a_worker_that_sleeps_is_woken_and_then_asks_for_a_while():
 
 
 def test_a_task_that_was_not_begun_is_taken_back_and_never_run():
-    worker, busy, free = taken(), threading.Event(), threading.Event()
-    worker.give(lambda: (busy.set(), free.wait()))
+    worker, busy, free, ran = taken(), threading.Event(), threading.Event(), []
+    worker.give(lambda: (ran.append(1), busy.set(), free.wait()))
     busy.wait()
     second = worker._given + 1
     handover.offer(worker._box, second, 0)  # it is at another task, so nobody begins this one
     assert not handover.finish(worker._box, second)
     free.set()
     assert worker.done()
+    worker.give(lambda: ran.append(2))
+    while len(ran) < 2:
+        time.sleep(0.001)
+    assert worker.done()
+    assert ran == [1, 2]
     give_back(worker)
 
 
@@ -115,7 +122,7 @@ def test_jobs_and_tasks_in_turn_by_many_callers(pause):
     wrong = []
 
     def caller(seed):
-        a = numbers(40_000, "float32", seed)
+        a = numbers(200_000, "float32", seed)
         with Device("compiled", threads=3):
             for turn in range(100):
                 if not np.array_equal(op.add(a, a), 2 * a):
@@ -153,7 +160,7 @@ ENDS = """
 import time, numpy as np
 from pareo import Device, op
 with Device("compiled", threads=3):
-    op.add(np.ones(100_000), np.ones(100_000))
+    op.add(np.ones(200_000), np.ones(200_000))
     time.sleep({pause})
 """
 
@@ -171,7 +178,7 @@ def test_a_forked_child_gets_workers_of_its_own():
     code = """
 import os, numpy as np
 from pareo import Device, op
-a = np.ones(100_000)
+a = np.ones(200_000)
 with Device("compiled", threads=3):
     op.add(a, a)
     child = os.fork()

@@ -1,4 +1,4 @@
-"""Elementwise kernels: NumPy's own loops where memory is the limit, ours for the rest."""
+"""Elementwise kernels: our loops, and NumPy's for arithmetic that is small or broadcasts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,6 @@ import numpy as np
 
 from pareo.backends.compiled import flat
 from pareo.backends.compiled.backend import GRAIN, backend
-from pareo.backends.compiled.handover import same_place
 from pareo.backends.pool import split, workers
 
 kernel = backend.kernel
@@ -18,11 +17,13 @@ def _threaded(name: str, ufunc: Any) -> Callable[..., None]:
 
     def run(out: Any, a: Any, b: Any) -> None:
         rows = out.shape[0] if out.ndim else 1
-        if out.size < 2 * flat.LEAST or rows < 2 or workers() == 1:
+        if out.size < 2 * GRAIN or rows < 2 or workers() == 1:
             ufunc(a, b, out=out)
         elif name == "scale" and _flat(out, b) and a.size == 1:
             flat.run(name, out, b, a)
-        elif _flat(out, a) and _flat(out, b) and not same_place(out.reshape(-1), b.reshape(-1)):
+        elif (
+            _flat(out, a) and _flat(out, b) and not flat.same_place(out.reshape(-1), b.reshape(-1))
+        ):
             flat.run(name, out, a, b)
         else:
             split(
@@ -69,17 +70,17 @@ def log(out: Any, a: Any) -> None:
 
 @kernel(in_place=True, strided=False)
 def exp(out: Any, a: Any) -> None:
-    flat.run("exp", out, a)
+    flat.run("exp", out, a, least=GRAIN // 2)
 
 
 @kernel(in_place=True, strided=False)
 def sigmoid(out: Any, a: Any) -> None:
-    flat.run("sigmoid", out, a)
+    flat.run("sigmoid", out, a, least=GRAIN // 2)
 
 
 @kernel(in_place=True, strided=False)
 def tanh(out: Any, a: Any) -> None:
-    flat.run("tanh", out, a)
+    flat.run("tanh", out, a, least=GRAIN // 2)
 
 
 @kernel(in_place=True, strided=False)

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from pareo.backends.compiled import handover, loops
+from pareo.backends.compiled.backend import GRAIN
 from pareo.backends.compiled.generated import generated
+from pareo.backends.compiled.jit import jit
 from pareo.backends.pool import give_back, taken, workers
 
-LEAST = 1 << 13  # elements of a stretch
-ALIGNED = 64  # of which it has a multiple: a vector across two cache lines is slow
+ALIGNED = 64  # elements, of which a stretch has a multiple: vectors across cache lines are slow
 STRETCHES = 2  # for each thread: with more, memory is read in too many places at once
 _NATIVE = """\
 from numba import carray
@@ -27,30 +28,37 @@ def address(places, low, high):
 """
 
 
-def run(name: str, out: Any, first: Any, *rest: Any) -> None:
+def run(name: str, out: Any, first: Any, *rest: Any, least: int = GRAIN) -> None:
     """A loop on arrays of one dtype and size, all contiguous; the last may be a single number.
 
-    `out` may lie where `first` does, but not where another does.
+    `out` may lie where `first` does, but not where another does. Each thread gets `least` elements
+    or more, by default as many cheap ones as are worth handing over.
     """
     arrays = tuple([array.reshape(-1) for array in (out, first, *rest)])
-    if handover.same_place(arrays[0], arrays[1]):
+    if same_place(arrays[0], arrays[1]):
         name, arrays = f"{name}_here", arrays[1:]
-    threads = workers()
-    if threads == 1 or out.size < 2 * LEAST:
+    threads = min(workers(), out.size // least)
+    if threads <= 1:
         getattr(loops, name)(*arrays)
         return
-    stretch = max(LEAST, -(-out.size // (STRETCHES * threads)))
+    stretch = -(-out.size // (STRETCHES * threads))
     stretch += -stretch % ALIGNED
     words = np.empty(handover.PLACES + len(arrays), np.int64)
     function = _native(name, out.dtype.char, len(arrays), arrays[-1].size == 1)
     job = handover.plan(words, function, stretch, arrays)
-    helpers = [taken() for _ in range(min(threads, -(-out.size // stretch)) - 1)]
+    helpers = [taken() for _ in range(threads - 1)]
     for worker in helpers:
         worker.help(job, (words, arrays))
     handover.work_at(job)
     for worker in helpers:
         worker.done()
         give_back(worker)
+
+
+@jit
+def same_place(a: Any, b: Any) -> bool:
+    """Whether two flat arrays begin at one address; asking NumPy takes longer."""
+    return bool(a.ctypes.data == b.ctypes.data)
 
 
 @functools.cache

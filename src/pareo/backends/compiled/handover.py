@@ -62,12 +62,6 @@ def next_thing(box: int, done: int) -> int:
 
 
 @jit
-def same_place(a: Any, b: Any) -> bool:
-    """Whether two arrays begin at one address; asking NumPy takes longer."""
-    return bool(a.ctypes.data == b.ctypes.data)
-
-
-@jit
 def plan(job: Any, function: int, stretch: int, arrays: Any) -> int:
     """Write down a job on flat arrays, the first of which says how many elements; its address."""
     job[0] = 0
