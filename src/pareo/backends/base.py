@@ -69,15 +69,34 @@ class Fusion:
     when: Callable[..., bool] | None = None
 
 
+@dataclass(frozen=True)
+class Step:
+    """Something to do on the values of a program.
+
+    reads, writes: the values, by their numbers.
+    work:          the work arrays that it writes to on its way.
+    looks:         whether it computes nothing, and only tells where a value lies.
+    """
+
+    run: Callable[[list[Any]], None]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    work: tuple[Any, ...] = ()
+    looks: bool = False
+
+
 @dataclass(eq=False)
 class Backend:
     """A table of kernels under the name of a device.
 
     members: whether a core trains one small network best alone, so that of many each goes through
              its `loop`; otherwise they are one program.
+    apart:   instructions between those that a stretch of memory serves in turn: where several run
+             at once, the later ones would wait for the earlier ones only for its sake.
     """
 
     members: ClassVar[bool] = False
+    apart: ClassVar[int] = 0
     name: str
     kernels: dict[str, Kernel] = field(default_factory=dict)
     fusions: list[Fusion] = field(default_factory=list)
@@ -231,6 +250,11 @@ class Backend:
         A backend may remember what it did for the same arrays, and do it faster.
         """
         return lambda work, arrays: work()
+
+    def perform(self, steps: Sequence[Step], values: list[Any]) -> None:
+        """Do the steps of a program, as if one after the other."""
+        for step in steps:
+            step.run(values)
 
     def run(
         self,

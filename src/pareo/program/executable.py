@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from pareo.backends.base import Step
 from pareo.device import Device
 from pareo.errors import DtypeError, OutOfMemory, PareoError, ShapeError
 from pareo.operators.core import Operator
@@ -96,10 +97,9 @@ class Executable:
             values[number] = values[argument]
 
     def _work(self) -> None:
-        """Every instruction in turn, then the updates that could not be made in place."""
+        """Every instruction, then the updates that could not be made in place."""
         values = self._values
-        for step in self._steps:
-            step(values)
+        self.device.backend.perform(self._steps, values)
         for result, given in self.updates.items():
             number = self.program.outputs[result]
             if number not in self._over:
@@ -137,18 +137,20 @@ class Executable:
         piece = self._arena[offset : offset + spec.nbytes]
         return piece.view(spec.dtype).reshape(spec.shape)
 
-    def _bound(self) -> list[_Run]:
-        """One function for each thing to do, with everything that is known already filled in."""
-        steps: list[_Run] = []
+    def _bound(self) -> list[Step]:
+        """Each thing to do, with everything that is known already filled in."""
+        steps: list[Step] = []
         for position, instruction in enumerate(self.program.instructions):
             attributes = dict(instruction.attributes)
             if instruction.outputs[0] in self.plan.views:
                 assert isinstance(instruction.operator, Operator)
                 assert instruction.operator.look is not None
                 source, result = instruction.inputs[0], instruction.outputs[0]
-                steps.append(_look(instruction.operator.look, source, result, attributes))
+                look = _look(instruction.operator.look, source, result, attributes)
                 if self._values[source] is not None:
-                    steps.pop()(self._values)
+                    look(self._values)
+                else:
+                    steps.append(Step(look, (source,), (result,), looks=True))
                 continue
             kernel = kernel_of(instruction, self.device.backend)
             if kernel.scratch:
@@ -157,9 +159,11 @@ class Executable:
             if self._over.keys().isdisjoint(instruction.outputs):
                 results = tuple(self._values[number] for number in instruction.outputs)
                 out = results if len(results) > 1 else results[0]
-                steps.append(_call(kernel.function, out, instruction.inputs, attributes))
+                run = _call(kernel.function, out, instruction.inputs, attributes)
             else:
-                steps.append(_update(kernel.function, instruction, attributes))
+                run = _update(kernel.function, instruction, attributes)
+            work = attributes.get("scratch", ())
+            steps.append(Step(run, instruction.inputs, instruction.outputs, work))
         return steps
 
 

@@ -82,7 +82,7 @@ def plan(program: Program, backend: Backend, elsewhere: Collection[int] = ()) ->
                 buffers[number].last = max(last[number], position + 1)
     every = {id(buffer): buffer for buffer in buffers.values()}
     every |= {id(buffer): buffer for pieces in work.values() for _, buffer in pieces}
-    total = _place(list(every.values()))
+    total = _place(list(every.values()), backend.apart)
     return Plan(
         total,
         {number: buffer.offset for number, buffer in buffers.items()},
@@ -192,15 +192,18 @@ def _root(number: int, views: Mapping[int, int]) -> int:
     return number
 
 
-def _place(buffers: list[_Buffer]) -> int:
-    """Give every buffer an offset, large ones first, each in the lowest gap; the arena's size."""
+def _place(buffers: list[_Buffer], apart: int) -> int:
+    """Give every buffer an offset, large ones first, each in the lowest gap; the arena's size.
+
+    Those that lie in the same place are needed more than so many instructions `apart`.
+    """
     placed: list[_Buffer] = []
     total = 0
     for buffer in sorted(buffers, key=lambda b: (-b.nbytes, b.first)):
         size = -(-buffer.nbytes // ALIGNMENT) * ALIGNMENT
         offset = 0
         for other in sorted(placed, key=lambda b: b.offset):
-            if other.first > buffer.last or other.last < buffer.first:
+            if other.first > buffer.last + apart or other.last + apart < buffer.first:
                 continue
             if other.offset - offset >= size:
                 break

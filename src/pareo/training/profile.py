@@ -6,7 +6,7 @@ import pstats
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -248,9 +248,9 @@ def watched(executable: Executable, watch: Callable[[Instruction, Run], Run]) ->
     ]
     steps = executable._steps
     plain = list(steps)
-    computing = [at for at, step in enumerate(steps) if not step.__qualname__.startswith("_look.")]
+    computing = [at for at, step in enumerate(steps) if not step.looks]
     for at, instruction in zip(computing, working, strict=True):
-        steps[at] = watch(instruction, steps[at])
+        steps[at] = replace(steps[at], run=watch(instruction, steps[at].run))
     try:
         yield
     finally:

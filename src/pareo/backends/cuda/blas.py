@@ -4,7 +4,7 @@ import ctypes
 import threading
 from typing import Any
 
-from pareo.backends.cuda import toolkit
+from pareo.backends.cuda import branches, toolkit
 from pareo.backends.cuda.cards import cupy
 from pareo.device import current
 from pareo.errors import DeviceError
@@ -39,22 +39,24 @@ def multiply(out: Any, a: Any, b: Any, add: bool = False) -> None:
     _, out_step, out_stack = _told(out)
     real, first_real, second_real = (KINDS[array.dtype.char] for array in (out, b, a))
     # Column by column, as cuBLAS reads, the product is b' @ a'.
-    what = (_handle(), first, second, columns, rows, depth, ctypes.byref(one))
+    sizes = (first, second, columns, rows, depth, ctypes.byref(one))
     left, right, target = (ctypes.c_void_p(array.data.ptr) for array in (b, a, out))
     start = ctypes.byref(one if add else zero)
     how = (_compute(a), DEFAULT)
-    if out.ndim == 2 or len(out) == 1:  # for which cuBLAS has more ways than for a stack of one
-        status = _library().cublasGemmEx(
-            *what, left, first_real, first_step, right, second_real, second_step,
-            start, target, real, out_step, *how,
-        )  # fmt: skip
-    else:
-        status = _library().cublasGemmStridedBatchedEx(
-            *what, left, first_real, first_step, ctypes.c_longlong(first_stack),
-            right, second_real, second_step, ctypes.c_longlong(second_stack),
-            start, target, real, out_step, ctypes.c_longlong(out_stack), len(out), *how,
-        )  # fmt: skip
-    _check(status)
+    with branches.alone():  # in the workspace
+        what = (_handle(), *sizes)
+        if out.ndim == 2 or len(out) == 1:  # for which cuBLAS has more ways than for a stack of one
+            status = _library().cublasGemmEx(
+                *what, left, first_real, first_step, right, second_real, second_step,
+                start, target, real, out_step, *how,
+            )  # fmt: skip
+        else:
+            status = _library().cublasGemmStridedBatchedEx(
+                *what, left, first_real, first_step, ctypes.c_longlong(first_stack),
+                right, second_real, second_step, ctypes.c_longlong(second_stack),
+                start, target, real, out_step, ctypes.c_longlong(out_stack), len(out), *how,
+            )  # fmt: skip
+        _check(status)
 
 
 def _compute(factor: Any) -> int:

@@ -1,9 +1,46 @@
 """Work that is captured as one CUDA graph when it comes again with the same arrays."""
 
+import ctypes
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pareo.backends.cuda import toolkit
 from pareo.backends.cuda.cards import cupy
+from pareo.errors import DeviceError
+
+BY_PRIORITY = 8  # CU_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY
+
+
+class Graph:
+    """What a stream was asked to do, ready to be launched at once.
+
+    CuPy's own graphs forget the priorities of the streams that they were captured from.
+    """
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        """Capture the work; nothing of it is done yet."""
+        runtime = cupy.cuda.runtime
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            stream.begin_capture()
+            try:
+                work()
+            finally:
+                captured = runtime.streamEndCapture(stream.ptr)
+        made = ctypes.c_void_p()
+        status = toolkit.driver().cuGraphInstantiateWithFlags(
+            ctypes.byref(made), ctypes.c_void_p(captured), ctypes.c_ulonglong(BY_PRIORITY)
+        )
+        runtime.graphDestroy(captured)
+        if status:
+            raise DeviceError(f"CUDA could not make a graph ready: its error {status}")
+        self._made = made.value
+        weakref.finalize(self, runtime.graphExecDestroy, self._made)
+
+    def launch(self) -> None:
+        """Do it all, on the stream in use."""
+        cupy.cuda.runtime.graphLaunch(self._made, cupy.cuda.get_current_stream().ptr)
 
 
 class Replay:
@@ -29,19 +66,10 @@ class Replay:
             self._last = key
             self._do(work)
         else:
-            self._capture(work)
+            self._graph = Graph(lambda: self._do(work))
             self.captured = key
             self._graph.launch()
 
     def _do(self, work: Callable[[], None]) -> None:
         with cupy.cuda.using_allocator(self._pool.malloc):
             work()
-
-    def _capture(self, work: Callable[[], None]) -> None:
-        stream = cupy.cuda.Stream(non_blocking=True)
-        with stream:
-            stream.begin_capture()
-            try:
-                self._do(work)
-            finally:
-                self._graph = stream.end_capture()

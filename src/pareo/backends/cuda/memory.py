@@ -67,11 +67,12 @@ def _number(bits: bytes, dtype: str, device: int) -> Any:
 
 def share(a: Any, b: Any) -> bool:
     """Whether the stretches of memory of two arrays meet."""
-    (low, high), (first, last) = _span(a), _span(b)
+    (low, high), (first, last) = span(a), span(b)
     return bool(low < last and first < high)
 
 
-def _span(array: Any) -> tuple[int, int]:
+def span(array: Any) -> tuple[int, int]:
+    """Where an array's memory starts, and where it has ended."""
     low = high = array.data.ptr
     if array.flags.c_contiguous:
         return low, low + array.nbytes

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pareo.backends.base import Backend
-from pareo.backends.cuda import memory
+from pareo.backends.base import Backend, Step
+from pareo.backends.cuda import branches, memory
 from pareo.backends.cuda.cards import cupy
 from pareo.backends.cuda.graph import Replay
 from pareo.device import Device
@@ -18,6 +18,8 @@ from pareo.spec import Spec
 
 class _Cuda(Backend):
     """The backend whose arrays are CuPy's."""
+
+    apart = 12  # with 8 the longest chain of steps that wait is as long as values make it
 
     def empty(self, spec: Spec) -> Any:
         return memory.empty(spec.shape, spec.dtype)
@@ -81,6 +83,13 @@ class _Cuda(Backend):
 
     def runner(self) -> Callable[[Callable[[], None], Sequence[Any]], None]:
         return Replay()
+
+    def perform(self, steps: Sequence[Step], values: list[Any]) -> None:
+        """In turn; on several streams where they become a graph."""
+        if branches.capturing():
+            branches.perform(steps, values)
+        else:
+            super().perform(steps, values)
 
     def held(self, array: Any) -> Any:
         from pareo.backends.cuda.batches import held

@@ -31,3 +31,12 @@ def library(name: str, wheel: str, before: str = "") -> ctypes.CDLL:
         return ctypes.CDLL(name)
     except OSError:
         raise DeviceError(f"CUDA's library {name} was not found: pip install {wheel}") from None
+
+
+@cache
+def driver() -> ctypes.CDLL:
+    """The driver's own library, which comes with it."""
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise DeviceError(f"CUDA's driver was not found: {error}") from None
