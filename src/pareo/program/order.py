@@ -67,13 +67,13 @@ def heights(before: Sequence[set[int]]) -> list[int]:
     return high
 
 
-def lines(before: Sequence[set[int]], kinds: Sequence[int], most: int) -> list[Turn]:
+def lines(before: Sequence[set[int]], kinds: Sequence[int], most: Sequence[int]) -> list[Turn]:
     """A line for each step, in the order given, on at most so many lines of each kind.
 
     A step goes on the line of someone whom it waits for, else on one where it loses nothing, else
     on a new one. Steps of one kind share no line with those of another.
 
-    >>> for turn in lines([set(), {0}, {0}, {1, 2}], [0] * 4, most=2):
+    >>> for turn in lines([set(), {0}, {0}, {1, 2}], [0] * 4, most=[2]):
     ...     print(turn)
     Turn(line=0, after=())
     Turn(line=0, after=())
@@ -93,7 +93,7 @@ def lines(before: Sequence[set[int]], kinds: Sequence[int], most: int) -> list[T
         line = next((turns[one].line for one in newest if one in (last[line] for line in mine)), -1)
         if line < 0:
             line = next((line for line in mine if known.get(line, -1) >= last[line]), -1)
-        if line < 0 and len(mine) >= most:
+        if line < 0 and len(mine) >= most[kinds[number]]:
             line = min(mine, key=lambda line: last[line])
         if line < 0:
             line = len(last)

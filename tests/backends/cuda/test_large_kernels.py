@@ -5,6 +5,7 @@ import pytest
 from devices import needs_gpu
 
 from pareo import Device, op
+from pareo.backends.cuda.large.bias import partial_sums
 from pareo.backends.cuda.large.kernels import INSTRUCTIONS
 from pareo.backends.cuda.large.update import update_all
 from pareo.spec import Spec
@@ -42,6 +43,12 @@ def run(name, results, operands, fusion=None, **how):
     with Device("cuda", precision=how.get("precision", "tf32")):
         kernel.function(target, *given, **how)
     return [cupy.asnumpy(a) for a in out]
+
+
+def run_with_sums(name, result, operands, **how):
+    """The result of a way back, and its sums over everything but the channels."""
+    d, partial = run(name, [result, partial_sums(result)], operands, **how)
+    return d, run("add_sums", [Spec(result.shape[-1:])], [partial])[0]
 
 
 def check(found, wanted, tolerance):
@@ -134,12 +141,13 @@ def test_images_side_by_side_and_their_sum(kind):
 def test_back_through_relu_and_bias(kind, channels):
     y = draw((4, 9, 9, channels), kind)
     gradients = [draw((4, 9, 9, c), kind, 1) for c in (channels // 2, channels - channels // 2)]
-    results = [Spec(y.shape, dtype(kind)), Spec((channels,))]
-    d, sums = run("relu_bias_back", results, [y, *gradients])
+    results = [Spec(y.shape, dtype(kind))]
+    d, sums = run_with_sums("relu_bias_back", results[0], [y, *gradients])
     wanted = np.where(y > 0, np.concatenate(gradients, -1), 0).astype(np.float32)
     check(d, wanted, 0)
     check(sums, wanted.sum((0, 1, 2), dtype=np.float64), 2e-6)
-    (sums,) = run("bias_back", results[1:], [y])
+    (partial,) = run("bias_back", [partial_sums(results[0])], [y])
+    (sums,) = run("add_sums", [Spec((channels,))], [partial])
     check(sums, y.astype(np.float64).sum((0, 1, 2)), 2e-6)
     (d,) = run("relu_back", results[:1], [np.concatenate(gradients, -1), y])
     check(d, wanted, 0)
@@ -157,8 +165,7 @@ def test_local_response_normalisation(kind, channels, size, beta):
     wanted = last(op.lrn_gradient(first(g), first(x), **how))
     check(d, wanted, TOLERANCE[kind])
     if size == 5 and channels % 8 == 0:
-        results = [Spec(x.shape, dtype(kind)), Spec((channels,))]
-        d, sums = run("lrn_relu_bias_back", results, [g, x], **how)
+        d, sums = run_with_sums("lrn_relu_bias_back", Spec(x.shape, dtype(kind)), [g, x], **how)
         check(d, np.where(x > 0, wanted, 0), TOLERANCE[kind])
         check(sums, np.where(x > 0, wanted, 0).sum((0, 1, 2), dtype=np.float64), 2e-5)
 
@@ -189,11 +196,11 @@ def test_pooling(kind, channels, relu, how, enough, monkeypatch):
     g = draw(wanted.shape, kind, 1)
     back = last(op.max_pool_gradient(first(g), first(x), **how))
     back = np.where(x > 0, back, 0) if relu else back
-    results = [Spec(x.shape, dtype(kind)), Spec((channels,))]
-    d, sums = run("max_pool_bias_back", results, [g, places], **how)
+    result = Spec(x.shape, dtype(kind))
+    d, sums = run_with_sums("max_pool_bias_back", result, [g, places], **how)
     check(d, back, TOLERANCE[kind])
     check(sums, back.sum((0, 1, 2), dtype=np.float64), 1e-5)
-    check(run("max_pool_back", results[:1], [g, places], **how)[0], back, TOLERANCE[kind])
+    check(run("max_pool_back", [result], [g, places], **how)[0], back, TOLERANCE[kind])
 
 
 @KINDS
@@ -278,6 +285,13 @@ def test_a_dense_layers_gradient_and_update(kind, batch, rows, columns):
     check(new, w - rate * wanted, tolerance)
     (new,) = run("dense_descend", [spec], [x, g, w, numbers[0]])
     check(new, w - rate * gradient, tolerance)
+
+
+@KINDS
+def test_filters_turned_round(kind):
+    w = draw((24, 3, 5, 16), kind)
+    (turned,) = run("turned_filters", [Spec((16, 3, 5, 24), dtype(kind))], [w])
+    check(turned, w[:, ::-1, ::-1].transpose(3, 1, 2, 0), 0)
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])

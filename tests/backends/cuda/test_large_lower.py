@@ -160,3 +160,15 @@ def test_the_loop_over_images_leaves_lowered_programs_alone():
     _, after = lowered(networks.alexnet(), "tf32")
     with pytest.raises(Unsuited):
         layers_of(after)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_filters_are_turned_where_that_is_faster(precision):
+    program = step_program(networks.alexnet(), 2)
+    plain = lower.lowered(program, precision, lambda _: True)
+    after = lower.lowered(program, precision, lambda _: True, lambda one: one.filters[2] == 5)
+    found = names(after)
+    assert found["turned_filters"] == 1
+    assert found["conv_images"] == names(plain)["conv_images"] - 1
+    assert found["conv_forward"] == names(plain)["conv_forward"] + 1
+    assert after.flops == plain.flops

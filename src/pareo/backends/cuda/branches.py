@@ -14,9 +14,10 @@ from pareo.backends.cuda import memory
 from pareo.backends.cuda.cards import cupy
 from pareo.program.order import Touches, Turn, heights, lines, waits
 
-MOST = 8  # streams of a kind
-LONG = 3  # steps that follow on one which others wait for
-HASTE, LEISURE = -2, 0  # priorities of streams: the lower number goes first
+LONG = 3  # steps that follow upon one that is urgent; upon gradients of parameters there are less
+LEISURE, HASTE = 0, 1  # kinds of steps
+PRIORITY = (0, -2)  # of their streams: the lower number goes first
+MOST = (2, 8)  # streams of each kind
 _local = threading.local()
 
 
@@ -32,7 +33,7 @@ def perform(steps: Sequence[Step], values: list[Any]) -> None:
             step.run(values)
     working = [step for step in steps if not step.looks]
     before = waits([_touches(step, values) for step in working])
-    kinds = [int(high > LONG) for high in heights(before)]
+    kinds = [HASTE if high > LONG else LEISURE for high in heights(before)]
     turns = lines(before, kinds, MOST)
     _local.product = None
     try:
@@ -61,8 +62,7 @@ def _launch(
     _local.branching = True
     for number, (step, turn) in enumerate(zip(steps, turns, strict=True)):
         if turn.line not in streams:
-            haste = HASTE if kinds[number] else LEISURE
-            streams[turn.line] = _stream(turn.line, haste)
+            streams[turn.line] = _stream(turn.line, PRIORITY[kinds[number]])
             streams[turn.line].wait_event(start)
         stream = streams[turn.line]
         for one in turn.after:

@@ -18,7 +18,7 @@ def lowered(program: Any) -> Any:
     if why is not None:
         _say(f"pareo: convolutions go through matrix products, which is slower: {why}")
         return program
-    return lower.lowered(program, current().precision, plans.has_plan)
+    return lower.lowered(program, current().precision, plans.has_plan, plans.turns)
 
 
 @cache  # each sentence once

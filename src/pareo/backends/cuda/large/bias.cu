@@ -45,13 +45,15 @@ template <class T, int V> __global__ void bias_back(
 }
 
 // The blocks' partial sums, added up: one warp for each 32 channels and 32 rows at a time.
-extern "C" __global__ void add_partial(float* total, const float* partial, int rows, int channels)
+extern "C" __global__ void add_partial(float* total, const float* partial, int channels)
 {
     __shared__ float room[32][33];
     const int channel = blockIdx.x * 32 + threadIdx.x;
+    const int rows = *reinterpret_cast<const int*>(partial);
     float sum = 0;
     if (channel < channels)
-        for (int row = threadIdx.y; row < rows; row += 32) sum += partial[row * channels + channel];
+        for (int row = threadIdx.y; row < rows; row += 32)
+            sum += partial[(row + 1) * channels + channel];
     room[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
     sum = room[threadIdx.x][threadIdx.y];

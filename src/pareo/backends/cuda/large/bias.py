@@ -13,21 +13,24 @@ from pareo.operators.normalisation import dropout_threshold
 from pareo.spec import Spec
 
 
-def sum_up(total: Any, partial: Any, rows: int) -> None:
-    channels = total.size
-    kernel("bias", "add_partial")(
-        (-(-channels // 32),), (32, 32), (total, partial, np.int32(rows), np.int32(channels))
-    )
+def partial_sums(images: Spec) -> Spec:
+    """What blocks leave of the sums of images, channel by channel: a row each, and their number.
+
+    >>> partial_sums(Spec((1, 2, 2, 8)))
+    Spec((2, 8), float32)
+    """
+    channels = images.shape[-1]
+    return Spec((1 + launch.most_rows(pixels(images), channels), channels))
 
 
-def sums_room(out: Any, g: Spec, *_: Any, **__: Any) -> list[Spec]:
-    """Room for the sums that each block leaves."""
-    first = out[0] if isinstance(out, tuple) else g
-    return [Spec((launch.BLOCKS, first.shape[-1]))]
+@offer()
+def add_sums(out: Any, partial: Any) -> None:
+    """The sums of what blocks left: apart, as only the update of a bias waits for them."""
+    blocks = (-(-out.size // 32),)
+    kernel("bias", "add_partial")(blocks, (32, 32), (out, partial, np.int32(out.size)))
 
 
-def _relu_back(d: Any, partial: Any, y: Any, gradients: tuple[Any, ...]) -> int:
-    """Rows of partial sums that it left."""
+def _relu_back(d: Any, partial: Any, y: Any, gradients: tuple[Any, ...]) -> None:
     channels = y.shape[-1]
     many = min(together(channels, d, y), least(*gradients))
     grid, block = launch.walk(pixels(y), channels, many)
@@ -35,13 +38,12 @@ def _relu_back(d: Any, partial: Any, y: Any, gradients: tuple[Any, ...]) -> int:
     function = kernel("bias", f"relu_bias_back<{kind(y)}, {many}>")
     arguments = (d, partial, y, *sizes, *beside(gradients))
     function(grid, block, arguments, shared_mem=room(block, many))
-    return grid[0]
 
 
-@offer(sums_room, in_place=(1, NOT), strided=True)
-def relu_bias_back(out: Any, y: Any, *gradients: Any, scratch: Any) -> None:
-    d, sums = out
-    sum_up(sums, scratch[0], _relu_back(d, scratch[0], y, gradients))
+@offer(in_place=(1, NOT), strided=True)
+def relu_bias_back(out: Any, y: Any, *gradients: Any) -> None:
+    d, partial = out
+    _relu_back(d, partial, y, gradients)
 
 
 @offer(strided=True)
@@ -49,15 +51,14 @@ def relu_back(out: Any, g: Any, y: Any) -> None:
     _relu_back(out, NOTHING, y, (g,))
 
 
-@offer(sums_room, strided=True)
-def bias_back(out: Any, g: Any, scratch: Any) -> None:
+@offer(strided=True)
+def bias_back(out: Any, g: Any) -> None:
     channels = g.shape[-1]
     many = together(channels, g)
     grid, block = launch.walk(pixels(g), channels, many)
     sizes = np.int64(pixels(g)), np.int32(channels), np.int32(pitch(g))
     function = kernel("bias", f"bias_back<{kind(g)}, {many}>")
-    function(grid, block, (scratch[0], g, *sizes), shared_mem=room(block, many))
-    sum_up(out, scratch[0], grid[0])
+    function(grid, block, (out, g, *sizes), shared_mem=room(block, many))
 
 
 def room(block: tuple[int, int], many: int) -> int:

@@ -106,6 +106,12 @@ def walk(count: int, channels: int, many: int) -> tuple[tuple[int, int], tuple[i
     return (min(-(-count // high), max(1, BLOCKS // across)), across), (wide, high)
 
 
+def most_rows(count: int, channels: int) -> int:
+    """The most blocks along pixels that `walk` may ask for, however many a thread takes at once."""
+    widths = (1, *(WIDEST // size for size in TYPES))
+    return max(walk(count, channels, many)[0][0] for many in widths)
+
+
 def flat(count: int, many: int = 1) -> tuple[tuple[int], tuple[int]]:
     """Grid and block of a kernel that takes one element, or `many`, after the other."""
     return (max(1, min(-(-count // (many * THREADS)), 8 * BLOCKS)),), (THREADS,)

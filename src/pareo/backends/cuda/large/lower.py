@@ -22,13 +22,16 @@ def worth_lowering(program: Program) -> bool:
 
 
 @rewrite
-def lowered(program: Program, precision: str, possible: Possible) -> Program:
+def lowered(
+    program: Program, precision: str, possible: Possible, turning: Possible = lambda _: False
+) -> Program:
     """The program as cuDNN and the kernels beside this file run it.
 
-    `precision` is 'float32', 'tf32' or 'bfloat16'; `possible` tells which convolutions have a plan.
+    `precision` is 'float32', 'tf32' or 'bfloat16'; `possible` tells which convolutions have a plan,
+    and `turning` whose gradients of images are best a convolution with turned filters.
     """
     program = merged(program)
-    lowering = Lowering(program, precision, possible)
+    lowering = Lowering(program, precision, possible, turning)
     for position, instruction in enumerate(program.instructions):
         if position in lowering.handled:
             continue

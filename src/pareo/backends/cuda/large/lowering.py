@@ -22,10 +22,13 @@ Possible = Callable[[Convolution], bool]
 class Lowering:
     """The new program while it is written."""
 
-    def __init__(self, program: Program, precision: str, possible: Possible) -> None:
+    def __init__(
+        self, program: Program, precision: str, possible: Possible, turning: Possible
+    ) -> None:
         self.old = program
         self.precision = precision
         self.possible = possible
+        self.turning = turning
         self.reading = readers(program)
         self.maker = {n: i for i in program.instructions for n in i.outputs}
         self.specs = dict(program.specs)

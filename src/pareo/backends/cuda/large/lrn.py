@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from pareo.backends.cuda.large import launch
-from pareo.backends.cuda.large.bias import room, sum_up, sums_room
+from pareo.backends.cuda.large.bias import room
 from pareo.backends.cuda.large.instructions import NOTHING, offer
 from pareo.backends.cuda.large.launch import kernel, kind, pixels, together
 
@@ -57,14 +57,13 @@ def lrn_back(out: Any, g: Any, x: Any, size: int, **how: float) -> None:
     kernel("lrn", f"lrn_any_back<{kind(x)}>")(grid, block, arguments, shared_mem=shared)
 
 
-@offer(sums_room)
-def lrn_relu_bias_back(out: Any, g: Any, x: Any, scratch: Any, size: int, **how: float) -> None:
+@offer()
+def lrn_relu_bias_back(out: Any, g: Any, x: Any, size: int, **how: float) -> None:
     """Only for windows of five channels, and channels that a thread takes several of at once."""
-    d, sums = out
+    d, partial = out
     many = _near(size, d, g, x)
     grid, block = launch.walk(pixels(x), x.shape[-1], many)
     sizes, numbers = (np.uint32(pixels(x)), np.int32(x.shape[-1])), _lrn_numbers(size, **how)
     function = kernel("lrn", f"lrn_near_back<{kind(x)}, {many}, true>")
-    arguments = (d, scratch[0], g, x, *sizes, *numbers)
+    arguments = (d, partial, g, x, *sizes, *numbers)
     function(grid, block, arguments, shared_mem=room(block, many))
-    sum_up(sums, scratch[0], grid[0])

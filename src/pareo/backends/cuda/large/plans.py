@@ -85,6 +85,11 @@ def has_plan(convolution: Convolution) -> bool:
     return cudnn.missing() is None and best(convolution) is not None
 
 
+def turns(convolution: Convolution) -> bool:
+    """Whether the fastest way is by turned filters, which can be made ready beforehand."""
+    return isinstance(best(convolution), turned.Turned)
+
+
 def _named(name: str, convolution: Convolution, graph: Graph) -> Plan | None:
     """A plan by its name, ready to run; None where there is none of this name any more."""
     if name in OWN:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from pareo.backends.cuda.large import launch
-from pareo.backends.cuda.large.bias import room, sum_up, sums_room
+from pareo.backends.cuda.large.bias import room
 from pareo.backends.cuda.large.instructions import NOTHING, offer
 from pareo.backends.cuda.large.launch import kernel, kind, pitch, pixels, together
 
@@ -68,8 +68,7 @@ def max_pool_forward(out: Any, x: Any, size: Any, stride: Any, padding: Any, cei
 
 def _max_pool_back(
     d: Any, partial: Any, g: Any, places: Any, size: Any, stride: Any, padding: Any, ceil: bool
-) -> int:
-    """Rows of partial sums that it left."""
+) -> None:
     channels, apart = d.shape[-1], _of_three(size, stride)
     many = together(channels, d, g)
     numbers = np.int32(channels), np.int32(pitch(g))
@@ -86,13 +85,12 @@ def _max_pool_back(
         arguments = (d, partial, g, places, np.uint32(count), *numbers, *window)
     grid, block = launch.walk(count, channels, many)
     function(grid, block, arguments, shared_mem=room(block, many))
-    return grid[0]
 
 
-@offer(sums_room, strided=True)
-def max_pool_bias_back(out: Any, g: Any, places: Any, scratch: Any, **how: Any) -> None:
-    d, sums = out
-    sum_up(sums, scratch[0], _max_pool_back(d, scratch[0], g, places, **how))
+@offer(strided=True)
+def max_pool_bias_back(out: Any, g: Any, places: Any, **how: Any) -> None:
+    d, partial = out
+    _max_pool_back(d, partial, g, places, **how)
 
 
 @offer(strided=True)

@@ -12,6 +12,7 @@ import numpy as np
 
 from pareo.backends.cuda.large import launch
 from pareo.backends.cuda.large.cudnn import FILTERS, IMAGES, RESULT, Convolution
+from pareo.backends.cuda.large.instructions import offer
 
 NAME = "pareo turned"
 ALIGNED = 512  # bytes, as CuPy's own arrays are
@@ -40,14 +41,25 @@ class Turned:
 
     def run(self, arrays: dict[int, Any], workspace: Any) -> None:
         """Compute it, on the stream in use."""
-        filters, images, *window = self.convolution.filters
-        given, width = arrays[FILTERS], 2 if self.convolution.precision == "bfloat16" else 4
-        count = self.convolution.size(FILTERS)
         turned, rest = workspace[: self._filters_bytes], workspace[self._filters_bytes :]
-        function = launch.kernel("layout", f"turn_filters<{launch.TYPES[width]}>")
-        sizes = filters, window[0] * window[1], images
-        function(*launch.flat(count), (turned, given, *map(np.int32, sizes)))
+        filters, images, *window = self.convolution.filters
+        width = 2 if self.convolution.precision == "bfloat16" else 4
+        turn(turned, arrays[FILTERS], width, (filters, *window, images))
         self.forward.run({IMAGES: arrays[RESULT], FILTERS: turned, RESULT: arrays[IMAGES]}, rest)
+
+
+def turn(turned: Any, filters: Any, width: int, shape: tuple[int, ...]) -> None:
+    """Filters of this shape, channels last and `width` bytes each element, turned round."""
+    count, height, along, channels = shape
+    function = launch.kernel("layout", f"turn_filters<{launch.TYPES[width]}>")
+    sizes = map(np.int32, (count, height * along, channels))
+    function(*launch.flat(count * height * along * channels), (turned, filters, *sizes))
+
+
+@offer()
+def turned_filters(out: Any, w: Any) -> None:
+    """As an instruction: what it needs is known long before the gradient is."""
+    turn(out, w, w.dtype.itemsize, w.shape)
 
 
 def forward_of(one: Convolution) -> Convolution | None:

@@ -1,7 +1,10 @@
 """The way back through activations and biases, in one pass."""
 
+from typing import Any
+
 import numpy as np
 
+from pareo.backends.cuda.large.bias import partial_sums
 from pareo.backends.cuda.large.lowering import Lowering
 from pareo.backends.cuda.large.rules.table import rule
 from pareo.program.ir import Instruction
@@ -19,6 +22,27 @@ def in_work(lowering: Lowering, number: int) -> bool:
     return lowering.is_image(number) or (reduced and number in lowering.working)
 
 
+def with_sums(
+    lowering: Lowering,
+    name: str,
+    operands: tuple[int, ...],
+    result: int,
+    sums: Instruction,
+    **more: Any,
+) -> bool:
+    """A way back, and the sums of its result over everything but the channels."""
+    spec = lowering.spec(result)
+    made = lowering.add(name, operands, spec, partial_sums(spec), **more)
+    lowering.working[result] = made[0]
+    return _add_sums(lowering, made[1], sums)
+
+
+def _add_sums(lowering: Lowering, partial: int, sums: Instruction) -> bool:
+    number = sums.outputs[0]
+    (lowering.plain[number],) = lowering.add("add_sums", (partial,), lowering.old.specs[number])
+    return True
+
+
 @rule
 def relu_gradient(lowering: Lowering, back: Instruction) -> bool:
     g, y = back.inputs
@@ -30,13 +54,10 @@ def relu_gradient(lowering: Lowering, back: Instruction) -> bool:
         operands = lowering.as_working(g), lowering.whole(y)
         return lowering.fresh("relu_back", operands, result, flops=back.flops)
     lowering.take(sums)
-    specs = lowering.spec(result), lowering.old.specs[sums.outputs[0]]
-    flops = back.flops + sums.flops
     gradients = tuple(map(lowering.as_working, lowering.beside.pop(g, (g,))))
     several = (lowering.whole(y), *gradients)
-    found = lowering.add("relu_bias_back", several, *specs, flops=flops)
-    lowering.working[result], lowering.plain[sums.outputs[0]] = found
-    return True
+    flops = back.flops + sums.flops
+    return with_sums(lowering, "relu_bias_back", several, result, sums, flops=flops)
 
 
 @rule
@@ -44,8 +65,6 @@ def sum_(lowering: Lowering, fold: Instruction) -> bool:
     g = fold.inputs[0]
     if not in_work(lowering, g) or channel_sum(lowering, g) is not fold:
         return False
-    result = fold.outputs[0]
-    operands = (lowering.as_working(g),)
-    found = lowering.add("bias_back", operands, lowering.old.specs[result], flops=fold.flops)
-    (lowering.plain[result],) = found
-    return True
+    spec, operands = partial_sums(lowering.spec(g)), (lowering.as_working(g),)
+    (partial,) = lowering.add("bias_back", operands, spec, flops=fold.flops)
+    return _add_sums(lowering, partial, fold)

@@ -9,6 +9,7 @@ import numpy as np
 from pareo.backends.cuda.large.convolution import convolution
 from pareo.backends.cuda.large.lowering import Lowering
 from pareo.backends.cuda.large.rules.table import rule
+from pareo.backends.cuda.large.turned import forward_of
 from pareo.program.ir import Instruction
 from pareo.spec import Spec
 
@@ -122,11 +123,19 @@ def conv_input_gradient(lowering: Lowering, back: Instruction) -> bool:
     g, w = back.inputs
     result = back.outputs[0]
     new = _plain_how(lowering, back.attributes)
-    specs = lowering.spec(result), lowering.spec(w), lowering.spec(g)
-    if not lowering.possible(convolution("images", *specs, **new)):
+    one = convolution("images", lowering.spec(result), lowering.spec(w), lowering.spec(g), **new)
+    if not lowering.possible(one):
         return False
     operands = lowering.whole(g), lowering.as_working(w)
-    return lowering.fresh("conv_images", operands, result, flops=back.flops, **new)
+    forward = forward_of(one) if lowering.turning(one) else None
+    if forward is None:
+        return lowering.fresh("conv_images", operands, result, flops=back.flops, **new)
+    filters, *window, channels = lowering.spec(w).shape
+    turned = lowering.add(
+        "turned_filters", operands[1:], Spec((channels, *window, filters), lowering.dtype)
+    )
+    new |= {"padding": forward.padding, "ending": "", "flops": back.flops}
+    return lowering.fresh("conv_forward", (operands[0], *turned), result, **new)
 
 
 @rule

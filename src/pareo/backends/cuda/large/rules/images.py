@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pareo.backends.cuda.large.lowering import Lowering
-from pareo.backends.cuda.large.rules.activation import channel_sum
+from pareo.backends.cuda.large.rules.activation import channel_sum, with_sums
 from pareo.backends.cuda.large.rules.table import rule
 from pareo.program.ir import Instruction
 from pareo.spec import Spec
@@ -65,10 +65,8 @@ def max_pool_gradient(lowering: Lowering, back: Instruction) -> bool:
     lowering.take(relu, sums)
     if sums is None:
         return lowering.fresh("max_pool_back", operands, result, flops=flops, **how)
-    specs = lowering.spec(result), lowering.old.specs[sums.outputs[0]]
-    found = lowering.add("max_pool_bias_back", operands, *specs, flops=flops + sums.flops, **how)
-    lowering.working[result], lowering.plain[sums.outputs[0]] = found
-    return True
+    flops += sums.flops
+    return with_sums(lowering, "max_pool_bias_back", operands, result, sums, flops=flops, **how)
 
 
 @rule
@@ -112,7 +110,4 @@ def lrn_gradient(lowering: Lowering, back: Instruction) -> bool:
         return lowering.fresh("lrn_back", operands, result, flops=back.flops, **how)
     lowering.take(relu, sums)
     result, flops = relu.outputs[0], back.flops + relu.flops + sums.flops
-    specs = lowering.spec(result), lowering.old.specs[sums.outputs[0]]
-    found = lowering.add("lrn_relu_bias_back", operands, *specs, flops=flops, **how)
-    lowering.working[result], lowering.plain[sums.outputs[0]] = found
-    return True
+    return with_sums(lowering, "lrn_relu_bias_back", operands, result, sums, flops=flops, **how)
