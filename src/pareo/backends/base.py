@@ -91,15 +91,20 @@ class Backend:
 
     members: whether a core trains one small network best alone, so that of many each goes through
              its `loop`; otherwise they are one program.
-    apart:   instructions between those that a stretch of memory serves in turn: where several run
-             at once, the later ones would wait for the earlier ones only for its sake.
     """
 
     members: ClassVar[bool] = False
-    apart: ClassVar[int] = 0
     name: str
     kernels: dict[str, Kernel] = field(default_factory=dict)
     fusions: list[Fusion] = field(default_factory=list)
+
+    def apart(self, nbytes: int) -> int:
+        """How many instructions lie at least between those that these bytes serve in turn.
+
+        Where several run at once, the later ones would else wait for the earlier ones only for the
+        sake of their memory.
+        """
+        return 0
 
     def lowered(self, program: Any) -> Any:
         """A program rewritten for this backend before fusion; most take it as it is."""

@@ -82,7 +82,7 @@ def plan(program: Program, backend: Backend, elsewhere: Collection[int] = ()) ->
                 buffers[number].last = max(last[number], position + 1)
     every = {id(buffer): buffer for buffer in buffers.values()}
     every |= {id(buffer): buffer for pieces in work.values() for _, buffer in pieces}
-    total = _place(list(every.values()), backend.apart)
+    total = _place(list(every.values()), backend)
     return Plan(
         total,
         {number: buffer.offset for number, buffer in buffers.items()},
@@ -192,18 +192,20 @@ def _root(number: int, views: Mapping[int, int]) -> int:
     return number
 
 
-def _place(buffers: list[_Buffer], apart: int) -> int:
+def _place(buffers: list[_Buffer], backend: Backend) -> int:
     """Give every buffer an offset, large ones first, each in the lowest gap; the arena's size.
 
-    Those that lie in the same place are needed more than so many instructions `apart`.
+    Those that lie in the same place are needed as many instructions apart as the backend wants.
     """
+    apart = {id(buffer): backend.apart(buffer.nbytes) for buffer in buffers}
     placed: list[_Buffer] = []
     total = 0
     for buffer in sorted(buffers, key=lambda b: (-b.nbytes, b.first)):
         size = -(-buffer.nbytes // ALIGNMENT) * ALIGNMENT
         offset = 0
         for other in sorted(placed, key=lambda b: b.offset):
-            if other.first > buffer.last + apart or other.last + apart < buffer.first:
+            between = max(apart[id(buffer)], apart[id(other)])
+            if other.first > buffer.last + between or other.last + between < buffer.first:
                 continue
             if other.offset - offset >= size:
                 break

@@ -1,6 +1,7 @@
-"""Nsight Compute's counters of one piece of work: what its kernels executed, and why they waited.
+"""Nsight Compute's counters of pieces of work: what their kernels executed, and why they waited.
 
-The work runs once more, by itself, under `ncu`; no time is taken there.
+The work runs once more, by itself, under `ncu`; no time is taken there. A contestant does all of
+its work in one process, with a kernel that does nothing ahead of each piece, as a mark.
 """
 
 import csv
@@ -8,12 +9,14 @@ import io
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pareo.lab.ops.work import Work
 
-TIMEOUT = 120  # seconds: every kernel is run again for each group of counters
+TIMEOUT = 120  # seconds to get ready, and for each piece of work those below:
+PATIENCE = 30  # every kernel is run again for each group of counters
+MARK = "pareo_mark"
 FLOPS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 COUNTS = {
     "adds": FLOPS.format("fadd"),
@@ -62,27 +65,51 @@ def _tried() -> str:
     return ""
 
 
-def counted(contestant: str, work: Work) -> dict[str, Any]:
-    """The counters of one run of a piece of work, summed up or averaged over its kernels."""
+def counted(contestant: str, works: Sequence[Work]) -> list[dict[str, Any]]:
+    """The counters of one run of each piece of work, summed up or averaged over its kernels."""
     done = _run(
         [
             "--metrics", ",".join(METRICS.values()), "--profile-from-start", "off",
-            sys.executable, "-m", "pareo.lab.counters.target",
-            contestant, work.operator, work.direction, str(work.nbytes),
-        ]
+            sys.executable, "-m", "pareo.lab.counters.target", contestant,
+            *(word for work in works for word in (work.operator, work.direction, str(work.nbytes))),
+        ],
+        TIMEOUT + PATIENCE * len(works),
     )  # fmt: skip
-    if done.returncode:
+    pieces = apart(parsed(done.stdout))
+    if done.returncode or len(pieces) != len(works):
         last = (done.stderr or done.stdout).strip().splitlines()[-1:]
-        return {"rung": "ncu", "failed": (last or ["no reason given"])[0][:200]}
-    return summed(parsed(done.stdout))
+        reason = (last or ["no reason given"])[0][:200]
+        pieces += [[] for _ in range(len(works) - len(pieces))]
+        return [summed(piece) if piece else _failed(reason) for piece in pieces[: len(works)]]
+    return [summed(piece) for piece in pieces]
 
 
-def _run(words: list[str]) -> subprocess.CompletedProcess[str]:
+def apart(kernels: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The kernels of each piece of work, the marks between them left out.
+
+    >>> apart([{"kernel": name} for name in (MARK, "a", "b", MARK, MARK, "c")])
+    [[{'kernel': 'a'}, {'kernel': 'b'}], [], [{'kernel': 'c'}]]
+    """
+    pieces: list[list[dict[str, Any]]] = []
+    for kernel in kernels:
+        if kernel["kernel"].startswith(MARK):
+            pieces.append([])
+        elif pieces:
+            pieces[-1].append(kernel)
+    return pieces
+
+
+def _failed(reason: str) -> dict[str, Any]:
+    return {"rung": "ncu", "failed": reason}
+
+
+def _run(words: list[str], timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
     command = ["ncu", "--clock-control", "none", "--csv", "--page", "raw", *words]
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
-    except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 1, "", f"no answer within {TIMEOUT} s")
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    except subprocess.TimeoutExpired as expired:
+        printed = expired.stdout.decode() if isinstance(expired.stdout, bytes) else ""
+        return subprocess.CompletedProcess(command, 1, printed, f"no answer within {timeout:.0f} s")
 
 
 def parsed(text: str) -> list[dict[str, Any]]:
@@ -127,7 +154,7 @@ def _number(text: str, unit: str) -> float | None:
 def summed(kernels: list[dict[str, Any]]) -> dict[str, Any]:
     """One piece of work: counts summed over its kernels, shares averaged by their time."""
     if not kernels:
-        return {"rung": "ncu", "failed": "ncu saw no kernel"}
+        return _failed("ncu saw no kernel")
     found: dict[str, Any] = {"rung": "ncu", "kernels": [k["kernel"][:80] for k in kernels]}
     for name in COUNTS:
         found[name] = sum(kernel.get(name, 0.0) for kernel in kernels)

@@ -30,6 +30,7 @@ COPIES = 2.5  # bytes that a contestant may hold for each that it works on
 SLOW = 2  # times the seconds that were given: who takes longer gets two samples
 PATIENCE = 300.0
 JUDGE = "float64"
+NCU = "ncu"
 READY = "everyone is getting ready"  # what it says it does at the beginning of a piece of work
 
 
@@ -69,6 +70,7 @@ class Laboratory:
         finally:
             for worker in self._workers.values():
                 worker.close()
+        self._count_apart()
         told = [cores for cores in (before, machine.idle_cores()) if cores is not None]
         self._idle_cores = min(told, default=None)
         return self.result()
@@ -190,11 +192,25 @@ class Laboratory:
         """Counters of one call, by the rung of the ladder that this place has."""
         rung = self.rungs.get(cell.place, Rung(TIMING, "not asked for")).name
         cell.counters = {"rung": rung}
-        if rung == TIMING:
+        if rung in (TIMING, NCU):  # the latter at the end, for everything at once
             return
         self._say(work, f"counters of {cell.contestant}, by {rung}")
-        found = ncu.counted(cell.contestant, work) if rung == "ncu" else self._told(cell, rung)
-        cell.counters = found
+        cell.counters = self._told(cell, rung)
+
+    def _count_apart(self) -> None:
+        """Counters of what was timed, contestant by contestant, each in a process under `ncu`."""
+        for name in self.contestants:
+            cells = [
+                cell
+                for cell in self.cells
+                if (cell.contestant, cell.status, cell.counters.get("rung")) == (name, "ok", NCU)
+            ]
+            works = [Work(cell.operator, cell.direction, cell.nbytes) for cell in cells]
+            if works:
+                self.doing = f"counters of {name}, by {NCU}"
+                self._watch(self)
+                for cell, found in zip(cells, ncu.counted(name, works), strict=True):
+                    cell.counters = found
 
     def _told(self, cell: Cell, rung: str) -> dict[str, Any]:
         """What a contestant's own process counts; its times stay, whatever becomes of that."""
