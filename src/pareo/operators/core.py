@@ -79,6 +79,7 @@ class Where:
 Parser = Callable[[Any, Where], Any]
 registry: dict[str, "Operator"] = {}
 MOST_BOUND = 1000  # shapes that an operator remembers
+PLAIN: set[type] = {np.ndarray}  # kinds of arrays of which shape and dtype tell all; not subclasses
 
 
 class Operator:
@@ -149,7 +150,7 @@ class Operator:
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[list[Any], dict[str, Any], list[Spec], Any]:
         """Check one call; give its operands, attributes, operand specs and result spec."""
-        seen = tuple([(a.shape, a.dtype) for a in args if type(a) is np.ndarray])
+        seen = tuple([(a.shape, a.dtype) for a in args if type(a) in PLAIN])
         if kwargs or len(seen) != len(args):
             return self._bind(args, kwargs)
         # Arrays alone: what was found for others like them holds for these. Asking takes 2

@@ -13,6 +13,7 @@ from pareo.backends.cuda.cards import cupy
 from pareo.backends.cuda.graph import Replay
 from pareo.device import Device
 from pareo.errors import DeviceError
+from pareo.operators.core import PLAIN
 from pareo.spec import Spec
 
 FEW = 4 << 20  # bytes that may lie idle for long
@@ -128,4 +129,5 @@ def _cards() -> int:
     return int(cupy.cuda.runtime.getDeviceCount())
 
 
+PLAIN.add(cupy.ndarray)
 backend = _Cuda("cuda")

@@ -122,7 +122,7 @@ template <int N, int T> __global__ void __launch_bounds__(THREADS, 1) filters_ba
     if (threadIdx.x == 0)
         for (int i = 0; i < STAGES; i++) {
             asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(place(full + i)), "r"(128 + 1));
-            asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(place(empty + i)), "r"(8));
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(place(empty + i)), "r"(2 * ARRIVALS));
         }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     __syncthreads();
@@ -165,7 +165,7 @@ template <int N, int T> __global__ void __launch_bounds__(THREADS, 1) filters_ba
             unsigned a[2][CHUNK / 8][4];
             const auto release = [&](int number) {
                 __syncwarp();  // all its threads have read the images
-                if (lane == 0) arrive(empty + number % STAGES);
+                warp_arrives(empty + number % STAGES, lane);
             };
             const auto take = [&](int number, unsigned (&a)[CHUNK / 8][4]) {
                 wait(full + number % STAGES, number / STAGES & 1);

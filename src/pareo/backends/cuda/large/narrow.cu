@@ -76,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * 128 + 128, 1) narrow(
             asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(place(barrier)), "r"(arrivals));
         };
         start(&ready, 1);
-        for (int i = 0; i < RING; i++) start(filled + i, 128), start(used + i, 4 * GROUPS);
+        for (int i = 0; i < RING; i++) start(filled + i, 128), start(used + i, ARRIVALS * GROUPS);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     __syncthreads();
@@ -145,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * 128 + 128, 1) narrow(
             asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
             __syncwarp();  // all its threads have read the pixels
             for (; done < min(seen, (first + TILE) / CHUNK); done++)  // none that it has not waited for
-                if (lane == 0) arrive(used + (done & RING - 1));
+                warp_arrives(used + (done & RING - 1), lane);
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 const unsigned position = begin * TILE + tile * TILE + row + half * 8;

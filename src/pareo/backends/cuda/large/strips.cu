@@ -50,8 +50,8 @@ template <int GROUPS, int T, bool WHOLE> __global__ void __launch_bounds__(GROUP
         const auto start = [](unsigned long long* barrier, int count) {
             asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(place(barrier)), "r"(count));
         };
-        for (int i = 0; i < STAGES; i++) start(full + i, 1), start(empty + i, 4 * GROUPS);
-        for (int i = 0; i < MOST_RING; i++) start(filled + i, 128), start(used + i, 4 * GROUPS);
+        for (int i = 0; i < STAGES; i++) start(full + i, 1), start(empty + i, ARRIVALS * GROUPS);
+        for (int i = 0; i < MOST_RING; i++) start(filled + i, 128), start(used + i, ARRIVALS * GROUPS);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     __syncthreads();
@@ -119,10 +119,8 @@ template <int GROUPS, int T, bool WHOLE> __global__ void __launch_bounds__(GROUP
             unsigned a[2][CHUNK / 8][4];
             const auto release = [&](int i) {
                 __syncwarp();  // all its threads have read the pixels
-                if (lane == 0) {
-                    arrive(empty + (number + i) % STAGES);
-                    arrive(used + (fill + i & ring - 1));
-                }
+                warp_arrives(empty + (number + i) % STAGES, lane);
+                warp_arrives(used + (fill + i & ring - 1), lane);
             };
             // One chunk; `odd` says which of the two sets of registers is free at first.
             const auto take = [&](int i, int odd) {
@@ -165,7 +163,7 @@ template <int GROUPS, int T, bool WHOLE> __global__ void __launch_bounds__(GROUP
             fill += count;
             __syncwarp();
             for (int i = 0; i < in.depth; i++, fill++)
-                if (lane == 0) arrive(used + (fill & ring - 1));
+                warp_arrives(used + (fill & ring - 1), lane);
             step = last;
 
             const int part = blockIdx.x - shares.first_block(tile);
