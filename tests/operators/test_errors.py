@@ -558,3 +558,13 @@ def test_only_so_many_shapes_are_remembered(monkeypatch: pytest.MonkeyPatch) -> 
     for size in [*range(1, 9), *range(1, 9)]:
         assert op.exp(np.zeros(size)).tolist() == [1.0] * size
         assert len(op.exp._bound) <= 4
+
+
+def test_shapes_are_remembered_and_numbers_are_not() -> None:
+    x, seed = np.ones((2, 3), np.float32), np.array(7)
+    for _ in range(2):
+        for number in (2.0, -0.5):
+            assert (op.scale(number, x) == number).all()
+            assert op.scale(number, x.astype(np.float64)).dtype == np.float64
+        assert (op.dropout(x, 0.0, seed) == 1).all()
+        assert (op.dropout(x, 0.5, seed) != 1).all()
