@@ -566,5 +566,7 @@ def test_shapes_are_remembered_and_numbers_are_not() -> None:
         for number in (2.0, -0.5):
             assert (op.scale(number, x) == number).all()
             assert op.scale(number, x.astype(np.float64)).dtype == np.float64
+        moved, _ = op.sgd(x, x, x, np.float32(0.5).reshape(()))  # the other numbers by default
+        assert (moved == 0.5).all()
         assert (op.dropout(x, 0.0, seed) == 1).all()
         assert (op.dropout(x, 0.5, seed) != 1).all()

@@ -155,10 +155,10 @@ class Operator:
             (a.shape, a.dtype) if type(a) in PLAIN else float
             for a in args if type(a) in PLAIN or (self._only_operands and type(a) is float)
         ])  # fmt: skip
-        if kwargs or len(seen) != len(args):
+        if kwargs or not len(seen) == len(args) == len(self._operands):
             return self._bind(args, kwargs)
-        # Arrays and numbers alone: what was found for others like them holds for these. Asking
-        # takes 2 microseconds, finding out 15.
+        # All operands, and nothing else: what was found for others like them holds for these.
+        # Asking takes 2 microseconds, finding out 15.
         known = self._bound.get(seen)
         if known is None:
             if len(self._bound) > MOST_BOUND:
