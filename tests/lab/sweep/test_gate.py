@@ -19,7 +19,9 @@ def judged(task: Task, folder: Path, rate: float = 1.0) -> tuple[str, dict[str, 
     trainer = pareo_step.PareoTrainer(task, "vectorized", "float32")
     trainer._rate *= rate
     file = gate.reference(task, folder)(task.batch, 0)
-    return gate.agreement(task, trainer, task.parameters(), len(task.data()[1]), file, 0, FLOAT32)
+    start = task.parameters()
+    taken = gate.steps(task, trainer, start, len(task.data()[1]), 0)
+    return gate.judged(task, taken, start, file, FLOAT32)
 
 
 @pytest.mark.parametrize("network", [SMOOTH, KINKED])
@@ -50,7 +52,9 @@ def test_who_does_not_keep_its_step_is_refused(tmp_path: Path):
     task = Task(SMOOTH, 16, rate=0.1)
     trainer = Forgetful(task, "vectorized", "float32")
     file = gate.reference(task, tmp_path)(16, 1)
-    differs, _ = gate.agreement(task, trainer, task.parameters(), 64, file, 1, FLOAT32)
+    start = task.parameters()
+    taken = gate.steps(task, trainer, start, 64, 1)
+    differs, _ = gate.judged(task, taken, start, file, FLOAT32)
     assert "the loss in step 2" in differs
 
 

@@ -123,6 +123,8 @@ class Contestant:
 
     needs: the package that it is for.
     gpu: whether it computes on an NVIDIA GPU.
+    warms: whether building it once, beside others, makes the next time fast: its compiler keeps
+        what it made on disk, but nothing that was chosen by timing.
     images: those of one step, for one that is too slow for a batch.
     tries: other contestants, by name: a short trial says which of them races as this one.
     """
@@ -131,6 +133,7 @@ class Contestant:
     options: dict[str, Any] = field(default_factory=dict)
     needs: str | None = None
     gpu: bool = False
+    warms: bool = False
     images: int | None = None
     tries: tuple[str, ...] = ()
 

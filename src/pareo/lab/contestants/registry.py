@@ -12,19 +12,23 @@ ADAPTERS = "pareo.lab.contestants."
 SLICE = 2  # images in a step of plain loops, which need half a second for one of MNIST
 
 
-def _on_gpu(framework: str, needs: str | None = None, **options: object) -> Contestant:
-    return Contestant(f"{ADAPTERS}{framework}", options, needs, gpu=True)
+def _on_gpu(
+    framework: str, needs: str | None = None, warms: bool = False, **options: object
+) -> Contestant:
+    return Contestant(f"{ADAPTERS}{framework}", options, needs, gpu=True, warms=warms)
 
 
 ON_GPU = {
     "pareo-cuda": _on_gpu("pareo_step", device="cuda"),
     "torch-cuda": _on_gpu("torch_cuda", "torch"),
     "torch-cuda-default": _on_gpu("torch_cuda", "torch", benchmark=False),
-    "torch-cuda-compile": _on_gpu("torch_cuda", "torch", compiled=True),
+    "torch-cuda-compile": _on_gpu("torch_cuda", "torch", warms=True, compiled=True),
     "torch-cudagraph": _on_gpu("torch_cuda", "torch", graph=True),
     "torch-cudagraph-default": _on_gpu("torch_cuda", "torch", graph=True, benchmark=False),
     "torch-cudagraph-cudnn-off": _on_gpu("torch_cuda", "torch", graph=True, cudnn=False),
-    "torch-cudagraph-compile": _on_gpu("torch_cuda", "torch", compiled=True, graph=True),
+    "torch-cudagraph-compile": _on_gpu(
+        "torch_cuda", "torch", warms=True, compiled=True, graph=True
+    ),
     "jax-cuda": _on_gpu("jax_cuda", "jax"),
     "jax-cuda-scan": _on_gpu("jax_cuda", "jax", scan=True),
     "jax-cuda-last": _on_gpu("jax_cuda", "jax", last=True),

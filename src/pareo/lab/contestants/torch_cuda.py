@@ -43,6 +43,9 @@ class TorchCudaTrainer:
         self._loss = torch_step.loss_of(task.network)
         self._compiled = compiled
         if compiled:
+            from torch._inductor import config
+
+            config.autotune_local_cache = False  # what was timed on a busy card serves nobody else
             self._loss = torch.compile(self._loss, dynamic=False)
         self._chosen = torch.zeros(task.batch, dtype=torch.int64, device="cuda")
         self._graph: Any = None

@@ -18,7 +18,8 @@ class Cell:
     """What is known of one contestant at one batch size.
 
     seconds_per_batch: samples, each the mean of a turn of `steps` steps, in the order taken;
-    `rounds` says when. memory: bytes, see `lab.sweep.runner`.
+    `rounds` says when. memory: bytes, see `lab.sweep.runner`. phases: seconds of `loading` (beside
+    others on a GPU), `building` and getting `ready`.
     """
 
     contestant: str
@@ -29,6 +30,7 @@ class Cell:
     rounds: list[int] = field(default_factory=list)
     steps: int = 0
     first_call: float = 0.0
+    phases: dict[str, float] = field(default_factory=dict)
     parity: dict[str, float] = field(default_factory=dict)
     memory: dict[str, int | None] = field(default_factory=dict)
     ledger: dict[str, Any] = field(default_factory=dict)

@@ -8,7 +8,6 @@ journal: a sweep that was ended, even by SIGKILL, goes on from there.
 import tempfile
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -72,21 +71,26 @@ class Sweep:
         """Everything that is not done yet; the result. `watch` is called when something changes."""
         self._watch = watch
         idle = machine.idle_cores()
-        with (
-            ExitStack() as stack,
-            tempfile.TemporaryDirectory(prefix="pareo-") as folder,
-            ThreadPoolExecutor(1) as beside,
-        ):
-            self._measuring = beside.submit(self._measure)
-            if CPU in self.places():  # a card has time for it while contestants are imported
-                self._measuring.result()
+        with ExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pareo-"))
+            if CPU in self.places():
+                self._measure()
             task = self.settings.task(1)
             judge = Worker(gate.reference, task, Path(folder), threads=task.threads)
-            stand = self._stand = Group(self.settings, self._contestants, judge, self._say)
             stack.enter_context(judge)
+            stand = self._stand = stack.enter_context(
+                Group(self.settings, self._contestants, judge, self._say)
+            )
             sizes, abreast = self.settings.batches, self.settings.abreast
-            for first in range(0, len(sizes), abreast):
-                self._group(stand, sizes[first : first + abreast])
+            groups = [sizes[first : first + abreast] for first in range(0, len(sizes), abreast)]
+            stand.warm(self._waiting(sizes))
+            stand.expect(self._waiting(groups[0]))
+            if self.places() == {CARD}:  # which has time for it while contestants are imported
+                self._measure()
+            for here, following in zip(groups, [*groups[1:], ()], strict=True):
+                waiting = self._waiting(here)
+                stand.expect(waiting + self._waiting(following))
+                self._group(stand, waiting)
             self._search()
             if self.places() == {CPU}:  # which may have been slowed at first; a card is not
                 self._measure()
@@ -203,17 +207,20 @@ class Sweep:
                 known.append((found.peak.value, found.bandwidth.value))
                 self._journal.add({"ceiling": [place, *known[-1]]})
 
-    def _group(self, stand: Group, batches: tuple[int, ...]) -> None:
-        """The cells of some batch sizes that are not done yet; alone who had no room beside others.
-
-        They are built, timed in turn, and written down.
-        """
+    def _waiting(self, batches: tuple[int, ...]) -> list[Cell]:
+        """The cells of some batch sizes that are not done yet, and that can be tried."""
         here = [self.cells[name, b] for b in batches for name in self._contestants]
-        waiting = [cell for cell in here if cell.status == WAITING]
-        for cell in waiting:
-            self._exclude(cell)
+        for cell in here:
+            if cell.status == WAITING:
+                self._exclude(cell)
+                if cell.status != WAITING:
+                    self._done(cell)
+        return [cell for cell in here if cell.status == WAITING]
+
+    def _group(self, stand: Group, waiting: list[Cell]) -> None:
+        """Cells built, timed in turn and written down; alone who had no room beside others."""
         cells = [cell for cell in waiting if cell.status == WAITING]
-        stand.run(cells, self._measuring.result)
+        stand.run(cells)
         crowded = []
         if len(cells) > 1 and self.settings.memory_limit is None:
             crowded = [cell for cell in cells if cell.status == MEMORY]
@@ -222,7 +229,7 @@ class Sweep:
                 self._done(cell)
         for cell in crowded:
             cell.status = WAITING
-            stand.run([cell], self._measuring.result)
+            stand.run([cell])
             self._done(cell)
 
     def _exclude(self, cell: Cell) -> None:

@@ -38,8 +38,8 @@ def chosen(few: int, which: int, batch: int, images: int) -> Any:
 
 
 @dataclass(frozen=True)
-class Exact:
-    """One step in float64 from the first weights, and the loss of the same images after it."""
+class Taken:
+    """One step from the first weights, and the loss of the same images after it."""
 
     loss: float
     next_loss: float
@@ -83,12 +83,12 @@ def reference(task: Task, folder: Path) -> Callable[[int, int], Path]:
     return answer
 
 
-def read(file: Path) -> Exact:
+def read(file: Path) -> Taken:
     """The exact step in a file."""
     with np.load(file) as kept:
         start = "parameters/"
         found = {name.removeprefix(start): kept[name] for name in kept if name.startswith(start)}
-        return Exact(float(kept["loss"]), float(kept["next"]), found)
+        return Taken(float(kept["loss"]), float(kept["next"]), found)
 
 
 def may_try_again(task: Task, error: dict[str, float], allowed: Tolerance) -> bool:
@@ -96,30 +96,28 @@ def may_try_again(task: Task, error: dict[str, float], allowed: Tolerance) -> bo
     return kinked(task.network) and error["loss"] < allowed.loss
 
 
-def agreement(
-    task: Task,
-    trainer: Trainer,
-    start: dict[str, Any],
-    images: int,
-    file: Path,
-    which: int,
-    allowed: Tolerance,
-) -> tuple[str, dict[str, float]]:
-    """What differs from the exact step in a file, and by which parts.
+def steps(task: Task, trainer: Trainer, start: dict[str, Any], images: int, which: int) -> Taken:
+    """What a contestant makes of a step of the gate.
 
     `start` are the first weights; `images` are all that there are.
     """
-    error: dict[str, float] = {}
     few = different(task.batch)
     order = chosen(few, which, task.batch, min(images, BATCHES * few))
-    exact = read(file)
     trainer.load(start)
     loss = float(trainer.run(order)[0])
     after = trainer.parameters()
-    following = float(trainer.run(order)[0])
+    return Taken(loss, float(trainer.run(order)[0]), after)
+
+
+def judged(
+    task: Task, taken: Taken, start: dict[str, Any], file: Path, allowed: Tolerance
+) -> tuple[str, dict[str, float]]:
+    """What differs in a step taken from the exact one in a file, and by which parts."""
+    error: dict[str, float] = {}
+    exact = read(file)
     differs = parity(
         task,
-        [(loss, after)],
+        [(taken.loss, taken.parameters)],
         lambda *_: (exact.loss, exact.parameters),
         error,
         allowed,
@@ -131,7 +129,7 @@ def agreement(
     most = allowed.kinked if kinked(task.network) else allowed.smooth
     scale = max(abs(exact.next_loss), 1e-3)
     limit = allowed.loss + most * abs(exact.loss - exact.next_loss) / scale
-    off = abs(following - exact.next_loss) / scale
+    off = abs(taken.next_loss - exact.next_loss) / scale
     if not off < limit:
         return f"the loss in step 2 is {off:.1e} off, {limit:.0e} allowed", error
     return "", error

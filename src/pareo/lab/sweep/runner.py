@@ -12,6 +12,7 @@ What is told of memory, in bytes:
 
 import math
 import time
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ STEPS = 2  # after the first: an allocator may ask for more in the second
 
 
 class CellRunner(Runner):
-    """`Worker(CellRunner, contestant, task)`: ask for `footprint`, then `pass_gate`, then turns.
+    """`Worker(CellRunner, contestant, task)`: ask for `footprint`, then for `gate_steps`,
+    their `gate_judgement`, and turns.
 
     Who has others beside it may ask it to `load` first, which computes nothing.
     """
@@ -39,9 +41,11 @@ class CellRunner(Runner):
         self._loading = 0.0
 
     def load(self) -> None:
-        """Import the libraries, where the adapter can."""
+        """Import the libraries, where the adapter can, and draw the first weights."""
         start = time.perf_counter()
         getattr(import_module(self._contestant.module), "load", lambda: None)()
+        if self._contestant.gpu:  # on a CPU its memory would be taken for the contestant's
+            self._start_from()
         self._loading = time.perf_counter() - start
 
     def footprint(self) -> dict[str, int | None]:
@@ -73,11 +77,14 @@ class CellRunner(Runner):
         self._trainer.load(self._start_from())
         self._done = 0
 
-    def pass_gate(self, file: Path, which: int, allowed: Tolerance) -> tuple[str, dict[str, float]]:
-        """What differs from the exact step in a file, and by which parts."""
-        return gate.agreement(
-            self._task, self._trainer, self._start_from(), self._images, file, which, allowed
-        )
+    def gate_steps(self, which: int) -> None:
+        """Take the gate's steps, on the first images or others."""
+        start = self._start_from()
+        self._taken = gate.steps(self._task, self._trainer, start, self._images, which)
+
+    def gate_judgement(self, file: Path, allowed: Tolerance) -> tuple[str, dict[str, float]]:
+        """What differs in them from the exact step in a file, and by which parts."""
+        return gate.judged(self._task, self._taken, self._start_from(), file, allowed)
 
     def _start_from(self) -> dict[str, Any]:
         """The first weights: kept, for AlexNet's take a second to draw."""
@@ -88,6 +95,15 @@ class CellRunner(Runner):
     def predicted(self) -> int | None:
         """The bytes of one step by `program.memory`; None for others than pareo."""
         return predicted(self._contestant, self._task)
+
+
+def warming(contestant: Contestant, task: Task) -> Callable[[], None]:
+    """Builds a contestant for the sake of what its compiler keeps on disk."""
+
+    def answer() -> None:
+        contestant.build(task).run(task.order(len(task.data()[1]), first=0, steps=1))
+
+    return answer
 
 
 def before(contestant: Contestant, task: Task) -> int | None:
