@@ -89,7 +89,11 @@ def test_memory_serves_again_only_after_so_many_instructions(apart, monkeypatch)
     backend = Device("sequential").backend
     monkeypatch.setattr(type(backend), "apart", lambda self, nbytes: apart)
     program = trace(chain, Spec((3, 5)))
+    tight = plan(program, backend, tight=True)
     found = plan(program, backend)
+    assert tight.bytes <= found.bytes
+    if apart == 9:
+        assert tight.bytes < found.bytes
     users = {}
     for position, instruction in enumerate(program.instructions):
         for number in (*instruction.inputs, *instruction.outputs):

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -48,8 +49,13 @@ class Executable:
             self._runner = backend.runner()
 
     def _allocated(self) -> Any:
+        """Memory for the plan, or for a tighter one where there is not enough."""
+        arena = self.device.backend.arena
         try:
-            return self.device.backend.arena(self.plan.bytes)
+            with suppress(OutOfMemory):
+                return arena(self.plan.bytes)
+            self.plan = plan(self.program, self.device.backend, self._over, tight=True)
+            return arena(self.plan.bytes)
         except OutOfMemory as error:
             needed = self.program.memory(on=self.device, updates=self.updates)
             raise error.predicted_by(needed) from error

@@ -39,10 +39,13 @@ def kernel_of(instruction: Instruction, backend: Backend) -> Kernel:
     return backend.find(instruction.name)
 
 
-def plan(program: Program, backend: Backend, elsewhere: Collection[int] = ()) -> Plan:
+def plan(
+    program: Program, backend: Backend, elsewhere: Collection[int] = (), tight: bool = False
+) -> Plan:
     """Lay a program's values out: views share, dead values make room, in place where safe.
 
-    Values that lie `elsewhere` get no room.
+    Values that lie `elsewhere` get no room. A `tight` plan uses memory again as soon as it can be,
+    whatever the backend would rather have.
 
     >>> from pareo import Device, Spec, op, trace
     >>> chain = trace(lambda x: op.exp(op.exp(op.exp(x))), Spec((1024,)))
@@ -82,7 +85,8 @@ def plan(program: Program, backend: Backend, elsewhere: Collection[int] = ()) ->
                 buffers[number].last = max(last[number], position + 1)
     every = {id(buffer): buffer for buffer in buffers.values()}
     every |= {id(buffer): buffer for pieces in work.values() for _, buffer in pieces}
-    total = _place(list(every.values()), backend)
+    apart = {key: 0 if tight else backend.apart(b.nbytes) for key, b in every.items()}
+    total = _place(list(every.values()), apart)
     return Plan(
         total,
         {number: buffer.offset for number, buffer in buffers.items()},
@@ -192,12 +196,11 @@ def _root(number: int, views: Mapping[int, int]) -> int:
     return number
 
 
-def _place(buffers: list[_Buffer], backend: Backend) -> int:
+def _place(buffers: list[_Buffer], apart: Mapping[int, int]) -> int:
     """Give every buffer an offset, large ones first, each in the lowest gap; the arena's size.
 
-    Those that lie in the same place are needed as many instructions apart as the backend wants.
+    Those that lie in the same place are needed as many instructions `apart` as either wants.
     """
-    apart = {id(buffer): backend.apart(buffer.nbytes) for buffer in buffers}
     placed: list[_Buffer] = []
     total = 0
     for buffer in sorted(buffers, key=lambda b: (-b.nbytes, b.first)):

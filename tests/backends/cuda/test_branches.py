@@ -1,5 +1,7 @@
 """Steps of a captured program run side by side, and give the same bits as one after the other."""
 
+import gc
+
 import numpy as np
 import pytest
 from devices import needs_gpu
@@ -7,6 +9,8 @@ from devices import needs_gpu
 import pareo
 from pareo import Device, Spec, nn, op, trace
 from pareo.backends.cuda import branches
+from pareo.program import plan
+from pareo.program.passes import prepared
 from pareo.training.step import Step
 
 pytestmark = [pytest.mark.gpu, needs_gpu]
@@ -45,6 +49,32 @@ def test_branches_give_the_same_bits(seed):
                 assert (result == wanted).all()
                 result.fill(np.nan)  # nothing is left over for the next one
         assert run._runner.captured is not None
+
+
+def test_where_memory_is_short_it_is_used_again_sooner():
+    import cupy
+
+    program, pool = tangled(3), cupy.get_default_memory_pool()
+    with Device("cuda") as device:
+        there = [cupy.ones((SIDE, SIDE), np.float32) for _ in range(3)]
+        backend = device.backend
+        tight = plan(prepared(program, backend), backend, tight=True).bytes
+        roomy = program.compile()
+        assert roomy.nbytes > 1.2 * tight
+        wanted = [result.copy() for result in roomy(*there)]
+        more = roomy.nbytes
+        del roomy
+        gc.collect()
+        pool.free_all_blocks()
+        pool.set_limit(pool.used_bytes() + (tight + more) // 2)
+        try:
+            run = program.compile()
+        finally:
+            pool.set_limit(0)
+        assert run.nbytes == tight
+        for _ in range(4):
+            for result, one in zip(run(*there), wanted, strict=True):
+                assert (result == one).all()
 
 
 def test_there_are_branches(monkeypatch):

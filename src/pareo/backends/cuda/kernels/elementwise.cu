@@ -1,9 +1,10 @@
 // Element by element: out[i] = f(a[i]) and out[i] = f(a[i], b[i]).
 //
 // Each function comes as four kernels. NAME takes contiguous arrays that start on 16 bytes, and
-// moves 16 bytes a thread, which is the memory's speed: four times as much took up to 8 % longer. NAME_left and
-// NAME_right do the same with one number for a or b. NAME_walk takes any layout with broadcasting,
-// NAME_far likewise for more elements than 32 bits count. out may be the memory of an operand.
+// moves 16 bytes a thread, which is the memory's speed: four times as much took up to 8 % longer.
+// NAME_left and NAME_right do the same with one number for a or b. NAME_walk takes any layout with
+// broadcasting, NAME_far likewise for more elements than 32 bits count. out may be the memory of an
+// operand.
 
 #include "common.cuh"
 
