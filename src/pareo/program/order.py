@@ -44,8 +44,7 @@ def waits(steps: Sequence[Touches]) -> list[set[int]]:
     found: list[set[int]] = []
     for number, step in enumerate(steps):
         read, written = cells(step.reads), cells(step.writes)
-        first = {writer[cell] for cell in read | written} - {None}
-        found.append({one for one in first if one is not None})
+        found.append({one for cell in read | written if (one := writer[cell]) is not None})
         for cell in written:
             found[-1].update(readers[cell])
             writer[cell], readers[cell] = number, []

@@ -16,10 +16,11 @@ from pareo.errors import DeviceError
 from pareo.operators.core import PLAIN
 from pareo.spec import Spec
 
-FEW = 4 << 20  # bytes that may lie idle for long
-# Instructions that memory lies idle, few bytes of it or more: then the longest chain of steps that
-# wait is no longer, in AlexNet and GoogLeNet, than their values make it.
-FAR, NEAR = 64, 12
+# Up to so many bytes lie idle for so many instructions, and larger stretches for a few: then the
+# longest chain of steps that wait is hardly longer than their values make it, in AlexNet and
+# GoogLeNet at batch sizes from 1 to 512.
+IDLE = {4 << 20: 64, 64 << 20: 12}
+AT_LEAST = 6
 
 
 class _Cuda(Backend):
@@ -89,7 +90,7 @@ class _Cuda(Backend):
         return Replay()
 
     def apart(self, nbytes: int) -> int:
-        return NEAR if nbytes > FEW else FAR
+        return next((steps for most, steps in IDLE.items() if nbytes <= most), AT_LEAST)
 
     def perform(self, steps: Sequence[Step], values: list[Any]) -> None:
         """In turn; on several streams where they become a graph."""
