@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 from pareo.backends.cuda import nvrtc
 from pareo.errors import DeviceError
+from pareo.operators.core import PLAIN
 
 FAMILIES = (
     "convolution",
@@ -46,4 +47,5 @@ def __getattr__(name: str) -> object:
         raise DeviceError(f"the device 'cuda' is not available: {why}")
     for family in FAMILIES:
         import_module(f"{__name__}.{family}")
+    PLAIN.add(import_module("cupy").ndarray)
     return import_module(f"{__name__}.table").backend

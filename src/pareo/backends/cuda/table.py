@@ -13,7 +13,6 @@ from pareo.backends.cuda.cards import cupy
 from pareo.backends.cuda.graph import Replay
 from pareo.device import Device
 from pareo.errors import DeviceError
-from pareo.operators.core import PLAIN
 from pareo.spec import Spec
 
 # Up to so many bytes lie idle for so many instructions, and larger stretches for a few: then the
@@ -130,5 +129,4 @@ def _cards() -> int:
     return int(cupy.cuda.runtime.getDeviceCount())
 
 
-PLAIN.add(cupy.ndarray)
 backend = _Cuda("cuda")

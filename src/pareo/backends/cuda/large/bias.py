@@ -17,7 +17,7 @@ def partial_sums(images: Spec) -> Spec:
     """What blocks leave of the sums of images, channel by channel: a row each, and their number.
 
     >>> partial_sums(Spec((1, 2, 2, 8)))
-    Spec((2, 8), float32)
+    Spec((2, 8), 'float32')
     """
     channels = images.shape[-1]
     return Spec((1 + launch.most_rows(pixels(images), channels), channels))
