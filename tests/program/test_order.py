@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pareo import Device, Spec, op, trace
 from pareo.program.order import Touches, heights, lines, waits
-from pareo.program.plan import plan
+from pareo.program.plan import fitting, plan
 
 SPANS = st.lists(
     st.tuples(st.integers(0, 20), st.integers(0, 6)).map(lambda s: (s[0], s[0] + s[1])), max_size=3
@@ -94,6 +94,8 @@ def test_memory_serves_again_only_after_so_many_instructions(apart, monkeypatch)
     assert tight.bytes <= found.bytes
     if apart == 9:
         assert tight.bytes < found.bytes
+    monkeypatch.setattr(type(backend), "spares", lambda self, nbytes: nbytes < found.bytes)
+    assert fitting(program, backend).bytes == tight.bytes
     users = {}
     for position, instruction in enumerate(program.instructions):
         for number in (*instruction.inputs, *instruction.outputs):

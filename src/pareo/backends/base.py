@@ -106,6 +106,10 @@ class Backend:
         """
         return 0
 
+    def spares(self, nbytes: int) -> bool:
+        """Whether there is memory to lie idle in a plan of so many bytes."""
+        return True
+
     def lowered(self, program: Any) -> Any:
         """A program rewritten for this backend before fusion; most take it as it is."""
         return program

@@ -11,7 +11,7 @@ from pareo.device import Device, cores, names, why_unavailable
 from pareo.errors import PareoError
 from pareo.lab.counters import rung_of
 from pareo.lab.ops.cases import PAPER, checked
-from pareo.lab.ops.laboratory import READY, Laboratory
+from pareo.lab.ops.laboratory import COUNTERS, READY, Laboratory
 from pareo.lab.ops.peers import on_gpu
 from pareo.lab.ops.sizes import sizes
 from pareo.lab.ops.work import BACKWARD, FORWARD, Work
@@ -69,7 +69,7 @@ def ops(
 
         def watch(lab: Laboratory) -> None:
             show(lab)
-            if json_file is not None and lab.doing.endswith(READY):
+            if json_file is not None and lab.doing.endswith((READY, COUNTERS)):
                 write_json(lab.result(), json_file)  # a run that is cut short leaves what it has
 
         result = Laboratory(works, chosen, limits, count, seconds, watch, rungs).run()

@@ -14,7 +14,7 @@ from pareo.operators.core import Operator
 from pareo.program import tree
 from pareo.program.ir import Instruction, Program
 from pareo.program.passes import prepared
-from pareo.program.plan import kernel_of, plan
+from pareo.program.plan import fitting, kernel_of, plan
 from pareo.program.update import Updates, hasten_updates, in_place
 from pareo.spec import Spec
 
@@ -35,7 +35,7 @@ class Executable:
         with device:  # the work arrays depend on the number of threads
             self.program = hasten_updates(prepared(program, backend), self.updates)
             self._over = in_place(self.program, self.updates, backend)
-            self.plan = plan(self.program, backend, self._over)
+            self.plan = fitting(self.program, backend, self._over)
         self._lock = threading.Lock()
         self._values: list[Any] = [None] * (max(self.program.specs, default=0) + 1)
         with device, backend.scope(device):

@@ -105,14 +105,14 @@ class Program:
         (2048, 204800)
         """
         from pareo.program.passes import prepared
-        from pareo.program.plan import plan
+        from pareo.program.plan import fitting
         from pareo.program.update import hasten_updates, in_place
 
         program = self if batch is None else self.with_batch(batch)
         with on or device.current() as place:  # the work arrays depend on the number of threads
             program = hasten_updates(prepared(program, place.backend), updates or {})
             over = in_place(program, updates or {}, place.backend)
-            planned = plan(program, place.backend, over).bytes
+            planned = fitting(program, place.backend, over).bytes
         inputs = sum(program.specs[number].nbytes for number in program.inputs)
         constants = sum(constant.nbytes for constant in program.constants.values())
         return inputs + constants + planned

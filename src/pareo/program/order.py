@@ -23,7 +23,7 @@ class Turn:
 
 
 def waits(steps: Sequence[Touches]) -> list[set[int]]:
-    """For each step those before it that must be done first, others that imply them left out.
+    """For each step those before it that must be done first; those before these may be left out.
 
     A step waits for who wrote what it reads, and for who read or wrote what it writes.
 

@@ -98,6 +98,12 @@ def plan(
     )
 
 
+def fitting(program: Program, backend: Backend, elsewhere: Collection[int] = ()) -> Plan:
+    """The plan that a run would have now: a tight one where the backend has no memory to spare."""
+    found = plan(program, backend, elsewhere)
+    return found if backend.spares(found.bytes) else plan(program, backend, elsewhere, tight=True)
+
+
 def _views(program: Program, backend: Backend) -> dict[int, int]:
     """The values that need no memory of their own, each with the value it looks at."""
     reading = readers(program)

@@ -1,6 +1,7 @@
 """Steps of a captured program run side by side, and give the same bits as one after the other."""
 
 import gc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,6 +76,28 @@ def test_where_memory_is_short_it_is_used_again_sooner():
         for _ in range(4):
             for result, one in zip(run(*there), wanted, strict=True):
                 assert (result == one).all()
+
+
+def test_after_a_step_that_failed_the_next_capture_is_well(monkeypatch):
+    import cupy
+
+    with Device("cuda"):
+        run = tangled(1).compile()
+        there = [cupy.ones((SIDE, SIDE), np.float32) for _ in range(3)]
+        wanted = [result.copy() for result in run(*there)]
+        steps, at = run._steps, len(run._steps) // 2
+
+        def fail(values):
+            raise MemoryError("no room for this step")
+
+        run._steps = [*steps[:at], replace(steps[at], run=fail), *steps[at + 1 :]]
+        with pytest.raises(MemoryError, match="no room for this step"):
+            run(*there)  # the second call, which captures
+        run._steps = steps
+        for _ in range(4):
+            for result, one in zip(run(*there), wanted, strict=True):
+                assert (result == one).all()
+        assert run._runner.captured is not None
 
 
 def test_there_are_branches(monkeypatch):

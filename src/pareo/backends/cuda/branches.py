@@ -60,19 +60,21 @@ def _launch(
     awaited = {one for turn in turns for one in turn.after}
     done: dict[int, Any] = {}
     _local.branching = True
-    for number, (step, turn) in enumerate(zip(steps, turns, strict=True)):
-        if turn.line not in streams:
-            streams[turn.line] = _stream(turn.line, PRIORITY[kinds[number]])
-            streams[turn.line].wait_event(start)
-        stream = streams[turn.line]
-        for one in turn.after:
-            stream.wait_event(done[one])
-        with stream:
-            step.run(values)
-        if number in awaited:
-            done[number] = stream.record()
-    for stream in streams.values():
-        trunk.wait_event(stream.record())
+    try:
+        for number, (step, turn) in enumerate(zip(steps, turns, strict=True)):
+            if turn.line not in streams:
+                streams[turn.line] = _stream(turn.line, PRIORITY[kinds[number]])
+                streams[turn.line].wait_event(start)
+            stream = streams[turn.line]
+            for one in turn.after:
+                stream.wait_event(done[one])
+            with stream:
+                step.run(values)
+            if number in awaited:
+                done[number] = stream.record()
+    finally:  # a capture whose branches do not all come back fails, and they with it
+        for stream in streams.values():
+            trunk.wait_event(stream.record())
 
 
 def _stream(line: int, priority: int) -> Any:

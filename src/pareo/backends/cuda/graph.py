@@ -3,6 +3,7 @@
 import ctypes
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from pareo.backends.cuda import toolkit
@@ -26,8 +27,11 @@ class Graph:
             stream.begin_capture()
             try:
                 work()
-            finally:
-                captured = runtime.streamEndCapture(stream.ptr)
+            except BaseException:  # which is what the caller is told, not what the capture came to
+                with suppress(runtime.CUDARuntimeError):
+                    runtime.graphDestroy(runtime.streamEndCapture(stream.ptr))
+                raise
+            captured = runtime.streamEndCapture(stream.ptr)
         made = ctypes.c_void_p()
         status = toolkit.driver().cuGraphInstantiateWithFlags(
             ctypes.byref(made), ctypes.c_void_p(captured), ctypes.c_ulonglong(BY_PRIORITY)

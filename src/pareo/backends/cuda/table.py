@@ -20,6 +20,7 @@ from pareo.spec import Spec
 # GoogLeNet at batch sizes from 1 to 512.
 IDLE = {4 << 20: 64, 64 << 20: 12}
 AT_LEAST = 6
+SPARE = 0.5  # of the free memory: a plan that takes more leaves none idle
 
 
 class _Cuda(Backend):
@@ -90,6 +91,10 @@ class _Cuda(Backend):
 
     def apart(self, nbytes: int) -> int:
         return next((steps for most, steps in IDLE.items() if nbytes <= most), AT_LEAST)
+
+    def spares(self, nbytes: int) -> bool:
+        free, _ = cupy.cuda.runtime.memGetInfo()
+        return nbytes <= SPARE * (free + cupy.get_default_memory_pool().free_bytes())
 
     def perform(self, steps: Sequence[Step], values: list[Any]) -> None:
         """In turn; on several streams where they become a graph."""

@@ -108,7 +108,9 @@ def _run(words: list[str], timeout: float = TIMEOUT) -> subprocess.CompletedProc
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     except subprocess.TimeoutExpired as expired:
-        printed = expired.stdout.decode() if isinstance(expired.stdout, bytes) else ""
+        printed = (
+            expired.stdout.decode(errors="replace") if isinstance(expired.stdout, bytes) else ""
+        )
         return subprocess.CompletedProcess(command, 1, printed, f"no answer within {timeout:.0f} s")
 
 
@@ -122,7 +124,10 @@ def parsed(text: str) -> list[dict[str, Any]]:
     start = text.find('"ID"')
     if start < 0:
         return []
-    head, units, *rows = csv.reader(io.StringIO(text[start:]))
+    lines = list(csv.reader(io.StringIO(text[start:])))
+    if len(lines) < 2:  # cut short
+        return []
+    head, units, *rows = lines
     names = {metric: name for name, metric in METRICS.items()}
     found = []
     for row in rows:

@@ -15,13 +15,15 @@ def main(contestant: str, *words: str) -> None:
 
     mark = cupy.RawKernel(f'extern "C" __global__ void {MARK}() {{}}', MARK)
     mark((1,), (1,), ())
-    peer = made(contestant, threads=1)
+    peer, failed = made(contestant, threads=1), False
     for operator, direction, nbytes in zip(words[::3], words[1::3], words[2::3], strict=True):
         try:
             _watched(peer, Work(operator, direction, int(nbytes)), mark)
         except Exception:  # the next ones may do better
             traceback.print_exc()
+            failed = True
         cupy.get_default_memory_pool().free_all_blocks()
+    sys.exit(failed)
 
 
 def _watched(peer: Any, work: Work, mark: Any) -> None:
@@ -35,9 +37,11 @@ def _watched(peer: Any, work: Work, mark: Any) -> None:
     call()
     peer.wait()
     profiler.start()
-    call()
-    peer.wait()
-    profiler.stop()
+    try:
+        call()
+        peer.wait()
+    finally:
+        profiler.stop()
 
 
 if __name__ == "__main__":

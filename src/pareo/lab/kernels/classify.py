@@ -16,7 +16,7 @@ OPERATORS: Rules = (
     (r"conv|subsample", "convolution"),
     (r"^(dot|descend)", "gemm"),
     (r"pool|^(sum|mean|max|argmax)", "reduction"),
-    (r"cross_entropy|squared_error|softmax|lrn|bias_gradient|bias_sums", "reduction"),
+    (r"cross_entropy|squared_error|softmax|lrn|bias_gradient|bias_sums|add_sums", "reduction"),
     (r"", "elementwise"),
 )
 

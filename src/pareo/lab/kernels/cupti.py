@@ -18,13 +18,17 @@ COPIES = {1: "host to device", 2: "device to host", 8: "device to device"}
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel or copy on the card; start and end in seconds, `mark` as `marked` had it."""
+    """One kernel or copy on the card; start and end in seconds, `mark` as `marked` had it.
+
+    node: of the CUDA graph that it is part of, numbered as they were captured; 0 outside of one.
+    """
 
     name: str
     start: float
     end: float
     stream: int
     mark: int | None = None
+    node: int = 0
 
 
 def missing() -> str | None:
@@ -48,7 +52,7 @@ class Recorder:
         kinds = cupti.ActivityKind
         self._work = (kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET)
         self._marks = (kinds.EXTERNAL_CORRELATION, kinds.RUNTIME, kinds.DRIVER)
-        self._launches: list[tuple[str, int, int, int, int]] = []
+        self._launches: list[tuple[str, int, int, int, int, int]] = []
         self._marked: dict[int, int] = {}
         cupti.activity_register_callbacks(lambda: (BUFFER, 0), self._completed)
 
@@ -72,9 +76,9 @@ class Recorder:
         self._launches.sort(key=lambda launch: launch[1])
         # Nanoseconds since 1970 are too many digits for a float of seconds.
         first = self._launches[0][1] if self._launches else 0
-        for name, start, end, stream, number in self._launches:
+        for name, start, end, stream, number, node in self._launches:
             since = (start - first) * 1e-9, (end - first) * 1e-9
-            found.append(Launch(name, *since, stream, self._marked.get(number)))
+            found.append(Launch(name, *since, stream, self._marked.get(number), node))
 
     def marked(self, mark: int, work: Callable[[], Any]) -> Any:
         """Do some work; what it launches from this thread carries the mark."""
@@ -99,4 +103,4 @@ class Recorder:
                 else:
                     name = readable(record.name)
                 seen = name, record.start, record.end, record.stream_id, record.correlation_id
-                self._launches.append(seen)
+                self._launches.append((*seen, int(getattr(record, "graph_node_id", 0))))

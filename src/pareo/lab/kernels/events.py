@@ -13,6 +13,7 @@ class Event:
 
     lane: where it ran (a thread, a stream); within one lane events nest.
     flops: of this one run; None where they are not known.
+    node: of the CUDA graph that it is part of; 0 where it is of none.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Event:
     lane: str = ""
     shape: str = ""
     flops: float | None = None
+    node: int = 0
 
 
 @dataclass

@@ -7,7 +7,7 @@ that it is known which kernels it launches; the same kernels in the steps before
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -64,7 +64,14 @@ def _recorded(trainer: Trainer, order: Any, recorder: Recorder) -> Profile:
         trainer.run(order)
         seconds = (time.perf_counter() - start) / len(order)
     events = [
-        Event(one.name, kind(one.name, CUDA), one.start, one.end, f"stream {one.stream}")
+        Event(
+            one.name,
+            kind(one.name, CUDA),
+            one.start,
+            one.end,
+            f"stream {one.stream}",
+            node=one.node,
+        )
         for one in launches
     ]
     return Profile("CUPTI", len(order), seconds, events, REST)
@@ -73,8 +80,9 @@ def _recorded(trainer: Trainer, order: Any, recorder: Recorder) -> Profile:
 def labelled(events: list[Event], marked: list[Launch], labels: list[Label]) -> list[Event]:
     """The events with shapes and FLOPs, where a kernel runs as often as in the marked step.
 
-    The n-th run of a kernel in a step is that of the n-th in the marked one. A call's FLOPs are its
-    longest kernel's (of several parts its longest kernels'), products or convolutions if it can be.
+    The n-th run of a kernel in a step is that of the n-th in the marked one; in a graph, whose
+    branches run as they can, the n-th that was captured. A call's FLOPs are its longest kernel's
+    (of several parts its longest kernels'), products or convolutions if it can be.
 
     >>> two = [Launch("gemm", 0.0, 2.0, 7, mark=0), Launch("add", 2.0, 3.0, 7, mark=0)]
     >>> seen = [Event("gemm", "gemm", 0.0, 1.0), Event("gemm", "gemm", 2.0, 3.0)]
@@ -98,18 +106,41 @@ def labelled(events: list[Event], marked: list[Launch], labels: list[Label]) -> 
             flops = label.flops / parts if label.flops is not None and parts else None
             label = Label(label.shape, flops)
         known[one.name].append(label)
+    places = _places(events)
     counts = Counter(event.name for event in events)
+    found = []
+    for event, place in zip(events, places, strict=True):
+        runs = known.get(event.name)
+        if runs and counts[event.name] % len(runs) == 0:
+            label = runs[place % len(runs)]
+            if label is not None:
+                event = replace(event, shape=label.shape, flops=label.flops)
+        found.append(event)
+    return found
+
+
+def _places(events: list[Event]) -> list[int]:
+    """Which run of its kernel each event is, by the order of starts, or of a graph's nodes.
+
+    >>> _places([Event("a", "", t, t + 1.0, node=n) for t, n in ((0.0, 7), (1.0, 4), (2.0, 7))])
+    [1, 0, 1]
+    >>> _places([Event("a", "", t, t + 1.0) for t in (0.0, 1.0)])
+    [0, 1]
+    """
+    nodes: dict[str, set[int]] = defaultdict(set)
+    for event in events:
+        nodes[event.name].add(event.node)
+    ranks = {
+        name: {node: rank for rank, node in enumerate(sorted(some))}
+        for name, some in nodes.items()
+        if 0 not in some
+    }
     seen: Counter[str] = Counter()
     found = []
     for event in events:
-        runs = known.get(event.name)
-        if runs and counts[event.name] % len(runs) == 0:
-            label = runs[seen[event.name] % len(runs)]
-            seen[event.name] += 1
-            if label is not None:
-                event = Event(event.name, event.kind, event.start, event.end, event.lane,
-                              label.shape, label.flops)  # fmt: skip
-        found.append(event)
+        in_turn = seen[event.name]
+        seen[event.name] += 1
+        found.append(ranks[event.name][event.node] if event.name in ranks else in_turn)
     return found
 
 

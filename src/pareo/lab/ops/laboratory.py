@@ -31,6 +31,7 @@ SLOW = 2  # times the seconds that were given: who takes longer gets two samples
 PATIENCE = 300.0
 JUDGE = "float64"
 NCU = "ncu"
+COUNTERS = f"counters by {NCU}"  # what it says it does at the end
 READY = "everyone is getting ready"  # what it says it does at the beginning of a piece of work
 
 
@@ -207,7 +208,7 @@ class Laboratory:
             ]
             works = [Work(cell.operator, cell.direction, cell.nbytes) for cell in cells]
             if works:
-                self.doing = f"counters of {name}, by {NCU}"
+                self.doing = f"{name}, {COUNTERS}"
                 self._watch(self)
                 for cell, found in zip(cells, ncu.counted(name, works), strict=True):
                     cell.counters = found

@@ -4,7 +4,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -56,7 +56,7 @@ class Group:
         """Nobody waits for what is still under way."""
         with self._lock:
             self._ended = True
-        for worker in self._workers:
+        for worker in (*self._workers, self._judge):
             worker.kill()
         self._beside.shutdown(cancel_futures=True)
         for worker in self._workers:
@@ -95,6 +95,7 @@ class Group:
                 worker.kill()
             raise
         racing = [cell for cell in cells if cell.key in self._standing]
+        wait(self._coming.values())  # nobody imports while times are taken
         self._rounds(racing)
         for cell in racing:
             if cell.status == OK:
@@ -114,6 +115,7 @@ class Group:
         coming = {self._coming.pop(c.key): c for c in cells if c.key in self._coming}
         for future in as_completed(coming):
             self._enter(coming[future], future.result, judged)
+        wait(self._coming.values())
         for cell in cells:
             if not self._on_card(cell):
                 self._enter(cell, partial(self._loaded, cell), judged)
@@ -125,9 +127,13 @@ class Group:
         contestant, task = self._contestants[cell.contestant], self.settings.task(cell.batch)
         started = time.perf_counter()
         worker = self._started(CellRunner, contestant, task, memory=self._most(contestant))
-        worker.ask("load", patience=self.settings.patience)
-        self._exact(cell.batch, 0)
-        cell.phases["loading"] = time.perf_counter() - started
+        try:
+            worker.ask("load", patience=self.settings.patience)
+            self._exact(cell.batch, 0)
+        except Failed:
+            worker.close()
+            raise
+        cell.phases = {"loading": time.perf_counter() - started}
         return worker
 
     def _started(self, *what: Any, memory: int | None = None) -> Worker:
@@ -156,11 +162,11 @@ class Group:
             worker.ask("gate_steps", 0, patience=patience)
             cell.steps = worker.ask("ready", *self._turn(cell), patience=patience)
             cell.first_call = worker.ask("first_call")
+            file = self._exact(cell.batch, 0)
         except Failed as failure:
             _end(cell, worker, failure)
             return
         cell.phases["ready"] = time.perf_counter() - started
-        file = self._exact(cell.batch, 0)
         judged.append((cell, worker, self._beside.submit(self._judgement, worker, file)))
 
     def _judgement(self, worker: Worker, file: Path) -> Any:

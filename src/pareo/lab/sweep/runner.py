@@ -29,8 +29,9 @@ STEPS = 2  # after the first: an allocator may ask for more in the second
 
 
 class CellRunner(Runner):
-    """`Worker(CellRunner, contestant, task)`: ask for `footprint`, then for `gate_steps`,
-    their `gate_judgement`, and turns.
+    """`Worker(CellRunner, contestant, task)`: ask for `footprint`, the gate, then turns.
+
+    The gate are `gate_steps`, and their `gate_judgement`, for which no card is needed.
 
     Who has others beside it may ask it to `load` first, which computes nothing.
     """
@@ -39,14 +40,15 @@ class CellRunner(Runner):
         self._contestant, self._task = contestant, task
         self._first: dict[str, Any] = {}
         self._loading = 0.0
+        self._taken: gate.Taken | None = None
 
     def load(self) -> None:
         """Import the libraries, where the adapter can, and draw the first weights."""
         start = time.perf_counter()
         getattr(import_module(self._contestant.module), "load", lambda: None)()
+        self._loading = time.perf_counter() - start
         if self._contestant.gpu:  # on a CPU its memory would be taken for the contestant's
             self._start_from()
-        self._loading = time.perf_counter() - start
 
     def footprint(self) -> dict[str, int | None]:
         """Train the first steps, and tell the memory that they took."""
@@ -84,7 +86,9 @@ class CellRunner(Runner):
 
     def gate_judgement(self, file: Path, allowed: Tolerance) -> tuple[str, dict[str, float]]:
         """What differs in them from the exact step in a file, and by which parts."""
-        return gate.judged(self._task, self._taken, self._start_from(), file, allowed)
+        taken, self._taken = self._taken, None
+        assert taken is not None
+        return gate.judged(self._task, taken, self._start_from(), file, allowed)
 
     def _start_from(self) -> dict[str, Any]:
         """The first weights: kept, for AlexNet's take a second to draw."""

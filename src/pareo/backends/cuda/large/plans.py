@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pareo.backends.cuda import memory
+from pareo.backends.cuda.graph import Graph as Captured
 from pareo.backends.cuda.large import cudnn, filters, narrow, strips, turned
 from pareo.backends.cuda.large.cudnn import Convolution, Graph
 from pareo.cache import cache_folder
@@ -112,10 +113,9 @@ def _timed(convolution: Convolution, graph: Graph) -> list[tuple[float, Plan]]:
             work = memory.empty((max(plan.workspace, 1),), "uint8")
         except OutOfMemory:  # there are others
             continue
-        try:
-            found.append((_seconds(plan, arrays, work), plan))
-        except (RuntimeError, cupy.cuda.runtime.CUDARuntimeError):  # cannot be captured
-            continue
+        seconds = _seconds(plan, arrays, work)
+        if seconds is not None:
+            found.append((seconds, plan))
     del arrays
     cupy.get_default_memory_pool().free_all_blocks()
     return found
@@ -161,27 +161,30 @@ OWN: dict[str, Callable[[Convolution], Plan | None]] = {
 }
 
 
-def _seconds(plan: Plan, arrays: dict[int, Any], work: Any) -> float:
-    """Seconds of a run as part of a graph, the least of some samples.
+def _seconds(plan: Plan, arrays: dict[int, Any], work: Any) -> float | None:
+    """Seconds of a run as part of a graph, the least of some samples; None where it cannot be one.
 
     So a step will run it. Asked for one by one, small ones would all take what asking takes.
     """
     import cupy
 
-    cupy.cuda.Device().synchronize()
+    cupy.cuda.get_current_stream().synchronize()  # what it reads is there
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:
         plan.run(arrays, work)
         alone = _elapsed(lambda: plan.run(arrays, work))
         runs = min(MOST, max(FEWEST, int(SAMPLE / alone)))
-        stream.begin_capture()
         try:
-            for _ in range(runs):
-                plan.run(arrays, work)
-        finally:
-            graph = stream.end_capture()
-        graph.launch()
-        return min(_elapsed(graph.launch) for _ in range(REPEATS)) / runs
+            many = Captured(lambda: _repeat(runs, lambda: plan.run(arrays, work)))
+        except RuntimeError:  # some of cuDNN's cannot be captured
+            return None
+        many.launch()
+        return min(_elapsed(many.launch) for _ in range(REPEATS)) / runs
+
+
+def _repeat(times: int, work: Callable[[], object]) -> None:
+    for _ in range(times):
+        work()
 
 
 def _elapsed(work: Callable[[], object]) -> float:
