@@ -32,7 +32,7 @@ class Executable:
         self.device = device
         self.updates: Updates = updates or {}
         backend = device.backend
-        with device:  # the work arrays depend on the number of threads
+        with device, backend.scope(device):  # the work arrays depend on its threads, or its card
             self.program = hasten_updates(prepared(program, backend), self.updates)
             self._over = in_place(self.program, self.updates, backend)
             self.plan = fitting(self.program, backend, self._over)

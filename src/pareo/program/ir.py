@@ -109,7 +109,8 @@ class Program:
         from pareo.program.update import hasten_updates, in_place
 
         program = self if batch is None else self.with_batch(batch)
-        with on or device.current() as place:  # the work arrays depend on the number of threads
+        place = on or device.current()
+        with place, place.backend.scope(place):  # work arrays depend on its threads, or its card
             program = hasten_updates(prepared(program, place.backend), updates or {})
             over = in_place(program, updates or {}, place.backend)
             planned = fitting(program, place.backend, over).bytes

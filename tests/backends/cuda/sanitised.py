@@ -5,7 +5,8 @@
 
 Without the pool every array is an allocation of its own, so that a step beyond its end is seen.
 Kernels are compiled so that every thread arrives at barriers itself: racecheck does not see those
-that another one arrives for.
+that another one arrives for. All of it takes long under racecheck; the kernels with such barriers
+are those of `-k "few_channels or strips or warpgroup"`.
 """
 
 import os

@@ -9,6 +9,7 @@ import pytest
 from pareo.lab.contestants import Contestant
 from pareo.lab.processes import Worker
 from pareo.lab.sweep import Settings, gate
+from pareo.lab.sweep.admission import Admission
 from pareo.lab.sweep.cells import Cell
 from pareo.lab.sweep.group import Group
 
@@ -57,11 +58,11 @@ def stood(contestants, batches, tmp_path, names, warm=False, more=()):
     settings = Settings("mlp-small", batches, names, data=DATA, seconds=0.3, threads=1)
     judge = Worker(gate.reference, settings.task(1), tmp_path, threads=1)
     cells = [Cell(name, batch) for batch in batches for name in names]
-    with judge, Group(settings, contestants, judge, lambda said: None) as group:
+    with judge, Admission(settings, contestants, judge, lambda said: None) as admission:
         if warm:
-            group.warm(cells)
-        group.expect([*cells, *more])
-        group.run(cells)
+            admission.warm(cells)
+        admission.expect([*cells, *more])
+        Group(admission).run(cells)
     return {cell.key: cell for cell in cells}
 
 

@@ -17,7 +17,7 @@ from pareo.spec import Spec
 
 # Up to so many bytes lie idle for so many instructions, and larger stretches for a few: then the
 # longest chain of steps that wait is hardly longer than their values make it, in AlexNet and
-# GoogLeNet at batch sizes from 1 to 512.
+# GoogLeNet at batch sizes from 1 to 512, by a model of what each step takes.
 IDLE = {4 << 20: 64, 64 << 20: 12}
 AT_LEAST = 6
 SPARE = 0.5  # of the free memory: a plan that takes more leaves none idle

@@ -40,7 +40,7 @@ class Admission:
         say: Callable[[str], None],
     ) -> None:
         self.settings, self._contestants, self._judge = settings, contestants, judge
-        self._say = say
+        self.say = say
         self._lock, self._judging = threading.Lock(), threading.Lock()
         self._standing: dict[tuple[str, int], Worker] = {}
         self._workers: list[Worker] = []  # all that may live
@@ -48,7 +48,10 @@ class Admission:
         self._beside = ThreadPoolExecutor(cores())
         self._coming: dict[tuple[str, int], Future[Worker]] = {}
 
-    def close(self) -> None:
+    def __enter__(self) -> "Admission":
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """End all processes; nobody waits for what is still under way."""
         with self._lock:
             self._ended = True
@@ -66,7 +69,7 @@ class Admission:
         some = [cell for cell in cells if self._contestants[cell.contestant].warms]
         if len(some) < 2:  # nobody to do it beside
             return
-        self._say(f"{len(some)} cells of {some[0].contestant} and such: compiling beforehand")
+        self.say(f"{len(some)} cells of {some[0].contestant} and such: compiling beforehand")
         list(self._beside.map(self._warmed, some))
 
     def _warmed(self, cell: Cell) -> None:
@@ -146,7 +149,7 @@ class Admission:
         judged: list[tuple[Cell, Worker, Future[Any]]],
     ) -> None:
         """A cell's first steps, its memory, and what the gate will judge."""
-        self._say(f"{cell.contestant}, batch {cell.batch}: building, first steps")
+        self.say(f"{cell.contestant}, batch {cell.batch}: building, first steps")
         worker, patience, started = None, self.settings.patience, time.perf_counter()
         try:
             worker = loaded()

@@ -20,6 +20,7 @@ from pareo.lab.contestants.registry import chosen
 from pareo.lab.floors import CARD, CPU, place_of
 from pareo.lab.processes import Failed, Worker
 from pareo.lab.sweep import gate
+from pareo.lab.sweep.admission import Admission
 from pareo.lab.sweep.cells import MEMORY, MISSING, WAITING, Cell, from_dict
 from pareo.lab.sweep.group import Group
 from pareo.lab.sweep.journal import Journal
@@ -78,18 +79,19 @@ class Sweep:
             task = self.settings.task(1)
             judge = Worker(gate.reference, task, Path(folder), threads=task.threads)
             stack.enter_context(judge)
-            stand = self._stand = stack.enter_context(
-                Group(self.settings, self._contestants, judge, self._say)
+            admission = stack.enter_context(
+                Admission(self.settings, self._contestants, judge, self._say)
             )
+            stand = self._stand = Group(admission)
             sizes, abreast = self.settings.batches, self.settings.abreast
             groups = [sizes[first : first + abreast] for first in range(0, len(sizes), abreast)]
-            stand.warm(self._waiting(sizes))
-            stand.expect(self._waiting(groups[0]))
+            admission.warm(self._waiting(sizes))
+            admission.expect(self._waiting(groups[0]))
             if self.places() == {CARD}:  # which has time for it while contestants are imported
                 self._measure()
             for here, following in zip(groups, [*groups[1:], ()], strict=True):
                 waiting = self._waiting(here)
-                stand.expect(waiting + self._waiting(following))
+                admission.expect(waiting + self._waiting(following))
                 self._group(stand, waiting)
             self._search()
             if self.places() == {CPU}:  # which may have been slowed at first; a card is not

@@ -2,36 +2,20 @@
 
 import math
 import time
-from collections.abc import Callable
 from itertools import count
 
 from pareo.lab import measure
-from pareo.lab.contestants import Contestant
 from pareo.lab.processes import Failed, Worker
 from pareo.lab.sweep.admission import Admission, end
 from pareo.lab.sweep.cells import OK, Cell
-from pareo.lab.sweep.settings import Settings
 
 
 class Group:
-    """Builds and times cells; `judge` is a worker that answers with the gate's references."""
+    """Times the cells that an admission lets in, some at once."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        contestants: dict[str, Contestant],
-        judge: Worker,
-        say: Callable[[str], None],
-    ) -> None:
-        self.settings, self._say, self.round = settings, say, 0
-        self._admission = Admission(settings, contestants, judge, say)
-        self.warm, self.expect = self._admission.warm, self._admission.expect
-
-    def __enter__(self) -> "Group":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._admission.close()
+    def __init__(self, admission: Admission) -> None:
+        self._admission, self.settings, self._say = admission, admission.settings, admission.say
+        self.round = 0
 
     def run(self, cells: list[Cell]) -> None:
         """Build cells and time them: each tells what became of it."""
