@@ -52,7 +52,7 @@ TOLERANCES = {
 def reference(task: Task) -> Callable[..., Any]:
     """pareo in float64: loss and parameters after one step, by its number, from any parameters."""
     trainer = pareo_step.PareoTrainer(task, "vectorized", "float64")
-    count = len(task.data()[1])
+    count = task.count()
 
     def answer(step: int, parameters: dict[str, Any]) -> tuple[float, dict[str, Any]]:
         trainer.load(parameters)

@@ -89,7 +89,7 @@ class Race:
         self.doing, self.round = "", 0
         self._contestants = contestants
         self._watch = watch
-        self._images = len(task.data()[1])
+        self._images = task.count()
         self._floors = Floors(task, self._images, precision)
         self._racers: dict[str, Racer] = {}
         self._same: dict[str, Row] = {}  # a framework's best that is a row of its own, too

@@ -21,7 +21,7 @@ class Runner:
         self._start = time.perf_counter()
         self._task = task
         self._trainer = contestant.build(task)
-        self._images = len(task.data()[1])
+        self._images = task.count()
         self._done, self._steps = 0, 1
         self._first_call = self._step_seconds = 0.0
 

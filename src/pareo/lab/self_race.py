@@ -31,7 +31,7 @@ def race(task: Task, contestant: str, seconds: float) -> dict[str, list[float]]:
     """Samples of three new processes that ran in turn, by their names in RACERS."""
     entered = {"one": CONTESTANTS[contestant], "same": CONTESTANTS[contestant]}
     entered["slowed"] = slowed(contestant)
-    images = len(task.data()[1])
+    images = task.count()
     with ExitStack() as stack:
         gate = Gate(stack, task, images)
         found = [gate.admit(Row(name), entered[name], 10**9, seconds) for name in RACERS]

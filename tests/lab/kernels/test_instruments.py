@@ -33,7 +33,7 @@ def profiled(name: str, task: Task = TASK) -> list[Profile]:
     if contestant.needs:
         pytest.importorskip(contestant.needs)
     trainer = contestant.build(task)
-    order = task.order(len(task.data()[1]), 0, STEPS)
+    order = task.order(task.count(), 0, STEPS)
     trainer.run(order)
     return ON_CPU[framework_of(contestant)](trainer, order)
 

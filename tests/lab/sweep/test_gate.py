@@ -20,7 +20,7 @@ def judged(task: Task, folder: Path, rate: float = 1.0) -> tuple[str, dict[str, 
     trainer._rate *= rate
     file = gate.reference(task, folder)(task.batch, 0)
     start = task.parameters()
-    taken = gate.steps(task, trainer, start, len(task.data()[1]), 0)
+    taken = gate.steps(task, trainer, start, task.count(), 0)
     return gate.judged(task, taken, start, file, FLOAT32)
 
 
@@ -60,8 +60,15 @@ def test_who_does_not_keep_its_step_is_refused(tmp_path: Path):
 
 def test_batches_of_the_same_images_share_a_reference(tmp_path: Path):
     answer = gate.reference(Task(SMOOTH, 1), tmp_path)
-    assert answer(8, 0) == answer(16, 0) == answer(32, 0) != answer(64, 0)
+    assert answer(8, 0) == answer(16, 0) == answer(512, 0) != answer(4, 0)
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_the_first_images_are_the_same_at_every_batch_size():
+    few, many = Task(SMOOTH, 1).data(), Task(SMOOTH, 200).data()
+    assert len(many[1]) == 400
+    for some, all_of_them in zip(few, many, strict=True):
+        np.testing.assert_array_equal(some, all_of_them[: len(some)])
 
 
 @pytest.mark.parametrize("batch", [1, 7, 8, 12, 512])

@@ -29,7 +29,8 @@ class Task:
     """What everyone does: train this network by plain SGD on these batches, from these weights.
 
     source: the data, as `pareo train --data` names it; None is MNIST where that fits the network,
-        else images that are made up.
+        else images that are made up, the first of them the same at every batch size.
+    made: the data where it is there already.
     """
 
     network: Sequential
@@ -38,6 +39,7 @@ class Task:
     rate: float = 0.01
     seed: int = 0
     source: str | None = None
+    made: tuple[Any, Any] | None = field(default=None, compare=False, repr=False)
 
     def parameters(self) -> dict[str, Any]:
         """The weights that everyone starts from, in float32."""
@@ -45,13 +47,25 @@ class Task:
 
     def data(self) -> tuple[Any, Any]:
         """All images and labels to train on."""
+        if self.made is not None:
+            return self.made
         found = self._dataset()
         if found is not None:
             return self._fitted(found.images, found.labels)
-        random = np.random.default_rng(self.seed)
-        count = max(MADE_UP, 2 * self.batch)
-        images = random.standard_normal((count, *self.network.inputs), dtype=np.float32)
-        return images, random.integers(0, self.network.classes, count)
+        drawn, named = np.random.default_rng(self.seed).spawn(2)
+        shape = (self.count(), *self.network.inputs)
+        images = drawn.standard_normal(shape, dtype=np.float32)
+        return images, named.integers(0, self.network.classes, len(images))
+
+    def count(self) -> int:
+        """How many images there are.
+
+        >>> from pareo.nn import networks
+        >>> Task(networks.alexnet(), batch=512).count()
+        1024
+        """
+        found = self._dataset()
+        return max(MADE_UP, 2 * self.batch) if found is None else len(found.labels)
 
     def test_data(self) -> tuple[Any, Any] | None:
         """Images and labels to test on; None where there are none."""

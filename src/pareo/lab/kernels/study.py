@@ -62,7 +62,7 @@ class Study:
         self.profiles: dict[str, list[Profile]] = {name: [] for name in contestants}
         self._contestants, self._patience, self._say = contestants, patience, say
         self._together = together
-        self._images = len(task.data()[1])
+        self._images = task.count()
         self._floors = Floors(task, self._images, precision)
 
     def run(self) -> dict[str, Any]:

@@ -222,7 +222,7 @@ class Admission:
         if self.settings.epochs is None:
             on_card = self._contestants[cell.contestant].gpu
             return 10**6, min(self.settings.turn, CARD_TURN) if on_card else self.settings.turn
-        images = len(self.settings.task(cell.batch).data()[1])
+        images = self.settings.task(cell.batch).count()
         return math.ceil(images / cell.batch), math.inf
 
 

@@ -6,7 +6,7 @@ those few. So the reference, pareo in float64, computes a few images once, and a
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,16 +48,14 @@ class Taken:
 
 @dataclass(frozen=True)
 class _Few(Task):
-    """A task's first images in batches of a few; `whole` is the task's own batch."""
+    """A task's first images in batches of a few: the same whatever the task's own batch is."""
 
-    whole: int = 0
+    def count(self) -> int:
+        return min(super().count(), BATCHES * self.batch)
 
     def data(self) -> tuple[Any, Any]:
-        images, labels = replace(self, batch=self.whole).made()
-        return images[: BATCHES * self.batch].copy(), labels[: BATCHES * self.batch]
-
-    def made(self) -> tuple[Any, Any]:
-        return super().data()
+        images, labels = super().data()
+        return images[: self.count()].copy(), labels[: self.count()]
 
 
 def reference(task: Task, folder: Path) -> Callable[[int, int], Path]:
@@ -68,13 +66,13 @@ def reference(task: Task, folder: Path) -> Callable[[int, int], Path]:
     """
 
     def answer(batch: int, which: int) -> Path:
-        few, count = different(batch), len(replace(task, batch=batch).data()[1])
-        file = folder / f"exact-{which}-{few}-of-{count}.npz"
+        few = different(batch)
+        file = folder / f"exact-{which}-{few}.npz"
         if file.exists():
             return file
-        small = _Few(task.network, few, task.threads, task.rate, task.seed, task.source, batch)
+        small = _Few(task.network, few, task.threads, task.rate, task.seed, task.source)
         trainer = pareo_step.PareoTrainer(small, "vectorized", "float64")
-        order = chosen(few, which, few, min(count, BATCHES * few))
+        order = chosen(few, which, few, small.count())
         loss = trainer.run(order)[0]
         kept = {f"parameters/{path}": array for path, array in trainer.parameters().items()}
         np.savez(file, loss=loss, next=trainer.run(order)[0], **kept)

@@ -27,7 +27,7 @@ def probing(contestant: Contestant, task: Task) -> Callable[[], dict[str, int | 
     def answer() -> dict[str, int | None]:
         there = before(contestant, task)
         trainer = contestant.build(task)
-        trainer.run(task.order(len(task.data()[1]), first=0, steps=STEPS))
+        trainer.run(task.order(task.count(), first=0, steps=STEPS))
         tell = getattr(trainer, "peak_bytes", lambda: None)
         return {"used": tell() if contestant.gpu else memory.peak(), "before": there}
 
@@ -39,7 +39,7 @@ def predicting(contestant: Contestant, settings: Settings) -> Callable[..., int]
 
     def answer(batch: int) -> int:
         task = settings.task(batch)
-        images = len(task.data()[1])
+        images = task.count()
         return data_bytes(task, images) + (predicted(contestant, task) or 0)
 
     return answer

@@ -13,6 +13,7 @@ What is told of memory, in bytes:
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -43,11 +44,12 @@ class CellRunner(Runner):
         self._taken: gate.Taken | None = None
 
     def load(self) -> None:
-        """Import the libraries, where the adapter can, and draw the first weights."""
+        """Import the libraries, where the adapter can, and make the images and first weights."""
         start = time.perf_counter()
         getattr(import_module(self._contestant.module), "load", lambda: None)()
         self._loading = time.perf_counter() - start
         if self._contestant.gpu:  # on a CPU its memory would be taken for the contestant's
+            self._task = replace(self._task, made=self._task.data())
             self._start_from()
 
     def footprint(self) -> dict[str, int | None]:
@@ -105,7 +107,7 @@ def warming(contestant: Contestant, task: Task) -> Callable[[], None]:
     """Builds a contestant for the sake of what its compiler keeps on disk."""
 
     def answer() -> None:
-        contestant.build(task).run(task.order(len(task.data()[1]), first=0, steps=1))
+        contestant.build(task).run(task.order(task.count(), first=0, steps=1))
 
     return answer
 
