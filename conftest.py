@@ -1,5 +1,6 @@
-"""What every test may rely on: names in doctests, and hypothesis without a clock."""
+"""What every test may rely on: names in doctests, Ctrl-C, and hypothesis without a clock."""
 
+import signal
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,10 @@ from pareo import op
 # Shared machines: a slow moment is not a failure, and CI must give the same verdict twice.
 settings.register_profile("pareo", deadline=None, derandomize=True)
 settings.load_profile("pareo")
+
+# A shell that starts the tests in the background has them, and all that they start, ignore Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
