@@ -25,3 +25,19 @@ def test_what_the_compiler_refuses_is_told():
 def test_template_instances_are_compiled():
     text = "template <typename K> __global__ void fill(K* out) { *out = K(1); }"
     assert b"fill" in source.compile_to_binary(text, "sm_90", names=["fill<double>"])
+
+
+def test_a_text_is_compiled_anew_when_a_header_of_its_headers_changes(tmp_path, monkeypatch):
+    monkeypatch.setenv("PAREO_CACHE_DIR", str(tmp_path / "kept"))
+    monkeypatch.setattr(source, "INCLUDES", (tmp_path,))
+    near, far, other = (tmp_path / f"{name}.cuh" for name in ("near", "far", "other"))
+    near.write_text('#include "far.cuh"\n')
+    far.write_text("constexpr int NUMBER = 1;\n")
+    text = '#include "near.cuh"\n__global__ void fill(int* out) { *out = NUMBER; }\n'
+    first, _ = source._compiled(text, "sm_90", (), ())
+    other.write_text("constexpr int OTHER = 1;\n")
+    assert source._compiled(text, "sm_90", (), ())[0] == first
+    far.write_text("constexpr int NUMBER = 2;\n")
+    again, _ = source._compiled(text, "sm_90", (), ())
+    assert again != first
+    assert again.read_bytes() != first.read_bytes()

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Sequence
 from functools import cache
@@ -13,7 +14,8 @@ from pareo.backends.cuda import nvrtc
 from pareo.cache import cache_folder
 
 HERE = Path(__file__).parent
-KERNELS = HERE / "kernels"
+INCLUDES = HERE / "kernels", HERE  # where a text's `#include "..."` is looked for, in this order
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 
 class Module:
@@ -100,7 +102,7 @@ def _compiled(
     text: str, arch: str, names: tuple[str, ...], options: tuple[str, ...]
 ) -> tuple[Path, dict[str, str]]:
     """The file of the machine code and the functions' names in it, compiled if it is not there."""
-    told = json.dumps([text, arch, names, options, nvrtc.version(), _headers()])
+    told = json.dumps([text, arch, names, options, nvrtc.version(), included(text)])
     stem = hashlib.sha256(told.encode()).hexdigest()[:24]
     code = cache_folder() / "cuda" / f"{stem}.cubin"
     lowered = code.with_suffix(".json")
@@ -120,13 +122,21 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _include_paths() -> tuple[str, ...]:
-    return f"--include-path={KERNELS}", f"--include-path={HERE}"
+    return tuple(f"--include-path={folder}" for folder in INCLUDES)
 
 
-@cache
-def _headers() -> str:
-    """One digest of all `.cuh` files: a text that includes them is compiled anew if one changes."""
-    digest = hashlib.sha256()
-    for path in sorted(HERE.rglob("*.cuh")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+def included(text: str) -> dict[str, str]:
+    """All of our headers that a text includes, and those that they include, by their names.
+
+    >>> list(included(read("large/pool.cu")))
+    ['large/sums.cuh', 'large/vector.cuh']
+    """
+    found: dict[str, str] = {}
+    texts = [text]
+    while texts:
+        for name in INCLUDE.findall(texts.pop()):
+            paths = [folder / name for folder in INCLUDES if (folder / name).exists()]
+            if paths and name not in found:
+                found[name] = paths[0].read_text()
+                texts.append(found[name])
+    return found
