@@ -8,6 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -135,26 +138,29 @@ def test_a_loss_that_is_no_number() -> None:
     assert done.stderr.count("\n") == 1
 
 
-def interrupted_run(folder: Path, **more: Any) -> subprocess.Popen[str]:
+@contextmanager
+def long_run(folder: Path, **more: Any) -> Iterator[subprocess.Popen[str]]:
     """A long training, once its first epoch is written."""
     process = subprocess.Popen(
         [sys.executable, "-m", "pareo", "train", "mlp-small", *SMALL, "--epochs", "100000",
          "--schedule", "constant", "--checkpoint", str(folder)],
         text=True, **more,
     )  # fmt: skip
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if (folder / "last.safetensors").exists() and load(folder).epoch:
-            return process
-        time.sleep(0.05)
-    process.kill()
-    raise AssertionError("no epoch was written within a minute")
+    with process:
+        try:
+            deadline = time.monotonic() + 60
+            while not ((folder / "last.safetensors").exists() and load(folder).epoch):
+                assert time.monotonic() < deadline, "no epoch was written within a minute"
+                time.sleep(0.05)
+            yield process
+        finally:
+            process.kill()  # who has ended does not mind
 
 
 def test_ctrl_c_keeps_the_history_and_a_checkpoint(tmp_path: Path) -> None:
-    process = interrupted_run(tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    with long_run(tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert err == f"pareo: stopped by Ctrl-C: go on with --resume {tmp_path}/last.safetensors\n"
     assert "accuracy" in out
@@ -166,22 +172,29 @@ def test_ctrl_c_keeps_the_history_and_a_checkpoint(tmp_path: Path) -> None:
     assert load(tmp_path).epoch == found.epoch + 1
 
 
+def all_of(terminal: int) -> bytes:
+    """What is written to a terminal until nobody writes any more."""
+    shown = b""
+    with suppress(OSError):  # which is how a terminal tells
+        while piece := os.read(terminal, 65536):
+            shown += piece
+    return shown
+
+
 def test_a_terminal_sees_the_bar(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     size = {**os.environ, "COLUMNS": "140", "TERM": "xterm"}
-    process = interrupted_run(tmp_path, stdout=subprocess.PIPE, stderr=theirs, env=size)
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
-    os.close(theirs)
-    shown = b""
-    try:
-        while piece := os.read(ours, 65536):
-            shown += piece
-    except OSError:  # how a terminal tells that nobody writes any more
-        pass
+    with ThreadPoolExecutor(1) as reader:
+        shown = reader.submit(all_of, ours)  # a terminal that nobody reads stops who writes
+        try:
+            with long_run(tmp_path, stdout=subprocess.PIPE, stderr=theirs, env=size) as process:
+                time.sleep(0.5)
+                process.send_signal(signal.SIGINT)
+                process.communicate(timeout=30)
+        finally:
+            os.close(theirs)
+        plain = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", shown.result().decode())
     os.close(ours)
-    plain = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", shown.decode())
     assert re.search(r"mlp-small .+ epoch \d+/100000  loss \d", plain)
     assert re.search(r"accuracy \d+\.\d\d%  [\d,]+ images/s", plain)
     assert "left" in plain
