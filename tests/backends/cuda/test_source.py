@@ -27,6 +27,15 @@ def test_template_instances_are_compiled():
     assert b"fill" in source.compile_to_binary(text, "sm_90", names=["fill<double>"])
 
 
+def test_every_header_of_ours_is_found_by_its_whole_name():
+    """One that only its neighbour finds would be compiled, and its changes go unnoticed."""
+    texts = [path.read_text() for path in source.HERE.rglob("*.cu*")]
+    names = {name for text in texts for name in source.INCLUDE.findall(text)}
+    assert names
+    for name in names:
+        assert any((folder / name).exists() for folder in source.INCLUDES), name
+
+
 def test_a_text_is_compiled_anew_when_a_header_of_its_headers_changes(tmp_path, monkeypatch):
     monkeypatch.setenv("PAREO_CACHE_DIR", str(tmp_path / "kept"))
     monkeypatch.setattr(source, "INCLUDES", (tmp_path,))

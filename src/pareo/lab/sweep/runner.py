@@ -56,6 +56,7 @@ class CellRunner(Runner):
         """Train the first steps, and tell the memory that they took."""
         self._before = before(self._contestant, self._task)
         super().__init__(self._contestant, self._task)
+        self._task = replace(self._task, made=None)  # the trainer has what it wants of them
         self._train(1)
         self._first_call = time.perf_counter() - self._start + self._loading
         memory.give_back()
