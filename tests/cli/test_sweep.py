@@ -1,9 +1,11 @@
-"""`pareo sweep` is told wrong words: each gets one sentence."""
+"""`pareo sweep` is told wrong words: each gets one sentence. And what it ends with."""
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from pareo.cli import app
+from pareo.cli.keeping import end
 
 
 @pytest.mark.parametrize(
@@ -27,3 +29,31 @@ def test_wrong_words_are_told_in_a_sentence(
     assert done.exit_code != 0
     assert reason in str(done.exception)
     assert len(str(done.exception).splitlines()) == 1
+
+
+def test_a_sweep_in_which_nobody_could_be_tried_is_no_success(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("PAREO_RECORDS", str(tmp_path / "records.sqlite"))
+    words = ["mlp-small", "--batches", "1", "--contestants", "torch", "--precision", "tf32"]
+    done = CliRunner().invoke(app, ["sweep", *words])
+    assert done.exit_code == 1
+    assert "Nobody was timed." in done.output
+
+
+@pytest.mark.parametrize(
+    ("statuses", "status"),
+    [
+        (["ok", "missing"], 0),
+        (["ok", "memory"], 0),
+        (["memory", "missing"], 0),
+        (["missing", "missing"], 1),
+        (["ok", "refused"], 1),
+        (["ok", "failed"], 1),
+    ],
+)
+def test_the_exit_status_is_that_of_everyone(statuses: list[str], status: int) -> None:
+    found = 0
+    try:
+        end([{"status": one} for one in statuses])
+    except typer.Exit as left:
+        found = left.exit_code
+    assert found == status

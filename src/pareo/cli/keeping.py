@@ -1,9 +1,11 @@
-"""What becomes of a result: a JSON file, a number of `pareo history`, a report."""
+"""What becomes of a result: a JSON file, a number of `pareo history`, a report, an exit status."""
 
 import json
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+import typer
 
 from pareo.lab import records
 
@@ -27,6 +29,13 @@ def keep(result: dict[str, Any], json_file: Path | None, html: Path | None, save
         print(f"kept as     {records.save(result)}, see `pareo history`")
     if html is not None:
         draw(result, html)
+
+
+def end(rows: list[dict[str, Any]]) -> None:
+    """Exit with status 1 where someone was refused or failed, or nobody could be tried."""
+    statuses = {row["status"] for row in rows}
+    if statuses & {"refused", "failed"} or statuses == {"missing"}:
+        raise typer.Exit(1)
 
 
 def write_json(result: dict[str, Any], path: Path) -> None:

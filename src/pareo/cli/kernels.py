@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from pareo.cli import kernels_table, options, showing
-from pareo.cli.keeping import keep
+from pareo.cli.keeping import end, keep
 from pareo.device import PRECISIONS, cores
 from pareo.lab.contestants.registry import chosen
 from pareo.lab.kernels import chrome_trace
@@ -43,7 +43,7 @@ def kernels(
     """Show which kernels a training step's time goes to, one table for each framework.
 
     Everyone passes the gate of a race first, and is timed as there. The exit status is 1 where a
-    contestant was refused or failed.
+    contestant was refused or failed, or nobody could be tried.
     """
     options.check_choice("--precision", precision, PRECISIONS)
     options.check_folders(trace, json_file, html)
@@ -59,8 +59,7 @@ def kernels(
         chrome_trace.write(study.profiles, trace)
         print(f"trace       {trace.absolute()}")
     keep(result, json_file, html, save)
-    if any(row["status"] in ("refused", "failed") for row in result["rows"]):
-        raise typer.Exit(1)
+    end(result["rows"])
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import typer
 
 from pareo.cli import ops_table, options, showing
 from pareo.cli.ceilings import measured
-from pareo.cli.keeping import keep, write_json
+from pareo.cli.keeping import end, keep, write_json
 from pareo.device import Device, cores, names, why_unavailable
 from pareo.errors import PareoError
 from pareo.lab.counters import rung_of
@@ -77,8 +77,7 @@ def ops(
     for part in ops_table.everything(result, cells):
         console.print(part)
     keep(result, json_file, html, save)
-    if any(row["status"] in ("refused", "failed") for row in result["rows"]):
-        raise typer.Exit(1)
+    end(result["rows"])
 
 
 def _works(operators: str, sizes_text: str, direction: str) -> list[Work]:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from pareo.cli import options, race_table, showing
-from pareo.cli.keeping import keep
+from pareo.cli.keeping import end, keep
 from pareo.device import PRECISIONS, cores
 from pareo.lab.contestants.registry import chosen, usual
 from pareo.lab.race import QUICK, Race, Rules, task_for
@@ -55,7 +55,7 @@ def race(
     """Train one network on every device and in every framework, each beside its limit.
 
     Who does not compute the same as the others gets no time. The exit status is 1 where a
-    contestant was refused or failed.
+    contestant was refused or failed, or nobody could be tried.
     """
     options.check_choice("--precision", precision, PRECISIONS)
     task = task_for(network, batch, threads or cores(), source=data)
@@ -71,8 +71,7 @@ def race(
     for line in race_table.lines(result):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     keep(result, json_file, html, save)
-    if any(row["status"] in ("refused", "failed") for row in result["rows"]):
-        raise typer.Exit(1)
+    end(result["rows"])
 
 
 def _rules(quick: bool, epochs: int | None, accuracy: float | None, seconds: float | None) -> Rules:

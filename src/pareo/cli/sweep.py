@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from pareo.cli import options, showing, sweep_table
-from pareo.cli.keeping import keep
+from pareo.cli.keeping import end, keep
 from pareo.device import PRECISIONS, cores
 from pareo.errors import PareoError
 from pareo.lab import memory
 from pareo.lab.contestants.registry import chosen
 from pareo.lab.sweep import Settings, Sweep, batch_sizes
-from pareo.lab.sweep.cells import OK, WAITING, WRONG
+from pareo.lab.sweep.cells import OK, WAITING
 from pareo.machine import cards
 
 USUAL = ("pareo-compiled", "torch", "torch-onednn-off", "jax", "tensorflow")
@@ -60,7 +60,8 @@ def sweep(
     """Time every contestant at every batch size, each cell in its own process, with its memory.
 
     A sweep that was interrupted goes on where it stopped when the same command is given again. The
-    exit status is 1 where a cell was refused or failed; too little memory is a result.
+    exit status is 1 where a cell was refused or failed, or nobody could be tried; too little memory
+    is a result.
     """
     options.check_choice("--precision", precision, PRECISIONS)
     options.check_folders(json_file, html)
@@ -77,9 +78,9 @@ def sweep(
             print("Interrupted: the same command goes on where this one stopped.")
             raise typer.Exit(130)
         under_way.finish()
-    failed = [cell for cell in result["cells"] if cell["status"] in WRONG]
-    if failed or any(one["largest"] is None for one in result["limits"]):
+    if any(one["largest"] is None for one in result["limits"]):
         raise typer.Exit(1)
+    end(result["cells"])
 
 
 def _run(under_way: Sweep) -> tuple[dict[str, Any], bool]:

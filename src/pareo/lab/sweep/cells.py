@@ -10,7 +10,6 @@ WAITING, OK, REFUSED, FAILED, MISSING, MEMORY = (
     "waiting", "ok", "refused", "failed", "missing", "memory",
 )  # fmt: skip
 STATUSES = (WAITING, OK, REFUSED, FAILED, MISSING, MEMORY)
-WRONG = (REFUSED, FAILED)  # what should not have happened; too little memory is a result
 
 
 @dataclass
