@@ -19,6 +19,8 @@ STRANGER = """
 from pareo.lab.contestants import Contestant, pareo_step
 
 def build(task, rate=1.0, most=10**9):
+    with open("builds", "a") as file:
+        print(task.batch, file=file)
     if task.batch > most:
         raise MemoryError(f"no room for {task.batch}")
     trainer = pareo_step.build(task, device="vectorized")
@@ -26,6 +28,7 @@ def build(task, rate=1.0, most=10**9):
     return trainer
 
 RIGHT = Contestant("stranger")
+WARM = Contestant("stranger", warms=True)
 WRONG = Contestant("stranger", {"rate": 1.01})
 SMALL = Contestant("stranger", {"most": 4})
 """
@@ -72,7 +75,7 @@ def status_of(cells: dict, name: str, batch: int) -> str:
 
 
 def test_after_sigkill_it_goes_on_and_measures_nothing_twice(tmp_path: Path) -> None:
-    env = entered(tmp_path, right="RIGHT")
+    env = entered(tmp_path, right="WARM")
     words = command("--batches", "2,4,8", "--contestants", "right", "--json", "a")
     with subprocess.Popen(
         words, env=env, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -80,6 +83,13 @@ def test_after_sigkill_it_goes_on_and_measures_nothing_twice(tmp_path: Path) -> 
         assert first.stderr is not None
         assert first.stderr.readline().startswith("right, batch 2: ")
         first.send_signal(signal.SIGKILL)
+    builds = tmp_path / "builds"
+    assert sorted(builds.read_text().split()[:3]) == [
+        "2",
+        "4",
+        "8",
+    ]  # beforehand, beside each other
+    builds.unlink()
     (journal,) = (tmp_path / "sweeps").iterdir()
     known = [json.loads(line) for line in journal.read_text().splitlines() if '"cell"' in line]
     done = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True)
@@ -87,6 +97,7 @@ def test_after_sigkill_it_goes_on_and_measures_nothing_twice(tmp_path: Path) -> 
     cells = results.read(tmp_path / "a")["cells"]
     assert [cell["status"] for cell in cells] == ["ok"] * 3
     assert len(known) in (1, 2)
+    assert builds.read_text().split() == ["2", "4", "8"][len(known) :]  # none beforehand
     for line, cell in zip(known, cells, strict=False):
         assert line["cell"].items() <= cell.items()
 

@@ -166,6 +166,10 @@ class Contestant:
         """The same, told how to multiply; only on a GPU is there a choice."""
         return replace(self, options={**self.options, "precision": precision}) if self.gpu else self
 
+    def load(self) -> None:
+        """Import the libraries, where the adapter can say which; nothing is computed."""
+        getattr(import_module(self.module), "load", lambda **_: None)(**self.options)
+
     def build(self, task: Task) -> Trainer:
         """The task, ready to train."""
         trainer: Trainer = import_module(self.module).build(task, **self.options)

@@ -22,7 +22,7 @@ def build(task: Task, scan: bool = False, last: bool = False) -> Trainer:
     return JaxTrainer(task, scan, last)
 
 
-def load() -> Any:
+def load(**_: Any) -> Any:
     """Import JAX for this module; the same."""
     global jax, jnp, lax
     jax, jnp, lax = (import_module(name) for name in ("jax", "jax.numpy", "jax.lax"))

@@ -12,6 +12,12 @@ from pareo.moving import to_device, to_host
 from pareo.training.step import Step
 
 
+def load(device: str, **_: Any) -> None:
+    """Import what a device needs: for a card cuDNN, too, which takes a second or two."""
+    if Device(device).backend.name == "cuda":
+        import_module("pareo.backends.cuda.large.cudnn").missing()
+
+
 def build(task: Task, device: str, dtype: str = "float32", precision: str = "float32") -> Trainer:
     """The task on one of pareo's devices."""
     return PareoTrainer(task, device, dtype, precision)
@@ -28,8 +34,10 @@ class PareoTrainer:
         with self._place:
             self._images = to_device(images.astype(dtype, copy=False))
             self._labels = to_device(labels)
-        self._dtype, self._paths = dtype, list(task.parameters())
-        self.load(task.parameters())
+        self._dtype, self._parameters = dtype, {}
+        with self._place:
+            for path, array in task.parameters().items():
+                self._parameters[path] = self._there(array)
 
     def run(self, order: Any) -> Any:
         """Train one step for each row of image numbers; the losses."""
@@ -45,12 +53,13 @@ class PareoTrainer:
             self.step(self._parameters, {}, *batch, self._rate)
 
     def load(self, parameters: dict[str, Any]) -> None:
-        """Go on from other parameters."""
+        """Go on from other parameters, in the same arrays: a captured step is bound to them."""
         with self._place:
-            self._parameters = {
-                path: to_device(np.array(parameters[path], self._dtype, order="C"))
-                for path in self._paths
-            }
+            for path, array in self._parameters.items():
+                array[...] = self._there(parameters[path])
+
+    def _there(self, array: Any) -> Any:
+        return to_device(np.array(array, self._dtype, order="C"))
 
     def parameters(self) -> dict[str, Any]:
         """The parameters now."""

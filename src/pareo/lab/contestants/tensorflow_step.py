@@ -37,7 +37,7 @@ def build(task: Task, xla: bool = False, gpu: bool = False, precision: str = "fl
     return TensorflowTrainer(task, xla, gpu, precision)
 
 
-def load() -> None:
+def load(**_: Any) -> None:
     """Import TensorFlow and Keras for this module."""
     global tf, keras
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its notes on start-up are no result

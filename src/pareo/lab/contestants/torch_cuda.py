@@ -1,11 +1,17 @@
 """PyTorch on a GPU: eager, through torch.compile, and either of them as one CUDA graph."""
 
 from contextlib import AbstractContextManager
+from importlib import import_module
 from typing import Any
 
 from pareo.lab.contestants import Task, Trainer, torch_step
 
-load = torch_step.load
+
+def load(compiled: bool = False, **_: Any) -> None:
+    """Import PyTorch, and its compiler for who wants it."""
+    torch_step.load()
+    if compiled:
+        import_module("torch._inductor.compile_fx")
 
 
 def build(

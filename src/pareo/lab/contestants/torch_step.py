@@ -18,7 +18,7 @@ def build(task: Task, onednn: bool = True, last: bool = False, compiled: bool = 
     return TorchTrainer(task, last, compiled)
 
 
-def load() -> Any:
+def load(**_: Any) -> Any:
     """Import PyTorch for this module; the same."""
     global torch, functional
     torch, functional = import_module("torch"), import_module("torch.nn.functional")

@@ -63,6 +63,7 @@ class Sweep:
         self._lock = threading.Lock()
         self._missing = {name: one.missing() for name, one in self._contestants.items()}
         self._work: dict[int, dict[str, Any]] = {}
+        self._warmed = False
         self._journal = Journal(self._about(), folder)
         self._probes: list[dict[str, Any]] = []
         for line in self._journal.lines:
@@ -85,7 +86,9 @@ class Sweep:
             stand = self._stand = Group(admission)
             sizes, abreast = self.settings.batches, self.settings.abreast
             groups = [sizes[first : first + abreast] for first in range(0, len(sizes), abreast)]
-            admission.warm(self._waiting(sizes))
+            if not self._warmed:
+                admission.warm(self._waiting(sizes))
+                self._journal.add({"warmed": True})
             admission.expect(self._waiting(groups[0]))
             if self.places() == {CARD}:  # which has time for it while contestants are imported
                 self._measure()
@@ -187,6 +190,8 @@ class Sweep:
                 self.resumed += 1
         elif "probe" in line:
             self._probes.append(line["probe"])
+        elif "warmed" in line:
+            self._warmed = True
         elif "ceiling" in line:
             place, peak, bandwidth = line["ceiling"]
             self.ceilings.setdefault(place, []).append((peak, bandwidth))

@@ -1,7 +1,8 @@
 """What a sweep has done so far, line by line in a file, so that it can go on after any end.
 
-The first line says which sweep it is; each line after it is one finished cell or probe. A line is
-written at once and to the disk. One that was cut short by the end of the process is not counted.
+The first line says which sweep it is; each line after it is one thing done: a cell, a probe, a
+ceiling, or that compilers have been warmed. A line is written at once and to the disk. One that was
+cut short by the end of the process is not counted.
 """
 
 import fcntl

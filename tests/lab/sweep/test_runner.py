@@ -1,0 +1,60 @@
+"""A cell at work: how long its turns are, and what it starts them from."""
+
+import time
+from typing import Any
+
+import numpy as np
+
+from pareo.lab.contestants import Contestant, pareo_step
+from pareo.lab.race import task_for
+from pareo.lab.sweep.runner import CellRunner
+from pareo.training.step import Step
+
+SLOW, FAST = 0.4, 0.001  # seconds of the first two steps, and of those after them
+
+
+class Capturing(pareo_step.PareoTrainer):
+    """As on a card: the first step is launched bit by bit, the second captured, others replayed."""
+
+    def run(self, order: Any) -> Any:
+        """Losses, at that speed."""
+        self._done = getattr(self, "_done", 0)
+        for _ in range(len(order)):
+            time.sleep(SLOW if self._done < 2 else FAST)
+            self._done += 1
+        return np.ones(len(order))
+
+
+def build(task, device):
+    return Capturing(task, device, "float32")
+
+
+def test_turns_are_as_long_as_steps_will_be() -> None:
+    task = task_for("mlp-small", 8, 1)
+    runner = CellRunner(Contestant(__name__, {"device": "vectorized"}), task)
+    runner.footprint()
+    steps = runner.ready(10**6, 0.15)
+    assert steps > 0.15 / SLOW + 10  # a sleep may take longer, but not so much
+
+
+def test_other_parameters_come_into_the_same_arrays() -> None:
+    """A captured step is bound to them: on a card new ones would mean to capture it again."""
+    task = task_for("mlp-small", 8, 1)
+    trainer = pareo_step.build(task, "vectorized")
+    arrays = dict(trainer._parameters)
+    trainer.run(task.order(task.count(), 0, 2))
+    trainer.load(task.parameters())
+    for path, first in task.parameters().items():
+        assert trainer._parameters[path] is arrays[path]
+        np.testing.assert_array_equal(arrays[path], first)
+
+
+def test_memory_is_predicted_for_pareo_alone() -> None:
+    task = task_for("mlp-small", 8, 1)
+    ours = Contestant(pareo_step.__name__, {"device": "vectorized"})
+    runner = CellRunner(ours, task)
+    runner.footprint()
+    assert runner.predicted() == Step(task.network, 8, runner._trainer._place).memory()
+    stranger = CellRunner(Contestant(__name__, {"device": "vectorized"}), task)
+    stranger.footprint()
+    assert stranger.predicted() is None
