@@ -11,7 +11,7 @@ from pareo.backends.base import Backend, Step
 from pareo.backends.cuda import branches, memory
 from pareo.backends.cuda.cards import cupy
 from pareo.backends.cuda.graph import Replay
-from pareo.device import Device
+from pareo.device import Device, current
 from pareo.errors import DeviceError
 from pareo.spec import Spec
 
@@ -123,7 +123,7 @@ class _Cuda(Backend):
         """The whole-epoch kernel, for networks that a multiprocessor can hold."""
         from pareo.backends.cuda.epoch import loop
 
-        return loop(program)
+        return loop(program, exact=current().precision == "float32")
 
 
 _HERE: AbstractContextManager[Any] = nullcontext()  # the card in use already

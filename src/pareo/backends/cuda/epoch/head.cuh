@@ -31,26 +31,3 @@ template <class Layer> struct Head {
         __syncthreads();
     }
 };
-
-// How the sum of a parameter's gradients over the batch moves it.
-struct Sgd {
-    float rate, momentum, decay;
-
-    struct Before {
-        float parameter, velocity;
-    };
-
-    static __device__ __forceinline__ Before before(const float* parameter, const float* velocity)
-    {
-        return {__ldcg(parameter), MOMENTUM ? __ldcg(velocity) : 0.0f};
-    }
-
-    __device__ __forceinline__ void move(
-        float* parameter, float* velocity, float sum, Before before) const
-    {
-        const float change =
-            momentum * before.velocity + sum * (1.0f / BATCH) + decay * before.parameter;
-        if (MOMENTUM) *velocity = change;
-        *parameter = before.parameter - rate * change;
-    }
-};

@@ -28,7 +28,10 @@ MASK = 0xFFFFFFFF  # stamps and counts wrap around, as they do in the kernel
 class Images:
     """The kernel that gives an image a block (`writer`), on the card."""
 
-    def __init__(self, layers: list[Any], batch: int, momentum: bool, processors: int) -> None:
+    def __init__(
+        self, layers: list[Any], batch: int, momentum: bool, exact: bool, processors: int
+    ) -> None:
+        """Float32 whatever is asked for: what it computes is not its limit."""
         self.kernel = writer.Kernel(layers, batch, blocks_for(batch, processors), momentum)
         self._function = _compiled(self.kernel)
         self._mail = cupy.zeros(self.kernel.mail, np.uint64)
@@ -49,8 +52,10 @@ class Images:
 class Tiles:
     """The kernel that gives a tile of a product a block (`tiled`), on the card."""
 
-    def __init__(self, layers: list[Any], batch: int, momentum: bool, processors: int) -> None:
-        self.kernel = tiled.Kernel(layers, batch, processors, momentum)
+    def __init__(
+        self, layers: list[Any], batch: int, momentum: bool, exact: bool, processors: int
+    ) -> None:
+        self.kernel = tiled.Kernel(layers, batch, processors, momentum, exact)
         self._function = _compiled(self.kernel)
         self._work = cupy.zeros(sum(map(rounded, self.kernel.work.values())), np.float32)
         self._count = cupy.zeros(1, np.uint32)
@@ -77,9 +82,9 @@ def _launch(function: Any, kernel: Any, arguments: tuple[Any, ...]) -> None:
 class Loop:
     """Steps of training on one network, a launch for any number of them."""
 
-    def __init__(self, layers: list[Any], kind: type[Images] | type[Tiles]) -> None:
+    def __init__(self, layers: list[Any], kind: type[Images] | type[Tiles], exact: bool) -> None:
         self.layers = layers
-        self._kind = kind
+        self._kind, self._exact = kind, exact
         self._ready: dict[tuple[int, bool], Images | Tiles | None] = {}
 
     def __call__(
@@ -120,7 +125,8 @@ class Loop:
         if (batch, momentum) not in self._ready:
             card = cupy.cuda.Device().attributes
             try:
-                made = self._kind(self.layers, batch, momentum, card["MultiProcessorCount"])
+                processors = card["MultiProcessorCount"]
+                made = self._kind(self.layers, batch, momentum, self._exact, processors)
             except Unsuited:
                 made = None
             self._ready[batch, momentum] = made
@@ -142,8 +148,11 @@ def blocks_for(batch: int, most: int) -> int:
     return -(-batch // rounds)
 
 
-def loop(program: Any) -> Loop | None:
-    """A loop for the gradient program of one image, or None where there is no kernel for it."""
+def loop(program: Any, exact: bool = True) -> Loop | None:
+    """A loop for the gradient program of one image, or None where there is no kernel for it.
+
+    `exact` is float32; else products may round what they multiply to TF32.
+    """
     count = sum(program.specs[n].size for n in program.inputs[:-2])
     if any(program.specs[n].dtype != np.float32 for n in program.inputs[:-1]):
         return None
@@ -151,8 +160,8 @@ def loop(program: Any) -> Loop | None:
         layers = layers_of(program)
         if count <= MOST_PARAMETERS:
             writer.Kernel(layers, 1, 1)
-            return Loop(layers, Images)
+            return Loop(layers, Images, exact)
         tiled.Kernel(layers, 1, 1)
-        return Loop(layers, Tiles)
+        return Loop(layers, Tiles, exact)
     except Unsuited:
         return None

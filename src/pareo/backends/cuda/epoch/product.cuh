@@ -1,36 +1,62 @@
-// One tile of a matrix product, c (M, N) = a (M, K) b (K, N), by a whole block.
+// One tile of a matrix product, c (M, N) = a (M, K) b (K, N), by a whole block on tensor cores.
 //
-// Operands are given by their rows in memory, as functions from a row's number to its address, so
-// that a row may be an image picked from many. ALONG says that rows run along K; else they run
-// along M or N. Rows are a multiple of four floats long and what is behind them is not read. With
+// An operand's rows lie behind each other, and may be picked from many (`Rows`, `Picked`). ALONG says
+// that they run along K; else they run along M or N. They are a multiple of four floats long. With
 // ONES, a has one more column of ones behind its rows, which then run along M: the last row of c is
 // the sum of b's rows.
 //
-// The block's warps are WM x WN x WK, a warp's threads LM x LN x LK, and a thread has RM x RN
-// results, or rather its share of them: WK * LK threads split each sum. So a thread's results can
-// be many, which is what keeps the multipliers busy (it reads RM + RN numbers for RM * RN products)
-// while a tile is small enough for every multiprocessor to have one. A chunk of DEEP along K is on
-// its way while the one before is at work; more of them at once were not faster.
+// The block's warps are WM x WN x WK, and a warp has RM x RN results of 16 x 8, or rather its share
+// of them: WK warps split each sum, so that a warp's results are many for the numbers it reads
+// while a tile is small enough for every multiprocessor to have one. Chunks of DEEP along K are on
+// their way while one is at work, STAGES of them in all.
+//
+// Tensor cores round what they multiply to 11 bits. EXACT gives them every number in two parts,
+// which have 22 bits or more together, and leaves out the product of the lower two: nearly as exact
+// as float32, at a third of the tensor cores' speed.
 
-template <int COUNT> __device__ __forceinline__ void read(float* to, const float* from)
+__device__ __forceinline__ unsigned tf32(float number)
 {
-#pragma unroll
-    for (int i = 0; i < COUNT; i += COUNT % 4 == 0 ? 4 : COUNT % 2 == 0 ? 2 : 1) {
-        if constexpr (COUNT % 4 == 0)
-            *(float4*)(to + i) = *(const float4*)(from + i);
-        else if constexpr (COUNT % 2 == 0)
-            *(float2*)(to + i) = *(const float2*)(from + i);
-        else
-            to[i] = from[i];
-    }
+    unsigned bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(number));
+    return bits;
 }
 
-// One operand's part of a chunk: SIZE along M or N, LANES threads of a warp with R each.
-template <int LENGTH, int K, bool ALONG, int SIZE, int DEEP, int LANES, int R, bool ONES = false>
-struct Operand {
-    // Along K, four floats more than a multiple of 32: neighbours then use other banks.
-    static constexpr int PITCH = ALONG ? DEEP + 4 : SIZE;
-    static constexpr int FLOATS = ALONG ? SIZE * PITCH : DEEP * PITCH;
+__device__ __forceinline__ void multiply(
+    float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// A row's length, at least so long, whose multiples by 0 to 3 are eight banks apart.
+__device__ constexpr int spread(int length)
+{
+    const int over = length % 32;
+    return over <= 8 ? length - over + 8 : over <= 24 ? length - over + 24 : length - over + 40;
+}
+
+struct Rows {
+    const float* from;
+
+    __device__ __forceinline__ long long operator()(int i) const { return i; }
+};
+
+struct Picked {
+    const float* from;
+    const long long* which;
+
+    __device__ __forceinline__ long long operator()(int i) const { return which[i]; }
+};
+
+// One operand's part of a chunk: SIZE along M or N. A thread has eight numbers of K, two at a time:
+// its pair in a group of four threads are neighbours along K, for both operands.
+template <int LENGTH, int K, bool ALONG, int SIZE, int DEEP, bool ONES = false> struct Operand {
+    // Four threads along K and eight across, or the other way round, use different banks.
+    static constexpr int PITCH = ALONG ? spread(DEEP) : spread(2 * SIZE) / 2;
+    static constexpr int FLOATS = (ALONG ? SIZE : DEEP) * PITCH;
+    static constexpr int ROWS = ALONG ? LENGTH : K, LINE = ALONG ? K : rounded(LENGTH, 4);
 
     template <class Row>
     static __device__ __forceinline__ void fetch(float* to, int first, int deep, Row row)
@@ -42,118 +68,157 @@ struct Operand {
             const int i = begin + threadIdx.x;
             if (begin + THREADS > WIDE * HIGH && i >= WIDE * HIGH) break;
             const int r = i / WIDE, c = i % WIDE * 4;
-            const bool inside = top + r < (ALONG ? LENGTH : K) && left + c < (ALONG ? K : LENGTH);
+            const bool whole = LINE % (4 * WIDE) == 0 && !ONES;  // the ones may begin a tile
+            const bool inside = (ROWS % HIGH == 0 || top + r < ROWS) && (whole || left + c < LINE);
             if (ONES && left + c == LENGTH)
                 *(float4*)(to + r * PITCH + c) = {top + r < K ? 1.0f : 0.0f, 0.0f, 0.0f, 0.0f};
             else
-                ask(to + r * PITCH + c, inside ? row(top + r) + left + c : row(0), inside);
+                ask(to + r * PITCH + c,
+                    inside ? row.from + row(top + r) * LINE + left + c : row.from, inside);
         }
     }
 
-    // Where a thread's result i is, from the beginning of its warp's part.
-    static __device__ __forceinline__ int place(int lane, int i)
+    // A thread's pair along K from k on, `place` along M or N.
+    static __device__ __forceinline__ float2 pair(const float* chunk, int place, int k)
     {
-        return ALONG ? i * LANES + lane : lane * R + i;
+        if constexpr (ALONG) return *(const float2*)(chunk + place * PITCH + k);
+        return {chunk[k * PITCH + place], chunk[(k + 1) * PITCH + place]};
     }
+};
 
-    // A thread's numbers for four steps along K.
-    static __device__ __forceinline__ void take(
-        float (&to)[R][4], const float* chunk, int begin, int lane, int k)
+// Floats that lie beside each other.
+template <int COUNT> struct __align__(4 * COUNT) Some {
+    float at[COUNT];
+
+    __device__ __forceinline__ void operator+=(const Some& other)
     {
-        if constexpr (ALONG) {
 #pragma unroll
-            for (int i = 0; i < R; i++)
-                read<4>(to[i], chunk + (begin + place(lane, i)) * PITCH + k);
-        } else {
+        for (int i = 0; i < COUNT; i++) at[i] += other.at[i];
+    }
+};
+
+// Eight numbers along K of R x 8 along M or N: as tensor cores take them, and what they leave.
+template <int R> struct Parts {
+    unsigned high[R][2], low[R][2];
+
+    template <class Of>
+    __device__ __forceinline__ void take(const float* chunk, int begin, int k)
+    {
 #pragma unroll
-            for (int q = 0; q < 4; q++) {
-                float numbers[R];
-                read<R>(numbers, chunk + (k + q) * PITCH + begin + lane * R);
-#pragma unroll
-                for (int i = 0; i < R; i++) to[i][q] = numbers[i];
+        for (int r = 0; r < R; r++) {
+            const float2 pair = Of::pair(chunk, begin + 8 * r, k);
+            high[r][0] = tf32(pair.x), high[r][1] = tf32(pair.y);
+            if constexpr (EXACT) {
+                low[r][0] = tf32(pair.x - __uint_as_float(high[r][0]));
+                low[r][1] = tf32(pair.y - __uint_as_float(high[r][1]));
             }
         }
     }
 };
 
-template <int M, int N, int K, bool A_ALONG, bool B_ALONG, int WM, int WN, int LM, int LN, int RM,
-          int RN, int DEEP, bool ONES = false>
+template <int M, int N, int K, bool A_ALONG, bool B_ALONG, int WM, int WN, int RM, int RN, int DEEP,
+          int STAGES, bool ONES = false>
 struct Product {
-    static constexpr int WK = THREADS / 32 / (WM * WN), LK = 32 / (LM * LN), SHARES = WK * LK;
-    static constexpr int TM = WM * LM * RM, TN = WN * LN * RN;
+    static constexpr int HIGH = M, LINE = N;
+    static constexpr int WK = THREADS / 32 / (WM * WN), TM = 16 * WM * RM, TN = 8 * WN * RN;
     static constexpr int ACROSS = (N + TN - 1) / TN, TILES = (M + TM - 1) / TM * ACROSS;
-    static constexpr int CHUNKS = (K + DEEP - 1) / DEEP, EACH = (TM * TN + THREADS - 1) / THREADS;
-    using A = Operand<ONES ? M - 1 : M, K, A_ALONG, TM, DEEP, LM, RM, ONES>;
-    using B = Operand<N, K, B_ALONG, TN, DEEP, LN, RN>;
+    static constexpr int CHUNKS = (K + DEEP - 1) / DEEP;
+    using A = Operand<ONES ? M - 1 : M, K, A_ALONG, TM, DEEP, ONES>;
+    using B = Operand<N, K, B_ALONG, TN, DEEP>;
     static constexpr int STAGE = A::FLOATS + B::FLOATS;
-    // Of the shares of all results, one float longer than need be: neighbours use other banks.
-    static constexpr int ROW = TN + 1, SHARE = TM * ROW + 1;
+    static constexpr int ROW = spread(TN), SHARE = TM * ROW;  // of the shares of all results
 
-    // use(m, n, sum, early(m, n)) for every result of tile `t`. What `early` reads is on its way
-    // all the while. `room` is shared memory.
+    // A thread's results that lie beside each other, where rows of c are a multiple so long.
+    static constexpr int BESIDE = N % 4 == 0 ? 4 : N % 2 == 0 ? 2 : 1;
+    static constexpr int PIECES = TM * TN / BESIDE, EACH = (PIECES + THREADS - 1) / THREADS;
+    static constexpr int WIDE = TN / BESIDE;  // pieces in a row
+    using Piece = Some<BESIDE>;
+
+    // use(m, n, sums, early(m, n)) for every piece of tile `t`. What `early` reads is on its way all
+    // the while. Layers of one shape share this code: a step that went through the code of every
+    // layer once would wait for it.
     template <class RowA, class RowB, class Early, class Use>
-    static __device__ __forceinline__ void tile(
-        int t, RowA a, RowB b, float* room, Early early, Use use)
+    static __device__ __noinline__ void tile(int t, RowA a, RowB b, Early early, Use use)
     {
+        extern __shared__ __align__(16) float room[];
         const int top = t / ACROSS * TM, left = t % ACROSS * TN;
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         const int wk = warp % WK, wn = warp / WK % WN, wm = warp / WK / WN;
-        const int lm = lane % LM, ln = lane / LM % LN, lk = lane / LM / LN;
-        auto fetch = [&](int chunk) {
-            float* stage = room + chunk % 2 * STAGE;
-            A::fetch(stage, top, chunk * DEEP, a);
-            B::fetch(stage + A::FLOATS, left, chunk * DEEP, b);
-            asked();
-        };
-        fetch(0);
         decltype(early(0, 0)) there[EACH];
 #pragma unroll
         for (int e = 0; e < EACH; e++) {
-            const int i = threadIdx.x + e * THREADS, m = top + i / TN, n = left + i % TN;
-            if (i < TM * TN && m < M && n < N) there[e] = early(m, n);
+            const int i = threadIdx.x + e * THREADS, m = top + i / WIDE, n = left + i % WIDE * BESIDE;
+            if (i < PIECES && m < M && n < N) there[e] = early(m, n);
         }
-        float sums[RM][RN] = {};
-        // Threads that split a sum take every SHARES-th four of its terms; those of one warp are
-        // APART fours apart, for the sake of the banks.
-        constexpr int APART = least(LM, WK);
-        const int mine = 4 * (wk % APART + APART * lk + APART * LK * (wk / APART));
-        for (int chunk = 0; chunk < CHUNKS; chunk++) {
-            arrived<0>();
-            __syncthreads();
-            if (chunk + 1 < CHUNKS) fetch(chunk + 1);
-            const float* stage = room + chunk % 2 * STAGE;
-            const int deep = least(DEEP, K - chunk * DEEP);
-            for (int k = mine; k < deep; k += 4 * SHARES) {
-                float x[RM][4], y[RN][4];
-                A::take(x, stage, wm * LM * RM, lm, k);
-                B::take(y, stage + A::FLOATS, wn * LN * RN, ln, k);
-#pragma unroll
-                for (int q = 0; q < 4; q++)
-#pragma unroll
-                    for (int i = 0; i < RM; i++)
-#pragma unroll
-                        for (int j = 0; j < RN; j++) sums[i][j] += x[i][q] * y[j][q];
+        float sums[RM][RN][4] = {};
+#pragma unroll 1
+        for (int chunk = 1 - STAGES; chunk < CHUNKS; chunk++) {
+            if (chunk >= 0) {
+                arrived<STAGES - 2>();
+                __syncthreads();
             }
+            const int next = chunk + STAGES - 1;
+            if (next < CHUNKS) {
+                float* stage = room + next % STAGES * STAGE;
+                A::fetch(stage, top, next * DEEP, a);
+                B::fetch(stage + A::FLOATS, left, next * DEEP, b);
+            }
+            asked();
+            if (chunk < 0) continue;
+            const float* stage = room + chunk % STAGES * STAGE;
+            const int deep = least(DEEP, K - chunk * DEEP);
+#pragma unroll 1
+            for (int k = 8 * wk; k < deep; k += 8 * WK)
+                add(sums, stage, 16 * RM * wm + lane / 4, 8 * RN * wn + lane / 4, k + lane % 4 * 2);
         }
+        arrived<0>();
         __syncthreads();
+        float* share = room + wk * SHARE + (16 * RM * wm + lane / 4) * ROW + 8 * RN * wn;
 #pragma unroll
         for (int i = 0; i < RM; i++)
 #pragma unroll
             for (int j = 0; j < RN; j++) {
-                const int m = wm * LM * RM + A::place(lm, i), n = wn * LN * RN + B::place(ln, j);
-                room[(wk * LK + lk) * SHARE + m * ROW + n] = sums[i][j];
+                float* place = share + 16 * i * ROW + 8 * j + lane % 4 * 2;
+                *(float2*)place = {sums[i][j][0], sums[i][j][1]};
+                *(float2*)(place + 8 * ROW) = {sums[i][j][2], sums[i][j][3]};
             }
         __syncthreads();
 #pragma unroll
         for (int e = 0; e < EACH; e++) {
-            const int i = threadIdx.x + e * THREADS, m = top + i / TN, n = left + i % TN;
-            if (i >= TM * TN || m >= M || n >= N) continue;
-            float sum = 0.0f;
+            const int i = threadIdx.x + e * THREADS, m = top + i / WIDE, n = left + i % WIDE * BESIDE;
+            if (i >= PIECES || m >= M || n >= N) continue;
+            Piece all = {};
 #pragma unroll
-            for (int share = 0; share < SHARES; share++)
-                sum += room[share * SHARE + i / TN * ROW + i % TN];
-            use(m, n, sum, there[e]);
+            for (int share = 0; share < WK; share++)
+                all += *(const Piece*)(room + share * SHARE + i / WIDE * ROW + i % WIDE * BESIDE);
+            use(m, n, all, there[e]);
         }
         __syncthreads();
+    }
+
+    // Eight terms of a warp's sums, the small ones first.
+    static __device__ __forceinline__ void add(
+        float (&sums)[RM][RN][4], const float* stage, int row, int column, int k)
+    {
+        Parts<2 * RM> x;
+        Parts<RN> y;
+        x.template take<A>(stage, row, k);
+        y.template take<B>(stage + A::FLOATS, column, k);
+        if constexpr (EXACT) {
+            each(sums, x.low, y.high);
+            each(sums, x.high, y.low);
+        }
+        each(sums, x.high, y.high);
+    }
+
+    static __device__ __forceinline__ void each(
+        float (&sums)[RM][RN][4], const unsigned (&a)[2 * RM][2], const unsigned (&b)[RN][2])
+    {
+#pragma unroll
+        for (int i = 0; i < RM; i++) {
+            const unsigned rows[4] = {a[2 * i][0], a[2 * i + 1][0], a[2 * i][1], a[2 * i + 1][1]};
+#pragma unroll
+            for (int j = 0; j < RN; j++) multiply(sums[i][j], rows, b[j]);
+        }
     }
 };
