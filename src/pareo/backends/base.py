@@ -290,6 +290,10 @@ class Backend:
         operands = [self.admitted(operator.name, operand) for operand in operands]
         kernel = self.find(operator.name)
         several = isinstance(result, tuple)
+        if out is None and not several and kernel.strided and not kernel.scratch:  # as most are
+            target = self.empty(result)
+            kernel.function(target, *operands, **attributes)
+            return target
         results = result if several else (result,)
         wanted = self._wanted(operator.name, out, results)
         targets = [

@@ -1,6 +1,7 @@
 """Memory of the card: arrays made, moved and compared."""
 
 import gc
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -15,7 +16,7 @@ from pareo.errors import OutOfMemory
 
 def empty(shape: Any, dtype: Any) -> Any:
     """A new array, its elements not set."""
-    nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    nbytes = math.prod(shape) * np.dtype(dtype).itemsize
     return allocated(lambda: cupy.empty(shape, dtype), nbytes)
 
 
