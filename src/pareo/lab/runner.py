@@ -12,6 +12,7 @@ from pareo.lab.parity import Tolerance, kinked, parity
 from pareo.lab.processes import PATIENCE, Failed, Worker
 
 GATE = 2  # steps that must agree
+SLOW = 20  # turns that one step may take and yet be tried again
 
 
 class Runner:
@@ -48,12 +49,13 @@ class Runner:
         """Make a turn so many steps, fewer if they took longer than so many seconds; their number.
 
         One such turn is run untimed, for a new length may be compiled anew; then all starts over.
-        Where it was far shorter than it may be, as first steps are slow, a longer one follows.
+        Where it was far shorter than it may be, as first steps are slow, a longer one follows. (On
+        a card the second is captured, and slower than any after it.)
         """
         each = self._step_seconds
-        for _ in range(2):
+        for _ in range(3):
             self._steps = max(1, int(min(steps, seconds / each)))
-            if self._steps == 1:
+            if each > SLOW * seconds:  # which is not because of something done once
                 break
             took = self._train(self._steps)[0]
             if self._steps == steps or took > seconds / 2:

@@ -7,6 +7,8 @@ import numpy as np
 
 from pareo.lab.contestants import Contestant, pareo_step
 from pareo.lab.race import task_for
+from pareo.lab.runner import SLOW as MANY
+from pareo.lab.runner import Runner
 from pareo.lab.sweep.runner import CellRunner
 from pareo.training.step import Step
 
@@ -31,9 +33,21 @@ def build(task, device):
 
 def test_turns_are_as_long_as_steps_will_be() -> None:
     task = task_for("mlp-small", 8, 1)
-    runner = CellRunner(Contestant(__name__, {"device": "vectorized"}), task)
-    runner.footprint()
-    assert runner.ready(10**6, 0.5) > 10  # a sleep may take longer, but not so much
+    contestant = Contestant(__name__, {"device": "vectorized"})
+    cell = CellRunner(contestant, task)
+    cell.footprint()
+    assert cell.ready(10**6, 0.5) > 10  # a sleep may take longer, but not so much
+    racer = Runner(contestant, task)
+    racer.agree()
+    assert racer.ready(10**6, 0.5) > 10
+
+
+def test_a_step_that_takes_many_turns_is_not_taken_again_to_make_sure() -> None:
+    task = task_for("mlp-small", 8, 1)
+    runner = Runner(Contestant(__name__, {"device": "vectorized"}), task)
+    runner.agree()
+    assert runner.ready(10**6, SLOW / MANY / 2) == 1
+    assert runner._trainer._done == 2
 
 
 def test_other_parameters_come_into_the_same_arrays() -> None:
