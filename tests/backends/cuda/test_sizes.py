@@ -5,7 +5,7 @@ import pytest
 from devices import home, needs_gpu, placed
 
 from pareo import Device, op
-from pareo.backends.cuda import convolution
+from pareo.backends.cuda import convolution, linear
 
 pytestmark = [pytest.mark.gpu, needs_gpu]
 RANDOM = np.random.default_rng(7)
@@ -136,3 +136,14 @@ def test_precisions_round_as_they_say(precision):
     # Factors are rounded to 24, 11 and 8 bits: each bit less doubles the error.
     low, high = {"float32": (0, 1e-6), "tf32": (5e-5, 1e-3), "bfloat16": (5e-4, 1e-2)}[precision]
     assert low < error < high
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
+def test_a_matrix_times_itself_is_that_of_dot(precision):
+    with Device("cuda", precision=precision):
+        a = placed("cuda", draw(96, 96, dtype=np.float32))
+        found = home("cuda", linear.squared(a)())
+        expected = home("cuda", op.dot(a, a))
+    if precision == "bfloat16":  # which comes as its bits, the result rounded as well
+        found = (found.astype(np.uint32) << 16).view(np.float32)
+    np.testing.assert_allclose(found, expected, rtol=2.0**-8, atol=1e-5)

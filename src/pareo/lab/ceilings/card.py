@@ -13,7 +13,6 @@ from pareo import op
 from pareo.device import PRECISIONS, Device
 from pareo.lab.ceilings.library_streams import ARRAYS, library_stream
 from pareo.lab.ceilings.model import Level, Probe
-from pareo.program import trace
 
 SIDES = (4096, 8192)
 SMALLEST, LARGEST = 1 << 20, 1 << 30  # bytes of the streams
@@ -131,11 +130,12 @@ def _call(probe: Probe) -> tuple[int, Callable[[], Any]]:
 
 def _own_product(precision: str, side: int) -> Callable[[], Any]:
     cupy, device = import_module("cupy"), Device("cuda", precision=precision)
-    a, b = (cupy.random.random((side, side), dtype=np.float32) - 0.5 for _ in range(2))
-    run = trace(op.dot, a, b).compile(device).bind(a, b)
+    linear = import_module("pareo.backends.cuda.linear")
+    with device, device.backend.scope(device):
+        run = linear.squared(cupy.random.random((side, side), dtype=np.float32) - 0.5)
 
     def call() -> None:
-        with device:
+        with device, device.backend.scope(device):
             run()
 
     return call

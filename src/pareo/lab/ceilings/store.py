@@ -16,7 +16,7 @@ from pareo.errors import DataError
 from pareo.lab.ceilings.model import KINDS, Ceilings, Level, Probe
 
 SCHEMA = 1
-PROBES = 2  # grows when more is measured, so that it is
+PROBES = 3  # grows when more is measured, or otherwise, so that it is
 
 
 def key_of(device: Device) -> dict[str, Any]:

@@ -20,9 +20,10 @@ DEEP, LESS = 128, 32  # terms of a sum that are at work at a time, of many and o
 MOST_STAGES = 4  # chunks of them on their way and at work
 MOST_RESULTS = 20  # of 16 x 8, for a warp: each takes four registers
 MEET = "grid.meet();"
-# Cycles, by which tiles are chosen. Of two warps that share a scheduler, for eight terms of their sums:
-# at any rate, for 16 x 8 products and for a pair of numbers from shared memory. Of a tile: to begin
-# and to end, and for each result of a warp to be added to the others'; and the bytes that arrive in one.
+# Cycles, by which tiles are chosen. Of two warps that share a scheduler, for eight terms of their
+# sums: at any rate, for 16 x 8 products and for a pair of numbers from shared memory. Of a tile: to
+# begin and to end, and for each result of a warp to be added to the others'; and the bytes that
+# arrive in one.
 STEP, MULTIPLY, READ = 51, 11.7, 20
 START, SHARE, FETCH = 3600, 6.2 / 256, 79
 
