@@ -29,22 +29,23 @@ class Group:
 
     def _rounds(self, racing: list[Cell], standing: dict[tuple[str, int], Worker]) -> None:
         """Turns for everyone, until all is known well or the time is up."""
-        batches = {cell.batch for cell in racing}
-        deadline = time.perf_counter() + self.settings.seconds * len(batches)
+        seconds = self.settings.seconds * len({cell.batch for cell in racing})
+        deadline = time.perf_counter() + seconds
         for self.round in count(1):
             began = time.perf_counter()
             for cell in racing:
                 if cell.status == OK:
                     self._say(f"{cell.contestant}, batch {cell.batch}: running")
                     self._run(cell, standing[cell.key])
-            if self._over(racing, deadline - (time.perf_counter() - began)):
+            now = time.perf_counter()
+            if self._over(racing, now - began, deadline - now, seconds):
                 return
 
-    def _over(self, racing: list[Cell], last_start: float) -> bool:
+    def _over(self, racing: list[Cell], took: float, left: float, more: float) -> bool:
         if self.settings.epochs is not None:
             return self.round >= self.settings.epochs
         known = all(measure.enough(c.seconds_per_batch) for c in racing if c.status == OK)
-        return known or time.perf_counter() > last_start
+        return known or ends(self.round, took, left, more)
 
     def _run(self, cell: Cell, worker: Worker) -> None:
         """One turn, which may be its last."""
@@ -58,6 +59,18 @@ class Group:
             return
         cell.seconds_per_batch.append(seconds)
         cell.rounds.append(self.round)
+
+
+def ends(done: int, took: float, left: float, more: float) -> bool:
+    """Whether no further round begins, which takes so long, with so much time left.
+
+    Those that a verdict needs may have `more`, if it is enough for all of them.
+
+    >>> [ends(done, took=2, left=1, more=9) for done in (2, 3, 7, 8)]
+    [True, False, False, True]
+    """
+    missing = (measure.FEWEST - done) * took
+    return took > left and not 0 < missing <= left + more
 
 
 def _close(cell: Cell, worker: Worker) -> None:

@@ -15,7 +15,8 @@ LARGEST = 1 << 20  # of a batch: whoever writes more has not meant it
 class Settings:
     """Everything that makes two sweeps the same one; see `pareo sweep --help`.
 
-    turn: seconds of a sample, about. seconds: after which no round begins, for each batch size.
+    turn: seconds of a sample, about. seconds: after which no round begins, for each batch size, but
+    for those that a verdict needs, if as many seconds more are enough for them.
     patience: seconds without an answer after which a contestant counts as hanging.
     abreast: batch sizes whose cells stand at once and take turns.
     """
