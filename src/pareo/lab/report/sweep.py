@@ -136,6 +136,7 @@ def _chart(up: str, lines: list[Figure]) -> Figure:
             "yaxis": {
                 "title": {"text": f"{up}, logarithmic"},
                 "type": "log",
+                "dtick": "D2",  # 2 and 5 between powers of ten: more would lie on each other
                 "automargin": True,
             },
         },
