@@ -52,7 +52,8 @@ def squared(a: Any) -> Callable[[], Any]:
 
     So fast are products whose factors are in bfloat16 already; those of `dot` are not.
     """
-    if current().precision == "bfloat16":
+    told = Spec(a.shape, a.dtype)
+    if rounded_room(told, told, told):
         a = _rounded(memory.empty(a.shape, np.uint16), a)
     out = memory.empty(a.shape, a.dtype)
 
