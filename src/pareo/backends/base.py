@@ -130,6 +130,10 @@ class Backend:
         """
         return None
 
+    def in_data(self, program: Any, images: int) -> bool:
+        """Whether such steps read their images, an input of the program, where the data lies."""
+        return False
+
     def held(self, array: Any) -> Any:
         """Data that batches will be picked from, where this backend picks fastest."""
         return array

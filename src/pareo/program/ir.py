@@ -92,12 +92,14 @@ class Program:
         batch: int | None = None,
         on: "device.Device | None" = None,
         updates: Mapping[int, int] | None = None,
+        data: int | None = None,
     ) -> int:
         """The bytes that a run takes on a device, inputs included, for any batch size.
 
         Nothing runs and nothing is allocated. Inputs that grow with the batch are those traced
         with `Spec(..., batch=axis)`. Results in `updates`, as `compile` takes them, need no memory
-        of their own where they can be written over the argument that they replace.
+        of their own where they can be written over the argument that they replace. Nor does the
+        argument `data`, where a device reads batches of it in place.
 
         >>> from pareo import Spec, op, trace
         >>> program = trace(lambda x: op.exp(op.exp(x)), Spec((1, 256), batch=0))
@@ -114,7 +116,10 @@ class Program:
             program = hasten_updates(prepared(program, place.backend), updates or {})
             over = in_place(program, updates or {}, place.backend)
             planned = fitting(program, place.backend, over).bytes
-        inputs = sum(program.specs[number].nbytes for number in program.inputs)
+        given = list(program.inputs)
+        if data is not None and place.backend.in_data(program, given[data]):
+            del given[data]
+        inputs = sum(program.specs[number].nbytes for number in given)
         constants = sum(constant.nbytes for constant in program.constants.values())
         return inputs + constants + planned
 

@@ -154,7 +154,8 @@ class Step:
         >>> step.memory(256) > step.memory()
         True
         """
-        return self.program.memory(batch, self.device, self._updates)
+        images = len(self.program.inputs) - 3 - self._seeds
+        return self.program.memory(batch, self.device, self._updates, data=images)
 
     @property
     def _updates(self) -> dict[int, int]:

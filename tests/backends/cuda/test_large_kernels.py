@@ -8,6 +8,7 @@ from pareo import Device, op
 from pareo.backends.cuda.large.bias import partial_sums
 from pareo.backends.cuda.large.kernels import INSTRUCTIONS
 from pareo.backends.cuda.large.update import update_all
+from pareo.backends.cuda.picked import picked
 from pareo.spec import Spec
 
 pytestmark = [pytest.mark.gpu, needs_gpu]
@@ -123,6 +124,19 @@ def test_blocks_of_pixels_are_the_same_convolution(kind, block, window, padding)
     check(back, w, TOLERANCE[kind])
     one = {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1)}
     check(last(op.conv(first(xb), first(wb), **one)), last(wanted), max(TOLERANCE[kind], 1e-5))
+
+
+@KINDS
+def test_blocks_of_images_that_an_order_names(kind):
+    import cupy
+
+    data, order = draw((5, 3, 16, 16), "float32"), np.array([[0, 1, 2], [4, 0, 4]])
+    there = picked(cupy.asarray(data), 3, cupy.asarray(order), cupy.asarray(1))
+    how = {"block": 4, "padding": (2, 2, 2, 2)}
+    out = cupy.full((3, 5, 5, 48), 99, dtype(kind))
+    INSTRUCTIONS["image_blocks"].kernel.function(out, there, **how)
+    (wanted,) = run("image_blocks", [Spec(out.shape, dtype(kind))], [data[order[1]]], **how)
+    np.testing.assert_array_equal(cupy.asnumpy(out), wanted)
 
 
 @KINDS

@@ -1,6 +1,7 @@
 """Lowering and merging, as programs: no GPU is needed to rewrite one."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from odd_programs import ODD
 
 from pareo import Device, nn, trace, value_and_grad
 from pareo.backends.cuda.large import lower, merge
+from pareo.backends.cuda.picked import pickable
 from pareo.nn import networks
 from pareo.program import remove_common, remove_dead, tree
 from pareo.spec import Spec
@@ -61,6 +63,18 @@ def test_images_change_their_layout_only_at_the_flattening():
     filters = [i for i in turned if i.inputs[0] in after.inputs]
     assert len(filters) == 4  # of five layers: the first one's filters go into blocks
     assert len(turned) == 4 + 2  # there and back again between images and dense layers
+
+
+@pytest.mark.parametrize("name", ["alexnet", "googlenet"])
+def test_images_can_be_read_where_the_data_lies(name):
+    network = networks.by_name(name)
+    before, after = lowered(network, "tf32")
+    images = after.inputs[len(after.inputs) - 3 - network.seeds()]
+    assert after.specs[images].shape == (2, *network.inputs)
+    assert pickable(after, images)
+    assert not pickable(before, images), "a plain convolution reads a batch"
+    kept = replace(after, outputs=(*after.outputs, images))
+    assert not pickable(kept, images), "nobody would fill what is given back"
 
 
 def test_small_parameters_are_updated_together():

@@ -1,5 +1,7 @@
 """AlexNet and GoogLeNet on the card: one training step against PyTorch's, in each precision."""
 
+import gc
+
 import numpy as np
 import pytest
 from devices import needs_gpu
@@ -84,24 +86,50 @@ def test_reduced_precision_is_no_farther_from_float32_than_pytorchs(name, precis
     assert our_distance <= 1.5 * their_distance
 
 
+# The first step runs launch by launch, the second is captured, the others are replayed.
+ORDERS = {"of four": [[2, 1], [0, 3], [3, 3], [1, 2]], "fewer than a batch": [[0, 0]] * 4}
+SLOW = 1e-7  # at 1e-4 a loss falls from 12 to 3e-4 in one step, where rounding is all that is left
+
+
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
-def test_steps_without_momentum_or_dropout_run_as_fit_runs_them(precision):
+@pytest.mark.parametrize("data", ORDERS)
+def test_steps_without_momentum_or_dropout_run_as_fit_runs_them(data, precision):
     """As in the races, where the backend may have a loop of its own and this network has none."""
     import cupy
 
+    order = np.array(ORDERS[data])
     network = without_dropout(networks.alexnet())
     parameters = network.initialise(1)
     _, _, images, labels, _ = start("alexnet")
+    images, labels = images[: order.max() + 1], labels[: order.max() + 1]
     step = Step(network, 2, Device("cuda", precision=precision))
     moved = {path: cupy.asarray(a) for path, a in parameters.items()}
-    order = np.arange(BATCH).reshape(2, 2)
     with Device("cuda", precision=precision):
-        losses = step.run(moved, {}, cupy.asarray(images), cupy.asarray(labels), order, 1e-4)
+        losses = step.run(moved, {}, cupy.asarray(images), cupy.asarray(labels), order, SLOW)
     plain = Step(network, 2, Device("compiled"))
     kept = {path: a.copy() for path, a in parameters.items()}
-    wanted = plain.run(kept, {}, images, labels, order, 1e-4)
+    wanted = plain.run(kept, {}, images, labels, order, SLOW)
     tolerance = {"float32": 1e-5, "tf32": 1e-3, "bfloat16": 1e-2}[precision]  # as in lab/parity.py
     np.testing.assert_allclose(cupy.asnumpy(losses), wanted, rtol=tolerance)
+
+
+def test_a_step_takes_the_memory_that_was_predicted():
+    """Images are read where the data lies: there is no room for a batch of them."""
+    import cupy
+
+    pool, network = cupy.get_default_memory_pool(), without_dropout(networks.alexnet())
+    device, order = Device("cuda", precision="tf32"), np.arange(32).reshape(4, 8)
+    images, labels = cupy.zeros((32, 3, 224, 224), np.float32), cupy.zeros(32, np.int64)
+    for _ in range(2):  # the first time, there is more that is kept for all steps
+        gc.collect()
+        before = pool.used_bytes()
+        step = Step(network, 8, device)
+        moved = {path: cupy.asarray(a) for path, a in network.initialise(1).items()}
+        with device:
+            step.run(moved, {}, images, labels, order, SLOW)
+        used, predicted = pool.used_bytes() - before, step.memory()
+        del step, moved
+    assert used == pytest.approx(predicted, abs=1 << 20)  # a batch is 4.8 MB
 
 
 @pytest.mark.parametrize("name", ODD)

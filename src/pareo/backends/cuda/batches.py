@@ -1,5 +1,6 @@
 """Many steps of training on the card: batches gathered there, each step one launch of a graph.
 
+A first layer that can read images where the data lies does so, and only labels are gathered.
 Data that does not fit onto the card stays in pinned memory of the host, which kernels can read: a
 second stream gathers the next batch from there while the last one computes.
 """
@@ -7,6 +8,7 @@ second stream gathers the next batch from there while the last one computes.
 import weakref
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from pareo import moving
 from pareo.backends.cuda import launch, memory
 from pareo.backends.cuda.cards import cupy
 from pareo.backends.cuda.graph import Replay
+from pareo.backends.cuda.picked import NOWHERE, pickable, picked
 from pareo.errors import DtypeError, ShapeError
 from pareo.spec import Spec
 
@@ -74,19 +77,34 @@ def check(wanted: Spec, images: Any, labels: Any, order: Any) -> None:
 class Batch:
     """Room for the images and labels of one step."""
 
-    def __init__(self, images: Any, labels: Any) -> None:
-        self.images = memory.empty(images.shape, images.dtype)
+    def __init__(self, images: Spec, labels: Spec) -> None:
+        self._spec = images
         self.labels = memory.empty(labels.shape, labels.dtype)
         self.free: Any = None  # the event after which it may be filled again
 
+    @cached_property
+    def images(self) -> Any:
+        """There is room for them when they are asked for."""
+        return memory.empty(self._spec.shape, self._spec.dtype)
+
     def gather(self, images: Any, labels: Any, order: Any, step: Any) -> None:
         """Fill it with the row of `order` that `step`, on the card, tells."""
-        batch, size = len(self.images), self.images[0].size
         address = images.data.ptr if isinstance(images, cupy.ndarray) else images.ctypes.data
-        blocks = batch, -(-self.images[0].nbytes // BYTES)
-        launch.kernel("batches", "gather", self.images.dtype.char)(
-            blocks, (THREADS,),
-            (self.images, self.labels, address, labels, order, step, batch, size),
+        size = self.images[0].size
+        blocks = -(-self.images[0].nbytes // BYTES)
+        self._gather(self.images, address, labels, order, step, size, blocks)
+
+    def gather_labels(self, labels: Any, order: Any, step: Any) -> None:
+        """Fill it with labels alone."""
+        self._gather(NOWHERE, NOWHERE, labels, order, step, 0, 1)
+
+    def _gather(
+        self, out: Any, address: Any, labels: Any, order: Any, step: Any, size: int, blocks: int
+    ) -> None:
+        batch = len(self.labels)
+        launch.kernel("batches", "gather", self._spec.dtype.char)(
+            (batch, blocks), (THREADS,),
+            (out, self.labels, address, labels, order, step, batch, size),
         )  # fmt: skip
 
 
@@ -100,6 +118,7 @@ class Steps:
         data = program.inputs[len(program.inputs) - 3 - seeds :]
         self._images, self._labels, rate = (program.specs[number] for number in data[:3])
         self._kind = self._images.dtype.char
+        self._pickable = pickable(program, data[0])
         with self._scope():
             self._batch = Batch(self._images, self._labels)
             self._rate = memory.empty(rate.shape, rate.dtype)
@@ -139,8 +158,9 @@ class Steps:
                 self._rate.fill(rate)
             self._step.fill(0)
             self._data = images, labels
+            batch = self._picked(images) if self._picks(images) else self._batch.images
             self._run = self._executable.bind(
-                parameters, velocities, self._batch.images, self._batch.labels, self._rate,
+                parameters, velocities, batch, self._batch.labels, self._rate,
                 tuple(self._seeds[i, ...] for i in range(self._seeds.size)),
             )  # fmt: skip
             fixed = [*parameters.values(), *velocities.values(), self._order, self._losses]
@@ -153,6 +173,14 @@ class Steps:
             self._data = None  # which is the caller's, to keep or to let go
             return memory.to_host(self._losses[: len(order)]).astype(np.float64)
 
+    def _picks(self, images: Any) -> bool:
+        """Whether a step reads these images where they lie."""
+        enough = len(images) >= len(self._batch.labels)
+        return self._pickable and enough and isinstance(images, cupy.ndarray)
+
+    def _picked(self, images: Any) -> Any:
+        return picked(images, len(self._batch.labels), self._order, self._step)
+
     def _scope(self) -> ExitStack:
         scope = ExitStack()
         scope.enter_context(self._device)
@@ -163,14 +191,17 @@ class Steps:
         if rows <= self._room:
             return
         self._room = 1 << (rows - 1).bit_length()
-        batch = len(self._batch.images)
+        batch = len(self._batch.labels)
         self._order: Any = memory.empty((self._room, batch), np.int64)
         self._all_seeds: Any = memory.empty((self._room, self._seeds.size), np.int64)
         self._losses: Any = memory.empty((self._room, *self._loss.shape), self._loss.dtype)
 
     def _gathered_step(self) -> None:
         images, labels = self._data
-        self._batch.gather(images, labels, self._order, self._step)
+        if self._picks(images):
+            self._batch.gather_labels(labels, self._order, self._step)
+        else:
+            self._batch.gather(images, labels, self._order, self._step)
         self._whole_step()
 
     def _whole_step(self) -> None:

@@ -113,6 +113,11 @@ class _Cuda(Backend):
 
         return Steps(executable, seeds)
 
+    def in_data(self, program: Any, images: int) -> bool:
+        from pareo.backends.cuda.picked import pickable
+
+        return pickable(program, images)
+
     def lowered(self, program: Any) -> Any:
         """Large convolutions channels last, by cuDNN, in the device's precision."""
         from pareo.backends.cuda.large import lowered

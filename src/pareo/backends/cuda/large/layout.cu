@@ -35,19 +35,21 @@ template <class S, class T, int V> __global__ void cast(T* out, const S* x, long
 
 // Images (N, C, H, W) as blocks of s x s pixels: out (N, rows, columns, width), whose element
 // (c * s + dy) * s + dx is the pixel (dy, dx) of the block in channel c, 0 outside and behind them.
-// SIDE is s, known when compiled, or 0 for any.
+// SIDE is s, known when compiled, or 0 for any. With an order, image n is the one that row *step of
+// the order names at n.
 template <class T, int V, int SIDE> __global__ void blocks(
-    T* out, const float* x, int images, int channels, int height, int width, int rows, int columns,
-    int wide_channels, int any_side, int top, int left)
+    T* out, const float* x, const long long* order, const long long* step, int images, int channels,
+    int height, int width, int rows, int columns, int wide_channels, int any_side, int top, int left)
 {
     const int s = SIDE ? SIDE : any_side;
+    const long long* row_of_order = order ? order + *step * images : nullptr;
     const unsigned groups = wide_channels / V;
     const unsigned count = (unsigned)images * rows * columns * groups;
     for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
         const unsigned pixel = i / groups, line = pixel / columns;
         const int element = (i - pixel * groups) * V;
         const int column = pixel - line * columns, row = line % rows;
-        const long long image = line / rows;
+        const long long image = order ? row_of_order[line / rows] : line / rows;
         float value[V];
 #pragma unroll
         for (int j = 0; j < V; j++) {

@@ -7,6 +7,7 @@ import numpy as np
 from pareo.backends.cuda.large import launch
 from pareo.backends.cuda.large.instructions import NOTHING, offer
 from pareo.backends.cuda.large.launch import kernel, kind, pitch, pixels, together
+from pareo.backends.cuda.picked import picks
 
 
 def _turn(out: Any, x: Any, batch: int, rows: int, columns: int) -> None:
@@ -40,7 +41,7 @@ def image_blocks(out: Any, x: Any, block: int, padding: Any) -> None:
     sizes = (*x.shape, *out.shape[1:], block, *padding[:2])
     side = block if block in launch.BLOCK_SIDES else 0
     function = kernel("layout", f"blocks<{kind(out)}, {many}, {side}>")
-    function(*launch.flat(out.size, many), (out, x, *map(np.int32, sizes)))
+    function(*launch.flat(out.size, many), (out, x, *picks(x), *map(np.int32, sizes)))
 
 
 @offer()
