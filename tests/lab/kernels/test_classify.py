@@ -41,6 +41,11 @@ def test_every_kernel_of_our_own_has_a_kind() -> None:
     assert {name for name in names if kind(name, CUDA) == "other"} == {"advance", "pick_seeds"}
 
 
+def test_template_arguments_of_our_own_kernels_change_no_kind() -> None:
+    named = {name: kind(name, CUDA) for name in own_kernels()}
+    assert named == {name: kind(f"{name}<float, 4, true>", CUDA) for name in named}
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

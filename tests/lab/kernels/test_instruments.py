@@ -3,10 +3,11 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pareo import nn
-from pareo.lab.contestants import CONTESTANTS, Contestant, Task
+from pareo.lab.contestants import CONTESTANTS, Contestant, Task, pareo_step
 from pareo.lab.kernels.events import MATRIX, Profile, by_kind, rows
 from pareo.lab.kernels.instruments import ON_CPU, WHOLE, Watched, framework_of, whole
 from pareo.lab.kernels.study import costs
@@ -50,6 +51,16 @@ def test_instructions_have_the_flops_of_the_program(name: str) -> None:
     assert sum(row.seconds for row in table) == pytest.approx(profile.seconds)
     assert profile.mode == ""
     assert {row.kind for row in table} >= {"convolution", "gemm", "elementwise", "reduction"}
+
+
+@pytest.mark.parametrize("device", ["vectorized", "compiled"])
+def test_a_step_as_a_program_is_the_step_that_is_raced(device: str) -> None:
+    alone, raced = (pareo_step.PareoTrainer(TASK, device, "float32") for _ in range(2))
+    for _ in range(3):
+        alone.run_as_program()
+        raced.run(np.arange(TASK.batch)[None])
+    for path, array in raced.parameters().items():
+        np.testing.assert_allclose(alone.parameters()[path], array, rtol=1e-5, atol=1e-7)
 
 
 def test_a_loop_is_one_row_and_then_its_instructions() -> None:

@@ -47,10 +47,16 @@ class PareoTrainer:
             )
 
     def run_as_program(self) -> None:
-        """One step on the first images, instruction by instruction, whatever a race would do."""
-        with self._place:
+        """One step on the first images, instruction by instruction, whatever a race would do.
+
+        Nothing of it is captured, however often it runs.
+        """
+        backend = self._place.backend
+        with self._place, backend.scope(self._place):
             batch = self._images[: self.step.batch], self._labels[: self.step.batch]
-            self.step(self._parameters, {}, *batch, self._rate)
+            rate = np.asarray(self._rate, self._dtype)
+            self.step.executable.bind(self._parameters, {}, *batch, rate, ())()
+            backend.wait()
 
     def load(self, parameters: dict[str, Any]) -> None:
         """Go on from other parameters, in the same arrays: a captured step is bound to them."""

@@ -48,12 +48,13 @@ XLA: Rules = (
 )
 
 CUDA: Rules = (
-    # pareo's own first, whose names are words.
-    (r"^((turn|block|unblock|lay)_filters|turn(ed)?|blocks|cast|to_columns|from_columns)$", "copy"),
+    # pareo's own first, whose names are words, with template arguments or without.
+    (r"^((turn|block|unblock|lay)_filters|turn(ed)?|blocks|cast)(<|$)", "copy"),
+    (r"^(to|from)_columns(<|$)", "copy"),
     (r"^(subsample|filters_back|strips|narrow)", "convolution"),
     (r"^dense_update", "gemm"),
-    (r"^(sum|mean|max|argmax|squared_error)(_|$)|bias_back$", "reduction"),
-    (r"^(add|sub|mul|div|scale|hadamard|exp|log|sigmoid|tanh|relu)(_|$)", "elementwise"),
+    (r"^(sum|mean|max|argmax|squared_error)(_|<|$)|bias_back(<|$)", "reduction"),
+    (r"^(add|sub|mul|div|scale|hadamard|exp|log|sigmoid|tanh|relu)(_|<|$)", "elementwise"),
     (r"(?i)memcpy|memset|direct_copy|bfloat16_copy", "copy"),
     (r"^(vectorized_|unrolled_)?elementwise_kernel|multi_tensor_apply", "elementwise"),
     (r"(?i)reduce_?splitk|reduce_kernel|softmax|pool", "reduction"),
