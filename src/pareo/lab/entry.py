@@ -1,6 +1,7 @@
 """Into a race: a contestant in a process of its own, through the parity gate, ready for turns."""
 
 import math
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -103,11 +104,12 @@ class Gate:
         precision: str = "float32",
         patience: float = PATIENCE,
         runner: type[Runner] = Runner,
+        exact: Callable[[Task], Any] = reference,
     ) -> None:
-        """Processes end with the stack; `images` are those of an epoch."""
+        """Processes end with the stack; `images` are those of an epoch; `exact` judges a task."""
         self._stack, self._task, self._images = stack, task, images
         self._allowed, self._patience = TOLERANCES[precision], patience
-        self._runner = runner
+        self._runner, self._exact = runner, exact
         self._judges: dict[int, Worker] = {}
         self._begun: dict[str, tuple[Task, Worker]] = {}
 
@@ -155,6 +157,6 @@ class Gate:
 
     def _judge(self, task: Task) -> Worker:
         if task.batch not in self._judges:
-            judge = Worker(reference, task, threads=task.threads)
+            judge = Worker(self._exact, task, threads=task.threads)
             self._judges[task.batch] = self._stack.enter_context(judge)
         return self._judges[task.batch]

@@ -34,7 +34,7 @@ class Runner:
         """The next steps, at first the first: each one's loss, and the parameters after it."""
         steps = []
         for _ in range(GATE):
-            self._step_seconds, losses = self._train(1)
+            self._step_seconds, losses = self._timed(self._gate_order())
             steps.append((float(losses[0]), self._trainer.parameters()))
             if not self._first_call:
                 self._first_call = time.perf_counter() - self._start
@@ -100,9 +100,19 @@ class Runner:
             **facts,
         }
 
-    def _train(self, steps: int) -> tuple[float, Any]:
+    def _gate_order(self) -> Any:
+        """The images of the next step that must agree."""
+        return self._next(1)
+
+    def _next(self, steps: int) -> Any:
         order = self._task.order(self._images, self._done, steps)
         self._done += steps
+        return order
+
+    def _train(self, steps: int) -> tuple[float, Any]:
+        return self._timed(self._next(steps))
+
+    def _timed(self, order: Any) -> tuple[float, Any]:
         start = time.perf_counter()
         losses = self._trainer.run(order)
         return time.perf_counter() - start, losses

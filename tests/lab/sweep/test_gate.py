@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from pareo import nn
+from pareo.lab import few
 from pareo.lab.contestants import Task, pareo_step
+from pareo.lab.few import chosen, different
 from pareo.lab.parity import FLOAT32
 from pareo.lab.sweep import gate
 
@@ -71,9 +73,21 @@ def test_the_first_images_are_the_same_at_every_batch_size():
         np.testing.assert_array_equal(some, all_of_them[: len(some)])
 
 
+@pytest.mark.parametrize("batch", [3, 16])
+@pytest.mark.parametrize("step", [0, 3])
+def test_an_exact_step_of_a_few_is_that_of_the_whole_batch(batch: int, step: int):
+    task = Task(KINKED, batch, rate=0.1)
+    loss, after = few.reference(task)(step, task.parameters())
+    whole = pareo_step.PareoTrainer(task, "vectorized", "float64")
+    order = chosen(different(batch), step, batch, task.count())
+    assert loss == pytest.approx(whole.run(order)[0], rel=1e-12)
+    for path, array in whole.parameters().items():
+        np.testing.assert_allclose(after[path], array, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("batch", [1, 7, 8, 12, 512])
 def test_an_order_of_the_gate_fills_the_batch(batch: int):
-    few = gate.different(batch)
-    order = gate.chosen(few, 1, batch, images=64)
+    count = different(batch)
+    order = chosen(count, 1, batch, images=64)
     assert order.shape == (1, batch)
-    assert sorted(np.unique(order)) == list(range(few, 2 * few))
+    assert sorted(np.unique(order)) == list(range(count, 2 * count))

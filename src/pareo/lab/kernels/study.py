@@ -10,7 +10,7 @@ from typing import Any
 
 from pareo import __version__, machine
 from pareo.errors import PareoError
-from pareo.lab import results
+from pareo.lab import few, results
 from pareo.lab.contestants import Contestant, Task
 from pareo.lab.entry import Gate, Racer, Row
 from pareo.lab.floors import Floors, place_of
@@ -74,7 +74,10 @@ class Study:
                 if self._is_here(name, contestant)
             }
             self._measure(here)
-            gate = Gate(stack, self.task, self._images, self.precision, self._patience, Watched)
+            gate = Gate(
+                stack, self.task, self._images, self.precision, self._patience, Watched,
+                exact=few.reference,
+            )  # fmt: skip
             if self._together:
                 self._say("building everyone")
                 for name, contestant in here.items():

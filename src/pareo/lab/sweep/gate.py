@@ -1,8 +1,7 @@
 """The parity gate of a sweep: one exact answer serves every contestant at every batch size.
 
-A batch that holds the same few images again and again has the mean loss and the mean gradients of
-those few. So the reference, pareo in float64, computes a few images once, and a contestant at batch
-512 is held against it on those images, repeated. Tolerances are the race's.
+Everyone is held against the same few images (`lab.few`), whatever its batch size. Tolerances are
+the race's.
 """
 
 from collections.abc import Callable
@@ -13,28 +12,10 @@ from typing import Any
 import numpy as np
 
 from pareo.lab.contestants import Task, Trainer, pareo_step
+from pareo.lab.few import chosen, different, few_of
 from pareo.lab.parity import Tolerance, kinked, parity
 
-MOST = 8  # different images in a gate's batch
 BATCHES = 2  # of a gate: one, and another for who fell on a kink
-
-
-def different(batch: int) -> int:
-    """How many different images a batch of the gate has: all of them, or as many as divide it.
-
-    >>> different(4), different(512), different(12), different(13)
-    (4, 8, 6, 1)
-    """
-    return next(few for few in range(min(batch, MOST), 0, -1) if batch % few == 0)
-
-
-def chosen(few: int, which: int, batch: int, images: int) -> Any:
-    """The images of one batch of the gate, as an order of one step.
-
-    >>> chosen(2, 1, batch=4, images=64)
-    array([[2, 3, 2, 3]])
-    """
-    return np.tile(np.arange(which * few, (which + 1) * few) % images, batch // few)[None]
 
 
 @dataclass(frozen=True)
@@ -44,18 +25,6 @@ class Taken:
     loss: float
     next_loss: float
     parameters: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class _Few(Task):
-    """A task's first images in batches of a few: the same whatever the task's own batch is."""
-
-    def count(self) -> int:
-        return min(super().count(), BATCHES * self.batch)
-
-    def data(self) -> tuple[Any, Any]:
-        images, labels = super().data()
-        return images[: self.count()].copy(), labels[: self.count()]
 
 
 def reference(task: Task, folder: Path) -> Callable[[int, int], Path]:
@@ -70,7 +39,7 @@ def reference(task: Task, folder: Path) -> Callable[[int, int], Path]:
         file = folder / f"exact-{which}-{few}.npz"
         if file.exists():
             return file
-        small = _Few(task.network, few, task.threads, task.rate, task.seed, task.source)
+        small = few_of(task, batch)
         trainer = pareo_step.PareoTrainer(small, "vectorized", "float64")
         order = chosen(few, which, few, small.count())
         loss = trainer.run(order)[0]
@@ -100,7 +69,7 @@ def steps(task: Task, trainer: Trainer, start: dict[str, Any], images: int, whic
     `start` are the first weights; `images` are all that there are.
     """
     few = different(task.batch)
-    order = chosen(few, which, task.batch, min(images, BATCHES * few))
+    order = chosen(few, which, task.batch, images)
     trainer.load(start)
     loss = float(trainer.run(order)[0])
     after = trainer.parameters()
