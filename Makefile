@@ -12,7 +12,7 @@ help:
 	@echo "make test-peers  install TensorFlow with Keras too, then test their adapter"
 	@echo "make test-ray    install Ray too, then test clusters of several nodes on this machine"
 	@echo "make race        set up .venv, then race pareo's devices, PyTorch and JAX for three minutes"
-	@echo "make bench       time convolution on every device that is here"
+	@echo "make bench       time convolution layers on the CPU, beside NumPy and PyTorch"
 	@echo "make format      let ruff mend and format the code"
 	@echo "make clean       remove .venv, caches and build outputs"
 	@echo

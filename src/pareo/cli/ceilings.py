@@ -28,10 +28,11 @@ STREAMS = ("copy", "triad", "read")
 def ceilings(
     again: Annotated[bool, typer.Option("--again", help="Measure anew, a minute.")] = False,
     on: Annotated[
-        str | None, typer.Option(help="cpu or cuda only.  [default: all that is here]")
+        str | None, typer.Option(help="cpu or cuda only.", show_default="all that is here")
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="As many as all others may use.  [default: all cores]")
+        int | None,
+        typer.Option(min=1, help="As many as all others may use.", show_default="all cores"),
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write every sample to this file.")

@@ -1,4 +1,4 @@
-"""`pareo history`: the races that were kept."""
+"""`pareo history`: the results that were kept."""
 
 import json
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ def history(
         bool, typer.Option("--json", help="Print every result, with its samples, as JSON.")
     ] = False,
 ) -> None:
-    """List the races that were kept, the latest last."""
+    """List the results that were kept, the latest last."""
     kept = records.everything()
     if as_json:
         print(json.dumps([{"number": number, **result} for number, result in kept], indent=1))

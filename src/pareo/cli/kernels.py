@@ -23,7 +23,7 @@ def kernels(
     batch: options.Batch = 128,
     contestants: Annotated[
         str | None,
-        typer.Option(help="Names, as in pareo-compiled,torch.  [default: pareo, torch, jax]"),
+        typer.Option(help="Names, as in pareo-compiled,torch.", show_default="pareo, torch, jax"),
     ] = None,
     precision: options.Precision = "float32",
     rows: Annotated[int, typer.Option(min=0, help="Kernels in each table; 0 is all.")] = 12,

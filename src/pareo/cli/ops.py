@@ -29,7 +29,7 @@ def ops(
     ] = "2MB..256MB",
     devices: Annotated[
         str | None,
-        typer.Option(help="pareo's, as in compiled,cuda.  [default: all here but sequential]"),
+        typer.Option(help="pareo's, as in compiled,cuda.", show_default="all here but sequential"),
     ] = None,
     peers: Annotated[
         str, typer.Option(help=f"Of {', '.join(PEERS)}; none for nobody.")

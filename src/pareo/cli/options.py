@@ -11,11 +11,12 @@ from pareo.errors import PareoError
 Network = Annotated[str, typer.Argument(help="One of those that `pareo networks` lists.")]
 Batch = Annotated[int, typer.Option(min=1, help="Images per step.")]
 Epochs = Annotated[
-    int | None, typer.Option(min=1, help="Train so many.  [default: until times are known well]")
+    int | None,
+    typer.Option(min=1, help="Train so many.", show_default="until times are known well"),
 ]
 Precision = Annotated[str, typer.Option(help="float32; on a GPU also tf32 or bfloat16.")]
 Threads = Annotated[
-    int | None, typer.Option(min=1, help="CPU threads for everyone.  [default: all cores]")
+    int | None, typer.Option(min=1, help="CPU threads for everyone.", show_default="all cores")
 ]
 JsonFile = Annotated[
     Path | None, typer.Option("--json", help="Write every sample, and where, to this file.")

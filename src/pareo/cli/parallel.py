@@ -23,7 +23,7 @@ def parallel(
         str | None, typer.Argument(help="One of those that `pareo networks` lists.")
     ] = None,
     workers: Annotated[
-        str | None, typer.Option(help="As in 1..4 or 1,2.  [default: 1 to the cores]")
+        str | None, typer.Option(help="As in 1..4 or 1,2.", show_default="1 to the cores")
     ] = None,
     papers: Annotated[
         bool, typer.Option("--papers", help="The fourth paper's three MLPs, in its ways and ours.")
@@ -31,11 +31,13 @@ def parallel(
     batch: Annotated[int, typer.Option(min=1, help="Images per step, of all workers.")] = 128,
     sizes: Annotated[
         str | None,
-        typer.Option(help="Other batch sizes, as in 16,64, or none.  [default: an eighth, a half]"),
+        typer.Option(
+            help="Other batch sizes, as in 16,64, or none.", show_default="an eighth, a half"
+        ),
     ] = None,
     tasks: Annotated[
         int | None,
-        typer.Option(min=1, help="Networks of the task strategies.  [default: 2 a worker]"),
+        typer.Option(min=1, help="Networks of the task strategies.", show_default="2 a worker"),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Turns of each way.")] = PAPERS_ROUNDS,
     seconds: Annotated[

@@ -17,14 +17,15 @@ def race(
     batch: options.Batch = 128,
     epochs: options.Epochs = None,
     contestants: Annotated[
-        str | None, typer.Option(help="Names, as in pareo-compiled,torch-best.  [default: all]")
+        str | None, typer.Option(help="Names, as in pareo-compiled,torch-best.", show_default="all")
     ] = None,
     precision: options.Precision = "float32",
     data: Annotated[
         str | None,
         typer.Option(
             help="As `pareo train --data` takes it: mnist, synthetic:CxHxW[:CLASSES[:COUNT]], a "
-            "folder or an .npz file.  [default: mnist, or made-up images where it does not fit]"
+            "folder or an .npz file.",
+            show_default="mnist, or made-up images where it does not fit",
         ),
     ] = None,
     target_accuracy: Annotated[
@@ -36,7 +37,7 @@ def race(
     ] = False,
     seconds: Annotated[
         float | None,
-        typer.Option(min=1, help="No round begins after so many.  [default: 600, quick 140]"),
+        typer.Option(min=1, help="No round begins after so many.", show_default="600, quick 140"),
     ] = None,
     threads: options.Threads = None,
     together: Annotated[
@@ -46,7 +47,7 @@ def race(
         ),
     ] = False,
     against: Annotated[
-        str | None, typer.Option(help="Speedups against this row.  [default: the fastest peer]")
+        str | None, typer.Option(help="Speedups against this row.", show_default="the fastest peer")
     ] = None,
     json_file: options.JsonFile = None,
     html: options.Html = None,

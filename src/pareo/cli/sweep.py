@@ -29,7 +29,7 @@ def sweep(
     ] = "1..512",
     contestants: Annotated[
         str | None,
-        typer.Option(help="Names, as in pareo-compiled,torch,jax.  [default: the usual ones]"),
+        typer.Option(help="Names, as in pareo-compiled,torch,jax.", show_default="the usual ones"),
     ] = None,
     precision: options.Precision = "float32",
     memory_limit: Annotated[
@@ -37,7 +37,7 @@ def sweep(
         typer.Option(help="Search the largest batch of each under so much memory: 2GB."),
     ] = None,
     data: Annotated[
-        str | None, typer.Option(help="A folder of images, say.  [default: made-up images]")
+        str | None, typer.Option(help="A folder of images, say.", show_default="made-up images")
     ] = None,
     epochs: options.Epochs = None,
     size: Annotated[

@@ -35,31 +35,32 @@ USUAL: dict[str, dict[str, Any]] = {
 def train(
     network: Annotated[str, typer.Argument(help="One of those that `pareo networks` lists.")],
     device: Annotated[
-        str | None, typer.Option(help="Where; see `pareo devices`.  [default: compiled]")
+        str | None, typer.Option(help="Where; see `pareo devices`.", show_default="compiled")
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(help="Passes over the data, in all.  [default: 10]")
+        int | None, typer.Option(help="Passes over the data, in all.", show_default="10")
     ] = None,
-    batch: Annotated[int | None, typer.Option(help="Images per step.  [default: 128]")] = None,
+    batch: Annotated[int | None, typer.Option(help="Images per step.", show_default="128")] = None,
     rate: Annotated[
-        float | None, typer.Option(help="Learning rate.  [default: one that suits the network]")
+        float | None, typer.Option(help="Learning rate.", show_default="one that suits the network")
     ] = None,
     momentum: Annotated[
-        float | None, typer.Option(help="Momentum.  [default: one that suits the network]")
+        float | None, typer.Option(help="Momentum.", show_default="one that suits the network")
     ] = None,
     schedule: Annotated[
         str | None,
-        typer.Option(help="Of the rate: constant or cosine.  [default: as suits the network]"),
+        typer.Option(help="Of the rate: constant or cosine.", show_default="as suits the network"),
     ] = None,
-    decay: Annotated[float | None, typer.Option(help="Weight decay.  [default: 0]")] = None,
+    decay: Annotated[float | None, typer.Option(help="Weight decay.", show_default="0")] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Decides weights, order and dropout.  [default: 0]")
+        int | None, typer.Option(help="Decides weights, order and dropout.", show_default="0")
     ] = None,
     data: Annotated[
         str | None,
         typer.Option(
             help="mnist, synthetic:CxHxW[:CLASSES[:COUNT]], a folder of IDX files or of images, "
-            "or an .npz file.  [default: mnist]"
+            "or an .npz file.",
+            show_default="mnist",
         ),
     ] = None,
     checkpoint: Annotated[
@@ -71,17 +72,19 @@ def train(
     ] = None,
     precision: Annotated[
         str | None,
-        typer.Option(help="float32 or float64; on cuda also tf32 or bfloat16.  [default: float32]"),
+        typer.Option(
+            help="float32 or float64; on cuda also tf32 or bfloat16.", show_default="float32"
+        ),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(help="CPU threads to use.  [default: all cores]")
+        int | None, typer.Option(help="CPU threads to use.", show_default="all cores")
     ] = None,
     on: Annotated[
         str | None,
-        typer.Option(help="Many machines: ray, or ray://HOST:PORT.  [default: this one]"),
+        typer.Option(help="Many machines: ray, or ray://HOST:PORT.", show_default="this one"),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="With --on: how many share a batch.  [default: 2]")
+        int | None, typer.Option(min=1, help="With --on: how many share a batch.", show_default="2")
     ] = None,
     profile: Annotated[
         Path | None,

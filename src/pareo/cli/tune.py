@@ -41,19 +41,21 @@ def tune(
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the data in each trial.")] = 5,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Trials at once.  [default: as many as there are cores or GPUs]"),
+        typer.Option(
+            min=1, help="Trials at once.", show_default="as many as there are cores or GPUs"
+        ),
     ] = None,
     population: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Trials that begin together, those of one shape as one program.  [default: 16 "
-            "where all are of one shape and that is expected to be faster, else 1]",
+            help="Trials that begin together, those of one shape as one program.",
+            show_default="16 where all are of one shape and that is expected to be faster, else 1",
         ),
     ] = None,
     on: Annotated[
         str | None,
-        typer.Option(help="Many machines: ray, or ray://HOST:PORT.  [default: this one]"),
+        typer.Option(help="Many machines: ray, or ray://HOST:PORT.", show_default="this one"),
     ] = None,
     data: Annotated[str, typer.Option(help="What to train on; see `pareo train --help`.")] = (
         "mnist"
@@ -66,11 +68,11 @@ def tune(
     seed: Annotated[int, typer.Option(min=0, help="Of the sampler.")] = 0,
     storage: Annotated[
         str | None,
-        typer.Option(help="File or URL that Optuna keeps it in.  [default: space.sqlite]"),
+        typer.Option(help="File or URL that Optuna keeps it in.", show_default="space.sqlite"),
     ] = None,
     checkpoints: Annotated[
         Path | None,
-        typer.Option(help="Folder for networks under way.  [default: space.checkpoints]"),
+        typer.Option(help="Folder for networks under way.", show_default="space.checkpoints"),
     ] = None,
     save: Annotated[
         Path | None, typer.Option(help="Write the best network to this .safetensors file.")

@@ -96,5 +96,7 @@ def one_thread(device: Device | str) -> Device:
     """The device of one worker: it has the core to itself, and no more."""
     place = Device(device) if isinstance(device, str) else device
     if place.name == "cuda":
-        raise PareoError("workers in threads and processes compute on the CPU: see parallel.nccl")
+        raise PareoError(
+            "workers in threads and processes compute on the CPU: see pareo.parallel.data_nccl"
+        )
     return Device(str(place), 1, place.precision)
