@@ -1,8 +1,10 @@
 """The command line as a person meets it: real processes, one sentence for what is wrong."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 from pareo import __version__
 from pareo.device import why_unavailable
@@ -48,3 +50,33 @@ def test_help_names_the_commands() -> None:
     done = pareo("--help")
     assert done.returncode == 0
     assert "devices" in done.stdout
+
+
+def test_help_tells_defaults_that_are_no_values() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pareo", "race", "--help"],
+        capture_output=True, text=True, env={**os.environ, "COLUMNS": "160"},
+    )  # fmt: skip
+    for default in ("600, quick 140", "all cores", "the fastest peer"):
+        assert f"[default: ({default})]" in done.stdout
+
+
+def test_files_that_cannot_be_written_are_refused_before_any_work(tmp_path: Path) -> None:
+    for out, said in ((tmp_path, "got a folder"), (tmp_path / "no" / "a.json", "is not there")):
+        done = pareo("kernels", "mlp-small", "--json", str(out))
+        assert done.returncode == 2 or done.returncode == 1
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_numbers_that_mean_nothing_are_refused() -> None:
+    for words, said in (
+        (("--seconds", "inf"), "--seconds expects a finite number"),
+        (("--patience", "nan"), "patience"),
+        (("--memory-limit", "infGB"), "--memory-limit: expected a size such as 2GB"),
+        (("--contestants", ""), "expected names with commas"),
+    ):
+        done = pareo("sweep", "mlp-small", *words)
+        assert done.returncode != 0
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr

@@ -1,6 +1,8 @@
 """Running: the same bits each time, the caller's arrays untouched, wrong calls refused."""
 
+import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -29,6 +31,20 @@ def test_results_live_until_the_next_call() -> None:
     assert first.tolist() == [2, 2]
     double(np.zeros(2, np.float32))
     assert first.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("device", ["sequential", "vectorized", "compiled"])
+def test_the_callers_arrays_are_not_kept(device: str) -> None:
+    """Nor by what only looks at them, as a reshaped one does."""
+    run = trace(lambda x: op.exp(op.reshape(x, (4,))), Spec((2, 2))).compile(Device(device))
+    called, bound = (np.ones((2, 2), np.float32) for _ in range(2))
+    alive = [weakref.ref(array) for array in (called, bound)]
+    run(called)
+    run.bind(bound)()
+    run.release()
+    del called, bound
+    gc.collect()
+    assert [ref() for ref in alive] == [None, None]
 
 
 def test_a_result_may_be_the_next_argument() -> None:

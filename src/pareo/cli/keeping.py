@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 
+from pareo.errors import DataError
 from pareo.lab import records
 
 # Of other kinds than a race, each with the module that draws it.
@@ -40,7 +41,10 @@ def end(rows: list[dict[str, Any]]) -> None:
 
 def write_json(result: dict[str, Any], path: Path) -> None:
     """Write all of a result to a file."""
-    path.write_text(json.dumps(result, indent=1, allow_nan=False))
+    try:
+        path.write_text(json.dumps(result, indent=1, allow_nan=False))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def draw(result: dict[str, Any], path: Path) -> None:

@@ -1,5 +1,7 @@
 """Options that several commands have, and checks of what they were given."""
 
+import math
+import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
@@ -28,10 +30,29 @@ Save = Annotated[bool, typer.Option("--save", help="Keep the result for `pareo h
 def named(text: str | None) -> list[str]:
     """The names in a list with commas, none where it was not given.
 
-    >>> named("pareo-compiled,torch"), named(None)
+    >>> named("pareo-compiled, torch"), named(None)
     (['pareo-compiled', 'torch'], [])
+    >>> named("")
+    Traceback (most recent call last):
+    pareo.errors.PareoError: expected names with commas between them; got ''
     """
-    return text.split(",") if text else []
+    if text is None:
+        return []
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise PareoError(f"expected names with commas between them; got {text!r}")
+    return names
+
+
+def check_finite(option: str, value: float | None) -> None:
+    """Refuse infinity and what is no number.
+
+    >>> check_finite("--seconds", float("inf"))
+    Traceback (most recent call last):
+    pareo.errors.PareoError: --seconds expects a finite number; got inf
+    """
+    if value is not None and not math.isfinite(value):
+        raise PareoError(f"{option} expects a finite number; got {value}")
 
 
 def check_choice(option: str, value: str, known: Collection[str]) -> None:
@@ -53,5 +74,12 @@ def check_folders(*files: Path | None) -> None:
     pareo.errors.PareoError: no/such/folder/race.json: its folder is not there
     """
     for path in files:
-        if path is not None and not path.absolute().parent.is_dir():
+        if path is None:
+            continue
+        folder = path.absolute().parent
+        if not folder.is_dir():
             raise PareoError(f"{path}: its folder is not there")
+        if path.is_dir():
+            raise PareoError(f"{path}: expected a file to write; got a folder")
+        if not os.access(path if path.exists() else folder, os.W_OK):
+            raise PareoError(f"{path}: cannot be written here")

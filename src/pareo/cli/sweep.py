@@ -14,18 +14,18 @@ from pareo.errors import PareoError
 from pareo.lab import memory
 from pareo.lab.contestants.registry import chosen
 from pareo.lab.sweep import Settings, Sweep, batch_sizes
-from pareo.lab.sweep.cells import OK, WAITING
+from pareo.lab.sweep.admission import CARD_TURN
 from pareo.machine import cards
 
 USUAL = ("pareo-compiled", "torch", "torch-onednn-off", "jax", "tensorflow")
 USUAL_ON_GPU = ("pareo-cuda", "torch-cuda", "torch-cudagraph", "jax-cuda")
-TURN, CARD_TURN = 0.5, 0.05  # seconds of a sample
+TURN = 0.5  # seconds of a sample
 
 
 def sweep(
     network: options.Network,
     batches: Annotated[
-        str, typer.Option(help="Powers of two between two sizes, or sizes as in 1,8,32.")
+        str, typer.Option(help="Doubled from one size up to another, or sizes as in 1,8,32.")
     ] = "1..512",
     contestants: Annotated[
         str | None,
@@ -36,6 +36,10 @@ def sweep(
         str | None,
         typer.Option(help="Search the largest batch of each under so much memory: 2GB."),
     ] = None,
+    largest: Annotated[
+        bool,
+        typer.Option("--largest", help="Search it in all the memory there is, of a GPU its own."),
+    ] = False,
     data: Annotated[
         str | None, typer.Option(help="A folder of images, say.", show_default="made-up images")
     ] = None,
@@ -65,10 +69,13 @@ def sweep(
     """
     options.check_choice("--precision", precision, PRECISIONS)
     options.check_folders(json_file, html)
+    options.check_finite("--seconds", seconds)
+    options.check_finite("--patience", patience)
     names = _names(contestants)
     settings = Settings(
         network, batch_sizes(batches), names, precision, threads or cores(), size, data, epochs,
-        _limit(memory_limit), CARD_TURN if _on_card(names) else TURN, seconds, patience, abreast,
+        _limit(memory_limit, names), CARD_TURN if _on_card(names) else TURN, seconds, patience,
+        abreast, largest,
     )  # fmt: skip
     with closing(Sweep(settings)) as under_way:
         result, interrupted = _run(under_way)
@@ -115,13 +122,21 @@ def _on_card(names: tuple[str, ...]) -> bool:
     return all(one.gpu for one in chosen(list(names)).values())
 
 
-def _limit(text: str | None) -> int | None:
+def _limit(text: str | None, names: tuple[str, ...]) -> int | None:
+    """Bytes, no more than are free wherever somebody computes."""
     if text is None:
         return None
-    asked, free = memory.parsed(text), memory.free()
-    if free is not None and asked > free and not cards():
+    try:
+        asked = memory.parsed(text)
+    except PareoError as error:
+        raise PareoError(f"--memory-limit: {error}") from None
+    on_gpu = {one.gpu for one in chosen(list(names)).values()}
+    free = [memory.free()] if False in on_gpu else []
+    free += [card.free for card in cards()[:1]] if True in on_gpu else []
+    least = min((size for size in free if size), default=None)
+    if least is not None and asked > least:
         raise PareoError(
-            f"--memory-limit expects no more than is free, {free / 1e9:.1f} GB; got {text}"
+            f"--memory-limit expects no more than is free, {least / 1e9:.1f} GB; got {text}"
         )
     return asked
 
@@ -133,13 +148,12 @@ def _live() -> Iterator[Callable[[Sweep], None]]:
         with showing.live(sweep_table.running) as show:
             yield show
         return
-    told: set[tuple[str, int]] = set()
+    told = 0
 
     def tell(sweep: Sweep) -> None:
-        for key, cell in sweep.cells.items():
-            ended = cell.status not in (WAITING, OK) or cell.ledger
-            if ended and key not in told:
-                told.add(key)
-                print(sweep_table.line(cell), file=sys.stderr, flush=True)
+        nonlocal told
+        for key in sweep.finished[told:]:
+            told += 1
+            print(sweep_table.line(sweep.cells[key]), file=sys.stderr, flush=True)
 
     yield tell

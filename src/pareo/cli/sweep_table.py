@@ -9,7 +9,7 @@ from rich.table import Table
 
 from pareo.lab import measure
 from pareo.lab.sweep import Sweep
-from pareo.lab.sweep.advice import ahead, answer
+from pareo.lab.sweep.advice import ahead, answer, limits_title
 from pareo.lab.sweep.cells import OK, WAITING, Cell, from_dict
 from pareo.lab.sweep.floors import floor
 
@@ -98,8 +98,7 @@ def limits(result: dict[str, Any]) -> Table | None:
     """The largest batch of each under the limit; None where none was searched for."""
     if not result["limits"]:
         return None
-    most = result["limits"][0]["limit"]
-    made = Table(title=f"The largest batch under {most / 1e9:g} GB", title_justify="left", **TIGHT)
+    made = Table(title=limits_title(result), title_justify="left", **TIGHT)
     for head in ("contestant", "largest batch", "used MB there", "predicted", "probes", "note"):
         made.add_column(head, justify="left" if head in LEFT else "right")
     for one in sorted(result["limits"], key=lambda one: -(one["largest"] or 0)):

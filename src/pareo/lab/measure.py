@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
 
@@ -67,7 +68,12 @@ def interval(samples: Sequence[float], confidence: float = 0.95) -> tuple[float,
     >>> interval([2.0, 2.1, 1.9, 2.0, 2.2, 2.0])
     (1.9, 2.0, 2.2)
     """
-    values = _checked(samples)
+    return _interval(tuple(map(float, _checked(samples))), confidence)
+
+
+@lru_cache(1024)  # a live table asks again and again for rows that are done
+def _interval(samples: tuple[float, ...], confidence: float) -> tuple[float, float, float]:
+    values = np.array(samples)
     middle = float(np.median(values))
     if len(values) < 2:
         return math.nan, middle, math.nan

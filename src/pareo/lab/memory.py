@@ -18,6 +18,7 @@ from pareo.errors import PareoError
 
 UNIT = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
 OFTEN = 0.004  # seconds between two looks: a process touches some 15 MB in that time
+SHARE_OF_FREE = 0.85
 UNITS = {"GB": 10**9, "MB": 10**6, "GIB": 1 << 30, "MIB": 1 << 20}
 
 
@@ -64,6 +65,12 @@ def free() -> int | None:
     return _line(Path("/proc/meminfo"), "MemAvailable")
 
 
+def safe() -> int | None:
+    """The bytes that one more process may have, so that nothing is swapped; None if untold."""
+    there = free()
+    return None if there is None else int(SHARE_OF_FREE * there)
+
+
 def parsed(text: str) -> int:
     """A size in bytes, as a person writes it.
 
@@ -74,7 +81,7 @@ def parsed(text: str) -> int:
         number = text.strip().upper().removesuffix(unit)
         if number != text.strip().upper():
             with suppress(ValueError):
-                if (found := float(number) * size) >= 1:
+                if 1 <= (found := float(number) * size) < 1 << 62:
                     return int(found)
     raise PareoError(f"expected a size such as 2GB, 512MB or 1.5GiB; got {text!r}")
 

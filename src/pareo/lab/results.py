@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pareo.errors import DataError
+from pareo.lab.kernels.events import KINDS as KERNELS
 
 SCHEMA = 2
 # Results of other kinds than a race, each with the module whose `checked` knows it.
@@ -70,7 +71,44 @@ def checked(result: Any, source: str) -> dict[str, Any]:
     check.field(result.get("rows"), "rows", list, "a list")
     for number, row in enumerate(result["rows"]):
         _row(check, row, f"rows[{number}]")
+    if result["kind"] == "kernels":
+        _kernels(check, result)
     return dict(result)
+
+
+def _kernels(check: "Check", result: dict[str, Any]) -> None:
+    """What a study of kernels has besides."""
+    check.number(result.get("matrix_instructions"), "matrix_instructions", least=0)
+    check.field(result.get("flops_by_kind"), "flops_by_kind", dict, "an object")
+    for kind, count in result["flops_by_kind"].items():
+        check.number(count, f"flops_by_kind.{kind}", least=0)
+    for number, row in enumerate(result["rows"]):
+        place = f"rows[{number}].profiles"
+        check.field(row.get("profiles"), place, list, "a list")
+        for which, profile in enumerate(row["profiles"]):
+            inner = f"{place}[{which}]"
+            check.field(profile, inner, dict, "an object")
+            for name in ("instrument", "mode", "note"):
+                check.field(profile.get(name), f"{inner}.{name}", str, "text")
+            check.number(profile.get("seconds"), f"{inner}.seconds", above=0)
+            check.field(profile.get("rows"), f"{inner}.rows", list, "a list")
+            if not profile["rows"]:
+                check.wrong(f"{inner}.rows", "at least the time between kernels", [])
+            for kernel, seen in enumerate(profile["rows"]):
+                _kernel(check, seen, f"{inner}.rows[{kernel}]")
+
+
+def _kernel(check: "Check", row: Any, place: str) -> None:
+    check.field(row, place, dict, "an object")
+    for name in ("name", "shape"):
+        check.field(row.get(name), f"{place}.{name}", str, "text")
+    if row.get("kind") not in KERNELS:
+        check.wrong(f"{place}.kind", f"one of {', '.join(KERNELS)}", row.get("kind"))
+    for name in ("calls", "seconds"):
+        check.number(row.get(name), f"{place}.{name}", least=0)
+    check.number_or_none(row.get("flops"), f"{place}.flops")
+    if extra := row.keys() - {"name", "kind", "shape", "calls", "seconds", "flops"}:
+        check.wrong(place, "a kernel's fields alone", sorted(extra))
 
 
 def _row(check: "Check", row: Any, place: str) -> None:

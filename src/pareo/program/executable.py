@@ -91,9 +91,14 @@ class Executable:
         self._take(arrays)
         self._runner(self._work, arrays)
         results = [self._values[number] for number in self.program.outputs]
-        for number in self.program.inputs:
-            self._values[number] = None  # the caller's arrays are not kept alive
+        self.release()
         return tree.filled(self.program.result, results)
+
+    def release(self) -> None:
+        """Keep the caller's arrays alive no longer, nor what only looks at them."""
+        looks = [number for step in self._steps if step.looks for number in step.writes]
+        for number in (*self.program.inputs, *self._over, *looks):
+            self._values[number] = None
 
     def _take(self, arrays: list[Any]) -> None:
         values = self._values

@@ -167,6 +167,11 @@ class Step:
         """The backend's own way to run many steps, if it has one."""
         return self.device.backend.steps(self.executable, self._seeds)
 
+    @property
+    def kept_bytes(self) -> int:
+        """What steps that were captured keep, besides the executable's memory and the caller's."""
+        return int(getattr(self.__dict__.get("_many"), "kept_bytes", 0))
+
     def __call__(
         self,
         parameters: Mapping[str, Any],

@@ -1,6 +1,7 @@
 """AlexNet and GoogLeNet on the card: one training step against PyTorch's, in each precision."""
 
 import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -127,9 +128,24 @@ def test_a_step_takes_the_memory_that_was_predicted():
         moved = {path: cupy.asarray(a) for path, a in network.initialise(1).items()}
         with device:
             step.run(moved, {}, images, labels, order, SLOW)
-        used, predicted = pool.used_bytes() - before, step.memory()
+        used, predicted = pool.used_bytes() - before + step.kept_bytes, step.memory()
         del step, moved
     assert used == pytest.approx(predicted, abs=1 << 20)  # a batch is 4.8 MB
+
+
+def test_data_is_let_go_when_its_steps_are_done():
+    import cupy
+
+    network = without_dropout(networks.alexnet())
+    step = Step(network, 2, Device("cuda", precision="tf32"))
+    moved = {path: cupy.asarray(a) for path, a in network.initialise(1).items()}
+    images, labels = cupy.zeros((4, 3, 224, 224), np.float32), cupy.zeros(4, np.int64)
+    alive = weakref.ref(images)
+    with step.device:
+        step.run(moved, {}, images, labels, np.arange(4).reshape(2, 2), SLOW)
+    del images
+    gc.collect()
+    assert alive() is None
 
 
 @pytest.mark.parametrize("name", ODD)

@@ -1,17 +1,19 @@
 """What the figures say: shares of the step, FLOPs, and the paper's finding; and the report."""
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
+from damage import damaged
 from race_result import made
 
 from pareo.cli import kernels_table
 from pareo.errors import DataError, PareoError
-from pareo.lab import records
+from pareo.lab import records, results
 from pareo.lab.contestants.registry import chosen
 from pareo.lab.kernels.study import Study
-from pareo.lab.kernels.summary import accounts, finding, sections
+from pareo.lab.kernels.summary import accounts, finding, sections, total_rows
 from pareo.lab.race import task_for
 from pareo.lab.report import kernels as report
 
@@ -90,11 +92,34 @@ def test_the_report_has_every_kernel_and_escapes_its_name(tmp_path: Path) -> Non
     assert "Nobody goes image by image" in text
 
 
-def test_a_result_without_profiles_is_told_in_a_sentence() -> None:
-    broken = result(*PLAIN)
-    del broken["rows"][0]["profiles"]
-    with pytest.raises(DataError, match="expected profiles of kernels"):
-        report.html(broken)
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (("rows", 0, "profiles"), None, "a list in rows[0].profiles; got None"),
+        (("rows", 0, "profiles", 0, "rows"), [], "the time between kernels in rows[0].profiles[0]"),
+        (("rows", 0, "profiles", 0, "rows", 0, "kind"), "sgemm", "rows[0].kind; got 'sgemm'"),
+        (("rows", 0, "profiles", 0, "rows", 0, "calls"), "1", "rows[0].calls; got '1'"),
+        (("rows", 0, "profiles", 0, "rows", 0, "more"), 1, "a kernel's fields alone"),
+        (("matrix_instructions",), None, "in matrix_instructions; got None"),
+        (("flops_by_kind",), [], "an object in flops_by_kind"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(path: tuple, value: object, said: str) -> None:
+    with pytest.raises(DataError) as error:
+        results.checked(damaged(deepcopy(result(*PLAIN)), path, value), "some file")
+    assert said in str(error.value)
+
+
+def test_a_kind_whose_flops_are_not_all_known_has_no_rate() -> None:
+    some = [row("known", "gemm", 1, 0.1, 100.0), row("unknown", "gemm", 1, 0.9, None)]
+    convolution = row("conv", "convolution", 1, 0.1, 7.0)
+    (section,) = sections(result(*some, convolution, PLAIN[2]))
+    shown = {cells[0]: cells for cells in total_rows(result(*some), section)}
+    assert shown["gemm"][-2:] == ["", ""]
+    assert shown["convolution"][-2:] != ["", ""]
+    assert section.matrix.flops == 107.0
+    (other,) = sections(result(convolution, *some[1:], PLAIN[2]))  # whichever kind comes last
+    assert other.matrix.flops == 7.0
 
 
 def test_a_study_is_kept_like_a_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

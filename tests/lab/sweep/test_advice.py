@@ -49,6 +49,40 @@ def test_a_limit_that_no_longer_matters_is_not_the_reason():
     assert answer(made(times, short=(("torch", 8),))).why == "arithmetic"
 
 
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [("failed", "larger ones failed"), ("waiting", "larger ones were not tried"),
+     ("memory", "larger ones do not fit")],
+)  # fmt: skip
+def test_nothing_is_said_of_batches_that_nobody_timed(status, said):
+    result = made({"torch": {1: 0.0801, 2: 0.08, 4: 0.08}}, short=(("torch", 8),))
+    for cell in result["cells"]:
+        if cell["batch"] > 1:
+            cell["seconds_per_batch"], cell["rounds"], cell["status"] = [], [], status
+    sentence = answer(result).sentence
+    assert said in sentence
+    assert "gain less" not in sentence
+
+
+def test_cells_that_did_not_stand_together_are_not_paired():
+    result = made({"pareo-compiled": {1: 0.10}, "torch": {1: 0.101}})
+    for cell in result["cells"]:
+        cell["rounds"] = list(range(1, 21))
+        samples = [0.2 if n % 2 else 0.1 for n in range(20)]
+        ours = cell["contestant"] == "torch"
+        cell["seconds_per_batch"] = [1.05 * s for s in samples] if ours else samples
+        cell["began"] = "now"
+    assert "faster at batch 1" in ahead(result)
+    result["cells"][0]["began"] = "later"
+    assert "cannot tell at batch 1" in ahead(result)
+
+
+def test_without_any_ceiling_the_reason_is_unknown():
+    result = made()
+    result["ceilings"] = []
+    assert answer(result).why == "unknown"
+
+
 def test_without_ceilings_the_reason_is_unknown():
     result = made()
     result["ceilings"][0]["peak_flops"] = None

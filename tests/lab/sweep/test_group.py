@@ -2,10 +2,12 @@
 
 import json
 import multiprocessing
+import time
 from pathlib import Path
 
 import pytest
 
+from pareo.lab import memory
 from pareo.lab.contestants import Contestant
 from pareo.lab.processes import Worker
 from pareo.lab.sweep import Settings, gate
@@ -94,6 +96,49 @@ def test_compilers_are_warmed_beside_each_other(stranger, tmp_path):
     seen = sorted(notes(tmp_path), key=lambda note: note[2])
     assert len({process for _, process, _ in seen}) == 6
     assert [what for what, _, _ in seen[6:]] == ["begin", "end"] * 3
+
+
+def test_pictures_take_no_time_from_the_rounds(stranger, tmp_path):
+    """A table takes a quarter of a second to draw: with 0.3 s for all rounds there would be one."""
+    settings = Settings("mlp-small", (2,), ("right",), data=DATA, turn=0.02, seconds=0.3, threads=1)
+    cells, said = [Cell("right", 2)], []
+
+    def draw(doing):
+        said.append(doing)
+        time.sleep(0.25)
+
+    judge = Worker(gate.reference, settings.task(1), tmp_path, threads=1)
+    with judge, Admission(settings, stranger, judge, draw) as admission:
+        Group(admission).run(cells)
+    assert len(cells[0].seconds_per_batch) >= 5
+    assert sum("running" in doing for doing in said) == 1
+    assert cells[0].began
+
+
+def test_memory_is_what_is_free_however_much_was_asked_for(stranger, tmp_path, monkeypatch):
+    limit = 20 * 10**9
+    settings = Settings("mlp-small", (2,), ("here",), data=DATA, memory_limit=limit)
+    judge = Worker(gate.reference, settings.task(1), tmp_path, threads=1)
+    here = Contestant("pareo.lab.contestants.pareo_step", {"device": "vectorized"})
+    with judge, Admission(settings, {"here": here}, judge, lambda said: None) as admission:
+        cell = Cell("here", 2)
+        for free, crowded in ((3 * 10**9, True), (40 * 10**9, False)):
+            monkeypatch.setattr(memory, "free", lambda free=free: free)
+            admission._loaded(cell).close()
+            cell.status = "memory"
+            assert admission._had[cell.key] == min(0.85 * free, limit)
+            assert admission.crowded(cell) is crowded
+
+
+def test_who_is_dropped_is_sent_home(stranger, tmp_path):
+    settings = Settings("mlp-small", (2,), ("right",), data=DATA, threads=1)
+    judge = Worker(gate.reference, settings.task(1), tmp_path, threads=1)
+    with judge, Admission(settings, stranger, judge, lambda said: None) as admission:
+        admission.expect([Cell("right", 2), Cell("right", 4)])
+        admission.drop([Cell("right", 4)])
+        assert list(admission._coming) == [("right", 2)]
+        admission._coming["right", 2].result()
+        assert len(admission._workers) == 1
 
 
 def test_a_library_that_cannot_be_imported_is_a_cell(stranger, tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ from hungry import EACH
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pareo.lab import memory
 from pareo.lab.contestants import Contestant
 from pareo.lab.sweep import Settings
 from pareo.lab.sweep.journal import Journal
@@ -48,19 +49,28 @@ def test_a_straight_line_needs_few_probes():
     assert searched(lambda batch: 300 + 29 * batch, most=2000, hint=16) == (58, 4)
 
 
+def test_a_line_that_points_past_a_miss_wastes_no_probe():
+    known = [{"batch": 1, "fits": True, "used": 10}, {"batch": 2, "fits": True, "used": 11}]
+    missed = {"batch": 16, "fits": False, "used": None}
+    assert next_batch([*known, missed], most=100, hint=1) == 9
+
+
 def test_the_search_ends_where_everything_fits():
     found, probes = searched(lambda batch: 1, most=10)
     assert found == 1 << 20
     assert probes < 30
 
 
-def test_real_processes_under_a_limit(tmp_path: Path):
+@pytest.mark.parametrize("asked", [True, False])
+def test_real_processes_under_a_limit(asked: bool, tmp_path: Path, monkeypatch):
     most = 400 * 10**6
-    settings = Settings("mlp-small", (1,), ("hungry",), data=DATA, memory_limit=most)
+    monkeypatch.setattr(memory, "safe", lambda: most)  # for who asks for no limit
+    limit = {"memory_limit": most} if asked else {"largest": True}
+    settings = Settings("mlp-small", (1,), ("hungry",), data=DATA, **limit)
     with closing(Journal({}, tmp_path)) as journal:
         search = Limits(settings, [], journal, lambda doing: None)
         found = search.largest("hungry", Contestant("hungry"), [])
-    assert found["note"] == ""
+    assert (found["note"], found["limit"]) == ("", most)
     assert most - 2 * EACH < found["used"] <= most
     fits = {probe["batch"]: probe["fits"] for probe in found["probes"]}
     assert fits[found["largest"]] is True

@@ -54,6 +54,17 @@ def test_no_text_becomes_html() -> None:
     assert page.count("<script") == page.count("</script>") == 3
 
 
+def test_predictions_stand_at_their_own_batch() -> None:
+    result = made()
+    own = [cell for cell in result["cells"] if cell["contestant"] == "pareo-compiled"]
+    own[0]["memory"]["program"] = None  # as of a cell that was refused after its footprint
+    drawn = report.figures(result)["memory"]["data"]
+    (marks,) = [line for line in drawn if line["name"] == "pareo-compiled, predicted"]
+    assert marks["x"] == [cell["batch"] for cell in own[1:]]
+    assert len(marks["y"]) == len(marks["x"])
+    assert all(marks["y"])
+
+
 def test_the_figures_hold_what_was_measured() -> None:
     drawn = report.figures(made(short=(("torch", 16),)))
     lines = {line["name"]: line for line in drawn["times"]["data"]}

@@ -170,8 +170,14 @@ class Steps:
                     self._resident(self._gathered_step, fixed)
             else:
                 self._stream(len(order), fixed)
-            self._data = None  # which is the caller's, to keep or to let go
+            self._data = self._run = None  # what is the caller's, to keep or to let go
+            self._executable.release()
             return memory.to_host(self._losses[: len(order)]).astype(np.float64)
+
+    @property
+    def kept_bytes(self) -> int:
+        """What the graphs of steps keep for themselves."""
+        return self._resident.kept_bytes + self._streamed.kept_bytes
 
     def _picks(self, images: Any) -> bool:
         """Whether a step reads these images where they lie."""

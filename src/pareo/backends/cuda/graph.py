@@ -74,6 +74,11 @@ class Replay:
             self.captured = key
             self._graph.launch()
 
+    @property
+    def kept_bytes(self) -> int:
+        """What its pool has of the card's memory."""
+        return int(self._pool.total_bytes())
+
     def _do(self, work: Callable[[], None]) -> None:
         with cupy.cuda.using_allocator(self._pool.malloc):
             work()

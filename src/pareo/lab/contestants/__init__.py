@@ -116,9 +116,10 @@ def _loaded(source: str) -> Dataset:
 class Trainer(Protocol):
     """A network under training.
 
-    It may have three methods more: `facts()`, what a reader should know of how it computes (see
-    `Runner.ledger`), `peak_bytes()`, the most of a GPU's memory that its arrays have had, and
-    `reserved_bytes()`, the most that its allocator has held.
+    It may have four methods more: `facts()`, what a reader should know of how it computes (see
+    `Runner.ledger`), `peak_bytes()`, the most of a GPU's memory that its arrays have had,
+    `reserved_bytes()`, the most that its allocator has held, and `forget_peak()`, after which both
+    begin anew: what was needed to choose among algorithms is not what a step needs.
     """
 
     def run(self, order: Any) -> Any:

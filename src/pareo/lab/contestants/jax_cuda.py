@@ -30,10 +30,14 @@ class JaxCudaTrainer(jax_step.JaxTrainer):
 
     def facts(self) -> dict[str, Any]:
         """How it computes."""
-        return {**super().facts(), "precision": self._precision}
+        memory = "peak since the start, with XLA's search for algorithms"
+        return {**super().facts(), "precision": self._precision, "memory": memory}
 
     def peak_bytes(self) -> int:
-        """The most that JAX's allocator has had of the card's memory."""
+        """The most that JAX's allocator has had of the card's memory.
+
+        XLA's search for algorithms is in it: JAX has no way to begin anew.
+        """
         return int(self._stats()["peak_bytes_in_use"])
 
     def reserved_bytes(self) -> int | None:

@@ -57,6 +57,7 @@ class PareoTrainer:
             rate = np.asarray(self._rate, self._dtype)
             self.step.executable.bind(self._parameters, {}, *batch, rate, ())()
             backend.wait()
+            self.step.executable.release()
 
     def load(self, parameters: dict[str, Any]) -> None:
         """Go on from other parameters, in the same arrays: a captured step is bound to them."""
@@ -84,14 +85,17 @@ class PareoTrainer:
         }
 
     def peak_bytes(self) -> int | None:
-        """What arrays have of a GPU's memory, the arena of all values with them; None on a CPU."""
+        """What arrays have of a GPU's memory, the arena of all values with them; None on a CPU.
+
+        A step takes no more than that: it allocates nothing, but for what its graph keeps.
+        """
         pool = self._pool()
-        return None if pool is None else int(pool.used_bytes())
+        return None if pool is None else int(pool.used_bytes()) + self.step.kept_bytes
 
     def reserved_bytes(self) -> int | None:
-        """The most that CuPy's pool has had of a GPU's memory; None on a CPU."""
+        """What CuPy's pools hold of a GPU's memory; None on a CPU."""
         pool = self._pool()
-        return None if pool is None else int(pool.total_bytes())
+        return None if pool is None else int(pool.total_bytes()) + self.step.kept_bytes
 
     def _pool(self) -> Any:
         if self._place.backend.name != "cuda":

@@ -83,13 +83,14 @@ class TorchCudaTrainer:
     def _captured(self) -> Any:
         """A graph of one step on `self._chosen`, and where it leaves the loss."""
         torch = self._torch
-        before = [leaf.detach().clone() for leaf in self._leaves.values()]
+        before = [leaf.detach().cpu() for leaf in self._leaves.values()]
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())  # what it reads is still being written there
         with torch.cuda.stream(side):
             for _ in range(3):  # what is compiled or chosen by time is so before the capture
                 self._step(self._chosen)
         torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()  # what a graph takes is taken while it is captured
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=side):  # autograd warns of any other stream
             loss = self._step(self._chosen)
@@ -141,6 +142,11 @@ class TorchCudaTrainer:
     def parameters(self) -> dict[str, Any]:
         """The parameters now."""
         return {path: leaf.detach().cpu().numpy().copy() for path, leaf in self._leaves.items()}
+
+    def forget_peak(self) -> None:
+        """Let both begin anew; a graph, which allocates nothing any more, has done so before."""
+        if self._graph is None:
+            self._torch.cuda.reset_peak_memory_stats()
 
     def peak_bytes(self) -> int:
         """The most that tensors have had of the card's memory."""

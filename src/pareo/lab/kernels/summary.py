@@ -1,7 +1,7 @@
 """What the figures of `pareo kernels` say: shares, totals, and the third paper's finding today."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pareo.lab.kernels.events import MATRIX, Row, by_kind
@@ -60,7 +60,8 @@ class Section:
             if kind in MATRIX:
                 found.calls += row.calls
                 found.seconds += row.seconds
-                found.flops = None if row.flops is None else (found.flops or 0.0) + row.flops
+                if row.flops is not None:
+                    found.flops = (found.flops or 0.0) + row.flops
         return found
 
     @property
@@ -102,14 +103,26 @@ def figures(row: Row, section: Section) -> list[str]:
 def total_rows(result: dict[str, Any], section: Section) -> list[list[str]]:
     """The sums of each kind, a name and its cells; the last is of all products and convolutions.
 
-    Everyone computes the same, so there the program's FLOPs count, whoever's kernels they are.
+    Everyone computes the same, so there the program's FLOPs count, whoever's kernels they are. A
+    kind has FLOP/s where those of all its kernels are known.
     """
-    found = [[kind, *figures(row, section)] for kind, row in section.totals.items()]
+    whole = {kind for kind in section.totals if _all_known(section.rows, kind)}
+    found = [
+        [kind, *figures(row if kind in whole else replace(row, flops=None), section)]
+        for kind, row in section.totals.items()
+    ]
     matrix = section.matrix
     if matrix.calls:
-        whole = Row(matrix.name, "", "", matrix.calls, matrix.seconds, float(matrix_flops(result)))
-        found.append([matrix.name, *figures(whole, section)])
+        row = replace(matrix, flops=float(matrix_flops(result)))
+        found.append([matrix.name, *figures(row, section)])
     return found
+
+
+def _all_known(table: Iterable[Row], kind: str) -> bool:
+    """Whether all FLOPs of a kind are known: those of products and convolutions by each of them."""
+    if kind not in MATRIX:
+        return True
+    return all(row.flops is not None for row in table if row.kind == kind and row.calls)
 
 
 def matrix_flops(result: dict[str, Any]) -> int:

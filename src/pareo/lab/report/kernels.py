@@ -34,10 +34,7 @@ def write(result: dict[str, Any], path: Path) -> None:
 
 def html(result: dict[str, Any]) -> str:
     """The report as one page."""
-    try:
-        found = list(sections(result))
-    except (KeyError, TypeError) as error:
-        raise DataError(f"this result: expected profiles of kernels; got: {error!r}") from error
+    found = list(sections(result))
     title = f"Kernels of {result['network']}, batch {result['batch']:g}, {result['precision']}"
     return page(title, _body(result, title, found), {"kinds": _kinds(found)} if found else {})
 

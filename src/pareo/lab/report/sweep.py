@@ -11,7 +11,7 @@ from pareo.lab.report.figures import COLOURS
 from pareo.lab.report.page import page
 from pareo.lab.report.summary import digits
 from pareo.lab.report.tables import table
-from pareo.lab.sweep.advice import ahead, answer
+from pareo.lab.sweep.advice import ahead, answer, limits_title
 from pareo.lab.sweep.cells import Cell, from_dict
 from pareo.lab.sweep.floors import floor
 from pareo.lab.sweep.results import checked
@@ -91,7 +91,8 @@ def _memory(result: dict[str, Any], cells: list[Cell], colours: dict[str, str]) 
         lines.append(_line(name, colour, own, [_giga(c.memory["used"]) for c in own]))
         expected = [c for c in own if c.predicted is not None]
         if expected:
-            marks = _line(f"{name}, predicted", colour, expected, [_giga(c.predicted) for c in own])
+            sizes = [_giga(c.predicted) for c in expected]
+            marks = _line(f"{name}, predicted", colour, expected, sizes)
             lines.append({**marks, "mode": "markers", "marker": {"symbol": "x", "size": 10}})
     chart = _chart("GB used", lines)
     limit = result["settings"].get("memory_limit")
@@ -182,15 +183,14 @@ def _limits(result: dict[str, Any]) -> str:
         [
             one["contestant"],
             "unknown" if one["largest"] is None else one["largest"],
-            _giga(one["used"]),
+            None if one["used"] is None else _giga(one["used"]),
             one["predicted"],
             one["note"],
         ]
         for one in result["limits"]
     ]
-    most = result["limits"][0]["limit"] / 1e9
     heads = ["contestant", "largest batch", "GB used there", "predicted batch", "note"]
-    return f"<h3>The largest batch under {most:g} GB</h3>{table(heads, rows)}"
+    return f"<h3>{limits_title(result)}</h3>{table(heads, rows)}"
 
 
 def _cells(result: dict[str, Any], cells: list[Cell]) -> str:

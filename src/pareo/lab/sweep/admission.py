@@ -20,8 +20,7 @@ from pareo.lab.sweep.cells import FAILED, MEMORY, OK, REFUSED, Cell
 from pareo.lab.sweep.runner import CellRunner, warming
 from pareo.lab.sweep.settings import Settings
 
-SHARE_OF_FREE = 0.85  # of the free memory that one more process may have
-CARD_TURN = 0.15  # seconds of a sample on a card, which is less disturbed than a CPU
+CARD_TURN = 0.05  # seconds of a sample on a card, which is less disturbed than a CPU
 
 
 class Admission:
@@ -47,6 +46,7 @@ class Admission:
         self._ended = False
         self._beside = ThreadPoolExecutor(cores())
         self._coming: dict[tuple[str, int], Future[Worker]] = {}
+        self._had: dict[tuple[str, int], int | None] = {}  # bytes that each process might have
 
     def __enter__(self) -> "Admission":
         return self
@@ -124,7 +124,8 @@ class Admission:
         """A cell's process, with its libraries imported and the gate's reference there."""
         contestant, task = self._contestants[cell.contestant], self.settings.task(cell.batch)
         started = time.perf_counter()
-        worker = self._started(CellRunner, contestant, task, memory=self._most(contestant))
+        most = self._had[cell.key] = self._most(contestant)
+        worker = self._started(CellRunner, contestant, task, memory=most)
         try:
             worker.ask("load", patience=self.settings.patience)
             self._exact(cell.batch, 0)
@@ -212,10 +213,22 @@ class Admission:
         """The bytes that a process may have: what was asked for, else most of what is free."""
         if contestant.gpu:
             return None
-        free = memory.free()
-        safe = None if free is None else int(SHARE_OF_FREE * free)
+        sizes = memory.safe(), self.settings.memory_limit
+        return min((size for size in sizes if size is not None), default=None)
+
+    def crowded(self, cell: Cell) -> bool:
+        """Whether a cell had no room beside others, and may have it alone."""
         asked = self.settings.memory_limit
-        return safe if asked is None else asked
+        had = self._had.get(cell.key)
+        return cell.status == MEMORY and (asked is None or had is None or had < asked)
+
+    def drop(self, cells: list[Cell]) -> None:
+        """These will not run after all: processes that were started for them end."""
+        for cell in cells:
+            future = self._coming.pop(cell.key, None)
+            if future is not None and not future.cancel():
+                with suppress(Failed):
+                    self.dismiss([future.result()])
 
     def _turn(self, cell: Cell) -> tuple[int, float]:
         """Steps of a turn, and the seconds that it may take."""

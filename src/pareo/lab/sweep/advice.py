@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pareo.lab.measure import compare
-from pareo.lab.sweep.cells import MEMORY, Cell, from_dict
+from pareo.lab.sweep.cells import MEMORY, MISSING, WAITING, Cell, from_dict
 
 NOTHING = 0.02  # less than this share is no gain
+UNTIMED = {MEMORY: "do not fit", WAITING: "were not tried", MISSING: "were not tried"}
 HOLDS = {
     "arithmetic": "its FLOPs alone take {share:.0%} of a step at the measured peak of products",
     "bandwidth": "the bytes that its instructions move take {share:.0%} of a step at the measured "
@@ -41,13 +42,15 @@ def answer(result: dict[str, Any]) -> Answer | None:
     shares = shares_of(result, best)
     why = max(shares, key=shares.__getitem__) if shares else "unknown"
     fell = _fell(own, best)
-    next_one = [c.batch for c in cells if c.contestant == best.contestant and c.batch > best.batch]
-    unfit = [c.batch for c in cells if c.contestant == best.contestant and c.status == MEMORY]
-    if fell > NOTHING and next_one and min(next_one) in unfit:
+    larger = sorted(
+        (c for c in cells if c.contestant == best.contestant and c.batch > best.batch),
+        key=lambda cell: cell.batch,
+    )
+    if fell > NOTHING and larger and larger[0].status == MEMORY:
         why = "memory"
     return Answer(
         best.contestant, best.batch, best.median, why, shares,
-        _sentence(own, best, why, shares, fell, min(next_one, default=None)),
+        _sentence(own, best, why, shares, fell, larger),
     )  # fmt: skip
 
 
@@ -64,11 +67,17 @@ def ahead(result: dict[str, Any]) -> str:
         peers = [cell for cell in here if not cell.contestant.startswith("pareo")]
         if ours and peers:
             one, other = (min(side, key=lambda cell: cell.median) for side in (ours, peers))
-            together = one.rounds == other.rounds
+            together = (one.began, one.rounds) == (other.began, other.rounds)
             verdict = compare(one.seconds_per_batch, other.seconds_per_batch, together)
             words.setdefault(verdict.word, []).append(str(batch))
     said = [f"{word} at batch {', '.join(batches)}" for word, batches in words.items()]
     return f"pareo against its fastest peer: {'; '.join(said)}." if said else ""
+
+
+def limits_title(result: dict[str, Any]) -> str:
+    """Under which limit, or which limits, the largest batches are."""
+    sizes = sorted({one["limit"] for one in result["limits"]})
+    return f"The largest batch under {' and '.join(f'{size / 1e9:.3g}' for size in sizes)} GB"
 
 
 def shares_of(result: dict[str, Any], cell: Cell) -> dict[str, float]:
@@ -77,8 +86,8 @@ def shares_of(result: dict[str, Any], cell: Cell) -> dict[str, float]:
     The two may overlap; overhead is what neither of them explains.
     """
     place = next(c["place"] for c in result["cells"] if c["contestant"] == cell.contestant)
-    limits = next(c for c in result["ceilings"] if c["place"] == place)
-    peak, bandwidth = limits["peak_flops"], limits["bandwidth"]
+    limits: dict[str, Any] = next((c for c in result["ceilings"] if c["place"] == place), {})
+    peak, bandwidth = limits.get("peak_flops"), limits.get("bandwidth")
     if not peak or not bandwidth:
         return {}
     work = {one["batch"]: one for one in result["work"]}
@@ -104,7 +113,7 @@ def _sentence(
     why: str,
     shares: dict[str, float],
     fell: float,
-    following: int | None,
+    larger: list[Cell],
 ) -> str:
     seconds = best.median
     said = (
@@ -115,8 +124,8 @@ def _sentence(
         said += f", {own[0].median / seconds:.2g} times as fast as at batch {own[0].batch}"
     if why == "memory":
         return (
-            f"{said}; memory ends it: batch {following} does not fit, though the last step up "
-            f"still gained {fell:.0%}."
+            f"{said}; memory ends it: batch {larger[0].batch} does not fit, though the last step "
+            f"up still gained {fell:.0%}."
         )
     if why in HOLDS:
         said += f"; {why} holds it: {HOLDS[why].format(share=shares[why])}"
@@ -125,8 +134,9 @@ def _sentence(
                 " (those of plain convolutions are counted, of which Winograd's filtering needs "
                 "fewer; or the peak was measured too low)"
             )
-    if following is not None:
+    if any(cell.seconds_per_batch for cell in larger):
         return f"{said}, and larger batches gain less than {NOTHING:.0%}."
+    untimed = UNTIMED.get(larger[0].status, "failed") if larger else "were not tried"
     if math.isfinite(fell) and fell > NOTHING:
-        return f"{said}; larger ones were not tried, and the last step up still gained {fell:.0%}."
-    return f"{said}."
+        return f"{said}; larger ones {untimed}, and the last step up still gained {fell:.0%}."
+    return f"{said}; larger ones {untimed}." if larger else f"{said}."

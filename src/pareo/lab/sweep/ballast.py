@@ -25,19 +25,19 @@ def holding() -> Callable[..., int]:
 class Ballast:
     """A process that holds a card's memory; on a CPU there is none, and nothing is counted."""
 
-    def __init__(self, worker: Worker | None) -> None:
-        self._worker = worker
+    def __init__(self, worker: Worker | None, left: int) -> None:
+        """`left`: the bytes of the card that are free beside it."""
+        self._worker, self.left = worker, left
 
     @classmethod
     @contextmanager
-    def leaving(cls, most: int, on_card: bool) -> Iterator["Ballast"]:
-        """A ballast that leaves so many bytes of the card free."""
+    def leaving(cls, most: int | None, on_card: bool) -> Iterator["Ballast"]:
+        """A ballast that leaves so many bytes of the card free; None is all of them."""
         if not on_card:
-            yield cls(None)
+            yield cls(None, 0)
             return
         with Worker(holding) as worker:
-            worker.ask(most)
-            yield cls(worker)
+            yield cls(worker, worker.ask(most))
 
     @contextmanager
     def counting(self) -> Iterator[Callable[[], int]]:

@@ -2,9 +2,8 @@
 
 import math
 from dataclasses import asdict, dataclass, field, fields
+from statistics import median
 from typing import Any
-
-from pareo.lab import measure
 
 WAITING, OK, REFUSED, FAILED, MISSING, MEMORY = (
     "waiting", "ok", "refused", "failed", "missing", "memory",
@@ -17,8 +16,8 @@ class Cell:
     """What is known of one contestant at one batch size.
 
     seconds_per_batch: samples, each the mean of a turn of `steps` steps, in the order taken;
-    `rounds` says when. memory: bytes, see `lab.sweep.runner`. phases: seconds of `loading` (beside
-    others on a GPU), `building` and getting `ready`.
+    `rounds` says when, counted from `began`. memory: bytes, see `lab.sweep.runner`. phases: seconds
+    of `loading` (beside others on a GPU), `building` and getting `ready`.
     """
 
     contestant: str
@@ -27,6 +26,7 @@ class Cell:
     note: str = ""
     seconds_per_batch: list[float] = field(default_factory=list)
     rounds: list[int] = field(default_factory=list)
+    began: str = ""
     steps: int = 0
     first_call: float = 0.0
     phases: dict[str, float] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Cell:
     def median(self) -> float:
         """Seconds per image, the median; infinite where there is none, so that it is never best."""
         samples = self.seconds_per_image
-        return measure.interval(samples)[1] if samples else math.inf
+        return median(samples) if samples else math.inf
 
     @property
     def predicted(self) -> int | None:

@@ -5,7 +5,6 @@ turns, so what slows the machine for a while slows all of them. Whatever is fini
 journal: a sweep that was ended, even by SIGKILL, goes on from there.
 """
 
-import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -15,22 +14,22 @@ from typing import Any
 
 from pareo import __version__, machine
 from pareo.device import Device, why_unavailable
+from pareo.lab import scratch
 from pareo.lab.ceilings import limits
 from pareo.lab.contestants.registry import chosen
 from pareo.lab.floors import CARD, CPU, place_of
 from pareo.lab.processes import Failed, Worker
 from pareo.lab.sweep import gate
 from pareo.lab.sweep.admission import Admission
-from pareo.lab.sweep.cells import MEMORY, MISSING, WAITING, Cell, from_dict
+from pareo.lab.sweep.cells import MEMORY, MISSING, OK, WAITING, Cell, from_dict
 from pareo.lab.sweep.group import Group
 from pareo.lab.sweep.journal import Journal
 from pareo.lab.sweep.limit import Limits
+from pareo.lab.sweep.results import SCHEMA
 from pareo.lab.sweep.settings import Settings
 from pareo.lab.train_speed import plain
 from pareo.program.passes import prepared
 from pareo.training.step import step_program
-
-SCHEMA = 1
 
 
 class Sweep:
@@ -57,6 +56,7 @@ class Sweep:
             for name in self._contestants
         }
         self.doing, self.resumed = "", 0
+        self.finished: list[tuple[str, int]] = []
         self._stand: Group | None = None
         self.ceilings: dict[str, list[tuple[float, float]]] = {}
         self.limits: list[dict[str, Any]] = []
@@ -74,11 +74,11 @@ class Sweep:
         self._watch = watch
         idle = machine.idle_cores()
         with ExitStack() as stack:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pareo-"))
+            folder = stack.enter_context(scratch.folder())
             if CPU in self.places():
                 self._measure()
             task = self.settings.task(1)
-            judge = Worker(gate.reference, task, Path(folder), threads=task.threads)
+            judge = Worker(gate.reference, task, folder, threads=task.threads)
             stack.enter_context(judge)
             admission = stack.enter_context(
                 Admission(self.settings, self._contestants, judge, self._say)
@@ -94,6 +94,8 @@ class Sweep:
                 self._measure()
             for here, following in zip(groups, [*groups[1:], ()], strict=True):
                 waiting = self._waiting(here)
+                admission.drop([self.cells[name, b] for b in here for name in self._contestants
+                                if self.cells[name, b] not in waiting])  # fmt: skip
                 admission.expect(waiting + self._waiting(following))
                 self._group(stand, waiting)
             self._search()
@@ -180,6 +182,7 @@ class Sweep:
             "settings": self.settings.as_dict(),
             "versions": {"pareo": __version__, **machine.libraries()},
             "machine": [here["processor"], here["cores"]],
+            "cards": [[card.name, card.driver] for card in machine.cards()],
         }
 
     def _remember(self, line: dict[str, Any]) -> None:
@@ -187,6 +190,7 @@ class Sweep:
             cell = from_dict(line["cell"])
             if cell.key in self.cells:
                 self.cells[cell.key] = cell
+                self.finished.append(cell.key)
                 self.resumed += 1
         elif "probe" in line:
             self._probes.append(line["probe"])
@@ -228,14 +232,13 @@ class Sweep:
         """Cells built, timed in turn and written down; alone who had no room beside others."""
         cells = [cell for cell in waiting if cell.status == WAITING]
         stand.run(cells)
-        crowded = []
-        if len(cells) > 1 and self.settings.memory_limit is None:
-            crowded = [cell for cell in cells if cell.status == MEMORY]
+        crowded = [cell for cell in cells if len(cells) > 1 and stand.crowded(cell)]
+        for cell in crowded:
+            cell.status, cell.note = WAITING, ""
         for cell in waiting:
             if cell not in crowded:
                 self._done(cell)
         for cell in crowded:
-            cell.status = WAITING
             stand.run([cell])
             self._done(cell)
 
@@ -252,6 +255,7 @@ class Sweep:
             cell.end(MEMORY, f"batch {min(short)} did not fit")
 
     def _done(self, cell: Cell) -> None:
+        self.finished.append(cell.key)
         self._journal.add({"cell": plain(cell.as_dict())})
         self._say(f"{cell.contestant}, batch {cell.batch}: done")
 
@@ -259,7 +263,8 @@ class Sweep:
         """The largest batch that fits, where there is a limit to fit under."""
         search = Limits(self.settings, self._probes, self._journal, self._say)
         for name, contestant in self._contestants.items():
-            if self._missing[name] or not search.wanted():
-                continue
             known = [cell for cell in self.cells.values() if cell.contestant == name]
+            tried = any(cell.status in (OK, MEMORY) for cell in known)
+            if not tried or not search.wanted():
+                continue
             self.limits.append(search.largest(name, contestant, known))

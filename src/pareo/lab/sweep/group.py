@@ -2,12 +2,15 @@
 
 import math
 import time
+from datetime import UTC, datetime
 from itertools import count
 
 from pareo.lab import measure
 from pareo.lab.processes import Failed, Worker
 from pareo.lab.sweep.admission import Admission, end
 from pareo.lab.sweep.cells import OK, Cell
+
+SAID = 1.0  # seconds between two pictures of rounds under way
 
 
 class Group:
@@ -21,21 +24,32 @@ class Group:
         """Build cells and time them: each tells what became of it."""
         standing = self._admission.admitted(cells)
         racing = [cell for cell in cells if cell.key in standing]
+        began = datetime.now(UTC).isoformat(timespec="microseconds")
+        for cell in racing:
+            cell.began = began
         self._rounds(racing, standing)
         for cell in racing:
             if cell.status == OK:
                 _close(cell, standing[cell.key])
         self._admission.dismiss(list(standing.values()))
 
+    def crowded(self, cell: Cell) -> bool:
+        """Whether a cell had no room beside others, and may have it alone."""
+        return self._admission.crowded(cell)
+
     def _rounds(self, racing: list[Cell], standing: dict[tuple[str, int], Worker]) -> None:
         """Turns for everyone, until all is known well or the time is up."""
         seconds = self.settings.seconds * len({cell.batch for cell in racing})
         deadline = time.perf_counter() + seconds
+        said = 0.0
         for self.round in count(1):
             began = time.perf_counter()
+            if began - said > SAID:  # and drawing the table is not what the time is for
+                self._say(f"{', '.join(cell.contestant for cell in racing)}: running")
+                said = time.perf_counter()
+                deadline, began = deadline + said - began, said
             for cell in racing:
                 if cell.status == OK:
-                    self._say(f"{cell.contestant}, batch {cell.batch}: running")
                     self._run(cell, standing[cell.key])
             now = time.perf_counter()
             if self._over(racing, now - began, deadline - now, seconds):

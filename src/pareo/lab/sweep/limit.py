@@ -59,16 +59,18 @@ class Limits:
         self._probes = probes
 
     def wanted(self) -> bool:
-        """Whether there is a limit: one that was asked for."""
-        return self._settings.memory_limit is not None
+        """Whether it was asked for, under a limit or in all the memory there is."""
+        return self._settings.largest or self._settings.memory_limit is not None
 
     def largest(self, name: str, contestant: Contestant, known: list[Cell]) -> dict[str, Any]:
         """What was found for one contestant: the largest batch, the probes, and our prediction."""
-        most = self._settings.memory_limit or 0
+        most = self._settings.memory_limit or memory.safe() or 0
         probes = [probe for probe in self._probes if probe["contestant"] == name]
         note = ""
         try:
-            with Ballast.leaving(most, contestant.gpu) as ballast:
+            with Ballast.leaving(self._settings.memory_limit, contestant.gpu) as ballast:
+                if contestant.gpu:
+                    most = ballast.left
                 while (batch := next_batch(probes, most, _hint(known))) is not None:
                     self._say(f"{name}: does batch {batch} fit under {most / 1e9:g} GB?")
                     probe = {"contestant": name, **self._probe(contestant, batch, most, ballast)}
@@ -104,8 +106,8 @@ class Limits:
                 answer = worker.ask(patience=self._settings.patience)
                 fits = contestant.gpu or answer["used"] <= most
                 if contestant.gpu:
-                    answer["before"] = taken() - answer["used"]
-                    answer["used"] = taken()
+                    own, answer["used"] = answer["used"], taken()
+                    answer["before"] = None if own is None else answer["used"] - own
             except ShortOfMemory as failure:
                 fits, note = False, str(failure)
         return {"batch": batch, "fits": fits, "note": note, **answer}
@@ -130,7 +132,7 @@ def next_batch(probes: list[dict[str, Any]], most: int, hint: int) -> int | None
     """The batch size to try next; None when it is known which is the largest that fits.
 
     Memory grows nearly in proportion to the batch, so the line through what is known says where to
-    look; where it has misled, the middle is taken.
+    look; where it has misled, or points to what did not fit, the middle is taken.
 
     >>> next_batch([{"batch": 8, "fits": True, "used": 90}], most=100, hint=1)
     16
@@ -147,7 +149,7 @@ def next_batch(probes: list[dict[str, Any]], most: int, hint: int) -> int | None
         return high // 2
     straight = _on_line(fit, most)
     missed = sum(1 for probe in probes if not probe["fits"])
-    if straight is None or missed > 1:
+    if straight is None or missed > 1 or straight >= high:
         straight = 2 * low if high > LARGEST else (low + high) // 2
     return min(max(straight, low + 1), high - 1, 8 * low)
 

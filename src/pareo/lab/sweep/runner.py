@@ -2,7 +2,8 @@
 
 What is told of memory, in bytes:
 
-- `used`: the most that was resident while it trained, or on a GPU in use by arrays;
+- `used`: the most that was resident while it trained, or on a GPU in use by arrays (after the
+  first step, which may search for algorithms; JAX tells the most of all, its search with it);
 - `reserved`: what it had asked the system for, or on a GPU what its allocator held;
 - `before`: what the process had before the task came (interpreter, libraries, machine code), for
   those whose memory is predicted; nothing on a GPU, whose arrays are counted alone;
@@ -60,6 +61,7 @@ class CellRunner(Runner):
         self._first_call = time.perf_counter() - self._start + self._loading
         memory.give_back()
         memory.forget_peak()  # the copies that were made on the way here are the lab's own
+        getattr(self._trainer, "forget_peak", lambda: None)()  # on a card, the search's memory
         for _ in range(STEPS):  # the last is the fastest: on a card the one before is captured
             self._step_seconds = self._train(1)[0]
         on_card = self._contestant.gpu

@@ -19,6 +19,7 @@ class Settings:
     for those that a verdict needs, if as many seconds more are enough for them.
     patience: seconds without an answer after which a contestant counts as hanging.
     abreast: batch sizes whose cells stand at once and take turns.
+    largest: whether the largest batch is searched where there is no limit, in all the memory.
     """
 
     network: str
@@ -34,6 +35,7 @@ class Settings:
     seconds: float = 60.0
     patience: float = 600.0
     abreast: int = 1
+    largest: bool = False
 
     def task(self, batch: int) -> Task:
         """The task of one batch size."""
@@ -45,7 +47,7 @@ class Settings:
 
 
 def batch_sizes(text: str) -> tuple[int, ...]:
-    """Batch sizes: powers of two from one number to another, or a list.
+    """Batch sizes: doubled from one number up to another, or a list.
 
     >>> batch_sizes("1..16"), batch_sizes("8,1,24"), batch_sizes("3..20")
     ((1, 2, 4, 8, 16), (1, 8, 24), (3, 6, 12))
