@@ -30,15 +30,14 @@ class JaxCudaTrainer(jax_step.JaxTrainer):
 
     def facts(self) -> dict[str, Any]:
         """How it computes."""
-        memory = "peak since the start, with XLA's search for algorithms"
-        return {**super().facts(), "precision": self._precision, "memory": memory}
+        return {**super().facts(), "precision": self._precision}
 
     def peak_bytes(self) -> int:
-        """The most that JAX's allocator has had of the card's memory.
+        """What a step has of the card's memory, by XLA's own account of what it compiled.
 
-        XLA's search for algorithms is in it: JAX has no way to begin anew.
+        The allocator's peak has XLA's search for algorithms in it, and cannot begin anew.
         """
-        return int(self._stats()["peak_bytes_in_use"])
+        return jax_step.step_bytes() or int(self._stats()["peak_bytes_in_use"])
 
     def reserved_bytes(self) -> int | None:
         """The most that JAX's allocator has held, in use or not, where it tells.

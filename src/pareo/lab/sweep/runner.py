@@ -3,7 +3,7 @@
 What is told of memory, in bytes:
 
 - `used`: the most that was resident while it trained, or on a GPU in use by arrays (after the
-  first step, which may search for algorithms; JAX tells the most of all, its search with it);
+  first step, which may search for algorithms; of JAX what XLA says that a step needs);
 - `reserved`: what it had asked the system for, or on a GPU what its allocator held;
 - `before`: what the process had before the task came (interpreter, libraries, machine code), for
   those whose memory is predicted; nothing on a GPU, whose arrays are counted alone;
