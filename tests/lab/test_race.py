@@ -32,6 +32,12 @@ WRONG = {
             b = trainer._parameters["0.b"]
             b += 0.01 * (b - before)
         return losses""",
+    "far": """
+        before = trainer.parameters()["0.b"]
+        losses = run(order)
+        b = trainer._parameters["0.b"]
+        b += 0.1 * (b - before)
+        return losses""",
     "other_batches": "return run((order + 1) % 64)",
     "tf32": """
         for a in trainer._parameters.values():
@@ -107,13 +113,13 @@ def test_who_computes_something_else_is_refused_with_the_reason(
 def test_at_kinks_a_second_look_tells_chance_from_a_wrong_gradient(
     wrong: dict[str, Contestant],
 ) -> None:
-    named = {name: wrong[name] for name in ("scaled", "scaled_once")}
+    named = {name: wrong[name] for name in ("scaled", "scaled_once", "far")}
     rows = rows_of(named, Rules(share=0.5, epochs=1), KINKED)
     assert rows["scaled"]["note"] == (
-        "0.b moved 1.0e-02 off in step 1, 8e-03 allowed; and 0.b moved 1.0e-02 off in step 3, "
-        "8e-03 allowed"
+        "0.b moved 1.0e-02 off in step 1, 8e-03 allowed; 6 of 6 steps are not exact"
     )
-    assert rows["scaled"]["parity"]["steps"] == 4
+    assert rows["scaled"]["parity"]["steps"] == 6
+    assert rows["far"]["note"] == "0.b moved 1.0e-01 off in step 1, 8e-03 allowed"
     # Where rounding fell on the other side of a kink it looks like this: off once, then exact.
     assert rows["scaled_once"]["status"] == "ok"
     assert rows["scaled_once"]["parity"]["parameter"] == pytest.approx(0.01, rel=0.1)

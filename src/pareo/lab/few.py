@@ -14,7 +14,7 @@ import numpy as np
 from pareo.lab.contestants import Task, pareo_step
 
 MOST = 8  # different images in a batch
-BATCHES = 4  # of different images: two for a gate, and two for who fell on a kink
+BATCHES = 4  # of different images: one or two for a gate, others for who fell on a kink
 
 
 def different(batch: int) -> int:

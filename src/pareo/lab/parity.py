@@ -22,6 +22,11 @@ LOSS, SMOOTH = 1e-5, 1e-4
 # parameter may be off by KINKED, less than an error of 1 %, but the median of all by no more than
 # MEDIAN: a lower precision would show in every one.
 KINKED, MEDIAN = 8e-3, 2e-3
+# One ReLU of the last hidden layer that falls the other way, of N that are on, changes all
+# gradients before it by 1 / sqrt(N), and the median with them: by 7e-3 in AlexNet at batch 8, where
+# the same one did so in pareo and in PyTorch, channels last; at batch 1 it would be 2 %. So a step
+# may be off by CHANCE at most, if others are exact.
+CHANCE = 0.05
 ROUNDING = 1e-7  # of a parameter's own length: what storing it in float32 costs
 
 
@@ -33,6 +38,11 @@ class Tolerance:
     smooth: float = SMOOTH
     kinked: float = KINKED
     median: float = MEDIAN
+
+    @property
+    def chance(self) -> float:
+        """By what part a move may be off in a step that is not exact, where there are kinks."""
+        return max(CHANCE, self.kinked)
 
 
 FLOAT32 = Tolerance()
@@ -68,6 +78,12 @@ def kinked(network: Sequential) -> bool:
     return any(isinstance(layer, kinds) for _, layer, _ in network.walk(network.inputs))
 
 
+def by_chance(task: Task, error: dict[str, float], allowed: Tolerance) -> bool:
+    """Whether a step that is not exact may have fallen on the other side of a kink."""
+    near = error["parameter"] <= allowed.chance
+    return kinked(task.network) and error["loss"] < allowed.loss and near
+
+
 def parity(
     task: Task,
     steps: Any,
@@ -93,7 +109,7 @@ def parity(
         error["loss"] = float(np.maximum(error["loss"], off))
         if not off < allowed.loss:
             return f"the loss {where} is {off:.1e} off, {allowed.loss:.0e} allowed"
-        found = []
+        found, wrong = [], ""
         for path, start in before.items():
             if after[path].shape != start.shape:
                 return f"{path} has the shape {after[path].shape}, not {start.shape}"
@@ -102,7 +118,9 @@ def parity(
             found.append(distance / length if length else distance)
             error["parameter"] = float(np.maximum(error["parameter"], found[-1]))
             if not distance <= most * length + ROUNDING * float(np.linalg.norm(start)):
-                return f"{path} moved {found[-1]:.1e} off {where}, {most:.0e} allowed"
+                wrong = wrong or f"{path} moved {found[-1]:.1e} off {where}, {most:.0e} allowed"
+        if wrong:
+            return wrong
         error["median"] = max(error["median"], float(np.median(found)))
         middle = error["median"]
         if middle > allowed.median:

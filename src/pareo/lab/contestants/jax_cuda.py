@@ -1,6 +1,7 @@
 """JAX on a GPU: one jitted call for every step, or one `lax.scan` over all steps of a chunk."""
 
 import os
+from contextlib import suppress
 from typing import Any
 
 from pareo.lab.contestants import Task, Trainer, jax_step
@@ -37,7 +38,10 @@ class JaxCudaTrainer(jax_step.JaxTrainer):
 
         The allocator's peak has XLA's search for algorithms in it, and cannot begin anew.
         """
-        return jax_step.step_bytes() or int(self._stats()["peak_bytes_in_use"])
+        with suppress(RuntimeError, NotImplementedError):  # where XLA does not tell
+            if told := jax_step.step_bytes():
+                return told
+        return int(self._stats()["peak_bytes_in_use"])
 
     def reserved_bytes(self) -> int | None:
         """The most that JAX's allocator has held, in use or not, where it tells.

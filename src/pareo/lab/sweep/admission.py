@@ -13,9 +13,9 @@ from typing import Any
 from pareo.device import cores
 from pareo.lab import memory
 from pareo.lab.contestants import Contestant
-from pareo.lab.parity import TOLERANCES
+from pareo.lab.few import BATCHES
+from pareo.lab.parity import TOLERANCES, by_chance
 from pareo.lab.processes import Failed, ShortOfMemory, Worker
-from pareo.lab.sweep import gate
 from pareo.lab.sweep.cells import FAILED, MEMORY, OK, REFUSED, Cell
 from pareo.lab.sweep.runner import CellRunner, warming
 from pareo.lab.sweep.settings import Settings
@@ -192,16 +192,16 @@ class Admission:
         task, allowed = self.settings.task(cell.batch), TOLERANCES[self.settings.precision]
         differs, cell.parity = first
         refusals = [differs]
-        for which in range(1, gate.BATCHES):
+        for which in range(1, BATCHES):
             if not differs:
                 return ""
-            if not gate.may_try_again(task, cell.parity, allowed):
+            if not by_chance(task, cell.parity, allowed):
                 break
             worker.ask("gate_steps", which, patience=self.settings.patience)
             differs, cell.parity = self._judgement(worker, self._exact(cell.batch, which))
             worker.ask("restart", patience=self.settings.patience)
             refusals.append(differs)
-        return "; and ".join(refusals) if differs else ""
+        return f"{refusals[0]}; so in {len(refusals)} of {len(refusals)} tries" if differs else ""
 
     def _exact(self, batch: int, which: int) -> Path:
         """The file of an exact step, computed when it is first asked for."""

@@ -15,8 +15,6 @@ from pareo.lab.contestants import Task, Trainer, pareo_step
 from pareo.lab.few import chosen, different, few_of
 from pareo.lab.parity import Tolerance, kinked, parity
 
-BATCHES = 2  # of a gate: one, and another for who fell on a kink
-
 
 @dataclass(frozen=True)
 class Taken:
@@ -56,11 +54,6 @@ def read(file: Path) -> Taken:
         start = "parameters/"
         found = {name.removeprefix(start): kept[name] for name in kept if name.startswith(start)}
         return Taken(float(kept["loss"]), float(kept["next"]), found)
-
-
-def may_try_again(task: Task, error: dict[str, float], allowed: Tolerance) -> bool:
-    """Whether who was refused may have fallen on a kink, and tries other images."""
-    return kinked(task.network) and error["loss"] < allowed.loss
 
 
 def steps(task: Task, trainer: Trainer, start: dict[str, Any], images: int, which: int) -> Taken:
