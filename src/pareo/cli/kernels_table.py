@@ -7,6 +7,7 @@ from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from pareo.cli.figures import Figures
 from pareo.lab.kernels.events import Row
 from pareo.lab.kernels.summary import (
     HEADS,
@@ -47,12 +48,12 @@ def lines(result: dict[str, Any], found: list[Section]) -> list[str]:
 def kernels(section: Section, most: int) -> Table:
     """One profile, the longest kernels first."""
     title = f"{section.title}: {written(section.seconds)} a step under {section.instrument}"
-    made = Table(title=escape(title), title_justify="left")
+    made = Figures(title=escape(title), title_justify="left", least=("shape", "kind", "calls"))
     made.add_column("kernel or routine", max_width=44, no_wrap=True)
     made.add_column("kind", no_wrap=True)
     made.add_column("shape", max_width=40, no_wrap=True)
     for head in HEADS:
-        made.add_column(head, justify="right", no_wrap=True)
+        made.add_column(head, justify="right")
     shown = section.kernels[: most or None]
     for row in shown:
         made.add_row(escape(row.name), row.kind, escape(row.shape), *figures(row, section))
@@ -68,11 +69,11 @@ def totals(result: dict[str, Any], found: list[Section]) -> Table:
     """The sums of each kind for everyone."""
     flops = matrix_flops(result)
     title = f"Totals by kind; products and convolutions of the program: {flops / 1e9:,.4g} GFLOP"
-    made = Table(title=title, title_justify="left")
+    made = Figures(title=title, title_justify="left", least=("calls",))
     made.add_column("contestant", max_width=40)
-    made.add_column("kind", no_wrap=True)
+    made.add_column("kind")
     for head in HEADS:
-        made.add_column(head, justify="right", no_wrap=True)
+        made.add_column(head, justify="right")
     for section in found:
         for number, cells in enumerate(total_rows(result, section)):
             made.add_row("" if number else escape(section.title), *cells)

@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from pareo.cli.figures import Figures
 from pareo.lab import measure
 from pareo.lab.ops.laboratory import Laboratory
 from pareo.lab.ops.reading import Read, offenders, raised, timed
@@ -73,12 +74,13 @@ def _matrix(title: str, rows: list[dict[str, Any]], found: list[Read]) -> Table:
     cells = {(c.row["contestant"], c.row["nbytes"]): c for c in found}
     arithmetic = any(cell.limit.why == "arithmetic" for cell in cells.values())
     unit = "GFLOP/s" if arithmetic else "GB/s"
-    made = Table(
+    made = Figures(
         title=escape(f"{title}: {unit} and share of the roofline, hot | cold"),
         title_justify="left",
+        least=[name for name in reversed(names) if not name.startswith("pareo")],
     )
     for head in ("size", *names):
-        made.add_column(head, justify="right", no_wrap=True)
+        made.add_column(head, justify="right")
     for nbytes in dict.fromkeys(row["nbytes"] for row in rows):
         shares = []
         for name in names:
@@ -104,11 +106,13 @@ def _state(rows: list[dict[str, Any]], name: str, nbytes: int) -> str:
 
 def _cells(cells: list[Read]) -> Table:
     """Every figure of every cell."""
-    made = Table(title="hot, then cold where a cache could hold it", title_justify="left")
+    least = ("FLOP/B", "limit", "95 % interval", "of peak", "GFLOP/s", "of bandwidth")
+    title = "hot, then cold where a cache could hold it"
+    made = Figures(title=title, title_justify="left", least=least)
     heads = ("size", "contestant", "us", "95 % interval", "GFLOP/s", "GB/s", "FLOP/B")
     for head in (*heads, "of peak", "of bandwidth", "of roofline", "limit"):
         left = head in ("contestant", "limit")
-        made.add_column(head, justify="left" if left else "right", no_wrap=True)
+        made.add_column(head, justify="left" if left else "right")
     for cell in cells:
         both = (("", cell.hot), (" cold", cell.cold)) if cell.row["cold"] else (("", cell.hot),)
         for word, figure in both:

@@ -6,6 +6,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from pareo.cli.figures import Figures
 from pareo.lab.measure import interval
 from pareo.lab.parallel import Row
 from pareo.lab.parallel_result import base_of
@@ -22,7 +23,8 @@ def everything(result: dict[str, Any]) -> Iterator[Table | str]:
 
 def ways(result: dict[str, Any]) -> Table:
     """Train and test time, as in the paper's Table 2, of every way."""
-    made = Table(title=escape(title(result)), title_justify="left")
+    least = ("95 % interval", "test s", "communication", "idle", "of sgemm")
+    made = Figures(title=escape(title(result)), title_justify="left", least=least)
     papers = "sgemm_peak" in result
     heads = ["train s", "95 % interval", "speedup", "efficiency", "test s", "speedup"]
     heads += ["of sgemm"] if papers else ["communication", "idle"]
@@ -62,7 +64,7 @@ def ways(result: dict[str, Any]) -> Table:
 def laws(result: dict[str, Any]) -> Table:
     """Amdahl's law, fitted, and the batch size from which on each strategy pays."""
     counts = [str(count) for count in result["workers"] if count > 1]
-    made = Table(title="Against one worker", title_justify="left")
+    made = Figures(title="Against one worker", title_justify="left")
     made.add_column("strategy", no_wrap=True)
     for count in counts:
         made.add_column(f"speedup, {count} workers", justify="right")

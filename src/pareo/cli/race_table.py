@@ -7,6 +7,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from pareo.cli.figures import Figures
 from pareo.lab import measure
 from pareo.lab.race import Race
 from pareo.lab.report.summary import floors
@@ -19,7 +20,8 @@ def table(
     rows = result["rows"]
     medians = {row["contestant"]: _median(row) for row in rows}
     base = against or best_peer(rows)
-    made = Table(title=escape(_title(result)), title_justify="left")
+    least = ("images/s", "95 % interval")
+    made = Figures(title=escape(_title(result)), title_justify="left", least=least)
     speedup = f"speedup over {base}" if base else "speedup"
     heads = ["s an epoch", "95 % interval", "images/s", speedup, "of the floor"]
     heads += [f"s to {accuracy:.1%}"] if accuracy else []

@@ -7,6 +7,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from pareo.cli.figures import Figures
 from pareo.lab import measure
 from pareo.lab.sweep import Sweep
 from pareo.lab.sweep.advice import ahead, answer, limits_title
@@ -18,13 +19,14 @@ HEADS = (
     "best peer / this", "of the floor", "used MB", "reserved MB", "predicted MB", "note",
 )  # fmt: skip
 LEFT = ("contestant", "note")
+LEAST = ("reserved MB", "95 %, +-", "predicted MB", "images/s", "of the floor", "used MB")
 TIGHT: dict[str, Any] = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
 
 
 def table(result: dict[str, Any]) -> Table:
     """Every cell, by batch size; who has no time says why."""
     cells = [from_dict(cell) for cell in result["cells"]]
-    made = Table(title=escape(title(result)), title_justify="left", **TIGHT)
+    made = Figures(title=escape(title(result)), title_justify="left", least=LEAST, **TIGHT)
     for head in HEADS:
         left = head in LEFT
         made.add_column(head, justify="left" if left else "right", no_wrap=head == "contestant")
@@ -98,7 +100,7 @@ def limits(result: dict[str, Any]) -> Table | None:
     """The largest batch of each under the limit; None where none was searched for."""
     if not result["limits"]:
         return None
-    made = Table(title=limits_title(result), title_justify="left", **TIGHT)
+    made = Figures(title=limits_title(result), title_justify="left", **TIGHT)
     for head in ("contestant", "largest batch", "used MB there", "predicted", "probes", "note"):
         made.add_column(head, justify="left" if head in LEFT else "right")
     for one in sorted(result["limits"], key=lambda one: -(one["largest"] or 0)):

@@ -7,6 +7,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from pareo.cli.figures import Figures
 from pareo.parallel.tuning.outcome import plain
 from pareo.parallel.tuning.search import Search
 from pareo.parallel.tuning.study import counts
@@ -33,7 +34,7 @@ def table(trials: list[dict[str, Any]], names: Iterable[str], wanted: int) -> Ta
     for state in ("pruned", "failed"):
         count = sum(trial["state"] == state for trial in trials)
         words += [f"{count} {state}"] if count else []
-    made = Table(
+    made = Figures(
         title=", ".join(words), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )
     for head in ("trial", "accuracy", "epochs", "seconds", *names):
