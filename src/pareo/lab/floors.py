@@ -1,6 +1,7 @@
 """The floor beneath each contestant: what the place that it computes on can do, measured here."""
 
 import math
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -22,6 +23,22 @@ def place_of(contestant: Contestant) -> str:
     return CARD if contestant.gpu else CPU
 
 
+def measured(
+    places: set[str], threads: int, precision: str, known: Mapping[str, Any]
+) -> Iterator[tuple[str, tuple[float, float]]]:
+    """The FLOP/s and bytes a second of each place, anew where it is `known` already.
+
+    A place that cannot tell is left out.
+    """
+    devices = {CPU: Device("compiled", threads=threads)}
+    if CARD in places and why_unavailable("cuda") is None:
+        devices[CARD] = Device("cuda", precision=precision)
+    for place in sorted(places & devices.keys()):
+        with suppress(Failed, LookupError):
+            found = limits(devices[place], again=bool(known.get(place)))
+            yield place, (found.peak.value, found.bandwidth.value)
+
+
 class Floors:
     """The floors of one task in the places of a race."""
 
@@ -36,14 +53,8 @@ class Floors:
 
         Where that cannot be told, its floor stays unknown.
         """
-        devices = {CPU: Device("compiled", threads=self._task.threads)}
-        if CARD in places and why_unavailable("cuda") is None:
-            devices[CARD] = Device("cuda", precision=self._precision)
-        for place in sorted(places & devices.keys()):
-            known = self._found.setdefault(place, [])
-            with suppress(Failed, LookupError):
-                found = limits(devices[place], again=bool(known))
-                known.append((found.peak.value, found.bandwidth.value))
+        for place, now in measured(places, self._task.threads, self._precision, self._found):
+            self._found.setdefault(place, []).append(now)
 
     def of(self, place: str) -> dict[str, Any]:
         """The least seconds of an epoch in a place: its FLOPs at the measured peak, or its bytes.

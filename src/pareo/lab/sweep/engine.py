@@ -7,18 +7,17 @@ journal: a sweep that was ended, even by SIGKILL, goes on from there.
 
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pareo import __version__, machine
-from pareo.device import Device, why_unavailable
+from pareo.device import Device
 from pareo.lab import scratch
-from pareo.lab.ceilings import limits
 from pareo.lab.contestants.registry import chosen
-from pareo.lab.floors import CARD, CPU, place_of
-from pareo.lab.processes import Failed, Worker
+from pareo.lab.floors import CARD, CPU, measured, place_of
+from pareo.lab.processes import Worker
 from pareo.lab.sweep import gate
 from pareo.lab.sweep.admission import Admission
 from pareo.lab.sweep.cells import MEMORY, MISSING, OK, WAITING, Cell, from_dict
@@ -208,15 +207,10 @@ class Sweep:
     def _measure(self) -> None:
         """How fast each place is, as it is kept or as it is now; what cannot be told is unknown."""
         self._say("measuring this machine's limits")
-        devices = {CPU: Device("compiled", threads=self.settings.threads)}
-        if CARD in self.places() and why_unavailable("cuda") is None:
-            devices[CARD] = Device("cuda", precision=self.settings.precision)
-        for place in sorted(self.places() & devices.keys()):
-            known = self.ceilings.setdefault(place, [])
-            with suppress(Failed, LookupError):
-                found = limits(devices[place], again=bool(known))
-                known.append((found.peak.value, found.bandwidth.value))
-                self._journal.add({"ceiling": [place, *known[-1]]})
+        threads, precision = self.settings.threads, self.settings.precision
+        for place, now in measured(self.places(), threads, precision, self.ceilings):
+            self.ceilings.setdefault(place, []).append(now)
+            self._journal.add({"ceiling": [place, *now]})
 
     def _waiting(self, batches: tuple[int, ...]) -> list[Cell]:
         """The cells of some batch sizes that are not done yet, and that can be tried."""
