@@ -58,6 +58,7 @@ def ops(
     works = _works(operators, sizes_text, direction)
     chosen = _contestants(devices, peers)
     options.check_folders(json_file, html)
+    options.check_finite("--seconds", seconds)
     count = threads or cores()
     limits = {}
     if not all(on_gpu(name) for name in chosen):

@@ -28,19 +28,19 @@ Save = Annotated[bool, typer.Option("--save", help="Keep the result for `pareo h
 
 
 def named(text: str | None) -> list[str]:
-    """The names in a list with commas, none where it was not given.
+    """The contestants in a list with commas, none where it was not given.
 
     >>> named("pareo-compiled, torch"), named(None)
     (['pareo-compiled', 'torch'], [])
     >>> named("")
     Traceback (most recent call last):
-    pareo.errors.PareoError: expected names with commas between them; got ''
+    pareo.errors.PareoError: --contestants expects names with commas between them; got ''
     """
     if text is None:
         return []
     names = [name.strip() for name in text.split(",")]
     if not all(names):
-        raise PareoError(f"expected names with commas between them; got {text!r}")
+        raise PareoError(f"--contestants expects names with commas between them; got {text!r}")
     return names
 
 

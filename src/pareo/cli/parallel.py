@@ -57,6 +57,7 @@ def parallel(
         raise PareoError("pareo parallel expects a NETWORK, or --papers, and not both")
     counts = _workers(workers)
     options.check_folders(json_file, html)
+    options.check_finite("--seconds", seconds)
     with showing.live(parallel_table.running) as watch:
         if papers:
             peer = find_spec("torch") is not None

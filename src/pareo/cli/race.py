@@ -59,6 +59,7 @@ def race(
     contestant was refused or failed, or nobody could be tried.
     """
     options.check_choice("--precision", precision, PRECISIONS)
+    options.check_finite("--seconds", seconds)
     task = task_for(network, batch, threads or cores(), source=data)
     entered = chosen(options.named(contestants) or usual(task))
     if against is not None:

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from pareo.lab.contestants import Task, pareo_step
+from pareo.lab import parity
+from pareo.lab.contestants import Task
 
 MOST = 8  # different images in a batch
 BATCHES = 4  # of different images: one or two for a gate, others for who fell on a kink
@@ -57,11 +58,5 @@ def few_of(task: Task, batch: int) -> Few:
 def reference(task: Task) -> Callable[..., Any]:
     """As `parity.reference`, for a contestant whose steps are `chosen`: the sooner ready."""
     small = few_of(task, task.batch)
-    trainer = pareo_step.PareoTrainer(small, "vectorized", "float64")
-
-    def answer(step: int, parameters: dict[str, Any]) -> tuple[float, dict[str, Any]]:
-        trainer.load(parameters)
-        loss = float(trainer.run(chosen(small.batch, step, small.batch, small.count()))[0])
-        return loss, trainer.parameters()
-
-    return answer
+    few, images = small.batch, small.count()
+    return parity.reference(small, lambda step: chosen(few, step, few, images))

@@ -59,14 +59,18 @@ TOLERANCES = {
 }
 
 
-def reference(task: Task) -> Callable[..., Any]:
-    """pareo in float64: loss and parameters after one step, by its number, from any parameters."""
+def reference(task: Task, order: Callable[[int], Any] | None = None) -> Callable[..., Any]:
+    """pareo in float64: loss and parameters after one step, by its number, from any parameters.
+
+    `order` tells the images of a step, where they are not the task's own.
+    """
     trainer = pareo_step.PareoTrainer(task, "vectorized", "float64")
     count = task.count()
+    of_step = order or (lambda step: task.order(count, step, 1))
 
     def answer(step: int, parameters: dict[str, Any]) -> tuple[float, dict[str, Any]]:
         trainer.load(parameters)
-        loss = float(trainer.run(task.order(count, step, 1))[0])
+        loss = float(trainer.run(of_step(step))[0])
         return loss, trainer.parameters()
 
     return answer

@@ -46,6 +46,8 @@ class Executable:
             for number, offset in self.plan.offsets.items():
                 self._values[number] = self._placed(self.program.specs[number], offset)
             self._steps = self._bound()
+            looks = [number for step in self._steps if step.looks for number in step.writes]
+            self._borrowed = (*self.program.inputs, *self._over, *looks)
             self._runner = backend.runner()
 
     def _allocated(self) -> Any:
@@ -96,8 +98,7 @@ class Executable:
 
     def release(self) -> None:
         """Keep the caller's arrays alive no longer, nor what only looks at them."""
-        looks = [number for step in self._steps if step.looks for number in step.writes]
-        for number in (*self.program.inputs, *self._over, *looks):
+        for number in self._borrowed:
             self._values[number] = None
 
     def _take(self, arrays: list[Any]) -> None:

@@ -81,6 +81,16 @@ def test_real_processes_under_a_limit(asked: bool, tmp_path: Path, monkeypatch):
         assert again.largest("hungry", Contestant("hungry"), [])["largest"] == found["largest"]
 
 
+def test_without_a_limit_free_memory_must_be_known(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(memory, "safe", lambda: None)
+    settings = Settings("mlp-small", (1,), ("hungry",), data=DATA, largest=True)
+    with closing(Journal({}, tmp_path)) as journal:
+        search = Limits(settings, [], journal, lambda doing: None)
+        found = search.largest("hungry", Contestant("hungry"), [])
+    assert found["largest"] is None
+    assert "--memory-limit says how much" in found["note"]
+
+
 def test_a_probe_that_fails_for_another_reason_is_no_limit(tmp_path: Path):
     settings = Settings("mlp-small", (1,), ("absent",), data=DATA, memory_limit=10**9)
     with closing(Journal({}, tmp_path)) as journal:

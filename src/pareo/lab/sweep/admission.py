@@ -201,7 +201,10 @@ class Admission:
             differs, cell.parity = self._judgement(worker, self._exact(cell.batch, which))
             worker.ask("restart", patience=self.settings.patience)
             refusals.append(differs)
-        return f"{refusals[0]}; so in {len(refusals)} of {len(refusals)} tries" if differs else ""
+        if not differs:
+            return ""
+        again = f"; and so on other images, {len(refusals)} times" if len(refusals) > 1 else ""
+        return refusals[0] + again
 
     def _exact(self, batch: int, which: int) -> Path:
         """The file of an exact step, computed when it is first asked for."""

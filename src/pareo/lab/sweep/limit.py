@@ -71,6 +71,8 @@ class Limits:
             with Ballast.leaving(self._settings.memory_limit, contestant.gpu) as ballast:
                 if contestant.gpu:
                     most = ballast.left
+                if not most:
+                    raise Failed("this system tells no free memory: --memory-limit says how much")
                 while (batch := next_batch(probes, most, _hint(known))) is not None:
                     self._say(f"{name}: does batch {batch} fit under {most / 1e9:g} GB?")
                     probe = {"contestant": name, **self._probe(contestant, batch, most, ballast)}

@@ -34,7 +34,7 @@ def checked(result: Any, source: str) -> dict[str, Any]:
         check.field(one.get("contestant"), f"{place}.contestant", str, "text")
         check.field(one.get("note"), f"{place}.note", str, "text")
         check.field(one.get("probes"), f"{place}.probes", list, "a list")
-        check.number(one.get("limit"), f"{place}.limit", above=0)
+        check.number(one.get("limit"), f"{place}.limit", least=0)
         for name in ("largest", "used", "predicted"):
             check.number_or_none(one.get(name), f"{place}.{name}")
     return dict(result)
