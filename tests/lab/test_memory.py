@@ -7,7 +7,7 @@ import pytest
 
 from pareo.errors import PareoError
 from pareo.lab import memory
-from pareo.lab.processes import Failed, ShortOfMemory, Worker
+from pareo.lab.processes import Failed, ShortOfMemory, Told, Worker
 
 MEGA = 10**6
 
@@ -64,7 +64,7 @@ def test_a_limit_that_was_lifted_ends_nothing(base: int) -> None:
             "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory",
             ShortOfMemory,
         ),
-        ("shapes do not fit", Failed),
+        ("shapes do not fit", Told),
     ],
 )
 def test_frameworks_words_for_too_little_memory_are_known(text: str, kind: type) -> None:

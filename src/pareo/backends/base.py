@@ -110,6 +110,10 @@ class Backend:
         """Whether there is memory to lie idle in a plan of so many bytes."""
         return True
 
+    def standing_bytes(self) -> int:
+        """What it has come to keep for all programs, which no program's memory tells."""
+        return 0
+
     def lowered(self, program: Any) -> Any:
         """A program rewritten for this backend before fusion; most take it as it is."""
         return program

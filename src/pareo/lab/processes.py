@@ -18,6 +18,10 @@ class Failed(Exception):
     """Why a contestant has no answer, in one line."""
 
 
+class Told(Failed):
+    """It said itself why it has no answer."""
+
+
 class ShortOfMemory(Failed):
     """It has no answer because it had not enough memory."""
 
@@ -72,7 +76,7 @@ class Worker:
                 raise ShortOfMemory(f"more than {self._watch.most / 1e9:g} GB") from None
             raise Failed(ending(self._process.exitcode)) from None
         if not fine:
-            raise (ShortOfMemory if _is_short(answer) else Failed)(answer)
+            raise (ShortOfMemory if _is_short(answer) else Told)(answer)
         return answer
 
     def unlimit(self) -> None:

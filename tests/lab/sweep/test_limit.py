@@ -1,16 +1,21 @@
 """The largest batch: the search by itself, and with real processes under a limit."""
 
+import os
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from devices import needs_gpu
 from hungry import EACH
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pareo.lab import memory
 from pareo.lab.contestants import Contestant
+from pareo.lab.contestants.registry import ON_GPU
 from pareo.lab.sweep import Settings
+from pareo.lab.sweep.ballast import Ballast
+from pareo.lab.sweep.cells import Cell
 from pareo.lab.sweep.journal import Journal
 from pareo.lab.sweep.limit import Limits, next_batch
 
@@ -99,3 +104,20 @@ def test_a_probe_that_fails_for_another_reason_is_no_limit(tmp_path: Path):
         assert journal.lines == []
     assert found["largest"] is None
     assert "No module named 'no_such_module'" in found["note"]
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.skipif("PYTEST_XDIST_WORKER" in os.environ, reason="it leaves others no memory")
+def test_the_largest_batch_in_what_is_left_of_a_card(tmp_path: Path):
+    settings = Settings("mlp-small", (1,), ("pareo-cuda",), data=DATA, largest=True)
+    timed = Cell("pareo-cuda", 1 << 16, seconds_per_batch=[1.0])  # where the search begins
+    with Ballast.leaving(2 * 10**9, on_card=True) as others, closing(Journal({}, tmp_path)) as kept:
+        search = Limits(settings, [], kept, lambda doing: None)
+        found = search.largest("pareo-cuda", ON_GPU["pareo-cuda"], [timed])
+    assert found["note"] == ""
+    assert 10**9 < found["limit"] < others.left  # the search's own process has some of it
+    fits = {probe["batch"]: probe["fits"] for probe in found["probes"]}
+    assert fits[found["largest"]] is True
+    assert fits[found["largest"] + 1] is False
+    assert found["predicted"] == pytest.approx(found["largest"], rel=0.05)

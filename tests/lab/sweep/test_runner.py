@@ -4,8 +4,12 @@ import time
 from typing import Any
 
 import numpy as np
+import pytest
+from devices import needs_gpu
 
 from pareo.lab.contestants import Contestant, pareo_step
+from pareo.lab.contestants.registry import ON_GPU
+from pareo.lab.processes import Worker
 from pareo.lab.race import task_for
 from pareo.lab.runner import SLOW as MANY
 from pareo.lab.runner import Runner
@@ -71,3 +75,16 @@ def test_memory_is_predicted_for_pareo_alone() -> None:
     stranger = CellRunner(Contestant(__name__, {"device": "vectorized"}), task)
     stranger.footprint()
     assert stranger.predicted() is None
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
+def test_all_that_a_process_has_of_a_card_was_predicted(precision: str) -> None:
+    """With cuBLAS's workspace, which is a tenth of AlexNet's memory on one image."""
+    contestant = ON_GPU["pareo-cuda"].in_precision(precision)
+    with Worker(CellRunner, contestant, task_for("alexnet", 1, 1)) as worker:
+        told = worker.ask("footprint")
+        predicted = worker.ask("predicted") + told["data"] + told["before"]
+    assert told["before"] > 0
+    assert told["used"] == pytest.approx(predicted, rel=0.01)

@@ -22,7 +22,9 @@ from pareo.errors import DtypeError, ShapeError
 from pareo.spec import Spec
 
 SHARE = 0.6  # of the free memory that data may take, so that programs have the rest
-LEAST_ROWS = 1024  # steps that there is room for, so that a graph need not be captured anew
+# Steps that there is room for, so that a graph need not be captured anew for a longer order; no
+# more than an order of so many bytes has.
+LEAST_ROWS, LEAST_BYTES = 1024, 1 << 20
 THREADS = 256
 BYTES = 4 * 16 * THREADS  # of an image that a block copies, four times 16 by each thread
 
@@ -126,7 +128,7 @@ class Steps:
             self._seeds = memory.empty((seeds,), np.int64)
             self._step = memory.empty((), np.int64)
             self._room = 0
-            self._make_room(LEAST_ROWS)
+            self._make_room(max(1, min(LEAST_ROWS, LEAST_BYTES // self._batch.labels.nbytes)))
         self._next: list[Batch] = []
         self._run: Any = None  # the program, bound to the arrays of a call
         self._data: Any = None  # images and labels of a call

@@ -4,7 +4,9 @@ import ctypes
 import threading
 from typing import Any
 
-from pareo.backends.cuda import branches, toolkit
+import numpy as np
+
+from pareo.backends.cuda import branches, memory, toolkit
 from pareo.backends.cuda.cards import cupy
 from pareo.device import current
 from pareo.errors import DeviceError
@@ -104,6 +106,12 @@ def missing() -> str | None:
     return None
 
 
+def standing_bytes() -> int:
+    """What this thread's products keep, once there has been one: a workspace for each card."""
+    handles = _local.__dict__.get("handles", {})
+    return sum(int(workspace.nbytes) for _, workspace in handles.values())
+
+
 def _library() -> ctypes.CDLL:
     return toolkit.library("libcublas.so.13", "nvidia-cublas", "libcublasLt.so.13")
 
@@ -115,7 +123,8 @@ def _handle() -> ctypes.c_void_p:
     if card not in handles:
         handle = ctypes.c_void_p()
         _check(_library().cublasCreate_v2(ctypes.byref(handle)))
-        handles[card] = handle, cupy.empty(WORKSPACE, "u1")
+        with cupy.cuda.using_allocator(cupy.get_default_memory_pool().malloc):  # no graph's own
+            handles[card] = handle, memory.empty((WORKSPACE,), np.uint8)
     handle, workspace = handles[card]
     _check(
         _library().cublasSetStream_v2(handle, ctypes.c_void_p(cupy.cuda.get_current_stream().ptr))
@@ -133,4 +142,7 @@ def _check(status: int) -> None:
     if status:
         describe = _library().cublasGetStatusString
         describe.restype = ctypes.c_char_p
-        raise DeviceError(f"cuBLAS failed: {describe(status).decode()}")
+        free, _ = cupy.cuda.runtime.memGetInfo()  # with little, even code finds no room
+        raise DeviceError(
+            f"cuBLAS failed: {describe(status).decode()}; {free:,} B of the card's memory are free"
+        )

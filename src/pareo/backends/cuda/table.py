@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pareo.backends.base import Backend, Step
-from pareo.backends.cuda import branches, memory
+from pareo.backends.cuda import blas, branches, memory
 from pareo.backends.cuda.cards import cupy
 from pareo.backends.cuda.graph import Replay
 from pareo.device import Device, current
@@ -95,6 +95,9 @@ class _Cuda(Backend):
     def spares(self, nbytes: int) -> bool:
         free, _ = cupy.cuda.runtime.memGetInfo()
         return nbytes <= SPARE * (free + cupy.get_default_memory_pool().free_bytes())
+
+    def standing_bytes(self) -> int:
+        return blas.standing_bytes()
 
     def perform(self, steps: Sequence[Step], values: list[Any]) -> None:
         """In turn; on several streams where they become a graph."""

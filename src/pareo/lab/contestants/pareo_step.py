@@ -97,6 +97,10 @@ class PareoTrainer:
         pool = self._pool()
         return None if pool is None else int(pool.total_bytes()) + self.step.kept_bytes
 
+    def standing_bytes(self) -> int:
+        """What the device keeps for all programs, in `peak_bytes` and in no prediction."""
+        return self._place.backend.standing_bytes()
+
     def _pool(self) -> Any:
         if self._place.backend.name != "cuda":
             return None

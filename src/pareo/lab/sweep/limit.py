@@ -11,11 +11,11 @@ from typing import Any
 
 from pareo.lab import memory
 from pareo.lab.contestants import Contestant, Task
-from pareo.lab.processes import Failed, ShortOfMemory, Worker
+from pareo.lab.processes import Failed, ShortOfMemory, Told, Worker
 from pareo.lab.sweep.ballast import Ballast
 from pareo.lab.sweep.cells import Cell
 from pareo.lab.sweep.journal import Journal
-from pareo.lab.sweep.runner import before, data_bytes, is_pareo, predicted
+from pareo.lab.sweep.runner import before, data_bytes, is_pareo, predicted, standing
 from pareo.lab.sweep.settings import LARGEST, Settings
 
 STEPS = 3  # of a probe: the first, and two more in which an allocator may ask for more
@@ -28,8 +28,10 @@ def probing(contestant: Contestant, task: Task) -> Callable[[], dict[str, int | 
         there = before(contestant, task)
         trainer = contestant.build(task)
         trainer.run(task.order(task.count(), first=0, steps=STEPS))
+        if not contestant.gpu:
+            return {"used": memory.peak(), "before": there}
         tell = getattr(trainer, "peak_bytes", lambda: None)
-        return {"used": tell() if contestant.gpu else memory.peak(), "before": there}
+        return {"used": tell(), "before": standing(trainer)}
 
     return answer
 
@@ -75,7 +77,9 @@ class Limits:
                     raise Failed("this system tells no free memory: --memory-limit says how much")
                 while (batch := next_batch(probes, most, _hint(known))) is not None:
                     self._say(f"{name}: does batch {batch} fit under {most / 1e9:g} GB?")
-                    probe = {"contestant": name, **self._probe(contestant, batch, most, ballast)}
+                    smaller = any(one["fits"] and one["batch"] < batch for one in probes)
+                    found = self._probe(contestant, batch, most, ballast, smaller)
+                    probe = {"contestant": name, **found}
                     probes.append(probe)
                     self._journal.add({"probe": probe})
         except Failed as failure:  # for another reason than memory
@@ -93,9 +97,13 @@ class Limits:
         }
 
     def _probe(
-        self, contestant: Contestant, batch: int, most: int, ballast: Ballast
+        self, contestant: Contestant, batch: int, most: int, ballast: Ballast, smaller: bool
     ) -> dict[str, Any]:
-        """Whether a batch size fits, and what it used."""
+        """Whether a batch size fits, and what it used; `smaller` says that a smaller one did fit.
+
+        On a card, what worked and fails on more images has met a limit, whatever it calls it: in
+        the last bytes not even code finds room, and libraries say that a launch failed.
+        """
         task = self._settings.task(batch)
         watched = None if contestant.gpu else most
         answer: dict[str, Any] = {"used": None, "before": None}
@@ -109,8 +117,14 @@ class Limits:
                 fits = contestant.gpu or answer["used"] <= most
                 if contestant.gpu:
                     own, answer["used"] = answer["used"], taken()
-                    answer["before"] = None if own is None else answer["used"] - own
+                    beside = None if own is None else answer["used"] - own  # code, the driver's
+                    kept = answer["before"]
+                    answer["before"] = None if None in (beside, kept) else beside + kept
             except ShortOfMemory as failure:
+                fits, note = False, str(failure)
+            except Told as failure:  # whatever a framework makes of a card without room for code
+                if not (contestant.gpu and smaller):
+                    raise
                 fits, note = False, str(failure)
         return {"batch": batch, "fits": fits, "note": note, **answer}
 

@@ -6,7 +6,8 @@ What is told of memory, in bytes:
   first step, which may search for algorithms; of JAX what XLA says that a step needs);
 - `reserved`: what it had asked the system for, or on a GPU what its allocator held;
 - `before`: what the process had before the task came (interpreter, libraries, machine code), for
-  those whose memory is predicted; nothing on a GPU, whose arrays are counted alone;
+  those whose memory is predicted; on a GPU, where arrays are counted alone, what the device keeps
+  for all programs (cuBLAS's workspace);
 - `data`: images and labels, which all contestants keep;
 - `program`: what `program.memory` predicts, for pareo's devices.
 """
@@ -20,7 +21,7 @@ from typing import Any
 
 from pareo.device import Device
 from pareo.lab import memory
-from pareo.lab.contestants import Contestant, Task
+from pareo.lab.contestants import Contestant, Task, Trainer
 from pareo.lab.parity import Tolerance
 from pareo.lab.runner import Runner
 from pareo.lab.sweep import gate
@@ -68,7 +69,7 @@ class CellRunner(Runner):
         return {
             "used": self.memory() if on_card else memory.peak(),
             "reserved": self._reserved() if on_card else memory.reserved(),
-            "before": self._before,
+            "before": standing(self._trainer) if on_card else self._before,
             "data": data_bytes(self._task, self._images),
             "program": None,
         }
@@ -128,6 +129,13 @@ def before(contestant: Contestant, task: Task) -> int | None:
     contestant.build(small).run(small.order(2, first=0, steps=1))
     memory.give_back()
     return memory.now()
+
+
+def standing(trainer: Trainer) -> int | None:
+    """What a device keeps for all programs, beside the one that trains; None where it is untold."""
+    tell = getattr(trainer, "standing_bytes", lambda: None)
+    kept: int | None = tell()
+    return kept
 
 
 def data_bytes(task: Task, images: int) -> int:
