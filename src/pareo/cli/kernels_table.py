@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pareo.cli.figures import Figures
+from pareo.lab.digits import seconds as written
 from pareo.lab.kernels.events import Row
 from pareo.lab.kernels.summary import (
     HEADS,
@@ -19,7 +20,6 @@ from pareo.lab.kernels.summary import (
     sections,
     total_rows,
 )
-from pareo.lab.kernels.summary import seconds as written
 
 
 def everything(result: dict[str, Any], most: int) -> Iterator[RenderableType]:

@@ -9,10 +9,10 @@ from rich.table import Table
 
 from pareo.cli.figures import Figures
 from pareo.lab import measure
+from pareo.lab.digits import digits
 from pareo.lab.ops.laboratory import Laboratory
 from pareo.lab.ops.reading import Read, offenders, raised, timed
 from pareo.lab.ops.sizes import shown
-from pareo.lab.report.summary import digits
 
 
 def everything(result: dict[str, Any], cells: bool = False) -> Iterator[RenderableType]:
@@ -94,7 +94,7 @@ def _cell(cell: Read, arithmetic: bool) -> str:
     parts = []
     for figure in (cell.hot, cell.cold) if cell.row["cold"] else (cell.hot,):
         rate = figure.flops_rate if arithmetic else figure.byte_rate
-        parts.append(f"{rate / 1e9:,.3g} {figure.of_roofline:4.0%}")
+        parts.append(f"{digits(rate / 1e9)} {figure.of_roofline:4.0%}")
     return " | ".join(parts)
 
 

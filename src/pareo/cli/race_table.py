@@ -9,6 +9,7 @@ from rich.table import Table
 
 from pareo.cli.figures import Figures
 from pareo.lab import measure
+from pareo.lab.digits import digits
 from pareo.lab.race import Race
 from pareo.lab.report.summary import floors
 
@@ -36,8 +37,8 @@ def table(
             continue
         low, _, high = measure.interval(row["samples"])
         cells = [
-            _seconds(middle),
-            "" if math.isnan(low) else f"{_seconds(low)} to {_seconds(high)}",
+            digits(middle),
+            "" if math.isnan(low) else f"{digits(low)} to {digits(high)}",
             _speed(result["images"] / middle),
             f"{medians[base] / middle:.3g}" if base and medians[base] < math.inf else "",
             _share(row["floor"].get("seconds_per_epoch"), middle),
@@ -101,15 +102,6 @@ def _median(row: dict[str, Any]) -> float:
     return measure.interval(row["samples"])[1] if row["samples"] else math.inf
 
 
-def _seconds(value: float) -> str:
-    """Seconds with four digits.
-
-    >>> _seconds(0.84331), _seconds(26932.8)
-    ('0.8433', '26,933')
-    """
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
-
-
 def _speed(images: float) -> str:
     """Images a second.
 
@@ -133,7 +125,7 @@ def _share(floor: float | None, seconds: float) -> str:
 
 def _reached(row: dict[str, Any], accuracy: float) -> str:
     seconds = [p["seconds"] for p in row["curve"] if (p["accuracy"] or 0) >= accuracy]
-    return _seconds(seconds[0]) if seconds else "not reached"
+    return digits(seconds[0]) if seconds else "not reached"
 
 
 def _gate(timed: list[dict[str, Any]]) -> str:
@@ -181,6 +173,6 @@ def _ledger(row: dict[str, Any]) -> str:
         words.append("computes the first layer's data gradient, too")
     for tried in ledger.get("settings_tried", []):
         seconds = tried["seconds_per_epoch"]
-        reached = tried["note"] if seconds is None else f"{_seconds(seconds)} s"
+        reached = tried["note"] if seconds is None else f"{digits(seconds)} s"
         words.append(f"tried {tried['setting']}: {reached}")
     return f"{row['contestant']}: {', '.join(words)}"

@@ -12,7 +12,7 @@ def test_the_smallest_batch_that_is_as_fast_as_any_is_best():
     share = FLOPS * 4 / PEAK / (0.0615 * 4)
     assert best.shares["arithmetic"] == pytest.approx(share)
     assert f"arithmetic holds it: its FLOPs alone take {share:.0%}" in best.sentence
-    assert "0.0615 s per image" in best.sentence
+    assert "61.5 ms per image" in best.sentence
     assert "2 times as fast as at batch 1" in best.sentence
     assert best.sentence.endswith("larger batches gain less than 2%.")
 

@@ -55,6 +55,15 @@ CUDA: Rules = (
     (r"^dense_update", "gemm"),
     (r"^(sum|mean|max|argmax|squared_error)(_|<|$)|bias_back(<|$)", "reduction"),
     (r"^(add|sub|mul|div|scale|hadamard|exp|log|sigmoid|tanh|relu)(_|<|$)", "elementwise"),
+    # torch.compile's say what they are, and then what they came from: bias and relu of a
+    # convolution are no convolution.
+    (r"^triton_poi_.*pool", "reduction"),
+    (r"^triton_poi_fused(_+(unsafe_view|view|clone|cat|to_copy|permute|constant_pad_nd))+_\d+$",
+     "copy"),
+    (r"^triton_(poi|for)_", "elementwise"),
+    (r"^triton_(red|per|mix)_", "reduction"),
+    (r"^triton_tem_.*conv", "convolution"),
+    (r"^triton_tem_", "gemm"),
     (r"(?i)memcpy|memset|direct_copy|bfloat16_copy", "copy"),
     (r"^(vectorized_|unrolled_)?elementwise_kernel|multi_tensor_apply", "elementwise"),
     (r"(?i)reduce_?splitk|reduce_kernel|softmax|pool", "reduction"),

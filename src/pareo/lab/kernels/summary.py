@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pareo.lab.digits import digits, seconds
 from pareo.lab.kernels.events import MATRIX, Row, by_kind
 
 # Table 1 of Trindade and Lima, added up: calls of SGEMM in Caffe, in TensorFlow, and its batched.
@@ -93,9 +94,9 @@ def figures(row: Row, section: Section) -> list[str]:
     speed = rate(row)
     return [
         f"{row.calls:,.4g}" if row.calls else "",
-        f"{row.seconds * 1e3:,.4g}",
+        digits(row.seconds * 1e3),
         f"{row.seconds / section.step:.1%}",
-        f"{speed / 1e9:,.3g}" if speed else "",
+        digits(speed / 1e9) if speed else "",
         f"{speed / section.peak:.0%}" if speed and section.peak else "",
     ]
 
@@ -215,15 +216,3 @@ def _times(ratio: float) -> str:
     ('as many', '3.2 times as many')
     """
     return "as many" if 0.995 < ratio < 1.005 else f"{ratio:.2g} times as many"
-
-
-def seconds(value: float) -> str:
-    """A time in the unit that suits it.
-
-    >>> seconds(1.5), seconds(0.0123456), seconds(3.21e-6)
-    ('1.5 s', '12.35 ms', '3.21 us')
-    """
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if value >= size or unit == "us":
-            return f"{value / size:.4g} {unit}"
-    raise AssertionError

@@ -7,10 +7,10 @@ from typing import Any
 
 from pareo.errors import DataError
 from pareo.lab.ceilings import Ceilings, Limit
+from pareo.lab.digits import digits
 from pareo.lab.ops.sizes import shown
 from pareo.lab.report.charts import chart, colours, figure, line
 from pareo.lab.report.page import page
-from pareo.lab.report.summary import digits
 from pareo.lab.report.tables import table
 
 WIDEST, TALL, GAP = 760, 44, 8  # pixels of the picture's boxes

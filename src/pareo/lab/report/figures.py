@@ -8,7 +8,8 @@ from html import escape
 from math import log10
 from typing import Any
 
-from pareo.lab.report.summary import Floor, Timed, base_of, digits, floors, timed
+from pareo.lab.digits import digits
+from pareo.lab.report.summary import Floor, Timed, base_of, floors, timed
 
 Figure = dict[str, Any]
 

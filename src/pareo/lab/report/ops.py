@@ -6,6 +6,7 @@ from typing import Any
 
 from pareo.errors import DataError
 from pareo.lab.ceilings import Ceilings
+from pareo.lab.digits import digits
 from pareo.lab.measure import noticed
 from pareo.lab.ops.reading import Read, ceilings, offenders, timed
 from pareo.lab.ops.results import checked
@@ -14,7 +15,6 @@ from pareo.lab.report import ceilings as limits
 from pareo.lab.report import ops_paper as paper
 from pareo.lab.report.charts import chart, colours, figure, line
 from pareo.lab.report.page import page
-from pareo.lab.report.summary import digits
 from pareo.lab.report.tables import table
 
 GREY = "#888888"

@@ -4,9 +4,9 @@ from html import escape
 from typing import Any
 
 from pareo.lab.counters.ncu import PAPER, REASONS
+from pareo.lab.digits import digits
 from pareo.lab.ops.reading import Read
 from pareo.lab.papers import melo
-from pareo.lab.report.summary import digits
 from pareo.lab.report.tables import table
 
 TABLES = {"Table 2": ("add", "mul", "dot"), "Table 3": ("scalar", "sigmoid", "tanh")}

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from pareo.errors import DataError
+from pareo.lab.digits import digits
 from pareo.lab.measure import interval
 from pareo.lab.parallel_summary import lines, title
 from pareo.lab.report.charts import colours, figure, line
 from pareo.lab.report.page import page
-from pareo.lab.report.summary import digits
 from pareo.lab.report.tables import table
 
 Figure = dict[str, Any]

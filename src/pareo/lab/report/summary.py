@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from pareo.lab.digits import digits
 from pareo.lab.measure import Verdict, compare, interval
 
 
@@ -81,12 +82,3 @@ def headline(result: dict[str, Any]) -> str:
     if verdict.word == "faster":
         return f"{said}, {1 / verdict.ratio:.2f} times as fast as {second.name}."
     return f"{said}, but whether it is faster than {second.name} cannot be told."
-
-
-def digits(value: float) -> str:
-    """A number with four digits that count.
-
-    >>> digits(5213.4), digits(1.23456), digits(0.000123456)
-    ('5,213', '1.235', '0.0001235')
-    """
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

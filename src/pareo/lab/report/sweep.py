@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from pareo.errors import DataError
+from pareo.lab.digits import digits
 from pareo.lab.measure import interval, noticed
 from pareo.lab.papers import trindade_lima as paper
 from pareo.lab.report.figures import COLOURS
 from pareo.lab.report.page import page
-from pareo.lab.report.summary import digits
 from pareo.lab.report.tables import table
 from pareo.lab.sweep.advice import ahead, answer, limits_title
 from pareo.lab.sweep.cells import Cell, from_dict

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-from pareo.lab.report.summary import Timed, base_of, beside, digits, floors, timed
+from pareo.lab.digits import digits
+from pareo.lab.report.summary import Timed, base_of, beside, floors, timed
 
 LEDGER = ("precision", "layout", "mode", "threads", "version", "first_layer_data_gradient")
 

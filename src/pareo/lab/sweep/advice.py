@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from pareo.lab.digits import digits
+from pareo.lab.digits import seconds as written
 from pareo.lab.measure import compare
 from pareo.lab.sweep.cells import MEMORY, MISSING, WAITING, Cell, from_dict
 
@@ -117,8 +119,8 @@ def _sentence(
 ) -> str:
     seconds = best.median
     said = (
-        f"The best batch size here is {best.batch}, with {best.contestant}: {seconds:.3g} s per "
-        f"image ({1 / seconds:.3g} images/s)"
+        f"The best batch size here is {best.batch}, with {best.contestant}: {written(seconds)} "
+        f"per image ({digits(1 / seconds)} images/s)"
     )
     if own[0] is not best:
         said += f", {own[0].median / seconds:.2g} times as fast as at batch {own[0].batch}"

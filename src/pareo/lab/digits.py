@@ -1,0 +1,22 @@
+"""Numbers as people read them: no more digits than count, and no powers of ten."""
+
+
+def digits(value: float) -> str:
+    """A number with four digits that count.
+
+    >>> digits(5213.4), digits(1.23456), digits(0.000123456)
+    ('5,213', '1.235', '0.0001235')
+    """
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def seconds(value: float) -> str:
+    """A time in the unit that suits it.
+
+    >>> seconds(1.5), seconds(0.0123456), seconds(3.21e-6)
+    ('1.5 s', '12.35 ms', '3.21 us')
+    """
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if value >= size or unit == "us":
+            return f"{digits(value / size)} {unit}"
+    raise AssertionError
