@@ -1,22 +1,45 @@
-"""`pareo report`: draw a result that was kept, or one in a JSON file."""
+"""`pareo report`: draw a result that was kept, or one in a JSON file; or several sweeps as one."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from pareo.cli.keeping import draw
+from pareo.errors import DataError
 from pareo.lab import records
+from pareo.lab.sweep.together import together
 
 
 def report(
-    which: Annotated[str, typer.Argument(help="A number of `pareo history`, `last`, or a file.")],
+    which: Annotated[
+        list[str],
+        typer.Argument(
+            help="A number of `pareo history`, `last`, or a file; or several, of sweeps."
+        ),
+    ],
     out: Annotated[
         Path | None,
         typer.Option(help="Where to.", show_default="beside the file, or pareo-KIND-NUMBER.html"),
     ] = None,
 ) -> None:
-    """Write the report of any result: one HTML file that needs no network."""
-    result = records.find(which)
-    named = Path(which).with_suffix(".html") if Path(which).suffix == ".json" else None
-    draw(result, out or named or Path(f"pareo-{result['kind']}-{which}.html"))
+    """Write the report of any result: one HTML file that needs no network.
+
+    Several sweeps of one network in one precision, on one machine, make one report; where two have
+    timed the same, the later one is drawn.
+    """
+    result = _found(which)
+    named = Path(which[0]).with_suffix(".html") if Path(which[0]).suffix == ".json" else None
+    draw(result, out or named or Path(f"pareo-{result['kind']}-{which[0]}.html"))
+
+
+def _found(which: list[str]) -> dict[str, Any]:
+    found = {name: records.find(name) for name in which}
+    if len(found) == 1:
+        return found[which[0]]
+    for name, result in found.items():
+        if result["kind"] != "sweep":
+            raise DataError(
+                f"{name}: expected a sweep, to show it with others; got {result['kind']}"
+            )
+    return together(found)

@@ -69,8 +69,8 @@ def test_the_figures_hold_what_was_measured() -> None:
     drawn = report.figures(made(short=(("torch", 16),)))
     lines = {line["name"]: line for line in drawn["times"]["data"]}
     assert lines["torch"]["x"] == [1, 2, 4, 8]
-    assert lines["torch"]["y"] == pytest.approx([0.15, 0.12, 0.11, 0.105])
-    assert lines["floor, cpu"]["y"][-1] == pytest.approx(4.2e9 / 70e9)
+    assert lines["torch"]["y"] == pytest.approx([150, 120, 110, 105])
+    assert lines["floor, cpu"]["y"][-1] == pytest.approx(1e3 * 4.2e9 / 70e9)
     assert drawn["times"]["layout"]["xaxis"]["type"] == "log"
     memory = {line["name"]: line for line in drawn["memory"]["data"]}
     assert memory["pareo-compiled, predicted"]["y"] == pytest.approx([0.6] * 4)

@@ -17,6 +17,7 @@ from pareo.lab.sweep.floors import floor
 from pareo.lab.sweep.results import checked
 
 Figure = dict[str, Any]
+MILLI = 1e3  # seconds as milliseconds
 
 
 def write(result: dict[str, Any], path: Path) -> None:
@@ -36,12 +37,15 @@ def html(result: dict[str, Any]) -> str:
 
 
 def figures(result: dict[str, Any]) -> dict[str, Figure]:
-    """The paper's figure, time per image against the batch size, and memory likewise."""
-    cells = [from_dict(cell) for cell in result["cells"]]
+    """The paper's figure, time per image against the batch size, and memory likewise.
+
+    Of a cell that several sweeps have, the latest is drawn.
+    """
+    cells = [*{(c["contestant"], c["batch"]): from_dict(c) for c in result["cells"]}.values()]
     names = list(dict.fromkeys(cell.contestant for cell in cells))
     colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}
     return {
-        "times": _chart("seconds per image", [*_times(cells, colours), *_floors(result, cells)]),
+        "times": _chart("ms per image", [*_times(cells, colours), *_floors(result, cells)]),
         "memory": _memory(result, cells, colours),
     }
 
@@ -50,7 +54,7 @@ def _times(cells: list[Cell], colours: dict[str, str]) -> list[Figure]:
     lines = []
     for name, colour in colours.items():
         own = [c for c in cells if c.contestant == name and c.seconds_per_batch]
-        found = [interval(cell.seconds_per_image) for cell in own]
+        found = [[MILLI * bound for bound in interval(cell.seconds_per_image)] for cell in own]
         spread = {
             "type": "data",
             "symmetric": False,
@@ -77,7 +81,7 @@ def _floors(result: dict[str, Any], cells: list[Cell]) -> list[Figure]:
                 "mode": "lines",
                 "name": f"floor, {escape(place, quote=False)}",
                 "x": [batch for batch, _ in known],
-                "y": [seconds for _, seconds in known],
+                "y": [MILLI * seconds for _, seconds in known],
                 "line": {"dash": "dash", "width": 2, "color": "#888888"},
             }
         )
@@ -149,10 +153,11 @@ def _body(result: dict[str, Any], title: str) -> str:
     settings, machine = result["settings"], result["machine"]
     cells = [from_dict(cell) for cell in result["cells"]]
     samples = {
-        f"{cell.contestant}, batch {cell.batch}": cell.seconds_per_batch
+        ", ".join([cell.contestant, f"batch {cell.batch}", *([cell.note] if cell.note else [])]):
+            cell.seconds_per_batch
         for cell in cells
         if cell.seconds_per_batch
-    }
+    }  # fmt: skip
     noted = noticed(samples, settings["threads"], machine.get("idle_cores"))
     warnings = "".join(f"<li>{escape(sentence)}</li>" for sentence in noted)
     where = f"{result['when'][:16].replace('T', ' ')}, {machine.get('processor', 'unknown')}"
@@ -164,7 +169,7 @@ def _body(result: dict[str, Any], title: str) -> str:
             f'<p class="headline">{escape(best.sentence if best else "Nobody was timed.")}</p>',
             f"<p>{escape(ahead(result))}</p>",
             f'<ul class="noticed">{warnings}</ul>' if warnings else "",
-            "<h2>Time per image</h2><figure><figcaption>Seconds per image: median and 95 % "
+            "<h2>Time per image</h2><figure><figcaption>Milliseconds per image: median and 95 % "
             'interval.</figcaption><div id="times"></div></figure>',
             "<h2>Memory</h2><figure><figcaption>Memory used by a training process, or on a GPU by "
             "its arrays. Crosses are predictions, the dashed line is the limit, if there was one."
@@ -195,7 +200,7 @@ def _limits(result: dict[str, Any]) -> str:
 
 def _cells(result: dict[str, Any], cells: list[Cell]) -> str:
     heads = [
-        "contestant", "batch", "s per image", "95 % interval", "s per batch", "images/s",
+        "contestant", "batch", "ms per image", "95 % interval", "ms per batch", "images/s",
         "of the floor", "GB used", "GB reserved", "GB predicted", "of these the program", "note",
     ]  # fmt: skip
     rows = []
@@ -210,7 +215,7 @@ def _cells(result: dict[str, Any], cells: list[Cell]) -> str:
         if not cell.seconds_per_batch:
             rows.append([cell.contestant, cell.batch, cell.status, *[""] * 4, *memory, cell.note])
             continue
-        low, middle, high = interval(cell.seconds_per_image)
+        low, middle, high = (MILLI * bound for bound in interval(cell.seconds_per_image))
         least = floor(result, cell.contestant, cell.batch)
         rows.append(
             [
@@ -219,8 +224,8 @@ def _cells(result: dict[str, Any], cells: list[Cell]) -> str:
                 digits(middle),
                 f"{digits(low)} to {digits(high)}" if low == low else "one sample",
                 digits(middle * cell.batch),
-                digits(1 / middle),
-                f"{least / (middle * cell.batch):.0%}" if least else "unknown",
+                digits(1 / cell.median),
+                f"{least / (cell.median * cell.batch):.0%}" if least else "unknown",
                 *memory,
                 cell.note,
             ]

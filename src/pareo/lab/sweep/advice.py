@@ -10,6 +10,7 @@ from pareo.lab.measure import compare
 from pareo.lab.sweep.cells import MEMORY, MISSING, WAITING, Cell, from_dict
 
 NOTHING = 0.02  # less than this share is no gain
+WORSE = ("faster", "cannot tell", "slower")  # what is said of pareo, the best first
 UNTIMED = {MEMORY: "do not fit", WAITING: "were not tried", MISSING: "were not tried"}
 HOLDS = {
     "arithmetic": "its FLOPs alone take {share:.0%} of a step at the measured peak of products",
@@ -59,21 +60,35 @@ def answer(result: dict[str, Any]) -> Answer | None:
 def ahead(result: dict[str, Any]) -> str:
     """At which batch sizes pareo is faster than its fastest peer, and at which not; may be empty.
 
-    Two cells are told apart as two rows of a race are: round by round, at 99 %.
+    Two cells are told apart as two rows of a race are: round by round, at 99 %. Of several sweeps
+    that are shown together, each has a say, and the least good one counts.
     """
-    timed = [from_dict(cell) for cell in result["cells"] if cell["seconds_per_batch"]]
+    timed = [cell for cell in result["cells"] if cell["seconds_per_batch"]]
+    found: dict[int, list[str]] = {}
+    for batch, sweep in sorted({(cell["batch"], cell.get("sweep", 0)) for cell in timed}):
+        here = [
+            from_dict(cell)
+            for cell in timed
+            if (cell["batch"], cell.get("sweep", 0)) == (batch, sweep)
+        ]
+        if word := _verdict(here):
+            found.setdefault(batch, []).append(word)
     words: dict[str, list[str]] = {}
-    for batch in sorted({cell.batch for cell in timed}):
-        here = [cell for cell in timed if cell.batch == batch]
-        ours = [cell for cell in here if cell.contestant.startswith("pareo")]
-        peers = [cell for cell in here if not cell.contestant.startswith("pareo")]
-        if ours and peers:
-            one, other = (min(side, key=lambda cell: cell.median) for side in (ours, peers))
-            together = (one.began, one.rounds) == (other.began, other.rounds)
-            verdict = compare(one.seconds_per_batch, other.seconds_per_batch, together)
-            words.setdefault(verdict.word, []).append(str(batch))
+    for batch, several in found.items():
+        words.setdefault(max(several, key=WORSE.index), []).append(str(batch))
     said = [f"{word} at batch {', '.join(batches)}" for word, batches in words.items()]
     return f"pareo against its fastest peer: {'; '.join(said)}." if said else ""
+
+
+def _verdict(here: list[Cell]) -> str:
+    """What can be said of the fastest of pareo's beside its fastest peer; nothing without one."""
+    ours = [cell for cell in here if cell.contestant.startswith("pareo")]
+    peers = [cell for cell in here if not cell.contestant.startswith("pareo")]
+    if not ours or not peers:
+        return ""
+    one, other = (min(side, key=lambda cell: cell.median) for side in (ours, peers))
+    together = (one.began, one.rounds) == (other.began, other.rounds)
+    return compare(one.seconds_per_batch, other.seconds_per_batch, together).word
 
 
 def limits_title(result: dict[str, Any]) -> str:

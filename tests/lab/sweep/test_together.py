@@ -1,0 +1,86 @@
+"""Several sweeps as one: every cell, and comparisons within each alone."""
+
+import json
+from pathlib import Path
+
+import pytest
+from sweep_result import made
+from typer.testing import CliRunner
+
+from pareo.cli import app
+from pareo.errors import DataError
+from pareo.lab.report import sweep as report
+from pareo.lab.sweep.advice import ahead
+from pareo.lab.sweep.results import checked
+from pareo.lab.sweep.together import together
+
+SMALL = made({"pareo-compiled": {1: 0.12, 2: 0.08}, "torch": {1: 0.15, 2: 0.12}})
+LARGE = made({"pareo-compiled": {2: 0.09, 4: 0.06}, "jax": {2: 0.05, 4: 0.10}})
+LARGE["when"] = "2026-11-15T11:00:00+00:00"
+
+
+def test_cells_of_all_are_there_and_the_latest_is_drawn() -> None:
+    both = checked(together({"large": LARGE, "small": SMALL}), "both")
+    assert [(c["batch"], c["contestant"], c["sweep"]) for c in both["cells"]] == [
+        (1, "pareo-compiled", 0), (1, "torch", 0),
+        (2, "pareo-compiled", 0), (2, "torch", 0), (2, "pareo-compiled", 1), (2, "jax", 1),
+        (4, "pareo-compiled", 1), (4, "jax", 1),
+    ]  # fmt: skip
+    assert [one["batch"] for one in both["work"]] == both["settings"]["batches"] == [1, 2, 4]
+    lines = {line["name"]: line for line in report.figures(both)["times"]["data"]}
+    assert lines["pareo-compiled"]["x"] == [1, 2, 4]
+    assert lines["pareo-compiled"]["y"] == pytest.approx([120, 90, 60])
+
+
+def test_who_is_ahead_is_told_within_a_sweep() -> None:
+    """At batch 2 pareo beats PyTorch in one and loses to JAX in the other."""
+    said = ahead(together({"small": SMALL, "large": LARGE}))
+    assert said == "pareo against its fastest peer: faster at batch 1, 4; slower at batch 2."
+
+
+def test_a_cell_that_ran_short_in_one_and_was_timed_in_another_has_its_time() -> None:
+    short = made({"pareo-compiled": {1: 0.12}}, short=(("torch", 1), ("torch", 16)))
+    both = together({"short": short, "small": SMALL})
+    found = {(c["contestant"], c["batch"]): c["status"] for c in both["cells"]}
+    assert found["torch", 1] == "ok"
+    assert found["torch", 16] == "memory"
+
+
+def test_the_highest_ceilings_count() -> None:
+    faster = {**LARGE, "ceilings": [{"place": "cpu", "peak_flops": 9e10, "bandwidth": None}]}
+    (one,) = together({"small": SMALL, "large": faster})["ceilings"]
+    assert one == {"place": "cpu", "peak_flops": 9e10, "bandwidth": 20e9}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"network": "googlenet"}, "b: expected network alexnet, as in a; got googlenet"),
+        ({"precision": "tf32"}, "b: expected precision float32, as in a; got tf32"),
+        ({"machine": {"processor": "other"}}, "b: expected machine Arm Neoverse N1, as in a; got "),
+    ],
+)
+def test_what_cannot_stand_together_is_refused(change: dict, said: str) -> None:
+    with pytest.raises(DataError) as error:
+        together({"a": SMALL, "b": {**LARGE, **change}})
+    assert said in str(error.value)
+
+
+def test_several_files_make_one_report(tmp_path: Path) -> None:
+    files = [tmp_path / "small.json", tmp_path / "large.json"]
+    for file, result in zip(files, (SMALL, LARGE), strict=True):
+        file.write_text(json.dumps(result))
+    done = CliRunner().invoke(app, ["report", *map(str, files)])
+    assert done.exit_code == 0
+    page = (tmp_path / "small.html").read_text()
+    assert "slower at batch 2" in page
+    assert page.count("in the sweep of 2026-11-15 10:00") == len(SMALL["cells"])
+    assert page.count("in the sweep of 2026-11-15 11:00") == len(LARGE["cells"])
+
+
+def test_only_sweeps_stand_together(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.json"
+    file.write_text(json.dumps(SMALL))
+    race = Path(__file__).parents[3] / "docs" / "results" / "race-h200.json"
+    done = CliRunner().invoke(app, ["report", str(file), str(race)])
+    assert "expected a sweep, to show it with others; got race" in str(done.exception)
