@@ -3,8 +3,15 @@
 import subprocess
 import sys
 
+import pytest
+
 HEAVY = ("numba", "llvmlite", "cupy", "torch", "jax", "tensorflow", "plotly", "typer", "rich",
          "threadpoolctl", "pareo.lab", "pareo.cli", "pareo.backends.compiled")  # fmt: skip
+
+
+# What is imported by processes whose time and memory are measured
+MEASURED = ("pareo.__main__", "pareo.lab.runner", "pareo.lab.sweep.runner",
+            "pareo.lab.kernels.instruments")  # fmt: skip
 
 
 def loaded_after(code: str) -> set[str]:
@@ -17,6 +24,17 @@ def loaded_after(code: str) -> set[str]:
 
 def test_import_loads_nothing_heavy() -> None:
     assert not loaded_after("import pareo") & set(HEAVY)
+
+
+@pytest.mark.parametrize("module", MEASURED)
+def test_contestants_start_with_nothing_heavy_of_ours(module: str) -> None:
+    """Their memory is told: 60 MB of it were Numba, which the sweep itself had imported."""
+    heavy = set(HEAVY) - {"pareo.lab"} | {"scipy", "pareo.lab.sweep.engine"}
+    assert not loaded_after(f"import {module}") & heavy
+
+
+def test_the_command_line_starts_without_compilers() -> None:
+    assert not loaded_after("import pareo.cli") & {"numba", "llvmlite", "torch", "jax", "plotly"}
 
 
 def test_the_library_never_imports_the_lab() -> None:

@@ -13,8 +13,9 @@ from pareo.device import PRECISIONS, cores
 from pareo.errors import PareoError
 from pareo.lab import memory
 from pareo.lab.contestants.registry import chosen
-from pareo.lab.sweep import Settings, Sweep, batch_sizes
 from pareo.lab.sweep.admission import CARD_TURN
+from pareo.lab.sweep.engine import Sweep
+from pareo.lab.sweep.settings import Settings, batch_sizes
 from pareo.machine import cards
 
 USUAL = ("pareo-compiled", "torch", "torch-onednn-off", "jax", "tensorflow")

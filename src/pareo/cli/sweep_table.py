@@ -9,9 +9,9 @@ from rich.table import Table
 
 from pareo.cli.figures import Figures
 from pareo.lab import measure
-from pareo.lab.sweep import Sweep
 from pareo.lab.sweep.advice import ahead, answer, limits_title
 from pareo.lab.sweep.cells import OK, WAITING, Cell, from_dict
+from pareo.lab.sweep.engine import Sweep
 from pareo.lab.sweep.floors import floor
 
 HEADS = (

@@ -10,10 +10,11 @@ import pytest
 from pareo.lab import memory
 from pareo.lab.contestants import Contestant
 from pareo.lab.processes import Worker
-from pareo.lab.sweep import Settings, gate
+from pareo.lab.sweep import gate
 from pareo.lab.sweep.admission import Admission
 from pareo.lab.sweep.cells import Cell
 from pareo.lab.sweep.group import Group
+from pareo.lab.sweep.settings import Settings
 
 STRANGER = """
 import json, os, time

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from pareo.lab import memory
 from pareo.lab.contestants import Contestant
 from pareo.lab.contestants.registry import ON_GPU
-from pareo.lab.sweep import Settings
 from pareo.lab.sweep.ballast import Ballast
 from pareo.lab.sweep.cells import Cell
 from pareo.lab.sweep.journal import Journal
 from pareo.lab.sweep.limit import Limits, next_batch
+from pareo.lab.sweep.settings import Settings
 
 DATA = "synthetic:1x28x28:10:60"
 

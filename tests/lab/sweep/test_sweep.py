@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from pareo.lab import results
-from pareo.lab.sweep import Settings, Sweep, batch_sizes
+from pareo.lab.sweep.engine import Sweep
+from pareo.lab.sweep.settings import Settings, batch_sizes
 
 DATA = "synthetic:1x28x28:10:60"
 STRANGER = """

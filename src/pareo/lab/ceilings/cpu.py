@@ -15,7 +15,6 @@ from pareo.lab.ceilings import caches
 from pareo.lab.ceilings.library_streams import ARRAYS, library_stream
 from pareo.lab.ceilings.library_streams import SMALLEST as SMALLEST_CALL
 from pareo.lab.ceilings.model import Level, Probe
-from pareo.lab.ceilings.streams import LOOPS, Room, Stream
 
 SIDE, LARGE_SIDE = 1536, 4096
 SMALLEST = 16 << 10  # bytes for each thread: a quarter of the smallest first cache
@@ -27,6 +26,8 @@ ANEW = True  # overheads in a new process each round: one's are a tenth above an
 
 def probes(threads: int) -> list[Probe]:
     """What is measured of a processor, with one thread and with so many."""
+    from pareo.lab.ceilings.streams import LOOPS  # which imports Numba, when it is asked for
+
     counts = sorted({1, threads})
     libraries = ["numpy", *(["torch"] if find_spec("torch") else [])]
     found = [
@@ -67,6 +68,8 @@ class Prober:
     """One sample of whatever is asked: a rate, or seconds of an overhead."""
 
     def __init__(self) -> None:
+        from pareo.lab.ceilings.streams import Room, Stream
+
         self._room = Room()
         self._stream = cache(Stream)
         self._product = cache(_product)

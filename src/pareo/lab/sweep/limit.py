@@ -10,30 +10,13 @@ from contextlib import suppress
 from typing import Any
 
 from pareo.lab import memory
-from pareo.lab.contestants import Contestant, Task
+from pareo.lab.contestants import Contestant
 from pareo.lab.processes import Failed, ShortOfMemory, Told, Worker
 from pareo.lab.sweep.ballast import Ballast
 from pareo.lab.sweep.cells import Cell
 from pareo.lab.sweep.journal import Journal
-from pareo.lab.sweep.runner import before, data_bytes, is_pareo, predicted, standing
+from pareo.lab.sweep.runner import data_bytes, is_pareo, predicted, probing
 from pareo.lab.sweep.settings import LARGEST, Settings
-
-STEPS = 3  # of a probe: the first, and two more in which an allocator may ask for more
-
-
-def probing(contestant: Contestant, task: Task) -> Callable[[], dict[str, int | None]]:
-    """Trains a few steps and answers with the most memory that the process has had, all told."""
-
-    def answer() -> dict[str, int | None]:
-        there = before(contestant, task)
-        trainer = contestant.build(task)
-        trainer.run(task.order(task.count(), first=0, steps=STEPS))
-        if not contestant.gpu:
-            return {"used": memory.peak(), "before": there}
-        tell = getattr(trainer, "peak_bytes", lambda: None)
-        return {"used": tell(), "before": standing(trainer)}
-
-    return answer
 
 
 def predicting(contestant: Contestant, settings: Settings) -> Callable[..., int]:

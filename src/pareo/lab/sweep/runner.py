@@ -28,6 +28,7 @@ from pareo.lab.sweep import gate
 from pareo.training.step import Step
 
 STEPS = 2  # after the first: an allocator may ask for more in the second
+PROBED = 1 + STEPS  # of a probe
 
 
 class CellRunner(Runner):
@@ -113,6 +114,21 @@ def warming(contestant: Contestant, task: Task) -> Callable[[], None]:
 
     def answer() -> None:
         contestant.build(task).run(task.order(task.count(), first=0, steps=1))
+
+    return answer
+
+
+def probing(contestant: Contestant, task: Task) -> Callable[[], dict[str, int | None]]:
+    """Trains a few steps and answers with the most memory that the process has had, all told."""
+
+    def answer() -> dict[str, int | None]:
+        there = before(contestant, task)
+        trainer = contestant.build(task)
+        trainer.run(task.order(task.count(), first=0, steps=PROBED))
+        if not contestant.gpu:
+            return {"used": memory.peak(), "before": there}
+        tell = getattr(trainer, "peak_bytes", lambda: None)
+        return {"used": tell(), "before": standing(trainer)}
 
     return answer
 
