@@ -1,4 +1,4 @@
-"""Numbers as people read them: no more digits than count, and no powers of ten."""
+"""Numbers as people read them: no more digits than count, and no powers of ten of large ones."""
 
 
 def digits(value: float) -> str:
