@@ -94,6 +94,22 @@ def test_loop_equals_numpy(name: str) -> None:
         np.testing.assert_allclose(parameters[path], value, rtol=1e-4, atol=1e-6, err_msg=path)
 
 
+@pytest.mark.parametrize("batch", [4096, 4097])
+def test_a_long_sum_of_gradients_keeps_its_digits(batch: int) -> None:
+    """Of equal images, whose roundings would all go one way, the mean gradient is that of one."""
+    network = NETWORKS["papers_cnn"]
+    images, labels = data(network, 1)
+    moved = {}
+    for size in (1, batch):
+        parameters = network.initialise(3)
+        step = Step(network, size, Device("compiled", threads=1))
+        step.run(parameters, {}, images, labels, np.zeros((1, size), np.int64), rate=10.0)
+        moved[size] = {path: parameters[path] - p for path, p in network.initialise(3).items()}
+    for path, expected in moved[1].items():
+        off = np.linalg.norm(moved[batch][path] - expected) / np.linalg.norm(expected)
+        assert off < 2e-5, path  # as one sum of 4096 terms it was up to 2.5e-4
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_the_same_threads_give_the_same_bits(threads: int) -> None:
     first = trained(NETWORKS["papers_cnn"], 16, loop=True, threads=threads)

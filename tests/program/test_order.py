@@ -94,6 +94,9 @@ def test_memory_serves_again_only_after_so_many_instructions(apart, monkeypatch)
     assert tight.bytes <= found.bytes
     if apart == 9:
         assert tight.bytes < found.bytes
+    place, given = Device("sequential"), program.specs[program.inputs[0]].nbytes
+    assert program.memory(on=place) == given + found.bytes
+    assert program.memory(on=place, tight=True) == given + tight.bytes
     monkeypatch.setattr(type(backend), "spares", lambda self, nbytes: nbytes < found.bytes)
     assert fitting(program, backend).bytes == tight.bytes
     users = {}

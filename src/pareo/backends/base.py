@@ -123,7 +123,8 @@ class Backend:
 
         `program` maps (parameters..., image, label) to (loss, gradients...), prepared and planned.
         None where a backend has no such thing, or not for this program; the call gives None, and
-        does nothing, where it has none for a batch size.
+        does nothing, where it has none for a batch size. Its `nbytes(batch, momentum)` are those
+        that it works in, besides parameters, velocities and data; None likewise.
         """
         return None
 

@@ -93,13 +93,16 @@ class Program:
         on: "device.Device | None" = None,
         updates: Mapping[int, int] | None = None,
         data: int | None = None,
+        tight: bool = False,
     ) -> int:
         """The bytes that a run takes on a device, inputs included, for any batch size.
 
-        Nothing runs and nothing is allocated. Inputs that grow with the batch are those traced
-        with `Spec(..., batch=axis)`. Results in `updates`, as `compile` takes them, need no memory
-        of their own where they can be written over the argument that they replace. Nor does the
-        argument `data`, where a device reads batches of it in place.
+        The program does not run, and none of its memory is allocated; but a card that does not
+        know yet how to run a convolution of these sizes fastest finds out. Inputs that grow with
+        the batch are those traced with `Spec(..., batch=axis)`. Results in `updates`, as `compile`
+        takes them, need no memory of their own where they can be written over the argument that
+        they replace. Nor does the argument `data`, where a device reads batches of it in place.
+        `tight` asks for the least that it can do with, whatever is free.
 
         >>> from pareo import Spec, op, trace
         >>> program = trace(lambda x: op.exp(op.exp(x)), Spec((1, 256), batch=0))
@@ -107,7 +110,7 @@ class Program:
         (2048, 204800)
         """
         from pareo.program.passes import prepared
-        from pareo.program.plan import fitting
+        from pareo.program.plan import fitting, plan
         from pareo.program.update import hasten_updates, in_place
 
         program = self if batch is None else self.with_batch(batch)
@@ -115,7 +118,10 @@ class Program:
         with place, place.backend.scope(place):  # work arrays depend on its threads, or its card
             program = hasten_updates(prepared(program, place.backend), updates or {})
             over = in_place(program, updates or {}, place.backend)
-            planned = fitting(program, place.backend, over).bytes
+            if tight:
+                planned = plan(program, place.backend, over, tight=True).bytes
+            else:
+                planned = fitting(program, place.backend, over).bytes
         given = list(program.inputs)
         if data is not None and place.backend.in_data(program, given[data]):
             del given[data]

@@ -146,8 +146,10 @@ class Step:
         """The step as a program that runs instruction by instruction."""
         return self.program.compile(self.device, self._updates)
 
-    def memory(self, batch: int | None = None) -> int:
-        """The bytes that a step takes: arguments, values and work arrays; nothing runs.
+    def memory(self, batch: int | None = None, tight: bool = False) -> int:
+        """The bytes that a step takes: arguments, values and work arrays.
+
+        `tight` asks for the least that it can do with, as `Program.memory` tells.
 
         >>> from pareo.nn import networks
         >>> step = Step(networks.papers_cnn(), 128, Device("vectorized"))
@@ -155,7 +157,13 @@ class Step:
         True
         """
         images = len(self.program.inputs) - 3 - self._seeds
-        return self.program.memory(batch, self.device, self._updates, data=images)
+        if self._loop is not None:
+            with self.device, self.device.backend.scope(self.device):
+                inside = self._loop.nbytes(batch or self.batch, bool(self._momentum))
+            if inside is not None:  # beside parameters and velocities
+                moved = self.program.inputs[:images]
+                return int(inside + sum(self.program.specs[number].nbytes for number in moved))
+        return self.program.memory(batch, self.device, self._updates, images, tight)
 
     @property
     def _updates(self) -> dict[int, int]:

@@ -2,6 +2,7 @@
 
 import os
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pareo.lab import memory
-from pareo.lab.contestants import Contestant
+from pareo.lab.contestants import CONTESTANTS, Contestant
 from pareo.lab.contestants.registry import ON_GPU
+from pareo.lab.processes import Worker
 from pareo.lab.sweep.ballast import Ballast
 from pareo.lab.sweep.cells import Cell
 from pareo.lab.sweep.journal import Journal
 from pareo.lab.sweep.limit import Limits, next_batch
+from pareo.lab.sweep.runner import probing
 from pareo.lab.sweep.settings import Settings
 
 DATA = "synthetic:1x28x28:10:60"
@@ -84,6 +87,26 @@ def test_real_processes_under_a_limit(asked: bool, tmp_path: Path, monkeypatch):
         kept = [line["probe"] for line in journal.lines]
         again = Limits(settings, kept, journal, pytest.fail)
         assert again.largest("hungry", Contestant("hungry"), [])["largest"] == found["largest"]
+
+
+def test_the_largest_batch_was_predicted(tmp_path: Path):
+    """Under a limit that some batch just fits into, which need not be searched for here."""
+    who, batch = "pareo-vectorized", 1000
+    settings = Settings("papers-cnn", (1,), (who,), threads=1, data=DATA)
+    with Worker(probing, CONTESTANTS[who], settings.task(batch), threads=1) as worker:
+        told = worker.ask()
+    probes = [
+        {"contestant": who, "batch": batch, "fits": True, **told},
+        {"contestant": who, "batch": batch + 1, "fits": False, "before": None, "used": None},
+    ]
+    limited = replace(settings, memory_limit=told["used"])
+    with closing(Journal({}, tmp_path)) as journal:
+        found = Limits(limited, probes, journal, lambda doing: None).largest(
+            who, CONTESTANTS[who], []
+        )
+        assert journal.lines == []  # no probe was wanting
+    assert (found["note"], found["largest"]) == ("", batch)
+    assert found["predicted"] == pytest.approx(batch, rel=0.05)
 
 
 def test_without_a_limit_free_memory_must_be_known(tmp_path: Path, monkeypatch):

@@ -179,6 +179,7 @@ class DenseLoop:
 
     def __init__(self, program: Any, layers: list[Dense], threads: int, product: int) -> None:
         self._shapes = [program.specs[layer.weights].shape for layer in layers]
+        self._itemsize = program.specs[layers[0].weights].dtype.itemsize
         self._activations = tuple(layer.activation for layer in layers)
         self._threads = threads
         self._product = product
@@ -198,9 +199,7 @@ class DenseLoop:
         check_labels(labels, self._shapes[-1][1])
         batch = order.shape[1]
         kind = parameters[0].dtype.type
-        flops = 6 * batch * sum(rows * columns for rows, columns in self._shapes)
-        workers = max(1, min(self._threads, flops // GRAIN))
-        widths = [self._shapes[0][0]] + [columns for _, columns in self._shapes]
+        workers, widths = self._workers(batch), self._widths()
         values = tuple(np.empty((batch, width), kind) for width in widths)
         errors = tuple(np.empty((batch, width), kind) for width in widths[1:])
         sums = np.empty((workers, max(widths)), kind)
@@ -219,6 +218,19 @@ class DenseLoop:
             ),
         )  # fmt: skip
         return losses
+
+    def nbytes(self, batch: int, momentum: bool) -> int:
+        """What there is of values and errors, for all images of a batch, and of sums."""
+        widths = self._widths()
+        numbers = batch * (sum(widths) + sum(widths[1:])) + self._workers(batch) * max(widths)
+        return numbers * self._itemsize + 8 * batch  # and labels
+
+    def _workers(self, batch: int) -> int:
+        flops = 6 * batch * sum(rows * columns for rows, columns in self._shapes)
+        return max(1, min(self._threads, flops // GRAIN))
+
+    def _widths(self) -> list[int]:
+        return [self._shapes[0][0]] + [columns for _, columns in self._shapes]
 
 
 def loop(program: Any, threads: int) -> DenseLoop | None:

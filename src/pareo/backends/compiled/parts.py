@@ -50,6 +50,14 @@ def gather(sums: Any) -> None:
 
 
 @jit
+def move(target: Any, source: Any) -> None:
+    """Add one row of sums to another, and begin the first anew."""
+    for i in range(source.size):
+        target[i] += source[i]
+        source[i] = 0
+
+
+@jit
 def update(
     parameter: Any, velocity: Any, total: Any, share: Any, rate: Any, momentum: Any, decay: Any
 ) -> None:

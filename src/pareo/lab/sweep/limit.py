@@ -6,7 +6,6 @@ first, by a process that does nothing else, so every framework meets the same wa
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from pareo.lab import memory
@@ -20,7 +19,7 @@ from pareo.lab.sweep.settings import LARGEST, Settings
 
 
 def predicting(contestant: Contestant, settings: Settings) -> Callable[..., int]:
-    """Answers with the bytes of data and program at a batch size."""
+    """Answers with the least bytes of data and program at a batch size."""
 
     def answer(batch: int) -> int:
         task = settings.task(batch)
@@ -51,7 +50,7 @@ class Limits:
         """What was found for one contestant: the largest batch, the probes, and our prediction."""
         most = self._settings.memory_limit or memory.safe() or 0
         probes = [probe for probe in self._probes if probe["contestant"] == name]
-        note = ""
+        note, expected = "", None
         try:
             with Ballast.leaving(self._settings.memory_limit, contestant.gpu) as ballast:
                 if contestant.gpu:
@@ -65,6 +64,9 @@ class Limits:
                     probe = {"contestant": name, **found}
                     probes.append(probe)
                     self._journal.add({"probe": probe})
+                if is_pareo(contestant):
+                    self._say(f"{name}: which batch was to be expected?")
+                    expected = self._prediction(contestant, probes, most)
         except Failed as failure:  # for another reason than memory
             note = str(failure)
         fit = [probe for probe in probes if probe["fits"]]
@@ -74,7 +76,7 @@ class Limits:
             "limit": most,
             "largest": None if note else (best["batch"] if best else 0),
             "used": best["used"] if best else None,
-            "predicted": self._prediction(contestant, probes, most),
+            "predicted": expected,
             "note": note,
             "probes": probes,
         }
@@ -114,17 +116,27 @@ class Limits:
     def _prediction(
         self, contestant: Contestant, probes: list[dict[str, Any]], most: int
     ) -> int | None:
-        """The largest batch whose program, data and process fit; None for others than pareo."""
-        there = [probe["before"] for probe in probes if probe["before"] is not None]
-        if not there or not is_pareo(contestant):
+        """The largest batch whose program, data and process fit; None where none was seen to.
+
+        A program takes more where there is plenty, so its least counts, and on a card it is asked
+        for behind the same wall. The process is that of the largest batch that did fit.
+        """
+        fit = sorted((p for p in probes if p["fits"]), key=lambda p: int(p["batch"]))
+        if not fit or fit[-1]["before"] is None:
             return None
+        missed = sorted(p["batch"] for p in probes if not p["fits"])
+        likely = [fit[-1]["batch"], *missed[:1]]
         found: list[dict[str, Any]] = []
-        with suppress(Failed), Worker(predicting, contestant, self._settings) as worker:
-            while (batch := next_batch(found, most, 1)) is not None:
-                used = worker.ask(batch) + there[-1]
+        while (batch := likely.pop(0) if likely else next_batch(found, most, 1)) is not None:
+            try:
+                with Worker(predicting, contestant, self._settings) as worker:
+                    used = worker.ask(batch) + fit[-1]["before"]
                 found.append({"batch": batch, "fits": used <= most, "used": used})
-            return max((probe["batch"] for probe in found if probe["fits"]), default=0)
-        return None
+            except ShortOfMemory:  # for timing one convolution alone
+                found.append({"batch": batch, "fits": False})
+            except Failed:
+                return None
+        return max((one["batch"] for one in found if one["fits"]), default=0)
 
 
 def next_batch(probes: list[dict[str, Any]], most: int, hint: int) -> int | None:

@@ -69,17 +69,11 @@ class CellRunner(Runner):
         on_card = self._contestant.gpu
         return {
             "used": self.memory() if on_card else memory.peak(),
-            "reserved": self._reserved() if on_card else memory.reserved(),
+            "reserved": reserved(self._trainer) if on_card else memory.reserved(),
             "before": standing(self._trainer) if on_card else self._before,
             "data": data_bytes(self._task, self._images),
             "program": None,
         }
-
-    def _reserved(self) -> int | None:
-        """What its allocator holds of a GPU's memory, where the adapter tells."""
-        tell = getattr(self._trainer, "reserved_bytes", lambda: None)
-        held: int | None = tell()
-        return held
 
     def restart(self) -> None:
         """Back to the first weights and the first batch."""
@@ -119,7 +113,10 @@ def warming(contestant: Contestant, task: Task) -> Callable[[], None]:
 
 
 def probing(contestant: Contestant, task: Task) -> Callable[[], dict[str, int | None]]:
-    """Trains a few steps and answers with the most memory that the process has had, all told."""
+    """Trains a few steps and answers with the most memory that the process has had, all told.
+
+    On a card only what its allocator holds: the rest is seen from outside.
+    """
 
     def answer() -> dict[str, int | None]:
         there = before(contestant, task)
@@ -127,8 +124,7 @@ def probing(contestant: Contestant, task: Task) -> Callable[[], dict[str, int | 
         trainer.run(task.order(task.count(), first=0, steps=PROBED))
         if not contestant.gpu:
             return {"used": memory.peak(), "before": there}
-        tell = getattr(trainer, "peak_bytes", lambda: None)
-        return {"used": tell(), "before": standing(trainer)}
+        return {"used": reserved(trainer), "before": standing(trainer)}
 
     return answer
 
@@ -137,14 +133,21 @@ def before(contestant: Contestant, task: Task) -> int | None:
     """The process's bytes before a task comes, which counts where its memory is predicted.
 
     Libraries and machine code come with the same network on one image or two: a batch of one goes
-    ways of its own.
+    ways of its own. So does a dataset, as it was read.
     """
     if contestant.gpu or not is_pareo(contestant):
         return None
-    small = Task(task.network, min(task.batch, 2), task.threads)
+    small = replace(task, batch=min(task.batch, 2))
     contestant.build(small).run(small.order(2, first=0, steps=1))
     memory.give_back()
     return memory.now()
+
+
+def reserved(trainer: Trainer) -> int | None:
+    """What its allocator holds of a GPU's memory, where the adapter tells."""
+    tell = getattr(trainer, "reserved_bytes", lambda: None)
+    held: int | None = tell()
+    return held
 
 
 def standing(trainer: Trainer) -> int | None:
@@ -165,7 +168,9 @@ def is_pareo(contestant: Contestant) -> bool:
 
 
 def predicted(contestant: Contestant, task: Task) -> int | None:
-    """The bytes of one step by `program.memory`, without running it; None for others than pareo.
+    """The least bytes of one step by `program.memory`, without running it.
+
+    None for others than pareo.
 
     >>> from pareo.lab.contestants import CONTESTANTS
     >>> from pareo.nn import networks
@@ -177,4 +182,4 @@ def predicted(contestant: Contestant, task: Task) -> int | None:
     told = contestant.options
     precision = told.get("precision", "float32")
     place = Device(told["device"], threads=task.threads, precision=precision)
-    return Step(task.network, task.batch, place).memory()
+    return Step(task.network, task.batch, place).memory(tight=True)

@@ -36,6 +36,8 @@ class Images:
         self._function = _compiled(self.kernel)
         self._mail = cupy.zeros(self.kernel.mail, np.uint64)
         self._stamp = 1
+        speeds = sum(layer.parameters for layer in layers) if momentum else 0
+        self.nbytes = self._mail.nbytes + 4 * speeds
 
     def run(self, parameters: Sequence[Any], velocities: Sequence[Any], *more: Any) -> None:
         *data, losses = more
@@ -60,6 +62,7 @@ class Tiles:
         self._work = cupy.zeros(sum(map(rounded, self.kernel.work.values())), np.float32)
         self._count = cupy.zeros(1, np.uint32)
         self._goal = 0
+        self.nbytes = self._work.nbytes + self._count.nbytes
 
     def run(self, parameters: Sequence[Any], velocities: Sequence[Any], *more: Any) -> None:
         end = self._work, self._count, np.uint32(self._goal & MASK)
@@ -119,6 +122,11 @@ class Loop:
         if np.isnan(found).any():  # which a wrong label makes it, too
             check_labels(labels, self.layers[-1].outputs)
         return found
+
+    def nbytes(self, batch: int, momentum: bool) -> int | None:
+        """What the kernel for a batch size works in; None where there is none."""
+        made = self._made(batch, momentum)
+        return None if made is None else int(made.nbytes)
 
     def _made(self, batch: int, momentum: bool) -> Images | Tiles | None:
         """The kernel for a batch size, compiled when it is first asked for; None: there is none."""

@@ -1,0 +1,70 @@
+"""The memory that a step was said to take is what it takes, whichever way it runs."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from devices import needs_gpu
+
+import pareo
+from pareo import Device
+from pareo.nn import Sequential, networks
+from pareo.training.step import Step
+
+LOOPED = {"papers-cnn": networks.papers_cnn(), "mlp-small": networks.mlp("small")}
+FEW = 10 << 10  # bytes for each worker: views, shares of a loss, the like of them in Python
+
+
+def data(network: Sequential, batch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Some images, their labels, and an order of two steps."""
+    draw = np.random.default_rng(1)
+    images = draw.random((50, *network.inputs)).astype(np.float32)
+    return images, draw.integers(0, network.classes, 50), draw.integers(0, 50, (2, batch))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize(("batch", "threads"), [(1, 2), (100, 1), (2000, 2), (2000, 3)])
+@pytest.mark.parametrize("name", LOOPED)
+def test_of_a_loop(name: str, batch: int, threads: int, momentum: float) -> None:
+    network = LOOPED[name]
+    step = Step(network, batch, Device("compiled", threads=threads), momentum)
+    assert step.loops
+    images, labels, order = data(network, batch)
+    parameters = network.initialise(0)
+    velocities = {path: np.zeros_like(p) for path, p in parameters.items()} if momentum else {}
+    given = sum(array.nbytes for array in (*parameters.values(), *velocities.values()))
+    step.run(parameters, velocities, images, labels, order, 0.1)  # compiled
+    tracemalloc.start()
+    try:
+        step.run(parameters, velocities, images, labels, order, 0.1)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert given + most == pytest.approx(step.memory(), rel=0.01, abs=FEW * threads)
+    assert step.memory(2 * batch) >= step.memory()
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("batch", [1, 100, 512])
+@pytest.mark.parametrize("name", LOOPED)
+def test_of_a_kernel_for_many_steps(name: str, batch: int, momentum: float) -> None:
+    import cupy
+
+    network, pool = LOOPED[name], cupy.get_default_memory_pool()
+    images, labels, order = data(network, batch)
+    with Device("cuda") as place:
+        step = Step(network, batch, place, momentum)
+        assert step.loops
+        there = pareo.to_device((images, labels))
+        before = pool.used_bytes()
+        parameters = pareo.to_device(network.initialise(0))
+        velocities = {path: cupy.zeros_like(p) for path, p in parameters.items() if momentum}
+        step.run(parameters, velocities, *there, order, 0.1)
+        used = pool.used_bytes() - before
+    # CuPy's memory comes in pieces of 512 bytes; velocities are copied while it runs.
+    pieces = 512 * (2 * len(parameters) + 4)
+    copied = sum(array.nbytes for array in velocities.values())
+    assert used <= step.memory() + pieces
+    assert used >= step.memory() - copied
