@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from devices import needs_gpu
 
 from pareo import op
 from pareo.backends.cuda import source
@@ -190,3 +191,26 @@ def test_warpgroup_products_are_for_one_architecture_and_precision():
     assert filters(gradient(64, 27, 64, 3, 1, precision="bfloat16"), "90", 132) is None
     assert filters(gradient(6, 28, 64, 3, 1), "90", 132) is None
     assert filters(gradient(64, 27, 64, 3, 1, stride=2), "90", 132) is not None
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_what_was_chosen_for_want_of_memory_is_not_remembered(tmp_path, monkeypatch):
+    import cupy
+
+    monkeypatch.setattr(plans, "_file", lambda: tmp_path / "plans.json")
+    layer, pool = gradient(96, 27, 256, 5, 2), cupy.get_default_memory_pool()
+    arrays = 4 * sum(layer.size(name) for name in layer.arrays)
+    pool.free_all_blocks()
+    plans._best.cache_clear()
+    try:
+        pool.set_limit(pool.used_bytes() + arrays + (4 << 20))
+        assert plans.best(layer).workspace <= 4 << 20
+        assert plans.remembered() == {}
+    finally:
+        pool.set_limit(0)
+        plans._best.cache_clear()
+    found = plans.best(layer)
+    plans._best.cache_clear()
+    assert plans.remembered() == plans.read_plans(tmp_path / "plans.json")
+    assert plans.remembered()[str(layer)]["plan"] == found.name

@@ -73,11 +73,12 @@ def _best(convolution: Convolution, card: int) -> Plan | None:
     plan = _named(known["plan"], convolution, graph) if known else None
     if plan is not None:
         return plan
-    timed = _timed(convolution, graph)
+    timed, everyone = _timed(convolution, graph)
     if not timed:
         return None
     seconds, plan = min(timed, key=lambda pair: pair[0])
-    remember(str(convolution), {"plan": plan.name, "seconds": seconds})
+    if everyone:  # else another may be faster, when there is memory for it
+        remember(str(convolution), {"plan": plan.name, "seconds": seconds})
     return plan
 
 
@@ -100,25 +101,29 @@ def _named(name: str, convolution: Convolution, graph: Graph) -> Plan | None:
     return None if index is None or workspace is None else CudnnPlan(graph, index, workspace)
 
 
-def _timed(convolution: Convolution, graph: Graph) -> list[tuple[float, Plan]]:
-    """The plans worth trying with their seconds, each the least of its repeats."""
+def _timed(convolution: Convolution, graph: Graph) -> tuple[list[tuple[float, Plan]], bool]:
+    """The plans worth trying with their seconds, each the least of its repeats.
+
+    And whether there was memory for every one.
+    """
     import cupy
 
     width = 2 if convolution.precision == "bfloat16" else 4
     sizes = {name: convolution.size(name) for name in convolution.arrays}
     arrays = {name: _some_numbers(size * width) for name, size in sizes.items()}
-    found = []
+    found, everyone = [], True
     for plan in _candidates(convolution, graph):
         try:
             work = memory.empty((max(plan.workspace, 1),), "uint8")
         except OutOfMemory:  # there are others
+            everyone = False
             continue
         seconds = _seconds(plan, arrays, work)
         if seconds is not None:
             found.append((seconds, plan))
     del arrays
     cupy.get_default_memory_pool().free_all_blocks()
-    return found
+    return found, everyone
 
 
 def _candidates(convolution: Convolution, graph: Graph) -> Iterator[Plan]:
