@@ -47,6 +47,9 @@ ENTRY %main.1 (x: f32[384,13,13,2], g: f32[13,13,2,256]) -> (f32[384,3,3,256]) {
   %transpose_copy_fusion.1 = f32[384,13,13,2]{3,2,1,0} fusion(%x, %g), kind=kLoop, calls=%fused_computation.31
   %wrapped_copy.3 = f32[10]{0} fusion(%x), kind=kLoop, calls=%wrapped_copy_computation
   %ynn_fusion = f32[10]{0} fusion(%x), kind=kCustom, calls=%fused_computation.40
+  %input_reduce_fusion = (f32[384]{0}, f32[384,13,13,2]{3,2,1,0}) fusion(%x), kind=kInput, calls=%fused_computation.40
+  %scalar = f32[] constant(2)
+  %loop_negate_fusion = f32[] fusion(%scalar), kind=kLoop, calls=%wrapped_copy_computation
   ROOT %tuple.1 = (f32[384,3,3,256]{3,2,1,0}) tuple(%ynn_fusion.13)
 }
 """  # noqa: E501
@@ -78,7 +81,12 @@ def test_kind_and_flops(module: hlo.Module, name: str, kind: str, flops: float |
 
 def test_shapes_are_those_of_the_product_inside(module: hlo.Module) -> None:
     assert module.shapes("ynn_fusion.13") == "384x13x13x2, 13x13x2x256 -> 384x3x3x256"
-    assert module.shapes("tuple.1") == "384x3x3x256 -> "
+    assert module.shapes("dot.7") == "7x4x5, 7x5x6 -> 7x4x6"
+
+
+def test_shapes_of_several_results_and_of_single_numbers(module: hlo.Module) -> None:
+    assert module.shapes("input_reduce_fusion") == "384x13x13x2 -> 384, 384x13x13x2"
+    assert module.shapes("loop_negate_fusion") == "1 -> 1"
 
 
 def test_a_name_that_is_not_there_is_known_by_its_name_alone(module: hlo.Module) -> None:

@@ -23,10 +23,15 @@ class Op:
 
     name: str
     opcode: str
-    shape: list[int] | None
+    results: list[list[int]]
     operands: list[str]
     attributes: str
     inside: str | None = None
+
+    @property
+    def shape(self) -> list[int] | None:
+        """The sides of its result; None for a tuple of several."""
+        return self.results[0] if len(self.results) == 1 else None
 
 
 @dataclass
@@ -84,7 +89,7 @@ class Module:
         if op is None:
             return ""
         read = [self.ops[n].shape for n in op.operands if n in self.ops]
-        return f"{', '.join(_written(shape) for shape in read if shape)} -> {_written(op.shape)}"
+        return f"{_written([shape for shape in read if shape])} -> {_written(op.results)}"
 
     def _flops(self, op: Op) -> float:
         out, left, right = op.shape or [], *(self.ops[n].shape or [] for n in op.operands[:2])
@@ -138,10 +143,10 @@ def parsed(text: str) -> Module:
     return module
 
 
-def _sides(shape: str) -> list[int] | None:
-    """The sides of an array; None for a tuple of several."""
-    found = re.fullmatch(r"\w+\[([\d,]*)\]", shape)
-    return [int(side) for side in found.group(1).split(",") if side] if found else None
+def _sides(shape: str) -> list[list[int]]:
+    """The sides of an array, or of those in a tuple."""
+    found = re.findall(r"\w+\[([\d,]*)\]", shape)
+    return [[int(side) for side in sides.split(",") if side] for sides in found]
 
 
 def _numbers(attributes: str, name: str) -> list[int]:
@@ -149,5 +154,10 @@ def _numbers(attributes: str, name: str) -> list[int]:
     return [int(n) for n in found.group(1).split(",") if n] if found else []
 
 
-def _written(shape: list[int] | None) -> str:
-    return "x".join(map(str, shape)) if shape else ""
+def _written(shapes: list[list[int]]) -> str:
+    """Arrays by their sides; a single number is 1.
+
+    >>> _written([[2, 3], []]), _written([])
+    ('2x3, 1', '1')
+    """
+    return ", ".join("x".join(map(str, shape or [1])) for shape in shapes or [[]])
