@@ -1,5 +1,6 @@
 """The memory that a step was said to take is what it takes, whichever way it runs."""
 
+import gc
 import tracemalloc
 
 import numpy as np
@@ -8,6 +9,7 @@ from devices import needs_gpu
 
 import pareo
 from pareo import Device
+from pareo.errors import ShapeError
 from pareo.nn import Sequential, networks
 from pareo.training.step import Step
 
@@ -42,6 +44,8 @@ def test_of_a_loop(name: str, batch: int, threads: int, momentum: float) -> None
         tracemalloc.stop()
     assert given + most == pytest.approx(step.memory(), rel=0.01, abs=FEW * threads)
     assert step.memory(2 * batch) >= step.memory()
+    with pytest.raises(ShapeError):
+        step.memory(0)
 
 
 @pytest.mark.gpu
@@ -52,6 +56,7 @@ def test_of_a_loop(name: str, batch: int, threads: int, momentum: float) -> None
 def test_of_a_kernel_for_many_steps(name: str, batch: int, momentum: float) -> None:
     import cupy
 
+    gc.collect()  # what other tests left
     network, pool = LOOPED[name], cupy.get_default_memory_pool()
     images, labels, order = data(network, batch)
     with Device("cuda") as place:

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from pareo.cli.figures import Figures
 from pareo.lab import measure
+from pareo.lab.digits import digits
 from pareo.lab.sweep.advice import ahead, answer, limits_title
 from pareo.lab.sweep.cells import OK, WAITING, Cell, from_dict
 from pareo.lab.sweep.engine import Sweep
@@ -68,9 +69,9 @@ def _row(result: dict[str, Any], cell: Cell, peer: Cell | None) -> list[str]:
     return [
         str(cell.batch),
         cell.contestant,
-        f"{middle * 1e3:.4g}",
+        digits(middle * 1e3),
         wide,
-        f"{middle * cell.batch * 1e3:.4g}",
+        digits(middle * cell.batch * 1e3),
         f"{1 / middle:,.0f}" if middle < 0.01 else f"{1 / middle:.3g}",
         f"{peer.median / middle:.2f}" if peer else "",
         f"{least / (middle * cell.batch):.0%}" if least else "unknown",
@@ -149,7 +150,7 @@ def line(cell: Cell) -> str:
     if cell.status != OK:
         return f"{cell.contestant}, batch {cell.batch}: {cell.status}: {cell.note}"
     return (
-        f"{cell.contestant}, batch {cell.batch}: {cell.median * 1e3:.4g} ms per image, "
-        f"{cell.median * cell.batch * 1e3:.4g} ms per batch, "
+        f"{cell.contestant}, batch {cell.batch}: {digits(cell.median * 1e3)} ms per image, "
+        f"{digits(cell.median * cell.batch * 1e3)} ms per batch, "
         f"{megabytes(cell.memory.get('used'))} MB, first call {cell.first_call:.3g} s"
     )

@@ -10,6 +10,15 @@ def digits(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
+def few_digits(value: float) -> str:
+    """A number with the two digits that count, and all others of a large one.
+
+    >>> few_digits(1.68), few_digits(43.7), few_digits(143.2), few_digits(11264)
+    ('1.7', '44', '143', '11,264')
+    """
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2g}"
+
+
 def seconds(value: float) -> str:
     """A time in the unit that suits it.
 

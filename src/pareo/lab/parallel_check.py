@@ -23,9 +23,8 @@ def checked(result: Any, source: str) -> dict[str, Any]:
     for name in ("batch", "images"):
         check.number(result.get(name), name, least=1)
     check.number(result.get("test_images"), "test_images", least=0)
-    for name in ("machine", "versions"):
-        check.field(result.get(name), name, dict, "an object")
-    check.number_or_none(result["machine"].get("idle_cores"), "machine.idle_cores")
+    check.machine(result.get("machine"))
+    check.field(result.get("versions"), "versions", dict, "an object")
     for name in ("workers", "rows"):
         check.field(result.get(name), name, list, "a list")
     check.number(len(result["workers"]), "the length of workers", least=1)

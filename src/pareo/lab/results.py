@@ -19,6 +19,7 @@ KINDS = {
     "tune": "pareo.lab.tune_check",
 }
 STATUSES = ("ok", "refused", "failed", "missing")
+MOST = 1e300  # of any number
 LARGEST = 256 << 20  # bytes of a JSON file: a race with a million samples has a tenth of it
 
 
@@ -65,9 +66,8 @@ def checked(result: Any, source: str) -> dict[str, Any]:
     check.number(result.get("flops"), "flops", least=0)
     if result.get("data") is not None:
         check.field(result["data"], "data", str, "text")
-    for name in ("machine", "versions"):
-        check.field(result.get(name), name, dict, "an object")
-    check.number_or_none(result["machine"].get("idle_cores"), "machine.idle_cores")
+    check.machine(result.get("machine"))
+    check.field(result.get("versions"), "versions", dict, "an object")
     check.field(result.get("rows"), "rows", list, "a list")
     for number, row in enumerate(result["rows"]):
         _row(check, row, f"rows[{number}]")
@@ -78,8 +78,10 @@ def checked(result: Any, source: str) -> dict[str, Any]:
 
 def _kernels(check: "Check", result: dict[str, Any]) -> None:
     """What a study of kernels has besides."""
-    check.number(result.get("matrix_instructions"), "matrix_instructions", least=0)
+    check.number(result.get("matrix_instructions"), "matrix_instructions", least=1)
     check.field(result.get("flops_by_kind"), "flops_by_kind", dict, "an object")
+    if not result["flops_by_kind"]:
+        check.wrong("flops_by_kind", "at least one kind", {})
     for kind, count in result["flops_by_kind"].items():
         check.number(count, f"flops_by_kind.{kind}", least=0)
     for number, row in enumerate(result["rows"]):
@@ -125,8 +127,9 @@ def _row(check: "Check", row: Any, place: str) -> None:
         check.wrong(f"{place}.rounds", f"{len(row['samples'])} of them", len(row["rounds"]))
     for number, turn in enumerate(row["rounds"]):
         check.number(turn, f"{place}.rounds[{number}]", least=0)
-    for name in ("slice", "first_call"):
-        check.number_or_none(row.get(name), f"{place}.{name}")
+    check.numbers_or_none(row, place, ("slice", "first_call"))
+    if row["samples"]:
+        check.number(row["slice"], f"{place}.slice", above=0)
     for name in ("floor", "parity", "ledger"):
         check.field(row.get(name), f"{place}.{name}", dict, "an object")
     for name in ("seconds_per_epoch", "peak_flops", "bandwidth"):
@@ -171,7 +174,7 @@ class Check:
         self.source = source
 
     def wrong(self, place: str, expected: str, got: Any) -> None:
-        shown = got if isinstance(got, int | float) else f"{got!r:.60}"
+        shown = got if isinstance(got, float) else f"{got!r:.60}"
         at = f" in {place}" if place else ""
         raise DataError(f"{self.source}: expected {expected}{at}; got {shown}")
 
@@ -183,11 +186,29 @@ class Check:
         self, value: Any, place: str, least: float = -math.inf, above: float = -math.inf
     ) -> None:
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or value < least or value <= above:
+        if not number or not abs(value) < MOST or value < least or value <= above:
             bound = f" of {least:g} or more" if least > -math.inf else ""
             bound = f" above {above:g}" if above > -math.inf else bound
             self.wrong(place, f"a number{bound}", value)
 
-    def number_or_none(self, value: Any, place: str) -> None:
+    def number_or_none(self, value: Any, place: str, least: float = -math.inf) -> None:
         if value is not None:
-            self.number(value, place)
+            self.number(value, place, least)
+
+    def numbers_or_none(self, value: dict[str, Any], place: str, names: tuple[str, ...]) -> None:
+        """Fields that must be there, if only to say that there is no number."""
+        for name in names:
+            if name not in value:
+                self.wrong(f"{place}.{name}", "a number or null", "nothing")
+            self.number_or_none(value[name], f"{place}.{name}")
+
+    def machine(self, value: Any) -> None:
+        """Where something ran."""
+        self.field(value, "machine", dict, "an object")
+        self.field(value.get("processor", ""), "machine.processor", str, "text")
+        for name in ("idle_cores", "memory_bytes"):
+            self.number_or_none(value.get(name), f"machine.{name}", least=0)
+        cards = value.get("cards") or []
+        self.field(cards, "machine.cards", list, "a list")
+        for number, card in enumerate(cards):
+            self.field(card, f"machine.cards[{number}]", dict, "an object")

@@ -21,7 +21,8 @@ def checked(result: Any, source: str) -> dict[str, Any]:
         check.field(result.get(name), name, str, "text")
     for name in ("epochs", "wanted"):
         check.number(result.get(name), name, least=1)
-    for name in ("space", "importances", "machine", "versions"):
+    check.machine(result.get("machine"))
+    for name in ("space", "importances", "versions"):
         check.field(result.get(name), name, dict, "an object")
     for name, share in result["importances"].items():
         check.number(share, f"importances.{name}")

@@ -130,7 +130,15 @@ class Step:
     @property
     def loops(self) -> bool:
         """Whether many steps run as one loop of the backend's own, not as a program."""
-        return self._loop is not None
+        return self._loop_bytes(self.batch) is not None
+
+    def _loop_bytes(self, batch: int) -> int | None:
+        """What the loop works in; None where there is none, or none for this batch size."""
+        if self._loop is None or batch < 1:
+            return None
+        with self.device, self.device.backend.scope(self.device):
+            found: int | None = self._loop.nbytes(batch, bool(self._momentum))
+        return found
 
     @contextmanager
     def without_loop(self) -> Iterator[None]:
@@ -157,12 +165,10 @@ class Step:
         True
         """
         images = len(self.program.inputs) - 3 - self._seeds
-        if self._loop is not None:
-            with self.device, self.device.backend.scope(self.device):
-                inside = self._loop.nbytes(batch or self.batch, bool(self._momentum))
-            if inside is not None:  # beside parameters and velocities
-                moved = self.program.inputs[:images]
-                return int(inside + sum(self.program.specs[number].nbytes for number in moved))
+        inside = self._loop_bytes(self.batch if batch is None else batch)
+        if inside is not None:
+            moved = self.program.inputs[:images]  # parameters and velocities
+            return inside + sum(self.program.specs[number].nbytes for number in moved)
         return self.program.memory(batch, self.device, self._updates, images, tight)
 
     @property

@@ -49,6 +49,7 @@ ENTRY %main.1 (x: f32[384,13,13,2], g: f32[13,13,2,256]) -> (f32[384,3,3,256]) {
   %ynn_fusion = f32[10]{0} fusion(%x), kind=kCustom, calls=%fused_computation.40
   %input_reduce_fusion = (f32[384]{0}, f32[384,13,13,2]{3,2,1,0}) fusion(%x), kind=kInput, calls=%fused_computation.40
   %scalar = f32[] constant(2)
+  %iota.1 = s32[64,55]{1,0} iota(), iota_dimension=0
   %loop_negate_fusion = f32[] fusion(%scalar), kind=kLoop, calls=%wrapped_copy_computation
   ROOT %tuple.1 = (f32[384,3,3,256]{3,2,1,0}) tuple(%ynn_fusion.13)
 }
@@ -87,6 +88,7 @@ def test_shapes_are_those_of_the_product_inside(module: hlo.Module) -> None:
 def test_shapes_of_several_results_and_of_single_numbers(module: hlo.Module) -> None:
     assert module.shapes("input_reduce_fusion") == "384x13x13x2 -> 384, 384x13x13x2"
     assert module.shapes("loop_negate_fusion") == "1 -> 1"
+    assert module.shapes("iota.1") == "-> 64x55"
 
 
 def test_a_name_that_is_not_there_is_known_by_its_name_alone(module: hlo.Module) -> None:

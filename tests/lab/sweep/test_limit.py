@@ -89,6 +89,27 @@ def test_real_processes_under_a_limit(asked: bool, tmp_path: Path, monkeypatch):
         assert again.largest("hungry", Contestant("hungry"), [])["largest"] == found["largest"]
 
 
+@pytest.mark.parametrize(("now", "again"), [(2.0, 0), (0.8, 1)])
+def test_a_search_goes_on_under_its_limit_or_begins_anew(now, again, tmp_path: Path, monkeypatch):
+    """Where there is more memory than there was, and where there is less."""
+    free, said = 300 * 10**6, []
+    settings = Settings("mlp-small", (1,), ("hungry",), data=DATA, largest=True)
+    monkeypatch.setattr(memory, "safe", lambda: free)
+    with closing(Journal({}, tmp_path)) as journal:
+        search = Limits(settings, [], journal, lambda doing: None)
+        first = search.largest("hungry", Contestant("hungry"), [])
+    free = int(now * free)
+    with closing(Journal({}, tmp_path)) as journal:
+        kept = [line["probe"] for line in journal.lines]
+        second = Limits(settings, kept, journal, said.append).largest(
+            "hungry", Contestant("hungry"), []
+        )
+    assert bool(said) == bool(again)
+    assert second["limit"] == (free if again else first["limit"])
+    assert (second["largest"] < first["largest"]) == bool(again)
+    assert second["used"] <= second["limit"]
+
+
 def test_the_largest_batch_was_predicted(tmp_path: Path):
     """Under a limit that some batch just fits into, which need not be searched for here."""
     who, batch = "pareo-vectorized", 1000
@@ -96,14 +117,15 @@ def test_the_largest_batch_was_predicted(tmp_path: Path):
     with Worker(probing, CONTESTANTS[who], settings.task(batch), threads=1) as worker:
         told = worker.ask()
     probes = [
-        {"contestant": who, "batch": batch, "fits": True, **told},
-        {"contestant": who, "batch": batch + 1, "fits": False, "before": None, "used": None},
+        {"contestant": who, "batch": batch, "fits": True, "under": told["used"], **told},
+        {"contestant": who, "batch": batch + 1, "fits": False, "under": told["used"]},
     ]
     limited = replace(settings, memory_limit=told["used"])
     with closing(Journal({}, tmp_path)) as journal:
         found = Limits(limited, probes, journal, lambda doing: None).largest(
             who, CONTESTANTS[who], []
         )
+    with closing(Journal({}, tmp_path)) as journal:
         assert journal.lines == []  # no probe was wanting
     assert (found["note"], found["largest"]) == ("", batch)
     assert found["predicted"] == pytest.approx(batch, rel=0.05)
@@ -124,6 +146,7 @@ def test_a_probe_that_fails_for_another_reason_is_no_limit(tmp_path: Path):
     with closing(Journal({}, tmp_path)) as journal:
         search = Limits(settings, [], journal, lambda doing: None)
         found = search.largest("absent", Contestant("no_such_module"), [])
+    with closing(Journal({}, tmp_path)) as journal:
         assert journal.lines == []
     assert found["largest"] is None
     assert "No module named 'no_such_module'" in found["note"]

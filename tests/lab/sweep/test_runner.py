@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from devices import needs_gpu
 
-from pareo.lab.contestants import Contestant, pareo_step
+from pareo.lab.contestants import CONTESTANTS, Contestant, pareo_step
 from pareo.lab.contestants.registry import ON_GPU
 from pareo.lab.processes import Worker
 from pareo.lab.race import task_for
@@ -75,6 +75,17 @@ def test_memory_is_predicted_for_pareo_alone() -> None:
     stranger = CellRunner(Contestant(__name__, {"device": "vectorized"}), task)
     stranger.footprint()
     assert stranger.predicted() is None
+
+
+@pytest.mark.parametrize("source", ["mnist", "synthetic:1x28x28:10:30000"])
+def test_data_is_counted_once(source: str) -> None:
+    """Whether images are made of those that were read, or are those themselves."""
+    task = task_for("papers-cnn", 64, 1, 28, source)
+    with Worker(CellRunner, CONTESTANTS["pareo-vectorized"], task, threads=1) as worker:
+        told = worker.ask("footprint")
+        predicted = worker.ask("predicted") + told["data"] + told["before"]
+    assert told["data"] > 0.2 * told["used"]
+    assert told["used"] == pytest.approx(predicted, rel=0.02)
 
 
 @pytest.mark.gpu

@@ -14,6 +14,7 @@ from pareo.cache import cache_folder
 from pareo.device import Device
 from pareo.errors import DataError
 from pareo.lab.ceilings.model import KINDS, Ceilings, Level, Probe
+from pareo.lab.results import Check
 
 SCHEMA = 1
 PROBES = 3  # grows when more is measured, or otherwise, so that it is
@@ -81,8 +82,13 @@ def to_plain(ceilings: Ceilings) -> dict[str, Any]:
 
 def from_plain(found: Any, source: str) -> Ceilings:
     """The opposite; a DataError where the data is not what it should be."""
+    check = Check(source)
     try:
         levels = tuple(Level(**level) for level in found["levels"])
+        for number, level in enumerate(levels):
+            check.field(level.name, f"levels[{number}].name", str, "text")
+            check.number(level.nbytes, f"levels[{number}].nbytes", above=0)
+            check.number(level.shared_by, f"levels[{number}].shared_by", above=0)
         samples = {}
         for row in found["samples"]:
             taken = tuple(float(value) for value in row["samples"])
@@ -91,12 +97,24 @@ def from_plain(found: Any, source: str) -> Ceilings:
                 raise ValueError(f"a sample of {probe.kind!r:.40}")
             if not all(math.isfinite(value) and value > 0 for value in taken):
                 raise ValueError("a sample that is no positive number")
+            for name in ("name", "by"):
+                check.field(getattr(probe, name), f"a sample's {name}", str, "text")
+            for name in ("threads", "size"):
+                check.number(getattr(probe, name), f"a sample's {name}", least=0)
             samples[probe] = taken
         if found["schema"] != SCHEMA:
             raise ValueError(f"schema {found['schema']!r:.40}")
         device, when = str(found["device"]), str(found["when"])
         sheet = {name: found["datasheet"][name] for name in ("flops", "bandwidth", "source")}
+        check.field(sheet["source"], "datasheet.source", str, "text")
+        check.number_or_none(sheet["bandwidth"], "datasheet.bandwidth")
+        for name, flops in sheet["flops"].items():
+            check.number_or_none(flops, f"datasheet.flops.{name}")
         idle = None if found["idle_cores"] is None else float(found["idle_cores"])
+        check.field(found["key"], "key", dict, "an object")
+        check.number_or_none(found["key"].get("memory_bytes"), "key.memory_bytes", 0)
         return Ceilings(device, found["key"], when, levels, samples, sheet, idle)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except DataError:
+        raise
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise DataError(f"{source}: expected this machine's ceilings; got: {error}") from error

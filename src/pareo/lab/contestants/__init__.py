@@ -67,6 +67,14 @@ class Task:
         found = self._dataset()
         return max(MADE_UP, 2 * self.batch) if found is None else len(found.labels)
 
+    def uncopied_bytes(self) -> int:
+        """The bytes of `data` that are the dataset's own arrays, as they were read."""
+        found = self._dataset()
+        if found is None:
+            return 0
+        own = zip(self.data(), (found.images, found.labels), strict=True)
+        return sum(int(a.nbytes) for a, b in own if np.shares_memory(a, b))
+
     def test_data(self) -> tuple[Any, Any] | None:
         """Images and labels to test on; None where there are none."""
         found = self._dataset()

@@ -89,7 +89,8 @@ class Module:
         if op is None:
             return ""
         read = [self.ops[n].shape for n in op.operands if n in self.ops]
-        return f"{_written([shape for shape in read if shape])} -> {_written(op.results)}"
+        arrays = [shape for shape in read if shape] or [shape for shape in read if shape == []]
+        return f"{_written(arrays)} -> {_written(op.results)}".strip()
 
     def _flops(self, op: Op) -> float:
         out, left, right = op.shape or [], *(self.ops[n].shape or [] for n in op.operands[:2])
@@ -157,7 +158,7 @@ def _numbers(attributes: str, name: str) -> list[int]:
 def _written(shapes: list[list[int]]) -> str:
     """Arrays by their sides; a single number is 1.
 
-    >>> _written([[2, 3], []]), _written([])
-    ('2x3, 1', '1')
+    >>> _written([[2, 3], []])
+    '2x3, 1'
     """
-    return ", ".join("x".join(map(str, shape or [1])) for shape in shapes or [[]])
+    return ", ".join("x".join(map(str, shape or [1])) for shape in shapes)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pareo.lab.digits import digits, seconds
+from pareo.lab.digits import digits, few_digits, seconds
 from pareo.lab.kernels.events import MATRIX, Row, by_kind
 
 # Table 1 of Trindade and Lima, added up: calls of SGEMM in Caffe, in TensorFlow, and its batched.
@@ -93,7 +93,7 @@ def figures(row: Row, section: Section) -> list[str]:
     """A row's cells under HEADS; empty where something is not known."""
     speed = rate(row)
     return [
-        f"{row.calls:,.4g}" if row.calls else "",
+        digits(row.calls) if row.calls else "",
         digits(row.seconds * 1e3),
         f"{row.seconds / section.step:.1%}",
         digits(speed / 1e9) if speed else "",
@@ -153,8 +153,8 @@ def accounts(section: Section, result: dict[str, Any]) -> str:
     counted = sum(row.flops or 0.0 for row in section.rows)
     if counted == result["flops"]:
         said += "; FLOPs are those of the program"
-    elif section.matrix.flops:
-        share = section.matrix.flops / matrix_flops(result)
+    elif section.matrix.flops and (all_of_them := matrix_flops(result)):
+        share = section.matrix.flops / all_of_them
         said += f"; products and convolutions have {share:.1%} of the program's FLOPs in theirs"
     else:
         said += "; FLOPs of single kernels are not known"
@@ -176,7 +176,7 @@ def finding(result: dict[str, Any]) -> list[str]:
             told.append(f"{section.title}: no calls at all, the step is one piece.")
             continue
         counts = [
-            f"{totals[kind].calls:,.4g} {word}"
+            f"{digits(totals[kind].calls)} {word}"
             for kind, word in zip(
                 MATRIX, ("products", "batched products", "convolutions"), strict=True
             )
@@ -200,7 +200,7 @@ def _verdict(raced: list[Section], layers: int, batch: int) -> str:
     if not calls:
         return f"{whole}. Nobody makes calls here: a step is one piece."
     least, most = min(calls.values()), max(calls.values())
-    counts = f"{least:,.4g}" if least == most else f"{least:,.4g} to {most:,.4g}"
+    counts = digits(least) if least == most else f"{digits(least)} to {digits(most)}"
     if batch == 1:
         return f"This step has {layers} products and convolutions, of one image; {counts} calls."
     single = [name for name, count in calls.items() if count > layers * batch / 2]
@@ -215,4 +215,4 @@ def _times(ratio: float) -> str:
     >>> _times(1.0), _times(3.21)
     ('as many', '3.2 times as many')
     """
-    return "as many" if 0.995 < ratio < 1.005 else f"{ratio:.2g} times as many"
+    return "as many" if 0.995 < ratio < 1.005 else f"{few_digits(ratio)} times as many"

@@ -21,13 +21,17 @@ def checked(result: Any, source: str) -> dict[str, Any]:
     for name in ("when", "network", "precision"):
         check.field(result.get(name), name, str, "text")
     check.number(result.get("threads"), "threads", least=1)
-    for name in ("machine", "versions", "ceilings", "rungs"):
+    check.machine(result.get("machine"))
+    for name in ("versions", "ceilings", "rungs"):
         check.field(result.get(name), name, dict, "an object")
-    check.number_or_none(result["machine"].get("idle_cores"), "machine.idle_cores")
     for place, found in result["ceilings"].items():
         if place not in PLACES:
             check.wrong("ceilings", f"{' or '.join(PLACES)}", place)
-        store.from_plain(found, f"{source}, ceilings.{place}")
+        limits = store.from_plain(found, f"{source}, ceilings.{place}")
+        try:
+            limits.memory(), limits.peak()
+        except LookupError as error:
+            check.wrong(f"ceilings.{place}", "what a report needs", str(error))
     for place, rung in result["rungs"].items():
         check.field(rung, f"rungs.{place}", dict, "an object")
         for name in ("name", "why"):
@@ -46,9 +50,10 @@ def _row(check: Check, row: Any, place: str, ceilings: dict[str, Any]) -> None:
     for name, allowed in choices.items():
         if row.get(name) not in allowed:
             check.wrong(f"{place}.{name}", f"one of {', '.join(allowed)}", row.get(name))
-    for name in ("nbytes", "flops", "least_flops", "read", "written"):
+    check.number(row.get("nbytes"), f"{place}.nbytes", least=1)
+    for name in ("flops", "least_flops", "read", "written"):
         check.number(row.get(name), f"{place}.{name}", least=0)
-    check.number_or_none(row.get("error"), f"{place}.error")
+    check.numbers_or_none(row, place, ("error",))
     check.field(row.get("counters"), f"{place}.counters", dict, "an object")
     for name in ("hot", "cold"):
         check.field(row.get(name), f"{place}.{name}", list, "a list")
@@ -57,4 +62,5 @@ def _row(check: Check, row: Any, place: str, ceilings: dict[str, Any]) -> None:
     if row["hot"] and row["place"] not in ceilings:
         check.wrong("ceilings", f"those of {row['place']}", list(ceilings))
     if row["hot"]:
+        check.number(row["error"], f"{place}.error", least=0)
         check.number(row["read"] + row["written"], f"{place}.read", above=0)

@@ -88,8 +88,9 @@ def picture(found: Ceilings) -> str:
 def products(found: Ceilings) -> str:
     """Matrix products: the peak, its interval, who reached it, and the data sheet's."""
     rows = []
-    for dtype in dict.fromkeys(p.name for p in found.samples if p.kind == "product"):
-        for count in sorted({1, found.threads}):
+    measured = [p for p in found.samples if p.kind == "product"]
+    for dtype in dict.fromkeys(p.name for p in measured):
+        for count in sorted({p.threads for p in measured if p.name == dtype} & {1, found.threads}):
             peak = found.peak(dtype, count)
             sheet = found.datasheet["flops"].get(dtype) if count == found.threads else None
             told = digits(sheet / 1e9) if sheet else "unknown"

@@ -136,4 +136,4 @@ def machine(result: dict[str, Any]) -> str:
 
 
 def _rate(value: float | None, unit: str) -> str:
-    return f"{value / 1e9:,.4g} {unit}" if value else "unknown"
+    return f"{digits(value / 1e9)} {unit}" if value else "unknown"

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from pareo.lab.digits import digits
+from pareo.lab.digits import digits, few_digits
 from pareo.lab.digits import seconds as written
 from pareo.lab.measure import compare
 from pareo.lab.sweep.cells import MEMORY, MISSING, WAITING, Cell, from_dict
@@ -138,7 +138,7 @@ def _sentence(
         f"per image ({digits(1 / seconds)} images/s)"
     )
     if own[0] is not best:
-        said += f", {own[0].median / seconds:.2g} times as fast as at batch {own[0].batch}"
+        said += f", {few_digits(own[0].median / seconds)} times as fast as at batch {own[0].batch}"
     if why == "memory":
         return (
             f"{said}; memory ends it: batch {larger[0].batch} does not fit, though the last step "

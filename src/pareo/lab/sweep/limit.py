@@ -17,6 +17,8 @@ from pareo.lab.sweep.journal import Journal
 from pareo.lab.sweep.runner import data_bytes, is_pareo, predicted, probing
 from pareo.lab.sweep.settings import LARGEST, Settings
 
+SAME = 0.99  # of a limit: a card's memory comes in pieces
+
 
 def predicting(contestant: Contestant, settings: Settings) -> Callable[..., int]:
     """Answers with the least bytes of data and program at a batch size."""
@@ -48,20 +50,23 @@ class Limits:
 
     def largest(self, name: str, contestant: Contestant, known: list[Cell]) -> dict[str, Any]:
         """What was found for one contestant: the largest batch, the probes, and our prediction."""
-        most = self._settings.memory_limit or memory.safe() or 0
         probes = [probe for probe in self._probes if probe["contestant"] == name]
-        note, expected = "", None
+        # A search that goes on does so under the limit that it had, if there is still as much.
+        kept = next((one.get("under") for one in probes), None)
+        limit = self._settings.memory_limit or kept
+        most, note, expected = 0, "", None
         try:
-            with Ballast.leaving(self._settings.memory_limit, contestant.gpu) as ballast:
-                if contestant.gpu:
-                    most = ballast.left
+            with Ballast.leaving(limit, contestant.gpu) as ballast:
+                most = ballast.left if contestant.gpu else self._allowed(limit)
+                if not kept or not SAME <= most / kept <= 1 / SAME:
+                    probes = []
                 if not most:
                     raise Failed("this system tells no free memory: --memory-limit says how much")
                 while (batch := next_batch(probes, most, _hint(known))) is not None:
                     self._say(f"{name}: does batch {batch} fit under {most / 1e9:g} GB?")
                     smaller = any(one["fits"] and one["batch"] < batch for one in probes)
                     found = self._probe(contestant, batch, most, ballast, smaller)
-                    probe = {"contestant": name, **found}
+                    probe = {"contestant": name, "under": most, **found}
                     probes.append(probe)
                     self._journal.add({"probe": probe})
                 if is_pareo(contestant):
@@ -80,6 +85,13 @@ class Limits:
             "note": note,
             "probes": probes,
         }
+
+    def _allowed(self, limit: int | None) -> int:
+        """What a probe may have on a CPU, as it was asked for or as it is free."""
+        if self._settings.memory_limit is not None:
+            return self._settings.memory_limit
+        free = memory.safe() or 0
+        return min(limit or free, free)
 
     def _probe(
         self, contestant: Contestant, batch: int, most: int, ballast: Ballast, smaller: bool

@@ -17,11 +17,11 @@ def checked(result: Any, source: str) -> dict[str, Any]:
         check.wrong("schema", f"a sweep's result with schema {SCHEMA}", result.get("schema"))
     for name in ("when", "network", "data", "precision"):
         check.field(result.get(name), name, str, "text")
-    for name in ("machine", "versions", "settings"):
+    check.machine(result.get("machine"))
+    for name in ("versions", "settings"):
         check.field(result.get(name), name, dict, "an object")
     check.number(result["settings"].get("threads"), "settings.threads", least=1)
     check.number_or_none(result["settings"].get("memory_limit"), "settings.memory_limit")
-    check.number_or_none(result["machine"].get("idle_cores"), "machine.idle_cores")
     for name in ("work", "ceilings", "cells", "limits"):
         check.field(result.get(name), name, list, "a list")
         for number, one in enumerate(result[name]):
@@ -35,8 +35,7 @@ def checked(result: Any, source: str) -> dict[str, Any]:
         check.field(one.get("note"), f"{place}.note", str, "text")
         check.field(one.get("probes"), f"{place}.probes", list, "a list")
         check.number(one.get("limit"), f"{place}.limit", least=0)
-        for name in ("largest", "used", "predicted"):
-            check.number_or_none(one.get(name), f"{place}.{name}")
+        check.numbers_or_none(one, place, ("largest", "used", "predicted"))
     return dict(result)
 
 
@@ -46,8 +45,7 @@ def _work(check: Check, result: dict[str, Any]) -> None:
             check.number(one.get(name), f"work[{number}].{name}", above=0)
     for number, one in enumerate(result["ceilings"]):
         check.field(one.get("place"), f"ceilings[{number}].place", str, "text")
-        for name in ("peak_flops", "bandwidth"):
-            check.number_or_none(one.get(name), f"ceilings[{number}].{name}")
+        check.numbers_or_none(one, f"ceilings[{number}]", ("peak_flops", "bandwidth"))
 
 
 def _cell(check: Check, cell: dict[str, Any], place: str, batches: set[int]) -> None:

@@ -42,6 +42,7 @@ class CellRunner(Runner):
     def __init__(self, contestant: Contestant, task: Task) -> None:
         self._contestant, self._task = contestant, task
         self._first: dict[str, Any] = {}
+        self._foretold: int | None = None
         self._loading = 0.0
         self._taken: gate.Taken | None = None
 
@@ -59,6 +60,8 @@ class CellRunner(Runner):
         self._before = before(self._contestant, self._task)
         super().__init__(self._contestant, self._task)
         self._task = replace(self._task, made=None)  # the trainer has what it wants of them
+        if self._contestant.gpu:  # which has the memory that a plan depends on, until it runs
+            self._foretold = self._foretell()
         self._train(1)
         self._first_call = time.perf_counter() - self._start + self._loading
         memory.give_back()
@@ -99,6 +102,9 @@ class CellRunner(Runner):
 
     def predicted(self) -> int | None:
         """The bytes of one step by `program.memory`; None for others than pareo."""
+        return self._foretold if self._contestant.gpu else self._foretell()
+
+    def _foretell(self) -> int | None:
         step: Step | None = getattr(self._trainer, "step", None)
         return step.memory() if step and is_pareo(self._contestant) else None
 
@@ -133,14 +139,16 @@ def before(contestant: Contestant, task: Task) -> int | None:
     """The process's bytes before a task comes, which counts where its memory is predicted.
 
     Libraries and machine code come with the same network on one image or two: a batch of one goes
-    ways of its own. So does a dataset, as it was read.
+    ways of its own. So does a dataset, as it was read; what of it serves as images is not counted
+    here, but as data.
     """
     if contestant.gpu or not is_pareo(contestant):
         return None
     small = replace(task, batch=min(task.batch, 2))
     contestant.build(small).run(small.order(2, first=0, steps=1))
+    shared = small.uncopied_bytes()
     memory.give_back()
-    return memory.now()
+    return memory.now() - shared
 
 
 def reserved(trainer: Trainer) -> int | None:

@@ -46,6 +46,7 @@ def _told(result: dict[str, Any]) -> dict[str, Any]:
         "precision": result["precision"],
         "data": result["data"],
         "pixels": result["settings"].get("size"),
+        "threads": result["settings"]["threads"],
         "machine": ", ".join([str(machine.get("processor")), *cards]),
     }
 

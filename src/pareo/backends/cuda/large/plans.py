@@ -56,30 +56,42 @@ class CudnnPlan:
         self.graph.run(self.index, pointers, workspace.data.ptr)
 
 
+@dataclass(frozen=True)
+class Choice:
+    """The fastest plan of those that were tried, and whether there was memory to try `everyone`."""
+
+    plan: Plan | None
+    everyone: bool = True
+
+
 def best(convolution: Convolution) -> Plan | None:
     """The fastest plan on the card in use, or None where cuDNN has none for this convolution."""
+    return _choice(convolution).plan
+
+
+def _choice(convolution: Convolution) -> Choice:
     import cupy
 
     return _best(convolution, cupy.cuda.Device().id)
 
 
 @lru_cache(maxsize=4096)
-def _best(convolution: Convolution, card: int) -> Plan | None:
+def _best(convolution: Convolution, card: int) -> Choice:
     try:
         graph = Graph(convolution)
     except Exception:  # of the library's own kinds, none of which tells more than "no plan"
-        return None
+        return Choice(None)
     known = remembered().get(str(convolution))
     plan = _named(known["plan"], convolution, graph) if known else None
     if plan is not None:
-        return plan
+        return Choice(plan)
     timed, everyone = _timed(convolution, graph)
     if not timed:
-        return None
+        return Choice(None, everyone)
     seconds, plan = min(timed, key=lambda pair: pair[0])
     if everyone:  # else another may be faster, when there is memory for it
         remember(str(convolution), {"plan": plan.name, "seconds": seconds})
-    return plan
+    return Choice(plan, everyone)
 
 
 def has_plan(convolution: Convolution) -> bool:
@@ -112,7 +124,12 @@ def _timed(convolution: Convolution, graph: Graph) -> tuple[list[tuple[float, Pl
     sizes = {name: convolution.size(name) for name in convolution.arrays}
     arrays = {name: _some_numbers(size * width) for name, size in sizes.items()}
     found, everyone = [], True
+    work: Any = None
     for plan in _candidates(convolution, graph):
+        if plan is None:
+            everyone = False
+            continue
+        work = None  # the last one's makes room
         try:
             work = memory.empty((max(plan.workspace, 1),), "uint8")
         except OutOfMemory:  # there are others
@@ -121,15 +138,20 @@ def _timed(convolution: Convolution, graph: Graph) -> tuple[list[tuple[float, Pl
         seconds = _seconds(plan, arrays, work)
         if seconds is not None:
             found.append((seconds, plan))
-    del arrays
+    del arrays, work
     cupy.get_default_memory_pool().free_all_blocks()
-    return found, everyone
+    other = turned.forward_of(convolution)  # by which one of the plans goes
+    return found, everyone and (other is None or _choice(other).everyone)
 
 
-def _candidates(convolution: Convolution, graph: Graph) -> Iterator[Plan]:
-    """Our own ways, and cuDNN's first plans that apply."""
+def _candidates(convolution: Convolution, graph: Graph) -> Iterator[Plan | None]:
+    """Our own ways, and cuDNN's first plans that apply; None for one without memory to choose."""
     for own in OWN.values():
-        plan = own(convolution)
+        try:
+            plan = own(convolution)
+        except OutOfMemory:
+            yield None
+            continue
         if plan is not None:
             yield plan
     number = 0
