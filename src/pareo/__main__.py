@@ -1,11 +1,17 @@
 """The command `pareo`, which is `python -m pareo` too."""
 
+import sys
+
 
 def main() -> None:
     """Run the command line."""
-    from pareo.cli import main as run  # processes that are started import this module, too
+    try:
+        from pareo.cli import main as run  # processes that are started import this module, too
 
-    run()
+        run()
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        sys.exit(130)
 
 
 if __name__ == "__main__":

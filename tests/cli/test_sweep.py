@@ -18,6 +18,11 @@ from pareo.cli.keeping import end
         (["alexnet", "--memory-limit", "2"], "expected a size such as 2GB"),
         (["alexnet", "--memory-limit", "900000GB"], "--memory-limit expects no more than is free"),
         (["alexnet", "--json", "nowhere/a.json"], "nowhere/a.json: its folder is not there"),
+        (["alexnet", "--size", "16"], "--size 16: too small for alexnet: MaxPool expects"),
+        (["mlp-small", "--size", "64"], "--size expects made-up images for one of alexnet"),
+        (["alexnet", "--data", "synthetic:3x64x64:5:9", "--size", "64"], "--size expects made-up"),
+        (["alexnet", "--json", "a", "--html", "./a"], "expected a file for each of what is"),
+        (["alexnet", "--batches", "2000000"], "up to 1,048,576"),
         (["papers-cnn", "--data", "nowhere"], "got 'nowhere', which does not exist"),
     ],
 )

@@ -99,6 +99,22 @@ def test_a_result_that_was_tampered_with_is_told_by_its_number(path):
         records.load(1)
 
 
+def test_one_damaged_result_hides_no_other(path, capsys):
+    for _ in range(3):
+        records.save(made())
+    with sqlite3.connect(path) as file:
+        file.execute("UPDATE results SET result = substr(result, 1, 90) WHERE number = 3")
+    file.close()
+    assert [number for number, _ in records.everything()] == [1, 2]
+    assert "result 3: expected JSON" in capsys.readouterr().err
+    assert records.find("last") == records.load(2)
+
+
+def test_a_number_that_no_result_can_have_is_a_name():
+    with pytest.raises(DataError, match="expected a file to read"):
+        records.find("9" * 30)
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [

@@ -7,8 +7,8 @@ from typing import Any
 
 import typer
 
-from pareo.errors import DataError
 from pareo.lab import records
+from pareo.lab.writing import write_whole
 
 # Of other kinds than a race, each with the module that draws it.
 PAGES = {
@@ -21,15 +21,33 @@ PAGES = {
 }
 
 
-def keep(result: dict[str, Any], json_file: Path | None, html: Path | None, save: bool) -> None:
-    """Do what was asked for, and say where it is."""
+def keep(
+    result: dict[str, Any], json_file: Path | None, html: Path | None, save: bool
+) -> list[str]:
+    """Do what was asked for; lines that say where it is.
+
+    To be called before anything is printed, which a closed pipe or a full disk may prevent.
+    """
+    told = []
     if json_file is not None:
         write_json(result, json_file)
-        print(f"result      {json_file}")
+        told.append(f"result      {json_file}")
     if save:
-        print(f"kept as     {records.save(result)}, see `pareo history`")
+        told.append(f"kept as     {records.save(result)}, see `pareo history`")
     if html is not None:
-        draw(result, html)
+        told.append(draw(result, html))
+    return told
+
+
+def left_alone(*files: Path | None) -> tuple[Path | None, ...]:
+    """The files that an interrupted run may write: those that are not there yet."""
+    return tuple(None if path is None or path.is_file() else path for path in files)
+
+
+def tell(lines: list[str]) -> None:
+    """Say where everything is, each as long as it is."""
+    for line in lines:
+        print(line)
 
 
 def end(rows: list[dict[str, Any]]) -> None:
@@ -41,14 +59,11 @@ def end(rows: list[dict[str, Any]]) -> None:
 
 def write_json(result: dict[str, Any], path: Path) -> None:
     """Write all of a result to a file."""
-    try:
-        path.write_text(json.dumps(result, indent=1, allow_nan=False))
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written: {error.strerror}") from error
+    write_whole(path, json.dumps(result, indent=1, allow_nan=False))
 
 
-def draw(result: dict[str, Any], path: Path) -> None:
-    """Write the report of a result of any kind."""
+def draw(result: dict[str, Any], path: Path) -> str:
+    """Write the report of a result of any kind; a line that says where."""
     pages = PAGES.get(result["kind"], "pareo.lab.report.page")
     import_module(pages).write(result, path)
-    print(f"report      {path.absolute()}")
+    return f"report      {path.absolute()}"

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from pareo.cli import kernels_table, options, showing
-from pareo.cli.keeping import end, keep
+from pareo.cli.keeping import end, keep, left_alone, tell
 from pareo.device import PRECISIONS, cores
 from pareo.lab.contestants.registry import chosen
 from pareo.lab.kernels import chrome_trace
@@ -52,13 +52,20 @@ def kernels(
     with _progress() as say:
         study = Study(task, named, precision, together=together, say=say)
         result = study.run()
+    told = []
+    if study.interrupted:
+        trace, json_file, html = left_alone(trace, json_file, html)
+    if trace is not None:
+        chrome_trace.write(study.profiles, trace)
+        told.append(f"trace       {trace.absolute()}")
+    told += keep(result, json_file, html, save and not study.interrupted)
     console = showing.console(160)
     for part in kernels_table.everything(result, rows):
         console.print(part, highlight=False, soft_wrap=isinstance(part, str))
-    if trace is not None:
-        chrome_trace.write(study.profiles, trace)
-        print(f"trace       {trace.absolute()}")
-    keep(result, json_file, html, save)
+    tell(told)
+    if study.interrupted:
+        print("Interrupted: what was not looked at says so.")
+        raise typer.Exit(130)
     end(result["rows"])
 
 

@@ -6,7 +6,7 @@ import typer
 
 from pareo.cli import ops_table, options, showing
 from pareo.cli.ceilings import measured
-from pareo.cli.keeping import end, keep, write_json
+from pareo.cli.keeping import end, keep, tell, write_json
 from pareo.device import Device, cores, names, why_unavailable
 from pareo.errors import PareoError
 from pareo.lab.counters import rung_of
@@ -74,10 +74,11 @@ def ops(
                 write_json(lab.result(), json_file)  # a run that is cut short leaves what it has
 
         result = Laboratory(works, chosen, limits, count, seconds, watch, rungs).run()
+    told = keep(result, json_file, html, save)
     console = showing.console(160)
     for part in ops_table.everything(result, cells):
         console.print(part)
-    keep(result, json_file, html, save)
+    tell(told)
     end(result["rows"])
 
 

@@ -73,9 +73,10 @@ def check_folders(*files: Path | None) -> None:
     Traceback (most recent call last):
     pareo.errors.PareoError: no/such/folder/race.json: its folder is not there
     """
-    for path in files:
-        if path is None:
-            continue
+    given = [path for path in files if path is not None]
+    for path in given:
+        if sum(path.absolute() == other.absolute() for other in given) > 1:
+            raise PareoError(f"{path}: expected a file for each of what is written; got one twice")
         folder = path.absolute().parent
         if not folder.is_dir():
             raise PareoError(f"{path}: its folder is not there")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from pareo.cli import options, parallel_table, showing
-from pareo.cli.keeping import keep
+from pareo.cli.keeping import keep, tell
 from pareo.device import cores
 from pareo.errors import PareoError
 from pareo.lab.parallel_result import measure, measure_papers
@@ -67,10 +67,11 @@ def parallel(
             others = _sizes(sizes, batch)
             many = tasks or 2 * max(counts)
             result = measure(built, batch, counts, many, rounds, seconds, others, watch)
+    told = keep(result, json_file, html, save)
     console = showing.console(150)
     for part in parallel_table.everything(result):
         console.print(part, soft_wrap=isinstance(part, str), highlight=False)
-    keep(result, json_file, html, save)
+    tell(told)
     if any(row["status"] != "ok" for row in result["rows"]):
         raise typer.Exit(1)
 

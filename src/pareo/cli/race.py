@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from pareo.cli import options, race_table, showing
-from pareo.cli.keeping import end, keep
+from pareo.cli.keeping import end, keep, tell
 from pareo.device import PRECISIONS, cores
 from pareo.lab.contestants.registry import chosen, usual
 from pareo.lab.race import QUICK, Race, Rules, task_for
@@ -68,11 +68,12 @@ def race(
     rules = replace(_rules(quick, epochs, target_accuracy, seconds), together=together)
     with showing.live(race_table.running) as watch:
         result = Race(task, entered, rules, precision, watch).run()
+    told = keep(result, json_file, html, save)
     console = showing.console(140)
     console.print(race_table.table(result, against, target_accuracy))
     for line in race_table.lines(result):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-    keep(result, json_file, html, save)
+    tell(told)
     end(result["rows"])
 
 

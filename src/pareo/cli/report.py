@@ -20,7 +20,10 @@ def report(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="Where to.", show_default="beside the file, or pareo-KIND-NUMBER.html"),
+        typer.Option(
+            help="Where to.",
+            show_default="beside the file, pareo-KIND-NUMBER.html, or pareo-sweep-NETWORK.html",
+        ),
     ] = None,
 ) -> None:
     """Write the report of any result: one HTML file that needs no network.
@@ -29,8 +32,17 @@ def report(
     timed the same, the later one is drawn.
     """
     result = _found(which)
-    named = Path(which[0]).with_suffix(".html") if Path(which[0]).suffix == ".json" else None
-    draw(result, out or named or Path(f"pareo-{result['kind']}-{which[0]}.html"))
+    print(draw(result, out or _beside(which, result)))
+
+
+def _beside(which: list[str], result: dict[str, Any]) -> Path:
+    """Where a report goes if it is not told: one of several files is beside none of them."""
+    if len(which) > 1:
+        return Path(f"pareo-sweep-{result['network']}-{result['precision']}.html")
+    (name,) = which
+    if name == "last" or records.NUMBER.fullmatch(name):
+        return Path(f"pareo-{result['kind']}-{name}.html")
+    return Path(name).with_suffix(".html")
 
 
 def _found(which: list[str]) -> dict[str, Any]:

@@ -8,19 +8,22 @@ from typing import Annotated, Any
 import typer
 
 from pareo.cli import options, showing, sweep_table
-from pareo.cli.keeping import end, keep
+from pareo.cli.keeping import end, keep, left_alone, tell
 from pareo.device import PRECISIONS, cores
-from pareo.errors import PareoError
+from pareo.errors import PareoError, ShapeError
 from pareo.lab import memory
 from pareo.lab.contestants.registry import chosen
+from pareo.lab.race import LARGE
 from pareo.lab.sweep.admission import CARD_TURN
 from pareo.lab.sweep.engine import Sweep
+from pareo.lab.sweep.journal import NotWritten
 from pareo.lab.sweep.settings import Settings, batch_sizes
 from pareo.machine import cards
 
 USUAL = ("pareo-compiled", "torch", "torch-onednn-off", "jax", "tensorflow")
 USUAL_ON_GPU = ("pareo-cuda", "torch-cuda", "torch-cudagraph", "jax-cuda")
 TURN = 0.5  # seconds of a sample
+PIXELS = 224
 
 
 def sweep(
@@ -46,8 +49,11 @@ def sweep(
     ] = None,
     epochs: options.Epochs = None,
     size: Annotated[
-        int, typer.Option(min=16, help="Pixels of made-up images for AlexNet and GoogLeNet.")
-    ] = 224,
+        int | None,
+        typer.Option(
+            min=16, help="Pixels of made-up images for AlexNet and GoogLeNet.", show_default="224"
+        ),
+    ] = None,
     seconds: Annotated[
         float, typer.Option(min=0.1, help="For the rounds of one batch size, about.")
     ] = 60.0,
@@ -72,32 +78,55 @@ def sweep(
     options.check_folders(json_file, html)
     options.check_finite("--seconds", seconds)
     options.check_finite("--patience", patience)
+    _check_size(size, network, data)
     names = _names(contestants)
     settings = Settings(
-        network, batch_sizes(batches), names, precision, threads or cores(), size, data, epochs,
-        _limit(memory_limit, names), CARD_TURN if _on_card(names) else TURN, seconds, patience,
-        abreast, largest,
+        network, batch_sizes(batches), names, precision, threads or cores(), size or PIXELS, data,
+        epochs, _limit(memory_limit, names), CARD_TURN if _on_card(names) else TURN, seconds,
+        patience, abreast, largest,
     )  # fmt: skip
-    with closing(Sweep(settings)) as under_way:
-        result, interrupted = _run(under_way)
+    with closing(_begun(settings, size)) as under_way:
+        result, ended = _run(under_way)
+        timed = any(cell["seconds_per_batch"] for cell in result["cells"])
+        if ended:
+            json_file, html = left_alone(json_file, html) if timed else (None, None)
+        told = keep(result, json_file, html, save and not ended)
         _show(result)
-        keep(result, json_file, html, save and not interrupted)
-        if interrupted:
+        tell(told)
+        if isinstance(ended, KeyboardInterrupt):
             print("Interrupted: the same command goes on where this one stopped.")
             raise typer.Exit(130)
+        if ended:
+            raise ended
         under_way.finish()
     if any(one["largest"] is None for one in result["limits"]):
         raise typer.Exit(1)
     end(result["cells"])
 
 
-def _run(under_way: Sweep) -> tuple[dict[str, Any], bool]:
-    """The result, or what there is of it when it was interrupted."""
+def _check_size(size: int | None, network: str, data: str | None) -> None:
+    if size is not None and (data is not None or network not in LARGE):
+        got = network if data is None else f"images of {data}, which have a size"
+        raise PareoError(f"--size expects made-up images for one of {', '.join(LARGE)}; got {got}")
+
+
+def _begun(settings: Settings, size: int | None) -> Sweep:
+    """The sweep; what does not fit into images of a size is told with that size."""
+    try:
+        return Sweep(settings)
+    except ShapeError as error:
+        if size is None:
+            raise
+        raise PareoError(f"--size {size}: too small for {settings.network}: {error}") from None
+
+
+def _run(under_way: Sweep) -> tuple[dict[str, Any], BaseException | None]:
+    """The result, or what there is of it, and what ended it before its time."""
     try:
         with _live() as watch:
-            return under_way.run(watch), False
-    except KeyboardInterrupt:
-        return under_way.result(), True
+            return under_way.run(watch), None
+    except (KeyboardInterrupt, NotWritten) as ended:
+        return under_way.result(), ended
 
 
 def _show(result: dict[str, Any]) -> None:

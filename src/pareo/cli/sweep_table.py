@@ -102,11 +102,13 @@ def limits(result: dict[str, Any]) -> Table | None:
     if not result["limits"]:
         return None
     made = Figures(title=limits_title(result), title_justify="left", **TIGHT)
-    for head in ("contestant", "largest batch", "used MB there", "predicted", "probes", "note"):
+    heads = ("contestant", "under MB", "largest batch", "used MB there", "predicted", "probes")
+    for head in (*heads, "note"):
         made.add_column(head, justify="left" if head in LEFT else "right")
     for one in sorted(result["limits"], key=lambda one: -(one["largest"] or 0)):
         made.add_row(
             one["contestant"],
+            megabytes(one["limit"]),
             "unknown" if one["largest"] is None else str(one["largest"]),
             megabytes(one["used"]),
             "" if one["predicted"] is None else str(one["predicted"]),

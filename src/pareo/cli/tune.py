@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 
 from pareo.cli import options, showing, tune_table
-from pareo.cli.keeping import keep
+from pareo.cli.keeping import keep, tell
 from pareo.cli.train import USUAL
 from pareo.data import Dataset, load
 from pareo.data.dataset import divide
@@ -120,11 +120,12 @@ def tune(
         search = Search(study, searched, made, crew, trials, folder, watch)
         search.run()
         result = outcome.collected(search, loaded, place, about)
+    told = keep(result, json_file, html, to_history and not search.interrupted)
     _show(result, search)
     print(f"study       {kept}")
     if save is not None and search.best is not None:
         _save(search.file(search.best), save)
-    keep(result, json_file, html, to_history and not search.interrupted)
+    tell(told)
     if search.interrupted:
         print("pareo: stopped by Ctrl-C: the same command goes on", file=sys.stderr)
         raise typer.Exit(130)

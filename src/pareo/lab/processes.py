@@ -48,7 +48,8 @@ class Worker:
         context = multiprocessing.get_context("spawn")  # nothing of this process is inherited
         self._pipe, far = context.Pipe()
         self._process = context.Process(target=_serve, args=(far, make, args, threads), daemon=True)
-        self._process.start()
+        with _deaf():
+            self._process.start()
         far.close()  # so that this end closes when the contestant is gone
         self._watch: Watch | None = None
         if memory is not None:
@@ -108,6 +109,16 @@ class Worker:
         self.close()
 
 
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """Ctrl-C waits here; a process that is started does not hear it until it says so."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def interleaved(
     workers: dict[str, Worker], rounds: int, *question: Any
 ) -> Iterator[dict[str, Any]]:
@@ -130,6 +141,7 @@ def interleaved(
 def _serve(pipe: Any, make: Callable[..., Any], args: tuple[Any, ...], threads: int | None) -> None:
     """The process: it ends with its first failure, or when the other end of the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who asks
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if threads is not None:
         for name in ("OMP_NUM_THREADS", "NPROC"):  # OpenMP; XLA's thread pool

@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -12,6 +14,7 @@ from pareo.errors import DataError
 from pareo.lab import results
 
 VERSION = 1
+NUMBER = re.compile("[0-9]{1,18}")
 TABLE = """
 CREATE TABLE results (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -51,12 +54,18 @@ def load(number: int) -> dict[str, Any]:
 
 
 def everything() -> list[tuple[int, dict[str, Any]]]:
-    """All results with their numbers, the oldest first."""
+    """All results with their numbers, the oldest first; what is damaged is told and left out."""
     if not place().exists():
         return []
     with _opened() as file:
         found = file.execute("SELECT number, result FROM results ORDER BY number").fetchall()
-    return [(n, results.parsed(str(text), f"{place()}, result {n}")) for n, text in found]
+    good = []
+    for number, text in found:
+        try:
+            good.append((number, results.parsed(str(text), f"{place()}, result {number}")))
+        except DataError as error:  # which is no reason to show none of the others
+            print(f"pareo: left out: {error}", file=sys.stderr)
+    return good
 
 
 def find(name: str) -> dict[str, Any]:
@@ -66,7 +75,7 @@ def find(name: str) -> dict[str, Any]:
         if not kept:
             raise DataError(f"{place()}: nothing is kept here yet; `pareo race --save` does")
         return kept[-1][1]
-    return load(int(name)) if name.isdecimal() else results.read(Path(name))
+    return load(int(name)) if NUMBER.fullmatch(name) else results.read(Path(name))
 
 
 @contextmanager

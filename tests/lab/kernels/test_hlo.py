@@ -25,6 +25,17 @@ TEXT = """HloModule jit_step, is_scheduled=true
   ROOT %copy.1 = f32[10]{0} copy(%param_0.1)
 }
 
+%fused_computation.50 (param_0.3: f32[60,9], param_1.3: s32[8]) -> f32[8,9] {
+  %param_0.3 = f32[60,9]{1,0} parameter(0)
+  %param_1.3 = s32[8]{0} parameter(1)
+  %constant.5 = s32[] constant(0)
+  %broadcast.5 = s32[8]{0} broadcast(%constant.5), dimensions={}
+  %compare.5 = pred[8]{0} compare(%param_1.3, %broadcast.5), direction=LT
+  %add.5 = s32[8]{0} add(%param_1.3, %broadcast.5)
+  %select.5 = s32[8]{0} select(%compare.5, %add.5, %param_1.3)
+  ROOT %gather.5 = f32[8,9]{1,0} gather(%param_0.3, %select.5), offset_dims={1}
+}
+
 %fused_computation.40 (param_0.2: f32[2,10]) -> f32[10] {
   %param_0.2 = f32[2,10]{1,0} parameter(0)
   %constant.1 = f32[] constant(0)
@@ -48,6 +59,7 @@ ENTRY %main.1 (x: f32[384,13,13,2], g: f32[13,13,2,256]) -> (f32[384,3,3,256]) {
   %wrapped_copy.3 = f32[10]{0} fusion(%x), kind=kLoop, calls=%wrapped_copy_computation
   %ynn_fusion = f32[10]{0} fusion(%x), kind=kCustom, calls=%fused_computation.40
   %input_reduce_fusion = (f32[384]{0}, f32[384,13,13,2]{3,2,1,0}) fusion(%x), kind=kInput, calls=%fused_computation.40
+  %bitcast_gather_fusion = f32[8,9]{1,0} fusion(%x, %g), kind=kLoop, calls=%fused_computation.50
   %scalar = f32[] constant(2)
   %iota.1 = s32[64,55]{1,0} iota(), iota_dimension=0
   %loop_negate_fusion = f32[] fusion(%scalar), kind=kLoop, calls=%wrapped_copy_computation
@@ -72,6 +84,7 @@ def module() -> hlo.Module:
         ("convolution-base-dilated.1", "convolution", 2 * 2 * 27 * 27 * 64 * 192 * 5 * 5 / 4),
         ("transpose_copy_fusion.1", "elementwise", None),
         ("wrapped_copy.3", "copy", None),
+        ("bitcast_gather_fusion", "copy", None),  # of a batch, whose numbers are checked
         ("ynn_fusion", "reduction", None),
     ],
 )

@@ -9,9 +9,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from pareo.lab import results
+from pareo.errors import DataError
+from pareo.lab import contestants, results
 from pareo.lab.sweep.engine import Sweep
 from pareo.lab.sweep.settings import Settings, batch_sizes
 
@@ -89,7 +91,8 @@ def test_after_sigkill_it_goes_on_and_measures_nothing_twice(tmp_path: Path) -> 
     builds = (tmp_path / "builds").read_text().split()
     assert sorted(builds[:3]) == ["2", "4", "8"]  # beforehand, beside each other
     (journal,) = (tmp_path / "sweeps").iterdir()
-    known = [json.loads(line) for line in journal.read_text().splitlines() if '"cell"' in line]
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    known = [cell for line in lines for cell in line.get("cells", ())]
     env["BUILDS"] = "later"  # for a process of the first may outlive it for a moment
     done = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -98,8 +101,75 @@ def test_after_sigkill_it_goes_on_and_measures_nothing_twice(tmp_path: Path) -> 
     assert len(known) in (1, 2)
     later = (tmp_path / "later").read_text().split()
     assert later == ["2", "4", "8"][len(known) :]  # none beforehand
-    for line, cell in zip(known, cells, strict=False):
-        assert line["cell"].items() <= cell.items()
+    for kept, cell in zip(known, cells, strict=False):
+        assert kept.items() <= cell.items()
+
+
+def hearing() -> None:
+    """Whoever runs the tests in the background has them ignore interrupts, and so would these."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_what_is_interrupted_leaves_a_finished_result_alone(tmp_path: Path) -> None:
+    env = entered(tmp_path, right="RIGHT")
+    words = command("--batches", "2,4", "--contestants", "right", "--json", "a")
+    subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, check=True)
+    whole = (tmp_path / "a").read_bytes()
+    with subprocess.Popen(
+        words, env=env, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=hearing,
+    ) as again:  # fmt: skip
+        assert again.stderr is not None
+        assert again.stderr.readline().startswith("right, batch 2: ")
+        again.send_signal(signal.SIGINT)
+        said, more = again.communicate()
+    assert again.returncode == 130
+    assert "the same command goes on" in said
+    assert "Traceback" not in more
+    assert (tmp_path / "a").read_bytes() == whole
+    assert [path.name for path in tmp_path.glob(".a*")] == []
+    done = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0
+    assert (tmp_path / "builds").read_text().split() in (["2", "4"] * 2, ["2", "4", "2", "4", "4"])
+
+
+def test_what_cannot_be_printed_is_written_all_the_same(tmp_path: Path) -> None:
+    env = entered(tmp_path, right="RIGHT")
+    words = command("--batches", "2", "--contestants", "right", "--json", "a")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            words, env=env, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("pareo: nothing more can be printed: No space")
+    assert "Traceback" not in done.stderr
+    assert results.read(tmp_path / "a")["cells"][0]["status"] == "ok"
+    assert len(list((tmp_path / "sweeps").iterdir())) == 1  # and what is done is not forgotten
+
+
+def test_other_images_of_the_same_name_are_another_sweep(tmp_path: Path) -> None:
+    file = tmp_path / "data.npz"
+    settings = Settings("mlp-small", (8,), ("pareo-vectorized",), data=str(file), seconds=0.2)
+    draw = np.random.default_rng(0)
+    images, labels = draw.integers(0, 256, (60, 28, 28), np.uint8), draw.integers(0, 10, 60)
+    for again in (False, True, False):
+        contestants._loaded.cache_clear()  # as in a process of its own
+        if not again:
+            images = images[::-1]
+            np.savez(file, images=images, labels=labels, test_images=images, test_labels=labels)
+        with closing(Sweep(settings, tmp_path / "journals")) as sweep:
+            assert sweep.resumed == int(again)
+            if not again:
+                sweep.run()
+
+
+def test_a_journal_that_does_not_fit_is_told_in_a_sentence(tmp_path: Path) -> None:
+    settings = Settings("mlp-small", (8,), ("pareo-vectorized",), data=DATA, seconds=0.2)
+    swept(tmp_path, settings)
+    (journal,) = tmp_path.iterdir()
+    journal.write_text(journal.read_text().replace('"batch": 8', '"number": 8'))
+    with pytest.raises(DataError, match="expected a sweep's journal; delete it to begin anew"):
+        Sweep(settings, tmp_path)
 
 
 def swept(folder: Path, settings: Settings) -> dict[str, Any]:

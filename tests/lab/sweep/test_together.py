@@ -1,6 +1,7 @@
 """Several sweeps as one: every cell, and comparisons within each alone."""
 
 import json
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 from pareo.cli import app
 from pareo.errors import DataError
 from pareo.lab.report import sweep as report
-from pareo.lab.sweep.advice import ahead
+from pareo.lab.sweep.advice import ahead, answer
 from pareo.lab.sweep.results import checked
 from pareo.lab.sweep.together import together
 
@@ -36,6 +37,20 @@ def test_who_is_ahead_is_told_within_a_sweep() -> None:
     """At batch 2 pareo beats PyTorch in one and loses to JAX in the other."""
     said = ahead(together({"small": SMALL, "large": LARGE}))
     assert said == "pareo against its fastest peer: faster at batch 1, 4; slower at batch 2."
+
+
+def test_the_answer_is_of_the_cells_that_are_drawn() -> None:
+    slower = deepcopy(LARGE)
+    for cell in slower["cells"]:
+        cell["seconds_per_batch"] = [100 * seconds for seconds in cell["seconds_per_batch"]]
+    slower["when"] = "2026-11-15T12:00:00+00:00"
+    slower["machine"]["idle_cores"] = 0.5
+    later = together({"large": LARGE, "slower": slower})
+    best = answer(later)
+    assert best is not None
+    assert best.seconds_per_image == pytest.approx(100 * answer(LARGE).seconds_per_image)
+    assert later["machine"]["idle_cores"] == 0.5
+    assert together({"slower": slower, "small": SMALL})["machine"]["idle_cores"] == 0.5
 
 
 def test_a_cell_that_ran_short_in_one_and_was_timed_in_another_has_its_time() -> None:
@@ -66,13 +81,14 @@ def test_what_cannot_stand_together_is_refused(change: dict, said: str) -> None:
     assert said in str(error.value)
 
 
-def test_several_files_make_one_report(tmp_path: Path) -> None:
+def test_several_files_make_one_report(tmp_path: Path, monkeypatch) -> None:
     files = [tmp_path / "small.json", tmp_path / "large.json"]
     for file, result in zip(files, (SMALL, LARGE), strict=True):
         file.write_text(json.dumps(result))
+    monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["report", *map(str, files)])
     assert done.exit_code == 0
-    page = (tmp_path / "small.html").read_text()
+    page = (tmp_path / f"pareo-sweep-{SMALL['network']}-float32.html").read_text()
     assert "slower at batch 2" in page
     assert page.count("in the sweep of 2026-11-15 10:00") == len(SMALL["cells"])
     assert page.count("in the sweep of 2026-11-15 11:00") == len(LARGE["cells"])

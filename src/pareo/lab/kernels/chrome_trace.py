@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pareo.errors import DataError
 from pareo.lab.kernels.events import Profile
+from pareo.lab.writing import write_whole
 
 
 def trace(profiles: dict[str, list[Profile]]) -> dict[str, Any]:
@@ -53,7 +53,4 @@ def _told(what: str, lane: int, thread: int, **arguments: Any) -> dict[str, Any]
 
 def write(profiles: dict[str, list[Profile]], path: Path) -> None:
     """Write the trace to a file."""
-    try:
-        path.write_text(json.dumps(trace(profiles), allow_nan=False))
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written: {error.strerror}") from error
+    write_whole(path, json.dumps(trace(profiles), allow_nan=False))

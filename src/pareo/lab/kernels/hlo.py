@@ -9,6 +9,7 @@ from pareo.lab.kernels.classify import XLA, kind
 LINE = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = (\(.*?\)|[\w\[\],]+)\S* ([\w\-]+)\(([^)]*)\)(.*)$")
 HEAD = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
 PRODUCTS = ("dot", "convolution")
+NUMBERING = {"add", "and", "clamp", "compare", "or", "select"}
 REDUCES = {"reduce", "reduce-window", "select-and-scatter", "scatter", "sort"}
 MOVES = {
     "bitcast", "bitcast-convert", "broadcast", "concatenate", "constant", "convert", "copy",
@@ -66,6 +67,8 @@ class Module:
             return "reduction"
         if inside and not inside - MOVES:
             return "copy"
+        if "gather" in inside and not inside - MOVES - NUMBERING:
+            return "copy"  # of rows that were picked, whose numbers were looked at
         return "elementwise" if inside else kind(name, XLA)
 
     def _opcodes(self, name: str) -> set[str]:

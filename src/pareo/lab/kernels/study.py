@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -62,12 +62,13 @@ class Study:
         self.profiles: dict[str, list[Profile]] = {name: [] for name in contestants}
         self._contestants, self._patience, self._say = contestants, patience, say
         self._together = together
+        self.interrupted = False
         self._images = task.count()
         self._floors = Floors(task, self._images, precision)
 
     def run(self) -> dict[str, Any]:
         """Look at everyone, one after another; the result. Ctrl-C keeps what is there by then."""
-        with suppress(KeyboardInterrupt), ExitStack() as stack:
+        with self._until_interrupted(), ExitStack() as stack:
             here = {
                 name: replace(contestant.in_precision(self.precision), images=None)
                 for name, contestant in self._contestants.items()
@@ -91,6 +92,13 @@ class Study:
             if row.status == "ok" and not self.profiles[name]:
                 row.end("failed", "it was interrupted")
         return self.result()
+
+    @contextmanager
+    def _until_interrupted(self) -> Iterator[None]:
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.interrupted = True
 
     def _admitted(self, gate: Gate, here: dict[str, Contestant]) -> Iterator[Racer]:
         """Those whose first steps are right."""

@@ -5,13 +5,13 @@ from math import log2
 from pathlib import Path
 from typing import Any
 
-from pareo.errors import DataError
 from pareo.lab.ceilings import Ceilings, Limit
 from pareo.lab.digits import digits
 from pareo.lab.ops.sizes import shown
 from pareo.lab.report.charts import chart, colours, figure, line
 from pareo.lab.report.page import page
 from pareo.lab.report.tables import table
+from pareo.lab.writing import write_whole
 
 WIDEST, TALL, GAP = 760, 44, 8  # pixels of the picture's boxes
 STREAMS = ("copy", "triad", "read")
@@ -19,10 +19,7 @@ STREAMS = ("copy", "triad", "read")
 
 def write(found: list[Ceilings], path: Path) -> None:
     """Write the report to a file."""
-    try:
-        path.write_text(html(found), encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written: {error.strerror}") from error
+    write_whole(path, html(found))
 
 
 def html(found: list[Ceilings]) -> str:

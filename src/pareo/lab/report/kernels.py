@@ -4,7 +4,6 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from pareo.errors import DataError
 from pareo.lab import results
 from pareo.lab.kernels.events import KINDS
 from pareo.lab.kernels.summary import (
@@ -19,6 +18,7 @@ from pareo.lab.kernels.summary import (
 from pareo.lab.report import tables
 from pareo.lab.report.figures import COLOURS
 from pareo.lab.report.page import page
+from pareo.lab.writing import write_whole
 
 MOST = 60  # rows of a contestant: what is left out is less than can be seen
 
@@ -26,10 +26,7 @@ MOST = 60  # rows of a contestant: what is left out is less than can be seen
 def write(result: dict[str, Any], path: Path) -> None:
     """Write the report of a study to a file."""
     text = html(results.checked(result, "this result"))
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written: {error.strerror}") from error
+    write_whole(path, text)
 
 
 def html(result: dict[str, Any]) -> str:

@@ -4,7 +4,6 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from pareo.errors import DataError
 from pareo.lab.ceilings import Ceilings
 from pareo.lab.digits import digits
 from pareo.lab.measure import noticed
@@ -16,6 +15,7 @@ from pareo.lab.report import ops_paper as paper
 from pareo.lab.report.charts import chart, colours, figure, line
 from pareo.lab.report.page import page
 from pareo.lab.report.tables import table
+from pareo.lab.writing import write_whole
 
 GREY = "#888888"
 SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon")
@@ -24,10 +24,7 @@ SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star", "
 def write(result: dict[str, Any], path: Path) -> None:
     """Write the report of a laboratory's result to a file."""
     text = html(checked(result, "this result"))
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written: {error.strerror}") from error
+    write_whole(path, text)
 
 
 def html(result: dict[str, Any]) -> str:

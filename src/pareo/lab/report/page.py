@@ -9,12 +9,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from pareo.errors import DataError
 from pareo.lab import results
 from pareo.lab.measure import MARGIN, noticed
 from pareo.lab.report import tables
 from pareo.lab.report.figures import figures
 from pareo.lab.report.summary import floors, headline
+from pareo.lab.writing import write_whole
 
 CAPTIONS = {
     "times": "Seconds per epoch: median and 95 % interval. A dashed line is a floor.",
@@ -27,10 +27,7 @@ CAPTIONS = {
 def write(result: dict[str, Any], path: Path) -> None:
     """Write the report of a result to a file."""
     text = html(results.checked(result, "this result"))
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written: {error.strerror}") from error
+    write_whole(path, text)
 
 
 def html(result: dict[str, Any]) -> str:

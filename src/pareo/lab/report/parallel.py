@@ -4,23 +4,20 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from pareo.errors import DataError
 from pareo.lab.digits import digits
 from pareo.lab.measure import interval
 from pareo.lab.parallel_summary import lines, title
 from pareo.lab.report.charts import colours, figure, line
 from pareo.lab.report.page import page
 from pareo.lab.report.tables import table
+from pareo.lab.writing import write_whole
 
 Figure = dict[str, Any]
 
 
 def write(result: dict[str, Any], path: Path) -> None:
     """Write the report to a file."""
-    try:
-        path.write_text(html(result), encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written: {error.strerror}") from error
+    write_whole(path, html(result))
 
 
 def html(result: dict[str, Any]) -> str:

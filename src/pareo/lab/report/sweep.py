@@ -4,7 +4,6 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from pareo.errors import DataError
 from pareo.lab.digits import digits
 from pareo.lab.measure import interval, noticed
 from pareo.lab.papers import trindade_lima as paper
@@ -15,6 +14,7 @@ from pareo.lab.sweep.advice import ahead, answer, limits_title
 from pareo.lab.sweep.cells import Cell, from_dict
 from pareo.lab.sweep.floors import floor
 from pareo.lab.sweep.results import checked
+from pareo.lab.writing import write_whole
 
 Figure = dict[str, Any]
 MILLI = 1e3  # seconds as milliseconds
@@ -23,10 +23,7 @@ MILLI = 1e3  # seconds as milliseconds
 def write(result: dict[str, Any], path: Path) -> None:
     """Write the report of a sweep to a file."""
     text = html(checked(result, "this sweep"))
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written: {error.strerror}") from error
+    write_whole(path, text)
 
 
 def html(result: dict[str, Any]) -> str:
@@ -187,6 +184,7 @@ def _limits(result: dict[str, Any]) -> str:
     rows = [
         [
             one["contestant"],
+            _giga(one["limit"]),
             "unknown" if one["largest"] is None else one["largest"],
             None if one["used"] is None else _giga(one["used"]),
             one["predicted"],
@@ -194,7 +192,7 @@ def _limits(result: dict[str, Any]) -> str:
         ]
         for one in result["limits"]
     ]
-    heads = ["contestant", "largest batch", "GB used there", "predicted batch", "note"]
+    heads = ["contestant", "under GB", "largest batch", "GB used there", "predicted batch", "note"]
     return f"<h3>{limits_title(result)}</h3>{table(heads, rows)}"
 
 

@@ -4,10 +4,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from pareo.errors import DataError
 from pareo.lab.report.page import page
 from pareo.lab.report.tables import table
 from pareo.lab.report.tune_figures import figures, searched, shown, told
+from pareo.lab.writing import write_whole
 
 CAPTIONS = {
     "history": "Accuracy on the validation images by trial, and the best so far.",
@@ -19,10 +19,7 @@ CAPTIONS = {
 
 def write(result: dict[str, Any], path: Path) -> None:
     """Write the report of a search to a file."""
-    try:
-        path.write_text(html(result), encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written: {error.strerror}") from error
+    write_whole(path, html(result))
 
 
 def html(result: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ turns, so what slows the machine for a while slows all of them. Whatever is fini
 journal: a sweep that was ended, even by SIGKILL, goes on from there.
 """
 
+import hashlib
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -12,8 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pareo import __version__, machine
 from pareo.device import Device
+from pareo.errors import DataError
 from pareo.lab import scratch
 from pareo.lab.contestants.registry import chosen
 from pareo.lab.floors import CARD, CPU, measured, place_of
@@ -46,7 +50,8 @@ class Sweep:
             for name, one in chosen(list(settings.contestants)).items()
         }
         task = settings.task(settings.batches[0])
-        task.data()  # what is wrong with it is said before anything begins
+        found = task.data()  # what is wrong with it is said before anything begins
+        self._images = _digest(*found) if settings.data else None
         usual = "mnist" if task.network.inputs == (1, 28, 28) else "made-up images"
         self._data = settings.data or usual
         self.cells = {
@@ -65,8 +70,14 @@ class Sweep:
         self._warmed = False
         self._journal = Journal(self._about(), folder)
         self._probes: list[dict[str, Any]] = []
-        for line in self._journal.lines:
-            self._remember(line)
+        try:
+            for line in self._journal.lines:
+                self._remember(line)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            self._journal.close()
+            raise DataError(
+                f"{self._journal.path}: expected a sweep's journal; delete it to begin anew"
+            ) from None
 
     def run(self, watch: Callable[["Sweep"], None] = lambda sweep: None) -> dict[str, Any]:
         """Everything that is not done yet; the result. `watch` is called when something changes."""
@@ -182,16 +193,17 @@ class Sweep:
             "versions": {"pareo": __version__, **machine.libraries()},
             "machine": [here["processor"], here["cores"]],
             "cards": [[card.name, card.driver] for card in machine.cards()],
+            "images": self._images,
         }
 
     def _remember(self, line: dict[str, Any]) -> None:
-        if "cell" in line:
-            cell = from_dict(line["cell"])
+        for kept in line.get("cells", ()):
+            cell = from_dict(kept)
             if cell.key in self.cells:
                 self.cells[cell.key] = cell
                 self.finished.append(cell.key)
                 self.resumed += 1
-        elif "probe" in line:
+        if "probe" in line:
             self._probes.append(line["probe"])
         elif "warmed" in line:
             self._warmed = True
@@ -219,22 +231,32 @@ class Sweep:
             if cell.status == WAITING:
                 self._exclude(cell)
                 if cell.status != WAITING:
-                    self._done(cell)
+                    self._done([cell])
         return [cell for cell in here if cell.status == WAITING]
 
     def _group(self, stand: Group, waiting: list[Cell]) -> None:
         """Cells built, timed in turn and written down; alone who had no room beside others."""
         cells = [cell for cell in waiting if cell.status == WAITING]
-        stand.run(cells)
+        self._timed(stand, cells)
         crowded = [cell for cell in cells if len(cells) > 1 and stand.crowded(cell)]
         for cell in crowded:
             cell.status, cell.note = WAITING, ""
-        for cell in waiting:
-            if cell not in crowded:
-                self._done(cell)
+        self._done([cell for cell in waiting if cell not in crowded])
         for cell in crowded:
-            stand.run([cell])
-            self._done(cell)
+            self._timed(stand, [cell])
+            self._done([cell])
+
+    def _timed(self, stand: Group, cells: list[Cell]) -> None:
+        """What is interrupted once all rounds are over is written down; what is sooner says so."""
+        try:
+            stand.run(cells)
+        except KeyboardInterrupt:
+            if stand.over:
+                self._done([cell for cell in cells if not stand.crowded(cell)])
+            for cell in cells:
+                if cell.seconds_per_batch and cell.key not in self.finished:
+                    cell.note = f"interrupted after {len(cell.rounds)} rounds"
+            raise
 
     def _exclude(self, cell: Cell) -> None:
         """A cell that need not be tried gets its reason."""
@@ -248,10 +270,14 @@ class Sweep:
         elif short:
             cell.end(MEMORY, f"batch {min(short)} did not fit")
 
-    def _done(self, cell: Cell) -> None:
-        self.finished.append(cell.key)
-        self._journal.add({"cell": plain(cell.as_dict())})
-        self._say(f"{cell.contestant}, batch {cell.batch}: done")
+    def _done(self, cells: list[Cell]) -> None:
+        """Cells that were timed in turn are written down at once: they are compared."""
+        if not cells:
+            return
+        self.finished += [cell.key for cell in cells]
+        self._journal.add({"cells": [plain(cell.as_dict()) for cell in cells]})
+        names = ", ".join(cell.contestant for cell in cells)
+        self._say(f"{names}, batch {cells[-1].batch}: done")
 
     def _search(self) -> None:
         """The largest batch that fits, where there is a limit to fit under."""
@@ -262,3 +288,11 @@ class Sweep:
             if not tried or not search.wanted():
                 continue
             self.limits.append(search.largest(name, contestant, known))
+
+
+def _digest(images: Any, labels: Any) -> str:
+    """What tells data from other data of the same name."""
+    told = hashlib.sha256(repr((images.shape, len(labels))).encode())
+    for array in (images, labels):
+        told.update(np.ascontiguousarray(array).data.cast("B"))
+    return told.hexdigest()[:16]

@@ -18,16 +18,18 @@ class Group:
 
     def __init__(self, admission: Admission) -> None:
         self._admission, self.settings, self._say = admission, admission.settings, admission.say
-        self.round = 0
+        self.round, self.over = 0, False
 
     def run(self, cells: list[Cell]) -> None:
-        """Build cells and time them: each tells what became of it."""
+        """Build cells and time them: each tells what became of it. `over`: all rounds are."""
+        self.over = False
         standing = self._admission.admitted(cells)
         racing = [cell for cell in cells if cell.key in standing]
         began = datetime.now(UTC).isoformat(timespec="microseconds")
         for cell in racing:
             cell.began = began
         self._rounds(racing, standing)
+        self.over = True
         for cell in racing:
             if cell.status == OK:
                 _close(cell, standing[cell.key])

@@ -10,11 +10,16 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pareo.errors import DataError
 from pareo.lab import records
+
+
+class NotWritten(DataError):
+    """The disk has no room for what was done."""
 
 
 class Journal:
@@ -47,9 +52,13 @@ class Journal:
 
     def add(self, line: dict[str, Any]) -> None:
         """Write a line, for good."""
-        self._file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        text = json.dumps(line, allow_nan=False).encode() + b"\n"
+        try:
+            self._file.write(text)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise NotWritten(f"{self.path}: cannot be written: {error.strerror}") from error
 
     def finish(self) -> None:
         """Nothing is left to do: the next sweep of this kind begins anew."""
@@ -58,7 +67,8 @@ class Journal:
 
     def close(self) -> None:
         """Leave the file for whoever goes on."""
-        self._file.close()
+        with suppress(OSError):  # what could not be written cannot be now
+            self._file.close()
 
     def _read(self, about: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """Every whole line; none where the first is not about this sweep."""

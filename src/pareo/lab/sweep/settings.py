@@ -64,5 +64,7 @@ def batch_sizes(text: str) -> tuple[int, ...]:
         sizes = [int(part) for part in parts if re.fullmatch(r"\d{1,9}", part)]
         sizes = sizes if len(sizes) == len(parts) else []
     if not sizes or min(sizes) < 1 or max(sizes) > LARGEST:
-        raise PareoError(f"--batches expects sizes as in 1..512 or 1,8,32; got {text!r}")
+        raise PareoError(
+            f"--batches expects sizes as in 1..512 or 1,8,32, up to {LARGEST:,}; got {text!r}"
+        )
     return tuple(sorted(set(sizes)))

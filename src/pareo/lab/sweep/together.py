@@ -27,8 +27,11 @@ def together(results: dict[str, dict[str, Any]]) -> dict[str, Any]:
         if cell["seconds_per_batch"] or _key(cell) not in timed
     ]
     work = {entry["batch"]: entry for one in every for entry in one["work"]}
+    idle = [one["machine"].get("idle_cores") for one in every]
+    least = min((cores for cores in idle if cores is not None), default=None)
     return {
         **every[-1],
+        "machine": {**every[-1]["machine"], "idle_cores": least},
         "settings": {**every[-1]["settings"], "batches": sorted(work)},
         "work": [work[batch] for batch in sorted(work)],
         "ceilings": _highest([entry for one in every for entry in one["ceilings"]]),

@@ -1,0 +1,40 @@
+"""Files that are written whole or not at all: what was there before is lost to no full disk."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from pareo.errors import DataError
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text to a file; a DataError says why it could not be.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "a.txt"
+    >>> write_whole(path, "one")
+    >>> write_whole(path, "two")
+    >>> path.read_text(), os.listdir(path.parent)
+    ('two', ['a.txt'])
+    """
+    try:
+        if path.exists() and not path.is_file():  # a pipe, say, or a terminal
+            path.write_text(text, encoding="utf-8")
+        else:
+            _replace(path.resolve(), text)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _replace(path: Path, text: str) -> None:
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        fresh.write_text(text, encoding="utf-8")
+        if path.exists():
+            fresh.chmod(path.stat().st_mode & 0o777)
+        fresh.replace(path)
+    except PermissionError:  # in a folder where nothing new may be made
+        path.write_text(text, encoding="utf-8")
+    finally:
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
