@@ -1,5 +1,6 @@
 """The command line: one module for each command."""
 
+import errno
 import os
 import sys
 
@@ -55,12 +56,16 @@ for _command in (
 def main() -> None:
     """Run the command line; what pareo itself raises becomes one sentence and exit status 1."""
     try:
-        app()
-        sys.stdout.flush()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except PareoError as error:
         print(f"pareo: {error}", file=sys.stderr)
         sys.exit(1)
-    except OSError as error:  # of a pipe that was closed, or a disk that is full
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC):
+            raise
         print(f"pareo: nothing more can be printed: {error.strerror}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -43,7 +43,7 @@ def show(result: Result, data: Dataset) -> None:
         table.add_row(*_cells(row, everything, limit))
     console = Console()
     console.print(table)
-    if getattr(step, "_loop", None) is not None:
+    if step.loops:
         console.print("[dim]In training this device runs all of them as one loop over images.[/]")
     console.print("[dim]Above 100 % of the floor: the data was in the cache, not in memory.[/]")
 

@@ -63,6 +63,21 @@ def command(*words: str) -> list[str]:
     return [sys.executable, "-m", "pareo", "sweep", *usual, *words]
 
 
+def ended(
+    words: list[str], env: dict[str, str], folder: Path, how: signal.Signals
+) -> tuple[int, str, str]:
+    """A sweep that gets a signal when batch 2 is done: its exit status, and what it said."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HEARING, *words], env=env, cwd=folder, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as under_way:  # fmt: skip
+        assert under_way.stderr is not None
+        assert under_way.stderr.readline().startswith("right, batch 2: ")
+        under_way.send_signal(how)
+        said, more = under_way.communicate()
+    return under_way.returncode, said, more
+
+
 def test_failures_are_cells_and_the_others_go_on(tmp_path: Path) -> None:
     env = entered(tmp_path, right="RIGHT", wrong="WRONG", small="SMALL")
     words = ("--batches", "4..16", "--contestants", "right,wrong,small", "--save", "--json", "a")
@@ -90,12 +105,7 @@ def status_of(cells: dict, name: str, batch: int) -> str:
 def test_after_sigkill_it_goes_on_and_measures_nothing_twice(tmp_path: Path) -> None:
     env = entered(tmp_path, right="WARM")
     words = command("--batches", "2,4,8", "--contestants", "right", "--json", "a")
-    with subprocess.Popen(
-        words, env=env, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as first:
-        assert first.stderr is not None
-        assert first.stderr.readline().startswith("right, batch 2: ")
-        first.send_signal(signal.SIGKILL)
+    ended(words, env, tmp_path, signal.SIGKILL)
     builds = (tmp_path / "builds").read_text().split()
     assert sorted(builds[:3]) == ["2", "4", "8"]  # beforehand, beside each other
     (journal,) = (tmp_path / "sweeps").iterdir()
@@ -117,15 +127,8 @@ def test_what_is_interrupted_leaves_a_finished_result_alone(tmp_path: Path) -> N
     env = entered(tmp_path, right="RIGHT")
     (tmp_path / "a").write_text("of a sweep that came to its end")
     words = command("--batches", "2,4", "--contestants", "right", "--json", "a", "--html", "b")
-    hearing = [sys.executable, "-c", HEARING, *words]
-    with subprocess.Popen(
-        hearing, env=env, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as under_way:
-        assert under_way.stderr is not None
-        assert under_way.stderr.readline().startswith("right, batch 2: ")
-        under_way.send_signal(signal.SIGINT)
-        said, more = under_way.communicate()
-    assert under_way.returncode == 130
+    status, said, more = ended(words, env, tmp_path, signal.SIGINT)
+    assert status == 130
     assert "the same command goes on" in said
     assert "Traceback" not in more
     assert (tmp_path / "a").read_text() == "of a sweep that came to its end"

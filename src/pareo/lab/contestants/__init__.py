@@ -73,7 +73,7 @@ class Task:
         if found is None:
             return 0
         own = zip(self.data(), (found.images, found.labels), strict=True)
-        return sum(int(a.nbytes) for a, b in own if np.shares_memory(a, b))
+        return sum(int(a.nbytes) for a, b in own if np.may_share_memory(a, b))
 
     def test_data(self) -> tuple[Any, Any] | None:
         """Images and labels to test on; None where there are none."""

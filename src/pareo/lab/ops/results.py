@@ -29,7 +29,8 @@ def checked(result: Any, source: str) -> dict[str, Any]:
             check.wrong("ceilings", f"{' or '.join(PLACES)}", place)
         limits = store.from_plain(found, f"{source}, ceilings.{place}")
         try:
-            limits.memory(), limits.peak()
+            limits.memory()
+            limits.peak()
         except LookupError as error:
             check.wrong(f"ceilings.{place}", "what a report needs", str(error))
     for place, rung in result["rungs"].items():
