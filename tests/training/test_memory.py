@@ -60,10 +60,10 @@ def test_of_a_kernel_for_many_steps(name: str, batch: int, momentum: float) -> N
     network, pool = LOOPED[name], cupy.get_default_memory_pool()
     images, labels, order = data(network, batch)
     with Device("cuda") as place:
-        step = Step(network, batch, place, momentum)
-        assert step.loops
         there = pareo.to_device((images, labels))
         before = pool.used_bytes()
+        step = Step(network, batch, place, momentum)
+        assert step.loops  # what the kernel works in is there from here on
         parameters = pareo.to_device(network.initialise(0))
         velocities = {path: cupy.zeros_like(p) for path, p in parameters.items() if momentum}
         step.run(parameters, velocities, *there, order, 0.1)
