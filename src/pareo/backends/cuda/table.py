@@ -15,9 +15,9 @@ from pareo.device import Device, current
 from pareo.errors import DeviceError
 from pareo.spec import Spec
 
-# Up to so many bytes lie idle for so many instructions, and larger stretches for a few, so that what
-# does not need each other runs side by side. More room than this (12 and 6 instead of 8 and 2) made
-# no step faster by 0.5 % in AlexNet and GoogLeNet on an H200; less made some slower.
+# Up to so many bytes lie idle for so many instructions, and larger stretches for a few: then what
+# need not wait runs side by side. More room (12 and 6, not 8 and 2) made no step of AlexNet or of
+# GoogLeNet faster by 0.5 % on an H200; less made some slower.
 IDLE = {4 << 20: 64, 64 << 20: 8}
 AT_LEAST = 2
 SPARE = 0.5  # of the free memory: a plan that takes more leaves none idle
