@@ -74,7 +74,9 @@ def test_the_figures_hold_what_was_measured() -> None:
     assert drawn["times"]["layout"]["xaxis"]["type"] == "log"
     memory = {line["name"]: line for line in drawn["memory"]["data"]}
     assert memory["pareo-compiled, predicted"]["y"] == pytest.approx([0.6] * 4)
-    assert drawn["memory"]["layout"]["shapes"][0]["y0"] == 2.0
+    (limit,) = drawn["memory"]["layout"]["shapes"]
+    assert limit["y0"] == limit["y1"] == 2.0
+    assert limit["label"]["text"] == "limit 2 GB"
 
 
 def test_the_table_never_confuses_an_image_with_a_batch() -> None:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from pareo.cli import app
 from pareo.errors import DataError
 from pareo.lab.report import sweep as report
-from pareo.lab.sweep.advice import ahead, answer
+from pareo.lab.sweep.advice import ahead, answer, limits_title
 from pareo.lab.sweep.results import checked
 from pareo.lab.sweep.together import together
 
@@ -31,6 +31,23 @@ def test_cells_of_all_are_there_and_the_latest_is_drawn() -> None:
     lines = {line["name"]: line for line in report.figures(both)["times"]["data"]}
     assert lines["pareo-compiled"]["x"] == [1, 2, 4]
     assert lines["pareo-compiled"]["y"] == pytest.approx([120, 90, 60])
+
+
+def test_the_limits_of_all_are_drawn_though_the_latest_has_none() -> None:
+    larger, without = deepcopy(LARGE), deepcopy(LARGE)
+    for entry in larger["limits"]:
+        entry["limit"] *= 2
+    without["limits"], without["when"] = [], "2026-11-15T12:00:00+00:00"
+    del without["settings"]["memory_limit"]
+    several = checked(together({"a": without, "b": larger, "c": SMALL}), "several")
+    drawn = report.figures(several)["memory"]["layout"]["shapes"]
+    assert [(line["y0"], line["label"]["text"]) for line in drawn] == [
+        (2.0, "limit 2 GB"),
+        (4.0, "limit 4 GB"),
+    ]
+    assert limits_title(several) == "The largest batch under 2 and 4 GB"
+    assert not report.figures(without)["memory"]["layout"]["shapes"]
+    assert limits_title(without) == "The largest batch"
 
 
 def test_who_is_ahead_is_told_within_a_sweep() -> None:

@@ -10,7 +10,7 @@ from pareo.lab.papers import trindade_lima as paper
 from pareo.lab.report.figures import COLOURS
 from pareo.lab.report.page import page
 from pareo.lab.report.tables import table
-from pareo.lab.sweep.advice import ahead, answer, limits_title
+from pareo.lab.sweep.advice import ahead, answer, known_limits, limits_title
 from pareo.lab.sweep.cells import Cell, from_dict
 from pareo.lab.sweep.floors import floor
 from pareo.lab.sweep.results import checked
@@ -96,12 +96,12 @@ def _memory(result: dict[str, Any], cells: list[Cell], colours: dict[str, str]) 
             marks = _line(f"{name}, predicted", colour, expected, sizes)
             lines.append({**marks, "mode": "markers", "marker": {"symbol": "x", "size": 10}})
     chart = _chart("GB used", lines)
-    limit = result["settings"].get("memory_limit")
-    if limit:
-        chart["layout"]["shapes"] = [
-            {"type": "line", "x0": 0, "x1": 1, "xref": "paper", "y0": limit / 1e9,
-             "y1": limit / 1e9, "line": {"dash": "dash", "width": 2}}
-        ]  # fmt: skip
+    chart["layout"]["shapes"] = [
+        {"type": "line", "x0": 0, "x1": 1, "xref": "paper", "y0": _giga(limit), "y1": _giga(limit),
+         "line": {"dash": "dash", "width": 2},
+         "label": {"text": f"limit {said} GB", "textposition": "start", "yanchor": "bottom"}}
+        for said, limit in known_limits(result).items()
+    ]  # fmt: skip
     return chart
 
 
@@ -169,7 +169,7 @@ def _body(result: dict[str, Any], title: str) -> str:
             "<h2>Time per image</h2><figure><figcaption>Milliseconds per image: median and 95 % "
             'interval.</figcaption><div id="times"></div></figure>',
             "<h2>Memory</h2><figure><figcaption>Memory used by a training process, or on a GPU by "
-            "its arrays. Crosses are predictions, the dashed line is the limit, if there was one."
+            "its arrays. Crosses are predictions, a dashed line is a limit, if there was one."
             '</figcaption><div id="memory"></div></figure>',
             _limits(result),
             f"<h2>Every cell</h2>{_cells(result, cells)}",

@@ -94,8 +94,22 @@ def _verdict(here: list[Cell]) -> str:
 
 def limits_title(result: dict[str, Any]) -> str:
     """Under which limit, or which limits, the largest batches are."""
-    sizes = sorted({one["limit"] for one in result["limits"]})
-    return f"The largest batch under {' and '.join(f'{size / 1e9:.3g}' for size in sizes)} GB"
+    said = " and ".join(known_limits(result))
+    return f"The largest batch{f' under {said} GB' if said else ''}"
+
+
+def known_limits(result: dict[str, Any]) -> dict[str, int]:
+    """The limits of memory that were searched under, or are asked for, by their GB in words.
+
+    Those that read the same are one: what is left of a card differs by a piece or two.
+
+    >>> searched = [{"limit": 3_998_351_360}, {"limit": 3_996_254_208}, {"limit": 2 * 10**9}]
+    >>> known_limits({"limits": searched, "settings": {"memory_limit": 4 * 10**9}})
+    {'2': 2000000000, '4': 3998351360}
+    """
+    asked = result["settings"].get("memory_limit")
+    sizes = [one["limit"] for one in result["limits"] if one["limit"]] or ([asked] if asked else [])
+    return {f"{size / 1e9:.3g}": size for size in sorted(sizes)}
 
 
 def shares_of(result: dict[str, Any], cell: Cell) -> dict[str, float]:
