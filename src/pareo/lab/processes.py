@@ -6,9 +6,11 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from multiprocessing import resource_tracker
 from typing import Any
 
 from pareo.errors import ending
+from pareo.interrupt import Interrupt
 from pareo.lab.memory import Watch
 
 PATIENCE = 1800.0  # seconds: the slowest compiler has answered long before
@@ -47,13 +49,15 @@ class Worker:
     ) -> None:
         context = multiprocessing.get_context("spawn")  # nothing of this process is inherited
         self._pipe, far = context.Pipe()
-        self._process = context.Process(target=_serve, args=(far, make, args, threads), daemon=True)
+        process = context.Process(target=_serve, args=(far, make, args, threads), daemon=True)
         with _deaf():
-            self._process.start()
+            process.start()
+        self._process: Any = process  # None when it is closed
+        self._exitcode: int | None = None  # from then on
         far.close()  # so that this end closes when the contestant is gone
         self._watch: Watch | None = None
         if memory is not None:
-            self._watch = Watch(self._process.pid or 0, memory, self._process.kill)
+            self._watch = Watch(process.pid or 0, memory, self.kill)
 
     def ask(self, *question: Any, patience: float = PATIENCE) -> Any:
         """The answer; Failed with the reason where there is none."""
@@ -72,10 +76,10 @@ class Worker:
                 raise Failed(f"no answer within {patience:g} s")
             fine, answer = self._pipe.recv()
         except (EOFError, OSError):
-            self._process.join()
+            exitcode = self._joined()
             if self._watch is not None and self._watch.passed:
                 raise ShortOfMemory(f"more than {self._watch.most / 1e9:g} GB") from None
-            raise Failed(ending(self._process.exitcode)) from None
+            raise Failed(ending(exitcode)) from None
         if not fine:
             raise (ShortOfMemory if _is_short(answer) else Told)(answer)
         return answer
@@ -87,7 +91,8 @@ class Worker:
 
     def kill(self) -> None:
         """End the process at once: who waits for its answer is told that it has ended."""
-        self._process.kill()
+        if self._process is not None:
+            self._process.kill()
 
     def dismiss(self) -> None:
         """Let it end by itself, which takes a while where it holds a GPU; `close` waits for it."""
@@ -97,10 +102,23 @@ class Worker:
         """End the process, kindly if it is idle."""
         self.unlimit()
         self._pipe.close()
+        if self._process is None:
+            return
         self._process.join(2)
         if self._process.exitcode is None:
             self._process.kill()
-            self._process.join()
+        self._exitcode = self._joined()
+        with _deaf():  # what Python calls when a process is collected would lose a Ctrl-C
+            self._process.close()
+            self._process = None
+
+    def _joined(self) -> int | None:
+        """How it ended, which is waited for."""
+        if self._process is None:
+            return self._exitcode
+        self._process.join()
+        code: int | None = self._process.exitcode
+        return code
 
     def __enter__(self) -> "Worker":
         return self
@@ -111,12 +129,20 @@ class Worker:
 
 @contextlib.contextmanager
 def _deaf() -> Iterator[None]:
-    """Ctrl-C waits here; a process that is started does not hear it until it says so."""
+    """Ctrl-C waits here; a process that is started does not hear it until it says so.
+
+    The mask is what that process inherits. It is this thread's alone: another one may take the
+    signal, and Python would interrupt this one all the same, between a process and its orders.
+    """
+    resource_tracker.ensure_running()  # or it starts with the first process, and unblocks it
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        yield
+        with Interrupt() as interrupt:
+            yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if interrupt.asked:
+        raise KeyboardInterrupt
 
 
 def interleaved(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pareo.data import Dataset
 from pareo.device import Device
 from pareo.errors import PareoError
+from pareo.interrupt import Interrupt
 from pareo.parallel.one import train_one, untested
 from pareo.parallel.population import train_in_population
 from pareo.parallel.prediction import predict
@@ -13,7 +14,6 @@ from pareo.parallel.schedule import NOT_BEGUN
 from pareo.parallel.threads import train_in_threads
 from pareo.parallel.trial import Listener, Report, Result, Trial
 from pareo.training.history import Epoch
-from pareo.training.interrupt import Interrupt
 
 Way = Callable[[Sequence[Trial], Dataset, Device, Listener], list[Result]]
 

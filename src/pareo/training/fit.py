@@ -12,13 +12,13 @@ import numpy as np
 from pareo.data import Dataset
 from pareo.device import PRECISIONS, Device, current
 from pareo.errors import PareoError, ShapeError
+from pareo.interrupt import Interrupt
 from pareo.nn.network import Sequential
 from pareo.training import checkpoint as files
 from pareo.training.checkpoint import Checkpoint
 from pareo.training.evaluate import Evaluator, batch_for, fitted
 from pareo.training.floor import peak
 from pareo.training.history import Epoch, History
-from pareo.training.interrupt import Interrupt
 from pareo.training.progress import Bar
 from pareo.training.resume import identity, resumed, target
 from pareo.training.settings import Settings, whole

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pareo.errors import PareoError
+from pareo.interrupt import Interrupt
 from pareo.parallel.trial import Result, Trial
 from pareo.parallel.tuning.local import Job, Report
 from pareo.parallel.tuning.space import Space
 from pareo.parallel.tuning.study import best_of, counts, origin, rank
 from pareo.training import checkpoint as files
 from pareo.training.history import Epoch
-from pareo.training.interrupt import Interrupt
 
 if TYPE_CHECKING:
     import optuna
