@@ -1,8 +1,14 @@
-"""Ctrl-C as a wish that is answered at the next good moment, and at once when it comes twice."""
+"""Ctrl-C as a wish that is answered at the next good moment, and at once when it comes twice.
+
+And for one process alone: those that it starts get the signal as well, from a terminal.
+"""
 
 import signal
 import threading
-from types import FrameType, TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
+from types import FrameType
 from typing import Any
 
 
@@ -32,11 +38,30 @@ class Interrupt:
         self.asked = True
         signal.signal(signal.SIGINT, self._before)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
+
+
+@contextmanager
+def deaf() -> Iterator[None]:
+    """Ctrl-C waits; a process that is started here does not hear it, and is to call `ignore`.
+
+    The mask is what that process inherits. It is this thread's alone: another one may take the
+    signal, and Python would interrupt this one all the same, between a process and its orders.
+    """
+    resource_tracker.ensure_running()  # or it starts with the first process, and unblocks it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with Interrupt() as interrupt:
+            yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if interrupt.asked:
+        raise KeyboardInterrupt
+
+
+def ignore() -> None:
+    """For a process that was started by another: Ctrl-C is for that one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

@@ -1,6 +1,9 @@
-"""A Ray cluster of several nodes on this machine, for the tests that want one."""
+"""What several tests here want: a Ray cluster on this machine; a Ctrl-C for those who start."""
 
+import os
+import signal
 from collections.abc import Iterator
+from multiprocessing import util
 from typing import Any
 
 import pytest
@@ -22,3 +25,20 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         yield made
     finally:
         made.shutdown()
+
+
+@pytest.fixture
+def interrupted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Every process that is started gets a Ctrl-C at once, as from a terminal; their numbers."""
+    start: Any = util.spawnv_passfds  # type: ignore[attr-defined]
+    found: list[int] = []
+
+    def started(path: bytes, args: list[Any], fds: Any) -> int:
+        process = int(start(path, args, fds))
+        if any("spawn_main" in str(word) for word in args):
+            os.kill(process, signal.SIGINT)
+            found.append(process)
+        return process
+
+    monkeypatch.setattr(util, "spawnv_passfds", started)
+    return found

@@ -38,6 +38,12 @@ def test_workers_meet_and_report_and_return(how: str) -> None:
     assert shared["counts"].tolist() == [50, 50]
 
 
+def test_workers_that_start_hear_no_interrupt(interrupted: list[int]) -> None:
+    results, _ = together(count, 2, "processes", ONE_EACH, 5)
+    assert results == [list(range(1, 6))] * 2
+    assert len(interrupted) == 2
+
+
 def fails(member: Member, shared: Shared) -> None:
     if member.rank == 1:
         raise ValueError("no such thing")

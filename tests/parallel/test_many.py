@@ -47,6 +47,12 @@ def test_each_trial_ends_as_if_it_were_alone(how: str) -> None:
         assert result.accuracy == expected.accuracy
 
 
+def test_processes_that_start_hear_no_interrupt(interrupted: list[int]) -> None:
+    results = train_many(TRIALS, DATA, "processes", workers=2)
+    assert [result.error for result in results] == [None] * 3
+    assert len(interrupted) == 2
+
+
 @pytest.mark.parametrize("how", HOWS)
 def test_a_trial_that_fails_is_a_result_and_the_others_finish(how: str) -> None:
     wrong = Trial(NETWORK, rate=1e30, batch_size=32)

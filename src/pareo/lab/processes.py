@@ -3,14 +3,12 @@
 import contextlib
 import multiprocessing
 import os
-import signal
 import threading
 from collections.abc import Callable, Iterator
-from multiprocessing import resource_tracker
 from typing import Any
 
+from pareo import interrupt
 from pareo.errors import ending
-from pareo.interrupt import Interrupt
 from pareo.lab.memory import Watch
 
 PATIENCE = 1800.0  # seconds: the slowest compiler has answered long before
@@ -50,7 +48,7 @@ class Worker:
         context = multiprocessing.get_context("spawn")  # nothing of this process is inherited
         self._pipe, far = context.Pipe()
         process = context.Process(target=_serve, args=(far, make, args, threads), daemon=True)
-        with _deaf():
+        with interrupt.deaf():
             process.start()
         self._process: Any = process  # None when it is closed
         self._exitcode: int | None = None  # from then on
@@ -108,7 +106,7 @@ class Worker:
         if self._process.exitcode is None:
             self._process.kill()
         self._exitcode = self._joined()
-        with _deaf():  # what Python calls when a process is collected would lose a Ctrl-C
+        with interrupt.deaf():  # what Python calls when a process is collected would lose a Ctrl-C
             self._process.close()
             self._process = None
 
@@ -125,24 +123,6 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-@contextlib.contextmanager
-def _deaf() -> Iterator[None]:
-    """Ctrl-C waits here; a process that is started does not hear it until it says so.
-
-    The mask is what that process inherits. It is this thread's alone: another one may take the
-    signal, and Python would interrupt this one all the same, between a process and its orders.
-    """
-    resource_tracker.ensure_running()  # or it starts with the first process, and unblocks it
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        with Interrupt() as interrupt:
-            yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    if interrupt.asked:
-        raise KeyboardInterrupt
 
 
 def interleaved(
@@ -166,8 +146,7 @@ def interleaved(
 
 def _serve(pipe: Any, make: Callable[..., Any], args: tuple[Any, ...], threads: int | None) -> None:
     """The process: it ends with its first failure, or when the other end of the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who asks
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    interrupt.ignore()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if threads is not None:
         for name in ("OMP_NUM_THREADS", "NPROC"):  # OpenMP; XLA's thread pool

@@ -5,7 +5,6 @@ them end, and whoever called them gets one error.
 """
 
 import multiprocessing
-import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from pareo import interrupt
 from pareo.errors import PareoError, ending
 from pareo.parallel.shared import Shared, Specs
 from pareo.parallel.trial import sentence
@@ -169,7 +169,8 @@ def _in_processes(
             near, far = context.Pipe(duplex=False)
             given = (far, member, work, shared, arguments)
             process = context.Process(target=_serve, args=given, daemon=True)
-            process.start()
+            with interrupt.deaf():
+                process.start()
             far.close()  # so that this end closes when the process is gone
             pipes[near] = member.rank
             processes.append(process)
@@ -223,7 +224,7 @@ def _end(processes: Sequence[Any], pipes: dict[Any, int]) -> None:
 
 def _serve(pipe: Connection, member: Member, work: Work, shared: Shared, arguments: Any) -> None:
     """The process of one worker."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who called
+    interrupt.ignore()
     member.report = lambda said: pipe.send(("report", said))
     with suppress(OSError, Abandoned):  # the caller is gone, or knows already
         try:

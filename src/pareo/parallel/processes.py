@@ -2,11 +2,11 @@
 
 import contextlib
 import multiprocessing
-import signal
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from pareo import interrupt
 from pareo.data import Dataset
 from pareo.device import Device
 from pareo.errors import PareoError, ending
@@ -82,7 +82,8 @@ class _Process:
         context = multiprocessing.get_context("spawn")  # a fork would inherit locks of BLAS
         near, far = context.Pipe()
         process = context.Process(target=_serve, args=(far, *self._given), daemon=True)
-        process.start()
+        with interrupt.deaf():
+            process.start()
         far.close()  # so that this end closes when the process is gone
         return near, process
 
@@ -124,7 +125,7 @@ class _Process:
 
 def _serve(pipe: Any, data: Handle, device: Device, shares: Shared) -> None:
     """The process: it ends when the other end of the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who asked
+    interrupt.ignore()
     attached = data.attach()
     bare = untested(attached)
     one = Device(str(device), 1, device.precision)

@@ -1,7 +1,6 @@
 """The progress bar: epoch, loss, accuracy, images per second, time left; nothing where piped."""
 
 import sys
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pareo.training.history import Epoch
@@ -45,12 +44,7 @@ class Bar:
         if epoch.accuracy is not None:
             self._accuracy = f"  accuracy {epoch.accuracy:.2%}"
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._progress:
             self._progress.stop()
 

@@ -169,7 +169,8 @@ def _body(result: dict[str, Any], title: str) -> str:
             "<h2>Time per image</h2><figure><figcaption>Milliseconds per image: median and 95 % "
             'interval.</figcaption><div id="times"></div></figure>',
             "<h2>Memory</h2><figure><figcaption>Memory used by a training process, or on a GPU by "
-            "its arrays. Crosses are predictions, a dashed line is a limit, if there was one."
+            "its arrays. Crosses are predictions, a dashed line is a limit, if there was one: on a "
+            "GPU of all that a process takes there, its code too."
             '</figcaption><div id="memory"></div></figure>',
             _limits(result),
             f"<h2>Every cell</h2>{_cells(result, cells)}",
