@@ -81,6 +81,7 @@ class Batch:
 
     def __init__(self, images: Spec, labels: Spec) -> None:
         self._spec = images
+        self.size = images.shape[0]  # a population's labels have an axis for its members, too
         self.labels = memory.empty(labels.shape, labels.dtype)
         self.free: Any = None  # the event after which it may be filled again
 
@@ -103,10 +104,9 @@ class Batch:
     def _gather(
         self, out: Any, address: Any, labels: Any, order: Any, step: Any, size: int, blocks: int
     ) -> None:
-        batch = len(self.labels)
         launch.kernel("batches", "gather", self._spec.dtype.char)(
-            (batch, blocks), (THREADS,),
-            (out, self.labels, address, labels, order, step, batch, size),
+            (self.size, blocks), (THREADS,),
+            (out, self.labels, address, labels, order, step, self.size, size),
         )  # fmt: skip
 
 
@@ -183,11 +183,11 @@ class Steps:
 
     def _picks(self, images: Any) -> bool:
         """Whether a step reads these images where they lie."""
-        enough = len(images) >= len(self._batch.labels)
+        enough = len(images) >= self._batch.size
         return self._pickable and enough and isinstance(images, cupy.ndarray)
 
     def _picked(self, images: Any) -> Any:
-        return picked(images, len(self._batch.labels), self._order, self._step)
+        return picked(images, self._batch.size, self._order, self._step)
 
     def _scope(self) -> ExitStack:
         scope = ExitStack()
@@ -199,8 +199,7 @@ class Steps:
         if rows <= self._room:
             return
         self._room = 1 << (rows - 1).bit_length()
-        batch = len(self._batch.labels)
-        self._order: Any = memory.empty((self._room, batch), np.int64)
+        self._order: Any = memory.empty((self._room, self._batch.size), np.int64)
         self._all_seeds: Any = memory.empty((self._room, self._seeds.size), np.int64)
         self._losses: Any = memory.empty((self._room, *self._loss.shape), self._loss.dtype)
 
