@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from odd_programs import ODD
 
-from pareo import Device, nn, trace, value_and_grad
+from pareo import Device, nn, op, trace, value_and_grad
 from pareo.backends.cuda.large import lower, merge
 from pareo.backends.cuda.picked import pickable
 from pareo.nn import networks
@@ -186,3 +186,70 @@ def test_filters_are_turned_where_that_is_faster(precision):
     assert found["conv_images"] == names(plain)["conv_images"] - 1
     assert found["conv_forward"] == names(plain)["conv_forward"] + 1
     assert after.flops == plain.flops
+
+
+def test_updates_at_different_rates_are_not_made_together():
+    """Both are scaled before either is subtracted: the second must not lose its half."""
+
+    def steps(x, w, v, g, h, fast, slow):
+        first, second = op.scale(fast, g), op.scale(slow, h)
+        return op.conv(x, w), op.sub(v, first), op.sub(w, second)
+
+    filters = Spec((64, 64, 1, 1))
+    number = Spec(())
+    program = trace(steps, Spec((2, 64, 4, 4)), filters, filters, filters, filters, number, number)
+    after = lower.lowered(program, "float32", lambda _: True)
+    assert names(after)["update_all"] == 1
+    assert names(after)["sub"] == names(after)["scale"] == 1
+
+
+def two_gradients(apart):
+    """Two layers of one pixel on the same images; gradients in one sum or two."""
+
+    def layer(x, w, b):
+        return op.relu(op.add_bias(op.conv(x, w), b))
+
+    def one(x, w, b, v, c):
+        return op.sum(op.add(layer(x, w, b), op.scale(2, layer(x, v, c))))
+
+    def both(x, w, b, v, c):
+        if not apart:
+            return value_and_grad(one, wrt=(0, 1, 2, 3, 4))(x, w, b, v, c)
+        first = value_and_grad(lambda *a: op.sum(layer(*a)), wrt=(0, 1, 2))(x, w, b)[1]
+        second = value_and_grad(lambda *a: op.sum(op.exp(layer(*a))), wrt=(0, 1, 2))(x, v, c)[1]
+        return op.add(first[0], x), op.add(second[0], x), *first[1:], *second[1:]
+
+    shapes = (2, 64, 4, 4), (64, 64, 1, 1), (64,), (64, 64, 1, 1), (64,)
+    return remove_dead(remove_common(trace(both, *map(Spec, shapes)))), shapes
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_gradients_are_merged_only_within_one_sum(apart):
+    program, shapes = two_gradients(apart)
+    after = merge.merged(program)
+    assert names(after)["conv"] == (2 if apart else 1)
+    random = np.random.default_rng(3)
+    arrays = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
+    device = Device("vectorized")
+    for found, wanted in zip(
+        tree.leaves(after.compile(device)(*arrays)),
+        tree.leaves(program.compile(device)(*arrays)),
+        strict=True,
+    ):
+        # Sums of 64 to 2048 float32 terms in another order.
+        np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_a_layer_whose_filters_come_from_another_is_not_merged_with_it():
+    """Merged, each of the two would wait for the other."""
+
+    def loss(x, w, b, c):
+        y = op.relu(op.add_bias(op.conv(x, w), b))
+        v = op.reshape(op.part(op.reshape(y, (2, 1024)), 0, (0, 1)), (64, 16, 1, 1))
+        z = op.relu(op.add_bias(op.conv(x, v), c))
+        return op.sum(op.add(y, z))
+
+    specs = Spec((2, 16, 4, 4)), Spec((64, 16, 1, 1)), Spec((64,)), Spec((64,))
+    program = trace(value_and_grad(loss, wrt=(0, 1, 2, 3)), *specs)
+    after = merge.merged(remove_dead(remove_common(program)))
+    assert names(after)["conv"] == 2

@@ -40,6 +40,7 @@ class Lowering:
         self.addends: dict[int, tuple[int, ...]] = {}
         self.beside: dict[int, tuple[int, ...]] = {}
         self.updates: list[Any] = []
+        self.numbers: tuple[int, ...] = ()  # rate, momentum and decay of these updates
         self.products: dict[int, tuple[int, int, int]] = {}
         self.handled: set[int] = set()
         if precision == "bfloat16":

@@ -42,12 +42,17 @@ def merged(program: Program) -> Program:
 
 
 def _groups(program: Program) -> list[list[Layer]]:
-    """The layers that can be merged, by the images that they look at."""
+    """The layers that can be merged, by the images that they look at and the sum they end in."""
+    reading = readers(program)
     found = defaultdict(list)
     for layer in _layers(program):
-        found[layer.conv.inputs[0]].append(layer)
-    trained = [[layer for layer in group if all(layer.back)] for group in found.values()]
-    return [group for group in trained if len(group) > 1]
+        found[layer.conv.inputs[0], _sum_of(program, reading, layer)].append(layer)
+    trained = [
+        [layer for layer in group if all(layer.back)]
+        for (_, total), group in found.items()
+        if total is not None
+    ]
+    return [group for group in trained if len(group) > 1 and _independent(program, group)]
 
 
 def _layers(program: Program) -> Iterator[Layer]:
@@ -77,16 +82,43 @@ def _layers(program: Program) -> Iterator[Layer]:
             following(error, "conv_weight_gradient", 1),
             following(error, "conv_input_gradient"),
         )  # fmt: skip
-        if all(layer.back) and len(reading[error]) == 3 and _summed(program, reading, layer):
+        if all(layer.back) and len(reading[error]) == 3 and error not in program.outputs:
             yield layer
 
 
-def _summed(program: Program, reading: dict[int, list[int]], layer: Layer) -> bool:
-    """Whether a layer's gradient to its images goes nowhere but into a sum."""
+def _sum_of(program: Program, reading: dict[int, list[int]], layer: Layer) -> int | None:
+    """The sum that a layer's gradient to its images goes into and nowhere else, if it does."""
     assert layer.to_images is not None
-    result = layer.to_images.outputs[0]
-    every = [program.instructions[p].name for p in reading[result]]
-    return every == ["add"] and result not in program.outputs
+    number = layer.to_images.outputs[0]
+    total = None
+    while len(reading[number]) == 1 and number not in program.outputs:
+        add = program.instructions[reading[number][0]]
+        alike = all(program.specs[n] == program.specs[number] for n in add.inputs)
+        if add.name != "add" or not alike:
+            break
+        total = number = add.outputs[0]
+    return total
+
+
+def _independent(program: Program, group: list[Layer]) -> bool:
+    """Whether no layer of a group, forward or backward, waits for what another one gives."""
+    fronts = [layer.conv.inputs + layer.bias.inputs[1:] for layer in group]
+    backs = [layer.relu_back.inputs[:1] for layer in group if layer.relu_back]
+    after_any = _reached(program, {layer.relu.outputs[0] for layer in group})
+    errors = {layer.relu_back.outputs[0] for layer in group if layer.relu_back}
+    after_errors = _reached(program, errors)
+    return not any(after_any.intersection(inputs) for inputs in fronts) and not any(
+        after_errors.intersection(inputs) for inputs in (*fronts, *backs)
+    )
+
+
+def _reached(program: Program, start: set[int]) -> set[int]:
+    """The values that some values lead to, themselves included."""
+    found = set(start)
+    for instruction in program.instructions:
+        if not found.isdisjoint(instruction.inputs):
+            found.update(instruction.outputs)
+    return found
 
 
 def _of_one_pixel(program: Program, conv: Instruction) -> bool:

@@ -74,9 +74,14 @@ def put_off(lowering: Lowering, dot: Instruction) -> bool:
 
 
 def _put_together(lowering: Lowering, update: Update) -> bool:
-    """Whether an update waits for the other small ones; a large one frees its gradient sooner."""
-    same = not lowering.updates or lowering.updates[0].numbers == update.numbers
-    return same and lowering.old.specs[update.parameter].size < ALONE
+    """Whether an update waits for the other small ones; a large one frees its gradient sooner.
+
+    All of them have the numbers of the first that is asked about, so that the answer stays.
+    """
+    if lowering.old.specs[update.parameter].size >= ALONE:
+        return False
+    lowering.numbers = lowering.numbers or update.numbers
+    return lowering.numbers == update.numbers
 
 
 @rule
