@@ -1,13 +1,17 @@
 """Fusion: only what the backend offers, only where it is right, and to the same results."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from devices import CUDA, home, placed
 from networks_for_tests import draw, mlp, papers_cnn
 
 from pareo import Device, Spec, op, trace
-from pareo.program import differentiate, fuse, remove_common, remove_dead
+from pareo.errors import PareoError
+from pareo.program import differentiate, fuse, remove_common, remove_dead, tree
+from pareo.program.fuse import in_order
 
 COMPILED = Device("compiled").backend
 
@@ -146,3 +150,108 @@ def test_fused_program_is_rebuilt_for_another_batch() -> None:
     again = program.with_batch(9)
     assert [i.name for i in again.instructions] == ["dot_bias"]
     assert again.specs[again.outputs[0]].shape == (9, 4)
+
+
+def difference(x: Any, w: Any) -> Any:
+    y = op.dot(x, w)
+    return op.sub(y, op.scale(0.1, y))
+
+
+def nothing(x: Any) -> Any:
+    s = op.scale(0.5, x)
+    return op.sub(s, s)
+
+
+def product_from_itself(x: Any, w: Any) -> Any:
+    """The number that scales a product is made from it."""
+    t = op.dot(x, w)
+    return op.sub(x, op.scale(op.sum(t), t))
+
+
+def loss_by_itself(logits: Any, labels: Any) -> Any:
+    loss = op.cross_entropy(logits, labels)
+    return op.cross_entropy_gradient(loss, logits, labels), loss
+
+
+def slope_of_itself(x: Any) -> Any:
+    """A sum beside a slope that is its own operand: what the pattern gives is what it reads."""
+    d = op.relu_gradient(x, x)
+    return op.relu_gradient(d, d), op.sum(d, axis=0)
+
+
+INSIDE = {
+    "difference": (difference, Spec((4, 3)), Spec((3, 3))),
+    "nothing": (nothing, Spec((4, 3))),
+    "product": (product_from_itself, Spec((3, 3)), Spec((3, 3))),
+    "loss": (loss_by_itself, Spec((4, 3)), Spec((4,), "int64")),
+    "slope": (slope_of_itself, Spec((4, 3))),
+}
+
+
+@pytest.mark.parametrize("derivative", [False, True])
+@pytest.mark.parametrize("name", INSIDE)
+@pytest.mark.parametrize("device", ["compiled", CUDA])
+def test_a_fusion_reads_nothing_that_it_makes(device: str, name: str, derivative: bool) -> None:
+    function, *specs = INSIDE[name]
+
+    def total(*arguments: Any) -> Any:
+        found = function(*arguments)
+        parts = found if isinstance(found, tuple) else (found,)
+        result = op.sum(op.hadamard(parts[0], parts[0]))
+        return result if len(parts) == 1 else op.add(result, op.sum(parts[1]))
+
+    program = trace(function, *specs)
+    if derivative:
+        program = differentiate(trace(total, *specs))
+    arguments = [
+        np.arange(spec.size).reshape(spec.shape) % 3
+        if spec.dtype.kind == "i"
+        else draw(spec.shape)[0]
+        for spec in specs
+    ]
+    found = program.compile(Device(device))(*[placed(device, a) for a in arguments])
+    wanted = program.compile(Device("vectorized"))(*arguments)
+    for a, b in zip(tree.leaves(found), tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(home(device, a), b, rtol=1e-4, atol=1e-5)  # some ten roundings
+
+
+SHAPES = [
+    ((3, 2), (1, 2), (2, 2)),
+    ((3, 2), (3, 2), (2, 1)),
+    ((1, 2), (3, 2), (2, 2)),
+    ((2, 3, 2), (3, 2), (2, 2)),
+    ((2,), (3, 2), (2, 2)),
+    ((3, 3, 2), (1, 3, 2), (1, 2, 2)),
+    ((1, 3, 2), (3, 3, 2), (3, 2, 2)),
+]
+
+
+@pytest.mark.parametrize("shapes", SHAPES)
+@pytest.mark.parametrize("device", ["compiled", CUDA])
+def test_operands_are_repeated_inside_a_fusion_as_outside(device: str, shapes: Any) -> None:
+    p, a, b = draw(*shapes)
+
+    def steps(p: Any, a: Any, b: Any) -> Any:
+        product = op.dot(a, b)
+        return (
+            op.sub(p, op.scale(0.5, op.dot(a, b))),
+            op.sub(p, op.scale(0.25, op.reshape(product, product.shape))),
+            op.add(p, op.dot(op.scale(2, a), b)),
+            op.relu(op.add(op.dot(op.scale(3, a), b), p)),
+        )
+
+    found = trace(steps, p, a, b).compile(Device(device))(*[placed(device, x) for x in (p, a, b)])
+    t = a.astype(np.float64) @ b
+    for result, exact in zip(
+        found, (p - 0.5 * t, p - 0.25 * t, p + 2 * t, np.maximum(3 * t + p, 0)), strict=True
+    ):
+        assert result.shape == exact.shape
+        np.testing.assert_allclose(home(device, result), exact, rtol=1e-5, atol=1e-6)
+
+
+def test_instructions_that_wait_for_each_other_are_an_error() -> None:
+    program = trace(lambda x: op.exp(op.relu(x)), Spec((2,)))
+    first, second = program.instructions
+    circle = [replace(first, inputs=second.outputs), second]
+    with pytest.raises(PareoError, match="wait for each other's results: relu, exp"):
+        in_order(program, circle)

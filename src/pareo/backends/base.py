@@ -59,6 +59,8 @@ class Fusion:
 
     The pattern is written as the instructions it replaces, one a line: `y = sigmoid(t)`. `inputs`
     are the kernel's operands in order, `gives` its results; everything else stays inside.
+    `broadcasts` says that the kernel repeats operands as `add`, `sub`, `hadamard` and `div` do;
+    otherwise it is only used where these read operands of their result's shape.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Fusion:
     gives: tuple[str, ...]
     kernel: Kernel
     when: Callable[..., bool] | None = None
+    broadcasts: bool = False
 
 
 @dataclass(frozen=True)
@@ -168,11 +171,13 @@ class Backend:
         scratch: Scratch | None = None,
         in_place: bool | tuple[int, ...] = False,
         strided: bool = False,
+        broadcasts: bool = False,
     ) -> Callable[[Callable[..., None]], Callable[..., None]]:
         """Enter a function as a kernel for several instructions at once.
 
         Its positional parameters after `out` are named like the variables of the pattern. `when`
         is asked, with the specs of result and operands and the attributes, whether it applies.
+        Whether the kernel repeats smaller operands is `broadcasts` (see `Fusion`).
         """
 
         def enter(function: Callable[..., None]) -> Callable[..., None]:
@@ -182,9 +187,10 @@ class Backend:
                 if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
             ]
             kernel = Kernel(function, in_place, strided, scratch)
+            results = tuple(gives.split())
             self.fusions.append(
                 Fusion(
-                    function.__name__, pattern, tuple(names[1:]), tuple(gives.split()), kernel, when
+                    function.__name__, pattern, tuple(names[1:]), results, kernel, when, broadcasts
                 )
             )
             return function
@@ -209,15 +215,23 @@ class Backend:
 
     def admitted(self, name: str, array: Any) -> Any:
         """An operand as the kernels read it, checked."""
+        if type(array) is np.ndarray:
+            return array
         self.check(name, array)
-        return array
+        return self.plain(array)
+
+    def plain(self, array: Any) -> Any:
+        """The same memory without what a subclass of arrays makes of NumPy's functions."""
+        return array if type(array) is np.ndarray else np.asarray(array)
 
     def reads(self, array: Any) -> bool:
         """Whether an array lies where this backend computes."""
-        return isinstance(array, np.ndarray)
+        return isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray)
 
     def check(self, name: str, array: Any) -> None:
         """Refuse an array that this backend cannot read."""
+        if isinstance(array, np.ma.MaskedArray):
+            raise DtypeError(f"{name} expects an array without a mask; fill it first")
         if not self.reads(array):
             raise DeviceError(
                 f"{name} on '{self.name}' expects NumPy arrays; got one of "
@@ -246,7 +260,7 @@ class Backend:
 
     def address(self, array: Any) -> int:
         """Where an array's memory starts."""
-        return int(array.ctypes.data)
+        return int(array.__array_interface__["data"][0])
 
     def writable(self, array: Any) -> bool:
         """Whether an array may be written to."""
@@ -305,11 +319,12 @@ class Backend:
             return target
         results = result if several else (result,)
         wanted = self._wanted(operator.name, out, results)
+        places = [None if given is None else self.plain(given) for given in wanted]
         targets = [
-            given
-            if given is not None and self._fit(given, operands, kernel, position)
+            place
+            if place is not None and self._fit(place, operands, kernel, position)
             else self.empty(spec)
-            for position, (given, spec) in enumerate(zip(wanted, results, strict=True))
+            for position, (place, spec) in enumerate(zip(places, results, strict=True))
         ]
         if not kernel.strided:
             operands = [self.contiguous(a) for a in operands]
@@ -318,9 +333,10 @@ class Backend:
             work = kernel.workspace(result, specs, attributes)
             more["scratch"] = tuple(self.empty(spec) for spec in work)
         kernel.function(tuple(targets) if several else targets[0], *operands, **attributes, **more)
-        for position, given in enumerate(wanted):
-            if given is not None and given is not targets[position]:
-                self.copy(given, targets[position])
+        for position, (given, place) in enumerate(zip(wanted, places, strict=True)):
+            if place is not None:
+                if place is not targets[position]:
+                    self.copy(place, targets[position])
                 targets[position] = given
         return tuple(targets) if several else targets[0]
 

@@ -11,6 +11,8 @@ from pareo.operators.core import Array, Number, operator
 from pareo.operators.reduction import unbroadcast
 from pareo.spec import Spec
 
+BROADCASTING = ("add", "sub", "hadamard", "div")  # the operators that repeat smaller operands
+
 
 def _broadcast(name: str, a: Spec, b: Spec) -> Spec:
     try:

@@ -7,6 +7,8 @@ from functools import lru_cache
 from typing import Any
 
 from pareo.backends.base import Backend, Fusion
+from pareo.errors import PareoError
+from pareo.operators.elementwise import BROADCASTING
 from pareo.program.ir import Instruction, Program, readers
 from pareo.program.passes import rewrite
 
@@ -96,6 +98,8 @@ def _bound(step: Step, instruction: Instruction, values: dict[str, int]) -> dict
     """The variables with this instruction as the step's, or None where it is not."""
     if instruction.name != step.operator or len(instruction.inputs) != len(step.operands):
         return None
+    if len(instruction.outputs) != 1:  # a pattern names one result a line
+        return None
     if any(instruction.attributes.get(name) != value for name, value in step.literals):
         return None
     bound = dict(values)
@@ -109,14 +113,22 @@ def _bound(step: Step, instruction: Instruction, values: dict[str, int]) -> dict
 def _replaced(program: Program, fusion: Fusion, match: Match) -> Program | None:
     """The program with the match as one instruction, or None where that would be wrong."""
     members = [program.instructions[position] for position in match.positions]
-    if not (_private(program, fusion, match) and _convex(program, match)):
-        return None
     inputs = tuple(match.values[name] for name in fusion.inputs)
     outputs = tuple(match.values[name] for name in fusion.gives)
+    inside = {number for member in members for number in member.outputs}
+    if not inside.isdisjoint(inputs):  # the kernel would have to read what it is about to make
+        return None
+    if not (_private(program, fusion, match) and _convex(program, match)):
+        return None
+    if not fusion.broadcasts and any(_broadcasts(program, member) for member in members):
+        return None
     attributes: dict[str, Any] = {}
     for step, member in zip(parse(fusion.pattern), members, strict=True):
         literal = dict(step.literals)
-        attributes |= {k: v for k, v in member.attributes.items() if k not in literal}
+        own = {k: v for k, v in member.attributes.items() if k not in literal}
+        if any(attributes.get(k, v) != v for k, v in own.items()):
+            return None  # the kernel takes one value of each name
+        attributes |= own
     results = tuple(program.specs[number] for number in outputs)
     operands = [program.specs[number] for number in inputs]
     if fusion.when and not fusion.when(
@@ -136,6 +148,14 @@ def _replaced(program: Program, fusion: Fusion, match: Match) -> Program | None:
     return program.changed(
         instructions=in_order(program, instructions),
         specs={n: spec for n, spec in program.specs.items() if n not in inner},
+    )
+
+
+def _broadcasts(program: Program, instruction: Instruction) -> bool:
+    """Whether an instruction repeats an operand to the shape of its result."""
+    shape = program.specs[instruction.outputs[0]].shape
+    return instruction.name in BROADCASTING and any(
+        program.specs[number].shape != shape for number in instruction.inputs
     )
 
 
@@ -165,7 +185,10 @@ def _convex(program: Program, match: Match) -> bool:
 
 
 def in_order(program: Program, instructions: list[Instruction]) -> tuple[Instruction, ...]:
-    """The instructions in an order in which every value is made before it is read."""
+    """The instructions in an order in which every value is made before it is read.
+
+    Instructions that wait for each other have no such order: that is an error of who wrote them.
+    """
     ready = set(program.inputs) | set(program.constants)
     ordered: list[Instruction] = []
     waiting = instructions
@@ -177,5 +200,8 @@ def in_order(program: Program, instructions: list[Instruction]) -> tuple[Instruc
                 ready.update(instruction.outputs)
             else:
                 late.append(instruction)
+        if len(late) == len(waiting):
+            names = ", ".join(instruction.name for instruction in late)
+            raise PareoError(f"these instructions wait for each other's results: {names}")
         waiting = late
     return tuple(ordered)

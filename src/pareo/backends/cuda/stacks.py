@@ -39,7 +39,7 @@ def _product(pattern: str, gives: str, activation: str) -> None:
         launch.kernel("stacks", name, out.dtype.char)(grid, block, arguments)
 
     kernel.__name__ = f"stacked_dot_bias{activation}"
-    backend.fusion(pattern, gives, when=_biased, scratch=rounded_room)(kernel)
+    backend.fusion(pattern, gives, when=_biased, scratch=rounded_room, broadcasts=True)(kernel)
 
 
 for _name in ("relu", "sigmoid", "tanh"):
@@ -71,7 +71,7 @@ for _name in ("relu", "sigmoid", "tanh"):
 @backend.fusion(
     "t = dot(a, b)\nq = add(p, t)",
     "q",
-    when=lambda out, p, a, b: p.shape == out.shape and out.ndim == a.ndim == b.ndim == 3,
+    when=lambda out, p, a, b: out.ndim == a.ndim == b.ndim == 3,
     scratch=lambda out, p, a, b: rounded_room(out, a, b),
     in_place=(0,),
     strided=True,
