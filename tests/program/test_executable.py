@@ -3,9 +3,11 @@
 import gc
 import threading
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
+from devices import DEVICES, home, placed
 from networks_for_tests import papers_cnn
 
 from pareo import Device, Spec, op, trace
@@ -88,6 +90,64 @@ def test_a_second_thread_is_refused_while_the_first_runs() -> None:
     assert small(np.ones(1, np.float32)) == 1, "and it still runs"
 
 
+def test_dicts_bind_by_their_keys() -> None:
+    def line(given: dict[str, Any], x: Any) -> dict[str, Any]:
+        return {"y": op.add(op.scale(given["slope"], x), given["start"])}
+
+    specs = {"slope": Spec(()), "start": Spec(())}
+    run = trace(line, specs, Spec((2,))).compile()
+    x = np.array([1, 2], np.float32)
+    assert run({"start": 10.0, "slope": 2.0}, x)["y"].tolist() == [12, 14]
+    assert run(2.0, 10.0, x)["y"].tolist() == [12, 14], "leaves alone go by their order"
+    with pytest.raises(TypeError, match="argument 0 must have the keys 'slope', 'start'; got 'a'"):
+        run({"a": 1.0}, x)
+    with pytest.raises(TypeError, match="argument 1 must not be a dict"):
+        run({"start": 10.0, "slope": 2.0}, {"x": x})
+
+
+def test_whole_numbers_are_not_rounded_to() -> None:
+    run = trace(lambda x, seed: op.dropout(x, 0.5, seed), Spec((8,)), Spec((), "int64")).compile()
+    x = np.ones(8, np.float32)
+    for wrong in (2.9, True, 2**70):
+        with pytest.raises(DtypeError, match=r"argument 1 must be int64\[\]; got"):
+            run(x, wrong)
+    assert run(x, 2).tolist() == op.dropout(x, 0.5, 2).tolist()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_writing_into_a_constant_result_changes_no_later_call(device: str) -> None:
+    with Device(device):
+        ones = placed(device, np.ones((2, 2), np.float32))
+        run = trace(lambda x: (ones, op.transpose(ones), op.add(x, ones)), Spec((2, 2))).compile()
+        x = placed(device, np.zeros((2, 2), np.float32))
+        for _ in range(3):
+            for result in run(x):
+                assert home(device, result).tolist() == [[1, 1], [1, 1]]
+                result[...] = 7
+        assert home(device, ones).tolist() == [[1, 1], [1, 1]]
+
+
+class Silent(np.ndarray):
+    """Answers NumPy's functions without doing what they ask for, as wrappers with units may."""
+
+    def __array_ufunc__(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+@pytest.mark.parametrize("device", ["sequential", "vectorized", "compiled"])
+def test_subclasses_of_arrays_are_read_as_arrays(device: str) -> None:
+    a = np.arange(6, dtype=np.float32).reshape(2, 3)
+    quiet = a.copy().view(Silent)
+    with Device(device):
+        for operator in (op.add, op.div, op.hadamard):
+            assert operator(quiet, quiet)[1:].tolist() == operator(a, a)[1:].tolist()
+        out = np.zeros((2, 3), np.float32).view(Silent)
+        assert op.exp(a, out=out) is out
+        assert out.tolist() == op.exp(a).tolist()
+        run = trace(lambda x: op.relu(op.sub(x, quiet)), Spec((2, 3))).compile()
+        assert run(quiet).tolist() == np.zeros((2, 3)).tolist()
+
+
 @pytest.mark.parametrize(
     ("arguments", "kind", "sentence"),
     [
@@ -99,6 +159,7 @@ def test_a_second_thread_is_refused_while_the_first_runs() -> None:
         ),
         ((np.ones(2),), DtypeError, r"argument 0 must be float32\[2\]; got float64"),
         (("ab",), Exception, "argument 0 on 'vectorized' expects NumPy arrays"),
+        ((np.ma.array([1, 2], dtype="f4"),), DtypeError, "argument 0 expects .* without a mask"),
     ],
 )
 def test_wrong_arguments_are_one_clear_sentence(arguments, kind, sentence) -> None:

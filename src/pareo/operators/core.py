@@ -168,7 +168,7 @@ class Operator:
             return list(args), *known
         specs = known[1]
         return [
-            _as_array(a, spec.dtype) if type(a) is float else a
+            as_array(a, spec.dtype) if type(a) is float else a
             for a, spec in zip(args, specs, strict=True)
         ], *known
 
@@ -179,7 +179,7 @@ class Operator:
         slots = list(self._slots(given))
         dtype = self._dtype(slots)
         operands = [
-            _as_array(value, np.dtype(np.int64) if kind.integer else dtype)
+            as_array(value, np.dtype(np.int64) if kind.integer else dtype)
             if isinstance(value, (int, float))
             else value
             for _, kind, value in slots
@@ -289,7 +289,9 @@ def operator(rule: Callable[..., Any]) -> Operator:
 
 def is_array(value: Any) -> bool:
     """Whether value is an array of a kind that some device computes with."""
-    return isinstance(value, np.ndarray) or type(value).__module__.partition(".")[0] == "cupy"
+    if isinstance(value, np.ndarray):
+        return not isinstance(value, np.ma.MaskedArray)
+    return type(value).__module__.partition(".")[0] == "cupy"
 
 
 def _checked(operator: str, label: str, kind: Operand, value: Any) -> Any:
@@ -303,7 +305,7 @@ def _checked(operator: str, label: str, kind: Operand, value: Any) -> Any:
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise DtypeError(f"{operator} expects {label} to fit into 64 bits; got {value}")
         return value
-    if isinstance(value, np.ma.MaskedArray) or not (isinstance(value, Symbol) or is_array(value)):
+    if not (isinstance(value, Symbol) or is_array(value)):
         raise DtypeError(f"{operator} expects an array for {label}; got {_described(value)}")
     if kind.integer:
         if value.dtype.kind not in "iu":
@@ -313,7 +315,7 @@ def _checked(operator: str, label: str, kind: Operand, value: Any) -> Any:
     return value
 
 
-def _as_array(number: float, dtype: np.dtype[Any]) -> Any:
+def as_array(number: float, dtype: np.dtype[Any]) -> Any:
     """A Python number as an array; one too large for the dtype is infinite, as in IEEE."""
     with np.errstate(over="ignore"):
         return np.asarray(number, dtype)

@@ -143,6 +143,7 @@ def writing(program: Program, kept: Sequence[int], written: Sequence[int]) -> Pr
             inputs=(*program.inputs, *targets),
             outputs=(*kept, *written),
             result=[None] * (len(kept) + len(written)),
+            arguments=(*program.arguments, *[None] * len(written)),
             rebuild=None,
         )
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pareo.operators as op
 from pareo.device import current
 from pareo.errors import GradientError
-from pareo.operators.core import Operator, Symbol
+from pareo.operators.core import Operator, Symbol, is_array
 from pareo.program import tree
 from pareo.program.ir import Program
 from pareo.program.passes import rewrite
@@ -18,9 +18,10 @@ from pareo.spec import FLOATS
 
 def backward(builder: Builder, loss: Symbol, wrt: Sequence[Symbol], start: int = 0) -> list[Symbol]:
     """Write down the gradients of `loss`, made by the instructions from `start` on."""
-    if not isinstance(loss, Symbol) or loss.shape != () or loss.dtype not in FLOATS:
-        shown = f"shape {loss.shape}" if hasattr(loss, "shape") else repr(loss)
-        raise GradientError(f"grad expects a function that returns one number; got {shown}")
+    if loss.shape != () or loss.dtype not in FLOATS:
+        raise GradientError(
+            f"grad expects a function that returns one number; got {loss.dtype}{list(loss.shape)}"
+        )
     return pull_back(builder, {loss: builder.constant(np.ones((), loss.dtype))}, wrt, start)
 
 
@@ -73,7 +74,8 @@ def differentiate(program: Program, wrt: Sequence[int] = (0,)) -> Program:
         raise GradientError(f"grad expects one result to differentiate; got {len(program.outputs)}")
     loss = symbols[program.outputs[0]]
     chosen = [symbols[program.inputs[position]] for position in wrt]
-    return builder.program((loss, *backward(builder, loss, chosen)))
+    found = builder.program((loss, *backward(builder, loss, chosen)))
+    return found.changed(arguments=program.arguments)
 
 
 def value_and_grad(
@@ -101,7 +103,7 @@ def value_and_grad(
         fresh = list(arguments)
         for position in positions:
             fresh[position] = tree.transform(_renamed, _at(arguments, position))
-        loss = function(*fresh)
+        loss = _number(builder, function(*fresh))
         chosen = [leaf for position in positions for leaf in tree.leaves(fresh[position])]
         gradients = backward(builder, loss, chosen, start)
         shaped = tree.filled(tuple(fresh[position] for position in positions), gradients)
@@ -133,7 +135,7 @@ def grad(function: Callable[..., Any], wrt: int | tuple[int, ...] = 0) -> Callab
 def _run(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     """Trace a function, run it here and now, and hand out arrays of the caller's own."""
     program = trace(function, *arguments)
-    result = program.compile(current())(*tree.leaves(arguments))
+    result = program.compile(current())(*arguments)
     return tree.transform(lambda array: array.copy(), result)
 
 
@@ -141,6 +143,15 @@ def _at(arguments: tuple[Any, ...], position: int) -> Any:
     if not -len(arguments) <= position < len(arguments):
         raise GradientError(f"grad expects an argument at {position}; got {len(arguments)} of them")
     return arguments[position]
+
+
+def _number(builder: Builder, loss: Any) -> Symbol:
+    """What a function returned as a symbol; one that does not depend on its arguments, too."""
+    if isinstance(loss, np.generic | float) and not isinstance(loss, bool):
+        loss = np.asarray(loss)
+    if not isinstance(loss, Symbol) and not is_array(loss):
+        raise GradientError(f"grad expects a function that returns one number; got {loss!r}")
+    return builder.own(loss)
 
 
 def _renamed(symbol: Any) -> Any:

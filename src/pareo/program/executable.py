@@ -1,8 +1,10 @@
 """A program bound to a device and to its memory, ready to run again and again."""
 
 import threading
+from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,12 +12,11 @@ import numpy as np
 from pareo.backends.base import Step
 from pareo.device import Device
 from pareo.errors import DtypeError, OutOfMemory, PareoError, ShapeError
-from pareo.operators.core import Operator
+from pareo.operators.core import Operator, as_array
 from pareo.program import tree
 from pareo.program.ir import Instruction, Program
-from pareo.program.passes import prepared
 from pareo.program.plan import fitting, kernel_of, plan
-from pareo.program.update import Updates, hasten_updates, in_place
+from pareo.program.update import Updates, prepared_with
 from pareo.spec import Spec
 
 _Run = Callable[[list[Any]], None]
@@ -33,8 +34,7 @@ class Executable:
         self.updates: Updates = updates or {}
         backend = device.backend
         with device, backend.scope(device):  # the work arrays depend on its threads, or its card
-            self.program = hasten_updates(prepared(program, backend), self.updates)
-            self._over = in_place(self.program, self.updates, backend)
+            self.program, self._over = prepared_with(program, self.updates, backend)
             self.plan = fitting(self.program, backend, self._over)
         self._lock = threading.Lock()
         self._values: list[Any] = [None] * (max(self.program.specs, default=0) + 1)
@@ -85,16 +85,24 @@ class Executable:
 
         def run() -> list[Any]:
             self._work()
-            return [self._values[number] for number in self.program.outputs]
+            return self._results()
 
         return run
 
     def _run(self, arrays: list[Any]) -> Any:
         self._take(arrays)
         self._runner(self._work, arrays)
-        results = [self._values[number] for number in self.program.outputs]
+        results = self._results()
         self.release()
         return tree.filled(self.program.result, results)
+
+    def _results(self) -> list[Any]:
+        """The flat results; one that replaced an argument is that argument."""
+        inputs, updates = self.program.inputs, self.updates
+        return [
+            self._values[inputs[updates[position]] if position in updates else number]
+            for position, number in enumerate(self.program.outputs)
+        ]
 
     def release(self) -> None:
         """Keep the caller's arrays alive no longer, nor what only looks at them."""
@@ -113,37 +121,68 @@ class Executable:
         values = self._values
         self.device.backend.perform(self._steps, values)
         for result, given in self.updates.items():
-            number = self.program.outputs[result]
-            if number not in self._over:
-                self.device.backend.copy(values[self.program.inputs[given]], values[number])
+            number, argument = self.program.outputs[result], self.program.inputs[given]
+            if number not in self._over and number != argument:
+                self.device.backend.copy(values[argument], values[number])
 
     def _checked(self, arrays: tuple[Any, ...]) -> list[Any]:
         """The arguments as the program reads them: right in shape and dtype, and contiguous."""
         backend = self.device.backend
         numbers = self.program.inputs
-        given = tree.leaves(arrays)
+        given = tree.leaves_like(self.program.arguments, arrays)
         if len(given) != len(numbers):
             raise TypeError(f"the program expects {len(numbers)} arrays; got {len(given)}")
         found = []
         for position, (number, value) in enumerate(zip(numbers, given, strict=True)):
             spec = self.program.specs[number]
             if isinstance(value, (int, float)):
-                value = np.asarray(value, spec.dtype)
+                value = _number(f"argument {position}", spec, value)
             array = np.asarray(value) if isinstance(value, np.generic) else value
-            array = backend.admitted(f"argument {position}", array)
+            given_as, array = array, backend.admitted(f"argument {position}", array)
             if array.dtype != spec.dtype:
                 raise DtypeError(f"argument {position} must be {spec}; got {array.dtype}")
             if array.shape != spec.shape:
                 raise ShapeError(f"argument {position} must be {spec}; got shape {array.shape}")
             if position in self.updates.values():
-                if not (array.flags.c_contiguous and backend.writable(array)):
+                if not (array.flags.c_contiguous and backend.writable(given_as)):
                     raise DtypeError(
                         f"argument {position} is updated: it must be contiguous and writable"
+                    )
+                if backend.share(array, self._arena):
+                    raise PareoError(
+                        f"argument {position} is updated, but lies in this executable's own "
+                        "memory: copy the result first"
                     )
             elif not array.flags.c_contiguous or backend.share(array, self._arena):
                 array = array.copy()
             found.append(array)
-        return found
+        return self._kept_apart(found) if self.updates else found
+
+    def _kept_apart(self, arrays: list[Any]) -> list[Any]:
+        """The arguments with copies of those that would change with another that is updated."""
+        backend = self.device.backend
+        updated = set(self.updates.values())
+        spans = sorted(
+            (backend.address(a), backend.address(a) + a.nbytes, position)
+            for position, a in enumerate(arrays)
+            if position in updated and a.nbytes
+        )
+        for (_, end, one), (start, _, other) in pairwise(spans):
+            if start < end:
+                raise PareoError(
+                    f"arguments {min(one, other)} and {max(one, other)} are both updated, but "
+                    "share memory"
+                )
+        starts = [start for start, _, _ in spans]
+        apart = list(arrays)
+        for position, array in enumerate(arrays):
+            if position in updated or not array.nbytes:
+                continue
+            first = backend.address(array)
+            before = bisect_left(starts, first + array.nbytes)
+            if before and spans[before - 1][1] > first:
+                apart[position] = array.copy()
+        return apart
 
     def _placed(self, spec: Spec, offset: int) -> Any:
         piece = self._arena[offset : offset + spec.nbytes]
@@ -177,6 +216,16 @@ class Executable:
             work = attributes.get("scratch", ())
             steps.append(Step(run, instruction.inputs, instruction.outputs, work))
         return steps
+
+
+def _number(name: str, spec: Spec, value: float) -> Any:
+    """A Python number as an argument; a program's integers take whole numbers of their range."""
+    if isinstance(value, bool) or (spec.dtype.kind in "iu" and not isinstance(value, int)):
+        raise DtypeError(f"{name} must be {spec}; got {value!r}")
+    try:
+        return as_array(value, spec.dtype)
+    except OverflowError:
+        raise DtypeError(f"{name} must be {spec}; got {value!r}, which is too large") from None
 
 
 def _call(

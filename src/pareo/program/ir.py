@@ -39,8 +39,9 @@ class Instruction:
 class Program:
     """A function of arrays, written down.
 
-    Values are numbers; `specs` tells each one's shape and dtype. Nothing in here runs: `compile`
-    gives something that does.
+    Values are numbers; `specs` tells each one's shape and dtype. `arguments` and `result` are the
+    nesting of what a call takes and gives. Nothing in here runs: `compile` gives something that
+    does.
 
     >>> from pareo import Spec, op, trace
     >>> print(trace(lambda x: op.sum(op.relu(x)), Spec((8, 4))))
@@ -57,6 +58,7 @@ class Program:
     instructions: tuple[Instruction, ...]
     outputs: tuple[int, ...]
     result: Any = field(default=None, compare=False)
+    arguments: Any = field(default=None, compare=False)
     rebuild: "Callable[[int], Program] | None" = field(default=None, compare=False, repr=False)
 
     @property
@@ -75,7 +77,8 @@ class Program:
         """The program fused, planned and ready to run on a device (the one in scope).
 
         `updates` maps positions of results to positions of arguments (both as flat lists): such a
-        result is written over that argument, as a training step writes its parameters.
+        result is written over that argument, as a training step writes its parameters. All results
+        follow from the arguments as they were before.
 
         >>> import numpy as np
         >>> from pareo import Spec, op, trace
@@ -109,15 +112,13 @@ class Program:
         >>> program.memory(1), program.memory(100)
         (2048, 204800)
         """
-        from pareo.program.passes import prepared
         from pareo.program.plan import fitting, plan
-        from pareo.program.update import hasten_updates, in_place
+        from pareo.program.update import prepared_with
 
         program = self if batch is None else self.with_batch(batch)
         place = on or device.current()
         with place, place.backend.scope(place):  # work arrays depend on its threads, or its card
-            program = hasten_updates(prepared(program, place.backend), updates or {})
-            over = in_place(program, updates or {}, place.backend)
+            program, over = prepared_with(program, updates or {}, place.backend)
             if tight:
                 planned = plan(program, place.backend, over, tight=True).bytes
             else:

@@ -137,7 +137,8 @@ def trace(function: Callable[..., Any], *arguments: Any) -> Program:
     for leaf in tree.leaves(result):
         if not isinstance(leaf, Symbol) and not is_array(leaf):
             raise DtypeError(f"a traced function must return arrays; it returned {leaf!r}")
-    program = builder.program(result)
+    form = tree.transform(lambda _: None, tuple(arguments))
+    program = builder.program(result).changed(arguments=form)
     if all(spec.batch is None for spec in tree.leaves(specs)):
         return program
 

@@ -13,7 +13,8 @@ def transform(function: Callable[[Any], Any], tree: Any) -> Any:
     if isinstance(tree, dict):
         return {key: transform(function, value) for key, value in tree.items()}
     if isinstance(tree, (tuple, list)):
-        return type(tree)(transform(function, item) for item in tree)
+        items = [transform(function, item) for item in tree]
+        return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
     return function(tree)
 
 
@@ -26,6 +27,34 @@ def leaves(tree: Any) -> list[Any]:
     found: list[Any] = []
     transform(found.append, tree)
     return found
+
+
+def leaves_like(form: Any, tree: Any, name: str = "the arguments") -> list[Any]:
+    """Every leaf of a tree in the order of a form's leaves: dicts are read by their keys.
+
+    Without dicts only the order counts, however the leaves are nested.
+
+    >>> leaves_like({"a": None, "b": None}, {"b": 2, "a": 1})
+    [1, 2]
+    >>> leaves_like({"a": None}, {"c": 1})
+    Traceback (most recent call last):
+    TypeError: the arguments must have the keys 'a'; got 'c'
+    """
+    if isinstance(tree, dict):
+        if not isinstance(form, dict):
+            raise TypeError(f"{name} must not be a dict: the program was traced with none there")
+        if form.keys() != tree.keys():
+            wanted, got = (", ".join(map(repr, keys)) or "none" for keys in (form, tree))
+            raise TypeError(f"{name} must have the keys {wanted}; got {got}")
+        return [
+            leaf for key in form for leaf in leaves_like(form[key], tree[key], f"argument {key!r}")
+        ]
+    if not isinstance(tree, (tuple, list)):
+        return [tree]
+    alike = isinstance(form, (tuple, list)) and len(form) == len(tree)
+    forms = form if alike else [None] * len(tree)
+    pairs = enumerate(zip(forms, tree, strict=True))
+    return [leaf for i, (f, t) in pairs for leaf in leaves_like(f, t, f"argument {i}")]
 
 
 def filled(tree: Any, values: list[Any]) -> Any:

@@ -1,13 +1,86 @@
-"""Updates: results that replace an argument, as a training step replaces its parameters."""
+"""Updates: results that replace an argument, as a training step replaces its parameters.
+
+What a run computes never depends on them: every result follows from the arguments as they were
+given. So an update is made in place only after the argument's last reader, and a result that would
+show an argument's own memory is copied before that memory changes.
+"""
 
 from collections.abc import Mapping
 
-from pareo.backends.base import Backend
+from pareo.backends.base import Backend, Fusion, Kernel
+from pareo.errors import PareoError
 from pareo.program.ir import Instruction, Program, readers
-from pareo.program.passes import rewrite
+from pareo.program.passes import prepared, rewrite
 from pareo.program.plan import kernel_of
 
 Updates = Mapping[int, int]  # from the position of a result to that of the argument it replaces
+
+
+def prepared_with(
+    program: Program, updates: Updates, backend: Backend
+) -> tuple[Program, dict[int, int]]:
+    """The program as a backend runs it, and the values that lie over the argument they replace."""
+    check(program, updates)
+    program = own_results(prepared(program, backend), updates, backend)
+    program = hasten_updates(program, updates)
+    return program, in_place(program, updates, backend)
+
+
+def check(program: Program, updates: Updates) -> None:
+    """Refuse updates that a run could not make.
+
+    >>> from pareo import Spec, op, trace
+    >>> check(trace(lambda x: op.sum(x), Spec((2,))), {0: 0})
+    Traceback (most recent call last):
+    pareo.errors.PareoError: result 0, float32[], cannot replace argument 0, float32[2]
+    """
+    for result, given in updates.items():
+        if not (0 <= result < len(program.outputs) and 0 <= given < len(program.inputs)):
+            raise PareoError(
+                f"updates of {len(program.outputs)} results and {len(program.inputs)} arguments "
+                f"got {{{result}: {given}}}"
+            )
+        new, old = program.specs[program.outputs[result]], program.specs[program.inputs[given]]
+        if new != old:
+            raise PareoError(f"result {result}, {new}, cannot replace argument {given}, {old}")
+    twice = sorted(given for given in set(updates.values()) if [*updates.values()].count(given) > 1)
+    if twice:
+        raise PareoError(f"argument {twice[0]} can be replaced by one result only")
+
+
+@rewrite
+def own_results(program: Program, updates: Updates, backend: Backend) -> Program:
+    """Copy results that are constants, or arguments that an update changes, or look at such.
+
+    The caller may write to what it gets: a constant must stay what it is. And it wants to see an
+    argument as it was, even if that argument is replaced.
+    """
+    changing = {program.inputs[given] for given in updates.values()}
+    roots = {number: number for number in (*changing, *program.constants)}
+    for instruction in program.instructions:
+        if _is_view(instruction) and instruction.inputs[0] in roots:
+            roots[instruction.outputs[0]] = roots[instruction.inputs[0]]
+    copies: dict[int, int] = {}
+    outputs = list(program.outputs)
+    for position, number in enumerate(program.outputs):
+        stays = position in updates and program.inputs[updates[position]] == number
+        if number in roots and not stays:
+            copies.setdefault(number, max(program.specs) + 1 + len(copies))
+            outputs[position] = copies[number]
+    if not copies:
+        return program
+    specs = {**program.specs, **{new: program.specs[old] for old, new in copies.items()}}
+    copying = Fusion("copy", "", ("x",), ("y",), Kernel(backend.copy))
+    made = {
+        old: Instruction(copying, (old,), (new,), {}, 0, 2 * specs[old].nbytes)
+        for old, new in copies.items()
+    }
+    given = {*program.inputs, *program.constants}
+    instructions = [one for old, one in made.items() if old in given]
+    for instruction in program.instructions:
+        instructions.append(instruction)
+        instructions += [made[n] for n in instruction.outputs if n in made]
+    return program.changed(specs=specs, instructions=tuple(instructions), outputs=tuple(outputs))
 
 
 @rewrite
@@ -15,40 +88,42 @@ def hasten_updates(program: Program, updates: Updates) -> Program:
     """Move what only serves an update to where the argument was read for the last time.
 
     There it can be done in place, and the gradient's memory is free again for the next layer's.
+    An update that others read comes no later than they do.
     """
     made = {program.outputs[result]: program.inputs[given] for result, given in updates.items()}
     serving = _serving(program, set(made))
     reading = readers(program)
     read_at = {
-        number: [p for seen in _with_views(program, given) for p in reading[seen]]
+        number: {p for seen in _with_views(program, given) for p in reading[seen]}
         for number, given in made.items()
     }
-    waiting = [i for i in program.instructions if i.outputs[0] in serving]
-    ready = set(program.inputs) | set(program.constants)
-    done: list[Instruction] = []
-    placed: set[int] = set()
+    maker = {n: p for p, i in enumerate(program.instructions) for n in i.outputs}
+    waiting = [p for p, i in enumerate(program.instructions) if i.outputs[0] in serving]
+    order: dict[int, None] = {}  # positions, each once, in the order that they are placed in
 
-    def may_go(instruction: Instruction) -> bool:
-        if not ready.issuperset(instruction.inputs):
-            return False
-        own = program.instructions.index(instruction)
-        return all(p in placed or p == own for p in read_at.get(instruction.outputs[0], ()))
+    def place(position: int) -> None:
+        if position not in order:
+            for number in program.instructions[position].inputs:
+                if number in maker:
+                    place(maker[number])
+            order[position] = None
 
-    def place(instruction: Instruction) -> None:
-        done.append(instruction)
-        placed.add(program.instructions.index(instruction))
-        ready.update(instruction.outputs)
+    def may_go(position: int) -> bool:
+        one = program.instructions[position]
+        ready = all(maker[n] in order for n in one.inputs if n in maker)
+        last = read_at.get(one.outputs[0], ())
+        return ready and all(p in order or p == position for p in last)
 
-    for instruction in program.instructions:
+    for position, instruction in enumerate(program.instructions):
         if instruction.outputs[0] not in serving:
-            place(instruction)
+            place(position)
         for other in list(waiting):
-            if may_go(other):
+            if other in order or may_go(other):
                 place(other)
                 waiting.remove(other)
-    for instruction in waiting:  # arguments that are read by each other's updates
-        place(instruction)
-    return program.changed(instructions=tuple(done))
+    for position in waiting:  # arguments that are read by each other's updates
+        place(position)
+    return program.changed(instructions=tuple(program.instructions[p] for p in order))
 
 
 def _serving(program: Program, made: set[int]) -> set[int]:
@@ -70,8 +145,6 @@ def in_place(program: Program, updates: Updates, backend: Backend) -> dict[int, 
     found: dict[int, int] = {}
     for result, given in updates.items():
         number, argument = program.outputs[result], program.inputs[given]
-        if program.specs[number] != program.specs[argument]:
-            continue
         for position, instruction in enumerate(program.instructions):
             if number not in instruction.outputs or _is_view(instruction):
                 continue
@@ -99,5 +172,5 @@ def _with_views(program: Program, argument: int) -> set[int]:
 
 
 def _is_view(instruction: Instruction) -> bool:
-    """Whether an instruction only looks anew at memory that lies where it lies."""
+    """Whether an instruction only gives another look at memory that is there already."""
     return getattr(instruction.operator, "look", None) is not None

@@ -17,7 +17,7 @@ class _Compiled(Backend):
 
         Numba would compile every kernel anew for read-only arrays, and no kernel writes operands.
         """
-        self.check(name, array)
+        array = super().admitted(name, array)
         return array if array.flags.writeable else np.asarray(_Lent(array))
 
     def loop(self, program: Any, layout: Any, threads: int) -> Any:
