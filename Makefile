@@ -5,14 +5,16 @@ READY := .venv/.ready
 PYTEST_FLAGS ?= -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-peers test-ray race bench format clean
+.PHONY: help test test-gpu test-peers test-ray race bench carry format clean
 
 help:
 	@echo "make test        set up .venv, then run ruff, mypy and pytest"
+	@echo "make test-gpu    run the tests that need an NVIDIA GPU; skipped where there is none"
 	@echo "make test-peers  install TensorFlow with Keras too, then test their adapter"
 	@echo "make test-ray    install Ray too, then test clusters of several nodes on this machine"
 	@echo "make race        set up .venv, then race pareo's devices, PyTorch and JAX for three minutes"
 	@echo "make bench       time convolution layers on the CPU, beside NumPy and PyTorch"
+	@echo "make carry       fetch into carry/ what a GPU machine without PyPI lacks"
 	@echo "make format      let ruff mend and format the code"
 	@echo "make clean       remove .venv, caches and build outputs"
 	@echo
@@ -23,6 +25,10 @@ test: $(READY)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest $(PYTEST_FLAGS)
+
+# GPU_PYTHON names a Python that has CuPy already, on a machine that installs nothing.
+test-gpu:
+	@PYTHON='$(PYTHON)' GPU_PYTHON='$(GPU_PYTHON)' tests/test-gpu.sh
 
 # TensorFlow is large and no part of the usual race, so only this installs it.
 test-peers: $(READY)
@@ -40,12 +46,21 @@ race: $(READY)
 bench: $(READY)
 	$(BIN)/python -m pareo.lab.conv_speed
 
+# For x86-64 and Python 3.12, of which such a machine is likely.
+CARRIED := colorlog cupti-python execnet narwhals nvidia-cudnn-frontend optuna plotly pyelftools \
+	pytest-timeout pytest-xdist
+carry: $(READY)
+	@rm -rf carry
+	@$(BIN)/pip download --quiet --no-deps --only-binary=:all: --python-version 312 -d carry \
+		--platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 \
+		--platform manylinux2014_x86_64 -c constraints.txt $(CARRIED)
+
 format: $(READY)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist src/*.egg-info
+	rm -rf .venv carry .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist src/*.egg-info
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # setuptools comes first so that the build uses the pinned one, not a fresh download.
