@@ -130,7 +130,7 @@ def shown(program: Program, gradients: Mapping[str, int], where: Layout) -> tupl
 
 
 def writing(program: Program, kept: Sequence[int], written: Sequence[int]) -> Program:
-    """A program that returns some values, and writes others into as many more arguments.
+    """A program that returns some values, and writes others into a last argument, a list of arrays.
 
     Compile it with `updates(program, len(written))`.
     """
@@ -143,7 +143,7 @@ def writing(program: Program, kept: Sequence[int], written: Sequence[int]) -> Pr
             inputs=(*program.inputs, *targets),
             outputs=(*kept, *written),
             result=[None] * (len(kept) + len(written)),
-            arguments=(*program.arguments, *[None] * len(written)),
+            arguments=(*program.arguments, [None] * len(written)),
             rebuild=None,
         )
     )

@@ -129,10 +129,17 @@ def _cut(stretch: Traced, where: Layout) -> tuple[_Half, _Half]:
     reads = _reads(whole, late, left)
     kept = tuple(number for number in reads if number in made and number not in stretch.outputs)
     early = tuple(n for n in whole.inputs if n not in stretch.arriving)
-    forward = whole.changed(instructions=onward, inputs=early)
-    forward = writing(forward, kept, stretch.outputs)
-    backward = writing(whole.changed(instructions=late, inputs=reads), (), left)
+    forward = writing(_reading(whole, onward, early), kept, stretch.outputs)
+    backward = writing(_reading(whole, late, reads), (), left)
     return _Half(forward, (*kept, *stretch.outputs)), _Half(backward, reads=reads)
+
+
+def _reading(
+    program: Program, instructions: tuple[Instruction, ...], inputs: tuple[int, ...]
+) -> Program:
+    """Some instructions of a program, on a list of the values that they read."""
+    form = ([None] * len(inputs),)
+    return program.changed(instructions=instructions, inputs=inputs, arguments=form)
 
 
 def _late(
