@@ -14,7 +14,7 @@ NETWORKS = {
     "papers_cnn": networks.papers_cnn(),
     "tanh and relu": Sequential(
         [Conv(3, (3, 5)), Tanh(), Subsample((2, 3), stride=(2, 3)), ReLU(), Flatten(), Dense(4)],
-        (1, 10, 16),
+        (1, 10, 28),  # 24 pixels a row: whole vectors on every CPU, whole windows of three
     ),
     "relu before a subsampling of its own": Sequential(
         [

@@ -1,34 +1,51 @@
-"""Modules written with their sizes filled in, kept in the cache folder with their machine code."""
+"""Modules written with their sizes filled in; a copy to read lies beside their machine code."""
 
 import hashlib
-import importlib.util
-import os
 import sys
 import threading
+from types import ModuleType
 from typing import Any
 
-from pareo.backends.compiled.jit import folder
+from pareo.backends.compiled.store import folder
+from pareo.cache import cache_folder, write
 
 
 def generated(source: str) -> Any:
-    """The module of a source text, from its file in the cache folder."""
-    digest = hashlib.sha256(source.encode()).hexdigest()[:16]
-    path = folder / "generated" / f"sized_{digest}.py"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f"{path.stem}.{os.getpid()}.{threading.get_ident()}")
-        fresh.write_text(source)
-        fresh.replace(path)
-    name = f"pareo_generated_{path.stem}"
+    """The module of a source text."""
+    name = f"sized_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
     with _lock:
-        if name not in sys.modules:
-            specification = importlib.util.spec_from_file_location(name, path)
-            assert specification is not None
-            assert specification.loader is not None
-            module = importlib.util.module_from_spec(specification)
-            sys.modules[name] = module  # Numba looks there when it loads machine code
-            specification.loader.exec_module(module)
-        return sys.modules[name]
+        module = f"pareo_generated_{name}"
+        if module not in sys.modules:
+            sys.modules[module] = _executed(source, module, _written(source, f"{name}.py"))
+        return sys.modules[module]
+
+
+def _written(source: str, name: str) -> str:
+    """The file that holds the text, which is mended if it holds another; a name if there is none.
+
+    It is never executed, so that whatever happens to it is of no account.
+    """
+    place = *folder(), "generated", name
+    try:
+        path = cache_folder().joinpath(*place)
+        if path.read_bytes() == source.encode():
+            return str(path)
+    except OSError:
+        pass
+    written = write(source.encode(), *place)
+    return f"<{name}>" if written is None else str(written)
+
+
+def _executed(source: str, name: str, file: str) -> ModuleType:
+    module = ModuleType(name)
+    module.__file__ = file
+    sys.modules[name] = module  # Numba looks there when it loads machine code
+    try:
+        exec(compile(source, file, "exec"), vars(module))
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
 
 
 _lock = threading.Lock()

@@ -1,40 +1,21 @@
-"""Numba as pareo uses it: no GIL, loops that vectorise, machine code kept on disk.
+"""Numba as pareo uses it: no GIL, loops that vectorise, machine code kept on disk (`store`)."""
 
-The cache lies in the user's cache folder, one folder for each state of this backend's sources and
-each version of Numba; inside, Numba itself tells CPUs and signatures apart.
-"""
-
-import hashlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numba
-from numba.core import config, event, types
+from numba.core import event, types
+from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
+
+from pareo.backends.compiled.store import Compiler, Store
 
 # Sums may be taken in another order, which vectorised loops need, and products and sums may become
 # one instruction. NaN and infinity keep their IEEE meaning, so the other liberties are not taken.
 FASTMATH = {"reassoc", "contract", "nsz"}
-
-
-def cache_folder() -> Path:
-    """Where machine code is kept: $PAREO_CACHE_DIR, or the user's own cache folder."""
-    chosen = os.environ.get("PAREO_CACHE_DIR")
-    if chosen:
-        root = Path(chosen)
-    else:
-        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pareo"
-    digest = hashlib.sha256(numba.__version__.encode())
-    package = Path(__file__).parents[2]
-    constants = package / "operators" / "normalisation.py"  # compiled into the dropout loop
-    for source in (constants, *sorted(Path(__file__).parent.glob("*.py"))):
-        digest.update(source.read_bytes())
-    return root / "compiled" / digest.hexdigest()[:16]
 
 
 def jit(function: Callable[..., Any]) -> Any:
@@ -53,8 +34,10 @@ def jit_as_written(function: Callable[..., Any]) -> Any:
 
 
 def _compiled(function: Callable[..., Any], fastmath: set[str] | bool) -> Any:
-    with _our_cache():
-        return numba.njit(nogil=True, fastmath=fastmath, error_model="numpy", cache=True)(function)
+    options: Any = {"nogil": True, "fastmath": fastmath, "error_model": "numpy"}
+    made: Any = numba.njit(pipeline_class=Compiler, **options)(function)
+    made._cache = Store(function)
+    return made
 
 
 def native(kind: str) -> Callable[[Callable[..., None]], int]:
@@ -66,8 +49,9 @@ def native(kind: str) -> Callable[[Callable[..., None]], int]:
     signature = types.void(types.CPointer(numbers), types.int64, types.int64)
 
     def compiled(function: Callable[..., None]) -> int:
-        with _our_cache():
-            made: Any = numba.cfunc(signature, cache=True)(function)
+        made: Any = CFunc(function, (signature.args, signature.return_type), {}, {}, Compiler)
+        made._cache = Store(function)
+        made.compile()
         _kept.append(made)
         return int(made.address)
 
@@ -75,17 +59,6 @@ def native(kind: str) -> Callable[[Callable[..., None]], int]:
 
 
 _kept: list[Any] = []  # machine code goes with the object that brought it
-
-
-@contextmanager
-def _our_cache() -> Iterator[None]:
-    """Numba reads this setting when a function is decorated; other users of Numba keep theirs."""
-    before = vars(config)["CACHE_DIR"]
-    vars(config)["CACHE_DIR"] = str(folder)
-    try:
-        yield
-    finally:
-        vars(config)["CACHE_DIR"] = before
 
 
 def emits(function: Callable[..., Any]) -> Any:
@@ -110,7 +83,7 @@ class _Announcer(event.Listener):
         self.depth -= 1
         if self.depth == 0:
             took = time.perf_counter() - self.started
-            self._say(happening, f"{took:.1f} s, kept for next time", end="\n")
+            self._say(happening, f"{took:.1f} s", end="\n")
 
     def _say(self, happening: Any, text: str, end: str) -> None:
         function = happening.data["dispatcher"].py_func
@@ -121,5 +94,4 @@ class _Announcer(event.Listener):
             print(text.format(name=name), file=sys.stderr, end=end, flush=True)
 
 
-folder = cache_folder()
 event.register("numba:compile", _Announcer())

@@ -1,0 +1,108 @@
+"""Machine code on disk, and none of it depends on what else a process has loaded.
+
+Numba links the functions that a function calls into its module, where they are optimised again, and
+leaves them visible: of all copies in a process the linker then takes the first that was loaded. In
+the process that compiles this is the callee's own, in a later one the caller's copy, and they may
+round differently. So here every module keeps its copies to itself.
+
+There is a file for each function, signature and CPU, in a folder for each state of this backend's
+sources and each version of Numba, LLVM and Python.
+"""
+
+import hashlib
+import pickle
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import numba
+from llvmlite.binding import Linkage
+from numba.core import compiler
+from numba.core.codegen import JITCodeLibrary
+from numba.core.serialize import dumps
+
+from pareo.cache import keep, kept
+
+
+@cache
+def folder() -> tuple[str, str]:
+    """Where machine code and generated modules are kept, in the cache folder."""
+    versions = numba.__version__, llvmlite.__version__, sys.version
+    digest = hashlib.sha256(repr(versions).encode())
+    package = Path(__file__).parents[2]
+    constants = package / "operators" / "normalisation.py"  # compiled into the dropout loop
+    for source in (constants, *sorted(Path(__file__).parent.glob("*.py"))):
+        digest.update(source.read_bytes())
+    return "compiled", digest.hexdigest()[:16]
+
+
+class Store:
+    """The machine code of one function on disk, as Numba asks for it: a cache of overloads."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        code = function.__code__
+        self._name = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
+        cells = tuple(cell.cell_contents for cell in function.__closure__ or ())
+        self._stamp = _stamp(code.co_filename)
+        self._key = repr((
+            function.__module__, function.__qualname__, code.co_firstlineno, self._stamp,
+            code.co_code, dumps(cells) if cells else b"",
+        ))  # fmt: skip
+        self.cache_path = None  # that Numba reports
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        """The compiled function, or None where it must be compiled."""
+        context.refresh()
+        place = self._place(signature, context.codegen())
+        content = kept(*place) if self._stamp else None
+        if content is None:
+            return None
+        return compiler.CompileResult._rebuild(context, *pickle.loads(content))
+
+    def save_overload(self, signature: Any, compiled: Any) -> None:
+        """Keep a compiled function, unless addresses of this process are part of it."""
+        if self._stamp and not compiled.library.has_dynamic_globals:
+            place = self._place(signature, compiled.library.codegen)
+            keep(dumps(compiled._reduce()), *place)
+
+    def _place(self, signature: Any, codegen: Any) -> tuple[str, ...]:
+        key = repr((self._key, str(signature), codegen.magic_tuple()))
+        name = self._name.replace("<", "").replace(">", "")
+        return *folder(), f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:24]}.nbc"
+
+
+@cache
+def _stamp(path: str) -> str:
+    """A digest of a source file, whose other functions and constants are compiled in.
+
+    Empty where it cannot be read: nobody could tell whether machine code is of that source.
+    """
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+class Library(JITCodeLibrary):
+    """A module of machine code in which only its own function is visible to others."""
+
+    def _finalize_final_module(self) -> None:
+        visible = self._final_module.clone()  # for whoever links this module into another
+        for function in self._final_module.functions:
+            if function.linkage == Linkage.linkonce_odr and not function.is_declaration:
+                function.linkage = Linkage.internal
+        super()._finalize_final_module()
+        self._final_module = visible
+
+
+class Compiler(compiler.Compiler):
+    """Numba's, which makes such a library."""
+
+    def compile_extra(self, func: Any) -> Any:
+        library = Library(self.state.targetctx.codegen(), func.__qualname__)
+        library.enable_object_caching()
+        self.state.library = library
+        return super().compile_extra(func)
