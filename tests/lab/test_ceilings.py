@@ -35,7 +35,7 @@ def made(**more):
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "cache_folder", lambda: tmp_path)
+    monkeypatch.setenv("PAREO_CACHE_DIR", str(tmp_path))
     return tmp_path
 
 
@@ -116,6 +116,14 @@ def test_a_damaged_file_is_measured_anew(damage):
         store.from_plain(kept, "kept")
     path.write_text("{")
     assert store.load(key) is None
+
+
+def test_ceilings_that_cannot_be_kept_are_not_lost(small, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PAREO_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    device = Device("compiled", threads=2)
+    assert ceilings_of(device).samples
+    assert store.load(store.key_of(device)) is None
 
 
 def test_measured_once_then_kept_while_nothing_better_can_be(small, monkeypatch):

@@ -33,9 +33,17 @@ def test_warpgroup_products_compile_for_the_card_that_has_them(file):
     assert len(own) > 2 * len(plain)  # elsewhere the kernels are empty
 
 
-def test_plans_come_back_as_they_were_written(tmp_path):
-    plans.write_plans(tmp_path / "cuda" / "plans.json", {"a": ENTRY})
+def test_plans_come_back_as_they_were_written(tmp_path, monkeypatch):
+    monkeypatch.setenv("PAREO_CACHE_DIR", str(tmp_path))
+    plans.write_plans(("cuda", "plans.json"), {"a": ENTRY})
     assert plans.read_plans(tmp_path / "cuda" / "plans.json") == {"a": ENTRY}
+
+
+def test_without_a_folder_to_write_plans_are_timed_again(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PAREO_CACHE_DIR", str(tmp_path / "file"))
+    plans.write_plans(("cuda", "never written.json"), {"a": ENTRY})
+    assert plans.read_once(("cuda", "never written.json")) == {}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "null", "\0\1", '{"a": 1}', '{"a": {"plan": 1}}'])

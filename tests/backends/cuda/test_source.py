@@ -50,3 +50,23 @@ def test_a_text_is_compiled_anew_when_a_header_of_its_headers_changes(tmp_path, 
     again, _ = source._compiled(text, "sm_90", (), ())
     assert again != first
     assert again.read_bytes() != first.read_bytes()
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x7fELF and no more"])
+def test_damaged_machine_code_is_compiled_again(damage, tmp_path, monkeypatch):
+    monkeypatch.setenv("PAREO_CACHE_DIR", str(tmp_path))
+    text = "template <typename K> __global__ void fill(K* out) { *out = K(1); }"
+    what = text, "sm_90", ("fill<float>",), ()
+    path, names = source._compiled(*what)
+    whole = path.read_bytes()
+    for file in list((tmp_path / "cuda").iterdir()):
+        file.write_bytes(damage)
+        assert source._compiled(*what) == (path, names)
+        assert path.read_bytes() == whole
+
+
+def test_without_a_folder_to_write_machine_code_lasts_as_long_as_the_process(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PAREO_CACHE_DIR", str(tmp_path / "file"))
+    path, _ = source._compiled("__global__ void fill(int* out) { *out = 1; }", "sm_90", (), ())
+    assert path.read_bytes().startswith(b"\x7fELF")

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import re
 import tempfile
 from collections.abc import Sequence
@@ -11,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pareo.backends.cuda import nvrtc
-from pareo.cache import cache_folder
+from pareo.cache import cache_folder, discard, keep, kept, write
+from pareo.errors import DeviceError
 
 HERE = Path(__file__).parent
 INCLUDES = HERE / "kernels", HERE  # where a text's `#include "..."` is looked for, in this order
@@ -104,21 +104,41 @@ def _compiled(
     """The file of the machine code and the functions' names in it, compiled if it is not there."""
     told = json.dumps([text, arch, names, options, nvrtc.version(), included(text)])
     stem = hashlib.sha256(told.encode()).hexdigest()[:24]
-    code = cache_folder() / "cuda" / f"{stem}.cubin"
-    lowered = code.with_suffix(".json")
-    if not (code.exists() and lowered.exists()):
-        binary, found = nvrtc.cubin(text, arch, names, (*_include_paths(), *options))
-        code.parent.mkdir(parents=True, exist_ok=True)
-        _write(code, binary)
-        _write(lowered, json.dumps(found).encode())
-    return code, json.loads(lowered.read_text())
+    code = "cuda", f"{stem}.cubin"
+    about = "cuda", f"{stem}.names"  # and what the code's own file has no place for, its SHA-256
+    known = kept(*about)
+    if known is not None:
+        described = json.loads(known)
+        path = cache_folder().joinpath(*code)
+        if path.exists():
+            if hashlib.sha256(path.read_bytes()).hexdigest() == described["sha256"]:
+                return path, described["names"]
+            discard(path)
+    binary, found = nvrtc.cubin(text, arch, names, (*_include_paths(), *options))
+    digest = hashlib.sha256(binary).hexdigest()
+    written = write(binary, *code)
+    if written is None:
+        return _for_this_process(f"{stem}.cubin", binary), found
+    keep(json.dumps({"names": found, "sha256": digest}).encode(), *about)
+    return written, found
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Write a file that other processes see whole or not at all."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as fresh:
-        fresh.write(content)
-    os.replace(fresh.name, path)
+def _for_this_process(name: str, binary: bytes) -> Path:
+    """A file for as long as this process lives: CuPy loads machine code from files."""
+    try:
+        path = Path(_temporary().name) / name
+        path.write_bytes(binary)
+    except OSError as error:
+        raise DeviceError(
+            f"CUDA's machine code needs a folder that can be written, but {error}; "
+            "set PAREO_CACHE_DIR to one"
+        ) from error
+    return path
+
+
+@cache
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="pareo-kernels-")
 
 
 def _include_paths() -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pareo import machine
-from pareo.cache import cache_folder
+from pareo.cache import cache_folder, write
 from pareo.device import Device
 from pareo.errors import DataError
 from pareo.lab.ceilings.model import KINDS, Ceilings, Level, Probe
@@ -35,32 +35,25 @@ def key_of(device: Device) -> dict[str, Any]:
     }
 
 
-def path_of(key: Mapping[str, Any]) -> Path:
-    """The file of a key."""
+def place_of(key: Mapping[str, Any]) -> tuple[str, str]:
+    """The file of a key, in the cache folder."""
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
-    return cache_folder() / "ceilings" / f"{digest[:16]}.json"
+    return "ceilings", f"{digest[:16]}.json"
 
 
 def load(key: Mapping[str, Any]) -> Ceilings | None:
     """What is kept for a key; None where nothing is, or where it is damaged."""
     try:
-        found = from_plain(json.loads(path_of(key).read_text(encoding="utf-8")), "ceilings")
+        path = cache_folder().joinpath(*place_of(key))
+        found = from_plain(json.loads(path.read_text(encoding="utf-8")), "ceilings")
     except (OSError, ValueError, RecursionError):
         return None
     return found if found.key == key else None
 
 
-def save(ceilings: Ceilings) -> Path:
-    """Keep ceilings; where a folder cannot be written, they are measured again next time."""
-    path = path_of(ceilings.key)
-    beside = path.with_suffix(f".{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(json.dumps(to_plain(ceilings), indent=1), encoding="utf-8")
-        beside.replace(path)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written: {error.strerror}") from error
-    return path
+def save(ceilings: Ceilings) -> Path | None:
+    """Keep ceilings; None where no folder can be written: they are measured again next time."""
+    return write(json.dumps(to_plain(ceilings), indent=1).encode(), *place_of(ceilings.key))
 
 
 def to_plain(ceilings: Ceilings) -> dict[str, Any]:

@@ -1,8 +1,6 @@
 """The fastest plan of each convolution: timed once on the card, and remembered on disk."""
 
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -13,7 +11,7 @@ from pareo.backends.cuda import memory
 from pareo.backends.cuda.graph import Graph as Captured
 from pareo.backends.cuda.large import cudnn, filters, narrow, strips, turned
 from pareo.backends.cuda.large.cudnn import Convolution, Graph
-from pareo.cache import cache_folder
+from pareo.cache import cache_folder, write
 from pareo.errors import OutOfMemory
 
 CANDIDATES = 16  # cuDNN lists its plans by what it expects of them; the best was among these
@@ -234,21 +232,25 @@ def _some_numbers(nbytes: int) -> Any:
     return memory.allocated(lambda: cupy.resize(pattern, -(-nbytes // 2)), nbytes)
 
 
-def _file() -> Path:
+def _place() -> tuple[str, str]:
     import cupy
 
     card = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
-    return cache_folder() / "cuda" / f"plans {EDITION} {card} cuDNN {cudnn.version()}.json"
+    return "cuda", f"plans {EDITION} {card} cuDNN {cudnn.version()}.json"
 
 
 def remembered() -> dict[str, dict[str, Any]]:
     """What was timed before on this card; nothing where the file is missing or damaged."""
-    return _read_once(_file())
+    return read_once(_place())
 
 
 @cache
-def _read_once(path: Path) -> dict[str, dict[str, Any]]:
-    return read_plans(path)
+def read_once(place: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """The plans at a place in the cache folder, and those that were timed since."""
+    try:
+        return read_plans(cache_folder().joinpath(*place))
+    except OSError:
+        return {}
 
 
 def read_plans(path: Path) -> dict[str, dict[str, Any]]:
@@ -267,15 +269,11 @@ def read_plans(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def remember(key: str, entry: dict[str, Any]) -> None:
-    """Keep a plan for the next process."""
-    known = remembered()
-    known[key] = entry
-    write_plans(_file(), known)
+    """Keep a plan for this process, and if possible for the next."""
+    remembered()[key] = entry
+    write_plans(_place(), remembered())
 
 
-def write_plans(path: Path, plans: dict[str, dict[str, Any]]) -> None:
-    """Write the plans to a file that others see whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as fresh:
-        json.dump(plans, fresh, indent=1)
-    os.replace(fresh.name, path)
+def write_plans(place: tuple[str, ...], plans: dict[str, dict[str, Any]]) -> None:
+    """Write the plans to a place in the cache folder, if that is possible."""
+    write(json.dumps(plans, indent=1).encode(), *place)
