@@ -8,11 +8,11 @@ import numpy as np
 from pareo.backends.pool import split_numbered
 from pareo.device import Device
 from pareo.nn.network import Sequential
-from pareo.parallel.population_step import shapes_of
 from pareo.program import Executable, Program, trace
 from pareo.program.stack import Value, on_stacks
 from pareo.spec import Spec
 from pareo.training.evaluate import Evaluator, batch_for, score
+from pareo.training.step import parameter_specs
 
 Arrays = Mapping[str, Any]
 
@@ -70,7 +70,7 @@ class PopulationEvaluator:
     def _forward(self, members: int) -> Program:
         network, dtype = self._network, self._images.dtype
         many = on_stacks(network.program(self._batch, dtype), members)
-        own = shapes_of(network, dtype)
+        own = parameter_specs(network, dtype)
         each = {path: spec.like((members, *spec.shape)) for path, spec in own.items()}
 
         def forward(parameters: Arrays, images: Any) -> Any:

@@ -17,14 +17,10 @@ from pareo.program import Executable, Program, remove_common, remove_dead, trace
 from pareo.program.differentiate import pull_back
 from pareo.program.stack import Value, on_stacks
 from pareo.spec import Spec
-from pareo.training.step import dropout_seeds, image_loop
+from pareo.training import arguments
+from pareo.training.step import dropout_seeds, image_loop, parameter_specs
 
 Arrays = Mapping[str, Any]
-
-
-def shapes_of(network: Sequential, dtype: Any) -> dict[str, Spec]:
-    """The specs of one member's parameters."""
-    return {path: Spec(p.shape, dtype) for path, p in network.parameters(network.inputs).items()}
 
 
 def stacked(network: Sequential, seeds: Sequence[int], dtype: Any = "float32") -> dict[str, Any]:
@@ -57,7 +53,7 @@ def population_program(
     ['float32[2]', 'float32[2, 4, 3]', 'float32[2, 3]']
     """
     members = len(momenta)
-    own, label = shapes_of(network, dtype), Spec((batch,), "int64")
+    own, label = parameter_specs(network, dtype), Spec((batch,), "int64")
     one = trace(
         network.loss,
         own,
@@ -180,6 +176,19 @@ class PopulationStep:
 
         `seeds` are the members' own, for dropout; `first` is the number of the first step.
         """
+        backend, members = self._device.backend, len(self._momenta)
+        each = {
+            path: spec.like((members, *spec.shape))
+            for path, spec in parameter_specs(self._network, self._dtype).items()
+        }
+        parameters = arguments.moved("parameter", each, parameters, backend)
+        speeds = velocities if any(self._momenta) else {}  # else those with momentum have left
+        velocities = arguments.moved("velocity", each if speeds else {}, speeds, backend)
+        wanted = Spec((self._batch, *self._network.inputs), self._dtype)
+        arguments.data(images, labels, wanted, self._network.classes, backend)
+        order = arguments.picked(order, (members, self._batch), len(images))
+        moving = (*parameters.values(), *velocities.values())
+        arguments.apart(moving, (images, labels), backend)
         if self._loop is not None:
             return self._one_by_one(parameters, velocities, images, labels, order, rates)
         numbers = np.array(

@@ -10,6 +10,7 @@ import numpy as np
 import pareo.operators as op
 from pareo.device import Device
 from pareo.nn.network import Sequential
+from pareo.operators.loss import check_labels
 from pareo.program import (
     Executable,
     Program,
@@ -21,6 +22,17 @@ from pareo.program import (
 )
 from pareo.program.passes import prepared
 from pareo.spec import Spec
+from pareo.training import arguments
+
+
+def parameter_specs(network: Sequential, dtype: Any) -> dict[str, Spec]:
+    """What each parameter of a network is, by its path.
+
+    >>> from pareo.nn import networks
+    >>> parameter_specs(networks.mlp([4, 3]), "float32")["1.w"]
+    Spec((4, 3), 'float32')
+    """
+    return {path: Spec(p.shape, dtype) for path, p in network.parameters(network.inputs).items()}
 
 
 def step_program(
@@ -39,7 +51,7 @@ def step_program(
     >>> step_program(networks.papers_cnn(), batch=128).flops // 10**6
     52
     """
-    shapes = {path: Spec(p.shape, dtype) for path, p in network.parameters(network.inputs).items()}
+    shapes = parameter_specs(network, dtype)
 
     def step(
         parameters: Mapping[str, Any],
@@ -97,7 +109,7 @@ def dropout_seeds(seed: int, step: int, count: int) -> list[int]:
 
 def image_loop(network: Sequential, device: Device, dtype: Any) -> Any:
     """The backend's own loop over images for a network, or None where it has none for it."""
-    shapes = {path: Spec(p.shape, dtype) for path, p in network.parameters(network.inputs).items()}
+    shapes = parameter_specs(network, dtype)
     image, label = Spec((1, *network.inputs), dtype), Spec((1,), "int64")
     with device:
         program = prepared(
@@ -121,6 +133,8 @@ class Step:
     ) -> None:
         self.program = step_program(network, batch, momentum, decay, dtype)
         self.batch = batch
+        self._specs = parameter_specs(network, dtype)
+        self._images, self._classes = Spec((batch, *network.inputs), dtype), network.classes
         self.device = device
         self._momentum, self._decay = momentum, decay
         self._dtype = np.dtype(dtype)
@@ -197,6 +211,10 @@ class Step:
     ) -> float:
         """One step on a batch; the loss before it."""
         numbers = tuple(np.asarray(seed, np.int64) for seed in seeds)
+        backend = self.device.backend
+        parameters = arguments.moved("parameter", self._specs, parameters, backend)
+        speeds = self._specs if self._momentum else {}
+        velocities = arguments.moved("velocity", speeds, velocities, backend)
         loss, _, _ = self.executable(
             parameters, velocities, images, labels, self._dtype.type(rate), numbers
         )
@@ -215,12 +233,33 @@ class Step:
     ) -> Any:
         """Several steps: row i of `order` (steps, batch) picks the images of step `first` + i.
 
-        Gives the loss of each step.
+        Gives the loss of each step. Everything is checked before anything moves.
+
+        Raises:
+            DtypeError, ShapeError: an array or the order is not what the network takes.
         """
+        backend = self.device.backend
+        parameters = arguments.moved("parameter", self._specs, parameters, backend)
+        speeds = self._specs if self._momentum else {}
+        velocities = arguments.moved("velocity", speeds, velocities, backend)
+        arguments.data(images, labels, self._images, self._classes, backend)
+        order = arguments.picked(order, (self.batch,), len(images))
+        moving = (*parameters.values(), *velocities.values())
+        arguments.apart(moving, (images, labels), backend)
+        losses = self._losses(parameters, velocities, images, labels, order, rate, seed, first)
+        if not isinstance(labels, np.ndarray) and np.isnan(losses).any():
+            with self.device, backend.scope(self.device):
+                check_labels(labels, self._classes)  # a wrong one makes a loss NaN on a GPU
+        return losses
+
+    def _losses(
+        self, parameters: Mapping[str, Any], velocities: Mapping[str, Any], images: Any,
+        labels: Any, order: Any, rate: float, seed: int, first: int,
+    ) -> Any:  # fmt: skip
         if self._loop is not None and self.device.backend.reads(images):
             losses = self._loop(
-                list(parameters.values()), list(velocities.values()), images, labels,
-                np.ascontiguousarray(order), rate, self._momentum, self._decay,
+                list(parameters.values()), list(velocities.values()), images, labels, order, rate,
+                self._momentum, self._decay,
             )  # fmt: skip
             if losses is not None:
                 return losses

@@ -18,7 +18,6 @@ from pareo.backends.compiled.jit import jit
 from pareo.backends.compiled.loss import cross_entropy_rows
 from pareo.backends.compiled.parts import multiply, wait_for_all
 from pareo.backends.pool import together
-from pareo.operators.loss import check_labels
 
 GRAIN = 200_000  # FLOPs of a step for each worker: some microseconds, as long as two meetings
 ACTIVATIONS = {
@@ -195,8 +194,10 @@ class DenseLoop:
         momentum: float,
         decay: float,
     ) -> Any:
-        """Move parameters (and velocities) in place, one step for each row of order; the losses."""
-        check_labels(labels, self._shapes[-1][1])
+        """Move parameters (and velocities) in place, one step for each row of order; the losses.
+
+        Whoever calls has checked everything (`training.arguments`).
+        """
         batch = order.shape[1]
         kind = parameters[0].dtype.type
         workers, widths = self._workers(batch), self._widths()
