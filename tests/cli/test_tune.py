@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 import pytest
 from typer.testing import CliRunner
@@ -164,3 +165,19 @@ def test_where_every_trial_fails_the_exit_status_says_so(tmp_path: Path) -> None
     assert "2 of 2 trials, 2 failed" in said
     assert "the loss became" in said
     assert errors.endswith("pareo: no trial came to its end\n")
+
+
+def test_other_data_under_the_same_name_is_another_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PAREO_RECORDS", str(tmp_path / "kept.sqlite"))
+    Path("space.toml").write_text(SPACE)
+    images, labels = np.random.default_rng(0).random((60, 6), np.float32), np.arange(60) % 2
+    command = ["tune", *COMMAND, "--data", "made.npz", "--trials", "1", "--epochs", "1"]
+    for change in (0, 1):
+        images[17, 3] += change
+        np.savez("made.npz", images=images, labels=labels)
+        done = CliRunner().invoke(app, command)
+        assert (done.exit_code != 0) == bool(change), done.output
+    assert "its study 'mlp-small' has fingerprint of the data" in str(done.exception)

@@ -1,5 +1,6 @@
 """Checkpoints: whole or refused, and a resumed run ends with the bits of one never interrupted."""
 
+import hashlib
 import json
 import os
 import random
@@ -17,12 +18,15 @@ from devices import CUDA
 from safetensors.numpy import load_file, save_file
 
 from pareo import nn
+from pareo.data import Dataset
 from pareo.data import load as load_data
 from pareo.errors import DataError
 from pareo.nn import networks
 from pareo.nn.network import Sequential
 from pareo.training import Result, fit, load, save
+from pareo.training import checkpoint as files
 from pareo.training.definition import describe, rebuild
+from pareo.training.resume import fingerprint
 
 loop = import_module("pareo.training.fit")  # whose name in the package is the function
 DATA = load_data("synthetic:1x8x8:4:300")
@@ -171,6 +175,60 @@ def test_another_network_or_other_data_is_refused(tmp_path: Path) -> None:
         fit(NETWORK, other, epochs=2, resume=tmp_path, **HOW)
 
 
+def changed(part: str, position: int) -> Dataset:
+    arrays = {
+        name: getattr(DATA, name).copy()
+        for name in ("images", "labels", "test_images", "test_labels")
+    }
+    arrays[part][position] = 1 - arrays[part][position]
+    return Dataset(DATA.name, *arrays.values(), DATA.classes)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        *(changed("images", position) for position in (0, 17, 249)),
+        changed("labels", int(np.flatnonzero(DATA.labels < 2)[-1])),
+        changed("test_images", 49),
+        changed("test_labels", int(np.flatnonzero(DATA.test_labels < 2)[-1])),
+        DATA.as_float("float64"),
+        Dataset(DATA.name, DATA.images[:, :, ::-1], DATA.labels, DATA.test_images,
+                DATA.test_labels, DATA.classes),
+        Dataset(DATA.name, DATA.images, DATA.labels, DATA.test_images[:-1], DATA.test_labels[:-1],
+                DATA.classes),
+    ],
+)  # fmt: skip
+def test_data_that_differs_anywhere_is_other_data(other: Dataset, tmp_path: Path) -> None:
+    fit(NETWORK, DATA, epochs=1, checkpoint=tmp_path, **HOW)
+    with pytest.raises(DataError, match="was trained on other data"):
+        fit(NETWORK, other, epochs=2, resume=tmp_path, **HOW)
+
+
+def test_many_blocks_that_lie_apart_have_the_fingerprint_of_a_copy() -> None:
+    wide = np.arange(5 * 300_000 * 2, dtype=np.float64).reshape(5, 600_000)[:, ::2]
+    apart, copy = (
+        Dataset("wide", images, np.zeros(5, int), images[:0], np.zeros(0, int), 1)
+        for images in (wide, wide.copy())
+    )
+    assert fingerprint(apart) == fingerprint(copy)
+    copy.images[4, -1] += 1
+    assert fingerprint(apart) != fingerprint(copy)
+
+
+def test_checkpoints_from_before_fingerprints_go_on_and_get_one(tmp_path: Path) -> None:
+    fit(NETWORK, DATA, epochs=1, checkpoint=tmp_path, **HOW)
+    file = tmp_path / "last.safetensors"
+    found = load(file)
+    digest = hashlib.sha256(DATA.labels.tobytes() + DATA.images.tobytes())  # fewer than 512
+    found.data = {**found.data, "sha256": digest.hexdigest()}
+    del found.data["fingerprint"]
+    files.write(file, found)
+    with pytest.raises(DataError, match="was trained on other data"):
+        fit(NETWORK, changed("images", 17), epochs=2, resume=tmp_path, **HOW)
+    fit(NETWORK, DATA, epochs=2, checkpoint=tmp_path, resume=tmp_path, **HOW)
+    assert load(file).data["fingerprint"] == fingerprint(DATA)
+
+
 def refused(file: Path) -> str:
     with pytest.raises(DataError) as caught:
         load(file)
@@ -231,8 +289,6 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
 )
 def test_a_forged_description_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     """Written with its right SHA-256, so that only what it says can be wrong."""
-    from pareo.training import checkpoint as files
-
     file = tmp_path / "forged.safetensors"
     save(file, NETWORK, NETWORK.initialise(0))
     tensors, metadata = files._read(file)

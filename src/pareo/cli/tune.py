@@ -28,6 +28,7 @@ from pareo.parallel.tuning.search import Search, Workers
 from pareo.parallel.tuning.study import PRUNERS, SAMPLERS, opened
 from pareo.training import checkpoint as files
 from pareo.training.evaluate import fitted
+from pareo.training.resume import fingerprint
 
 REDRAW_SECONDS = 0.2  # drawing reads the whole study, which takes time from those who train
 
@@ -105,6 +106,7 @@ def tune(
         fitted(built, loaded.images[:1], "float32")
     made = proposal.Maker(built, loaded, epochs, USUAL[network])
     about = {"network": network, "data": data, "epochs": epochs, "space": searched.plain()}
+    searching = {**about, "fingerprint of the data": fingerprint(loaded)[:16]}
     kept = storage or str(space_file.with_suffix(".sqlite"))
     beside = space_file if "://" in kept else Path(kept)
     folder = checkpoints or beside.with_suffix(".checkpoints") / network
@@ -114,7 +116,7 @@ def tune(
         population = 1 if alone else proposal.population(made, searched, place)
     with (
         _crew(on, judged, place, workers, population) as crew,
-        opened(kept, network, about, sampler, pruner, seed) as study,
+        opened(kept, network, searching, sampler, pruner, seed) as study,
         _live() as watch,
     ):
         search = Search(study, searched, made, crew, trials, folder, watch)

@@ -81,7 +81,7 @@ class Replica:
         self._widths = dropout_widths(network)
         self.state = Checkpoint(
             network, network.initialise(settings.seed, settings.dtype),
-            settings=settings.plain(), data=identity(data),
+            settings=settings.plain(), data={} if start else identity(data),
             place={"device": str(place), "threads": place.threads},
         )  # fmt: skip
         if start is not None:  # a copy: others may start from it, too

@@ -212,7 +212,7 @@ class _Run:
             parameters,
             {path: np.zeros_like(a) for path, a in parameters.items()} if moving else {},
             settings=self.settings.plain(),
-            data=identity(data),
+            data={} if self.target is None else identity(data),  # which reads all of it
         )
 
     def train(self, interrupt: Interrupt, bar: Bar) -> None:

@@ -60,9 +60,9 @@ def opened(
         study = _created(optuna, storage, name)
         known = study.user_attrs.get("pareo", about)
         for key, value in about.items():
-            if known.get(key) != value:
+            if known.get(key, value) != value:
                 raise DataError(
-                    f"{storage}: its study '{name}' has {key} {known.get(key)!r:.60}, not "
+                    f"{storage}: its study '{name}' has {key} {known[key]!r:.60}, not "
                     f"{value!r:.60}; choose another --storage"
                 )
         study.set_user_attr("pareo", about)
