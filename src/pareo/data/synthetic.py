@@ -6,6 +6,7 @@ import numpy as np
 
 from pareo.data.dataset import TEST_SHARE, Dataset
 from pareo.errors import DataError
+from pareo.seeds import seed_of
 
 _FORM = re.compile(r"synthetic:(\d+(?:x\d+x\d+)?)(?::(\d+))?(?::(\d+))?", re.ASCII)
 _GRID = 4  # the pattern of a class is that many squares high and wide, so that pooling keeps it
@@ -48,9 +49,10 @@ def make(
         shape: of one image, (C, H, W) or (features,).
         classes: at least 2.
         count: at least 2.
-        seed: of the patterns and the noise.
+        seed: of the patterns and the noise, a whole number.
 
     Raises:
+        DtypeError: the seed is no whole number.
         DataError: a size is too small, or so large that memory does not hold the images.
 
     Example:
@@ -65,6 +67,7 @@ def make(
     for what, size in (("classes", classes), ("images", count)):
         if size < 2:
             raise DataError(f"{name}: expected at least 2 {what}; got {size}")
+    seed = seed_of(f"{name}:", seed)
     try:
         images = np.empty((count, *shape), np.float32)
         rng = np.random.default_rng(seed)

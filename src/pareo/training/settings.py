@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from pareo.errors import DataError, PareoError
+from pareo.seeds import whole_number
 
 PRECISIONS = ("float32", "float64", "tf32", "bfloat16")
 SCHEDULES = ("constant", "cosine")
@@ -38,10 +39,10 @@ class Settings:
     order: int | None = None
 
     def __post_init__(self) -> None:
-        whole("batch_size", self.batch_size, 1)
-        whole("seed", self.seed, 0)
+        self._keep_whole("batch_size", 1)
+        self._keep_whole("seed", 0)
         if self.order is not None:
-            whole("order", self.order, 0)
+            self._keep_whole("order", 0)
         _real("a rate above 0", self.rate, lambda value: value > 0)
         _real("a momentum from 0 to below 1", self.momentum, lambda value: 0 <= value < 1)
         _real("a decay of 0 or more", self.decay, lambda value: value >= 0)
@@ -50,7 +51,11 @@ class Settings:
         if self.schedule == "constant":
             object.__setattr__(self, "epochs", None)
         else:
-            whole("epochs", self.epochs, 1)
+            self._keep_whole("epochs", 1)
+
+    def _keep_whole(self, name: str, least: int) -> None:
+        """Python's int in place of NumPy's, which JSON does not know."""
+        object.__setattr__(self, name, whole(name, getattr(self, name), least))
 
     @property
     def dtype(self) -> str:
@@ -106,9 +111,10 @@ def from_plain(found: Any, file: object) -> Settings:
 
 def whole(name: str, value: Any, least: int) -> int:
     """The value, if it is a whole number of at least `least`."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
+    number = whole_number(value)
+    if number is None or number < least:
         raise SettingError(f"fit expects {name} to be a whole number from {least}; got {value!r}")
-    return int(value)
+    return number
 
 
 def _word(name: str, value: Any, known: tuple[str, ...]) -> None:

@@ -21,6 +21,7 @@ from pareo.program import (
     value_and_grad,
 )
 from pareo.program.passes import prepared
+from pareo.seeds import seed_of
 from pareo.spec import Spec
 from pareo.training import arguments
 
@@ -210,7 +211,7 @@ class Step:
         seeds: Sequence[int] = (),
     ) -> float:
         """One step on a batch; the loss before it."""
-        numbers = tuple(np.asarray(seed, np.int64) for seed in seeds)
+        numbers = tuple(np.asarray(seed_of("a step", seed), np.int64) for seed in seeds)
         backend = self.device.backend
         parameters = arguments.moved("parameter", self._specs, parameters, backend)
         speeds = self._specs if self._momentum else {}
@@ -242,6 +243,7 @@ class Step:
         parameters = arguments.moved("parameter", self._specs, parameters, backend)
         speeds = self._specs if self._momentum else {}
         velocities = arguments.moved("velocity", speeds, velocities, backend)
+        seed = seed_of("a step", seed)
         arguments.data(images, labels, self._images, self._classes, backend)
         order = arguments.picked(order, (self.batch,), len(images))
         moving = (*parameters.values(), *velocities.values())

@@ -1,0 +1,35 @@
+"""What a seed is, wherever one is given: a whole number from 0."""
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from pareo.errors import DtypeError
+
+
+def seed_of(who: str, value: Any) -> int:
+    """The seed as an int; a fraction is refused, not cut off.
+
+    >>> seed_of("initialise", 2.9)
+    Traceback (most recent call last):
+    pareo.errors.DtypeError: initialise expects a seed that is a whole number from 0; got 2.9
+    """
+    number = whole_number(value)
+    if number is None or number < 0:
+        raise DtypeError(f"{who} expects a seed that is a whole number from 0; got {value!r}")
+    return number
+
+
+def whole_number(value: Any) -> int | None:
+    """A value as an int if it is a whole number, of Python's or NumPy's; else None.
+
+    >>> whole_number(np.int32(3)), whole_number(True), whole_number(3.0)
+    (3, None, None)
+    """
+    if isinstance(value, (bool, np.bool_)):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
