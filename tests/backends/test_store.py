@@ -59,6 +59,28 @@ def twice(number):
 ''')
 print(module.twice(21))
 """
+TRAINED = """
+import hashlib, sys
+from pareo import Device
+from pareo.data import load
+from pareo.nn import networks
+from pareo.training import fit
+
+def bits(epochs, **more):
+    # 50 images: the last step of an epoch is of another size.
+    data, place = load("synthetic:1x28x28:10:60"), Device("compiled", threads=1)
+    network = networks.papers_cnn()
+    run = fit(network, data, epochs, 12, device=place, seed=1, **more)
+    digest = hashlib.sha256(repr(run.history.column("loss")).encode())
+    for array in run.parameters.values():
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+if COLD:
+    print(bits(1, checkpoint=sys.argv[0] + ".run"))
+else:
+    print(bits(1), bits(2, resume=sys.argv[0] + ".run"), bits(2))
+"""
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "emptied": lambda content: b"",
     "halved": lambda content: content[: len(content) // 2],
@@ -91,6 +113,14 @@ def test_the_process_that_compiles_computes_what_later_ones_do(tmp_path: Path) -
     assert files(tmp_path / "cache")
     assert run(together, tmp_path, tmp_path / "cache").stdout == cold.stdout
     assert run(alone, tmp_path, tmp_path / "other").stdout == cold.stdout
+
+
+def test_training_that_compiles_goes_on_with_the_same_bits(tmp_path: Path) -> None:
+    cold = run(TRAINED.replace("COLD", "True"), tmp_path, tmp_path / "cache")
+    warm = run(TRAINED.replace("COLD", "False"), tmp_path, tmp_path / "cache")
+    first, resumed, whole = warm.stdout.split()
+    assert cold.stdout.split() == [first]
+    assert resumed == whole
 
 
 def test_a_damaged_cache_is_mended(tmp_path: Path) -> None:

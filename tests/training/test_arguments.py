@@ -80,6 +80,10 @@ REFUSED: dict[str, tuple[Callable[[dict[str, Any]], None], type[PareoError], str
         DtypeError, "steps expect images of float32; got uint8",
     ),
     "images in Fortran's order": (other(images=np.asfortranarray), ShapeError, "C-contiguous"),
+    "images that are no array": (other(images=lambda a: a.tolist()), PareoError, "NumPy arrays"),
+    "images without an axis": (
+        other(images=lambda a: a[0, 0, ...]), ShapeError, r"images of shape \(6,\); got \(\)",
+    ),
     "images of another shape": (
         other(images=lambda a: a[:, :5].copy()),
         ShapeError, r"steps expect images of shape \(12, 6\); got \(12, 5\)",

@@ -48,10 +48,9 @@ def data(images: Any, labels: Any, wanted: Spec, classes: int, backend: Backend)
     `wanted` is a batch of images. Labels on a GPU are looked at only when a loss is no number:
     until then nobody waits for them.
     """
-    if isinstance(images, np.ndarray):  # of the host, from which batches are sent to a GPU
-        _fits("images", wanted.dtype, (len(images), *wanted.shape[1:]), images)
-    else:
-        _fits("images", wanted.dtype, (*images.shape[:1], *wanted.shape[1:]), images, backend)
+    if not isinstance(images, np.ndarray):  # a GPU takes those, too, and sends batches of them
+        backend.check("images", images)
+    _fits("images", wanted.dtype, (*images.shape[:1], *wanted.shape[1:]), images)
     _fits("labels", np.dtype(np.int64), images.shape[:1], labels, backend)
     if not (images.flags.c_contiguous and labels.flags.c_contiguous):
         raise ShapeError("steps expect images and labels that are C-contiguous")
