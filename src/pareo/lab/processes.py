@@ -5,13 +5,18 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import wait
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from pareo import interrupt
 from pareo.errors import ending
+from pareo.lab import offspring, plain_pickle
 from pareo.lab.memory import Watch
 
 PATIENCE = 1800.0  # seconds: the slowest compiler has answered long before
+GRACE = 2.0  # seconds in which a process may end by itself
+MOMENT = 0.05  # seconds between the ends of a killed process' pipes, at most
 
 
 class Failed(Exception):
@@ -31,6 +36,8 @@ class Worker:
 
     With `threads`, libraries that read it from the environment are told how many to use.
     With `memory`, it is ended when it has more bytes than that, until `unlimit` is called.
+    Processes that it starts end with it. An answer is plain data (`plain_pickle`): nothing that
+    was made there is executed here.
 
     >>> from operator import attrgetter
     >>> with Worker(attrgetter, "real") as worker:
@@ -52,6 +59,9 @@ class Worker:
             process.start()
         self._process: Any = process  # None when it is closed
         self._exitcode: int | None = None  # from then on
+        self._life = _life(process)
+        self._started: set[offspring.Found] = set()
+        self._ended = False
         far.close()  # so that this end closes when the contestant is gone
         self._watch: Watch | None = None
         if memory is not None:
@@ -70,14 +80,23 @@ class Worker:
     def get(self, patience: float = PATIENCE) -> Any:
         """The answer to what was put; Failed with the reason where there is none."""
         try:
-            if not self._pipe.poll(patience):
+            # The pipe may be held open by what the process started, so its end is looked for too.
+            if not wait([self._pipe, self._life], patience):
                 raise Failed(f"no answer within {patience:g} s")
-            fine, answer = self._pipe.recv()
+            if not self._pipe.poll():
+                raise EOFError
+            packed = self._pipe.recv_bytes()
         except (EOFError, OSError):
+            if self._process is not None and not wait([self._life], GRACE):
+                self.kill()  # it has closed its end of the pipe, and lives on
             exitcode = self._joined()
             if self._watch is not None and self._watch.passed:
                 raise ShortOfMemory(f"more than {self._watch.most / 1e9:g} GB") from None
             raise Failed(ending(exitcode)) from None
+        try:
+            fine, answer = plain_pickle.loads(packed)
+        except Exception as error:  # whatever came from there, it is no reason to end here
+            raise Failed(f"its answer is no plain data: {sentence(error)}") from None
         if not fine:
             raise (ShortOfMemory if _is_short(answer) else Told)(answer)
         return answer
@@ -90,30 +109,43 @@ class Worker:
     def kill(self) -> None:
         """End the process at once: who waits for its answer is told that it has ended."""
         if self._process is not None:
+            self._look_after()
             self._process.kill()
 
     def dismiss(self) -> None:
         """Let it end by itself, which takes a while where it holds a GPU; `close` waits for it."""
+        self._look_after()
         self._pipe.close()
 
     def close(self) -> None:
-        """End the process, kindly if it is idle."""
+        """End the process, kindly if it is idle, and all that it started."""
         self.unlimit()
-        self._pipe.close()
         if self._process is None:
             return
-        self._process.join(2)
-        if self._process.exitcode is None:
+        self.dismiss()
+        if not wait([self._life], GRACE):
+            self._look_after()
             self._process.kill()
         self._exitcode = self._joined()
         with interrupt.deaf():  # what Python calls when a process is collected would lose a Ctrl-C
             self._process.close()
             self._process = None
+        if _PIDFD:
+            os.close(self._life)
+
+    def _look_after(self) -> None:
+        """Note what it has started: what has left its session is not found once it has ended."""
+        if self._process is not None:
+            self._started |= offspring.of(self._process.pid, self._started)
 
     def _joined(self) -> int | None:
-        """How it ended, which is waited for."""
+        """How it ended, which is waited for; what it started has ended then, too."""
         if self._process is None:
             return self._exitcode
+        wait([self._life])
+        if not self._ended:  # before it is collected: then its number may be another's
+            self._ended = True
+            offspring.end(self._process.pid, self._started)
         self._process.join()
         code: int | None = self._process.exitcode
         return code
@@ -144,33 +176,62 @@ def interleaved(
         yield answers
 
 
+def sentence(error: BaseException) -> str:
+    """An exception in one line that can be printed anywhere.
+
+    >>> sentence(ValueError("two\\nlines"))
+    'ValueError: two lines'
+    """
+    text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    return text.encode("utf-8", "replace").decode()
+
+
 def _serve(pipe: Any, make: Callable[..., Any], args: tuple[Any, ...], threads: int | None) -> None:
     """The process: it ends with its first failure, or when the other end of the pipe closes."""
     interrupt.ignore()
+    offspring.lead()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if threads is not None:
         for name in ("OMP_NUM_THREADS", "NPROC"):  # OpenMP; XLA's thread pool
             os.environ[name] = str(threads)
     with contextlib.suppress(EOFError, OSError):
-        answer = None
-        while True:
-            question = pipe.recv()
-            try:
-                answer = answer or make(*args)
-                result = answer(*question)
-            except Exception as error:  # a contestant that fails is a row, not the end of the run
-                text = " ".join(str(error).split())
-                pipe.send((False, f"{type(error).__name__}: {text}"[:300]))
-                return
-            pipe.send((True, result))
+        _answer(pipe, make, args)
+    _end_with_parent(MOMENT)
 
 
-def _end_with_parent() -> None:
-    """Nobody waits for the answer of a question whose asker was killed."""
+def _answer(pipe: Any, make: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    """Answer questions, as long as that goes well."""
+    answer = None
+    while True:
+        question = pipe.recv()
+        try:
+            answer = answer or make(*args)
+            packed = ForkingPickler.dumps((True, answer(*question)))
+        except Exception as error:  # a contestant that fails is a row, not the end of the run
+            pipe.send((False, sentence(error)))
+            return
+        pipe.send_bytes(packed)
+
+
+def _end_with_parent(patience: float | None = None) -> None:
+    """Nobody waits for the answer of a question whose asker was killed, nor ends what it left."""
     parent = multiprocessing.parent_process()
     if parent is not None:
-        parent.join()
-        os._exit(1)
+        parent.join(patience)
+        if not parent.is_alive():
+            offspring.end(os.getpid())
+            os._exit(1)
+
+
+_PIDFD = hasattr(os, "pidfd_open")
+
+
+def _life(process: Any) -> int:
+    """What `wait` finds ready when a process has ended.
+
+    The sentinel serves where there is nothing better: processes that were forked below hold it.
+    """
+    return os.pidfd_open(process.pid) if _PIDFD else int(process.sentinel)
 
 
 # As NumPy and pareo, CuPy, PyTorch, XLA and TensorFlow, cuBLAS and cuDNN say it.
