@@ -1,5 +1,6 @@
 """The race is fair: who computes something else gets no time, who fails is a row, others finish."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -46,30 +47,49 @@ WRONG = {
     "greedy": "np.ones(1 << 56)",
     "mistaken": "raise ValueError('two\\nlines')",
     "crashing": """
-        calls.append(order)
-        if len(calls) > 4:
+        if racing() and len(calls) > 2:
             os.kill(os.getpid(), 11)
         return run(order)""",
     "hanging": """
-        calls.append(order)
-        if len(calls) > 4:
+        if racing() and len(calls) > 2:
             time.sleep(1000)
         return run(order)""",
     "diverging": """
-        calls.append(order)
-        return run(order) if len(calls) < 5 else [float("nan")]""",
+        losses = run(order)
+        return [float("nan")] * len(order) if racing() and len(calls) > 2 else losses""",
+    "lazy": "return np.ones(len(order)) if racing() else run(order)",
+    "lazy_at_last": "return np.ones(len(order)) if racing() and len(calls) > 6 else run(order)",
+    "half": "return np.repeat(run(order[:1]), len(order)) if racing() else run(order)",
+    "short": "return run(order)[:1] if racing() else run(order)",
+}
+# What each has in place of one of its methods.
+STRANGE = {
+    "keyless": "trainer.parameters = lambda: own() if not loads else {'0.w': own()['0.w']}",
+    "listed": "trainer.parameters = lambda: list(own().values())",
+    "set": "trainer.facts = lambda: {'extra': {1, 2}}",
+    "text": "trainer.facts = lambda: {'threads': 'two'}",
+    "backwards": "Runner.clock = staticmethod(lambda: -time.perf_counter())",
 }
 ADAPTER = """
 import os, time
 import numpy as np
 from pareo.lab.contestants import pareo_step
+from pareo.lab.runner import Runner
 
 def build(task):
     trainer = pareo_step.build(task, device="vectorized")
-    run, calls = trainer.run, []
+    run, load, own, calls, loads = trainer.run, trainer.load, trainer.parameters, [], []
+    def racing():
+        "Whether the gate and what is untimed is over: calls of the rounds are counted."
+        calls.extend([1] if loads else [])
+        return bool(loads)
     def changed(order):
         {body}
-    trainer.run = changed
+    def loading(parameters):
+        loads.append(parameters)
+        load(parameters)
+    trainer.run, trainer.load = changed, loading
+    {strange}
     return trainer
 """
 
@@ -79,8 +99,12 @@ def wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Contesta
     """Contestants that are wrong on purpose."""
     monkeypatch.syspath_prepend(tmp_path)
     for name, body in WRONG.items():
-        (tmp_path / f"{name}_adapter.py").write_text(ADAPTER.format(body=body.strip()))
-    return {name: Contestant(f"{name}_adapter") for name in WRONG}
+        text = ADAPTER.format(body=body.strip(), strange="")
+        (tmp_path / f"{name}_adapter.py").write_text(text)
+    for name, line in STRANGE.items():
+        text = ADAPTER.format(body="return run(order)", strange=line)
+        (tmp_path / f"{name}_adapter.py").write_text(text)
+    return {name: Contestant(f"{name}_adapter") for name in [*WRONG, *STRANGE]}
 
 
 def rows_of(
@@ -139,6 +163,36 @@ def test_who_fails_is_a_row_and_the_others_finish(wrong: dict[str, Contestant]) 
     assert rows["pareo-vectorized"]["rounds"] == [1, 2, 3, 4, 5, 6]
 
 
+def test_what_a_contestant_answers_is_nobody_elses_trouble(wrong: dict[str, Contestant]) -> None:
+    rows = rows_of({name: wrong[name] for name in STRANGE} | right(), Rules(share=0.5, epochs=1))
+    assert rows["keyless"]["note"] == "parameters() lacks 0.b"
+    assert rows["listed"]["note"] == "parameters() returned a list, not a dict of arrays"
+    assert rows["set"]["note"] == "extra in facts() is a set, which JSON does not have"
+    assert rows["text"]["note"] == "threads in facts() is 'two', not a number"
+    assert "is -" in rows["backwards"]["note"]
+    for name in STRANGE:
+        assert rows[name]["status"] == "failed"
+        assert rows[name]["samples"] == rows[name]["curve"] == []
+    assert rows["pareo-vectorized"]["status"] == "ok"
+
+
+def test_who_stops_training_after_the_gate_has_no_time(wrong: dict[str, Contestant]) -> None:
+    named = {name: wrong[name] for name in ("lazy", "lazy_at_last", "half", "short")}
+    rows = rows_of(named | right(), Rules(share=0.5, epochs=3))
+    still = "in a turn after the last round, its parameters did not move: it does not train"
+    assert rows["lazy"]["note"] == rows["lazy_at_last"]["note"] == still
+    assert re.fullmatch(
+        r"in a turn after the last round, the loss of step 4 was [\d.]+, not [\d.]+: it does not "
+        r"train",
+        rows["half"]["note"],
+    )
+    assert rows["short"]["note"] == "in round 1: run() returned 1 losses for 7 steps"
+    for name in named:
+        assert rows[name]["status"] == ("failed" if name == "short" else "refused")
+        assert rows[name]["samples"] == rows[name]["curve"] == []
+    assert rows["pareo-vectorized"]["status"] == "ok"
+
+
 def test_who_hangs_is_a_row_and_is_ended(wrong: dict[str, Contestant]) -> None:
     rows = rows_of({"hanging": wrong["hanging"]} | right(), Rules(epochs=2, patience=10))
     assert rows["hanging"]["status"] == "failed"
@@ -182,7 +236,7 @@ def test_the_fastest_setting_races_and_the_ledger_names_all(raced: dict[str, Any
 def test_one_that_is_slow_is_timed_on_a_slice_that_says_so(raced: dict[str, Any]) -> None:
     row = raced["pareo-sequential"]
     assert row["note"] == "timed on steps of 2 images"
-    assert row["slice"] == 2 / 64
+    assert row["slice"] == row["turn"]["steps"] * 2 / 64
     assert row["parity"]["steps"] == 2
     assert row["ledger"]["threads"] == 1
     assert row["curve"] == []

@@ -159,6 +159,23 @@ def _verdict(rows: list[dict[str, Any]]) -> str:
     )
 
 
+def _turn(turn: dict[str, Any]) -> list[str]:
+    """How long its turns were, and what of them does not depend on their steps.
+
+    >>> _turn({"steps": 469, "share": 0.032, "fixed": 1.1e-4, "apart": True})
+    ['turns of 469 steps, less fixed costs of 0.11 ms, 3.2 % of each']
+    """
+    share = turn.get("share")
+    if not turn.get("steps"):
+        return []
+    words = f"turns of {turn['steps']:,} step{'' if turn['steps'] == 1 else 's'}"
+    if share is None:
+        return [words]
+    joined = "less" if turn["apart"] else "with"
+    costs = f"fixed costs of {turn['fixed'] * 1e3:.2g} ms, {share * 100:.2g} % of each"
+    return [f"{words}, {joined} {costs}"]
+
+
 def _ledger(row: dict[str, Any]) -> str:
     """How one computed, in a line."""
     ledger = row["ledger"]
@@ -169,6 +186,7 @@ def _ledger(row: dict[str, Any]) -> str:
     words.append(f"first call {row['first_call']:.3g} s")
     if ledger.get("peak_memory_bytes"):
         words.append(f"peak memory {ledger['peak_memory_bytes'] / 2**20:,.0f} MiB")
+    words += _turn(row.get("turn") or {})
     if ledger.get("first_layer_data_gradient"):
         words.append("computes the first layer's data gradient, too")
     for tried in ledger.get("settings_tried", []):

@@ -4,8 +4,11 @@ import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any
 
+from pareo.lab import audit
+from pareo.lab.answers import Entrant
 from pareo.lab.contestants import Contestant, Task
 from pareo.lab.parity import TOLERANCES, reference
 from pareo.lab.processes import PATIENCE, Failed, Worker
@@ -14,7 +17,10 @@ from pareo.lab.runner import Runner, agreement
 
 @dataclass
 class Row:
-    """What became of one contestant; samples are seconds an epoch, in the order taken."""
+    """What became of one contestant; samples are seconds an epoch, in the order taken.
+
+    turn: what one is, as `turns.Turn` has it, and the seconds of its opening step, the median.
+    """
 
     contestant: str
     status: str = "ok"
@@ -22,6 +28,7 @@ class Row:
     samples: list[float] = field(default_factory=list)
     rounds: list[int] = field(default_factory=list)
     slice: float = 0.0
+    turn: dict[str, Any] = field(default_factory=dict)
     first_call: float = 0.0
     floor: dict[str, Any] = field(default_factory=dict)
     parity: dict[str, float] = field(default_factory=dict)
@@ -40,13 +47,23 @@ class Racer:
 
     row: Row
     task: Task
-    worker: Worker
+    worker: Entrant
     images: int  # of an epoch
     patience: float = PATIENCE
-    turn: int = 0  # steps
     steps: int = 0
+    epochs: int = 0  # that were marked
     seconds: float = 0.0
     losses: list[float] = field(default_factory=list)
+    openings: list[float] = field(default_factory=list)
+
+    @property
+    def turn(self) -> int:
+        """Steps of one turn."""
+        return int(self.row.turn.get("steps", 0))
+
+    def afresh(self, row: Row) -> "Racer":
+        """The same process for another row, before its first turn."""
+        return Racer(row, self.task, self.worker, self.images, self.patience)
 
     def ask(self, *question: Any) -> Any:
         """An answer of its process; None, and a row that says why, where it has failed."""
@@ -67,7 +84,7 @@ class Racer:
         if answer is None:
             self.row.note = f"in round {number}: {self.row.note}"
             return
-        seconds, loss = answer
+        seconds, opening, loss = answer
         if not math.isfinite(loss):
             self.fail(f"its loss became {loss} in round {number}")
             return
@@ -76,10 +93,19 @@ class Racer:
         self.steps += self.turn
         self.seconds += seconds * self.turn
         self.losses.append(loss)
+        if opening is not None:
+            self.openings.append(opening)
+
+    def ready(
+        self, steps: int, seconds: float, longer: bool = True, epoch: int | None = None
+    ) -> None:
+        """Let it plan its turns, and start over."""
+        self.row.turn = self.ask("ready", steps, seconds, longer, epoch) or {}
 
     def close_ledger(self) -> None:
         """Ask how it computed and what memory it had, for its row."""
         self.row.ledger = (self.ask("ledger") or {}) | self.row.ledger
+        self.row.turn["opening_seconds"] = median(self.openings) if self.openings else None
 
 
 class Gate:
@@ -111,28 +137,31 @@ class Gate:
         self._allowed, self._patience = TOLERANCES[precision], patience
         self._runner, self._exact = runner, exact
         self._judges: dict[int, Worker] = {}
-        self._begun: dict[str, tuple[Task, Worker]] = {}
+        self._begun: dict[str, tuple[Task, Entrant]] = {}
+        self._audits: Worker | None = None
 
     def begin(self, row: Row, contestant: Contestant) -> None:
         """Let a contestant be built, and take its first steps, while others are: `admit` waits."""
         self._begun[row.contestant] = self._built(row, contestant)
 
-    def _built(self, row: Row, contestant: Contestant) -> tuple[Task, Worker]:
+    def _built(self, row: Row, contestant: Contestant) -> tuple[Task, Entrant]:
         """A process at work on its first steps, and its task."""
         task = self._task
         if contestant.images:
             task = replace(task, batch=contestant.images)
             row.note = f"timed on steps of {contestant.images} images"
-        worker = self._stack.enter_context(
-            Worker(self._runner, contestant, task, threads=self._task.threads)
-        )
+        worker = Entrant(self._runner, contestant, task, threads=self._task.threads)
+        self._stack.enter_context(worker)
         worker.put("agree")
         return task, worker
 
-    def admit(self, row: Row, contestant: Contestant, steps: int, seconds: float) -> Racer | None:
+    def admit(
+        self, row: Row, contestant: Contestant, steps: int, seconds: float, longer: bool = True
+    ) -> Racer | None:
         """A contestant ready for turns of so many steps, fewer where they would take longer.
 
-        None where it was refused or failed: then the row says why.
+        Turns may be `longer`, too, where they are so short that what a call costs would count. None
+        where it was refused or failed: then the row says why.
         """
         begun = self._begun.pop(row.contestant, None)
         task, worker = begun or self._built(row, contestant)
@@ -148,12 +177,39 @@ class Gate:
             row.end("refused", differs)
             worker.close()
             return None
-        racer.turn = racer.ask("ready", 1 if contestant.images else steps, seconds) or 0
+        epoch = math.ceil(self._images / task.batch)
+        if contestant.images:  # whose turns are no parts of an epoch in any race
+            racer.ready(1, seconds, longer=True)
+        else:
+            racer.ready(steps, seconds, longer, epoch)
+        if row.status == "ok":
+            row.first_call = racer.ask("first_call") or 0.0
         if row.status != "ok":
             return None
-        row.slice = min(1.0, racer.turn * task.batch / self._images)
-        row.first_call = racer.ask("first_call")
+        row.slice = racer.turn / epoch
         return racer
+
+    def audit(self, racer: Racer) -> None:
+        """Refuse a racer that no longer trains, when all rounds are over; its row says how."""
+        found = racer.ask("audit")
+        if found is None:
+            racer.row.note = f"after the last round: {racer.row.note}"
+            return
+        try:
+            exact = self._auditor.ask(racer.task.batch)
+        except Failed as failure:  # which is not the contestant's
+            racer.row.end("failed", f"no reference to agree with: {failure}")
+            return
+        if refusal := audit.refusal(found, exact, self._allowed):
+            racer.row.end("refused", refusal)
+            racer.worker.close()
+
+    @property
+    def _auditor(self) -> Worker:
+        if self._audits is None:
+            made = Worker(audit.reference, self._task, threads=self._task.threads)
+            self._audits = self._stack.enter_context(made)
+        return self._audits
 
     def _judge(self, task: Task) -> Worker:
         if task.batch not in self._judges:

@@ -4,7 +4,7 @@ import contextlib
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import wait
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -158,7 +158,7 @@ class Worker:
 
 
 def interleaved(
-    workers: dict[str, Worker], rounds: int, *question: Any
+    workers: Mapping[str, Worker], rounds: int, *question: Any
 ) -> Iterator[dict[str, Any]]:
     """Ask everyone in turn, round after round: answers by name, a Failed where one ended.
 
@@ -182,7 +182,8 @@ def sentence(error: BaseException) -> str:
     >>> sentence(ValueError("two\\nlines"))
     'ValueError: two lines'
     """
-    text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    name = "" if isinstance(error, Failed) else f"{type(error).__name__}: "
+    text = " ".join(f"{name}{error}".split())[:300]
     return text.encode("utf-8", "replace").decode()
 
 

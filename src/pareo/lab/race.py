@@ -36,7 +36,8 @@ SLICED_ROUNDS = measure.FEWEST  # of one that is too slow for a batch: enough to
 class Rules:
     """How a race goes.
 
-    share: of an epoch, trained in one turn. turn: seconds that it may take, else it is shorter.
+    share: of an epoch, trained in one turn, which is longer where what a call costs would count
+        (see `turns`). turn: seconds that it may take, else it is shorter.
     rounds: that there are at least, if the time allows it.
     epochs: how many everyone trains; without, rounds end when times are known well.
     accuracy: rounds also end when everyone has reached it. seconds: when the last round begins.
@@ -113,9 +114,7 @@ class Race:
             gate = Gate(stack, self.task, self._images, self.precision, self.rules.patience)
             self._enter(gate, here)
             self._race()
-            for racer in self._racing():
-                racer.close_ledger()
-            self._settle()
+            self._finish(gate)
         self._measure(here)
         return self.result()
 
@@ -167,11 +166,12 @@ class Race:
     def _enter(self, gate: Gate, here: dict[str, Contestant]) -> None:
         """Everyone through the gate; frameworks at their best last, when more is in the race."""
         steps = max(1, math.ceil(self.rules.share * self._images / self.task.batch))
+        longer = self.rules.epochs is None and self.rules.accuracy is None  # else epochs are marked
 
         def admit(row: Row, contestant: Contestant) -> Racer | None:
             self._say(f"{row.contestant}: building, first steps")
             told = contestant.in_precision(self.precision)
-            return gate.admit(row, told, steps, self.rules.turn)
+            return gate.admit(row, told, steps, self.rules.turn, longer)
 
         if self.rules.together:
             for name, contestant in here.items():
@@ -209,6 +209,15 @@ class Race:
             if self._over(time.perf_counter() - began):
                 return
 
+    def _finish(self, gate: Gate) -> None:
+        """Everyone's ledger, and whether it still trains."""
+        for racer in self._racing():
+            self._say(f"{racer.row.contestant}: does it still train?")
+            racer.close_ledger()
+            if racer.row.status == "ok":
+                gate.audit(racer)
+        self._settle()
+
     def _settle(self) -> None:
         """What holds for a setting that is a row of its own holds where it is the best, too."""
         for name, same in self._same.items():
@@ -221,8 +230,9 @@ class Race:
         """A point of the curve, where an epoch has just been completed."""
         epoch = racer.steps // math.ceil(self._images / self.task.batch)
         curve = racer.row.curve
-        if epoch <= len(curve):
+        if epoch <= racer.epochs:
             return
+        racer.epochs = epoch
         loss, racer.losses = sum(racer.losses) / len(racer.losses), []
         found = racer.ask("parameters")
         if found is None:

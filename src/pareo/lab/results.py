@@ -132,6 +132,7 @@ def _row(check: "Check", row: Any, place: str) -> None:
         check.number(row["slice"], f"{place}.slice", above=0)
     for name in ("floor", "parity", "ledger"):
         check.field(row.get(name), f"{place}.{name}", dict, "an object")
+    check.turn(row.get("turn", {}), f"{place}.turn")
     for name in ("seconds_per_epoch", "peak_flops", "bandwidth"):
         check.number_or_none(row["floor"].get(name), f"{place}.floor.{name}")
     for name in ("loss", "parameter", "median", "steps"):
@@ -201,6 +202,13 @@ class Check:
             if name not in value:
                 self.wrong(f"{place}.{name}", "a number or null", "nothing")
             self.number_or_none(value[name], f"{place}.{name}")
+
+    def turn(self, value: Any, place: str) -> None:
+        """What a turn was, which files of before 2026-11-17 do not tell."""
+        self.field(value, place, dict, "an object")
+        for name in ("steps", "opening", "fixed", "share", "opening_seconds"):
+            self.number_or_none(value.get(name), f"{place}.{name}", least=0)
+        self.field(value.get("apart", False), f"{place}.apart", bool, "true or false")
 
     def machine(self, value: Any) -> None:
         """Where something ran."""

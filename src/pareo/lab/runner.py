@@ -1,30 +1,33 @@
 """A contestant at work in a process of its own: what a race can ask of it."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from pareo.lab import memory
+from pareo.lab import answers, audit, memory
 from pareo.lab.contestants import Contestant, Task
 from pareo.lab.parity import Tolerance, by_chance, parity
 from pareo.lab.processes import PATIENCE, Failed, Worker
+from pareo.lab.turns import Turn, Wanted, planned
 
 GATE = 2  # steps that must agree
 ATTEMPTS = 3  # at them, where there are kinks
-SLOW = 20  # turns that one step may take and yet be tried again
+ORDER = 1 << 24  # images of a turn, whose numbers must be held
 
 
 class Runner:
-    """A contestant with its task: `Worker(Runner, contestant, task).ask("run")` calls `run()`."""
+    """A contestant with its task: `Entrant(Runner, contestant, task).ask("run")` calls `run()`."""
+
+    clock = staticmethod(time.perf_counter)
 
     def __init__(self, contestant: Contestant, task: Task) -> None:
-        self._start = time.perf_counter()
+        self._start = self.clock()
         self._task = task
         self._trainer = contestant.build(task)
         self._images = task.count()
-        self._done, self._steps = 0, 1
+        self._done, self._turn = 0, Turn()
         self._first_call = self._step_seconds = 0.0
 
     def __call__(self, question: str, *details: Any) -> Any:
@@ -36,48 +39,66 @@ class Runner:
         steps = []
         for _ in range(GATE):
             self._step_seconds, losses = self._timed(self._gate_order())
-            steps.append((float(losses[0]), self._trainer.parameters()))
+            steps.append((_losses(losses, 1)[0], self.parameters()))
             if not self._first_call:
-                self._first_call = time.perf_counter() - self._start
+                self._first_call = self.clock() - self._start
         return steps
 
-    def settle(self, seconds: float) -> int:
-        """Make a turn as many steps as take about so many seconds; their number."""
-        self._steps = settled(lambda steps: self._train(steps)[0], seconds)
-        return self._steps
+    def ready(
+        self, steps: int, seconds: float, longer: bool = True, epoch: int | None = None
+    ) -> dict[str, Any]:
+        """Plan a turn, as `turns.Wanted` has it, then start over; what it is, as `turns.Turn` has.
 
-    def ready(self, steps: int, seconds: float) -> int:
-        """Make a turn so many steps, fewer if they took longer than so many seconds; their number.
-
-        One such turn is run untimed, for a new length may be compiled anew; then all starts over.
-        Where it was far shorter than it may be, as first steps are slow, a longer one follows. (On
-        a card the second is captured, and slower than any after it.)
+        A turn of that length has run untimed, for a new length may be compiled anew. (On a card the
+        second call is captured, and slower than any after it.)
         """
-        each = self._step_seconds
-        for _ in range(3):
-            self._steps = max(1, int(min(steps, seconds / each)))
-            if each > SLOW * seconds:  # which is not because of something done once
-                break
-            took = self._train(self._steps)[0]
-            if self._steps == steps or took > seconds / 2:
-                break
-            each = took / self._steps
+        most = max(1, min(10**6, ORDER // self._task.batch)) if longer else steps
+        wanted = Wanted(steps, seconds, longer, epoch, most)
+        self._turn = planned(lambda count: self._train(count)[0], self._step_seconds, wanted)
         self.restart()
-        return self._steps
+        return self._turn.as_dict()
 
     def restart(self) -> None:
         """Back to the first weights and the first batch."""
         self._trainer.load(self._task.parameters())
         self._done = 0
 
-    def run(self) -> tuple[float, float]:
-        """One turn: seconds a step, and the mean loss."""
-        took, losses = self._train(self._steps)
-        return took / self._steps, float(np.mean([float(loss) for loss in losses]))
+    def run(self) -> tuple[float, float | None, float]:
+        """One turn: seconds a step, seconds of the opening step if there is one, the mean loss."""
+        opening, took, losses = self._take(self._next(self._turn.steps))
+        return self._turn.sample(took), opening, float(np.mean(losses))
+
+    def _take(self, order: Any) -> tuple[float | None, float, list[float]]:
+        """A turn on these images: seconds of the opening step, seconds of the rest, all losses."""
+        opening, losses = None, []
+        if self._turn.opening:
+            opening, found = self._timed(order[:1])
+            losses = _losses(found, 1)
+        rest = order[self._turn.opening :]
+        took, found = self._timed(rest)
+        return opening, took, losses + _losses(found, len(rest))
+
+    def audit(self) -> dict[str, Any]:
+        """Two more turns: whether parameters moved in one, and the losses that `audit` knows."""
+        before = {path: np.array(a) for path, a in self.parameters().items()}
+        losses = self._take(self._next(self._turn.steps))[2]
+        after = self.parameters()
+        moved = any(not np.array_equal(after[path], a) for path, a in before.items())
+        moved = moved or max(losses) < audit.LEARNED
+        losses = []
+        self.restart()
+        compared = max(2, min(audit.STEPS, self._turn.steps))  # a turn of one step takes long
+        while len(losses) < compared:
+            order = audit.order_of(self._task, self._images, self._turn.steps)
+            losses += self._take(order)[2]
+        return {"moved": moved, "losses": losses[:compared]}
 
     def parameters(self) -> dict[str, Any]:
         """The parameters now."""
-        return self._trainer.parameters()
+        found = self._trainer.parameters()
+        if not isinstance(found, Mapping):
+            raise Failed(f"parameters() returned a {type(found).__name__}, not a dict of arrays")
+        return dict(found)
 
     def memory(self) -> int | None:
         """The most that it has had of a GPU's memory, where it tells."""
@@ -91,15 +112,16 @@ class Runner:
 
     def ledger(self) -> dict[str, Any]:
         """What a fair reader asks; None is what the adapter's `facts` do not tell."""
-        facts: dict[str, Any] = getattr(self._trainer, "facts", dict)()
+        facts: Any = getattr(self._trainer, "facts", dict)()
+        if not isinstance(facts, Mapping):
+            raise Failed(f"facts() returned a {type(facts).__name__}, not a dict")
         told = ("precision", "layout", "mode", "version", "first_layer_data_gradient")
-        return {
+        return answers.ledger({
             **dict.fromkeys(told),
             "threads": self._task.threads,
             "peak_memory_bytes": self.memory() or memory.peak(),
-            "settings_tried": [],
             **facts,
-        }
+        })  # fmt: skip
 
     def _gate_order(self) -> Any:
         """The images of the next step that must agree."""
@@ -114,27 +136,20 @@ class Runner:
         return self._timed(self._next(steps))
 
     def _timed(self, order: Any) -> tuple[float, Any]:
-        start = time.perf_counter()
+        start = self.clock()
         losses = self._trainer.run(order)
-        return time.perf_counter() - start, losses
+        return self.clock() - start, losses
 
 
-def settled(run: Callable[[int], float], seconds: float) -> int:
-    """How many steps take about so many seconds; a chunk of that length has run once, untimed.
-
-    >>> settled(lambda steps: 0.01 * steps, seconds=0.4)
-    40
-    """
-    steps = 1
-    for _ in range(4):
-        run(steps)  # a new length may be compiled anew
-        took = run(steps)
-        if took > seconds / 2:
-            break
-        steps = max(steps + 1, round(steps * seconds / max(took, 1e-7)))
-    else:
-        run(steps)
-    return steps
+def _losses(found: Any, steps: int) -> list[float]:
+    """The losses of a call, one for each step."""
+    try:
+        losses = [float(loss) for loss in found]
+    except (TypeError, ValueError):
+        raise Failed(f"run() returned a {type(found).__name__}, not a loss for each step") from None
+    if len(losses) != steps:
+        raise Failed(f"run() returned {len(losses)} losses for {steps} steps")
+    return losses
 
 
 def agreement(

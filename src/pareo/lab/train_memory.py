@@ -15,9 +15,10 @@ from rich.table import Table
 
 from pareo.device import cores
 from pareo.errors import PareoError
+from pareo.lab.answers import Entrant
 from pareo.lab.arguments import among, least_one
 from pareo.lab.contestants import CONTESTANTS
-from pareo.lab.processes import Failed, Worker
+from pareo.lab.processes import Failed
 from pareo.lab.race import task_for
 from pareo.lab.sweep.cells import Cell
 from pareo.lab.sweep.runner import CellRunner
@@ -38,7 +39,7 @@ def measure(
         table.add_column(heading, justify="right")
     for each in contestants:
         cell = Cell(each, batch)
-        with Worker(CellRunner, CONTESTANTS[each], task, threads=threads) as worker:
+        with Entrant(CellRunner, CONTESTANTS[each], task, threads=threads) as worker:
             try:
                 cell.memory = worker.ask("footprint")
                 cell.memory["program"] = worker.ask("predicted")

@@ -21,6 +21,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from pareo.device import Device, cores
+from pareo.lab import audit
+from pareo.lab.answers import Entrant
 from pareo.lab.arguments import among, least_one, numbers
 from pareo.lab.ceilings import limits
 from pareo.lab.contestants import CONTESTANTS, Contestant, Task, without_dropout
@@ -35,18 +37,23 @@ from pareo.training.step import step_program
 LARGE = ("alexnet", "alexnet-original", "googlenet")
 RACED = ("papers-cnn", "mlp-small", "mlp-medium", "mlp-big", "alexnet", "googlenet")
 EPOCH = 60_000  # images of MNIST
+MOST = 10**6  # steps of a sample, whose seconds are what counts
 # On images that are made up, 0.01 takes the large networks' loss from 13 to 200 in one step.
 RATE, LARGE_RATE = 0.01, 0.001
 
 
 @dataclass
 class Entry:
-    """A contestant's row: its samples (seconds a step), or a note that says why there are none."""
+    """A contestant's row: its samples (seconds a step), or a note that says why there are none.
+
+    turn: what a sample is taken from, as `turns.Turn` has it.
+    """
 
     contestant: str
     note: str = ""
     failed: bool = False
     steps_per_sample: int = 0
+    turn: dict[str, Any] = field(default_factory=dict)
     samples: list[float] = field(default_factory=list)
     error: dict[str, float] = field(default_factory=dict)
     peak_bytes: int | None = None  # of a GPU's memory, where a contestant tells
@@ -116,14 +123,28 @@ def race(
             for name, answer in answers.items():
                 if isinstance(answer, Failed):
                     entries[name].fail(str(answer))
-                elif not math.isfinite(answer[1]):
-                    entries[name].fail(f"its loss became {answer[1]}")
+                elif not math.isfinite(answer[2]):
+                    entries[name].fail(f"its loss became {answer[2]}")
                 elif not entries[name].failed:
                     entries[name].samples.append(answer[0])
-        for name, worker in workers.items():
-            if entries[name].samples:
-                entries[name].peak_bytes = worker.ask("memory")
+        timed = {name: worker for name, worker in workers.items() if entries[name].samples}
+        _audited(task, timed, entries, allowed)
     return cell
+
+
+def _audited(
+    task: Task, workers: dict[str, Entrant], entries: dict[str, Entry], allowed: Tolerance
+) -> None:
+    """Everyone's memory; no time for who no longer trains."""
+    with Worker(audit.reference, task, threads=task.threads) as auditor:
+        for name, worker in workers.items():
+            try:
+                entries[name].peak_bytes = worker.ask("memory")
+                found = audit.refusal(worker.ask("audit"), auditor.ask(task.batch), allowed)
+            except Failed as failure:
+                found = str(failure)
+            if found:
+                entries[name].fail(found)
 
 
 def _built(
@@ -132,11 +153,12 @@ def _built(
     entries: dict[str, Entry],
     together: bool,
     stack: ExitStack,
-) -> Iterator[tuple[str, Worker]]:
+) -> Iterator[tuple[str, Entrant]]:
     """The contestants that are here, each in its process and at work on its first steps."""
 
-    def begun(name: str, contestant: Contestant) -> tuple[str, Worker]:
-        worker = stack.enter_context(Worker(Runner, contestant, task, threads=task.threads))
+    def begun(name: str, contestant: Contestant) -> tuple[str, Entrant]:
+        worker = Entrant(Runner, contestant, task, threads=task.threads)
+        stack.enter_context(worker)
         worker.put("agree")
         return name, worker
 
@@ -151,14 +173,14 @@ def _built(
 
 def _gated(
     task: Task,
-    built: Iterator[tuple[str, Worker]],
+    built: Iterator[tuple[str, Entrant]],
     entries: dict[str, Entry],
     seconds: float,
     allowed: Tolerance,
     show: Callable[[str], None],
-) -> dict[str, Worker]:
+) -> dict[str, Entrant]:
     """Those that agree."""
-    workers: dict[str, Worker] = {}
+    workers: dict[str, Entrant] = {}
     with Worker(reference, task, threads=task.threads) as judge:
         for name, worker in built:
             show(f"{name}: building, two steps")
@@ -166,7 +188,8 @@ def _gated(
             try:
                 differs, entry.error = agreement(task, worker, judge, allowed)
                 if not differs:
-                    entry.steps_per_sample = worker.ask("settle", seconds)
+                    entry.turn = worker.ask("ready", MOST, seconds)
+                    entry.steps_per_sample = entry.turn["steps"] - entry.turn["opening"]
             except Failed as failure:
                 differs = str(failure)
             if differs:

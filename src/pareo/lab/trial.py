@@ -1,7 +1,7 @@
 """A framework at its best: its settings tried for a moment, and the fastest of them raced."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pareo.lab.contestants import Contestant
@@ -38,7 +38,8 @@ class Trial:
         racers = []
         for name, attempt in tried.items():
             if name in self.racing:
-                racers.append(replace(self.racing[name], row=attempt, losses=[]))
+                attempt.turn = self.racing[name].row.turn
+                racers.append(self.racing[name].afresh(attempt))
             elif name in self.out:
                 attempt.end(self.out[name].status, self.out[name].note)
             elif reason := everyone[name].missing():
@@ -74,8 +75,8 @@ class Trial:
         best.ask("restart")
         found = best.row
         self.row.parity, self.row.slice = found.parity, found.slice
-        self.row.first_call = found.first_call
-        return Racer(self.row, best.task, best.worker, best.images, best.patience, best.turn)
+        self.row.first_call, self.row.turn = found.first_call, found.turn
+        return best.afresh(self.row)
 
 
 def _said(row: Row) -> dict[str, Any]:

@@ -84,10 +84,10 @@ class Study:
                 for name, contestant in here.items():
                     gate.begin(self.rows[name], contestant)
                 for racer in list(self._admitted(gate, here)):  # all are idle, then one is timed
-                    self._look(racer)
+                    self._look(racer, gate)
             else:
                 for racer in self._admitted(gate, here):
-                    self._look(racer)
+                    self._look(racer, gate)
         for name, row in self.rows.items():
             if row.status == "ok" and not self.profiles[name]:
                 row.end("failed", "it was interrupted")
@@ -122,11 +122,11 @@ class Study:
         for name, contestant in here.items():
             self.rows[name].floor = self._floors.of(place_of(contestant))
 
-    def _look(self, racer: Racer) -> None:
+    def _look(self, racer: Racer, gate: Gate) -> None:
         """Turns as in a race, and between them steps under the instrument."""
         name = racer.row.contestant
         if racer.turn < STEPS[0]:  # as many as under the instrument: the first step is not the rest
-            racer.turn = racer.ask("ready", STEPS[0], math.inf) or 0
+            racer.ready(STEPS[0], math.inf, longer=False)
         steps = min(racer.turn, STEPS[1])
         looks: list[list[Profile]] = []
         for turn in range(1, TURNS + 1):
@@ -138,6 +138,8 @@ class Study:
                 looks.append(racer.ask("profile", steps) or [])
         if racer.row.status == "ok":
             racer.close_ledger()
+        if racer.row.status == "ok":
+            gate.audit(racer)
         if racer.row.status == "ok":
             self.profiles[name] = min(looks, key=lambda look: look[0].seconds)
         racer.worker.close()

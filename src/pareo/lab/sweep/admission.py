@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from pareo.device import cores
-from pareo.lab import memory
+from pareo.lab import audit, memory
+from pareo.lab.answers import Entrant
 from pareo.lab.contestants import Contestant
 from pareo.lab.few import BATCHES
 from pareo.lab.parity import TOLERANCES, by_chance
@@ -47,6 +48,7 @@ class Admission:
         self._beside = ThreadPoolExecutor(cores())
         self._coming: dict[tuple[str, int], Future[Worker]] = {}
         self._had: dict[tuple[str, int], int | None] = {}  # bytes that each process might have
+        self._auditor: Worker | None = None
 
     def __enter__(self) -> "Admission":
         return self
@@ -74,7 +76,7 @@ class Admission:
 
     def _warmed(self, cell: Cell) -> None:
         contestant, task = self._contestants[cell.contestant], self.settings.task(cell.batch)
-        with suppress(Failed), self._started(warming, contestant, task) as worker:
+        with suppress(Failed), self._started(Worker, warming, contestant, task) as worker:
             worker.ask(patience=self.settings.patience)
 
     def expect(self, cells: list[Cell]) -> None:
@@ -95,6 +97,19 @@ class Admission:
                 worker.kill()
             raise
         return self._standing
+
+    def audit(self, cell: Cell, worker: Worker) -> None:
+        """Refuse a cell that no longer trains, when its rounds are over."""
+        if self._auditor is None:
+            self._auditor = self._started(Worker, audit.reference, self.settings.task(1))
+        try:
+            found = worker.ask("audit", patience=self.settings.patience)
+            exact = self._auditor.ask(cell.batch)
+        except Failed as failure:
+            end(cell, worker, failure, "after the last round: ")
+            return
+        if refusal := audit.refusal(found, exact, TOLERANCES[self.settings.precision]):
+            cell.end(REFUSED, refusal)
 
     def dismiss(self, workers: list[Worker]) -> None:
         """Let processes end that have done their work, all at the same time."""
@@ -125,7 +140,7 @@ class Admission:
         contestant, task = self._contestants[cell.contestant], self.settings.task(cell.batch)
         started = time.perf_counter()
         most = self._had[cell.key] = self._most(contestant)
-        worker = self._started(CellRunner, contestant, task, memory=most)
+        worker = self._started(Entrant, CellRunner, contestant, task, memory=most)
         try:
             worker.ask("load", patience=self.settings.patience)
             self._exact(cell.batch, 0)
@@ -135,11 +150,11 @@ class Admission:
         cell.phases = {"loading": time.perf_counter() - started}
         return worker
 
-    def _started(self, *what: Any, memory: int | None = None) -> Worker:
+    def _started(self, kind: type[Worker], *what: Any, memory: int | None = None) -> Worker:
         with self._lock:
             if self._ended:
                 raise Failed("the sweep is over")
-            worker = Worker(*what, threads=self.settings.threads, memory=memory)
+            worker = kind(*what, threads=self.settings.threads, memory=memory)
             self._workers.append(worker)
         return worker
 
@@ -159,7 +174,8 @@ class Admission:
             cell.phases["building"] = time.perf_counter() - started
             worker.unlimit()  # the gate's copies are the lab's own
             worker.ask("gate_steps", 0, patience=patience)
-            cell.steps = worker.ask("ready", *self._turn(cell), patience=patience)
+            cell.turn = worker.ask("ready", *self._turn(cell), patience=patience)
+            cell.steps = cell.turn["steps"] - cell.turn["opening"]
             cell.first_call = worker.ask("first_call")
             file = self._exact(cell.batch, 0)
         except Failed as failure:
@@ -233,13 +249,14 @@ class Admission:
                 with suppress(Failed):
                     self.dismiss([future.result()])
 
-    def _turn(self, cell: Cell) -> tuple[int, float]:
-        """Steps of a turn, and the seconds that it may take."""
+    def _turn(self, cell: Cell) -> tuple[int, float, bool]:
+        """Steps of a turn, the seconds that it may take, and whether it may be longer."""
         if self.settings.epochs is None:
             on_card = self._contestants[cell.contestant].gpu
-            return 10**6, min(self.settings.turn, CARD_TURN) if on_card else self.settings.turn
+            most = min(self.settings.turn, CARD_TURN) if on_card else self.settings.turn
+            return 10**6, most, True
         images = self.settings.task(cell.batch).count()
-        return math.ceil(images / cell.batch), math.inf
+        return math.ceil(images / cell.batch), math.inf, False
 
 
 def end(cell: Cell, worker: Worker | None, failure: Failed, when: str = "") -> None:

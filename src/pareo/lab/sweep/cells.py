@@ -16,8 +16,9 @@ class Cell:
     """What is known of one contestant at one batch size.
 
     seconds_per_batch: samples, each the mean of a turn of `steps` steps, in the order taken;
-    `rounds` says when, counted from `began`. memory: bytes, see `lab.sweep.runner`. phases: seconds
-    of `loading` (beside others on a GPU), `building` and getting `ready`.
+    `rounds` says when, counted from `began`; `turn` is what one is, as `turns.Turn` has it. memory:
+    bytes, see `lab.sweep.runner`. phases: seconds of `loading` (beside others on a GPU), `building`
+    and getting `ready`.
     """
 
     contestant: str
@@ -28,6 +29,7 @@ class Cell:
     rounds: list[int] = field(default_factory=list)
     began: str = ""
     steps: int = 0
+    turn: dict[str, Any] = field(default_factory=dict)
     first_call: float = 0.0
     phases: dict[str, float] = field(default_factory=dict)
     parity: dict[str, float] = field(default_factory=dict)

@@ -33,6 +33,8 @@ class Group:
         for cell in racing:
             if cell.status == OK:
                 _close(cell, standing[cell.key])
+            if cell.status == OK:
+                self._admission.audit(cell, standing[cell.key])
         self._admission.dismiss(list(standing.values()))
 
     def crowded(self, cell: Cell) -> bool:
@@ -66,7 +68,7 @@ class Group:
     def _run(self, cell: Cell, worker: Worker) -> None:
         """One turn, which may be its last."""
         try:
-            seconds, loss = worker.ask("run", patience=self.settings.patience)
+            seconds, _, loss = worker.ask("run", patience=self.settings.patience)
         except Failed as failure:
             end(cell, worker, failure, f"in round {self.round}: ")
             return

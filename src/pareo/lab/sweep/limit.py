@@ -8,7 +8,7 @@ first, by a process that does nothing else, so every framework meets the same wa
 from collections.abc import Callable
 from typing import Any
 
-from pareo.lab import memory
+from pareo.lab import answers, memory
 from pareo.lab.contestants import Contestant
 from pareo.lab.processes import Failed, ShortOfMemory, Told, Worker
 from pareo.lab.sweep.ballast import Ballast
@@ -110,7 +110,7 @@ class Limits:
             ballast.counting() as taken,
         ):
             try:
-                answer = worker.ask(patience=self._settings.patience)
+                answer = {**answers.sizes(worker.ask(patience=self._settings.patience))}
                 fits = contestant.gpu or answer["used"] <= most
                 if contestant.gpu:
                     own, answer["used"] = answer["used"], taken()

@@ -57,6 +57,7 @@ def _cell(check: Check, cell: dict[str, Any], place: str, batches: set[int]) -> 
     if cell["batch"] not in batches:
         check.wrong(f"{place}.batch", "a batch size that `work` has", cell["batch"])
     check.field(cell.get("began", ""), f"{place}.began", str, "text")
+    check.turn(cell.get("turn", {}), f"{place}.turn")
     for name in ("seconds_per_batch", "rounds"):
         check.field(cell.get(name), f"{place}.{name}", list, "a list")
     for number, seconds in enumerate(cell["seconds_per_batch"]):

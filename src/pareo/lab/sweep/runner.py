@@ -13,7 +13,6 @@ What is told of memory, in bytes:
 """
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +31,7 @@ PROBED = 1 + STEPS  # of a probe
 
 
 class CellRunner(Runner):
-    """`Worker(CellRunner, contestant, task)`: ask for `footprint`, the gate, then turns.
+    """`Entrant(CellRunner, contestant, task)`: ask for `footprint`, the gate, then turns.
 
     The gate are `gate_steps`, and their `gate_judgement`, for which no card is needed.
 
@@ -48,9 +47,9 @@ class CellRunner(Runner):
 
     def load(self) -> None:
         """Import the libraries, where the adapter can, and make the images and first weights."""
-        start = time.perf_counter()
+        start = self.clock()
         self._contestant.load()
-        self._loading = time.perf_counter() - start
+        self._loading = self.clock() - start
         if self._contestant.gpu:  # on a CPU its memory would be taken for the contestant's
             self._task = replace(self._task, made=self._task.data())
             self._start_from()
@@ -63,7 +62,7 @@ class CellRunner(Runner):
         if self._contestant.gpu:  # which has the memory that a plan depends on, until it runs
             self._foretold = self._foretell()
         self._train(1)
-        self._first_call = time.perf_counter() - self._start + self._loading
+        self._first_call = self.clock() - self._start + self._loading
         memory.give_back()
         memory.forget_peak()  # the copies that were made on the way here are the lab's own
         getattr(self._trainer, "forget_peak", lambda: None)()  # on a card, the search's memory

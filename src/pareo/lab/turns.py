@@ -1,0 +1,131 @@
+"""How many steps a turn has: so many that what a call costs, whatever its steps, does not count.
+
+A call of one step and a call of many tell the two apart: the seconds of a further step, and the
+fixed cost (the order of images brought over, the launch, waiting for the end, losses read back). A
+turn is made longer, by several epochs if need be, until the fixed cost is below LIMIT of it. Where
+it must not be longer, or would take more seconds than it may, samples are without the fixed cost,
+which is reported apart. Where it is most of a turn nothing is left to be told: samples hold all.
+
+What has rested while others ran wakes up in an opening step, before the clock of the sample starts.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+LIMIT = 0.01  # of a turn: the fixed cost that a sample may hold
+MOST = 0.5  # of a turn: the fixed cost that can be taken off a sample
+SPARE = 1.5  # how much longer than that a turn is made: the two times are not known exactly
+LEAST = 0.1  # seconds of a turn that may be made longer
+ONES = 7  # calls of one step; the fastest counts
+SLOW = 20  # turns that one step may take and yet be tried again
+TRIES = 4  # lengths of a turn, each of which may have to be compiled
+CLOSE = 0.7  # of the length that was wanted is enough
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one turn is.
+
+    steps: in all. opening: those of them before the clock of the sample starts, 0 or 1.
+    fixed: seconds of a call that do not depend on its steps; None where a step takes longer than
+        LEAST, so that they do not count. share: the same as a share of the timed call.
+    """
+
+    steps: int = 1
+    opening: int = 0
+    fixed: float | None = None
+    share: float | None = None
+
+    @property
+    def timed(self) -> int:
+        """Steps of a sample."""
+        return self.steps - self.opening
+
+    @property
+    def apart(self) -> bool:
+        """Whether samples are without the fixed cost; where that is most of a turn, none would be.
+
+        >>> [Turn(11, 1, 0.1, share).apart for share in (None, 0.005, 0.2, 0.8)]
+        [False, False, True, False]
+        """
+        return self.share is not None and LIMIT < self.share <= MOST
+
+    def sample(self, took: float) -> float:
+        """Seconds a step, where the timed call took so many.
+
+        >>> Turn(11, 1, fixed=0.2, share=0.2).sample(1.0)
+        0.08
+        """
+        least = (1 - MOST) * took  # however unlike two calls may be
+        return (max(took - (self.fixed or 0.0), least) if self.apart else took) / self.timed
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {**asdict(self), "apart": self.apart}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The turn that is asked for.
+
+    steps: of a turn, fewer where they would take longer than so many seconds.
+    longer: whether it may be made longer. epoch: its steps; a longer turn is whole epochs.
+    most: steps, whatever they take: the order of their images must be held.
+    """
+
+    steps: int
+    seconds: float
+    longer: bool = True
+    epoch: int | None = None
+    most: int = 10**6
+
+    def timed(self, each: float, fixed: float) -> int:
+        """Timed steps, where one more takes `each` seconds and a call costs `fixed`.
+
+        >>> Wanted(47, seconds=0.5, epoch=469).timed(7e-6, fixed=1e-3)
+        21573
+        """
+        steps = min(self.steps, self.seconds / each)
+        if self.longer:
+            enough = min(max(LEAST, SPARE * fixed / LIMIT), self.seconds)
+            steps = max(steps, enough / each + 1)
+            if self.epoch and steps > self.epoch:
+                steps = math.ceil(steps / self.epoch) * self.epoch
+        return max(1, math.floor(min(steps, self.most)) - 1)
+
+
+def planned(call: Callable[[int], float], step: float, wanted: Wanted) -> Turn:
+    """The turn of a contestant: `call` trains so many steps in one call, and tells its seconds.
+
+    step: seconds of such a call with one step. A call of the final length has run at last, for a
+    new one may have to be compiled.
+
+    >>> turn = planned(lambda steps: 1e-3 + 1e-4 * steps, 1e-3, Wanted(10, 0.5))
+    >>> turn.steps // 100, round(turn.fixed, 6), turn.apart
+    (15, 0.001, False)
+    """
+    if step <= SLOW * wanted.seconds:  # else it is not because of something that is done once
+        step = min(step, call(1))
+    if step >= LEAST:
+        steps = max(1, int(min(wanted.steps, wanted.seconds / step)))
+        if steps > 1:
+            call(steps)
+        return Turn(steps)
+    one = min(call(1) for _ in range(ONES))
+    opening = int(wanted.longer or wanted.steps > 1)
+    count = wanted.timed(one, 0.0)
+    for _ in range(TRIES):
+        probe = max(count, 2)
+        call(probe)
+        # A difference below a tenth of a call is noise: a longer one tells.
+        each = max((call(probe) - one) / (probe - 1), one / (10 * probe))
+        fixed = max(0.0, one - each)
+        goal = wanted.timed(each, fixed)
+        if count >= CLOSE * goal:
+            break
+        count = goal
+    else:
+        call(count)
+    return Turn(count + opening, opening, fixed, fixed / (fixed + count * each))
