@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,12 +15,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from pareo.cli import options, showing
+from pareo.cli.keeping import Output, finish
 from pareo.device import Device, cores, why_unavailable
 from pareo.errors import PareoError
 from pareo.lab import measure
 from pareo.lab.ceilings import Ceilings, Limit, ceilings_of, store
 from pareo.lab.ceilings.measuring import Watch
 from pareo.lab.ops.sizes import shown
+from pareo.lab.writing import write_whole
 
 BAR = 30
 STREAMS = ("copy", "triad", "read")
@@ -46,17 +49,31 @@ def ceilings(
     """
     options.check_folders(json_file, html)
     found = [measured(device, again) for device in _devices(on, threads or cores())]
-    console = showing.console(120)
-    for one in found:
-        console.print(picture(one))
+    wanted: list[Output] = []
     if json_file is not None:
-        json_file.write_text(json.dumps([store.to_plain(one) for one in found], indent=1))
-        print(f"result      {json_file}")
+        wanted.append(partial(_written, found, json_file))
     if html is not None:
-        from pareo.lab.report import ceilings as pages
+        wanted.append(partial(_drawn, found, html))
 
-        pages.write(found, html)
-        print(f"report      {html.absolute()}")
+    def show() -> None:
+        console = showing.console(120)
+        for one in found:
+            console.print(picture(one))
+
+    if not finish(show, wanted):
+        raise typer.Exit(1)
+
+
+def _written(found: list[Ceilings], file: Path) -> str:
+    write_whole(file, json.dumps([store.to_plain(one) for one in found], indent=1))
+    return f"result      {file}"
+
+
+def _drawn(found: list[Ceilings], file: Path) -> str:
+    from pareo.lab.report import ceilings as pages
+
+    pages.write(found, file)
+    return f"report      {file.absolute()}"
 
 
 def _devices(on: str | None, threads: int) -> list[Device]:

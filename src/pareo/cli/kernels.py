@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ import typer
 from rich.console import Console
 
 from pareo.cli import kernels_table, options, showing
-from pareo.cli.keeping import end, keep, left_alone, tell
+from pareo.cli.keeping import end, finish, left_alone, outputs
 from pareo.device import PRECISIONS, cores
 from pareo.lab.contestants.registry import chosen
 from pareo.lab.kernels import chrome_trace
@@ -52,21 +53,27 @@ def kernels(
     with _progress() as say:
         study = Study(task, named, precision, together=together, say=say)
         result = study.run()
-    told = []
     if study.interrupted:
         trace, json_file, html = left_alone(trace, json_file, html)
+    wanted = outputs(result, json_file, html, save and not study.interrupted)
     if trace is not None:
-        chrome_trace.write(study.profiles, trace)
-        told.append(f"trace       {trace.absolute()}")
-    told += keep(result, json_file, html, save and not study.interrupted)
-    console = showing.console(160)
-    for part in kernels_table.everything(result, rows):
-        console.print(part, highlight=False, soft_wrap=isinstance(part, str))
-    tell(told)
+        wanted.insert(0, partial(_traced, study, trace))
+
+    def show() -> None:
+        console = showing.console(160)
+        for part in kernels_table.everything(result, rows):
+            console.print(part, highlight=False, soft_wrap=isinstance(part, str))
+
+    written = finish(show, wanted)
     if study.interrupted:
         print("Interrupted: what was not looked at says so.")
         raise typer.Exit(130)
-    end(result["rows"])
+    end(result["rows"], written)
+
+
+def _traced(study: Study, file: Path) -> str:
+    chrome_trace.write(study.profiles, file)
+    return f"trace       {file.absolute()}"
 
 
 @contextmanager

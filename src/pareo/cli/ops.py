@@ -1,12 +1,13 @@
 """`pareo ops`: single operators on every device and in the peers, each against its own limit."""
 
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 
 from pareo.cli import ops_table, options, showing
 from pareo.cli.ceilings import measured
-from pareo.cli.keeping import end, keep, tell, write_json
+from pareo.cli.keeping import end, finish, outputs, write_json
 from pareo.device import Device, cores, names, why_unavailable
 from pareo.errors import PareoError
 from pareo.lab.counters import rung_of
@@ -71,15 +72,17 @@ def ops(
         def watch(lab: Laboratory) -> None:
             show(lab)
             if json_file is not None and lab.doing.endswith((READY, COUNTERS)):
-                write_json(lab.result(), json_file)  # a run that is cut short leaves what it has
+                with suppress(PareoError):  # which is said at the end, and does not end it now
+                    write_json(lab.result(), json_file)  # a run cut short leaves what it has
 
         result = Laboratory(works, chosen, limits, count, seconds, watch, rungs).run()
-    told = keep(result, json_file, html, save)
-    console = showing.console(160)
-    for part in ops_table.everything(result, cells):
-        console.print(part)
-    tell(told)
-    end(result["rows"])
+
+    def shown() -> None:
+        console = showing.console(160)
+        for part in ops_table.everything(result, cells):
+            console.print(part)
+
+    end(result["rows"], finish(shown, outputs(result, json_file, html, save)))
 
 
 def _works(operators: str, sizes_text: str, direction: str) -> list[Work]:

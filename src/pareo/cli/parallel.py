@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from pareo.cli import options, parallel_table, showing
-from pareo.cli.keeping import keep, tell
+from pareo.cli.keeping import finish, outputs
 from pareo.device import cores
 from pareo.errors import PareoError
 from pareo.lab.parallel_result import measure, measure_papers
@@ -67,12 +67,14 @@ def parallel(
             others = _sizes(sizes, batch)
             many = tasks or 2 * max(counts)
             result = measure(built, batch, counts, many, rounds, seconds, others, watch)
-    told = keep(result, json_file, html, save)
-    console = showing.console(150)
-    for part in parallel_table.everything(result):
-        console.print(part, soft_wrap=isinstance(part, str), highlight=False)
-    tell(told)
-    if any(row["status"] != "ok" for row in result["rows"]):
+
+    def show() -> None:
+        console = showing.console(150)
+        for part in parallel_table.everything(result):
+            console.print(part, soft_wrap=isinstance(part, str), highlight=False)
+
+    written = finish(show, outputs(result, json_file, html, save))
+    if not written or any(row["status"] != "ok" for row in result["rows"]):
         raise typer.Exit(1)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from pareo.cli import options, race_table, showing
-from pareo.cli.keeping import end, keep, tell
+from pareo.cli.keeping import end, finish, outputs
 from pareo.device import PRECISIONS, cores
 from pareo.lab.contestants.registry import chosen, usual
 from pareo.lab.race import QUICK, Race, Rules, task_for
@@ -68,13 +68,14 @@ def race(
     rules = replace(_rules(quick, epochs, target_accuracy, seconds), together=together)
     with showing.live(race_table.running) as watch:
         result = Race(task, entered, rules, precision, watch).run()
-    told = keep(result, json_file, html, save)
-    console = showing.console(140)
-    console.print(race_table.table(result, against, target_accuracy))
-    for line in race_table.lines(result):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
-    tell(told)
-    end(result["rows"])
+
+    def show() -> None:
+        console = showing.console(140)
+        console.print(race_table.table(result, against, target_accuracy))
+        for line in race_table.lines(result):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    end(result["rows"], finish(show, outputs(result, json_file, html, save)))
 
 
 def _rules(quick: bool, epochs: int | None, accuracy: float | None, seconds: float | None) -> Rules:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from pareo.cli import options, showing, sweep_table
-from pareo.cli.keeping import end, keep, left_alone, tell
+from pareo.cli.keeping import end, finish, left_alone, outputs
 from pareo.device import PRECISIONS, cores
 from pareo.errors import PareoError, ShapeError
 from pareo.lab import memory
@@ -90,14 +90,15 @@ def sweep(
         timed = any(cell["seconds_per_batch"] for cell in result["cells"])
         if ended:
             json_file, html = left_alone(json_file, html) if timed else (None, None)
-        told = keep(result, json_file, html, save and not ended)
-        _show(result)
-        tell(told)
+        wanted = outputs(result, json_file, html, save and not ended)
+        written = finish(lambda: _show(result), wanted)
         if isinstance(ended, KeyboardInterrupt):
             print("Interrupted: the same command goes on where this one stopped.")
             raise typer.Exit(130)
         if ended:
             raise ended
+        if not written:  # the journal stays: the same command tries to write it again
+            raise typer.Exit(1)
         under_way.finish()
     if any(one["largest"] is None for one in result["limits"]):
         raise typer.Exit(1)

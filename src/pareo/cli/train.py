@@ -1,6 +1,7 @@
 """`pareo train`: train one of the papers' networks, with checkpoints, and say what it reached."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,7 +9,7 @@ import typer
 
 from pareo.data import Dataset, load
 from pareo.device import Device
-from pareo.errors import PareoError
+from pareo.errors import DataError, PareoError
 from pareo.nn import networks
 from pareo.nn.network import Sequential
 from pareo.program.text import amount
@@ -131,18 +132,34 @@ def train(
 
     if profile is None:
         result = run()
+        _report(result, loaded)
     else:
-        from pareo.cli.operators import show
-
-        with profiled(profile) as written:
-            result = run()
-        show(result, loaded)
-        print(f"profile     {' and '.join(map(str, written))}")
-    _report(result, loaded)
+        result = _profiled(run, profile, loaded)
     if result.interrupted:
         where = f": go on with --resume {result.checkpoint}" if result.checkpoint else ""
         print(f"pareo: stopped by Ctrl-C{where}", file=sys.stderr)
         raise typer.Exit(130)
+
+
+def _profiled(run: Callable[[], Result], profile: Path, loaded: Dataset) -> Result:
+    """Train under the profiler and report; a profile that cannot be written takes nothing else."""
+    from pareo.cli.operators import show
+
+    result, unwritten = None, None
+    try:
+        with profiled(profile) as written:
+            result = run()
+    except DataError as error:
+        if result is None:
+            raise
+        unwritten = error
+    show(result, loaded)
+    if unwritten is None:
+        print(f"profile     {' and '.join(map(str, written))}")
+    _report(result, loaded)
+    if unwritten is not None:
+        raise unwritten
+    return result
 
 
 def build(name: str, data: Dataset) -> Sequential:

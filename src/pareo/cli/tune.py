@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from rich.console import Console
 from rich.live import Live
 
 from pareo.cli import options, showing, tune_table
-from pareo.cli.keeping import keep, tell
+from pareo.cli.keeping import finish, outputs
 from pareo.cli.train import USUAL
 from pareo.data import Dataset, load
 from pareo.data.dataset import divide
@@ -122,17 +123,17 @@ def tune(
         search = Search(study, searched, made, crew, trials, folder, watch)
         search.run()
         result = outcome.collected(search, loaded, place, about)
-    told = keep(result, json_file, html, to_history and not search.interrupted)
-    _show(result, search)
-    print(f"study       {kept}")
+    wanted = outputs(result, json_file, html, to_history and not search.interrupted)
     if save is not None and search.best is not None:
-        _save(search.file(search.best), save)
-    tell(told)
+        wanted.insert(0, partial(_save, search.file(search.best), save))
+    written = finish(lambda: _show(result, search, kept), wanted)
     if search.interrupted:
         print("pareo: stopped by Ctrl-C: the same command goes on", file=sys.stderr)
         raise typer.Exit(130)
     if result["best"] is None:
         raise PareoError("no trial came to its end")
+    if not written:
+        raise typer.Exit(1)
 
 
 @contextmanager
@@ -176,7 +177,7 @@ def _live() -> Iterator[Callable[[Search], None]]:
         yield watch
 
 
-def _show(result: dict[str, Any], search: Search) -> None:
+def _show(result: dict[str, Any], search: Search, kept: str) -> None:
     console = showing.console(140)
     names = search.space.searched
     console.print(tune_table.table(result["trials"], names, result["wanted"]))
@@ -192,9 +193,10 @@ def _show(result: dict[str, Any], search: Search) -> None:
     if len(result["importances"]) > 1:
         shares = (f"{name} {share:.0%}" for name, share in result["importances"].items())
         print(f"importance  {', '.join(shares)}")
+    print(f"study       {kept}")
 
 
-def _save(best: Path, to: Path) -> None:
+def _save(best: Path, to: Path) -> str:
     kept = files.load(best)
     files.save(to, kept.network, kept.parameters, data=kept.data)
-    print(f"network     {to}")
+    return f"network     {to}"

@@ -22,6 +22,7 @@ from pareo.lab.contestants import Contestant, Task
 from pareo.lab.contestants.registry import ON_GPU
 from pareo.lab.parity import TOLERANCES
 from pareo.lab.train_speed import EPOCH, LARGE, Cell
+from pareo.lab.writing import write_or_say
 from pareo.nn import networks
 
 CONTESTANTS: dict[str, Contestant] = {
@@ -104,6 +105,7 @@ def race_all(found: argparse.Namespace, console: Console) -> int:
     }
     settings = {k: str(v) if isinstance(v, Path) else v for k, v in vars(found).items()}
     cells: list[Cell] = []
+    written = True
     card = limits(Device("cuda", precision=found.precision))
     bandwidth = card.bandwidth.value
     with train_speed.bars() as progress:
@@ -121,8 +123,8 @@ def race_all(found: argparse.Namespace, console: Console) -> int:
                 console.print(table(cells[-1], found.precision, task.least_bytes(), bandwidth))
                 if found.json:  # after every cell, so that a run cut short leaves what it has
                     kept = train_speed.record(cells, settings, "gpu_speed", found.precision)
-                    found.json.write_text(json.dumps(kept, indent=1))
-    return int(any(entry.failed for cell in cells for entry in cell.entries))
+                    written = write_or_say(found.json, json.dumps(kept, indent=1))
+    return int(not written or any(entry.failed for cell in cells for entry in cell.entries))
 
 
 def main(words: list[str] | None = None) -> int:

@@ -20,6 +20,7 @@ from pareo.lab.arguments import least_one
 from pareo.lab.contestants import CONTESTANTS, Task
 from pareo.lab.contestants.slowed import slowed
 from pareo.lab.entry import Gate, Racer, Row
+from pareo.lab.writing import write_or_say
 from pareo.nn import networks
 
 MOST = 8 * measure.ROUNDS
@@ -90,14 +91,15 @@ def main(words: list[str] | None = None) -> int:
     asked = parser.parse_args(words)
     task = Task(networks.mlp("small"), 128, asked.threads, source=DATA)
     races = json.loads(asked.json.read_text()) if asked.json and asked.json.exists() else []
+    written = True
     for _ in track(range(len(races), asked.races), "racing", transient=True):
         races.append(race(task, asked.contestant, asked.seconds))
         if asked.json:  # after every race, so that a run cut short leaves what it has
-            asked.json.write_text(json.dumps(rounded(races)))
+            written = write_or_say(asked.json, json.dumps(rounded(races)))
     print(report(races))
     said = verdicts(races)
     enough = said["same"]["cannot tell"] >= 0.94 * asked.races
-    return 0 if enough and said["slowed"]["slower"] >= 0.9 * asked.races else 1
+    return 0 if written and enough and said["slowed"]["slower"] >= 0.9 * asked.races else 1
 
 
 def rounded(races: list[dict[str, list[float]]]) -> Any:

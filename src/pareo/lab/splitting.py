@@ -21,6 +21,7 @@ from pareo.data import Dataset, load
 from pareo.device import Device, cores
 from pareo.errors import PareoError
 from pareo.lab.arguments import least_one
+from pareo.lab.writing import write_or_say
 from pareo.machine import describe
 from pareo.nn import networks
 from pareo.nn.network import Sequential
@@ -208,7 +209,8 @@ def main(words: list[str] | None = None) -> int:
             "machine": describe(),
             "rows": [asdict(r) for r in rows],
         }
-        found.json.write_text(json.dumps(record, indent=1))
+        if not write_or_say(found.json, json.dumps(record, indent=1)):
+            return 1
     return int(any(row.note for row in rows))
 
 

@@ -29,6 +29,7 @@ from pareo.lab.contestants import CONTESTANTS, Contestant, Task, without_dropout
 from pareo.lab.parity import FLOAT32, Tolerance, reference
 from pareo.lab.processes import Failed, Worker, interleaved
 from pareo.lab.runner import Runner, agreement
+from pareo.lab.writing import write_or_say
 from pareo.machine import describe
 from pareo.nn import networks
 from pareo.nn.network import Sequential
@@ -322,6 +323,7 @@ def main(words: list[str] | None = None) -> int:
     contestants = {name: CONTESTANTS[name] for name in found.contestants}
     settings = {k: str(v) if isinstance(v, Path) else v for k, v in vars(found).items()}
     cells: list[Cell] = []
+    written = True
     with bars() as p:
         for name in found.network:
             for batch in found.batches or ([1, 8, 32] if name in LARGE else [1, 32, 128]):
@@ -330,8 +332,9 @@ def main(words: list[str] | None = None) -> int:
                 cells.append(race(task, contestants, found.rounds, found.seconds, p))
                 console.print(table(cells[-1]))
                 if found.json:  # after every cell, so that a run cut short leaves what it has
-                    found.json.write_text(json.dumps(record(cells, settings), indent=1))
-    return int(any(entry.failed for cell in cells for entry in cell.entries))
+                    text = json.dumps(record(cells, settings), indent=1)
+                    written = write_or_say(found.json, text)
+    return int(not written or any(entry.failed for cell in cells for entry in cell.entries))
 
 
 if __name__ == "__main__":
