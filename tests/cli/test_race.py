@@ -31,10 +31,11 @@ BROKEN = "no contestant"
 
 
 def race(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    paths = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
     return subprocess.run(
         [sys.executable, "-m", "pareo", "race", *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder), "PAREO_RECORDS": str(folder / "kept.sqlite")},
+        env={**os.environ, "PYTHONPATH": paths, "PAREO_RECORDS": str(folder / "kept.sqlite")},
         capture_output=True,
         text=True,
     )

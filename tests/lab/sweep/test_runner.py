@@ -11,9 +11,9 @@ from pareo.lab.contestants import CONTESTANTS, Contestant, pareo_step
 from pareo.lab.contestants.registry import ON_GPU
 from pareo.lab.processes import Worker
 from pareo.lab.race import task_for
-from pareo.lab.runner import SLOW as MANY
 from pareo.lab.runner import Runner
 from pareo.lab.sweep.runner import CellRunner
+from pareo.lab.turns import SLOW as MANY
 from pareo.training.step import Step
 
 SLOW, FAST = 0.6, 0.001  # seconds of the first two steps, and of those after them
@@ -40,17 +40,17 @@ def test_turns_are_as_long_as_steps_will_be() -> None:
     contestant = Contestant(__name__, {"device": "vectorized"})
     cell = CellRunner(contestant, task)
     cell.footprint()
-    assert cell.ready(10**6, 0.5) > 10  # a sleep may take longer, but not so much
+    assert cell.ready(10**6, 0.5)["steps"] > 10  # a sleep may take longer, but not so much
     racer = Runner(contestant, task)
     racer.agree()
-    assert racer.ready(10**6, 0.5) > 10
+    assert racer.ready(10**6, 0.5)["steps"] > 10
 
 
 def test_a_step_that_takes_many_turns_is_not_taken_again_to_make_sure() -> None:
     task = task_for("mlp-small", 8, 1)
     runner = Runner(Contestant(__name__, {"device": "vectorized"}), task)
     runner.agree()
-    assert runner.ready(10**6, SLOW / MANY / 2) == 1
+    assert runner.ready(10**6, SLOW / MANY / 2)["steps"] == 1
     assert runner._trainer._done == 2
 
 

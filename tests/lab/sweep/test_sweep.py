@@ -22,19 +22,29 @@ STRANGER = """
 import os
 from pareo.lab.contestants import Contestant, pareo_step
 
-def build(task, rate=1.0, most=10**9):
+def build(task, rate=1.0, most=10**9, lazy=0, facts=None):
     with open(os.environ["BUILDS"], "a") as file:
         print(task.batch, file=file)
     if task.batch > most:
         raise MemoryError(f"no room for {task.batch}")
     trainer = pareo_step.build(task, device="vectorized")
     trainer._rate *= rate
+    if lazy:
+        run, calls = trainer.run, []
+        def stops(order):
+            calls.append(order)
+            return run(order) if len(calls) < lazy else [1.0] * len(order)
+        trainer.run = stops
+    if facts:
+        trainer.facts = lambda: facts
     return trainer
 
 RIGHT = Contestant("stranger")
 WARM = Contestant("stranger", warms=True)
 WRONG = Contestant("stranger", {"rate": 1.01})
 SMALL = Contestant("stranger", {"most": 4})
+LAZY = Contestant("stranger", {"lazy": 10})  # the gate is over by then
+STRANGE = Contestant("stranger", {"facts": {"mode": {1, 2}}})
 """
 
 
@@ -54,7 +64,8 @@ def entered(folder: Path, **points: str) -> dict[str, str]:
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
     lines = [f"{name} = stranger:{value}" for name, value in points.items()]
     (about / "entry_points.txt").write_text("\n".join(["[pareo.contestants]", *lines]))
-    own = {"PYTHONPATH": str(folder), "PAREO_RECORDS": str(folder / "r.sqlite"), "BUILDS": "builds"}
+    paths = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    own = {"PYTHONPATH": paths, "PAREO_RECORDS": str(folder / "r.sqlite"), "BUILDS": "builds"}
     return {**os.environ, **own}
 
 
@@ -96,6 +107,22 @@ def test_failures_are_cells_and_the_others_go_on(tmp_path: Path) -> None:
     assert "The best batch size here is" in done.stdout
     assert "kept as     1" in done.stdout
     assert list((tmp_path / "sweeps").iterdir()) == []  # all is done: the next one begins anew
+
+
+def test_who_stops_training_or_tells_nonsense_is_a_cell(tmp_path: Path) -> None:
+    env = entered(tmp_path, right="RIGHT", lazy="LAZY", strange="STRANGE")
+    names = "right,lazy,strange"
+    words = ("--batches", "4", "--contestants", names, "--epochs", "2", "--json", "a")
+    done = subprocess.run(command(*words), env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    cells = {(c["contestant"], c["batch"]): c for c in results.read(tmp_path / "a")["cells"]}
+    assert status_of(cells, "right", 4) == "ok"
+    assert cells["right", 4]["turn"]["steps"] == cells["right", 4]["steps"] == 13  # of 50 images
+    assert status_of(cells, "lazy", 4) == "refused"
+    assert "its parameters did not move" in cells["lazy", 4]["note"]
+    assert status_of(cells, "strange", 4) == "failed"
+    assert cells["strange", 4]["note"] == "mode in facts() is a set, not a str"
+    assert cells["lazy", 4]["seconds_per_batch"] == cells["strange", 4]["seconds_per_batch"] == []
 
 
 def status_of(cells: dict, name: str, batch: int) -> str:

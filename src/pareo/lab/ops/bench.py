@@ -15,7 +15,8 @@ from pareo.lab.ops.peers.ours import Pareo
 from pareo.lab.ops.work import Work
 
 SHOWN = 4096  # elements of each result that are compared
-LEAST = 0.005  # seconds of a sample
+# Seconds of a sample: launching on a GPU and waiting for it, 50 us and less, is half a percent.
+LEAST = 0.01
 # Seconds of calls before a sample on a CPU whose threads have rested: two of them were seen to
 # share one core for up to 55 ms after a rest, until the system moved one.
 AWAKE = 0.1

@@ -175,7 +175,7 @@ class Admission:
             worker.unlimit()  # the gate's copies are the lab's own
             worker.ask("gate_steps", 0, patience=patience)
             cell.turn = worker.ask("ready", *self._turn(cell), patience=patience)
-            cell.steps = cell.turn["steps"] - cell.turn["opening"]
+            cell.steps = cell.turn["steps"]
             cell.first_call = worker.ask("first_call")
             file = self._exact(cell.batch, 0)
         except Failed as failure:
