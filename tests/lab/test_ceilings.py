@@ -145,15 +145,6 @@ def test_measured_once_then_kept_while_nothing_better_can_be(small, monkeypatch)
     assert [*second.samples] == small[:-1], "a library that fails sets no limit"
 
 
-def test_ceilings_that_cannot_be_kept_are_not_lost(small, folder, capsys):
-    (folder / "ceilings").write_text("a file where a folder should be")
-    found = ceilings_of(Device("compiled", threads=2))
-    assert [len(samples) for samples in found.samples.values()] == [6, 6, 6]
-    said = capsys.readouterr().err
-    assert "cannot be written" in said
-    assert len(said.splitlines()) == 1
-
-
 def test_limits_without_ceilings_are_measured_briefly(folder):
     found = limits(Device("compiled", threads=1))
     assert min(found.peak.value, found.bandwidth.value) > 1e8

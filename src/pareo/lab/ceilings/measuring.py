@@ -1,6 +1,5 @@
 """Measuring a machine's ceilings: everything in turn, round by round, and kept on disk."""
 
-import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -10,7 +9,6 @@ from typing import Any
 
 from pareo import machine
 from pareo.device import Device
-from pareo.errors import DataError
 from pareo.lab.ceilings import card, cpu, datasheet, store
 from pareo.lab.ceilings.model import Ceilings, Limit, Probe
 from pareo.lab.processes import Failed, Worker
@@ -40,10 +38,7 @@ def ceilings_of(
     idle = None if device.name == "cuda" else machine.idle_cores()
     if kept is None or (kept.busy and not replace(kept, idle_cores=idle).busy):
         kept = _measured(device, key, idle, watch)
-        try:
-            store.save(kept)
-        except DataError as error:  # which is no reason to lose what was measured
-            print(f"pareo: {error}; these ceilings are measured again next time", file=sys.stderr)
+        store.save(kept)
     return kept
 
 
