@@ -349,16 +349,19 @@ def run_and_kill(folder: Path, after: float | None) -> bool:
     """Train in a process of its own, killed after some seconds; whether it came to its end."""
     resume = "resume" if (folder / "last.safetensors").exists() else "new"
     code = TRAIN.replace("MODULE", Path(__file__).stem).replace("EPOCHS", str(EPOCHS))
+    folders = *Path(__file__).parents[:2], Path(loop.__file__).parents[2]
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(folder), resume, "rarely" if after is None else "often"],
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, Path(__file__).parents[:2]))},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))},
     )
     assert process.stdout is not None
     with process.stdout:
         process.stdout.readline()
         if after is None:
             return process.wait(timeout=120) == 0
+        while not (folder / "last.safetensors").exists() and process.poll() is None:
+            time.sleep(0.01)  # the first is written before training, however busy the machine is
         time.sleep(after)
         process.send_signal(signal.SIGKILL)
         return process.wait(timeout=120) == 0
