@@ -54,16 +54,16 @@ def refusal(found: dict[str, Any], exact: list[float], allowed: Tolerance) -> st
     >>> refusal({"moved": True, "losses": [2.0, 1.5, 1.01]}, exact, Tolerance())
     ''
     >>> refusal({"moved": True, "losses": [2.0, 2.0, 2.0]}, exact, Tolerance())
-    'in a turn after the last round, the loss of step 2 was 2, not 1.5: it does not train'
+    'in a turn after the last round, the loss of step 3 was 2, not 1: it does not train'
     """
     if not found["moved"]:
         return "in a turn after the last round, its parameters did not move: it does not train"
-    first = exact[0]
-    for number, (loss, right) in enumerate(zip(found["losses"], exact, strict=False), 1):
-        most = allowed.loss * max(abs(right), 1e-3) + OFF * abs(first - right)
-        if not math.isfinite(right):  # whatever a rate does to the few images
-            break
-        if not abs(loss - right) <= most:
+    known = exact[: len(found["losses"])]
+    if not all(map(math.isfinite, known)):  # whatever the rate does to a few images
+        return ""
+    gained = max(abs(right - known[0]) for right in known)
+    for number, (loss, right) in enumerate(zip(found["losses"], known, strict=True), 1):
+        if not abs(loss - right) <= allowed.loss * max(abs(right), 1e-3) + OFF * gained:
             return (
                 f"in a turn after the last round, the loss of step {number} was {loss:.4g}, not "
                 f"{right:.4g}: it does not train"

@@ -59,7 +59,7 @@ class Worker:
             process.start()
         self._process: Any = process  # None when it is closed
         self._exitcode: int | None = None  # from then on
-        self._life = _life(process)
+        self._life, self._own_life = _life(process)
         self._started: set[offspring.Found] = set()
         self._ended = False
         far.close()  # so that this end closes when the contestant is gone
@@ -130,7 +130,7 @@ class Worker:
         with interrupt.deaf():  # what Python calls when a process is collected would lose a Ctrl-C
             self._process.close()
             self._process = None
-        if _PIDFD:
+        if self._own_life:
             os.close(self._life)
 
     def _look_after(self) -> None:
@@ -142,7 +142,8 @@ class Worker:
         """How it ended, which is waited for; what it started has ended then, too."""
         if self._process is None:
             return self._exitcode
-        wait([self._life])
+        with contextlib.suppress(ChildProcessError):  # who has been waited for already
+            os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
         if not self._ended:  # before it is collected: then its number may be another's
             self._ended = True
             offspring.end(self._process.pid, self._started)
@@ -224,15 +225,15 @@ def _end_with_parent(patience: float | None = None) -> None:
             os._exit(1)
 
 
-_PIDFD = hasattr(os, "pidfd_open")
+def _life(process: Any) -> tuple[int, bool]:
+    """What `wait` finds ready when a process has ended, and whether it is to be closed.
 
-
-def _life(process: Any) -> int:
-    """What `wait` finds ready when a process has ended.
-
-    The sentinel serves where there is nothing better: processes that were forked below hold it.
+    The sentinel serves where the system has nothing better: processes that were forked below hold
+    it open.
     """
-    return os.pidfd_open(process.pid) if _PIDFD else int(process.sentinel)
+    with contextlib.suppress(AttributeError, OSError):
+        return os.pidfd_open(process.pid), True
+    return int(process.sentinel), False
 
 
 # As NumPy and pareo, CuPy, PyTorch, XLA and TensorFlow, cuBLAS and cuDNN say it.
