@@ -6,12 +6,26 @@ from typing import Any
 import numpy as np
 
 from pareo.backends.compiled.backend import GRAIN, backend
-from pareo.backends.compiled.jit import jit
+from pareo.backends.compiled.jit import jit, jit_as_written
 from pareo.backends.compiled.vectors import exponential
 from pareo.backends.pool import split
 from pareo.operators.loss import check_labels
 
 kernel = backend.kernel
+
+
+# Functions of their own, because sums may be reassociated in the loops below: log(total) + top
+# - logit loses what subtracting the largest logit is for.
+@jit_as_written
+def _below(logit: Any, top: Any) -> Any:
+    """How far a logit lies below the largest; minus that, to be exact."""
+    return logit - top
+
+
+@jit_as_written
+def _surprise(total: float, logit: Any, top: Any) -> float:
+    """The loss of a row, whose exponentials below `top` add up to `total`."""
+    return math.log(total) - (logit - top)
 
 
 @jit
@@ -26,13 +40,14 @@ def _softmax(out: Any, a: Any, logarithm: bool) -> None:
                     top = a[i, j, k]
             total = 0.0
             for j in range(a.shape[1]):
-                lifted = exponential(a[i, j, k] - top)
+                shifted = _below(a[i, j, k], top)
+                lifted = exponential(shifted)
                 total += lifted
-                out[i, j, k] = a[i, j, k] - top if logarithm else lifted
+                out[i, j, k] = shifted if logarithm else lifted
             if logarithm:
                 shift = math.log(total)
                 for j in range(a.shape[1]):
-                    out[i, j, k] -= shift
+                    out[i, j, k] = _below(out[i, j, k], shift)
             else:
                 for j in range(a.shape[1]):
                     out[i, j, k] /= total
@@ -66,12 +81,12 @@ def cross_entropy_rows(d: Any, logits: Any, labels: Any, scale: float, back: boo
                 top = logits[n, j]
         total = 0.0
         for j in range(logits.shape[1]):
-            lifted = exponential(logits[n, j] - top)
+            lifted = exponential(_below(logits[n, j], top))
             total += lifted
             if back:
                 d[n, j] = lifted
         label = labels[n]
-        loss += math.log(total) - (logits[n, label] - top)
+        loss += _surprise(total, logits[n, label], top)
         if back:
             factor = scale / total
             for j in range(logits.shape[1]):
