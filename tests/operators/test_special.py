@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from devices import DEVICES, home, placed
 
-from pareo import Device, op
+from pareo import Device, Spec, op, trace
+from pareo.program import value_and_grad
 
 NAN, INF = np.nan, np.inf
 
@@ -170,6 +171,65 @@ def test_cross_entropy(row: list[float], label: int, device: str, dtype: str) ->
     np.testing.assert_allclose(found, logits.grad.numpy(), rtol=0, atol=8 * np.finfo(dtype).eps)
 
 
+LOSSES: dict[str, Callable[..., Any]] = {
+    "softmax": lambda device, a: on(device, op.softmax)(a),
+    "softmax of columns": lambda device, a: on(device, op.softmax)(a, axis=0),
+    "log_softmax": lambda device, a: on(device, op.log_softmax)(a),
+    "log_softmax of columns": lambda device, a: on(device, op.log_softmax)(a, axis=0),
+    "cross_entropy": lambda device, a: on(device, op.cross_entropy)(a, np.array([0, 2])),
+    "cross_entropy_gradient": lambda device, a: on(device, op.cross_entropy_gradient)(
+        np.ones((), a.dtype), a, np.array([0, 2])
+    ),
+    "both": lambda device, a: home(
+        device,
+        trace(_loss_and_gradient, Spec((2, 3), a.dtype), Spec((2,), "int64")).compile(
+            Device(device)
+        )(placed(device, a), placed(device, np.array([0, 2])))[0],
+    ),
+}
+
+
+def _loss_and_gradient(logits: Any, labels: Any) -> Any:
+    return value_and_grad(lambda a: op.cross_entropy(a, labels))(logits)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@every_device
+@every_dtype
+def test_a_shift_of_all_logits_changes_no_bit(name: str, device: str, dtype: str) -> None:
+    """These numbers hold the shift without rounding, so the differences are what they were."""
+    logits = np.array([[0, 1, 2], [3, 1, -2]], dtype)
+    shift = np.dtype(dtype).type(2**20 if dtype == "float32" else 2**40)
+    assert np.array_equal((logits + shift) - shift, logits)
+    same(LOSSES[name](device, logits + shift), LOSSES[name](device, logits))
+
+
+@every_device
+@every_dtype
+def test_the_largest_logits_there_are(device: str, dtype: str) -> None:
+    logits = np.full((2, 3), np.finfo(dtype).max, dtype)
+    third = np.log(np.array(3, dtype))
+    same(on(device, op.cross_entropy)(logits, np.array([0, 2])), third, rounding=2)
+    same(on(device, op.log_softmax)(logits), np.full((2, 3), -third), rounding=2)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, (0, 2), None, ()])
+@every_device
+@every_dtype
+def test_max_gradient_of_a_nan(axis: Any, device: str, dtype: str) -> None:
+    """NaN for all elements of which one is NaN, as PyTorch's `amax` has it; no others."""
+    a = np.array([[[1, 2, 2], [NAN, 1, 0]], [[INF, 1, INF], [3, 3, 3]]], dtype)
+    tensor = torch.tensor(a, requires_grad=True)
+    if axis == ():  # which PyTorch takes for all axes
+        expected = np.where(np.isnan(a), NAN, 1).astype(dtype)
+    else:
+        dims = axis if axis is not None else (0, 1, 2)
+        tensor.amax(dims).sum().backward()
+        expected = tensor.grad.numpy()
+    kept = a.max(axis=axis, keepdims=True)
+    same(on(device, op.max_gradient)(np.ones_like(kept), a, kept, axis=axis), expected, rounding=1)
+
+
 @every_device
 @every_dtype
 def test_max_pool(device: str, dtype: str) -> None:
@@ -219,6 +279,51 @@ def test_conv_keeps_a_nan_in_its_windows(device: str, dtype: str) -> None:
     expected = np.full((1, 1, 3, 3), 9, dtype)
     expected[0, 0, :2, :2] = NAN
     same(on(device, op.conv)(x, np.ones((1, 1, 3, 3), dtype)), expected)
+
+
+# Images, filters and how: one case for each way in which `compiled` convolves, except Winograd's
+# (see test_winograd.py).
+CONVOLUTIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+    "rows": ((2, 1, 6, 7), (4, 1, 3, 3), {"padding": 1}),
+    "wide rows": ((1, 2, 6, 8), (2, 2, 2, 6), {}),
+    "tiles": ((1, 1, 5, 10), (3, 1, 3, 3), {}),
+    "direct, groups": ((2, 2, 5, 6), (2, 1, 3, 3), {"padding": 1, "groups": 2}),
+    "direct, stride": ((2, 1, 5, 6), (2, 1, 3, 3), {"padding": (2, 0, 1, 2), "stride": 2}),
+    "columns": ((1, 9, 4, 5), (33, 9, 3, 3), {"padding": 1}),
+    "columns, stride": ((1, 9, 4, 5), (33, 9, 3, 3), {"padding": (0, 2), "stride": (1, 2)}),
+}
+
+
+@pytest.mark.parametrize("bad", [NAN, INF])
+@pytest.mark.parametrize("where", ["images", "filters", "errors"])
+@pytest.mark.parametrize("layer", CONVOLUTIONS)
+@pytest.mark.parametrize("device", DEVICES[1:])
+@every_dtype
+def test_what_is_not_finite_in_a_convolution(
+    layer: str, where: str, bad: float, device: str, dtype: str
+) -> None:
+    """NaN and infinities exactly where the products have them, those with the padding's 0 too."""
+    images, filters, how = CONVOLUTIONS[layer]
+    random = np.random.default_rng(3)
+    x, w = (random.standard_normal(shape).astype(dtype) for shape in (images, filters))
+    g = random.standard_normal(on("vectorized", op.conv)(x, w, **how).shape).astype(dtype)
+    spoiled = {"images": x, "filters": w, "errors": g}[where]
+    spoiled[0, 0, 0, 0] = spoiled[-1, -1, -1, -1] = bad
+
+    def all_three(device: str) -> list[Any]:
+        return [
+            on(device, op.conv)(x, w, **how),
+            on(device, op.conv_input_gradient)(g, w, size=images[2:], **how),
+            on(device, op.conv_weight_gradient)(x, g, size=filters[2:], **how),
+        ]
+
+    for found, expected in zip(all_three(device), all_three("sequential"), strict=True):
+        np.testing.assert_array_equal(_kinds(found), _kinds(expected))
+
+
+def _kinds(a: Any) -> Any:
+    """NaN and infinities as they are, all else as 0."""
+    return np.where(np.isfinite(a), 0, a)
 
 
 @every_device

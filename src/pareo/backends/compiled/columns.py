@@ -14,6 +14,7 @@ from pareo.backends import blas
 from pareo.backends.compiled.jit import jit
 from pareo.backends.compiled.linear import finish_planes
 from pareo.backends.pool import split_numbered, workers
+from pareo.backends.sums import STRETCH, gathered
 from pareo.spec import Spec
 
 
@@ -202,8 +203,9 @@ def _by_channels(work: Any, images: int, channels: int) -> int:
 def weight_gradient(
     out: Any, x: Any, g: Any,
     stride: Any, padding: Any, dilation: Any, groups: int, columns: Any, sums: Any,
+    totals: list[Any],
 ) -> None:  # fmt: skip
-    """out = the gradient of the filters; sums has room for them for each worker."""
+    """out = the gradient of the filters; sums and totals are from `sums_room`."""
     window = out.shape[2:]
     taps = window[0] * window[1]
     pixels = g.shape[2] * g.shape[3]
@@ -212,12 +214,14 @@ def weight_gradient(
     shape = _shape(window, stride, padding, dilation)
     pointwise = _is_pointwise(window, stride, padding)
     few = _few(len(x))
-    begun = [False] * workers()
+    added = [0] * workers()
 
     def channels(part: int, n: int, lo: int, hi: int) -> None:
         """Add channels lo to hi of image n, of each group."""
-        total, keep = (sums[0], n > 0) if few else (sums[part], begun[part])
-        begun[part] = True
+        total, keep = (sums[0], n > 0) if few else (sums[part], added[part] % STRETCH > 0)
+        for more in totals if added[part] and not keep else []:
+            np.add(more[part], total, out=more[part])
+        added[part] += 1
         for group in range(groups):
             image = images[n, group, lo:hi]
             if pointwise:
@@ -229,11 +233,16 @@ def weight_gradient(
             blas.add_product(target, errors[n, group], matrix.T, keep=keep)
 
     sums[0] = 0  # what remains where there are no images
+    for more in totals:
+        more[...] = 0
     parts = _by_channels(channels, len(x), out.shape[1])
-    np.sum(sums[:parts], axis=0, out=out.reshape(sums.shape[1:]))
+    for more in totals:
+        np.add(more[:parts], sums[:parts], out=more[:parts])
+    out.reshape(sums.shape[1:])[...] = gathered((totals or [sums])[0], parts)
 
 
-def sums_room(x: Spec, filters: tuple[int, ...], groups: int) -> Spec:
-    """Room for one set of filters for every worker."""
+def sums_room(x: Spec, filters: tuple[int, ...], groups: int) -> list[Spec]:
+    """Room for one set of filters for every worker; for many images, in double precision too."""
     depth = filters[1] * filters[2] * filters[3]
-    return x.like((workers(), groups, filters[0] // groups, depth))
+    sums = x.like((workers(), groups, filters[0] // groups, depth))
+    return [sums, Spec(sums.shape, np.float64)] if x.shape[0] > STRETCH else [sums]

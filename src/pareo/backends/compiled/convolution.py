@@ -7,7 +7,7 @@
 `columns` everything else: columns and BLAS, bias and activation while the result is in the cache.
 """
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from pareo.backends.compiled.activations import NONE, RELU, SIGMOID, TANH
 from pareo.backends.compiled.backend import backend
 from pareo.backends.compiled.generated import generated
 from pareo.backends.pool import split, split_numbered, workers
+from pareo.backends.sums import gathered
 from pareo.spec import Spec
 
 kernel = backend.kernel
@@ -170,7 +171,7 @@ def _weight_room(out: Spec, x: Spec, g: Spec, *, size: Any, **how: Any) -> list[
     groups = how["groups"]
     return [
         *columns.room(x, g, size, how["stride"], how["padding"], groups),
-        columns.sums_room(x, out.shape, groups),
+        *columns.sums_room(x, out.shape, groups),
     ]
 
 
@@ -188,18 +189,12 @@ def conv_weight_gradient(
         def work(part: int, lo: int, hi: int) -> None:
             direct.weight_gradient(sums[part], x[lo:hi], g[lo:hi], *shape)
 
-        out[...] = _total(sums, split_numbered(work, x.shape[0]))
+        out[...] = gathered(sums, split_numbered(work, x.shape[0]))
     elif way == "winograd":
         winograd.weight_gradient(out, x, g, how["padding"], scratch)
     else:
-        columns.weight_gradient(out, x, g, **how, columns=scratch[0], sums=scratch[1])
-
-
-def _total(sums: Any, parts: int) -> Any:
-    """The workers' sums, added in a fixed order into the first."""
-    for part in range(1, parts):
-        np.add(sums[0], sums[part], out=sums[0])
-    return sums[0]
+        room, *sums = scratch
+        columns.weight_gradient(out, x, g, **how, columns=room, sums=sums[0], totals=sums[1:])
 
 
 def _rows_back_room(out: Any, x: Spec, g: Spec, y: Any = None, *, padding: Any, **_: Any) -> Any:
@@ -222,7 +217,7 @@ def _rows_back(
 
     tiled = _tiled(x, gw.shape, g, padding, activation)
 
-    def work(part: int, lo: int, hi: int) -> None:
+    def work(apart: bool, part: int, lo: int, hi: int) -> None:
         sums[part] = 0
         bias_sums[part] = 0
         if tiled is not None:
@@ -231,13 +226,17 @@ def _rows_back(
             return
         rows.backward(
             sums[part], bias_sums[part], room[part], wide[part], x[lo:hi], g[lo:hi], y[lo:hi],
-            activation, *padding[:2],
+            activation, *padding[:2], apart,
         )  # fmt: skip
 
-    parts = split_numbered(work, x.shape[0])
-    gw[...] = _total(sums, parts)[: gw.shape[0]]
+    parts = split_numbered(partial(work, False), x.shape[0])
+    total = gathered(sums, parts)
+    if tiled is None and not np.isfinite(np.add.reduce(total, axis=None)):
+        parts = split_numbered(partial(work, True), x.shape[0])
+        total = gathered(sums, parts)
+    gw[...] = total[: gw.shape[0]]
     if gb is not None:
-        gb[...] = _total(bias_sums, parts)[: gb.shape[0]]
+        gb[...] = gathered(bias_sums, parts)[: gb.shape[0]]
 
 
 def _is_rows(out: Any, x: Spec, g: Spec, y: Spec, *, stride: Any, dilation: Any, groups: int,

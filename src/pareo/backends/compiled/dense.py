@@ -17,6 +17,7 @@ from pareo.backends.compiled.activations import NONE, RELU, SIGMOID, TANH
 from pareo.backends.compiled.jit import jit
 from pareo.backends.compiled.loss import cross_entropy_rows
 from pareo.backends.compiled.parts import multiply, wait_for_all
+from pareo.backends.compiled.reduction import ROWS
 from pareo.backends.pool import together
 
 GRAIN = 200_000  # FLOPs of a step for each worker: some microseconds, as long as two meetings
@@ -120,6 +121,20 @@ def _move_weights(
 
 
 @jit
+def _add_rows(total: Any, part: Any, d: Any, lo: int) -> None:
+    """total = the sums of d's columns from lo on; part has room for those of a block of rows."""
+    total[:] = 0
+    for start in range(0, d.shape[0], ROWS):
+        part[:] = 0
+        for n in range(start, min(start + ROWS, d.shape[0])):
+            row = d[n, lo : lo + part.size]
+            for i in range(row.size):
+                part[i] += row[i]
+        for i in range(part.size):
+            total[i] += part[i]
+
+
+@jit
 def _train(
     worker: int, workers: int, counter: Any, product: int, order: Any, images: Any, labels: Any,
     rate: Any, momentum: Any, decay: Any, losses: Any, shares: Any, chosen: Any,
@@ -162,12 +177,8 @@ def _train(
             lo, hi = w.shape[0] * worker // workers, w.shape[0] * (worker + 1) // workers
             _move_weights(product, w, weight_speeds[k], values[k], d, lo, hi, rate, momentum, decay)
             lo, hi = b.size * worker // workers, b.size * (worker + 1) // workers
-            total = sums[worker, : hi - lo]
-            total[:] = 0
-            for n in range(batch):
-                row = d[n, lo:hi]
-                for i in range(row.size):
-                    total[i] += row[i]
+            total, part = sums[worker, 0, : hi - lo], sums[worker, 1, : hi - lo]
+            _add_rows(total, part, d, lo)
             _descend(b[lo:hi], bias_speeds[k][lo:hi], total, rate, momentum, decay)
         met += workers
         wait_for_all(counter.ctypes.data, met)
@@ -203,7 +214,7 @@ class DenseLoop:
         workers, widths = self._workers(batch), self._widths()
         values = tuple(np.empty((batch, width), kind) for width in widths)
         errors = tuple(np.empty((batch, width), kind) for width in widths[1:])
-        sums = np.empty((workers, max(widths)), kind)
+        sums = np.empty((workers, 2, max(widths)), kind)
         losses, shares = np.zeros(len(order)), np.zeros(workers)
         counter, chosen = np.zeros(1, np.int64), np.empty(batch, labels.dtype)
         still = [np.empty((0,) * p.ndim, kind) for p in parameters]
@@ -223,7 +234,7 @@ class DenseLoop:
     def nbytes(self, batch: int, momentum: bool) -> int:
         """What there is of values and errors, for all images of a batch, and of sums."""
         widths = self._widths()
-        numbers = batch * (sum(widths) + sum(widths[1:])) + self._workers(batch) * max(widths)
+        numbers = batch * (sum(widths) + sum(widths[1:])) + 2 * self._workers(batch) * max(widths)
         return numbers * self._itemsize + 8 * batch  # and labels
 
     def _workers(self, batch: int) -> int:

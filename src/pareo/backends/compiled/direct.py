@@ -1,6 +1,12 @@
-"""Convolution by plain loops, tap by tap: for filters too small to be worth a matrix product."""
+"""Convolution by plain loops, tap by tap: for filters too small to be worth a matrix product.
+
+Pixels in the padding are never visited. They are 0, so they matter only where they meet a number
+that is not finite: 0 times infinity is NaN.
+"""
 
 from typing import Any
+
+import numpy as np
 
 from pareo.backends.compiled.columns import reach
 from pareo.backends.compiled.jit import jit
@@ -12,6 +18,30 @@ FEW = 64
 def suits(filters: tuple[int, ...], groups: int) -> bool:
     """Whether filters (K, C / groups, kh, kw) are small enough for these loops."""
     return filters[0] // groups * filters[1] * filters[2] * filters[3] <= FEW
+
+
+@jit
+def _spoil(out: Any, n: int, k: int, low: int, high: int, start: int, stop: int) -> None:
+    """NaN for all results of a plane but those in rows low to high and columns start to stop."""
+    for i in range(out.shape[2]):
+        for j in range(out.shape[3]):
+            if not (low <= i < high and start <= j < stop):
+                out[n, k, i, j] = np.nan
+
+
+@jit
+def _zeros_times(g: Any, n: int, k: int, low: int, high: int, start: int, stop: int) -> Any:
+    """The sum of 0 times g over a plane, but for rows low to high and columns start to stop."""
+    zero = g.dtype.type(0)
+    total = zero
+    for i in range(g.shape[2]):
+        inside = low <= i < high
+        for j in range(start if inside else g.shape[3]):
+            total += zero * g[n, k, i, j]
+        if inside:
+            for j in range(stop, g.shape[3]):
+                total += zero * g[n, k, i, j]
+    return total
 
 
 @jit
@@ -30,6 +60,8 @@ def forward(
                     for v in range(w.shape[3]):
                         start, stop = reach(out.shape[3], x.shape[3], sw, v * dw - left)
                         weight = w[k, c, u, v]
+                        if weight - weight != 0:
+                            _spoil(out, n, k, low, high, start, stop)
                         for i in range(low, high):
                             line = image[i * sh + u * dh - top]
                             for j in range(start, stop):
@@ -74,9 +106,13 @@ def weight_gradient(
                     low, high = reach(g.shape[2], x.shape[2], sh, u * dh - top)
                     for v in range(sums.shape[3]):
                         start, stop = reach(g.shape[3], x.shape[3], sw, v * dw - left)
-                        total = x.dtype.type(0)
+                        total = 0.0
+                        if low > 0 or start > 0 or high < g.shape[2] or stop < g.shape[3]:
+                            total += _zeros_times(g, n, k, low, high, start, stop)
                         for i in range(low, high):
                             line = image[i * sh + u * dh - top]
+                            part = x.dtype.type(0)
                             for j in range(start, stop):
-                                total += g[n, k, i, j] * line[j * sw + v * dw - left]
+                                part += g[n, k, i, j] * line[j * sw + v * dw - left]
+                            total += part
                         sums[k, c, u, v] += total

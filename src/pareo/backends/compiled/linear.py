@@ -9,8 +9,10 @@ from pareo.backends.compiled import dots
 from pareo.backends.compiled.activations import NONE, RELU, SIGMOID, TANH
 from pareo.backends.compiled.backend import GRAIN, backend
 from pareo.backends.compiled.jit import jit
+from pareo.backends.compiled.reduction import ROWS
 from pareo.backends.compiled.vectors import hyperbolic, logistic
 from pareo.backends.pool import split, split_numbered, workers
+from pareo.backends.sums import gathered
 from pareo.spec import Spec
 
 kernel = backend.kernel
@@ -248,8 +250,22 @@ def descend(out: Any, p: Any, a: Any, b: Any, rate: Any) -> None:
 
 
 @jit
-def _back_rows(d: Any, sums: Any, g: Any, y: Any, activation: int) -> None:
-    """d = g times the activation's slope at y; sums = the column sums of d."""
+def _back_rows(d: Any, totals: Any, sums: Any, g: Any, y: Any, activation: int) -> None:
+    """d = g times the activation's slope at y; totals = the column sums of d, in blocks of rows.
+
+    totals are in double precision, sums have room for those of a block.
+    """
+    totals[:] = 0
+    for start in range(0, g.shape[0], ROWS):
+        stop = min(start + ROWS, g.shape[0])
+        _back_block(d[start:stop], sums, g[start:stop], y[start:stop], activation)
+        for i in range(sums.size):
+            totals[i] += sums[i]
+
+
+@jit
+def _back_block(d: Any, sums: Any, g: Any, y: Any, activation: int) -> None:
+    """Likewise for one block; sums = the column sums of d."""
     sums[:] = 0
     for n in range(g.shape[0]):
         if activation == SIGMOID:
@@ -267,19 +283,19 @@ def _back_rows(d: Any, sums: Any, g: Any, y: Any, activation: int) -> None:
 
 
 def _sums_for_each_worker(out: Any, g: Spec, y: Spec) -> list[Spec]:
-    return [g.like((workers(), g.shape[1]))]
+    """A row in double precision and one in the array's own."""
+    return [Spec((workers(), g.shape[1]), np.float64), g.like((workers(), g.shape[1]))]
 
 
 def _dense_back(out: Any, g: Any, y: Any, activation: int, scratch: tuple[Any, ...]) -> None:
     d, gb = out
-    sums = scratch[0]
+    totals, sums = scratch
     least = max(1, GRAIN * g.shape[0] // max(1, 2 * g.size))
 
     def work(part: int, lo: int, hi: int) -> None:
-        _back_rows(d[lo:hi], sums[part], g[lo:hi], y[lo:hi], activation)
+        _back_rows(d[lo:hi], totals[part], sums[part], g[lo:hi], y[lo:hi], activation)
 
-    parts = split_numbered(work, g.shape[0], least)
-    np.sum(sums[:parts], axis=0, out=gb)
+    gb[...] = gathered(totals, split_numbered(work, g.shape[0], least))
 
 
 @backend.fusion(

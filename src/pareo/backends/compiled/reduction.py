@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from pareo.backends import sums
 from pareo.backends.compiled.backend import GRAIN, backend
 from pareo.backends.compiled.jit import jit
 from pareo.backends.pool import split_numbered, workers
@@ -12,9 +13,11 @@ from pareo.spec import Spec
 
 kernel = backend.kernel
 
-# Long sums are taken in blocks of this many elements, each exact to a few roundings, and the blocks
-# are added in double precision.
+# Long sums are taken in blocks of so many elements, and the blocks are added in double precision.
+# Along a row a block is added in many parts at once, and is exact to a few roundings; down a column
+# one by one.
 BLOCK = 1024
+ROWS = 256
 
 
 def side_by_side(axes: tuple[int, ...]) -> bool:
@@ -50,8 +53,8 @@ def _sum_columns(out: Any, a: Any, totals: Any, parts: Any) -> None:
     """out[i, j] = sum over the middle axis of a[i, :, j]; totals and parts have room for a row."""
     for i in range(a.shape[0]):
         totals[:] = 0
-        for start in range(0, a.shape[1], BLOCK):
-            stop = min(start + BLOCK, a.shape[1])
+        for start in range(0, a.shape[1], ROWS):
+            stop = min(start + ROWS, a.shape[1])
             parts[:] = 0
             for j in range(start, stop):
                 for k in range(a.shape[2]):
@@ -64,8 +67,10 @@ def _sum_columns(out: Any, a: Any, totals: Any, parts: Any) -> None:
 
 def _room(out: Spec, a: Spec, axis: tuple[int, ...], keepdims: bool) -> list[Spec]:
     """A row in double precision and one in the array's own for each worker, for column sums."""
+    if not side_by_side(axis):
+        return sums.room(a, axis, contiguous=True)
     after = math.prod(a.shape[axis[-1] + 1 :]) if axis else 1
-    if after == 1 or not side_by_side(axis):
+    if after == 1:
         return []
     return [Spec((workers(), after), np.float64), a.like((workers(), after))]
 
@@ -74,7 +79,7 @@ def _room(out: Spec, a: Spec, axis: tuple[int, ...], keepdims: bool) -> list[Spe
 def sum_(out: Any, a: Any, axis: tuple[int, ...], keepdims: bool, scratch: tuple[Any, ...]) -> None:
     folded = _folded(a, axis)
     if folded is None:
-        np.sum(a, axis=axis, keepdims=keepdims, out=out)
+        sums.add_up(out, a, axis, scratch)
         return
     target = out.reshape(folded.shape[0], folded.shape[2])
     least = max(1, GRAIN // max(1, folded.shape[1] * folded.shape[2]))
@@ -104,12 +109,13 @@ def _share_maximum(out: Any, g: Any, a: Any, y: Any) -> None:
     """Along the middle axis, g in equal shares to the elements of a that equal y."""
     for i in range(a.shape[0]):
         for k in range(a.shape[2]):
+            top = y[i, 0, k]
             ties = 0
             for j in range(a.shape[1]):
-                ties += a[i, j, k] == y[i, 0, k]
+                ties += a[i, j, k] == top
+            rest = top if top != top else a.dtype.type(0)  # a NaN equals nothing, and stays
             for j in range(a.shape[1]):
-                equal = a[i, j, k] == y[i, 0, k]
-                out[i, j, k] = g[i, 0, k] / ties if equal else a.dtype.type(0)
+                out[i, j, k] = g[i, 0, k] / ties if a[i, j, k] == top else rest
 
 
 @kernel(strided=False, scratch=lambda out, g, a, y, axis: [a, a] if not side_by_side(axis) else [])
@@ -127,14 +133,43 @@ def max_gradient(
         )
         out.transpose(order)[...] = result
         return
-    folded = _folded(a, axis)
-    if folded is None:
-        out[...] = g  # no axis is folded: every element is its own maximum
-        return
+    # Where no axis is folded, every element is its own maximum.
+    folded = a.reshape(a.size, 1, 1) if not axis else _folded(a, axis)
     small = (folded.shape[0], 1, folded.shape[2])
     _share_maximum(out.reshape(folded.shape), g.reshape(small), folded, y.reshape(small))
 
 
-@kernel()
-def argmax(out: Any, a: Any, axis: int | None) -> None:
-    np.argmax(a, axis=axis, out=out)
+@jit
+def _argmax(out: Any, best: Any, a: Any) -> None:
+    """out[i, k] = where a[i, :, k] first has its largest element; best has room for a row."""
+    for i in range(a.shape[0]):
+        for k in range(a.shape[2]):
+            best[k] = a[i, 0, k]
+            out[i, k] = 0
+        for j in range(1, a.shape[1]):
+            for k in range(a.shape[2]):
+                value, most, place = a[i, j, k], best[k], out[i, k]
+                larger = value > most or (value != value and most == most)  # NaN above all
+                best[k] = value if larger else most
+                out[i, k] = j if larger else place
+
+
+def _best(out: Spec, a: Spec, axis: int | None) -> list[Spec]:
+    after = 1 if axis is None else math.prod(a.shape[axis + 1 :])
+    return [] if after == 1 else [a.like((workers(), after))]
+
+
+@kernel(strided=False, scratch=_best)
+def argmax(out: Any, a: Any, axis: int | None, scratch: tuple[Any, ...]) -> None:
+    if axis is None or not scratch:
+        np.argmax(a.reshape(-1) if axis is None else a, axis=axis, out=out)
+        return
+    # NumPy would make a copy with this axis last.
+    folded = _folded(a, (axis,))
+    target = out.reshape(folded.shape[0], folded.shape[2])
+    least = max(1, GRAIN // max(1, folded.shape[1] * folded.shape[2]))
+
+    def work(part: int, lo: int, hi: int) -> None:
+        _argmax(target[lo:hi], scratch[0][part], folded[lo:hi])
+
+    split_numbered(work, folded.shape[0], least)

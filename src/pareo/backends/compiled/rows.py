@@ -261,8 +261,13 @@ def backward(
     activation: int,
     top: int,
     left: int,
+    apart: bool,
 ) -> None:
-    """Add to gw and gb, in double precision, the gradients of y = activation(conv(x, w) + b)."""
+    """Add to gw and gb, in double precision, the gradients of y = activation(conv(x, w) + b).
+
+    Where rows follow each other, errors of 0 meet the pixels that wrap around an edge, and 0 times
+    infinity is NaN. With `apart` each row goes by itself, which is slower.
+    """
     wide[:] = 0
     pixels = (g.shape[2] - 1) * room.shape[2] + g.shape[3]
     d0 = wide[0].reshape(-1)[:pixels]
@@ -281,5 +286,10 @@ def backward(
             for c in range(image.shape[0]):
                 line = image[c].reshape(-1)
                 for dy in range(gw.shape[2]):
-                    row = line[dy * room.shape[2] :]
-                    _gradient_row(gw[k : k + 3, c, dy], d0, d1, d2, row)
+                    row, part = line[dy * room.shape[2] :], gw[k : k + 3, c, dy]
+                    if not apart:
+                        _gradient_row(part, d0, d1, d2, row)
+                        continue
+                    for at in range(0, pixels, room.shape[2]):
+                        end = at + g.shape[3]
+                        _gradient_row(part, d0[at:end], d1[at:end], d2[at:end], row[at:])

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 # A row of a product this short is held in variables of its own, one for each column.
 FEW_COLUMNS = 16
+GROUP = 128  # images whose gradients are added up in float32
 
 
 def dot(name: str, rows: int, columns: int, depth: int) -> str:
@@ -124,6 +125,9 @@ def backward(gw, gb, x, g, y):
     sums = np.zeros({filters * taps}, np.float32)
     bias_sums = np.zeros({filters}, np.float32)
     for n in range(g.shape[0]):
+        if n % {GROUP} == 0:
+            parts.move(gw, sums)
+            parts.move(gb, bias_sums)
         {back if activation else copy}
         parts.add_planes(bias_sums, d.reshape(({filters}, {plane})))
         for k in range(0, {filters}, 3):
@@ -133,8 +137,8 @@ def backward(gw, gb, x, g, y):
                     x[n].ctypes.data + 4 * u * {wide}, d.ctypes.data + 4 * k * {plane},
                     {height}, {width}, {wide}, {kh}, {kw},
                 )
-    parts.add_to(gw, sums)
-    parts.add_to(gb, bias_sums)
+    parts.move(gw, sums)
+    parts.move(gb, bias_sums)
 '''
 
 

@@ -1,5 +1,6 @@
 """Axes folded into one value each."""
 
+import math
 from collections.abc import Collection, Iterator
 from itertools import product
 from typing import Any
@@ -66,7 +67,8 @@ def max_gradient(out: Any, g: Any, a: Any, y: Any, *, axis: Index) -> None:
                 equal += 1
         share = divide(float(g[largest[0]]), equal)
         for i in indices:
-            out[i] = share if float(a[i]) == top else 0.0
+            given = share if float(a[i]) == top else 0.0
+            out[i] = top if math.isnan(top) else given
 
 
 @backend.kernel()

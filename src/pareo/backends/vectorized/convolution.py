@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pareo.backends import blas
+from pareo.backends.sums import STRETCH
 from pareo.backends.vectorized.table import Array, backend
 from pareo.backends.windows import from_lines, from_rows, to_lines, to_rows
 from pareo.device import current
@@ -172,7 +173,9 @@ def _for_weight(
 ) -> list[Spec]:
     tiling = Tiling.of(x, size, g, stride, padding, groups)
     products = x.like((1 if tiling.beside else tiling.some, groups, out.size // groups))
-    return [*tiling.scratch(x, g.shape[1]), products]
+    long = x.shape[0] > STRETCH and x.dtype == np.float32
+    totals = [Spec((groups, out.size // groups), np.float64)] if long else []
+    return [*tiling.scratch(x, g.shape[1]), products, *totals]
 
 
 @backend.kernel(strided=False, scratch=_for_weight)
@@ -191,6 +194,10 @@ def conv_weight_gradient(
     tiling = Tiling.of(x, size, g, stride, padding, groups)
     filters = out.reshape(groups, len(out) // groups, math.prod(out.shape[1:]))
     filters.fill(0)
+    totals = [array.reshape(filters.shape) for array in scratch[4:]]
+    for array in totals:
+        array.fill(0)
+    added = 0
     for start in range(0, len(x), tiling.some):
         images = x[start : start + tiling.some]
         if tiling.as_is:
@@ -207,3 +214,9 @@ def conv_weight_gradient(
         np.matmul(errors, rows.transpose(0, 1, 3, 2), out=products)
         for product in products:
             np.add(filters, product, out=filters)
+            added += 1
+            if totals and added % STRETCH == 0:
+                np.add(totals[0], filters, out=totals[0])
+                filters.fill(0)
+    for array in totals:
+        np.add(array, filters, out=filters, casting="same_kind")

@@ -2,13 +2,18 @@
 
 import numpy as np
 
+from pareo.backends import sums
 from pareo.backends.vectorized.table import Array, backend, blocks, count_up, one_block
 from pareo.operators.loss import check_labels
 from pareo.spec import Spec
 
 
-def _along(out: Spec, a: Spec, axis: int) -> Spec:
-    return a.like((*a.shape[:axis], 1, *a.shape[axis + 1 :]))
+def _along(out: Spec, a: Spec, axis: int) -> list[Spec]:
+    """Room for one number for each line along the axis, and for adding them up."""
+    return [
+        a.like((*a.shape[:axis], 1, *a.shape[axis + 1 :])),
+        *sums.room(out, (axis,), contiguous=True),
+    ]
 
 
 def _below_peak(out: Array, a: Array, axis: int, peak: Array) -> None:
@@ -16,21 +21,21 @@ def _below_peak(out: Array, a: Array, axis: int, peak: Array) -> None:
     np.subtract(a, peak, out=out)
 
 
-@backend.kernel(in_place=True, scratch=lambda out, a, axis: [_along(out, a, axis)])
-def softmax(out: Array, a: Array, axis: int, scratch: tuple[Array]) -> None:
-    (line,) = scratch
+@backend.kernel(in_place=True, scratch=_along)
+def softmax(out: Array, a: Array, axis: int, scratch: tuple[Array, ...]) -> None:
+    line, *room = scratch
     _below_peak(out, a, axis, line)
     np.exp(out, out=out)
-    np.add.reduce(out, axis=axis, keepdims=True, out=line)
+    sums.add_up(line, out, (axis,), room)
     np.divide(out, line, out=out)
 
 
-@backend.kernel(in_place=True, scratch=lambda out, a, axis: [_along(out, a, axis), out])
-def log_softmax(out: Array, a: Array, axis: int, scratch: tuple[Array, Array]) -> None:
-    line, powers = scratch
+@backend.kernel(in_place=True, scratch=lambda out, a, axis: [out, *_along(out, a, axis)])
+def log_softmax(out: Array, a: Array, axis: int, scratch: tuple[Array, ...]) -> None:
+    powers, line, *room = scratch
     _below_peak(out, a, axis, line)
     np.exp(out, out=powers)
-    np.add.reduce(powers, axis=axis, keepdims=True, out=line)
+    sums.add_up(line, powers, (axis,), room)
     np.log(line, out=line)
     np.subtract(out, line, out=out)
 

@@ -4,18 +4,23 @@ from typing import Any
 
 import numpy as np
 
+from pareo.backends import sums
 from pareo.backends.vectorized.table import Array, backend, bits, flags, select
 from pareo.spec import Spec
 
 
-@backend.kernel()
-def sum_(out: Array, a: Array, axis: Any, keepdims: bool) -> None:
-    np.add.reduce(a, axis=axis, keepdims=keepdims, out=out)
+def _stretches(out: Spec, a: Spec, axis: Any, **_: Any) -> list[Spec]:
+    return sums.room(a, axis)
 
 
-@backend.kernel()
-def mean(out: Array, a: Array, axis: Any, keepdims: bool) -> None:
-    np.add.reduce(a, axis=axis, keepdims=keepdims, out=out)
+@backend.kernel(scratch=_stretches)
+def sum_(out: Array, a: Array, axis: Any, keepdims: bool, scratch: tuple[Array, ...]) -> None:
+    sums.add_up(out, a, axis, scratch)
+
+
+@backend.kernel(scratch=_stretches)
+def mean(out: Array, a: Array, axis: Any, keepdims: bool, scratch: tuple[Array, ...]) -> None:
+    sums.add_up(out, a, axis, scratch)
     np.divide(out, a.size // max(out.size, 1), out=out)
 
 
@@ -25,20 +30,23 @@ def max_(out: Array, a: Array, axis: Any, keepdims: bool) -> None:
 
 
 def _shared(out: Spec, g: Spec, a: Spec, y: Spec, axis: Any) -> list[Spec]:
-    return [y, flags(a), bits(a)]
+    return [y, flags(a), bits(a), *sums.room(a, axis, contiguous=True)]
 
 
 @backend.kernel(in_place=(1,), scratch=_shared)
 def max_gradient(
-    out: Array, g: Array, a: Array, y: Array, axis: Any, scratch: tuple[Array, Array, Array]
+    out: Array, g: Array, a: Array, y: Array, axis: Any, scratch: tuple[Array, ...]
 ) -> None:
-    share, largest, work = scratch
+    share, largest, work, *room = scratch
     np.equal(a, y, out=largest)
     np.copyto(out, largest)
-    np.add.reduce(out, axis=axis, keepdims=True, out=share)  # how many are equally large
+    sums.add_up(share, out, axis, room)  # how many are equally large
     np.divide(g, share, out=share)
     np.copyto(out, share)
     select(out, out, largest, work)
+    if y.size and np.isnan(np.maximum.reduce(y, axis=None)):
+        np.not_equal(y, y, out=largest)
+        np.copyto(out, np.nan, where=largest)
 
 
 def _folded_last(out: Spec, a: Spec, axis: int | None) -> list[Spec]:

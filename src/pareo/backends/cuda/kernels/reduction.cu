@@ -217,7 +217,7 @@ extern "C" __global__ void argmax(Size* out, const Real* a, Size length, Folds f
         out[blockIdx.x] = places[0];
 }
 
-// g, shared by the elements of a fold that are equal to y; out lies as a does.
+// g, shared by the elements of a fold that are equal to y; NaN where y is. out lies as a does.
 extern "C" __global__ void max_gradient(
     Real* out, const Real* g, const Real* a, const Real* y, Size length, Folds folds)
 {
@@ -227,8 +227,9 @@ extern "C" __global__ void max_gradient(
     for (Size i = threadIdx.x; i < length; i += blockDim.x)
         equal += a[start + offset(folds.folded, i)] == top ? Real(1) : Real(0);
     const Real share = g[blockIdx.x] / over_block<Sum>(equal);
+    const Real rest = top != top ? top : Real(0);
     for (Size i = threadIdx.x; i < length; i += blockDim.x) {
         const Size at = start + offset(folds.folded, i);
-        out[at] = a[at] == top ? share : Real(0);
+        out[at] = a[at] == top ? share : rest;
     }
 }
