@@ -1,5 +1,7 @@
 """exp, sigmoid and tanh of the compiled device: as exact as they say, for every kind of number."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,6 +59,12 @@ def test_no_further_off_than_they_say(name: str, dtype: Any) -> None:
     limits = np.finfo(dtype)
     smallest = limits.tiny if name == "sigmoid" else limits.smallest_subnormal
     assert found.tiny <= smallest
+
+
+def test_the_page_states_the_largest_errors() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operators.md").read_text()
+    stated = dict(re.findall(r"\| (\w+) \| at most ([\d.]+) \|", page))
+    assert {name: float(error) for name, error in stated.items()} == LARGEST_ERRORS
 
 
 @every_function

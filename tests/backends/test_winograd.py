@@ -82,14 +82,79 @@ def test_bias_and_activation_are_fused(name: str) -> None:
     assert distance(run(*single), layer(x, w, b)) < NEAR
 
 
-def test_a_number_that_is_none_stays_in_its_tiles_and_infinity_shows() -> None:
-    x = np.ones((1, 16, 24, 24), np.float32)
-    w = np.ones((16, 16, 3, 3), np.float32)
-    x[0, 3, 0, 0] = np.nan
-    with Device("compiled"):
-        y = op.conv(x, w, padding=(1, 1))
-    assert np.isnan(y[0, :, :2, :2]).all()
-    assert np.isfinite(y[0, :, 8:, 8:]).all()
+def single(x: Any, w: Any, g: Any, padding: tuple[int, ...]) -> tuple[Any, Any, Any]:
+    """The three in float32 by tiles, however few."""
+    with pytest.MonkeyPatch.context() as patch, Device("compiled"):
+        patch.setattr(winograd, "LEAST_TILES", 1)
+        return convolved(*(a.astype(np.float32) for a in (x, w, g)), padding)
+
+
+def drawn(taps: int) -> tuple[Any, Any, Any, int]:
+    """Images, filters and errors for results as large as the images, and the padding for that."""
+    random = np.random.default_rng(7)
+    shapes = ((2, 16, 12, 13), (20, 16, taps, taps), (2, 20, 12, 13))
+    x, w, g = (random.standard_normal(shape) for shape in shapes)
+    return x, w, g, taps // 2
+
+
+def tiles_with(pixel: tuple[int, int], size: tuple[int, int], before: int, tile: int) -> Any:
+    """Which results lie in tiles whose patch holds a pixel, with so many rows of padding before."""
+    row, column = np.indices(size) // tile * tile - before
+    inside = [(at >= 0) & (at < winograd.PATCH) for at in (pixel[0] - row, pixel[1] - column)]
+    return inside[0] & inside[1]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("taps", [3, 5])
+@pytest.mark.parametrize("operand", [0, 1, 2])
+def test_how_far_a_number_that_is_not_finite_spreads(operand: int, taps: int, bad: float) -> None:
+    """As the table in docs/operators.md says: to its tiles, its channel or its filter."""
+    x, w, g, pad = drawn(taps)
+    (x, w, g)[operand][1, 3, 2, 1] = bad
+    padding = (pad,) * 4
+    with np.errstate(all="ignore"):
+        expected = convolved(x, w, g, padding)
+    may = [np.zeros(result.shape, bool) for result in expected]
+    tile = winograd.TILES[taps, taps]
+    if operand == 0:
+        may[0][1] = tiles_with((2, 1), (12, 13), pad, tile)
+        may[2][:, 3] = True
+    elif operand == 1:
+        may[0][:, 1] = True
+        may[1][:, 3] = True
+    else:
+        may[1][1] = tiles_with((2, 1), (12, 13), taps - 1 - pad, tile)
+        may[2][3] = True
+    for found, true, spoiled in zip(single(x, w, g, padding), expected, may, strict=True):
+        assert not np.isfinite(found[~np.isfinite(true)]).any()
+        assert np.isfinite(found[~spoiled]).all()
+        assert np.isfinite(true[~spoiled]).all()
+        assert distance(found[~spoiled], true[~spoiled]) < NEAR
+
+
+@pytest.mark.parametrize("taps", [3, 5])
+def test_results_are_finite_for_numbers_as_large_as_promised(taps: int) -> None:
+    """A power of two changes no digit, up to the bound in docs/operators.md: 1e33 for a sum."""
+    x, w, g, pad = drawn(taps)
+    padding = (pad,) * 4
+    plain = single(x, w, g, padding)
+    terms = [20 * taps**2, 20 * taps**2, g[:, 0].size]
+    largest = max(np.abs(a).max() for a in (x, w, g))
+    factor = 2.0 ** np.floor(np.log2(1e33 / max(terms) / largest**2))
+    one, two = single(factor * x, w, g, padding), single(x, w, factor * g, padding)
+    for found, before in ((one[0], plain[0]), (two[1], plain[1]), (one[2], plain[2])):
+        np.testing.assert_array_equal(found, np.float32(factor) * before)
+
+
+def test_the_worst_signs_are_finite_as_far_as_promised() -> None:
+    """All products of one sign inside the bracket, where the most is added up."""
+    n = 2 * 12 * 12
+    signs = np.where((np.indices((12, 12)).sum(axis=0) % 2).astype(bool), -1.0, 1.0)
+    for pattern in (np.ones((12, 12)), signs, signs[:, :1] * np.ones((12, 12))):
+        x = np.broadcast_to(1e33 / n * pattern, (2, 16, 12, 12))
+        g = np.broadcast_to(pattern, (2, 20, 12, 12))
+        found = single(x, np.ones((20, 16, 3, 3)), g, (1, 1, 1, 1))
+        assert np.isfinite(found[2]).all()
 
 
 def test_the_same_threads_give_the_same_bits() -> None:

@@ -99,8 +99,10 @@ def _forward(
 
         split_numbered(work, x.shape[0])
     elif way == "direct":
-        shape = (groups, *stride, *padding[:2], *dilation)
-        split(lambda lo, hi: direct.forward(out[lo:hi], x[lo:hi], w, *shape), x.shape[0])
+        shape = (*stride, *padding[:2], *dilation)
+        split(lambda lo, hi: direct.forward(out[lo:hi], x[lo:hi], w, groups, *shape), x.shape[0])
+        if any(padding):
+            direct.padding_times_filters(out, x, w, *shape)
     elif way == "winograd":
         winograd.forward(out, x, w, b, activation, padding, scratch)
     else:
@@ -184,10 +186,12 @@ def conv_weight_gradient(
         _rows_back(out, None, x, g, g, NONE, how["padding"], scratch)
     elif way == "direct":
         sums = scratch[0]
-        shape = (how["groups"], *how["stride"], *how["padding"][:2], *how["dilation"])
+        shape = (*how["stride"], *how["padding"][:2], *how["dilation"])
 
         def work(part: int, lo: int, hi: int) -> None:
-            direct.weight_gradient(sums[part], x[lo:hi], g[lo:hi], *shape)
+            direct.weight_gradient(sums[part], x[lo:hi], g[lo:hi], how["groups"], *shape)
+            if any(how["padding"]):
+                direct.padding_times_errors(sums[part], x[lo:hi], g[lo:hi], *shape)
 
         out[...] = gathered(sums, split_numbered(work, x.shape[0]))
     elif way == "winograd":
