@@ -35,7 +35,7 @@ from pareo.nn import networks
 from pareo.nn.network import Sequential
 from pareo.training.step import step_program
 
-LARGE = ("alexnet", "alexnet-original", "googlenet")
+LARGE = tuple(networks.SIZED)
 RACED = ("papers-cnn", "mlp-small", "mlp-medium", "mlp-big", "alexnet", "googlenet")
 EPOCH = 60_000  # images of MNIST
 MOST = 10**6  # steps of a sample, whose seconds are what counts

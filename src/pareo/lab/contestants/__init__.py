@@ -17,7 +17,7 @@ from pareo.data import Dataset, load
 from pareo.errors import ShapeError
 from pareo.machine import cards
 from pareo.nn.layers import Dropout, Layer
-from pareo.nn.network import Branches, Sequential
+from pareo.nn.network import Auxiliary, Branches, Sequential
 from pareo.training.evaluate import fitted
 
 EXTRAS = ("torch", "jax", "tensorflow")  # of pareo, under the frameworks' own names
@@ -215,7 +215,7 @@ def without_dropout(network: Sequential) -> Sequential:
     """The network less its Dropout layers, which no two frameworks would draw alike.
 
     >>> from pareo.nn import networks
-    >>> without_dropout(networks.alexnet()).seeds()
+    >>> without_dropout(networks.googlenet(auxiliary=True)).seeds()
     0
     """
     return Sequential(_kept(network.layers), network.input_shape, network.name)
@@ -226,6 +226,8 @@ def _kept(layers: tuple[Layer, ...]) -> list[Layer]:
     for layer in layers:
         if isinstance(layer, Branches):
             kept.append(Branches(*(_kept(branch.layers) for branch in layer.branches)))
+        elif isinstance(layer, Auxiliary):
+            kept.append(Auxiliary(without_dropout(layer.head), layer.weight))
         elif isinstance(layer, Sequential):
             kept.append(without_dropout(layer))
         elif not isinstance(layer, Dropout):
@@ -240,22 +242,46 @@ def forward(
     apply: Callable[[Layer, Any, Any, Any], Any],
     join: Callable[[list[Any]], Any],
     path: str = "",
+    heads: list[tuple[float, Any]] | None = None,
 ) -> Any:
-    """The network's output, where `apply(layer, w, b, x)` is one layer and `join` ends branches."""
+    """The network's output, where `apply(layer, w, b, x)` is one layer and `join` ends branches.
+
+    In training, `heads` is a list that takes the weight and the output of each auxiliary head.
+    """
     for number, layer in enumerate(network.layers):
         here = f"{path}{number}."
         if isinstance(layer, Sequential):
-            x = forward(layer, parameters, x, apply, join, here)
+            x = forward(layer, parameters, x, apply, join, here, heads)
         elif isinstance(layer, Branches):
             x = join(
                 [
-                    forward(branch, parameters, x, apply, join, f"{here}{which}.")
+                    forward(branch, parameters, x, apply, join, f"{here}{which}.", heads)
                     for which, branch in enumerate(layer.branches)
                 ]
             )
+        elif isinstance(layer, Auxiliary):
+            if heads is not None:
+                out = forward(layer.head, parameters, x, apply, join, here, heads)
+                heads.append((layer.weight, out))
         else:
             x = apply(layer, parameters.get(f"{here}w"), parameters.get(f"{here}b"), x)
     return x
+
+
+def total_loss(
+    network: Sequential,
+    parameters: Mapping[str, Any],
+    x: Any,
+    apply: Callable[[Layer, Any, Any, Any], Any],
+    join: Callable[[list[Any]], Any],
+    loss: Callable[[Any], Any],
+) -> Any:
+    """The loss in training: `loss(output)`, and that of each auxiliary head times its weight."""
+    heads: list[tuple[float, Any]] = []
+    total = loss(forward(network, parameters, x, apply, join, heads=heads))
+    for weight, out in heads:
+        total = total + weight * loss(out)
+    return total
 
 
 def unknown(layer: Layer) -> TypeError:

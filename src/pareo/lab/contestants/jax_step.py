@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pareo import nn
-from pareo.lab.contestants import Task, Trainer, Window, forward, pair, unknown
+from pareo.lab.contestants import Task, Trainer, Window, pair, total_loss, unknown
 
 jax: Any  # imported by `build`, hence only where it is asked for
 jnp: Any
@@ -109,15 +109,18 @@ def loss_of(
     last: bool = False,
     half: bool = False,
 ) -> Any:
-    """The mean cross-entropy."""
+    """The mean cross-entropy, with that of auxiliary heads if any."""
     if half:
         parameters, x = jax.tree.map(lambda a: a.astype(jnp.bfloat16), (parameters, x))
     axis = -1 if last else 1
     join = partial(jnp.concatenate, axis=axis)
-    out = forward(network, parameters, x, partial(layer, last=last), join)
-    out = out.astype(jnp.float32)
-    # A product with ones and zeros: its way back is no scatter, which is slow on a CPU.
-    return -jnp.mean(jnp.sum(jax.nn.log_softmax(out) * jax.nn.one_hot(labels, out.shape[1]), 1))
+
+    def loss(out: Any) -> Any:
+        # A product with ones and zeros: its gradient is no scatter, which is slow on a CPU.
+        chances = jax.nn.log_softmax(out.astype(jnp.float32))
+        return -jnp.mean(jnp.sum(chances * jax.nn.one_hot(labels, out.shape[1]), 1))
+
+    return total_loss(network, parameters, x, partial(layer, last=last), join, loss)
 
 
 def layer(this: nn.Layer, w: Any, b: Any, x: Any, last: bool = False) -> Any:

@@ -54,7 +54,7 @@ class TensorflowTrainer:
         if images.ndim == 4:
             images = images.transpose(0, 2, 3, 1)
         images, labels = tf.constant(images), tf.constant(labels)
-        model = model_of(task)
+        model, weights = model_of(task)
         self._variables = variables_of(model, task)
         self.load(task.parameters())
         moving = list(self._variables.values())
@@ -65,10 +65,12 @@ class TensorflowTrainer:
         def step(chosen: Any) -> Any:
             with tf.GradientTape() as tape:
                 x, y = tf.gather(images, chosen), tf.gather(labels, chosen)
-                out = model(x, training=True)
+                outs = keras.tree.flatten(model(x, training=True))  # one comes without a list
                 # Keras's own would take the logits out of a last Softmax layer.
-                loss = tf.reduce_mean(
-                    tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=out)
+                cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
+                loss = sum(
+                    weight * tf.reduce_mean(cross_entropy(labels=y, logits=out))
+                    for weight, out in zip(weights, outs, strict=True)
                 )
             optimizer.apply(tape.gradient(loss, moving), moving)
             return loss
@@ -109,13 +111,21 @@ class TensorflowTrainer:
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
 
 
-def model_of(task: Task) -> Any:
-    """The task's network as a Keras model; a layer with parameters has its path as its name."""
+def model_of(task: Task) -> tuple[Any, list[float]]:
+    """The task's network as a Keras model, and what the loss of each of its outputs counts.
+
+    A layer with parameters has its path as its name. Outputs after the first are auxiliary heads'.
+    """
     shape = task.network.inputs
     x = keras.Input((*shape[1:], shape[0]) if len(shape) == 3 else shape, task.batch)
     paths = {path: path for path in task.network.parameters(task.network.inputs)}
-    out = forward(task.network, paths, x, layer, lambda parts: keras.ops.concatenate(parts, -1))
-    return keras.Model(x, out)
+    heads: list[tuple[float, Any]] = []
+
+    def join(parts: list[Any]) -> Any:
+        return keras.ops.concatenate(parts, -1)
+
+    out = forward(task.network, paths, x, layer, join, heads=heads)
+    return keras.Model(x, [out, *(out for _, out in heads)]), [1.0, *(w for w, _ in heads)]
 
 
 def variables_of(model: Any, task: Task) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import Any
 
 from pareo import nn
-from pareo.lab.contestants import Task, Trainer, forward, pair, unknown
+from pareo.lab.contestants import Task, Trainer, pair, total_loss, unknown
 
 torch: Any  # imported by `build`, hence only where it is asked for
 functional: Any
@@ -87,11 +87,14 @@ class TorchTrainer:
 
 
 def loss_of(network: nn.Sequential) -> Any:
-    """The mean cross-entropy as a function of parameters, images and labels."""
+    """The mean cross-entropy, with that of auxiliary heads, of parameters, images and labels."""
 
     def loss(parameters: dict[str, Any], x: Any, labels: Any) -> Any:
-        out = forward(network, parameters, x, layer, lambda parts: torch.cat(parts, dim=1))
-        return functional.cross_entropy(out, labels)
+        return total_loss(
+            network, parameters, x, layer,
+            join=lambda parts: torch.cat(parts, dim=1),
+            loss=lambda out: functional.cross_entropy(out, labels),
+        )  # fmt: skip
 
     return loss
 
