@@ -11,7 +11,6 @@ from rich.console import Console
 from pareo import Device, nn
 from pareo.lab import gpu_speed, gpu_transfers
 from pareo.lab.contestants import Task
-from pareo.lab.parity import FLOAT32, TOLERANCES
 from pareo.lab.train_speed import Cell, Entry
 from pareo.nn import networks
 from pareo.nn.network import Sequential
@@ -48,7 +47,6 @@ def test_the_floor_is_the_larger_of_two() -> None:
 def test_everyone_is_told_the_precision() -> None:
     told = [c.in_precision("tf32") for c in gpu_speed.CONTESTANTS.values()]
     assert {c.options["precision"] for c in told} == {"tf32"}
-    assert TOLERANCES["float32"] == FLOAT32
 
 
 @pytest.mark.parametrize(

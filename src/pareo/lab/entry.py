@@ -10,7 +10,7 @@ from typing import Any
 from pareo.lab import audit
 from pareo.lab.answers import Entrant
 from pareo.lab.contestants import Contestant, Task
-from pareo.lab.parity import TOLERANCES, reference
+from pareo.lab.parity import reference
 from pareo.lab.processes import PATIENCE, Failed, Worker
 from pareo.lab.runner import Runner, agreement
 
@@ -130,11 +130,11 @@ class Gate:
         precision: str = "float32",
         patience: float = PATIENCE,
         runner: type[Runner] = Runner,
-        exact: Callable[[Task], Any] = reference,
+        exact: Callable[[Task, str], Any] = reference,
     ) -> None:
         """Processes end with the stack; `images` are those of an epoch; `exact` judges a task."""
         self._stack, self._task, self._images = stack, task, images
-        self._allowed, self._patience = TOLERANCES[precision], patience
+        self._precision, self._patience = precision, patience
         self._runner, self._exact = runner, exact
         self._judges: dict[int, Worker] = {}
         self._begun: dict[str, tuple[Task, Entrant]] = {}
@@ -167,9 +167,7 @@ class Gate:
         task, worker = begun or self._built(row, contestant)
         racer = Racer(row, task, worker, self._images, self._patience)
         try:
-            differs, row.parity = agreement(
-                task, worker, self._judge(task), self._allowed, self._patience
-            )
+            differs, row.parity = agreement(task, worker, self._judge(task), self._patience)
         except Failed as failure:
             racer.fail(str(failure))
             return None
@@ -200,7 +198,7 @@ class Gate:
         except Failed as failure:  # which is not the contestant's
             racer.row.end("failed", f"no reference to agree with: {failure}")
             return
-        if refusal := audit.refusal(found, exact, self._allowed):
+        if refusal := audit.refusal(found, exact, self._precision):
             racer.row.end("refused", refusal)
             racer.worker.close()
 
@@ -213,6 +211,6 @@ class Gate:
 
     def _judge(self, task: Task) -> Worker:
         if task.batch not in self._judges:
-            judge = Worker(self._exact, task, threads=task.threads)
+            judge = Worker(self._exact, task, self._precision, threads=task.threads)
             self._judges[task.batch] = self._stack.enter_context(judge)
         return self._judges[task.batch]

@@ -55,8 +55,10 @@ def few_of(task: Task, batch: int) -> Few:
     return Few(task.network, few, task.threads, task.rate, task.seed, task.source)
 
 
-def reference(task: Task) -> Callable[..., Any]:
+def reference(task: Task, precision: str = "float32") -> Callable[..., Any]:
     """As `parity.reference`, for a contestant whose steps are `chosen`: the sooner ready."""
     small = few_of(task, task.batch)
     few, images = small.batch, small.count()
-    return parity.reference(small, lambda step: chosen(few, step, few, images))
+    return parity.reference(
+        small, precision, lambda step: chosen(few, step, few, images), task.batch // few
+    )

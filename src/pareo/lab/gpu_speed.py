@@ -20,7 +20,6 @@ from pareo.lab.arguments import among, least_one, numbers
 from pareo.lab.ceilings import limits
 from pareo.lab.contestants import Contestant, Task
 from pareo.lab.contestants.registry import ON_GPU
-from pareo.lab.parity import TOLERANCES
 from pareo.lab.train_speed import EPOCH, LARGE, Cell
 from pareo.lab.writing import write_or_say
 from pareo.nn import networks
@@ -117,7 +116,7 @@ def race_all(found: argparse.Namespace, console: Console) -> int:
                 cells.append(
                     train_speed.race(
                         task, contestants, found.rounds, found.seconds, progress,
-                        TOLERANCES[found.precision], lambda task: card.peak.value, together=True,
+                        found.precision, lambda task: card.peak.value, together=True,
                     )
                 )  # fmt: skip
                 console.print(table(cells[-1], found.precision, task.least_bytes(), bandwidth))

@@ -14,7 +14,7 @@ import numpy as np
 
 from pareo.data import Dataset, load
 from pareo.device import Device
-from pareo.lab.contestants import Task, torch_step
+from pareo.lab.contestants import Task, forward, torch_step
 from pareo.lab.papers.costa_banevicius import BATCH, RATE, SIZES, trials
 from pareo.lab.parallel import Turn, Way, cpu_idle, tested
 from pareo.lab.processes import Worker
@@ -161,7 +161,7 @@ class TorchWays:
         trainer, network = self._trainers[number], self._tasks[number].network
         with torch.no_grad():
             logits = torch.cat([
-                torch_step.forward(network, trainer._leaves, piece, torch_step.layer, torch.cat)
+                forward(network, trainer._leaves, piece, torch_step.layer, torch.cat)
                 for piece in self._tests.split(PIECE)
             ])  # fmt: skip
             loss = torch.nn.functional.cross_entropy(logits, self._answers)

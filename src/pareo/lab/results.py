@@ -135,7 +135,7 @@ def _row(check: "Check", row: Any, place: str) -> None:
     check.turn(row.get("turn", {}), f"{place}.turn")
     for name in ("seconds_per_epoch", "peak_flops", "bandwidth"):
         check.number_or_none(row["floor"].get(name), f"{place}.floor.{name}")
-    for name in ("loss", "parameter", "median", "steps"):
+    for name in ("loss", "parameter", "median", "share", "loss_share", "steps"):
         check.number_or_none(row["parity"].get(name), f"{place}.parity.{name}")
     check.number_or_none(
         row["ledger"].get("peak_memory_bytes"), f"{place}.ledger.peak_memory_bytes"

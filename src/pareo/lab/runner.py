@@ -8,12 +8,12 @@ import numpy as np
 
 from pareo.lab import answers, audit, memory
 from pareo.lab.contestants import Contestant, Task
-from pareo.lab.parity import Tolerance, by_chance, parity
+from pareo.lab.parity import by_chance, parity
 from pareo.lab.processes import PATIENCE, Failed, Worker
 from pareo.lab.turns import Turn, Wanted, planned
 
 GATE = 2  # steps that must agree
-ATTEMPTS = 3  # at them, where there are kinks
+ATTEMPTS = 3  # at them
 ORDER = 1 << 24  # images of a turn, whose numbers must be held
 
 
@@ -153,12 +153,12 @@ def _losses(found: Any, steps: int) -> list[float]:
 
 
 def agreement(
-    task: Task, worker: Worker, judge: Worker, allowed: Tolerance, patience: float = PATIENCE
+    task: Task, worker: Worker, judge: Worker, patience: float = PATIENCE
 ) -> tuple[str, dict[str, float]]:
     """What differs in the first steps, which the worker was asked for, and how exact they were.
 
-    GATE steps must be exact. Where the network has kinks, a step may be off by chance: rounding
-    fell on the other side of one. Then more steps follow, from where it stands, until as many are
+    GATE steps must be exact. A step may be off by chance: rounding fell on the other side of a kink
+    where it did not in float64. Then more steps follow, from where it stands, until as many are
     exact: kinks lie elsewhere then, and a gradient that is wrong is wrong in every step.
     """
     error: dict[str, float] = {"steps": 0}
@@ -179,11 +179,11 @@ def agreement(
             number = int(error["steps"])
             error["steps"] += 1
             found: dict[str, float] = {}
-            differs = parity(task, [(loss, after)], exact, found, allowed, number, before)
+            differs = parity(task, [(loss, after)], exact, found, number, before)
             for name, value in found.items():
                 error[name] = max(error.get(name, 0.0), value)
             before = after
-            if differs and not by_chance(task, found, allowed):
+            if differs and not by_chance(found):
                 return differs, error
             refusals += [differs] if differs else []
         if error["steps"] - len(refusals) >= GATE:

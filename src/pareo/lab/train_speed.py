@@ -26,7 +26,7 @@ from pareo.lab.answers import Entrant
 from pareo.lab.arguments import among, least_one, numbers
 from pareo.lab.ceilings import limits
 from pareo.lab.contestants import CONTESTANTS, Contestant, Task, without_dropout
-from pareo.lab.parity import FLOAT32, Tolerance, reference
+from pareo.lab.parity import reference
 from pareo.lab.processes import Failed, Worker, interleaved
 from pareo.lab.runner import Runner, agreement
 from pareo.lab.writing import write_or_say
@@ -103,7 +103,7 @@ def race(
     rounds: int,
     seconds: float,
     progress: Progress | None = None,
-    allowed: Tolerance = FLOAT32,
+    precision: str = "float32",
     peak: Callable[[Task], float] = sgemm,
     together: bool = False,
 ) -> Cell:
@@ -116,7 +116,7 @@ def race(
     cell = Cell(task.network.name, task.batch, task.network.inputs, flops, [*entries.values()])
     with ExitStack() as stack, _bar(progress, task, len(contestants) + rounds) as show:
         built = _built(task, contestants, entries, together, stack)
-        workers = _gated(task, built, entries, seconds, allowed, show)
+        workers = _gated(task, built, entries, seconds, precision, show)
         with suppress(Failed):  # then shares are unknown, and times are not
             cell.sgemm.append(peak(task))
         for answers in interleaved(workers, rounds, "run"):
@@ -129,19 +129,19 @@ def race(
                 elif not entries[name].failed:
                     entries[name].samples.append(answer[0])
         timed = {name: worker for name, worker in workers.items() if entries[name].samples}
-        _audited(task, timed, entries, allowed)
+        _audited(task, timed, entries, precision)
     return cell
 
 
 def _audited(
-    task: Task, workers: dict[str, Entrant], entries: dict[str, Entry], allowed: Tolerance
+    task: Task, workers: dict[str, Entrant], entries: dict[str, Entry], precision: str
 ) -> None:
     """Everyone's memory; no time for who no longer trains."""
     with Worker(audit.reference, task, threads=task.threads) as auditor:
         for name, worker in workers.items():
             try:
                 entries[name].peak_bytes = worker.ask("memory")
-                found = audit.refusal(worker.ask("audit"), auditor.ask(task.batch), allowed)
+                found = audit.refusal(worker.ask("audit"), auditor.ask(task.batch), precision)
             except Failed as failure:
                 found = str(failure)
             if found:
@@ -177,17 +177,17 @@ def _gated(
     built: Iterator[tuple[str, Entrant]],
     entries: dict[str, Entry],
     seconds: float,
-    allowed: Tolerance,
+    precision: str,
     show: Callable[[str], None],
 ) -> dict[str, Entrant]:
     """Those that agree."""
     workers: dict[str, Entrant] = {}
-    with Worker(reference, task, threads=task.threads) as judge:
+    with Worker(reference, task, precision, threads=task.threads) as judge:
         for name, worker in built:
             show(f"{name}: building, two steps")
             entry = entries[name]
             try:
-                differs, entry.error = agreement(task, worker, judge, allowed)
+                differs, entry.error = agreement(task, worker, judge)
                 if not differs:
                     entry.turn = worker.ask("ready", MOST, seconds)
                     entry.steps_per_sample = entry.turn["steps"] - entry.turn["opening"]

@@ -8,6 +8,7 @@ import pareo
 from pareo import Device, nn
 from pareo.backends.cuda import batches
 from pareo.data import load
+from pareo.errors import DeviceError
 from pareo.nn import networks
 from pareo.nn.network import Sequential
 from pareo.training import Evaluator, fit, floor
@@ -89,6 +90,16 @@ def test_an_epoch_moves_the_order_and_the_losses_alone():
     assert losses.shape == (4,)
     assert moved.to_device.bytes == 200 * 8 + 4 * 2 * 8
     assert moved.to_host.bytes == 4 * 4
+
+
+def test_images_that_the_gpu_cannot_read_are_refused():
+    network = DEEP
+    with Device("cuda") as place:
+        step = Step(network, 50, place)
+        parameters, labels = pareo.to_device((network.initialise(0), DATA.labels[:200]))
+        order = np.arange(200).reshape(4, 50)
+        with pytest.raises(DeviceError, match="images on the GPU, or in pinned memory"):
+            step.run(parameters, {}, DATA.images[:200].copy(), labels, order, 0.1)
 
 
 def test_evaluation_on_the_card():

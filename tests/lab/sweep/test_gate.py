@@ -9,7 +9,6 @@ from pareo import nn
 from pareo.lab import few
 from pareo.lab.contestants import Task, pareo_step
 from pareo.lab.few import chosen, different
-from pareo.lab.parity import FLOAT32
 from pareo.lab.sweep import gate
 
 SMOOTH = nn.Sequential([nn.Conv(3, 3), nn.Tanh(), nn.Flatten(), nn.Dense(5)], (2, 8, 8), "smooth")
@@ -20,10 +19,10 @@ def judged(task: Task, folder: Path, rate: float = 1.0) -> tuple[str, dict[str, 
     """What the gate says of pareo with its learning rate multiplied."""
     trainer = pareo_step.PareoTrainer(task, "vectorized", "float32")
     trainer._rate *= rate
-    file = gate.reference(task, folder)(task.batch, 0)
+    file = gate.reference(task, folder, "float32")(task.batch, 0)
     start = task.parameters()
     taken = gate.steps(task, trainer, start, task.count(), 0)
-    return gate.judged(task, taken, start, file, FLOAT32)
+    return gate.judged(task, taken, start, file)
 
 
 @pytest.mark.parametrize("network", [SMOOTH, KINKED])
@@ -53,15 +52,15 @@ def test_who_does_not_keep_its_step_is_refused(tmp_path: Path):
 
     task = Task(SMOOTH, 16, rate=0.1)
     trainer = Forgetful(task, "vectorized", "float32")
-    file = gate.reference(task, tmp_path)(16, 1)
+    file = gate.reference(task, tmp_path, "float32")(16, 1)
     start = task.parameters()
     taken = gate.steps(task, trainer, start, 64, 1)
-    differs, _ = gate.judged(task, taken, start, file, FLOAT32)
+    differs, _ = gate.judged(task, taken, start, file)
     assert "the loss in step 2" in differs
 
 
 def test_batches_of_the_same_images_share_a_reference(tmp_path: Path):
-    answer = gate.reference(Task(SMOOTH, 1), tmp_path)
+    answer = gate.reference(Task(SMOOTH, 1), tmp_path, "float32")
     assert answer(8, 0) == answer(16, 0) == answer(512, 0) != answer(4, 0)
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -77,12 +76,12 @@ def test_the_first_images_are_the_same_at_every_batch_size():
 @pytest.mark.parametrize("step", [0, 3])
 def test_an_exact_step_of_a_few_is_that_of_the_whole_batch(batch: int, step: int):
     task = Task(KINKED, batch, rate=0.1)
-    loss, after = few.reference(task)(step, task.parameters())
+    exact = few.reference(task)(step, task.parameters())
     whole = pareo_step.PareoTrainer(task, "vectorized", "float64")
     order = chosen(different(batch), step, batch, task.count())
-    assert loss == pytest.approx(whole.run(order)[0], rel=1e-12)
+    assert exact.loss == pytest.approx(whole.run(order)[0], rel=1e-12)
     for path, array in whole.parameters().items():
-        np.testing.assert_allclose(after[path], array, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(exact.parameters[path], array, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("batch", [1, 7, 8, 12, 512])

@@ -18,7 +18,7 @@ from pareo.backends.cuda import launch, memory
 from pareo.backends.cuda.cards import cupy
 from pareo.backends.cuda.graph import Replay
 from pareo.backends.cuda.picked import NOWHERE, pickable, picked
-from pareo.errors import DtypeError, ShapeError
+from pareo.errors import DeviceError, DtypeError, ShapeError
 from pareo.spec import Spec
 
 SHARE = 0.6  # of the free memory that data may take, so that programs have the rest
@@ -43,9 +43,19 @@ def held(array: Any) -> Any:
 def pinned(array: Any) -> Any:
     """The same array of the host, with its memory locked in place and visible to the card."""
     address = array.ctypes.data
-    cupy.cuda.runtime.hostRegister(address, array.nbytes, 0)
-    weakref.finalize(array, cupy.cuda.runtime.hostUnregister, address)
+    if address not in _pinned:
+        cupy.cuda.runtime.hostRegister(address, array.nbytes, 0)
+        _pinned[address] = array.nbytes
+        weakref.finalize(array, _unpinned, address)
     return array
+
+
+_pinned: dict[int, int] = {}  # the bytes from each address on that a GPU can read
+
+
+def _unpinned(address: int) -> None:
+    del _pinned[address]
+    cupy.cuda.runtime.hostUnregister(address)
 
 
 def check(wanted: Spec, images: Any, labels: Any, order: Any) -> None:
@@ -150,6 +160,11 @@ class Steps:
         A population has a rate and a loss for each of its members.
         """
         check(self._images, images, labels, order)
+        if isinstance(images, np.ndarray) and _pinned.get(images.ctypes.data, 0) < images.nbytes:
+            raise DeviceError(
+                "steps on 'cuda' expect images on the GPU, or in pinned memory of the host: see "
+                "pareo.to_device"
+            )
         with self._scope():
             self._make_room(len(order))
             memory.write(self._order[: len(order)], order)

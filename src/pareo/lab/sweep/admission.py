@@ -15,7 +15,7 @@ from pareo.lab import audit, memory
 from pareo.lab.answers import Entrant
 from pareo.lab.contestants import Contestant
 from pareo.lab.few import BATCHES
-from pareo.lab.parity import TOLERANCES, by_chance
+from pareo.lab.parity import by_chance
 from pareo.lab.processes import Failed, ShortOfMemory, Worker
 from pareo.lab.sweep.cells import FAILED, MEMORY, OK, REFUSED, Cell
 from pareo.lab.sweep.runner import CellRunner, warming
@@ -108,7 +108,7 @@ class Admission:
         except Failed as failure:
             end(cell, worker, failure, "after the last round: ")
             return
-        if refusal := audit.refusal(found, exact, TOLERANCES[self.settings.precision]):
+        if refusal := audit.refusal(found, exact, self.settings.precision):
             cell.end(REFUSED, refusal)
 
     def dismiss(self, workers: list[Worker]) -> None:
@@ -185,8 +185,7 @@ class Admission:
         judged.append((cell, worker, self._beside.submit(self._judgement, worker, file)))
 
     def _judgement(self, worker: Worker, file: Path) -> Any:
-        allowed = TOLERANCES[self.settings.precision]
-        return worker.ask("gate_judgement", file, allowed, patience=self.settings.patience)
+        return worker.ask("gate_judgement", file, patience=self.settings.patience)
 
     def _judge_all(self, judged: list[tuple[Cell, Worker, Future[Any]]]) -> None:
         """Let those stand whom the gate lets through; who may have met a kink tries again."""
@@ -205,13 +204,12 @@ class Admission:
 
     def _refusal(self, cell: Cell, worker: Worker, first: tuple[str, dict[str, float]]) -> str:
         """Why the gate refuses a cell: what differs, on each of the images that it tried."""
-        task, allowed = self.settings.task(cell.batch), TOLERANCES[self.settings.precision]
         differs, cell.parity = first
         refusals = [differs]
         for which in range(1, BATCHES):
             if not differs:
                 return ""
-            if not by_chance(task, cell.parity, allowed):
+            if not by_chance(cell.parity):
                 break
             worker.ask("gate_steps", which, patience=self.settings.patience)
             differs, cell.parity = self._judgement(worker, self._exact(cell.batch, which))

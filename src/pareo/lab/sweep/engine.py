@@ -88,7 +88,9 @@ class Sweep:
             if CPU in self.places():
                 self._measure()
             task = self.settings.task(1)
-            judge = Worker(gate.reference, task, folder, threads=task.threads)
+            judge = Worker(
+                gate.reference, task, folder, self.settings.precision, threads=task.threads
+            )
             stack.enter_context(judge)
             admission = stack.enter_context(
                 Admission(self.settings, self._contestants, judge, self._say)

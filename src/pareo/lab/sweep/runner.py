@@ -21,7 +21,6 @@ from typing import Any
 from pareo.device import Device
 from pareo.lab import memory
 from pareo.lab.contestants import Contestant, Task, Trainer
-from pareo.lab.parity import Tolerance
 from pareo.lab.runner import Runner
 from pareo.lab.sweep import gate
 from pareo.training.step import Step
@@ -87,11 +86,11 @@ class CellRunner(Runner):
         start = self._start_from()
         self._taken = gate.steps(self._task, self._trainer, start, self._images, which)
 
-    def gate_judgement(self, file: Path, allowed: Tolerance) -> tuple[str, dict[str, float]]:
+    def gate_judgement(self, file: Path) -> tuple[str, dict[str, float]]:
         """What differs in them from the exact step in a file, and by which parts."""
         taken, self._taken = self._taken, None
         assert taken is not None
-        return gate.judged(self._task, taken, self._start_from(), file, allowed)
+        return gate.judged(self._task, taken, self._start_from(), file)
 
     def _start_from(self) -> dict[str, Any]:
         """The first weights: kept, for AlexNet's take a second to draw."""
