@@ -1,5 +1,6 @@
 """Files on a full disk: what was there stays, and nothing is left over."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -43,3 +44,14 @@ def test_links_and_modes_stay(tmp_path: Path) -> None:
     assert link.is_symlink()
     assert file.read_text() == "new"
     assert file.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_file_beside_the_one_that_is_written_is_left_alone(tmp_path: Path) -> None:
+    from pareo.lab.writing import write_whole
+
+    own, victim = tmp_path / f".a.{os.getpid()}", tmp_path / "victim"
+    victim.write_text("precious")
+    own.symlink_to(victim)  # the name that is made first could be guessed once
+    write_whole(tmp_path / "a", "new")
+    assert own.is_symlink()
+    assert victim.read_text() == "precious"

@@ -232,3 +232,30 @@ def test_ctrl_c_leaves_trials_open(tmp_path: Path) -> None:
         crew.search.run()
         assert [trial.state for trial in study.trials] == [STATES.RUNNING]
     assert len(ended(searched(tmp_path, 3))) == 3
+
+
+def test_only_files_of_this_study_are_removed(tmp_path: Path) -> None:
+    search = searched(tmp_path, 2)
+    kept = tmp_path / "kept"
+    [best] = kept.glob("*")
+    others = [
+        "my-trial-3.safetensors", "trial-1.safetensors", "trial-final.safetensors.bak",
+        "trial-1-0123abcd.safetensors", ".trial-1.safetensors.partial",
+    ]  # fmt: skip
+    for name in others:  # the user's, or of another study in the same folder
+        (kept / name).write_text("precious")
+    left = [search._partial(search.study.trials[0]), search.file(search.study.trials[1])]
+    left = [file for file in left if file != best]
+    left += [file.with_name(f".{file.name}.partial") for file in left]
+    for file in left:  # what a killed process leaves
+        file.write_text("x")
+    assert len(ended(searched(tmp_path, 2))) == 2
+    assert {file.name for file in kept.iterdir()} == {best.name, *others}
+
+
+def test_a_study_from_outside_decides_no_path(tmp_path: Path) -> None:
+    storage = str(tmp_path / "a.journal")
+    with opened(storage, "mlp", ABOUT) as study:
+        study.set_user_attr("files", "/../../victim")
+    with pytest.raises(DataError, match="expected 8 hexadecimal digits; got"):
+        searched(tmp_path, 2)

@@ -22,7 +22,7 @@ def report(
         Path | None,
         typer.Option(
             help="Where to.",
-            show_default="beside the file, pareo-KIND-NUMBER.html, or pareo-sweep-NETWORK.html",
+            show_default="beside the file, pareo-result-NUMBER.html, or pareo-sweeps-FIRST.html",
         ),
     ] = None,
 ) -> None:
@@ -32,17 +32,32 @@ def report(
     timed the same, the later one is drawn.
     """
     result = _found(which)
-    print(draw(result, out or _beside(which, result)))
+    place = out or beside(which)
+    for name in which:
+        if not _number(name) and place.exists() and place.samefile(name):
+            raise DataError(f"{name}: the report would replace it; choose another --out")
+    print(draw(result, place))
 
 
-def _beside(which: list[str], result: dict[str, Any]) -> Path:
-    """Where a report goes if it is not told: one of several files is beside none of them."""
-    if len(which) > 1:
-        return Path(f"pareo-sweep-{result['network']}-{result['precision']}.html")
-    (name,) = which
-    if name == "last" or records.NUMBER.fullmatch(name):
-        return Path(f"pareo-{result['kind']}-{name}.html")
-    return Path(name).with_suffix(".html")
+def beside(which: list[str]) -> Path:
+    """Where a report goes by default, which the words of the command alone decide.
+
+    What is in a file may come from anyone, so no part of a path is taken from it.
+
+    >>> beside(["runs/a.json"]), beside(["3"]), beside(["runs/a.json", "b.json"])
+    (PosixPath('runs/a.html'), PosixPath('pareo-result-3.html'), PosixPath('pareo-sweeps-a.html'))
+    """
+    first = which[0]
+    if len(which) > 1:  # one of several files is beside none of them
+        return Path(f"pareo-sweeps-{Path(first).stem}.html")
+    return (
+        Path(f"pareo-result-{first}.html") if _number(first) else Path(first).with_suffix(".html")
+    )
+
+
+def _number(name: str) -> bool:
+    """Whether a word names a kept result, and not a file."""
+    return name == "last" or records.NUMBER.fullmatch(name) is not None
 
 
 def _found(which: list[str]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Files that are written whole or not at all: what was there before is lost to no full disk."""
 
-import os
+import secrets
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +15,7 @@ def write_whole(path: Path, text: str) -> None:
     >>> path = Path(tempfile.mkdtemp()) / "a.txt"
     >>> write_whole(path, "one")
     >>> write_whole(path, "two")
-    >>> path.read_text(), os.listdir(path.parent)
+    >>> path.read_text(), [file.name for file in path.parent.iterdir()]
     ('two', ['a.txt'])
     """
     try:
@@ -38,14 +38,19 @@ def write_or_say(path: Path, text: str) -> bool:
 
 
 def _replace(path: Path, text: str) -> None:
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        fresh.write_text(text, encoding="utf-8")
-        if path.exists():
-            fresh.chmod(path.stat().st_mode & 0o777)
-        fresh.replace(path)
+        # "x": a file or link of that name is somebody else's, and is neither written nor removed.
+        with fresh.open("x", encoding="utf-8") as stream:
+            try:
+                stream.write(text)
+                stream.flush()
+                if path.exists():
+                    fresh.chmod(path.stat().st_mode & 0o777)
+                fresh.replace(path)
+            except BaseException:
+                with suppress(OSError):
+                    fresh.unlink()
+                raise
     except PermissionError:  # in a folder where nothing new may be made
         path.write_text(text, encoding="utf-8")
-    finally:
-        with suppress(OSError):
-            fresh.unlink(missing_ok=True)

@@ -105,10 +105,23 @@ def test_several_files_make_one_report(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["report", *map(str, files)])
     assert done.exit_code == 0
-    page = (tmp_path / f"pareo-sweep-{SMALL['network']}-float32.html").read_text()
+    page = (tmp_path / "pareo-sweeps-small.html").read_text()
     assert "slower at batch 2" in page
     assert page.count("in the sweep of 2026-11-15 10:00") == len(SMALL["cells"])
     assert page.count("in the sweep of 2026-11-15 11:00") == len(LARGE["cells"])
+
+
+@pytest.mark.parametrize("name", ["/../../victim", "../victim", "/etc/victim", "a/b", "x" * 300])
+def test_what_is_in_a_file_decides_no_path(tmp_path: Path, monkeypatch, name: str) -> None:
+    here = tmp_path / "some" / "where"
+    (here / "pareo-sweep-").mkdir(parents=True)  # which a path through it would need
+    for file, result in ("small.json", SMALL), ("large.json", LARGE):
+        (here / file).write_text(json.dumps({**result, "network": name, "precision": name}))
+    monkeypatch.chdir(here)
+    before = set(tmp_path.rglob("*"))
+    done = CliRunner().invoke(app, ["report", "small.json", "large.json"])
+    assert done.exit_code == 0
+    assert set(tmp_path.rglob("*")) - before == {here / "pareo-sweeps-small.html"}
 
 
 def test_only_sweeps_stand_together(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The search: ask Optuna, train, tell Optuna, until as many trials are done as were asked for."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from pareo.interrupt import Interrupt
 from pareo.parallel.trial import Result, Trial
 from pareo.parallel.tuning.local import Job, Report
 from pareo.parallel.tuning.space import Space
-from pareo.parallel.tuning.study import best_of, counts, origin, rank
+from pareo.parallel.tuning.study import best_of, counts, origin, rank, token
 from pareo.training import checkpoint as files
 from pareo.training.history import Epoch
 
@@ -64,6 +65,7 @@ class Search:
     def __post_init__(self) -> None:
         self.done = sum(map(counts, self.study.trials))
         self.best = best_of(self.study)
+        self._token = token(self.study)
         self._tidy()
 
     def run(self) -> None:
@@ -78,7 +80,7 @@ class Search:
 
     def file(self, trial: Any) -> Path:
         """Where the network of a trial is kept while it is the best."""
-        return self.folder / f"trial-{origin(trial)}.safetensors"
+        return self.folder / f"{self._stem(trial)}.safetensors"
 
     def _start(self) -> None:
         """Begin as many trials as there are places for."""
@@ -152,15 +154,23 @@ class Search:
 
     def _partial(self, trial: Any) -> Path:
         """Where a trial may keep its checkpoints while it is trained."""
-        return self.folder / f"trial-{origin(trial)}.partial.safetensors"
+        return self.folder / f"{self._stem(trial)}.partial.safetensors"
+
+    def _stem(self, trial: Any) -> str:
+        return f"trial-{origin(trial)}" + (f"-{self._token}" if self._token else "")
 
     def _tidy(self) -> None:
-        """Remove what a process that was killed has left, but for what is still to be read."""
+        """Remove what a killed process left of this study, but for what is still to be read.
+
+        The folder may be anyone's, so a file is ours only if its name has the study's token.
+        """
         from optuna.trial import TrialState
 
         waiting = self.study.get_trials(states=(TrialState.WAITING,))
         kept = {self._partial(trial) for trial in waiting}
         kept |= set() if self.best is None else {self.file(self.best)}
-        for file in self.folder.glob("*trial-*.safetensors*"):  # those half written have a dot
-            if file not in kept:
+        # A file that was not written to its end starts with a dot.
+        ours = re.compile(rf"\.?trial-\d+-{self._token}(\.partial)?\.safetensors(\.partial)?")
+        for file in self.folder.glob("*.safetensors*") if self._token else ():
+            if ours.fullmatch(file.name) and file not in kept:
                 file.unlink()

@@ -1,6 +1,8 @@
 """The study: Optuna's record of every trial, which alone says what was done and what is left."""
 
 import fcntl
+import re
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,6 +67,8 @@ def opened(
                     f"{storage}: its study '{name}' has {key} {known[key]!r:.60}, not "
                     f"{value!r:.60}; choose another --storage"
                 )
+        if not study.trials and "files" not in study.user_attrs:
+            study.set_user_attr("files", secrets.token_hex(4))
         study.set_user_attr("pareo", about)
         study.pruner = _pruner(optuna, pruner, about["epochs"])
         # With the seed alone, a search that goes on would propose what it began with.
@@ -99,6 +103,14 @@ def best_of(study: "optuna.Study") -> "optuna.trial.FrozenTrial | None":
 def origin(trial: Any) -> int:
     """The number under which a trial was first begun; another one where it was queued again."""
     return int(trial.user_attrs.get("again", trial.number))
+
+
+def token(study: "optuna.Study") -> str:
+    """What the names of this study's files end in, and nobody else's; empty for an old study."""
+    found = study.user_attrs.get("files", "")
+    if not re.fullmatch("([0-9a-f]{8})?", str(found)):
+        raise DataError(f"study '{study.study_name}': expected 8 hexadecimal digits; got {found!r}")
+    return str(found)
 
 
 def _queue_abandoned(optuna: Any, study: "optuna.Study") -> None:
@@ -143,7 +155,7 @@ def _locked(storage: str) -> Iterator[None]:
         return
     path = Path(f"{storage}.busy")  # Optuna has a .lock of its own
     try:
-        stream = path.open("w")
+        stream = path.open("a")  # never truncated: it may be anyone's
     except OSError as error:
         raise DataError(f"{storage}: cannot be written: {error.strerror}") from error
     with stream:
