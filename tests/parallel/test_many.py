@@ -3,6 +3,8 @@
 import multiprocessing
 import os
 import signal
+import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +12,12 @@ import pytest
 from pareo.data import Dataset, load
 from pareo.device import Device
 from pareo.errors import PareoError
+from pareo.interrupt import AtOnce
 from pareo.nn import networks
 from pareo.parallel import Result, Trial, predict, score_many, train_many
 from pareo.parallel.processes import Processes
 from pareo.parallel.schedule import Cores
+from pareo.parallel.scoring import score_with
 from pareo.training import fit
 from pareo.training.history import Epoch
 
@@ -133,6 +137,47 @@ def test_ctrl_c_ends_what_runs_and_starts_nothing_more() -> None:
     assert results[0].stopped
     assert len(results[0].losses) == 1
     assert [result.error for result in results[1:]] == ["stopped before it began"] * 2
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_ctrl_c_at_once_ends_everyone_and_is_not_lost(how: str) -> None:
+    long = [Trial(NETWORK, batch_size=8, epochs=10_000, seed=seed) for seed in range(4)]
+    heard: list[int] = []
+
+    def report(number: int, epoch: Epoch) -> None:
+        heard.append(number)
+        if len(heard) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), AtOnce():
+            train_many(long, DATA, how, workers=2, report=report)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    count = len(heard)
+    assert not multiprocessing.active_children()
+    names = [thread.name for thread in threading.enumerate() if "work" in thread.name]
+    assert not names, "nobody trains on"
+    assert len(heard) == count < 4 * 10_000
+
+
+def test_a_worker_that_fails_while_testing_is_an_error() -> None:
+    failed = threading.Event()
+
+    def answers(number: int, start: int) -> Any:
+        failed.wait(60)
+        return np.zeros((len(DATA.test_labels[start:]), 3))
+
+    def fails(number: int, start: int) -> Any:
+        failed.set()
+        raise PareoError("it was lost")
+
+    many = [(NETWORK, NETWORK.initialise(seed=0))] * 8
+    for workers in ([fails, answers], [answers, fails], [fails]):
+        failed.clear()
+        with pytest.raises(PareoError, match="it was lost"):
+            score_with(workers, many, DATA.test_labels)
 
 
 def test_a_run_goes_on_with_as_many_threads_as_it_has_now() -> None:

@@ -140,7 +140,10 @@ def together(count: int, work: Callable[[int], object]) -> None:
 
     They are threads of their own, not tasks that a pool might keep in its queue.
     """
-    others = [threading.Thread(target=carried(work), args=(n,)) for n in range(1, count)]
+    # Daemons: where Ctrl-C interrupts this thread, a process that ends does not wait for them.
+    others = [
+        threading.Thread(target=carried(work), args=(n,), daemon=True) for n in range(1, count)
+    ]
     for thread in others:
         thread.start()
     work(0)

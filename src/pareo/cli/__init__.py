@@ -3,6 +3,9 @@
 import errno
 import os
 import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
 
 import typer
 
@@ -46,11 +49,25 @@ def _options(
     """Train one network on every device and in every framework, each beside its limit."""
 
 
+def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
+    """The command; Ctrl-C ends it with one sentence, where it has nothing better to say."""
+
+    @wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except KeyboardInterrupt:
+            print("Interrupted.", file=sys.stderr)
+            raise typer.Exit(130) from None
+
+    return run
+
+
 for _command in (
     race, sweep, parallel, kernels, train, tune, predict, ops, ceilings, networks, devices, history,
     compare, report,
 ):  # fmt: skip
-    app.command()(_command)
+    app.command()(_interruptible(_command))
 
 
 def main() -> None:

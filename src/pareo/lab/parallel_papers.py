@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from pareo.lab.papers.costa_banevicius import BATCH, RATE, SIZES, trials
 from pareo.lab.parallel import Turn, Way, cpu_idle, tested
 from pareo.lab.processes import Worker
 from pareo.nn import networks
+from pareo.parallel.crew import Abandoned, run_threads
 from pareo.parallel.many import train_many
 from pareo.parallel.one import train_one, untested
 from pareo.parallel.processes import Processes
@@ -94,20 +96,25 @@ def _a_thread_each(three: list[Trial], data: Dataset) -> list[Result]:
     """The paper's way: as many threads as networks, whatever the machine has."""
     found: dict[int, Result] = {}
     one = Device("compiled", 1)
+    stopped = threading.Event()
+
+    def share() -> int:
+        """Asked between steps, which is where training can be ended."""
+        if stopped.is_set():
+            raise Abandoned
+        return 1
 
     def train(number: int) -> None:
-        found[number] = train_one(three[number], data, one, "threads", threads=lambda: 1)
+        found[number] = train_one(three[number], data, one, "threads", threads=share)
 
-    _at_once(train, len(three))
+    _at_once(train, len(three), stopped.set)
     return [found[number] for number in range(len(three))]
 
 
-def _at_once(work: Callable[[int], Any], count: int) -> None:
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+def _at_once(
+    work: Callable[[int], Any], count: int, stop: Callable[[], Any] = lambda: None
+) -> None:
+    run_threads([partial(work, number) for number in range(count)], stop)
 
 
 def _losses(results: Sequence[Result]) -> list[float]:

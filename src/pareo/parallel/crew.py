@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -121,6 +122,27 @@ def _failed(rank: int, workers: int, why: str) -> WorkerError:
     return WorkerError(f"worker {rank} of {workers} failed: {why}")
 
 
+def run_threads(works: Sequence[Callable[[], Any]], stop: Callable[[], Any]) -> None:
+    """Run functions at once, each in a thread, and wait for them; none of them may raise.
+
+    Where this thread is interrupted, by Ctrl-C say, `stop` is called, which makes them end soon.
+    """
+    # Daemons: a process that ends waits for nobody who did not stop.
+    threads = [threading.Thread(target=work, daemon=True) for work in works]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    except BaseException:
+        stop()
+        until = time.monotonic() + FAREWELL
+        for thread in threads:
+            if thread.ident is not None:  # it was started
+                thread.join(max(0.0, until - time.monotonic()))
+        raise
+
+
 def _in_threads(
     work: Work, workers: int, shared: Shared, arguments: tuple[Any, ...], report: Report
 ) -> list[Any]:
@@ -139,17 +161,7 @@ def _in_threads(
             errors[member.rank] = error
             member.leave()
 
-    threads = [threading.Thread(target=run, args=(member,), daemon=True) for member in members]
-    for thread in threads:
-        thread.start()
-    try:
-        for thread in threads:
-            thread.join()
-    except BaseException:  # Ctrl-C: nobody trains on for nothing
-        members[0].leave()
-        for thread in threads:
-            thread.join(FAREWELL)
-        raise
+    run_threads([partial(run, member) for member in members], members[0].leave)
     for rank, error in sorted(errors.items()):
         raise _failed(rank, workers, sentence(error)) from error
     return results
@@ -171,9 +183,9 @@ def _in_processes(
             process = context.Process(target=_serve, args=given, daemon=True)
             with interrupt.deaf():
                 process.start()
-            far.close()  # so that this end closes when the process is gone
-            pipes[near] = member.rank
-            processes.append(process)
+                processes.append(process)
+                pipes[near] = member.rank
+                far.close()  # so that this end closes when the process is gone
         while pipes and not errors:
             for pipe in wait(list(pipes)):
                 _listen(pipe, pipes, processes, results, errors, report)

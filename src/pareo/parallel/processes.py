@@ -39,8 +39,14 @@ class Processes:
     def __init__(self, data: Dataset, device: Device, count: int) -> None:
         self._data, self._device = data, device
         self._shares = Shared({"cores": Spec((MOST_TRIALS,), "int64")}, processes=True)
-        with SharedDataset(data) as handle:
-            self._workers = [_Process(handle, device, self._shares) for _ in range(count)]
+        self._workers: list[_Process] = []
+        try:
+            with SharedDataset(data) as handle:
+                for _ in range(count):
+                    self._workers.append(_Process(handle, device, self._shares))
+        except BaseException:
+            self.__exit__()
+            raise
 
     def train(
         self, trials: Sequence[Trial], listener: Listener | None = None, test: bool = True
@@ -51,17 +57,22 @@ class Processes:
         work = [predicted_work(trial, self._data) for trial in trials]
         cores = Cores(self._device.threads, work, self._shares["cores"])
         trains = [partial(worker.train, trials, test) for worker in self._workers]
-        return train_all(trials, cores, trains, listener or Listener(), "processes")
+        return train_all(trials, cores, trains, listener or Listener(), "processes", self._kill)
 
     def score(self, networks: Sequence[Network]) -> list[tuple[float, float]]:
         """The loss and the share of right answers of each network on the test images."""
         for worker in self._workers:
+            worker.revive()
             worker.ask(("networks", list(networks)))
         asks = [
             lambda number, start, worker=worker: worker.ask(("logits", number, start))
             for worker in self._workers
         ]
         return score_with(asks, networks, self._data.test_labels)
+
+    def _kill(self) -> None:
+        for worker in self._workers:
+            worker.kill()
 
     def __enter__(self) -> "Processes":
         return self
@@ -72,26 +83,37 @@ class Processes:
 
 
 class _Process:
-    """A process that does what it is told, and is started anew if it ends."""
+    """A process that does what it is told; if it has ended, the next trial starts another."""
 
     def __init__(self, data: Handle, device: Device, shares: Shared) -> None:
         self._given = (data, device, shares)
-        self._pipe, self._process = self._started()
+        self._start()
 
-    def _started(self) -> tuple[Any, Any]:
+    def _start(self) -> None:
         context = multiprocessing.get_context("spawn")  # a fork would inherit locks of BLAS
         near, far = context.Pipe()
         process = context.Process(target=_serve, args=(far, *self._given), daemon=True)
         with interrupt.deaf():
             process.start()
-        far.close()  # so that this end closes when the process is gone
-        return near, process
+            self._pipe: Any = near
+            self._process: Any = process
+            far.close()  # so that this end closes when the process is gone
+
+    def revive(self) -> None:
+        """Start another process where the last one has ended."""
+        if not self._process.is_alive():
+            self._start()
+
+    def kill(self) -> None:
+        """End the process at once: whoever waits for its answer is told that it has ended."""
+        self._process.kill()
 
     def train(
         self, trials: Sequence[Trial], test: bool, number: int, report: Callable[[Epoch], bool]
     ) -> Result:
         """Have a trial trained; the result says so where the process did not live to the end."""
         result = Result(trials[number], "processes")
+        self.revive()
         try:
             self._pipe.send(("train", number, trials[number], test))
             while isinstance(said := self._pipe.recv(), Epoch):
@@ -102,7 +124,6 @@ class _Process:
         except (EOFError, OSError):
             self._process.join()
             result.error = ending(self._process.exitcode)
-            self._pipe, self._process = self._started()
             return result
 
     def ask(self, question: Any) -> Any:

@@ -6,9 +6,11 @@ thread of its own. So a core that finds no trial left goes to the one with most 
 
 import threading
 from collections.abc import Callable, MutableSequence, Sequence
+from functools import partial
 
 from pareo.data import Dataset
 from pareo.device import carried
+from pareo.parallel.crew import run_threads
 from pareo.parallel.trial import Listener, Result, Trial, sentence
 from pareo.training.history import Epoch
 from pareo.training.step import step_program
@@ -97,15 +99,22 @@ def train_all(
     workers: Sequence[Train],
     listener: Listener,
     how: str,
+    stop: Callable[[], object],
 ) -> list[Result]:
     """Let each worker train one trial after the other, until all are done.
 
-    A worker is a function that trains the trial of a number and reports its epochs.
+    A worker is a function that trains the trial of a number and reports its epochs; after `stop` it
+    soon returns.
     """
     results: dict[int, Result] = {}
+    stopped = threading.Event()
+
+    def end() -> None:
+        stopped.set()
+        stop()
 
     def work(train: Train) -> None:
-        while not listener.asked() and (number := cores.next()) is not None:
+        while not (stopped.is_set() or listener.asked()) and (number := cores.next()) is not None:
             epochs = trials[number].epochs
 
             def heard(epoch: Epoch, number: int = number, epochs: int = epochs) -> bool:
@@ -118,11 +127,7 @@ def train_all(
                 results[number] = Result(trials[number], how, error=sentence(error))
             cores.done(number)
 
-    threads = [threading.Thread(target=carried(work), args=(train,)) for train in workers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads([partial(carried(work), train) for train in workers], end)
     for number in set(range(len(trials))) - set(results):
         results[number] = Result(trials[number], how, error=NOT_BEGUN)
     return [results[number] for number in range(len(trials))]

@@ -1,6 +1,7 @@
 """Testing many networks at once: pieces of the test images, each taken by whoever is free."""
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -46,17 +47,31 @@ def score_with(
     workers: Sequence[Ask], networks: Sequence[Network], labels: Any
 ) -> list[tuple[float, float]]:
     """Have every piece of the images answered by one of the workers; the largest network first."""
-    pieces = _pieces(networks, len(labels))
+    waiting = deque(_pieces(networks, len(labels)))
     logits = [np.empty((len(labels), network.classes), np.float32) for network, _ in networks]
-    ahead = itertools.count()  # whose next is one step of Python: nobody takes a piece twice
+    errors: list[BaseException] = []
 
     def work(worker: int) -> None:
-        while (place := next(ahead)) < len(pieces):
-            number, start = pieces[place]
-            logits[number][start : start + PIECE] = workers[worker](number, start)
+        try:
+            while (piece := _taken(waiting)) is not None:
+                number, start = piece
+                logits[number][start : start + PIECE] = workers[worker](number, start)
+        except BaseException as error:  # Ctrl-C, too: raised when nobody is at work any more
+            errors.append(error)
+            waiting.clear()
 
     together(len(workers), work)
+    if errors:
+        raise errors[0]
     return [score(found, labels) for found in logits]
+
+
+def _taken(waiting: deque[tuple[int, int]]) -> tuple[int, int] | None:
+    """The next piece, which nobody else has; None where none is left."""
+    try:
+        return waiting.popleft()
+    except IndexError:
+        return None
 
 
 def _pieces(networks: Sequence[Network], images: int) -> list[tuple[int, int]]:

@@ -1,9 +1,12 @@
 """Trials in threads of one process: the paper's way, with a better schedule."""
 
+import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from pareo.data import Dataset
 from pareo.device import Device
+from pareo.parallel.crew import Abandoned
 from pareo.parallel.one import train_one
 from pareo.parallel.schedule import Cores, predicted_work, train_all
 from pareo.parallel.trial import Listener, Result, Trial
@@ -20,9 +23,16 @@ def train_in_threads(
     shares: list[int] = []
     cores = Cores(device.threads, [predicted_work(trial, data) for trial in trials], shares)
     one = Device(str(device), 1, device.precision)
+    stopped = threading.Event()
+
+    def share(number: int) -> int:
+        """Asked between steps, which is where a trial can be ended."""
+        if stopped.is_set():
+            raise Abandoned
+        return shares[number]
 
     def train(number: int, heard: Callable[[Epoch], bool]) -> Result:
-        return train_one(trials[number], data, one, "threads", heard, lambda: shares[number])
+        return train_one(trials[number], data, one, "threads", heard, partial(share, number))
 
     workers = [train] * min(device.threads, len(trials))
-    return train_all(trials, cores, workers, listener, "threads")
+    return train_all(trials, cores, workers, listener, "threads", stopped.set)
