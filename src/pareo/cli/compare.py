@@ -11,7 +11,7 @@ from rich.table import Table
 from pareo.errors import PareoError
 from pareo.lab import records, results
 from pareo.lab.changes import changes, verdicts
-from pareo.lab.measure import Verdict, interval
+from pareo.lab.measure import Verdict, has_ends, interval
 
 COLOURS = {"faster": "green", "slower": "red", "cannot tell": "yellow"}
 
@@ -61,10 +61,11 @@ def _times(before: dict[str, Any], after: dict[str, Any]) -> Table:
 def _seconds(samples: list[float]) -> str:
     """A median and its interval.
 
-    >>> _seconds([2.0, 2.0, 2.1, 1.9, 2.0, 2.0]), _seconds([])
-    ('2.000 (1.900 to 2.100)', '')
+    >>> _seconds([2.0, 2.1, 1.9, 2.0, 2.2, 2.0]), _seconds([2.0]), _seconds([])
+    ('2.000 (1.878 to 2.249)', '2.000 (cannot tell)', '')
     """
     if not samples:
         return ""
     low, middle, high = interval(samples)
-    return f"{middle:.4g}" if low != low else f"{middle:.3f} ({low:.3f} to {high:.3f})"
+    known = f"{low:.3f} to {high:.3f}" if has_ends(low, high) else "cannot tell"
+    return f"{middle:.3f} ({known})"

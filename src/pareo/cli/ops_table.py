@@ -9,7 +9,7 @@ from rich.table import Table
 
 from pareo.cli.figures import Figures
 from pareo.lab import measure
-from pareo.lab.digits import digits
+from pareo.lab.digits import digits, span
 from pareo.lab.ops.laboratory import Laboratory
 from pareo.lab.ops.reading import Read, offenders, raised, timed
 from pareo.lab.ops.sizes import shown
@@ -120,7 +120,7 @@ def _cells(cells: list[Read]) -> Table:
                 shown(cell.row["nbytes"]),
                 cell.row["contestant"] + word,
                 digits(figure.seconds * 1e6),
-                f"{digits(figure.low * 1e6)} to {digits(figure.high * 1e6)}",
+                span(figure.low * 1e6, figure.high * 1e6),
                 digits(figure.flops_rate / 1e9),
                 digits(figure.byte_rate / 1e9),
                 f"{figure.intensity:.3g}",

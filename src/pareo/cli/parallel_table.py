@@ -7,7 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pareo.cli.figures import Figures
-from pareo.lab.measure import interval
+from pareo.lab.measure import has_ends, interval
 from pareo.lab.parallel import Row
 from pareo.lab.parallel_result import base_of
 from pareo.lab.parallel_summary import lines, title
@@ -47,7 +47,7 @@ def ways(result: dict[str, Any]) -> Table:
         tested = [value / networks for value in row["test"]]
         cells = [
             f"{middle:.3g}",
-            f"{low:.3g} to {high:.3g}" if low == low else "",
+            f"{low:.3g} to {high:.3g}" if has_ends(low, high) else "cannot tell",
             _times(row["speedup"]),
             _share(row["efficiency"]),
             f"{interval(tested)[1]:.3g}" if tested else "",

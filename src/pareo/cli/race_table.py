@@ -9,7 +9,7 @@ from rich.table import Table
 
 from pareo.cli.figures import Figures
 from pareo.lab import measure
-from pareo.lab.digits import digits
+from pareo.lab.digits import digits, span
 from pareo.lab.race import Race
 from pareo.lab.report.summary import floors
 
@@ -38,7 +38,7 @@ def table(
         low, _, high = measure.interval(row["samples"])
         cells = [
             digits(middle),
-            "" if math.isnan(low) else f"{digits(low)} to {digits(high)}",
+            span(low, high),
             _speed(result["images"] / middle),
             f"{medians[base] / middle:.3g}" if base and medians[base] < math.inf else "",
             _share(row["floor"].get("seconds_per_epoch"), middle),

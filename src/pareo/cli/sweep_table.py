@@ -1,6 +1,5 @@
 """What `pareo sweep` shows: a row for each cell, the largest batches, and the answer."""
 
-import math
 from typing import Any
 
 from rich import box
@@ -64,7 +63,7 @@ def _row(result: dict[str, Any], cell: Cell, peer: Cell | None) -> list[str]:
         word = "" if cell.status in (WAITING, OK) else cell.status
         return [str(cell.batch), cell.contestant, word, *[""] * 5, *memory, escape(cell.note)]
     low, middle, high = measure.interval(cell.seconds_per_image)
-    wide = "" if math.isnan(low) else f"{(high - low) / 2 / middle:.1%}"
+    wide = f"{(high - low) / 2 / middle:.1%}" if measure.has_ends(low, high) else "cannot tell"
     least = floor(result, cell.contestant, cell.batch)
     return [
         str(cell.batch),

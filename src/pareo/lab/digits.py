@@ -1,5 +1,7 @@
 """Numbers as people read them: no more digits than count, and no powers of ten of large ones."""
 
+import math
+
 
 def digits(value: float) -> str:
     """A number with four digits that count.
@@ -8,6 +10,15 @@ def digits(value: float) -> str:
     ('5,213', '1.235', '0.0001235')
     """
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def span(low: float, high: float) -> str:
+    """The two ends of an interval; one without ends says that nothing can be told.
+
+    >>> span(1.9, 2.25), span(0.0, math.inf)
+    ('1.9 to 2.25', 'cannot tell')
+    """
+    return f"{digits(low)} to {digits(high)}" if math.isfinite(high) else "cannot tell"
 
 
 def few_digits(value: float) -> str:

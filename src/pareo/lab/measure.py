@@ -2,7 +2,8 @@
 
 Samples are seconds in the order they were taken. None is ever dropped: medians take an outlier as
 what it is. Intervals are bootstrap ones, with a fixed seed, so that the same samples always give
-the same answer.
+the same answer. They are wider where noise lasts from one sample to the next, and have no ends
+where the samples are worth too few independent ones.
 """
 
 import math
@@ -18,6 +19,13 @@ import numpy as np
 RESAMPLES = 4000
 ROUNDS = 25  # that a race should have: see tests/lab/test_measure.py
 FEWEST = 8  # samples: all of 7 lie on one side of the true median in more than 1 race of 100
+ENDS = 5  # samples: the median of fewer lies beyond all of them more often than 1 time in 15
+INDEPENDENT = 2.0  # samples that the others must be worth: one alone has no spread
+# How far above its estimate the autocorrelation is taken to be, in standard errors: too low an
+# estimate makes an interval too narrow. With one, errors stay at their level for 25 samples and an
+# autocorrelation of up to 0.8, though rounds end when intervals are narrow: see
+# tests/lab/test_lasting_noise.py. A half did not.
+CAUTION = 1.0
 # A verdict wants more certainty than an interval: at 95 % one race in twenty between equals is won.
 SURE = 0.99
 # Two processes of one program differ for as long as they live: by where their memory lies, and by
@@ -58,15 +66,20 @@ class Verdict:
             )
             return f"{self.word}: {ratio} times the seconds ({low} to {high})"
         if math.isinf(self.tellable):
-            return f"cannot tell: fewer than {FEWEST} samples"
+            return "cannot tell: too few independent samples"
         return f"cannot tell: less than {self.tellable * 100:.2g} % would not show"
 
 
 def interval(samples: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
-    """The median between the two ends of its bootstrap interval; one sample has no ends (NaN).
+    """The median between the two ends of its bootstrap interval.
 
-    >>> interval([2.0, 2.1, 1.9, 2.0, 2.2, 2.0])
-    (1.9, 2.0, 2.2)
+    The ends are 0 and infinity where nothing can be told: of fewer than 5 samples, and where noise
+    lasts for so long that all of them are worth fewer than 2 independent ones. `has_ends` tells.
+
+    >>> [round(end, 2) for end in interval([2.0, 2.1, 1.9, 2.0, 2.2, 2.0])]
+    [1.88, 2.0, 2.25]
+    >>> interval([2.0, 2.1, 1.9, 2.0])
+    (0.0, 2.0, inf)
     """
     return _interval(tuple(map(float, _checked(samples))), confidence)
 
@@ -75,10 +88,33 @@ def interval(samples: Sequence[float], confidence: float = 0.95) -> tuple[float,
 def _interval(samples: tuple[float, ...], confidence: float) -> tuple[float, float, float]:
     values = np.array(samples)
     middle = float(np.median(values))
-    if len(values) < 2:
-        return math.nan, middle, math.nan
-    low, high = _ends(np.median(_resampled(values), axis=1), confidence, len(values))
-    return low, middle, high
+    worth = independent(values)
+    if len(values) < ENDS or worth < INDEPENDENT:
+        return 0.0, middle, math.inf
+    drawn = np.log(
+        np.median(_resampled(values), axis=1)
+    )  # of logarithms, so that no end is below 0
+    low, high = _stretched(drawn, math.log(middle), confidence, len(values), worth)
+    return math.exp(low), middle, math.exp(high)
+
+
+def has_ends(low: float, high: float) -> bool:
+    """Whether an interval says anything.
+
+    >>> has_ends(1.9, 2.2), has_ends(0.0, math.inf)
+    (True, False)
+    """
+    return math.isfinite(high - low)
+
+
+def error_bar(low: float, middle: float, high: float) -> tuple[float, float]:
+    """How far an interval reaches below and above its median, for a figure; 0 where it has no ends.
+
+    >>> error_bar(1.5, 2.0, 2.25), error_bar(0.0, 2.0, math.inf)
+    ((0.5, 0.25), (0.0, 0.0))
+    """
+    known = has_ends(low, high)
+    return (max(0.0, middle - low), max(0.0, high - middle)) if known else (0.0, 0.0)
 
 
 def compare(these: Sequence[float], others: Sequence[float], interleaved: bool = True) -> Verdict:
@@ -94,17 +130,18 @@ def compare(these: Sequence[float], others: Sequence[float], interleaved: bool =
     'cannot tell'
     """
     a, b = np.log(_checked(these)), np.log(_checked(others))
+    count = min(len(a), len(b))
     if interleaved and len(a) == len(b):
-        middle, stretch = np.median(a - b), _stretch(a - b)
+        middle, worth = np.median(a - b), independent(a - b)
         drawn = np.median(_resampled(a - b), axis=1)
     else:
-        middle, stretch = np.median(a) - np.median(b), max(_stretch(a), _stretch(b))
+        middle = np.median(a) - np.median(b)
+        worth = count * min(independent(x) / len(x) for x in (a, b))
         drawn = np.median(_resampled(a), axis=1) - np.median(_resampled(b, SEED + 1), axis=1)
     ratio = math.exp(middle)
-    count = min(len(a), len(b))
-    if count < FEWEST:
+    if count < FEWEST or worth < INDEPENDENT:
         return Verdict(ratio, 0.0, math.inf, "cannot tell", math.inf)
-    low, high = (middle + stretch * (end - middle) for end in _ends(drawn, SURE, count))
+    low, high = _stretched(drawn, float(middle), SURE, count, worth)
     edge = math.log1p(MARGIN)
     word = "slower" if low > edge else "faster" if high < -edge else "cannot tell"
     told = math.expm1(edge + (high - low) / 2)
@@ -211,24 +248,38 @@ def _resampled(values: Any, seed: int = SEED) -> Any:
     return values[draw.integers(0, len(values), (RESAMPLES, len(values)))]
 
 
-def _stretch(values: Any) -> float:
-    """How much wider an interval must be because noise lasts from one sample to the next.
+def independent(values: Any) -> float:
+    """How many independent samples these are worth, at most as many as there are.
 
-    Samples that follow each other are alike then, and tell as much as fewer would. The correlation
-    is that of ranks, which an outlier does not bend.
+    Samples that follow each other are alike where noise lasts, and tell as much as fewer would. The
+    autocorrelation is that of ranks, which an outlier does not bend. Its estimate from a few of
+    them is too low by (1 + 4 r) / count (Marriott and Pope), which is put right, and uncertain by
+    1 / sqrt(count), of which CAUTION is added.
 
-    >>> _stretch(np.array([1.0, 3.0, 0.0, 2.0, 1.5, 3.5, 0.5, 2.5]))
-    1.0
-    >>> _stretch(np.arange(8.0))
-    2.082
+    >>> independent(np.array([1.0, 3.0, 0.0, 2.0, 1.5, 3.5, 0.5, 2.5]))
+    8.0
+    >>> round(independent(np.arange(40.0)), 1)
+    0.4
     """
-    ranks = np.argsort(np.argsort(values)) - (len(values) - 1) / 2
+    count = len(values)
+    _, place, equals = np.unique(values, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(equals) - (equals - 1) / 2)[place] - (count + 1) / 2  # equals share a rank
     alike = float(ranks[1:] @ ranks[:-1]) / max(float(ranks @ ranks), 1.0)
-    alike = min(max(alike, 0.0), 0.9)
-    return round(math.sqrt((1 + alike) / (1 - alike)), 3)
+    alike += (1 + 4 * max(alike, 0.0)) / count + CAUTION / math.sqrt(count)
+    alike = min(max(alike, 0.0), 0.98)
+    return count * (1 - alike) / (1 + alike)
 
 
-def _ends(drawn: Any, confidence: float, count: int) -> tuple[float, float]:
+def _stretched(
+    drawn: Any, middle: float, confidence: float, count: int, worth: float
+) -> tuple[float, float]:
+    """The ends of a bootstrap distribution of so many samples that are worth only so many."""
+    stretch = math.sqrt(count / worth)
+    low, high = _ends(drawn, confidence, worth)
+    return middle + stretch * (low - middle), middle + stretch * (high - middle)
+
+
+def _ends(drawn: Any, confidence: float, count: float) -> tuple[float, float]:
     """The two quantiles between which a bootstrap distribution has so much of its mass.
 
     The bootstrap of a few samples is too narrow: of 15 samples it held the true median in 91 % of

@@ -1,8 +1,9 @@
 """What was measured of a machine, probe by probe, and the limits that follow from it."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from pareo.lab import measure
@@ -154,7 +155,8 @@ class Ceilings:
         found = {}
         for probe, samples in self.samples.items():
             if probe.kind == "overhead":
-                low, middle, high = measure.interval(samples)
+                low, high = _ends(samples)
+                middle = median(samples)
                 least = NARROWEST * middle
                 low, high = min(low, middle - least), max(high, middle + least)
                 found[probe] = Limit(middle, low, high, str(probe))
@@ -163,8 +165,8 @@ class Ceilings:
     def limit(self, probe: Probe) -> Limit:
         """What one probe says."""
         rates = self.samples[probe]
-        usual, best = measure.interval(rates)[0], max(rates)
-        spread = max(0.0 if math.isnan(usual) else best - usual, NARROWEST * best)
+        usual, best = _ends(rates)[0], max(rates)
+        spread = max(best - usual, NARROWEST * best)
         return Limit(best, best - spread, best + spread, str(probe))
 
     def _best(self, what: str, fits: Callable[[Probe], bool]) -> Limit:
@@ -172,6 +174,12 @@ class Ceilings:
         if not found:
             raise LookupError(f"{self.device}: no measurement of {what}")
         return max(found, key=lambda limit: limit.value)
+
+
+def _ends(samples: Sequence[float]) -> tuple[float, float]:
+    """The interval of a median; from the least to the most where samples are too few for one."""
+    low, _, high = measure.interval(samples)
+    return (low, high) if measure.has_ends(low, high) else (min(samples), max(samples))
 
 
 def stream_of(mix: float) -> str:

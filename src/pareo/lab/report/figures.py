@@ -9,6 +9,7 @@ from math import log10
 from typing import Any
 
 from pareo.lab.digits import digits
+from pareo.lab.measure import error_bar
 from pareo.lab.report.summary import Floor, Timed, base_of, floors, timed
 
 Figure = dict[str, Any]
@@ -40,6 +41,7 @@ def _times(everyone: list[Timed], colours: dict[str, str], limits: list[Floor]) 
     """Bars with intervals, the fastest on top, and the floor of each place as a line."""
     places = [one.seconds for one in everyone] + [limit.seconds for limit in limits]
     kind = _scale(places)
+    spread = [error_bar(one.low, one.seconds, one.high) for one in everyone]
     bars = {
         "type": "bar",
         "orientation": "h",
@@ -50,8 +52,8 @@ def _times(everyone: list[Timed], colours: dict[str, str], limits: list[Floor]) 
         "error_x": {
             "type": "data",
             "symmetric": False,
-            "array": [max(0.0, one.high - one.seconds) for one in everyone],
-            "arrayminus": [max(0.0, one.seconds - one.low) for one in everyone],
+            "array": [above for _, above in spread],
+            "arrayminus": [below for below, _ in spread],
             "thickness": 1.5,
         },
     }

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pareo.lab.ceilings import Ceilings
-from pareo.lab.digits import digits
+from pareo.lab.digits import digits, span
 from pareo.lab.measure import noticed
 from pareo.lab.ops.reading import Read, ceilings, offenders, timed
 from pareo.lab.ops.results import checked
@@ -170,7 +170,7 @@ def _cells(found: list[Read]) -> str:
                     cell.row["contestant"],
                     word if cell.row["cold"] else "no cache holds it",
                     digits(figures.seconds * 1e6),
-                    f"{digits(figures.low * 1e6)} to {digits(figures.high * 1e6)}",
+                    span(figures.low * 1e6, figures.high * 1e6),
                     digits(figures.flops_rate / 1e9),
                     digits(figures.byte_rate / 1e9),
                     digits(figures.intensity),

@@ -4,7 +4,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from pareo.lab.digits import digits
+from pareo.lab.digits import span
 from pareo.lab.measure import interval
 from pareo.lab.parallel_summary import lines, title
 from pareo.lab.report.charts import colours, figure, line
@@ -148,7 +148,7 @@ def _ways(result: dict[str, Any]) -> str:
     rows = []
     for row in result["rows"]:
         ends = [value / row["networks"] for value in interval(row["train"])] if row["train"] else []
-        spread = f"{digits(ends[0])} to {digits(ends[2])}" if ends and ends[0] == ends[0] else ""
+        spread = span(ends[0], ends[2]) if ends else ""
         rows.append(
             [
                 row["contestant"], row["name"], row["workers"], row["networks"], row["seconds"],

@@ -4,8 +4,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from pareo.lab.digits import digits
-from pareo.lab.measure import interval, noticed
+from pareo.lab.digits import digits, span
+from pareo.lab.measure import error_bar, interval, noticed
 from pareo.lab.papers import trindade_lima as paper
 from pareo.lab.report.figures import COLOURS
 from pareo.lab.report.page import page
@@ -52,11 +52,12 @@ def _times(cells: list[Cell], colours: dict[str, str]) -> list[Figure]:
     for name, colour in colours.items():
         own = [c for c in cells if c.contestant == name and c.seconds_per_batch]
         found = [[MILLI * bound for bound in interval(cell.seconds_per_image)] for cell in own]
+        bars = [error_bar(*ends) for ends in found]
         spread = {
             "type": "data",
             "symmetric": False,
-            "array": [max(0.0, high - middle) or 0.0 for _, middle, high in found],
-            "arrayminus": [max(0.0, middle - low) or 0.0 for low, middle, _ in found],
+            "array": [above for _, above in bars],
+            "arrayminus": [below for below, _ in bars],
             "thickness": 1,
         }
         line = _line(name, colour, own, [middle for _, middle, _ in found])
@@ -221,7 +222,7 @@ def _cells(result: dict[str, Any], cells: list[Cell]) -> str:
                 cell.contestant,
                 cell.batch,
                 digits(middle),
-                f"{digits(low)} to {digits(high)}" if low == low else "one sample",
+                span(low, high),
                 digits(middle * cell.batch),
                 digits(1 / cell.median),
                 f"{least / (cell.median * cell.batch):.0%}" if least else "unknown",

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-from pareo.lab.digits import digits
+from pareo.lab.digits import digits, span
 from pareo.lab.report.summary import Timed, base_of, beside, floors, timed
 
 LEDGER = ("precision", "layout", "mode", "threads", "version", "first_layer_data_gradient")
@@ -46,7 +46,7 @@ def times(result: dict[str, Any]) -> str:
         [
             one.name,
             digits(one.seconds),
-            f"{digits(one.low)} to {digits(one.high)}" if one.low == one.low else "one sample",
+            span(one.low, one.high),
             digits(result["images"] / one.seconds),
             _share(one),
             "" if one is base else str(beside(one, base)),
