@@ -60,3 +60,13 @@ def test_it_is_drawn_or_refused(kind: str, data: st.DataObject) -> None:
     else:
         inner[last] = value
     assert shown(json.dumps(result), draw).startswith(("<!doctype html>", "some file"))
+
+
+@pytest.mark.parametrize("kind", DRAWN)
+def test_half_a_character_is_refused(kind: str) -> None:
+    whole, draw = DRAWN[kind]
+    said = shown(json.dumps({**whole, "network": "\ud800"}), draw)
+    assert said.startswith("some file: expected JSON; got: 'utf-8' codec can't encode")
+    whole_character = json.dumps({**whole, "network": "\U0001f3c1"})
+    assert "\\ud83c" in whole_character
+    assert shown(whole_character, draw).startswith("<!doctype html>")

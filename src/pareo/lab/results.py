@@ -39,7 +39,10 @@ def read(path: Path) -> dict[str, Any]:
 def parsed(text: str, source: str) -> dict[str, Any]:
     """The result in a text that came from `source`."""
     try:
-        return checked(json.loads(text), source)
+        found = json.loads(text)
+        if "\\ud" in text.lower():  # half of a character, maybe, which no file or terminal can hold
+            json.dumps(found, ensure_ascii=False).encode()
+        return checked(found, source)
     except (ValueError, RecursionError) as error:
         if isinstance(error, DataError):
             raise
