@@ -1,0 +1,121 @@
+"""Run many random programs and networks by hand: python tests/fuzzing/explore.py --programs 1000."""
+
+import faulthandler
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from fuzzing.compare import Example, Hang, Wrong, check, refused, within
+from fuzzing.draw import drawn
+from fuzzing.networks import Trained, check_network, drawn_network
+from fuzzing.recipe import Recipe
+from fuzzing.shrink import shrunk
+
+DTYPES = ("float32", "float64")
+SLOW = 20  # `sequential` gets one of so many programs
+console = Console(width=200, soft_wrap=True)
+Attempt = Callable[[], None]
+
+
+def outcome(attempt: Attempt, limit: float) -> tuple[str, str]:
+    """How it went in a word, and what is to be said of it."""
+    faulthandler.dump_traceback_later(10 * limit, exit=True)  # where not even the alarm is heard
+    try:
+        with within(limit):
+            attempt()
+    except Hang as hang:
+        return "hung", str(hang)
+    except Wrong as wrong:
+        return "wrong", str(wrong)
+    except Exception as error:  # whatever a random program raises is a finding
+        return type(error).__name__, str(error)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    return "right", ""
+
+
+def one_program(seed: int, device: str, limit: float, shrink: bool, counts: Counter[str]) -> bool:
+    """Check the program of a seed; print what is wrong with it."""
+    example = Example(drawn(seed), seed)
+    dtype = DTYPES[seed % 2]
+
+    def attempt(recipe: Recipe) -> Attempt:
+        tried = example if recipe is example.recipe else Example(recipe, seed)
+
+        def run() -> None:
+            check(tried, device, dtype, threads=1 + seed % 2)
+            if seed % 10 == 0:
+                refused(recipe, device)
+
+        return run
+
+    word, message = outcome(attempt(example.recipe), limit)
+    counts[word] += 1
+    counts["not told apart by float32"] += not example.stable
+    if word == "right":
+        return True
+    console.print(f"\nseed {seed} on {device} in {dtype}: {word}: {message}", markup=False)
+    if shrink:
+        quick = min(limit, 3)
+
+        def fails(recipe: Recipe) -> bool:
+            return outcome(attempt(recipe), quick)[0] == word
+
+        console.print(shrunk(example.recipe, fails), markup=False)
+    return False
+
+
+def one_network(seed: int, device: str, limit: float, counts: Counter[str]) -> bool:
+    """Check the network of a seed; print what is wrong with it."""
+    trained = Trained(drawn_network(seed), seed)
+    word, message = outcome(lambda: check_network(trained, device, DTYPES[seed % 4 == 3]), limit)
+    counts[word] += 1
+    if word == "right":
+        return True
+    console.print(f"\nnetwork {seed} on {device}: {word}: {message}", markup=False)
+    console.print(str(trained.drawn), markup=False)
+    return False
+
+
+def main(
+    programs: Annotated[int, typer.Option(help="How many random programs.")] = 1000,
+    networks: Annotated[int, typer.Option(help="How many random networks.")] = 0,
+    seed: Annotated[int, typer.Option(help="The first seed; each example has its own.")] = 0,
+    devices: Annotated[str, typer.Option(help="Devices, with commas.")] = "vectorized,compiled",
+    limit: Annotated[float, typer.Option(help="Seconds after which an example hangs.")] = 60,
+    shrink: Annotated[bool, typer.Option(help="Print the smallest program that fails.")] = True,
+) -> None:
+    """Run random programs and networks on devices against float64; exit with 1 if one is wrong."""
+    warnings.simplefilter("error")
+    chosen = devices.split(",")
+    counts = {device: Counter[str]() for device in chosen}
+    fine = True
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+        for kind, number in (("programs", programs), ("networks", networks)):
+            for one in progress.track(range(seed, seed + number), description=kind):
+                for device in chosen:
+                    if device == "sequential" and one % SLOW:
+                        continue
+                    if kind == "programs":
+                        fine &= one_program(one, device, limit, shrink, counts[device])
+                    else:
+                        fine &= one_network(one, device, limit, counts[device])
+    last = seed + max(programs, networks) - 1
+    for device, count in counts.items():
+        told = ", ".join(f"{number} {word}" for word, number in count.most_common() if number)
+        console.print(f"{device}, seeds {seed} to {last}: {told}")
+    raise typer.Exit(not fine)
+
+
+if __name__ == "__main__":
+    typer.run(main)

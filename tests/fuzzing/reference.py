@@ -1,0 +1,98 @@
+"""What a program computes: instruction by instruction in float64, and how far rounding moves it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from fuzzing.recipe import apply
+
+from pareo import Device
+from pareo.program import Program
+
+UNIT = 2.0**-24  # the largest relative error of one float32 rounding
+NOISE = 4 * UNIT  # functions such as tanh are right to 2.6 of them
+
+# Operators that hand their operands' elements on as they are.
+MOVING = {
+    "argmax", "broadcast", "concat", "max", "max_pool", "part", "part_gradient", "relu",
+    "reshape", "transpose",
+}  # fmt: skip
+# Operators that look for equal elements, which noise would make unequal.
+COMPARING = {"max_gradient"}
+# Operators that take the difference of numbers near 1 inside, where noise outside is none.
+CANCELLING = {"cross_entropy", "cross_entropy_gradient", "log_softmax"}
+
+
+def interpret(
+    program: Program, arrays: Sequence[Any], random: np.random.Generator | None = None
+) -> list[Any]:
+    """The results in float64: no fusion, no plan, no updates.
+
+    With `random`, every instruction reads its operands and leaves its results with relative errors
+    of up to `NOISE`, new ones for each reader, as an instruction in float32 would.
+    """
+    values = dict(zip(program.inputs, arrays, strict=True)) | dict(program.constants)
+    with Device("vectorized", threads=1), np.errstate(all="ignore"):
+        for instruction in program.instructions:
+            operator: Any = instruction.operator
+            operands = [values[number] for number in instruction.inputs]
+            noisy = random if operator.name not in MOVING else None
+            if operator.name not in COMPARING:
+                operands = [blurred(operand, noisy) for operand in operands]
+            result = apply(operator, operands, dict(instruction.attributes))
+            results = result if isinstance(result, tuple) else (result,)
+            if noisy and operator.name in CANCELLING:
+                results = (results[0] + cancelled(operator.name, operands, results[0], noisy),)
+            for number, array in zip(instruction.outputs, results, strict=True):
+                values[number] = blurred(array, noisy)
+    return [np.asarray(values[number]) for number in program.outputs]
+
+
+def blurred(array: Any, random: np.random.Generator | None) -> Any:
+    """An array with a small relative error in every element."""
+    if random is None or array.dtype.kind != "f":
+        return array
+    return array * (1 + NOISE * random.uniform(-1, 1, array.shape))
+
+
+def cancelled(name: str, operands: Sequence[Any], result: Any, random: Any) -> Any:
+    """The rounding of a probability that 1 is taken from, or of the logarithm of one."""
+    noise = NOISE * random.uniform(-1, 1, result.shape)
+    if name != "cross_entropy_gradient":
+        return noise
+    return noise * np.asarray(operands[0])[..., None, None] / result.shape[-2]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A result in float64, and how far the noise of float32 moved any of its elements."""
+
+    value: Any
+    moved: float
+
+    @property
+    def largest(self) -> float:
+        return float(np.abs(self.value).max(initial=0))
+
+    @property
+    def stable(self) -> bool:
+        """Whether float32 can tell the result at all: no element jumped, nor cancelled."""
+        return self.moved <= 1e-3 * max(self.largest, 1e-3)
+
+
+def expected(
+    program: Program, arrays: Sequence[Any], seed: int, runs: int = 4
+) -> list[Expected] | None:
+    """What each result should be; None where a number is not finite or far out of float32."""
+    values = interpret(program, arrays)
+    if not all(np.abs(value).max(initial=0) < 1e6 for value in values):  # NaN is not, either
+        return None
+    moved = [0.0] * len(values)
+    for run in range(runs):
+        for place, other in enumerate(
+            interpret(program, arrays, np.random.default_rng([seed, run]))
+        ):
+            far = np.abs(other - values[place]).max(initial=0)
+            moved[place] = max(moved[place], float(far) if np.isfinite(far) else np.inf)
+    return [Expected(value, far) for value, far in zip(values, moved, strict=True)]
