@@ -20,6 +20,7 @@ from pareo.program import Program, tree
 # The noise of a run is random, and that of a device is not: sums in another order, Winograd's
 # convolution (10 roundings) and long sums add up to several times as much.
 OFTEN = 16
+TINY = 1e-37  # what float32 may round to zero
 FLOOR = 64  # roundings of a result's largest number that are always allowed
 
 
@@ -95,6 +96,21 @@ class Example:
         return all(e is not None and all(one.stable for one in e) for e in self.expected)
 
 
+def fault(value: Any, right: Expected, dtype: str) -> str | None:
+    """What is wrong with a result, or None."""
+    if value.shape != right.value.shape:
+        return f"has the shape {value.shape}, not {right.value.shape}"
+    wanted = dtype if right.value.dtype.kind == "f" else right.value.dtype
+    if value.dtype != wanted:
+        return f"is of {value.dtype}, not of {wanted}"
+    unit = UNIT if dtype == "float32" else 2.0**-53
+    allowed = unit / UNIT * OFTEN * right.moved + FLOOR * unit * right.largest + TINY
+    if not right.stable:  # a jump is as large in float64
+        allowed = OFTEN * right.moved
+    off = np.abs(value.astype("float64") - right.value).max(initial=0)
+    return None if off <= allowed else f"is off by {off:.3g}; {allowed:.3g} allowed"
+
+
 def check(example: Example, device: str, dtype: str, threads: int = 2) -> None:
     """Run a program on a device; raise `Wrong` where a result or an argument is not as expected."""
     _Run(example, device, dtype, threads).all()
@@ -119,7 +135,10 @@ class _Run:
             for place, (one, other) in enumerate(zip(first, again, strict=True)):
                 if not np.array_equal(one, other, equal_nan=True):
                     raise Wrong(f"result {place} has other bits when called again")
-        self.fed_back()
+        with said("with results as arguments"):
+            self.fed_back()
+        with said("with one array for several arguments"):
+            self.shared()
         with said("with the keys of dicts in another order"):
             self.call(1, shuffled=True)
         with said("after a caller wrote into its results"):
@@ -163,39 +182,35 @@ class _Run:
         if expected is None:
             return
         for place, (value, right) in enumerate(zip(found, expected, strict=True)):
-            if self.fault(value, right) is None:
+            if fault(value, right, self.dtype) is None:
                 continue
             patient = self.example.patiently[which]
-            fault = patient and self.fault(value, patient[place])
-            if fault:
-                raise Wrong(f"result {place} {fault}")
-
-    def fault(self, value: Any, right: Expected) -> str | None:
-        """What is wrong with a result, or None."""
-        if value.shape != right.value.shape:
-            return f"has the shape {value.shape}, not {right.value.shape}"
-        wanted = self.dtype if right.value.dtype.kind == "f" else right.value.dtype
-        if value.dtype != wanted:
-            return f"is of {value.dtype}, not of {wanted}"
-        unit = UNIT if self.dtype == "float32" else 2.0**-53
-        allowed = unit / UNIT * OFTEN * right.moved + FLOOR * unit * right.largest + 1e-37
-        if right.moved > 0.1 * right.largest:  # a jump is as large in float64
-            allowed = OFTEN * right.moved
-        off = np.abs(value.astype("float64") - right.value).max(initial=0)
-        return None if off <= allowed else f"is off by {off:.3g}; {allowed:.3g} allowed"
+            why = patient and fault(value, patient[place], self.dtype)
+            if why:
+                raise Wrong(f"result {place} {why}")
 
     def fed_back(self) -> None:
-        """Results given as arguments: refused, or read before they are written over."""
-        results = self.run(self.arguments(0))
+        """Results given as arguments."""
+        free = self.run(self.arguments(0))
         arrays = self.arguments(1)
-        free = list(results)
         for place, array in enumerate(arrays):
-            for result in free:
-                alike = result.shape == array.shape and result.dtype == array.dtype
-                if alike and array.dtype.kind == "f" and self.random.random() < 0.7:
-                    arrays[place] = result
-                    free = [r for r in free if r is not result]
-                    break
+            alike = [r for r in free if (r.shape, r.dtype) == (array.shape, array.dtype)]
+            if alike and array.dtype.kind == "f" and self.random.random() < 0.7:
+                arrays[place] = alike[0]
+                free = [result for result in free if result is not alike[0]]
+        self.odd(arrays)
+
+    def shared(self) -> None:
+        """One array given for several arguments."""
+        arrays = self.arguments(0)
+        for place, array in enumerate(arrays):
+            alike = [a for a in arrays[:place] if (a.shape, a.dtype) == (array.shape, array.dtype)]
+            if alike and array.dtype.kind == "f" and self.random.random() < 0.7:
+                arrays[place] = alike[0]
+        self.odd(arrays)
+
+    def odd(self, arrays: list[Any]) -> None:
+        """A call on arrays that share memory: refused, or all read before any is written to."""
         values = [np.array(home(self.device, array)) for array in arrays]
         wide = [v.astype("float64") if v.dtype.kind == "f" else v for v in values]
         right = expected(self.example.program, wide, self.example.seed)
@@ -205,14 +220,17 @@ class _Run:
             results = self.run(arrays)
         except PareoError:
             return
-        for place, (result, one) in enumerate(zip(results, right, strict=True)):
-            value = np.array(home(self.device, result))
-            if self.fault(value, one) is None:
+        found = [np.array(home(self.device, result)) for result in results]
+        for place, (value, one) in enumerate(zip(found, right, strict=True)):
+            if fault(value, one, self.dtype) is None:
                 continue
             patient = expected(self.example.program, wide, self.example.seed + 1, 100)
-            fault = patient and self.fault(value, patient[place])
-            if fault:
-                raise Wrong(f"with results as arguments, result {place} {fault}")
+            why = patient and fault(value, patient[place], self.dtype)
+            if why:
+                raise Wrong(f"result {place} {why}")
+        for result, place in self.updates.items():
+            if not np.array_equal(home(self.device, arrays[place]), found[result], equal_nan=True):
+                raise Wrong(f"argument {place} was not updated")
 
 
 def spoil(results: Sequence[Any]) -> None:

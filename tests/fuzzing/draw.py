@@ -105,7 +105,7 @@ def _fits(w: Writer, one: int, other: int) -> bool:
 
 
 def _replacing(w: Writer, arguments: list[int]) -> list[int]:
-    """Values that can replace arguments: made from them, or from others, or arguments themselves."""
+    """Values that can replace arguments: made of them or of others, or other arguments."""
     found = []
     for argument in arguments:
         fitting = [n for n in range(len(w.values)) if _fits(w, n, argument) and n != argument]

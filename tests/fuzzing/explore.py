@@ -1,4 +1,4 @@
-"""Run many random programs and networks by hand: python tests/fuzzing/explore.py --programs 1000."""
+"""Run many random programs and networks by hand: `python tests/fuzzing/explore.py --help`."""
 
 import faulthandler
 import sys
@@ -22,7 +22,7 @@ from fuzzing.shrink import shrunk
 
 DTYPES = ("float32", "float64")
 SLOW = 20  # `sequential` gets one of so many programs
-console = Console(width=200, soft_wrap=True)
+console = Console(soft_wrap=True, highlight=False)
 Attempt = Callable[[], None]
 
 
@@ -43,10 +43,11 @@ def outcome(attempt: Attempt, limit: float) -> tuple[str, str]:
     return "right", ""
 
 
-def one_program(seed: int, device: str, limit: float, shrink: bool, counts: Counter[str]) -> bool:
-    """Check the program of a seed; print what is wrong with it."""
-    example = Example(drawn(seed), seed)
-    dtype = DTYPES[seed % 2]
+def one_program(
+    example: Example, device: str, limit: float, shrink: bool, counts: Counter[str]
+) -> bool:
+    """Check a program; print what is wrong with it."""
+    seed, dtype = example.seed, DTYPES[example.seed % 2]
 
     def attempt(recipe: Recipe) -> Attempt:
         tried = example if recipe is example.recipe else Example(recipe, seed)
@@ -70,18 +71,18 @@ def one_program(seed: int, device: str, limit: float, shrink: bool, counts: Coun
         def fails(recipe: Recipe) -> bool:
             return outcome(attempt(recipe), quick)[0] == word
 
-        console.print(shrunk(example.recipe, fails), markup=False)
+        console.print(str(shrunk(example.recipe, fails)), markup=False)
     return False
 
 
-def one_network(seed: int, device: str, limit: float, counts: Counter[str]) -> bool:
-    """Check the network of a seed; print what is wrong with it."""
-    trained = Trained(drawn_network(seed), seed)
-    word, message = outcome(lambda: check_network(trained, device, DTYPES[seed % 4 == 3]), limit)
+def one_network(trained: Trained, device: str, limit: float, counts: Counter[str]) -> bool:
+    """Check a network; print what is wrong with it."""
+    seed, dtype = trained.seed, DTYPES[trained.seed % 4 == 3]
+    word, message = outcome(lambda: check_network(trained, device, dtype), limit)
     counts[word] += 1
     if word == "right":
         return True
-    console.print(f"\nnetwork {seed} on {device}: {word}: {message}", markup=False)
+    console.print(f"\nnetwork {seed} on {device} in {dtype}: {word}: {message}", markup=False)
     console.print(str(trained.drawn), markup=False)
     return False
 
@@ -97,23 +98,23 @@ def main(
     """Run random programs and networks on devices against float64; exit with 1 if one is wrong."""
     warnings.simplefilter("error")
     chosen = devices.split(",")
-    counts = {device: Counter[str]() for device in chosen}
+    counts = {(d, kind): Counter[str]() for d in chosen for kind in ("programs", "networks")}
     fine = True
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
-        for kind, number in (("programs", programs), ("networks", networks)):
-            for one in progress.track(range(seed, seed + number), description=kind):
-                for device in chosen:
-                    if device == "sequential" and one % SLOW:
-                        continue
-                    if kind == "programs":
-                        fine &= one_program(one, device, limit, shrink, counts[device])
-                    else:
-                        fine &= one_network(one, device, limit, counts[device])
-    last = seed + max(programs, networks) - 1
-    for device, count in counts.items():
+        for one in progress.track(range(seed, seed + programs), description="programs"):
+            example = Example(drawn(one), one)
+            for device in chosen:
+                if device != "sequential" or one % SLOW == 0:
+                    fine &= one_program(example, device, limit, shrink, counts[device, "programs"])
+        for one in progress.track(range(seed, seed + networks), description="networks"):
+            trained = Trained(drawn_network(one), one)
+            for device in chosen:
+                if device != "sequential" or one % SLOW == 0:
+                    fine &= one_network(trained, device, limit, counts[device, "networks"])
+    for (device, kind), count in counts.items():
         told = ", ".join(f"{number} {word}" for word, number in count.most_common() if number)
-        console.print(f"{device}, seeds {seed} to {last}: {told}")
+        console.print(f"{device}, {kind} from seed {seed}: {told or 'none'}")
     raise typer.Exit(not fine)
 
 

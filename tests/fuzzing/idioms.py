@@ -260,9 +260,7 @@ def elementwise(w: Writer) -> None:
         w.call(w.d.one_of("sigmoid", "tanh", "relu", "exp", "sigmoid"), a)
         return
     b = w.of_shape(spread(w, w.values[a].shape))
-    made = w.call(
-        w.d.one_of("add", "sub", "hadamard"), *((a, b) if w.d.flag() else (b, number(w)))
-    )
+    made = w.call(w.d.one_of("add", "sub", "hadamard"), *((a, b) if w.d.flag() else (b, number(w))))
     if made is not None:
         w.tame(made)
 

@@ -5,8 +5,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from fuzzing.compare import FLOOR, OFTEN, Wrong
-from fuzzing.reference import UNIT, Expected, interpret
+from fuzzing.compare import Wrong, fault
+from fuzzing.reference import Expected, interpret
 from fuzzing.writer import Random
 
 from pareo import Device, nn
@@ -204,12 +204,11 @@ def check_network(trained: Trained, device: str, dtype: str = "float32") -> None
         else:
             with step.without_loop():
                 found = _trained(trained, step, dtype)
-        for name, value, right in zip(trained.names, found, trained.expected, strict=True):
-            where = trained.names.index(name)
-            if _off(value, right, dtype) and (
-                fault := _off(value, trained.patiently[where], dtype)
+        for place, (value, right) in enumerate(zip(found, trained.expected, strict=True)):
+            if fault(value, right, dtype) and (
+                why := fault(value, trained.patiently[place], dtype)
             ):
-                raise Wrong(f"{way}, {name} {fault}")
+                raise Wrong(f"{way}, {trained.names[place]} {why}")
 
 
 def _trained(trained: Trained, step: Step, dtype: str) -> list[Any]:
@@ -226,16 +225,4 @@ def _trained(trained: Trained, step: Step, dtype: str) -> list[Any]:
             trained.drawn.rate, trained.seed,
         )  # fmt: skip
         results = [losses, *parameters.values(), *speeds.values()]
-        return [np.asarray(to_host(result)) for result in results]
-
-
-def _off(value: Any, right: Expected, dtype: str) -> str | None:
-    """What is wrong with what a device trained, or None."""
-    unit = UNIT if dtype == "float32" else 2.0**-53
-    allowed = unit / UNIT * OFTEN * right.moved + FLOOR * unit * max(right.largest, 1e-3)
-    if right.moved > 1e-3 * right.largest:  # a kink was passed: as large in float64
-        allowed = OFTEN * right.moved
-    if value.shape != right.value.shape:
-        return f"are of shape {value.shape}, not {right.value.shape}"
-    off = float(np.abs(value - right.value).max(initial=0))
-    return None if off <= allowed else f"is off by {off:.3g}; {allowed:.3g} allowed"
+        return [np.asarray(to_host(result)).astype(dtype) for result in results]

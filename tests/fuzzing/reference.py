@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from fuzzing.recipe import apply
 
 from pareo import Device
-from pareo.program import Program
+from pareo.program import Instruction, Program
 
 UNIT = 2.0**-24  # the largest relative error of one float32 rounding
 NOISE = 4 * UNIT  # functions such as tanh are right to 2.6 of them
@@ -33,14 +32,21 @@ def interpret(
     of up to `NOISE`, new ones for each reader, as an instruction in float32 would.
     """
     values = dict(zip(program.inputs, arrays, strict=True)) | dict(program.constants)
-    with Device("vectorized", threads=1), np.errstate(all="ignore"):
-        for instruction in program.instructions:
+    place = Device("vectorized", threads=1)
+    with place, np.errstate(all="ignore"):
+        for instruction in _needed(program):
             operator: Any = instruction.operator
             operands = [values[number] for number in instruction.inputs]
             noisy = random if operator.name not in MOVING else None
             if operator.name not in COMPARING:
                 operands = [blurred(operand, noisy) for operand in operands]
-            result = apply(operator, operands, dict(instruction.attributes))
+            # What calling the operator does, once it knows shapes.
+            specs = [program.specs[number] for number in instruction.inputs]
+            wanted = tuple(program.specs[number] for number in instruction.outputs)
+            result = place.backend.run(
+                operator, None, operands, dict(instruction.attributes), specs,
+                wanted if len(wanted) > 1 else wanted[0],
+            )  # fmt: skip
             results = result if isinstance(result, tuple) else (result,)
             if noisy and operator.name in CANCELLING:
                 results = (results[0] + cancelled(operator.name, operands, results[0], noisy),)
@@ -49,11 +55,21 @@ def interpret(
     return [np.asarray(values[number]) for number in program.outputs]
 
 
+def _needed(program: Program) -> list[Instruction]:
+    """The instructions that results follow from, in their order."""
+    needed, found = set(program.outputs), []
+    for instruction in reversed(program.instructions):
+        if not needed.isdisjoint(instruction.outputs):
+            needed.update(instruction.inputs)
+            found.append(instruction)
+    return found[::-1]
+
+
 def blurred(array: Any, random: np.random.Generator | None) -> Any:
     """An array with a small relative error in every element."""
     if random is None or array.dtype.kind != "f":
         return array
-    return array * (1 + NOISE * random.uniform(-1, 1, array.shape))
+    return np.asarray(array * (1 + NOISE * random.uniform(-1, 1, array.shape)))
 
 
 def cancelled(name: str, operands: Sequence[Any], result: Any, random: Any) -> Any:

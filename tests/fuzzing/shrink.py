@@ -33,6 +33,8 @@ def _smaller(recipe: Recipe) -> Iterator[Recipe]:
     for place in range(len(recipe.outputs)):
         if len(recipe.outputs) > 1:
             yield _without_output(recipe, place)
+    for place in range(len(recipe.outputs)):
+        yield from _earlier(recipe, place)
     for place in recipe.updates:
         yield replace(recipe, updates={r: n for r, n in recipe.updates.items() if r != place})
     values = _values(recipe)
@@ -49,6 +51,20 @@ def _without_output(recipe: Recipe, place: int) -> Recipe:
     outputs = recipe.outputs[:place] + recipe.outputs[place + 1 :]
     updates = {r - (r > place): n for r, n in recipe.updates.items() if r != place}
     return replace(recipe, outputs=outputs, updates=updates).pruned()
+
+
+def _earlier(recipe: Recipe, place: int) -> Iterator[Recipe]:
+    """What a result is made of in its place, where that leaves fewer lines."""
+    updates = {r: n for r, n in recipe.updates.items() if r != place}
+    for number, line in recipe.numbered:
+        if not number <= recipe.outputs[place] < number + line.results:
+            continue
+        for operand in line.operands:
+            if isinstance(operand, int):
+                outputs = (*recipe.outputs[:place], operand, *recipe.outputs[place + 1 :])
+                smaller = replace(recipe, outputs=outputs, updates=updates).pruned()
+                if _lines(smaller) < _lines(recipe):
+                    yield smaller
 
 
 def _values(recipe: Recipe) -> dict[int, Any]:

@@ -147,9 +147,10 @@ class Writer:
         for operand in op.registry[name]._operands:
             if operand in attributes:  # a seed, which its case gives by name
                 operands.append(attributes.pop(operand))
-        # Where the case took care of the numbers (positive, distinct, labels), others may not do.
-        keep = 0.8 if name in ("div", "log", "max_gradient") else 0.3
+        keep = 0.8 if name in ("div", "log") else 0.3  # few other numbers suit them
         chosen = [self._operand(operand, keep) for operand in operands]
+        if name == "max_gradient":  # its y is the largest of its a, whatever that is
+            chosen[2] = self.call("max", chosen[1], axis=attributes["axis"], keepdims=True)
         return self.call(name, *chosen, **attributes)
 
     def _operand(self, drawn: Any, keep: float) -> Any:
