@@ -15,6 +15,7 @@ IDIOMS: list[Idiom] = []
 
 
 def idiom(write: Idiom) -> Idiom:
+    """Enter an idiom among those to draw from."""
     IDIOMS.append(write)
     return write
 
@@ -29,11 +30,11 @@ def number(w: Writer, low: float = -0.5, high: float = 0.5) -> Any:
 
 def spread(w: Writer, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape, one that broadcasts to it, or one that it broadcasts to."""
-    if w.d.often(0.6):
+    if w.d.often(0.5):
         return shape
-    if w.d.flag():
+    if w.d.often(0.3):
         return w.d.shrunk(shape)
-    wider = tuple(w.d.whole(2, 3) if size == 1 and w.d.flag() else size for size in shape)
+    wider = tuple(w.d.whole(2, 3) if size == 1 else size for size in shape)
     return (w.d.whole(1, 2), *wider) if w.d.often(0.3) else wider
 
 
@@ -41,15 +42,16 @@ def matrix(w: Writer) -> int:
     known = w.pick(lambda array: array.ndim == 2)
     if known is not None and w.d.often(0.6):
         return known
-    wide = w.d.often(0.05)
-    return w.of_shape(w.d.shape((2, 2), least=0 if w.d.often(0.1) else 1, most=40 if wide else 4))
+    if w.d.often(0.03):  # large enough to be split among threads
+        return w.fresh((w.d.whole(60, 130), w.d.whole(60, 130)), -0.2, 0.2)
+    return w.of_shape(w.d.shape((2, 2), least=0 if w.d.often(0.1) else 1, most=4))
 
 
 def images(w: Writer) -> int:
     known = w.pick(lambda array: array.ndim == 4)
     if known is not None and w.d.often(0.6):
         return known
-    channels = w.d.one_of(1, 1, 2, 3, 16)
+    channels = w.d.one_of(1, 1, 2, 3, 16, 32)
     return w.of_shape((w.d.whole(1, 3), channels, w.d.whole(1, 7), w.d.whole(1, 7)))
 
 
@@ -58,7 +60,7 @@ def dense(w: Writer) -> None:
     """dot, add_bias, an activation."""
     x = matrix(w)
     rows, inner = w.values[x].shape
-    columns = w.d.one_of(1, 2, 3, rows, inner)
+    columns = w.d.one_of(1, 2, 3, rows, inner)  # so that a value may be both operands
     weights = w.of_shape((inner, columns))
     t = w.call("dot", x, weights)
     if t is None:
@@ -88,8 +90,9 @@ def stacked_dense(w: Writer) -> None:
 def descend(w: Writer) -> None:
     """p - rate * g, where p, g and what they are made of may be the same, or broadcast."""
     if w.d.often(0.6):
-        a = matrix(w)
-        b = w.of_shape((w.values[a].shape[1], w.d.whole(1, 3)))
+        small = (w.d.one_of(1, 1, 2, 3), w.d.whole(1, 3))
+        a = w.of_shape(small) if w.d.often(0.7) else matrix(w)
+        b = w.of_shape((w.values[a].shape[1], w.d.one_of(1, 2, 3)))
         g = w.call("dot", a, b)
     else:
         g = w.pick(lambda array: array.ndim < 4)
@@ -174,12 +177,33 @@ def activation_gradient(w: Writer) -> None:
 
 
 @idiom
+def siblings(w: Writer) -> None:
+    """Convolutions of the same images, which a GPU may merge, added up or joined."""
+    size = w.d.one_of(2, 3, 64)  # filters of 4096 weights are "large" there
+    x = w.of_shape((w.d.whole(1, 2), size, w.d.whole(1, 4), w.d.whole(1, 4)))
+    made = []
+    for _ in range(w.d.whole(2, 3)):
+        window = w.d.one_of((1, 1), (1, 1), (3, 3)) if size < 64 else (1, 1)
+        weights = w.fresh((size, size, *window), -1 / size, 1 / size)
+        y = w.call("conv", x, weights, padding=window[0] // 2, stride=w.d.one_of(1, 1, 1, 2))
+        if y is not None and w.d.often(0.7):
+            y = w.call("add_bias", y, w.of_shape((size,)))
+        if y is not None and w.d.often(0.6):
+            y = w.call(w.d.one_of(*ACTIVATIONS), y)
+        made += [y] if y is not None else []
+    if len(made) > 1 and w.d.flag():
+        w.call("add", *made[:2])
+    elif made:
+        w.call("concat", *made, axis=1)
+
+
+@idiom
 def convolution(w: Writer) -> None:
     """conv, add_bias, an activation, pooling; and now and then the backward pass by hand."""
     x = images(w)
     _, channels, height, width = w.values[x].shape
     groups = 2 if channels % 2 == 0 and w.d.often(0.2) else 1
-    filters = groups * w.d.one_of(1, 2, 3, 16 if channels == 16 else 2)
+    filters = groups * w.d.one_of(1, 2, 3, 16 if channels in (16, 32) else 2)
     window = w.d.one_of((3, 3), (5, 5), (1, 1), (2, 3)) if w.d.often(0.7) else (height, width)
     how = {
         "stride": w.d.one_of(1, 1, 2),
@@ -187,7 +211,8 @@ def convolution(w: Writer) -> None:
         "dilation": w.d.one_of(1, 1, 1, 2),
         "groups": groups,
     }
-    weights = w.fresh((filters, channels // groups, *window), -0.5, 0.5)
+    most = 2 / (channels * window[0] * window[1]) ** 0.5
+    weights = w.fresh((filters, channels // groups, *window), -most, most)
     t = w.call("conv", x, weights, **how)
     if t is None:
         return

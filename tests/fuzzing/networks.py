@@ -36,10 +36,14 @@ def drawn_network(seed: int) -> Drawn:
     shape = (d.whole(1, 40),) if flat else (d.whole(1, 3), d.whole(4, 13), d.whole(4, 13))
     layers: list[nn.Layer] = []
     here = shape
-    for _ in range(0 if flat else d.whole(0, 4)):
-        if d.often(0.1):
-            layers.append(_auxiliary(d, here))
-        here = _grown(d, layers, here, _image_layer)
+    if not flat and d.often(0.12):
+        shape, layers = _like_the_papers(d)
+        here = nn.Sequential(layers).output(shape)
+    else:
+        for _ in range(0 if flat else d.whole(0, 4)):
+            if d.often(0.1):
+                layers.append(_auxiliary(d, here))
+            here = _grown(d, layers, here, _image_layer)
     layers.append(nn.Flatten())
     here = (int(np.prod(here)),)
     for _ in range(d.whole(0, 3)):
@@ -48,6 +52,19 @@ def drawn_network(seed: int) -> Drawn:
     momentum, decay = d.one_of(0.0, 0.0, 0.9), d.one_of(0.0, 0.0, 0.01)
     batch = d.one_of(1, 2, 3, 5, 8, 9)
     return Drawn(nn.Sequential(layers, shape), batch, momentum, decay, d.one_of(0.05, 0.2))
+
+
+def _like_the_papers(d: Random) -> tuple[Any, list[nn.Layer]]:
+    """A convolution and subsampling without rest, which devices have loops of their own for.
+
+    It costs seconds to compile one, so there are few.
+    """
+    window, kernel = (d.whole(1, 3), d.one_of(1, 2, 4)), (d.whole(2, 5), d.whole(2, 5))
+    rows, columns = window[0] * d.whole(2, 4), d.one_of(4, 8, 8, 12, 24)
+    layers = [nn.Conv(d.one_of(3, 3, 6, 2), kernel), _activation(d)]
+    if d.often(0.8):
+        layers += [nn.Subsample(window, window), _activation(d)]
+    return (1, rows + kernel[0] - 1, columns + kernel[1] - 1), layers
 
 
 def _grown(d: Random, layers: list[nn.Layer], here: Any, draw: Any) -> Any:
@@ -90,12 +107,31 @@ def _image_layer(d: Random, here: Any) -> nn.Layer:
         return pool(size, d.one_of(None, 1, 2, 3), padding, d.flag())
     if kind == 7:
         return nn.Sequential([nn.Subsample(d.whole(1, 4), d.whole(1, 4)), _activation(d)])
+    if d.often(0.1):
+        return _large(d)
     if kind == 8:
         return d.one_of(nn.Lrn(d.whole(1, 5), 0.1), nn.Dropout(0.3), _activation(d))
     return nn.Branches(
         [nn.Conv(d.whole(1, 3), 1), _activation(d)],
         [nn.Conv(d.whole(1, 3), 3, 1, 1), nn.ReLU()],
         *([[nn.MaxPool(3, 1, 1), nn.Conv(2, 1)]] if d.flag() else []),
+    )
+
+
+def _large(d: Random) -> nn.Layer:
+    """Filters of 4096 weights or more, for which a GPU has ways of its own."""
+    if d.flag():
+        second = nn.Conv(16, 3, d.one_of(1, 2), 1)
+        return nn.Sequential([nn.Conv(32, 3, 1, 1), _activation(d), second, _activation(d)])
+    return nn.Sequential(
+        [
+            nn.Conv(64, 1),
+            nn.Branches(
+                [nn.Conv(64, 1), _activation(d)],
+                [nn.Conv(64, 1), nn.ReLU(), nn.Conv(8, 3, 1, 1)],
+                [nn.MaxPool(3, 1, 1), nn.Conv(4, 1), _activation(d)],
+            ),
+        ]
     )
 
 

@@ -13,7 +13,7 @@ from pareo import Device, op
 from pareo.errors import GradientError, ShapeError
 
 LARGEST = 1000.0  # of a value's numbers
-MOST = 4096  # elements of a value
+MOST = 1 << 15  # elements of a value
 
 
 class Random(Draw):
@@ -116,7 +116,7 @@ class Writer:
         if same is not None and self.d.often(0.7):
             return same
         size = int(np.prod(shape))
-        wide = self.pick(lambda array: array.size >= size)
+        wide = self.pick(lambda array: size <= array.size <= 512)
         if wide is not None and self.d.often(0.25):
             return self.cut(wide, shape)
         return self.fresh(shape)
