@@ -222,3 +222,23 @@ def test_a_batch_that_no_kernel_takes_trains_all_the_same():
     losses, _, _ = runs(networks.papers_cnn(), "cuda", 6000, 1)
     true_losses, _, _ = runs(networks.papers_cnn(), "vectorized", 6000, 1, dtype="float64")
     np.testing.assert_allclose(losses, true_losses, rtol=1e-5)
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("name", ["colours", "mlp"])
+def test_a_nan_is_not_lost_in_a_relu(name):
+    """`mlp` and `colours` have one behind their first layer: the loss shows what went wrong."""
+    network = NETWORKS[name]
+    random = np.random.default_rng(0)
+    images = random.standard_normal((20, *network.inputs)).astype(np.float32)
+    labels = random.integers(0, network.classes, 20)
+    order = np.arange(20).reshape(2, 10)
+    with Device("cuda") as place:
+        step = Step(network, 10, place)
+        parameters = network.initialise(0)
+        first = next(path for path in parameters if path.endswith(".b"))
+        parameters[first][...] = np.nan
+        losses = step.run(*pareo.to_device((parameters, {}, images, labels)), order, 0.1)
+        assert step.loops
+    assert np.isnan(losses).all()

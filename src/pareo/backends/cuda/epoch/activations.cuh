@@ -16,6 +16,6 @@ struct Tanh {
 };
 
 struct Relu {
-    static __device__ float value(float x) { return x > 0.0f ? x : 0.0f; }
-    static __device__ float slope(float y) { return y > 0.0f ? 1.0f : 0.0f; }
+    static __device__ float value(float x) { return x <= 0.0f ? 0.0f : x; }
+    static __device__ float slope(float y) { return y <= 0.0f ? 0.0f : 1.0f; }
 };

@@ -1,4 +1,4 @@
-// Back through y = relu(x + bias), channels last: d = g where y > 0, and d's sum for each channel.
+// Back through y = relu(x + bias), channels last: d = g unless y <= 0, and d's sum for each channel.
 // The gradient comes as up to four arrays side by side along the channels.
 #include "large/beside.cuh"
 #include "large/sums.cuh"
@@ -18,7 +18,7 @@ template <class T, int V> __global__ void relu_bias_back(
             load<T, V>(value, y + at);
 #pragma unroll
             for (int i = 0; i < V; i++) {
-                error[i] = value[i] > 0 ? error[i] : 0;
+                error[i] = value[i] <= 0 ? 0 : error[i];
                 sums[i] += error[i];
             }
             store<T, V>(d + at, error);

@@ -100,7 +100,7 @@ template <class T, int V, bool RELU> __global__ void lrn_near_back(
 #pragma unroll
                 for (int j = 0; j < NEAR; j++) sum += terms[i + j];
                 error[i] -= 2 * scale * beta * around[V + i] * sum;
-                if (RELU && !(around[V + i] > 0)) error[i] = 0;
+                if (RELU && around[V + i] <= 0) error[i] = 0;
                 sums[i] += error[i];
             }
             store<T, V>(d + pixel + channel, error);

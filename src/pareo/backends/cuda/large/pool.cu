@@ -83,7 +83,7 @@ template <class T, int V, int SIDE, bool RELU> __global__ void max_pool(
             }
 #pragma unroll
         for (int i = 0; i < V; i++)
-            if (RELU && !(best[i] > 0)) found.at[i] = NOWHERE;
+            if (RELU && best[i] <= 0) found.at[i] = NOWHERE;
         const long long to = (long long)p * channels + channel;
         store<T, V>(out + to, best);
         if (places) *reinterpret_cast<Pack<unsigned char, V>*>(places + to) = found;

@@ -88,7 +88,7 @@ template <class T, int V, bool RELU> __global__ void max_pool3(
             }
 #pragma unroll
             for (int i = 0; i < V; i++)
-                if (RELU && !(best[i] > 0)) found.at[i] = NOWHERE;
+                if (RELU && best[i] <= 0) found.at[i] = NOWHERE;
             const long long to =
                 (((long long)walk.image * out_height + r) * out_width + walk.column) * channels + channel;
             store<T, V>(out + to, best);
