@@ -124,7 +124,7 @@ def test_who_computes_something_else_is_refused_with_the_reason(
     )
     assert rows["other_batches"]["note"].startswith("the loss in step 1 is ")
     assert re.search(
-        r"off in step 1, \de-0[456] allowed|is .* off, \de-06 allowed", rows["tf32"]["note"]
+        r"off in step 1, \de-0[456] allowed|is .* off, \de-05 allowed", rows["tf32"]["note"]
     )
     for name in named:
         assert rows[name]["status"] == "refused"

@@ -16,10 +16,10 @@ from pareo.lab.contestants import Task
 from pareo.lab.rounding import UNIT, Reach, Rounded
 
 # How much further than the rounded float64 an honest contestant may be: docs/parity.md has what was
-# measured. Hardware in tf32 and bfloat16 comes out at 0.5 to 1.9 of the rounded float64.
+# measured. PyTorch's and JAX's bfloat16 on a CPU come out at 0.9 to 1.9 of the rounded float64.
 MARGIN = 4.0
-# Of a move: fast convolutions (Winograd's) round by a part of a result's norm, up to 5e-6 of it on
-# `compiled`, whatever the single value is; four times that is a tenth of what tf32 does.
+# Of a move or a loss: fast convolutions (Winograd's) round by a part of a result's norm, up to 5e-6
+# of it on `compiled`, whatever the single value is; four times that is a tenth of what tf32 does.
 FAST = 2e-5
 # Of a move, whatever the precision: who leaves a gradient out or takes it twice is off by 1.
 MOST = 0.75
@@ -102,7 +102,8 @@ def exact_step(
         if length:
             far = min(far, MOST * length)
         errors[path] = task.rate * far + stored(before)
-    return Exact(loss, moved(start, gradients, task.rate), MARGIN * reach.loss, errors)
+    loss_error = MARGIN * reach.loss + FAST * abs(loss)
+    return Exact(loss, moved(start, gradients, task.rate), loss_error, errors)
 
 
 def stored(parameter: Any) -> float:
