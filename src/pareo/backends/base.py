@@ -78,14 +78,12 @@ class Step:
 
     reads, writes: the values, by their numbers.
     work:          the work arrays that it writes to on its way.
-    looks:         whether it computes nothing, and only tells where a value lies.
     """
 
     run: Callable[[list[Any]], None]
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     work: tuple[Any, ...] = ()
-    looks: bool = False
 
 
 @dataclass(eq=False)

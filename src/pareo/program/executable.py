@@ -45,9 +45,9 @@ class Executable:
                 self._values[number] = backend.admitted("a constant", here)
             for number, offset in self.plan.offsets.items():
                 self._values[number] = self._placed(self.program.specs[number], offset)
+            self._looks: dict[int, _Run] = {}  # by value: how it looks at the caller's memory
             self._steps = self._bound()
-            looks = [number for step in self._steps if step.looks for number in step.writes]
-            self._borrowed = (*self.program.inputs, *self._over, *looks)
+            self._borrowed = (*self.program.inputs, *self._over, *self._looks)
             self._runner = backend.runner()
 
     def _allocated(self) -> Any:
@@ -115,6 +115,8 @@ class Executable:
             values[number] = array
         for number, argument in self._over.items():
             values[number] = values[argument]
+        for look in self._looks.values():
+            look(values)
 
     def _work(self) -> None:
         """Every instruction, then the updates that could not be made in place."""
@@ -189,7 +191,10 @@ class Executable:
         return piece.view(spec.dtype).reshape(spec.shape)
 
     def _bound(self) -> list[Step]:
-        """Each thing to do, with everything that is known already filled in."""
+        """Each thing to do, with everything that is known already filled in.
+
+        Views of the caller's memory are no steps: `_take` makes them again for each call.
+        """
         steps: list[Step] = []
         for position, instruction in enumerate(self.program.instructions):
             attributes = dict(instruction.attributes)
@@ -201,7 +206,7 @@ class Executable:
                 if self._values[source] is not None:
                     look(self._values)
                 else:
-                    steps.append(Step(look, (source,), (result,), looks=True))
+                    self._looks[result] = look
                 continue
             kernel = kernel_of(instruction, self.device.backend)
             if kernel.scratch:

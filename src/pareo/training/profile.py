@@ -248,8 +248,7 @@ def watched(executable: Executable, watch: Callable[[Instruction, Run], Run]) ->
     ]
     steps = executable._steps
     plain = list(steps)
-    computing = [at for at, step in enumerate(steps) if not step.looks]
-    for at, instruction in zip(computing, working, strict=True):
+    for at, instruction in enumerate(working):
         steps[at] = replace(steps[at], run=watch(instruction, steps[at].run))
     try:
         yield

@@ -86,3 +86,19 @@ def test_memory_is_given_back_with_the_executable():
         assert pool.used_bytes() >= before + run.nbytes
         del run
         assert pool.used_bytes() == before
+
+
+def test_views_of_arguments_are_results_of_a_replay_too():
+    """Nothing computes them, so no graph makes them."""
+    with Device("cuda"):
+
+        def both(x):
+            return op.exp(x), op.reshape(x, (3, 2)), op.part(op.transpose(x), 0, (1, 3))
+
+        run = trace(both, Spec((2, 3))).compile()
+        x = pareo.to_device(np.arange(6, dtype=np.float32).reshape(2, 3))
+        for _ in range(5):
+            _, shaped, part = run(x)
+            assert pareo.to_host(shaped).tolist() == [[0, 1], [2, 3], [4, 5]]
+            assert pareo.to_host(part).tolist() == [[1, 4], [2, 5]]
+        assert run._runner.captured is not None

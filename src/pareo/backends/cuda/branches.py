@@ -28,16 +28,12 @@ def capturing() -> bool:
 
 def perform(steps: Sequence[Step], values: list[Any]) -> None:
     """Do the steps in any order that gives the same, on branches of the stream in use."""
-    for step in steps:
-        if step.looks:
-            step.run(values)
-    working = [step for step in steps if not step.looks]
-    before = waits([_touches(step, values) for step in working])
+    before = waits([_touches(step, values) for step in steps])
     kinds = [HASTE if high > LONG else LEISURE for high in heights(before)]
     turns = lines(before, kinds, MOST)
     _local.product = None
     try:
-        _launch(working, values, turns, kinds)
+        _launch(steps, values, turns, kinds)
     finally:
         _local.product = None
         _local.branching = False
