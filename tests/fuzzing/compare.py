@@ -20,6 +20,7 @@ from pareo.program import Program, tree
 # The noise of a run is random, and that of a device is not: sums in another order, Winograd's
 # convolution (10 roundings) and long sums add up to several times as much.
 OFTEN = 16
+PLAIN = 100_000  # FLOPs that `sequential`, plain loops, is given at most
 TINY = 1e-37  # what float32 may round to zero
 FLOOR = 64  # roundings of a result's largest number that are always allowed
 
@@ -107,6 +108,8 @@ def fault(value: Any, right: Expected, dtype: str) -> str | None:
     allowed = unit / UNIT * OFTEN * right.moved + FLOOR * unit * right.largest + TINY
     if not right.stable:  # a jump is as large in float64
         allowed = OFTEN * right.moved
+    if not np.isfinite(allowed):  # out of float32's range
+        return None
     off = np.abs(value.astype("float64") - right.value).max(initial=0)
     return None if off <= allowed else f"is off by {off:.3g}; {allowed:.3g} allowed"
 
@@ -135,6 +138,8 @@ class _Run:
             for place, (one, other) in enumerate(zip(first, again, strict=True)):
                 if not np.array_equal(one, other, equal_nan=True):
                     raise Wrong(f"result {place} has other bits when called again")
+        with said("with new numbers in the same arrays"):
+            self.refilled()
         with said("with results as arguments"):
             self.fed_back()
         with said("with one array for several arguments"):
@@ -188,6 +193,14 @@ class _Run:
             why = patient and fault(value, patient[place], self.dtype)
             if why:
                 raise Wrong(f"result {place} {why}")
+
+    def refilled(self) -> None:
+        """The very same arrays again and again: `cuda` captures a graph then."""
+        arrays = [placed(self.device, cast(a, self.dtype).copy()) for a in self.example.sets[0]]
+        for which in (0, 1, 0, 1):
+            for array, values in zip(arrays, self.example.sets[which], strict=True):
+                array[...] = placed(self.device, cast(values, self.dtype))
+            self.compare(which, [np.array(home(self.device, r)) for r in self.run(arrays)])
 
     def fed_back(self) -> None:
         """Results given as arguments."""

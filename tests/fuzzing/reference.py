@@ -66,10 +66,16 @@ def _needed(program: Program) -> list[Instruction]:
 
 
 def blurred(array: Any, random: np.random.Generator | None) -> Any:
-    """An array with a small relative error in every element."""
+    """An array with a small relative error in every element, and float32's range.
+
+    Numbers near the ends of that range may overflow, or become 0, inside an operator.
+    """
     if random is None or array.dtype.kind != "f":
         return array
-    return np.asarray(array * (1 + NOISE * random.uniform(-1, 1, array.shape)))
+    off = np.asarray(array * (1 + NOISE * random.uniform(-1, 1, array.shape)))
+    off[np.abs(off) < 1e-30] = 0
+    off[np.abs(off) > 1e30] = np.inf
+    return off
 
 
 def cancelled(name: str, operands: Sequence[Any], result: Any, random: Any) -> Any:

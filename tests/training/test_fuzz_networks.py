@@ -8,7 +8,8 @@ from devices import DEVICES
 from fuzzing.networks import Trained, check_network, drawn_network
 
 EXPLORE = "PAREO_EXPLORE" in os.environ
-FIRST, COUNT = (random.randrange(10**9), 200) if EXPLORE else (0, 12)
+# Among the fixed ones is one that `compiled` writes a loop for, which takes seconds to compile.
+FIRST, COUNT = (random.randrange(10**9), 200) if EXPLORE else (4, 12)
 
 
 @pytest.mark.parametrize("device", DEVICES)
