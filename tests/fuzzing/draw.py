@@ -13,14 +13,14 @@ def drawn(seed: int) -> Recipe:
     w = Writer(seed)
     for _ in range(w.d.whole(1, 3)):
         w.fresh(w.d.shape((0, 4), least=1, most=4))
-    goal = w.d.whole(5, 34)
+    goal = w.d.whole(5, 36)
     derivatives = w.d.one_of(0, 0, 1, 2)
     parts = sorted(w.d.whole(1, goal) for _ in range(derivatives))
     while sum(line.name in op.registry for line in w.lines) < goal:
         if parts and sum(line.name in op.registry for line in w.lines) >= parts[0]:
             parts.pop(0)
             derive(w)
-        elif w.d.often(0.3):
+        elif w.d.often(0.25):
             w.any_operator()
         else:
             w.d.one_of(*IDIOMS)(w)
@@ -86,13 +86,14 @@ def finished(w: Writer, seed: int) -> Recipe:
     read = {n for line in w.lines for n in line.operands if isinstance(n, int)}
     unread = [n for n in range(count) if n not in read and n not in arguments]
     outputs = [n for n in unread if w.d.often(0.7)] or [count - 1]
-    outputs += [w.d.whole(0, count - 1) for _ in range(w.d.whole(0, 3))]
+    shown = [n for n in range(count) if n not in w.hidden]
+    outputs += [w.d.one_of(*shown) for _ in range(w.d.whole(0, 3))]
     if w.d.often(0.2):
         outputs.append(w.d.one_of(*arguments))
     if w.d.often(0.1):
         outputs.append(w.d.one_of(*outputs))
     updates: dict[int, int] = {}
-    if w.d.often(0.5):
+    if w.d.often(0.6):
         outputs += _replacing(w, arguments)
         updates = _updates(w, outputs, arguments)
     nesting = seed if w.d.flag() else None

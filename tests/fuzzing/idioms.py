@@ -14,10 +14,14 @@ Idiom = Callable[[Writer], Any]
 IDIOMS: list[Idiom] = []
 
 
-def idiom(write: Idiom) -> Idiom:
-    """Enter an idiom among those to draw from."""
-    IDIOMS.append(write)
-    return write
+def idiom(times: int) -> Callable[[Idiom], Idiom]:
+    """Enter an idiom among those to draw from, as often as given."""
+
+    def enter(write: Idiom) -> Idiom:
+        IDIOMS.extend([write] * times)
+        return write
+
+    return enter
 
 
 def number(w: Writer, low: float = -0.5, high: float = 0.5) -> Any:
@@ -30,9 +34,9 @@ def number(w: Writer, low: float = -0.5, high: float = 0.5) -> Any:
 
 def spread(w: Writer, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape, one that broadcasts to it, or one that it broadcasts to."""
-    if w.d.often(0.5):
+    if w.d.often(0.4):
         return shape
-    if w.d.often(0.3):
+    if w.d.often(0.25):
         return w.d.shrunk(shape)
     wider = tuple(w.d.whole(2, 3) if size == 1 else size for size in shape)
     return (w.d.whole(1, 2), *wider) if w.d.often(0.3) else wider
@@ -55,50 +59,49 @@ def images(w: Writer) -> int:
     return w.of_shape((w.d.whole(1, 3), channels, w.d.whole(1, 7), w.d.whole(1, 7)))
 
 
-@idiom
+@idiom(3)
 def dense(w: Writer) -> None:
     """dot, add_bias, an activation."""
     x = matrix(w)
     rows, inner = w.values[x].shape
-    columns = w.d.one_of(1, 2, 3, rows, inner)  # so that a value may be both operands
+    columns = w.d.one_of(w.d.side(), rows, inner)  # so that a value may be both operands
     weights = w.of_shape((inner, columns))
-    t = w.call("dot", x, weights)
+    t = w.inner("dot", x, weights)
     if t is None:
         return
-    u = w.call("add_bias", w.tame(t), w.of_shape((columns,)))
+    u = w.inner("add_bias", w.tame(t), w.of_shape((columns,)))
     if u is not None and w.d.often(0.8):
         w.call(w.d.one_of(*ACTIVATIONS), u)
 
 
-@idiom
+@idiom(1)
 def stacked_dense(w: Writer) -> None:
     """Stacks of products with biases that broadcast, and an activation."""
-    count, rows, inner, columns = (w.d.whole(1, 3) for _ in range(4))
+    count, rows, inner, columns = (w.d.side() for _ in range(4))
     x = w.of_shape((w.d.one_of(count, count, 1), rows, inner))
-    t = w.call("dot", x, w.of_shape((w.d.one_of(count, count, 1), inner, columns)))
+    t = w.inner("dot", x, w.of_shape((w.d.one_of(count, count, 1), inner, columns)))
     if t is None:
         return
     shape = w.values[t].shape
     bias = w.d.one_of((count, 1, columns), (1, 1, columns), (columns,), (count, rows, 1), shape)
     b = t if w.d.often(0.1) else w.of_shape(bias)
-    u = w.call("add", *((t, b) if w.d.often(0.8) else (b, t)))
+    u = w.inner("add", *((t, b) if w.d.often(0.8) else (b, t)))
     if u is not None and w.d.often(0.7):
         w.call(w.d.one_of(*ACTIVATIONS), u)
 
 
-@idiom
+@idiom(4)
 def descend(w: Writer) -> None:
     """p - rate * g, where p, g and what they are made of may be the same, or broadcast."""
     if w.d.often(0.6):
-        small = (w.d.one_of(1, 1, 2, 3), w.d.whole(1, 3))
-        a = w.of_shape(small) if w.d.often(0.7) else matrix(w)
-        b = w.of_shape((w.values[a].shape[1], w.d.one_of(1, 2, 3)))
-        g = w.call("dot", a, b)
+        a = w.of_shape((w.d.one_of(1, w.d.side()), w.d.side())) if w.d.often(0.7) else matrix(w)
+        b = w.of_shape((w.values[a].shape[1], w.d.one_of(1, w.d.side())))
+        g = w.inner("dot", a, b)
     else:
         g = w.pick(lambda array: array.ndim < 4)
     if g is None:
         return
-    s = w.call("scale", number(w), g)
+    s = w.inner("scale", number(w), g)
     if s is None:
         return
     p = w.d.one_of(g, s) if w.d.often(0.15) else w.of_shape(spread(w, w.values[g].shape))
@@ -107,12 +110,12 @@ def descend(w: Writer) -> None:
         w.tame(q)
 
 
-@idiom
+@idiom(1)
 def stacked_descend(w: Writer) -> None:
     """p + a b for stacks, the other way round too."""
-    count, rows, inner, columns = (w.d.whole(1, 3) for _ in range(4))
+    count, rows, inner, columns = (w.d.side() for _ in range(4))
     a = w.of_shape((w.d.one_of(count, 1), rows, inner))
-    t = w.call("dot", a, w.of_shape((w.d.one_of(count, 1), inner, columns)))
+    t = w.inner("dot", a, w.of_shape((w.d.one_of(count, 1), inner, columns)))
     if t is None:
         return
     p = t if w.d.often(0.1) else w.of_shape(spread(w, w.values[t].shape))
@@ -121,7 +124,7 @@ def stacked_descend(w: Writer) -> None:
         w.tame(q)
 
 
-@idiom
+@idiom(1)
 def momentum(w: Writer) -> None:
     """sgd, with operands that repeat and numbers that broadcast."""
     p = w.pick(lambda array: array.ndim < 4)
@@ -133,7 +136,7 @@ def momentum(w: Writer) -> None:
     w.call("sgd", p, g, v, *numbers)
 
 
-@idiom
+@idiom(2)
 def loss(w: Writer) -> None:
     """cross_entropy beside its gradient, whose g may be the loss itself."""
     known = w.pick(lambda array: array.ndim in (2, 3) and array.size)
@@ -148,11 +151,13 @@ def loss(w: Writer) -> None:
     if value is None or w.d.often(0.2):
         return
     g = value if w.d.often(0.3) else w.of_shape(tuple(leading))
+    if w.d.often(0.3):  # from the loss to its gradient by way of something else
+        g = w.call(w.d.one_of("tanh", "exp"), value) or g
     other = labels if w.d.often(0.8) else w.given(drawn[..., ::-1])
     w.call("cross_entropy_gradient", g, logits, other)
 
 
-@idiom
+@idiom(2)
 def activation_gradient(w: Writer) -> None:
     """An activation's backward pass with the sum for its bias, and the product that follows."""
     x = w.pick(lambda array: array.ndim in (2, 3, 4) and array.size)
@@ -170,13 +175,13 @@ def activation_gradient(w: Writer) -> None:
     axis = usual if w.d.often(0.7) else w.d.axes(len(shape))
     w.call("sum", d, axis=axis, keepdims=w.d.often(0.2))
     if len(shape) == 2:
-        turned = w.call("transpose", w.of_shape((shape[0], w.d.whole(1, 3))), axes=(1, 0))
+        turned = w.call("transpose", w.of_shape((shape[0], w.d.side())), axes=(1, 0))
         product = w.call("dot", turned, d)
         if product is not None:
             w.tame(product)
 
 
-@idiom
+@idiom(1)
 def siblings(w: Writer) -> None:
     """Convolutions of the same images, which a GPU may merge, added up or joined."""
     size = w.d.one_of(2, 3, 64)  # filters of 4096 weights are "large" there
@@ -197,7 +202,7 @@ def siblings(w: Writer) -> None:
         w.call("concat", *made, axis=1)
 
 
-@idiom
+@idiom(2)
 def convolution(w: Writer) -> None:
     """conv, add_bias, an activation, pooling; and now and then the backward pass by hand."""
     x = images(w)
@@ -211,20 +216,22 @@ def convolution(w: Writer) -> None:
         "dilation": w.d.one_of(1, 1, 1, 2),
         "groups": groups,
     }
-    most = 2 / (channels * window[0] * window[1]) ** 0.5
+    most = 2 / max(1, channels * window[0] * window[1]) ** 0.5
     weights = w.fresh((filters, channels // groups, *window), -most, most)
-    t = w.call("conv", x, weights, **how)
+    t = w.inner("conv", x, weights, **how)
     if t is None:
         return
-    u = w.call("add_bias", w.tame(t), w.of_shape((filters,)))
+    u = w.inner("add_bias", w.tame(t), w.of_shape((filters,)))
     y = u and w.call(w.d.one_of(*ACTIVATIONS), u)
     if y and w.d.often(0.6):
         pool(w, y)
     if y and w.d.often(0.4):
         name = w.lines[-1].name if w.lines[-1].name in ACTIVATIONS else "relu"
-        d = w.call(f"{name}_gradient", w.of_shape(w.values[y].shape), y)
+        d = w.inner(f"{name}_gradient", w.of_shape(w.values[y].shape), y)
         if d is not None:
-            w.call("sum", d, axis=(0, 2, 3), keepdims=False)
+            sums = w.call("sum", d, axis=(0, 2, 3), keepdims=False)
+            if filters == channels and sums is not None and w.d.flag():
+                x = w.call("add_bias", x, sums) or x  # the sums come back
             w.call("conv_weight_gradient", x, d, size=window, **how)
 
 
@@ -241,7 +248,7 @@ def pool(w: Writer, x: int) -> None:
         w.call(way, x, size=size, padding=padding, ceil=w.d.flag(), stride=w.d.whole(1, 3))
 
 
-@idiom
+@idiom(2)
 def repeated(w: Writer) -> None:
     """One value as several operands, itself or a step away."""
     y = w.pick()
@@ -275,7 +282,7 @@ def repeated(w: Writer) -> None:
         w.call("softmax", y, axis=w.d.axis(array.ndim))
 
 
-@idiom
+@idiom(1)
 def elementwise(w: Writer) -> None:
     """One or two values, element by element, broadcast."""
     a = w.pick()
@@ -290,7 +297,7 @@ def elementwise(w: Writer) -> None:
         w.tame(made)
 
 
-@idiom
+@idiom(1)
 def views(w: Writer) -> None:
     """A chain of views, read again by whatever follows."""
     v = w.pick(lambda array: array.size > 1)

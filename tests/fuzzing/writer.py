@@ -23,6 +23,7 @@ class Random(Draw):
         self._random = random
         self._layout = "C"
         self.dtype = "float64"
+        self._sides = [self.whole(1, 4), self.whole(2, 3)]
 
     def whole(self, low: int, high: int) -> int:
         return int(self._random.integers(low, high, endpoint=True))
@@ -36,6 +37,14 @@ class Random(Draw):
     def often(self, share: float) -> bool:
         return bool(self._random.random() < share)
 
+    def side(self) -> int:
+        """The length of a side: a program has few different ones, so that values fit together."""
+        return self.one_of(*self._sides, *self._sides, 1, self.whole(1, 4))
+
+    def size(self, least: int = 0, most: int = 3) -> int:
+        side = self.side()
+        return side if max(least, 1) <= side <= most else super().size(least, most)
+
     def order(self, ndim: int) -> tuple[int, ...]:
         axes = [int(axis) for axis in self._random.permutation(ndim)]
         return tuple(axis - ndim if self.flag() else axis for axis in axes)
@@ -48,6 +57,7 @@ class Writer:
         self.d = Random(np.random.default_rng(seed))
         self.lines: list[Line] = []
         self.values: list[Any] = []
+        self.hidden: set[int] = set()  # values that nobody else reads, as inside a fusion
 
     def _add(self, line: Line, *values: Any) -> int:
         self.lines.append(line)
@@ -78,6 +88,13 @@ class Writer:
             return None
         return self._add(Line(name, operands, attributes, results=len(results)), *results)
 
+    def inner(self, name: str, *operands: Any, **attributes: Any) -> int | None:
+        """A call whose value the lines of its idiom read, and mostly nobody else."""
+        made = self.call(name, *operands, **attributes)
+        if made is not None and self.d.often(0.7):
+            self.hidden.add(made)
+        return made
+
     def gradient(self, loss: int, wrt: tuple[int, ...]) -> int | None:
         """The first gradient of a number by arguments; None where there is none."""
         line = Line("gradient", (loss,), wrt=wrt, results=len(wrt))
@@ -103,7 +120,11 @@ class Writer:
 
     def pick(self, suits: Callable[[Any], bool] = lambda array: True) -> int | None:
         """A floating-point value that suits, late ones more often."""
-        found = [n for n, a in enumerate(self.values) if a.dtype.kind == "f" and suits(a)]
+        found = [
+            n
+            for n, a in enumerate(self.values)
+            if a.dtype.kind == "f" and n not in self.hidden and suits(a)
+        ]
         if not found:
             return None
         if self.d.flag():
@@ -111,15 +132,28 @@ class Writer:
         return self.d.one_of(*found)
 
     def of_shape(self, shape: tuple[int, ...]) -> int:
-        """A value of this shape: one that is there, one made by views of another, or a new one."""
+        """A value of this shape: one that is there, a view of one, or a new one."""
         same = self.pick(lambda array: array.shape == shape)
-        if same is not None and self.d.often(0.7):
+        if same is not None and self.d.often(0.6):
             return same
         size = int(np.prod(shape))
-        wide = self.pick(lambda array: size <= array.size <= 512)
-        if wide is not None and self.d.often(0.25):
-            return self.cut(wide, shape)
-        return self.fresh(shape)
+        way = self.d.whole(0, 5)
+        if way == 0 and len(shape) > 1:
+            axes = [int(axis) for axis in self.d._random.permutation(len(shape))]
+            turned = tuple(shape[axes.index(axis)] for axis in range(len(shape)))
+            return self._sure("transpose", self._any_of(turned), axes=tuple(axes))
+        if way == 1 and shape:
+            axis = self.d.whole(0, len(shape) - 1)
+            before, after = self.d.whole(0, 1), self.d.whole(0, 1)
+            wider = (*shape[:axis], before + shape[axis] + after, *shape[axis + 1 :])
+            between = (before, before + shape[axis])
+            return self._sure("part", self._any_of(wider), axis=axis, between=between)
+        wide = self.pick(lambda array: size <= array.size <= 512) if way == 2 else None
+        return self.fresh(shape) if wide is None else self.cut(wide, shape)
+
+    def _any_of(self, shape: tuple[int, ...]) -> int:
+        same = self.pick(lambda array: array.shape == shape)
+        return self.fresh(shape) if same is None else same
 
     def cut(self, number: int, shape: tuple[int, ...]) -> int:
         """As many elements of a value as this shape takes, by views alone."""
