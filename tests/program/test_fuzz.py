@@ -92,7 +92,7 @@ def slope(program: Program, arrays: list[Any], towards: dict[int, Any], step: fl
 
     def at(move: float) -> float:
         moved = [
-            array + move * towards[place] if place in towards else array
+            np.asarray(array + move * towards[place]) if place in towards else array
             for place, array in enumerate(arrays)
         ]
         return float(interpret(program, moved)[0])
