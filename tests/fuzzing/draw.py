@@ -24,7 +24,7 @@ def drawn(seed: int) -> Recipe:
             w.any_operator()
         else:
             w.d.one_of(*IDIOMS)(w)
-    whole = w.d.often(0.1) and differentiated(w, seed)
+    whole = w.d.often(0.1) and differentiated(w)
     return whole or finished(w, seed)
 
 
@@ -66,7 +66,7 @@ def derive(w: Writer) -> None:
             descend(w)
 
 
-def differentiated(w: Writer, seed: int) -> Recipe | None:
+def differentiated(w: Writer) -> Recipe | None:
     """The program of one number, handed to `differentiate`."""
     loss, places = number_of(w), _arguments(w)
     if loss is None or not places:

@@ -66,7 +66,7 @@ class Recipe:
 
     @property
     def flat_updates(self) -> dict[int, int]:
-        """The updates as `compile` takes them; a differentiated program returns its loss first."""
+        """The updates as `compile` takes them."""
         places = list(self.arguments)
         return {result: places.index(number) for result, number in self.updates.items()}
 
