@@ -262,9 +262,7 @@ def refused(recipe: Recipe, device: str) -> None:
             if specs[number] == specs[argument]:
                 continue
             try:
-                executable = program.compile(Device(device), {result: place})
-                arrays = [cast(a, "float32").copy() for a in recipe.arguments.values()]
-                executable(*recipe.nested_arguments(arrays))
+                program.compile(Device(device), {result: place})
             except PareoError:
                 continue
-            raise Wrong(f"result {result} replaced argument {place} of another shape or dtype")
+            raise Wrong(f"result {result} may replace argument {place} of another shape or dtype")

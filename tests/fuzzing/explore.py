@@ -20,6 +20,8 @@ from fuzzing.networks import Trained, check_network, drawn_network
 from fuzzing.recipe import Recipe
 from fuzzing.shrink import shrunk
 
+from pareo.device import names, why_unavailable
+
 DTYPES = ("float32", "float64")
 SLOW = 20  # `sequential` gets one of so many programs
 console = Console(soft_wrap=True, highlight=False)
@@ -98,6 +100,10 @@ def main(
     """Run random programs and networks on devices against float64; exit with 1 if one is wrong."""
     warnings.simplefilter("error")
     chosen = devices.split(",")
+    for device in chosen:
+        reason = why_unavailable(device) if device in names() else f"no device '{device}'"
+        if reason:
+            raise typer.BadParameter(str(reason))
     counts = {(d, kind): Counter[str]() for d in chosen for kind in ("programs", "networks")}
     fine = True
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
