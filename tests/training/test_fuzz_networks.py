@@ -3,8 +3,10 @@
 import os
 import random
 
+import numpy as np
 import pytest
 from devices import DEVICES
+from fuzzing.compare import fault
 from fuzzing.networks import Trained, check_network, drawn_network
 
 EXPLORE = "PAREO_EXPLORE" in os.environ
@@ -24,3 +26,17 @@ def test_networks(device: str) -> None:
         except Exception as error:
             error.add_note(f"the network of seed {seed} on {device}: {drawn_network(seed)}")
             raise
+
+
+def test_a_step_that_is_a_hundredth_off_is_found() -> None:
+    """What rounding is allowed is far below what a wrong gradient would do."""
+    seen = 0
+    for seed in range(FIRST, FIRST + 4):
+        trained = Trained(drawn_network(seed), seed)
+        for before, right in zip(trained.start.values(), trained.expected[1:], strict=False):
+            step = right.value - before
+            if right.stable and np.abs(step).max() > 1e-3:
+                seen += 1
+                wrong = np.asarray(right.value + 0.01 * step, "float32")
+                assert fault(wrong, right, "float32"), f"seed {seed}"
+    assert seen > 4
