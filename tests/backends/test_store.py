@@ -89,17 +89,14 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def run(
-    program: str, tmp_path: Path, cache: Path | str, before: Callable[[], None] | None = None
-) -> subprocess.CompletedProcess[str]:
+def run(program: str, tmp_path: Path, cache: Path | str) -> subprocess.CompletedProcess[str]:
     file = tmp_path / "program.py"
     file.write_text(program)
     environment = {**os.environ, "PAREO_CACHE_DIR": str(cache)}
     environment.pop("PAREO_VERBOSE", None)
     return subprocess.run(
-        [sys.executable, str(file)], env=environment, capture_output=True, text=True, check=True,
-        preexec_fn=before,
-    )  # fmt: skip
+        [sys.executable, str(file)], env=environment, capture_output=True, text=True, check=True
+    )
 
 
 def files(folder: Path) -> list[Path]:

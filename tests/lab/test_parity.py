@@ -202,6 +202,8 @@ def test_no_precision_allows_a_gradient_that_is_missing() -> None:
 
 
 SMALLEST = {"alexnet": 64, "alexnet-original": 64}  # pixels; 32 for others that have a size
+# XLA compiles one of these for up to 20 s, and another network has all of its layers.
+COVERED = {"alexnet": "alexnet-original", "googlenet": "googlenet-auxiliary"}
 
 
 @pytest.mark.parametrize("name", networks.NETWORKS)
@@ -214,11 +216,8 @@ def test_every_network_that_is_listed_can_be_raced(
     task = task_for(name, 1, threads=1, size=SMALLEST.get(name, 32))
     judge = Here(reference(task))
     for contestant in ("pareo-vectorized", "torch", "jax"):
-        if CONTESTANTS[contestant].missing():
+        if CONTESTANTS[contestant].missing() or (contestant == "jax" and name in COVERED):
             continue
-        if contestant == "jax":
-            jax = pytest.importorskip("jax")
-            monkeypatch.setattr(jax.config, "jax_disable_most_optimizations", True, raising=False)
         worker = Here(Runner(CONTESTANTS[contestant], task))
         differs, error = agreement(task, worker, judge)
         assert differs == "", contestant
