@@ -88,7 +88,7 @@ def finished(w: Writer, seed: int) -> Recipe:
     outputs = [n for n in unread if w.d.often(0.7)] or [count - 1]
     shown = [n for n in range(count) if n not in w.hidden]
     outputs += [w.d.one_of(*shown) for _ in range(w.d.whole(0, 3))]
-    if w.d.often(0.2):
+    if arguments and w.d.often(0.2):
         outputs.append(w.d.one_of(*arguments))
     if w.d.often(0.1):
         outputs.append(w.d.one_of(*outputs))

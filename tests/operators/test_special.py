@@ -375,3 +375,53 @@ def test_sgd(device: str, dtype: str) -> None:
     parameter, new = on(device, op.sgd)(ones, ones, velocity, rate=0.5, momentum=0.0)
     same(new, np.array([NAN, NAN, 1], dtype))
     same(parameter, np.array([NAN, NAN, 0.5], dtype))
+
+
+EMPTY_LAYERS = [
+    (images, channels, filters, side, window)
+    for filters, side, window in ((3, 6, 3), (2, 2, 1), (32, 12, 3), (6, 12, 5))
+    for images, channels in ((2, 0), (0, 2), (2, 16))
+] + [(2, 3, 0, 6, 3), (2, 16, 0, 12, 3)]
+
+
+@every_device
+@every_dtype
+@pytest.mark.parametrize("layer", EMPTY_LAYERS)
+def test_convolutions_without_images_channels_or_filters(
+    device: str, dtype: str, layer: tuple[int, ...]
+) -> None:
+    """A sum of nothing is 0, and it is written: what lay in the result's memory is gone."""
+    images, channels, filters, side, window = layer
+    out = side - window + 1
+    x = np.ones((images, channels, side, side), dtype)
+    w = np.ones((filters, channels, window, window), dtype)
+    g = np.ones((images, filters, out, out), dtype)
+    for operator, operands, size, terms in (
+        (op.conv, (x, w), {}, channels * window**2),
+        (op.conv_weight_gradient, (x, g), {"size": (window, window)}, images * out**2),
+        (op.conv_input_gradient, (g, w), {"size": (side, side)}, None),
+    ):
+        shape = {op.conv: g, op.conv_weight_gradient: w, op.conv_input_gradient: x}[operator].shape
+        with Device(device):
+            result = placed(device, np.full(shape, NAN, dtype))
+            operator(*[placed(device, a) for a in operands], **size, out=result)
+            found = home(device, result)
+        if terms is None:  # how many depends on the pixel
+            assert np.isfinite(found).all()
+            assert filters or not found.any()
+        else:
+            np.testing.assert_allclose(found, terms, rtol=1e-5)  # Winograd's rounding
+
+
+@every_device
+@every_dtype
+@pytest.mark.parametrize("shape", [(2, 0, 3), (0, 2, 3), (2, 3, 0), (40, 0, 50), (1, 0, 1)])
+def test_products_without_rows_or_terms(
+    device: str, dtype: str, shape: tuple[int, int, int]
+) -> None:
+    rows, terms, columns = shape
+    with Device(device):
+        result = placed(device, np.full((rows, columns), NAN, dtype))
+        a, b = np.ones((rows, terms), dtype), np.ones((terms, columns), dtype)
+        op.dot(placed(device, a), placed(device, b), out=result)
+        assert (home(device, result) == terms).all()

@@ -27,6 +27,8 @@ NAMES = {NONE: "", SIGMOID: "sigmoid", TANH: "tanh", RELU: "relu"}
 def _way(x: Spec, filters: tuple[int, ...], out: Any, **how: Any) -> str:
     """How to convolve x, or to find the gradient of the filters from that of the result."""
     stride, dilation, groups = how["stride"], how["dilation"], how["groups"]
+    if not filters[1]:  # without channels every sum is empty: the others begin with the first
+        return "columns"
     if rows.suits(x, filters, stride, dilation, groups):
         return "rows"
     if direct.suits(filters, groups):
