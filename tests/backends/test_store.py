@@ -1,7 +1,6 @@
 """Machine code on disk, in real processes: the same bits from it, and no damage that stays."""
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -148,15 +147,15 @@ def test_without_a_folder_to_write_code_is_compiled_in_memory(tmp_path: Path) ->
     assert list(beside.rglob("*.nb?")) == []
 
 
-def no_more_than_a_kilobyte() -> None:
-    import resource
-
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
+SMALL_DISK = """
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
+"""
 
 
 def test_a_disk_that_is_full_leaves_no_half_of_a_file(tmp_path: Path) -> None:
-    done = run(SMALL, tmp_path, tmp_path / "cache", no_more_than_a_kilobyte)
+    done = run(SMALL_DISK + SMALL, tmp_path, tmp_path / "cache")
     assert done.stdout == "42\n"
     assert done.stderr.count("\n") == 1
     assert [path.suffix for path in files(tmp_path / "cache")] == [".py"]

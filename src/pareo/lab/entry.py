@@ -138,7 +138,6 @@ class Gate:
         self._runner, self._exact = runner, exact
         self._judges: dict[int, Worker] = {}
         self._begun: dict[str, tuple[Task, Entrant]] = {}
-        self._audits: Worker | None = None
 
     def begin(self, row: Row, contestant: Contestant) -> None:
         """Let a contestant be built, and take its first steps, while others are: `admit` waits."""
@@ -194,7 +193,7 @@ class Gate:
             racer.row.note = f"after the last round: {racer.row.note}"
             return
         try:
-            exact = self._auditor.ask(racer.task.batch)
+            exact = self._judge(racer.task).ask("audit", racer.task.batch)
         except Failed as failure:  # which is not the contestant's
             racer.row.end("failed", f"no reference to agree with: {failure}")
             return
@@ -202,15 +201,14 @@ class Gate:
             racer.row.end("refused", refusal)
             racer.worker.close()
 
-    @property
-    def _auditor(self) -> Worker:
-        if self._audits is None:
-            made = Worker(audit.reference, self._task, threads=self._task.threads)
-            self._audits = self._stack.enter_context(made)
-        return self._audits
-
     def _judge(self, task: Task) -> Worker:
         if task.batch not in self._judges:
-            judge = Worker(self._exact, task, self._precision, threads=task.threads)
+            judge = Worker(_judging, self._exact, task, self._precision, threads=task.threads)
             self._judges[task.batch] = self._stack.enter_context(judge)
         return self._judges[task.batch]
+
+
+def _judging(exact: Callable[[Task, str], Any], task: Task, precision: str) -> Callable[..., Any]:
+    """One process for all that float64 knows: steps for the gate, and losses for the audit."""
+    gate, losses = exact(task, precision), audit.reference(task)
+    return lambda *asked: losses(asked[1]) if asked[0] == "audit" else gate(*asked)
