@@ -114,7 +114,9 @@ def _for_input(out: Spec, g: Spec, w: Spec, size: Any, **how: Any) -> list[Spec]
 @backend.kernel(strided=False, scratch=_for_input)
 def conv_input_gradient(out: Any, g: Any, w: Any, size: Any, scratch: Any, **how: Any) -> None:
     tiling = Tiling.of(out, g, w.shape[2:], how)
-    if out.size == 0:
+    if g.size == 0:  # no filters, no pixels or no images: sums of nothing
+        out.fill(0)
+    if g.size == 0 or out.size == 0:
         return
     filters = w.reshape(1, len(w), -1)
     for start in range(0, len(g), tiling.some):
@@ -145,6 +147,8 @@ def _for_weight(out: Spec, x: Spec, g: Spec, size: Any, **how: Any) -> list[Spec
 def conv_weight_gradient(out: Any, x: Any, g: Any, size: Any, scratch: Any, **how: Any) -> None:
     """Columns and errors of the images side by side: one product sums over all of them."""
     tiling = Tiling.of(x, g, size, how)
+    if out.size == 0:
+        return
     filters = out.reshape(len(out), -1)
     if len(x) == 0:
         out.fill(0)
