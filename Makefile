@@ -1,8 +1,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-# Three workers on two cores: many tests wait for processes that they started.
-PYTEST_FLAGS ?= -n 3
+# Two workers: more of them spend longer importing torch than they save.
+PYTEST_FLAGS ?= -n 2
 
 .DEFAULT_GOAL := help
 .PHONY: help test test-gpu test-peers test-ray race bench carry format clean
