@@ -88,7 +88,7 @@ class Rounded:
         grid: "Grid | None" = None,
         sums: "Sums | None" = None,
     ) -> tuple[float, dict[str, Any]]:
-        """Loss and gradients, on a grid or exact; `sums` is told how gradients are added up."""
+        """Loss and gradients, on a grid or exact; `sums` collects how gradients add up."""
         given = [np.array(parameters[path], np.float64) for path in self._paths]
         given.append(np.array(images, np.float64))
         if grid:

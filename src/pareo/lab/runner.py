@@ -49,8 +49,8 @@ class Runner:
     ) -> dict[str, Any]:
         """Plan a turn, as `turns.Wanted` has it, then start over; what it is, as `turns.Turn` has.
 
-        A turn of that length has run untimed, for a new length may be compiled anew. (On a card the
-        second call is captured, and slower than any after it.)
+        A turn of that length has run untimed, because a new length may have to be compiled. (On a
+        GPU the second call is captured, and slower than any after it.)
         """
         most = max(1, min(10**6, ORDER // self._task.batch)) if longer else steps
         wanted = Wanted(steps, seconds, longer, epoch, most)
