@@ -38,7 +38,7 @@ test-peers: $(READY)
 # Ray is large and slow to start: the usual tests leave it out unless it is installed.
 test-ray: $(READY)
 	@$(BIN)/pip install --quiet --no-build-isolation -c constraints.txt -e '.[ray]'
-	$(BIN)/pytest tests/parallel/test_ray*.py
+	$(BIN)/pytest tests/parallel -k ray
 
 race: $(READY)
 	$(BIN)/pareo race --quick --json race.json --html race.html

@@ -1,8 +1,8 @@
 """A result of `pareo ops` that nobody measured, and a machine that does not exist."""
 
-from pareo.lab.ceilings import Ceilings, Probe
-from pareo.lab.ceilings.model import Level
-from pareo.lab.ops.laboratory import Laboratory
+from pareo.lab.machine.ceilings import Ceilings, Probe
+from pareo.lab.machine.ceilings.model import Level
+from pareo.lab.ops.engine import Laboratory
 from pareo.lab.ops.work import Work
 
 MB = 1 << 20

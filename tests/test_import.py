@@ -10,7 +10,7 @@ HEAVY = ("numba", "llvmlite", "cupy", "torch", "jax", "tensorflow", "plotly", "t
 
 
 # What is imported by processes whose time and memory are measured
-MEASURED = ("pareo.__main__", "pareo.lab.runner", "pareo.lab.sweep.runner",
+MEASURED = ("pareo.__main__", "pareo.lab.experiment.runner", "pareo.lab.sweep.runner",
             "pareo.lab.kernels.instruments")  # fmt: skip
 
 

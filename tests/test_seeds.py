@@ -12,7 +12,7 @@ from pareo import Device, data
 from pareo.cli import app
 from pareo.errors import PareoError
 from pareo.nn import networks
-from pareo.parallel.trial import Trial
+from pareo.parallel.trials.trial import Trial
 from pareo.training import fit, load
 from pareo.training.classifier import Classifier
 from pareo.training.step import Step

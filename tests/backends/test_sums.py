@@ -9,7 +9,7 @@ import pytest
 from devices import CUDA, home, placed
 
 from pareo import Device, Spec, op, trace
-from pareo.backends.compiled.dense import DenseLoop
+from pareo.backends.compiled.loops.dense import DenseLoop
 from pareo.nn import Dense, Flatten, Sequential
 from pareo.program import value_and_grad
 from pareo.training.step import Step

@@ -9,7 +9,8 @@ from ops_result import machine, made
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pareo.cli import app, ops_table
+from pareo.cli import app
+from pareo.cli.tables import ops
 from pareo.errors import PareoError
 
 # In `pareo.cli` the commands themselves have these names.
@@ -105,7 +106,7 @@ def test_contestants_are_devices_and_peers_where_those_are():
 
 def test_arithmetic_has_flops_and_moving_has_bytes():
     console = Console(width=200, file=io.StringIO())
-    for part in ops_table.everything(made(), cells=True):
+    for part in ops.everything(made(), cells=True):
         console.print(part)
     text = console.file.getvalue()
     assert "dot, forward: GFLOP/s" in text

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pareo.cli import race_table
-from pareo.lab import results
+from pareo.cli.tables import race as race_table
+from pareo.lab.experiment import results
 
 CURVE = {"epoch": 1, "seconds": 1.0, "loss": 1.0, "accuracy": 1.0}
 ROOT = Path(__file__).parents[2]

@@ -5,7 +5,7 @@ import typer
 from typer.testing import CliRunner
 
 from pareo.cli import app
-from pareo.cli.keeping import end
+from pareo.cli.output import end
 
 
 @pytest.mark.parametrize(

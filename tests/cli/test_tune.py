@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import pareo
 from pareo.cli import app
 from pareo.errors import PareoError
-from pareo.lab import results
+from pareo.lab.experiment import results
 
 ROOT = Path(__file__).parents[2]
 SPACE = "rate = { low = 0.01, high = 1.0, log = true }\nwidth = [4, 8]\nhidden = 1\n"

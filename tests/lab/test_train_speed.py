@@ -16,9 +16,9 @@ from rich.console import Console
 from pareo import nn
 from pareo.lab import train_speed
 from pareo.lab.contestants import CONTESTANTS, Contestant, Task, without_dropout
-from pareo.lab.parity import parity, reference
-from pareo.lab.processes import Failed, Worker
-from pareo.lab.runner import Runner
+from pareo.lab.experiment.gate.parity import parity, reference
+from pareo.lab.experiment.runner import Runner
+from pareo.lab.experiment.worker import Failed, Worker
 from pareo.lab.train_speed import Cell, Entry, arguments, main, race, table
 
 # Every kind of layer, with padding, `ceil`, groups and overlapping windows where they may be.

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from pareo.cli import app
 from pareo.errors import DataError
-from pareo.lab import records, results
+from pareo.lab.experiment import records, results
 
 
 def made() -> dict[str, Any]:

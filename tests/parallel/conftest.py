@@ -12,7 +12,7 @@ import pytest
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Two nodes with a CPU each; `connected()` finds it by $RAY_ADDRESS."""
-    from pareo.parallel.ray_cluster import import_ray
+    from pareo.parallel.group.ray_cluster import import_ray
 
     import_ray()
     from ray.cluster_utils import Cluster

@@ -30,7 +30,9 @@ class Worker(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(name="pareo", daemon=True)
-        from pareo.backends.compiled import handover  # Numba, which takes a second to import
+        from pareo.backends.compiled.runtime import (
+            thread_handoff as handover,  # Numba, which takes a second to import
+        )
 
         self._handover = handover
         self._words, self._box = handover.new_box()

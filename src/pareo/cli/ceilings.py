@@ -14,15 +14,15 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from pareo.cli import options, showing
-from pareo.cli.keeping import Output, finish
+from pareo.cli import live, options
+from pareo.cli.output import Output, finish
 from pareo.device import Device, cores, why_unavailable
 from pareo.errors import PareoError
-from pareo.lab import measure
-from pareo.lab.ceilings import Ceilings, Limit, ceilings_of, store
-from pareo.lab.ceilings.measuring import Watch
+from pareo.lab.atomic_write import write_whole
+from pareo.lab.experiment import statistics
+from pareo.lab.machine.ceilings import Ceilings, Limit, ceilings_of, store
+from pareo.lab.machine.ceilings.measuring import Watch
 from pareo.lab.ops.sizes import shown
-from pareo.lab.writing import write_whole
 
 BAR = 30
 STREAMS = ("copy", "triad", "read")
@@ -56,7 +56,7 @@ def ceilings(
         wanted.append(partial(_drawn, found, html))
 
     def show() -> None:
-        console = showing.console(120)
+        console = live.console(120)
         for one in found:
             console.print(picture(one))
 
@@ -126,7 +126,7 @@ def picture(found: Ceilings) -> Group:
     parts += [_hierarchy(found, count) for count in counts]
     told = [f"Data sheet: {found.datasheet['source']}."]
     if found.busy:
-        told += measure.noticed({}, found.threads, found.idle_cores)
+        told += statistics.noticed({}, found.threads, found.idle_cores)
     return Group(*parts, _overheads(found), *map(escape, told))
 
 

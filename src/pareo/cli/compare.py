@@ -9,9 +9,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from pareo.errors import PareoError
-from pareo.lab import records, results
-from pareo.lab.changes import changes, verdicts
-from pareo.lab.measure import Verdict, has_ends, interval
+from pareo.lab.experiment import records, results
+from pareo.lab.experiment.result_diff import changes, verdicts
+from pareo.lab.experiment.statistics import Verdict, has_ends, interval
 
 COLOURS = {"faster": "green", "slower": "red", "cannot tell": "yellow"}
 

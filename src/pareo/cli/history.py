@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pareo.lab import records
-from pareo.lab.measure import interval
+from pareo.lab.experiment import records
+from pareo.lab.experiment.statistics import interval
 from pareo.lab.sweep.advice import answer
 
 

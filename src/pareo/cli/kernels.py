@@ -10,13 +10,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from pareo.cli import kernels_table, options, showing
-from pareo.cli.keeping import end, finish, left_alone, outputs
+from pareo.cli import live, options
+from pareo.cli.output import end, finish, left_alone, outputs
+from pareo.cli.tables import kernels as kernels_table
 from pareo.device import PRECISIONS, cores
 from pareo.lab.contestants.registry import chosen
 from pareo.lab.kernels import chrome_trace
 from pareo.lab.kernels.study import Study, usual
-from pareo.lab.race import task_for
+from pareo.lab.race.engine import task_for
 
 
 def kernels(
@@ -60,7 +61,7 @@ def kernels(
         wanted.insert(0, partial(_traced, study, trace))
 
     def show() -> None:
-        console = showing.console(160)
+        console = live.console(160)
         for part in kernels_table.everything(result, rows):
             console.print(part, highlight=False, soft_wrap=isinstance(part, str))
 

@@ -5,14 +5,15 @@ from typing import Annotated
 
 import typer
 
-from pareo.cli import ops_table, options, showing
+from pareo.cli import live, options
 from pareo.cli.ceilings import measured
-from pareo.cli.keeping import end, finish, outputs, write_json
+from pareo.cli.output import end, finish, outputs, write_json
+from pareo.cli.tables import ops as ops_table
 from pareo.device import Device, cores, names, why_unavailable
 from pareo.errors import PareoError
-from pareo.lab.counters import rung_of
+from pareo.lab.machine.counters import rung_of
 from pareo.lab.ops.cases import PAPER, checked
-from pareo.lab.ops.laboratory import COUNTERS, READY, Laboratory
+from pareo.lab.ops.engine import COUNTERS, READY, Laboratory
 from pareo.lab.ops.peers import on_gpu
 from pareo.lab.ops.sizes import sizes
 from pareo.lab.ops.work import BACKWARD, FORWARD, Work
@@ -67,7 +68,7 @@ def ops(
     if any(on_gpu(name) for name in chosen):
         limits["cuda"] = measured(Device("cuda"))
     rungs = {place: rung_of(place) for place in limits} if counters else {}
-    with showing.live(ops_table.running) as show:
+    with live.live(ops_table.running) as show:
 
         def watch(lab: Laboratory) -> None:
             show(lab)
@@ -78,7 +79,7 @@ def ops(
         result = Laboratory(works, chosen, limits, count, seconds, watch, rungs).run()
 
     def shown() -> None:
-        console = showing.console(160)
+        console = live.console(160)
         for part in ops_table.everything(result, cells):
             console.print(part)
 

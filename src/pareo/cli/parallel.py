@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
-from pareo.cli import options, parallel_table, showing
-from pareo.cli.keeping import finish, outputs
+from pareo.cli import live, options
+from pareo.cli.output import finish, outputs
+from pareo.cli.tables import parallel as parallel_table
 from pareo.device import cores
 from pareo.errors import PareoError
-from pareo.lab.parallel_result import measure, measure_papers
+from pareo.lab.parallel.result import measure, measure_papers
 from pareo.nn import networks
 
 MOST = 64  # workers: more than that on one machine is a mistake
@@ -58,7 +59,7 @@ def parallel(
     counts = _workers(workers)
     options.check_folders(json_file, html)
     options.check_finite("--seconds", seconds)
-    with showing.live(parallel_table.running) as watch:
+    with live.live(parallel_table.running) as watch:
         if papers:
             peer = find_spec("torch") is not None
             result = measure_papers(images, max(counts), rounds, peer, watch)
@@ -69,7 +70,7 @@ def parallel(
             result = measure(built, batch, counts, many, rounds, seconds, others, watch)
 
     def show() -> None:
-        console = showing.console(150)
+        console = live.console(150)
         for part in parallel_table.everything(result):
             console.print(part, soft_wrap=isinstance(part, str), highlight=False)
 

@@ -5,11 +5,12 @@ from typing import Annotated
 
 import typer
 
-from pareo.cli import options, race_table, showing
-from pareo.cli.keeping import end, finish, outputs
+from pareo.cli import live, options
+from pareo.cli.output import end, finish, outputs
+from pareo.cli.tables import race as race_table
 from pareo.device import PRECISIONS, cores
 from pareo.lab.contestants.registry import chosen, usual
-from pareo.lab.race import QUICK, Race, Rules, task_for
+from pareo.lab.race.engine import QUICK, Race, Rules, task_for
 
 
 def race(
@@ -66,11 +67,11 @@ def race(
         options.check_choice("--against", against, entered)
     options.check_folders(json_file, html)
     rules = replace(_rules(quick, epochs, target_accuracy, seconds), together=together)
-    with showing.live(race_table.running) as watch:
+    with live.live(race_table.running) as watch:
         result = Race(task, entered, rules, precision, watch).run()
 
     def show() -> None:
-        console = showing.console(140)
+        console = live.console(140)
         console.print(race_table.table(result, against, target_accuracy))
         for line in race_table.lines(result):
             console.print(line, markup=False, highlight=False, soft_wrap=True)

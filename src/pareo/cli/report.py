@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from pareo.cli.keeping import draw
+from pareo.cli.output import draw
 from pareo.errors import DataError
-from pareo.lab import records
-from pareo.lab.sweep.together import together
+from pareo.lab.experiment import records
+from pareo.lab.sweep.join import together
 
 
 def report(

@@ -7,13 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from pareo.cli import options, showing, sweep_table
-from pareo.cli.keeping import end, finish, left_alone, outputs
+from pareo.cli import live, options
+from pareo.cli.output import end, finish, left_alone, outputs
+from pareo.cli.tables import sweep as sweep_table
 from pareo.device import PRECISIONS, cores
 from pareo.errors import PareoError, ShapeError
-from pareo.lab import memory
 from pareo.lab.contestants.registry import chosen
-from pareo.lab.race import LARGE
+from pareo.lab.machine import memory
+from pareo.lab.race.engine import LARGE
 from pareo.lab.sweep.admission import CARD_TURN
 from pareo.lab.sweep.engine import Sweep
 from pareo.lab.sweep.journal import NotWritten
@@ -131,7 +132,7 @@ def _run(under_way: Sweep) -> tuple[dict[str, Any], BaseException | None]:
 
 
 def _show(result: dict[str, Any]) -> None:
-    console = showing.console(170)
+    console = live.console(170)
     console.print(sweep_table.table(result))
     largest = sweep_table.limits(result)
     if largest is not None:
@@ -176,7 +177,7 @@ def _limit(text: str | None, names: tuple[str, ...]) -> int | None:
 def _live() -> Iterator[Callable[[Sweep], None]]:
     """On a terminal the table as it grows; else a line for each cell that is done."""
     if sys.stderr.isatty():
-        with showing.live(sweep_table.running) as show:
+        with live.live(sweep_table.running) as show:
             yield show
         return
     told = 0

@@ -143,7 +143,7 @@ def train(
 
 def _profiled(run: Callable[[], Result], profile: Path, loaded: Dataset) -> Result:
     """Train under the profiler and report; a profile that cannot be written takes nothing else."""
-    from pareo.cli.operators import show
+    from pareo.cli.tables.operators import show
 
     result, unwritten = None, None
     try:

@@ -6,8 +6,8 @@ from typing import Any
 from pareo.data import Dataset
 from pareo.device import Device
 from pareo.nn.network import Sequential
-from pareo.parallel import ray_data
-from pareo.parallel.ray_cluster import connected
+from pareo.parallel.data import on_ray
+from pareo.parallel.group.ray_cluster import connected
 from pareo.training.fit import Result
 from pareo.training.progress import Bar
 from pareo.training.settings import Settings
@@ -27,7 +27,7 @@ def train_on(
     epochs, count = settings["epochs"], len(data.images)
     with connected(on) as ray, Bar(network.name, epochs, count) as bar:
 
-        def watch(run: ray_data.Run) -> None:
+        def watch(run: on_ray.Run) -> None:
             history, batch = run.state.history, settings.get("batch_size", 128)
             speed = history[-1].images if history else 0.0
             if run.ahead:
@@ -35,7 +35,7 @@ def train_on(
             elif history:
                 bar.tested(history[-1])
 
-        return ray_data.fit(
+        return on_ray.fit(
             ray, network, data, Settings(**settings), epochs, workers, device, checkpoint, resume,
             watch,
         )  # fmt: skip

@@ -13,16 +13,18 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from pareo.cli import options, showing, tune_table
-from pareo.cli.keeping import finish, outputs
+from pareo.cli import live as showing
+from pareo.cli import options
+from pareo.cli.output import finish, outputs
+from pareo.cli.tables import tune as tune_table
 from pareo.cli.train import USUAL
 from pareo.data import Dataset, load
 from pareo.data.dataset import divide
 from pareo.device import Device, cores
 from pareo.errors import DataError, PareoError
 from pareo.nn import networks
-from pareo.parallel import ray_cluster
-from pareo.parallel.ray_trials import Tasks
+from pareo.parallel.group import ray_cluster
+from pareo.parallel.trials.on_ray import Tasks
 from pareo.parallel.tuning import outcome, proposal, space
 from pareo.parallel.tuning.local import Population, Threads
 from pareo.parallel.tuning.search import Search, Workers

@@ -18,8 +18,8 @@ from rich.progress import track
 from rich.table import Table
 
 from pareo.device import Device, cores
-from pareo.lab.ceilings import limits
-from pareo.lab.processes import Failed, Worker, interleaved
+from pareo.lab.experiment.worker import Failed, Worker, interleaved
+from pareo.lab.machine.ceilings import limits
 
 
 @dataclass(frozen=True)

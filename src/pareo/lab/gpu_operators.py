@@ -10,7 +10,7 @@ from rich.table import Table
 
 from pareo import op
 from pareo.device import PRECISIONS, Device
-from pareo.lab.ceilings.card import card_seconds
+from pareo.lab.machine.ceilings.gpu import card_seconds
 from pareo.spec import Spec
 
 SIDE = 8192

@@ -17,11 +17,11 @@ from rich.table import Table
 from pareo.device import PRECISIONS, Device, cores
 from pareo.lab import gpu_operators, gpu_transfers, train_speed
 from pareo.lab.arguments import among, least_one, numbers
-from pareo.lab.ceilings import limits
+from pareo.lab.atomic_write import write_or_say
 from pareo.lab.contestants import Contestant, Task
 from pareo.lab.contestants.registry import ON_GPU
+from pareo.lab.machine.ceilings import limits
 from pareo.lab.train_speed import EPOCH, LARGE, Cell
-from pareo.lab.writing import write_or_say
 from pareo.nn import networks
 
 CONTESTANTS: dict[str, Contestant] = {

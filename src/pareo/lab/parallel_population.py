@@ -22,12 +22,12 @@ from rich.table import Table
 from pareo.data import mnist
 from pareo.device import PRECISIONS, Device
 from pareo.lab.arguments import least_one, numbers
-from pareo.lab.measure import interval
-from pareo.lab.processes import Failed, Worker, interleaved
+from pareo.lab.experiment.statistics import interval
+from pareo.lab.experiment.worker import Failed, Worker, interleaved
 from pareo.machine import describe
 from pareo.nn import networks
 from pareo.nn.network import Sequential
-from pareo.parallel.population_step import PopulationStep, stacked
+from pareo.parallel.trials.population_step import PopulationStep, stacked
 from pareo.training.fit import shuffled
 
 BATCH = 128

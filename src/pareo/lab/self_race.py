@@ -15,15 +15,15 @@ from typing import Any
 
 from rich.progress import track
 
-from pareo.lab import measure
 from pareo.lab.arguments import least_one
+from pareo.lab.atomic_write import write_or_say
 from pareo.lab.contestants import CONTESTANTS, Task
 from pareo.lab.contestants.slowed import slowed
-from pareo.lab.entry import Gate, Racer, Row
-from pareo.lab.writing import write_or_say
+from pareo.lab.experiment import statistics
+from pareo.lab.experiment.admission import Gate, Racer, Row
 from pareo.nn import networks
 
-MOST = 8 * measure.ROUNDS
+MOST = 8 * statistics.ROUNDS
 RACERS = ("one", "same", "slowed")
 DATA = "synthetic:1x28x28:10:1200"  # MNIST would take longer to unpack than a race takes
 
@@ -40,8 +40,8 @@ def race(task: Task, contestant: str, seconds: float) -> dict[str, list[float]]:
         for number in range(MOST):
             for racer in racers:
                 racer.run(number)
-            known = all(measure.enough(_samples(racer)) for racer in racers)
-            if known and number + 1 >= measure.ROUNDS:
+            known = all(statistics.enough(_samples(racer)) for racer in racers)
+            if known and number + 1 >= statistics.ROUNDS:
                 break
     return {racer.row.contestant: _samples(racer) for racer in racers}
 
@@ -59,7 +59,7 @@ def verdicts(races: list[dict[str, list[float]]]) -> dict[str, Counter[str]]:
     Counter({'slower': 1})
     """
     return {
-        name: Counter(measure.compare(found[name], found["one"]).word for found in races)
+        name: Counter(statistics.compare(found[name], found["one"]).word for found in races)
         for name in RACERS[1:]
     }
 
@@ -67,7 +67,7 @@ def verdicts(races: list[dict[str, list[float]]]) -> dict[str, Counter[str]]:
 def report(races: list[dict[str, list[float]]]) -> str:
     """The verdicts in words, and how far two processes of one contestant were apart."""
     said = verdicts(races)
-    same = [measure.compare(found["same"], found["one"]) for found in races]
+    same = [statistics.compare(found["same"], found["one"]) for found in races]
     apart = sorted(abs(verdict.ratio - 1) for verdict in same)
     lines = [
         f"{name}: {', '.join(f'{word} {count}' for word, count in words.most_common())}"

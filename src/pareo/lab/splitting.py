@@ -21,13 +21,14 @@ from pareo.data import Dataset, load
 from pareo.device import Device, cores
 from pareo.errors import PareoError
 from pareo.lab.arguments import least_one
-from pareo.lab.writing import write_or_say
+from pareo.lab.atomic_write import write_or_say
 from pareo.machine import describe
 from pareo.nn import networks
 from pareo.nn.network import Sequential
-from pareo.parallel import data, model
-from pareo.parallel.course import Course
-from pareo.parallel.outcome import Data, Outcome, Share
+from pareo.parallel import data as data_parallel
+from pareo.parallel import model
+from pareo.parallel.group.batch_schedule import Course
+from pareo.parallel.group.result import Data, Outcome, Share
 from pareo.training.settings import Settings
 from pareo.training.step import Step
 
@@ -92,10 +93,10 @@ def ways(
         INSIDE: lambda: alone(network, given, settings, workers),
     }
     for how in ("threads", "processes"):
-        found[f"data in {how}"] = lambda how=how: data.fit(  # type: ignore[misc]
+        found[f"data in {how}"] = lambda how=how: data_parallel.fit(  # type: ignore[misc]
             network, given, settings, workers=workers, how=how
         )
-    found["data in threads, gradients whole"] = lambda: data.fit(
+    found["data in threads, gradients whole"] = lambda: data_parallel.fit(
         network, given, settings, workers=workers, factors=False
     )
     for how in ("threads", "processes"):

@@ -15,11 +15,11 @@ from rich.table import Table
 
 from pareo.device import cores
 from pareo.errors import PareoError
-from pareo.lab.answers import Entrant
 from pareo.lab.arguments import among, least_one
 from pareo.lab.contestants import CONTESTANTS
-from pareo.lab.processes import Failed
-from pareo.lab.race import task_for
+from pareo.lab.experiment.answers import Entrant
+from pareo.lab.experiment.worker import Failed
+from pareo.lab.race.engine import task_for
 from pareo.lab.sweep.cells import Cell
 from pareo.lab.sweep.runner import CellRunner
 

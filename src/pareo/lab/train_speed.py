@@ -21,15 +21,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from pareo.device import Device, cores
-from pareo.lab import audit
-from pareo.lab.answers import Entrant
 from pareo.lab.arguments import among, least_one, numbers
-from pareo.lab.ceilings import limits
+from pareo.lab.atomic_write import write_or_say
 from pareo.lab.contestants import CONTESTANTS, Contestant, Task, without_dropout
-from pareo.lab.parity import reference
-from pareo.lab.processes import Failed, Worker, interleaved
-from pareo.lab.runner import Runner, agreement
-from pareo.lab.writing import write_or_say
+from pareo.lab.experiment.answers import Entrant
+from pareo.lab.experiment.gate import audit
+from pareo.lab.experiment.gate.parity import reference
+from pareo.lab.experiment.runner import Runner, agreement
+from pareo.lab.experiment.worker import Failed, Worker, interleaved
+from pareo.lab.machine.ceilings import limits
 from pareo.machine import describe
 from pareo.nn import networks
 from pareo.nn.network import Sequential

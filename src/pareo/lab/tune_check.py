@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from pareo.lab.results import Check
+from pareo.lab.experiment.results import Check
 from pareo.parallel.tuning.outcome import SCHEMA
 from pareo.parallel.tuning.space import Space, understood
 

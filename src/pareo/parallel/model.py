@@ -7,17 +7,17 @@ from pareo.data import Dataset
 from pareo.device import Device
 from pareo.errors import ShapeError
 from pareo.nn.network import Sequential
-from pareo.parallel import model_neurons
-from pareo.parallel.course import batches
-from pareo.parallel.crew import Report, silent, together
-from pareo.parallel.data import one_thread
-from pareo.parallel.descent import by_path
-from pareo.parallel.model_balance import cuts, layer_costs, shares
-from pareo.parallel.model_parts import parts, traced_part
-from pareo.parallel.model_pipeline import Job, shared_specs, work
-from pareo.parallel.model_stage import layout_for
-from pareo.parallel.outcome import Data, Outcome, check_finite
-from pareo.parallel.shared import Shared
+from pareo.parallel.data.training import one_thread
+from pareo.parallel.group.batch_schedule import batches
+from pareo.parallel.group.result import Data, Outcome, check_finite
+from pareo.parallel.group.sharded_update import by_path
+from pareo.parallel.group.shared_memory import Shared
+from pareo.parallel.group.worker_group import Report, silent, together
+from pareo.parallel.neurons import worker
+from pareo.parallel.pipeline.balance import cuts, layer_costs, shares
+from pareo.parallel.pipeline.parts import parts, traced_part
+from pareo.parallel.pipeline.stage import layout_for
+from pareo.parallel.pipeline.worker import Job, shared_specs, work
 from pareo.training.settings import Settings, whole
 
 
@@ -41,7 +41,7 @@ def pipeline(
     every run.
 
     Args:
-        settings, how, device, report, parameters: as for `pareo.parallel.data.fit`.
+        settings, how, device, report, parameters: as for `pareo.parallel.data.training`.
         micro: into how many parts a batch is cut; more keep workers less idle, and are smaller.
         at: before which layers to cut, one fewer than workers; None is where the predicted costs
             balance best.
@@ -114,7 +114,7 @@ def neurons(
     parameters are those of one worker, to rounding, and the same bits in every run.
 
     Args:
-        settings, how, device, report, parameters: as for `pareo.parallel.data.fit`.
+        settings, how, device, report, parameters: as for `pareo.parallel.data.training`.
 
     Example:
         >>> from pareo.data import load
@@ -126,9 +126,9 @@ def neurons(
     """
     place = one_thread(device)
     ready = Data.of(network, data, settings.dtype)
-    job = model_neurons.Job(network, settings, place, whole("epochs", epochs, 1))
+    job = worker.Job(network, settings, place, whole("epochs", epochs, 1))
     start = parameters or network.initialise(settings.seed, settings.dtype)
-    own = model_neurons.shared_specs(job, workers, len(ready.images))
+    own = worker.shared_specs(job, workers, len(ready.images))
 
     def prepare(shared: Shared) -> None:
         for path, array in shared.below("p.").items():
@@ -137,7 +137,7 @@ def neurons(
 
     given = None if how == "processes" else ready
     results, shared = together(
-        model_neurons.work, workers, how, own | ready.specs(how), job, given,
+        worker.work, workers, how, own | ready.specs(how), job, given,
         prepare=prepare, report=report,
     )  # fmt: skip
     check_finite(shared["losses"], settings)
@@ -148,7 +148,7 @@ def neurons(
         {path: a.copy() for path, a in shared.below("p.").items()},
         {path: a.copy() for path, a in shared.below("v.").items()},
         shared["losses"].copy(), shared["seconds"].copy(), [share for share, _ in results],
-        shown=model_neurons.shown(own), predicted=[cost / sum(costs) for cost in costs],
+        shown=worker.shown(own), predicted=[cost / sum(costs) for cost in costs],
         tested=results[0][1],
     )  # fmt: skip
 

@@ -75,7 +75,7 @@ def peak(device: Device, dtype: str = "float32", reached: float = 0.0) -> float:
 @cache
 def card_peak(device: Device, dtype: str) -> float:
     """FLOP/s of a large matrix product on a GPU, in the device's precision."""
-    linear = import_module("pareo.backends.cuda.linear")
+    linear = import_module("pareo.backends.cuda.kernels.linear")
     line = np.random.default_rng(0).standard_normal((CARD_SIDE, 1)).astype(dtype)
     with device, device.backend.scope(device):
         a = op.dot(*to_device((line, line.T)))  # of numbers that are not alike, made on the card

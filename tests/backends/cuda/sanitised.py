@@ -22,7 +22,7 @@ FILES = ("sizes", "graph", "training", "large_kernels")
 def main() -> int:
     import cupy
 
-    from pareo.backends.cuda import source
+    from pareo.backends.cuda.runtime import source
 
     cupy.cuda.set_allocator(None)
     plain = source._include_paths

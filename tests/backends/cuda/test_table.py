@@ -5,7 +5,8 @@ import pytest
 
 from pareo import Device, Spec, op
 from pareo.backends import cuda
-from pareo.backends.cuda import batches, launch, layout
+from pareo.backends.cuda.kernels import layout
+from pareo.backends.cuda.runtime import launch, training
 from pareo.device import why_unavailable
 from pareo.errors import DeviceError, DtypeError, ShapeError
 
@@ -68,9 +69,9 @@ def test_steps_of_a_broadcast_array_are_zero():
 )
 def test_data_is_checked_before_a_kernel_reads_it(images, labels, error, sentence):
     order = np.arange(4).reshape(2, 2)
-    batches.check(Spec((2, 3)), np.zeros((4, 3), "f4"), np.zeros(4, "i8"), order)
+    training.check(Spec((2, 3)), np.zeros((4, 3), "f4"), np.zeros(4, "i8"), order)
     with pytest.raises(error, match=sentence):
-        batches.check(Spec((2, 3)), images, labels, order)
+        training.check(Spec((2, 3)), images, labels, order)
 
 
 def test_a_struct_is_one_element_by_value():

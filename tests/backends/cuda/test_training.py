@@ -6,7 +6,7 @@ from devices import needs_gpu
 
 import pareo
 from pareo import Device, nn
-from pareo.backends.cuda import batches
+from pareo.backends.cuda.runtime import training
 from pareo.data import load
 from pareo.errors import DeviceError
 from pareo.nn import networks
@@ -63,7 +63,7 @@ def test_named_precisions_train_likewise(precision, tolerance):
 
 def test_pinned_data_gives_the_bits_of_data_on_the_card(monkeypatch):
     resident = trained(DEEP, "cuda")
-    monkeypatch.setattr(batches, "SHARE", 0.0)
+    monkeypatch.setattr(training, "SHARE", 0.0)
     with pareo.transfers() as moved:
         streamed = trained(DEEP, "cuda")
     assert apart(resident, streamed) == 0

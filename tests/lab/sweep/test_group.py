@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pareo.lab import memory
 from pareo.lab.contestants import Contestant
-from pareo.lab.processes import Worker
-from pareo.lab.sweep import gate
+from pareo.lab.experiment.gate import exact_files
+from pareo.lab.experiment.worker import Worker
+from pareo.lab.machine import memory
 from pareo.lab.sweep.admission import Admission
 from pareo.lab.sweep.cells import Cell
 from pareo.lab.sweep.group import Group
@@ -59,7 +59,7 @@ def notes(tmp_path: Path) -> list[tuple[str, int, float]]:
 
 def stood(contestants, batches, tmp_path, names, warm=False, more=()):
     settings = Settings("mlp-small", batches, names, data=DATA, seconds=0.3, threads=1)
-    judge = Worker(gate.reference, settings.task(1), tmp_path, "float32", threads=1)
+    judge = Worker(exact_files.reference, settings.task(1), tmp_path, "float32", threads=1)
     cells = [Cell(name, batch) for batch in batches for name in names]
     with judge, Admission(settings, contestants, judge, lambda said: None) as admission:
         if warm:
@@ -108,7 +108,7 @@ def test_pictures_take_no_time_from_the_rounds(stranger, tmp_path):
         said.append(doing)
         time.sleep(0.25)
 
-    judge = Worker(gate.reference, settings.task(1), tmp_path, "float32", threads=1)
+    judge = Worker(exact_files.reference, settings.task(1), tmp_path, "float32", threads=1)
     with judge, Admission(settings, stranger, judge, draw) as admission:
         Group(admission).run(cells)
     assert len(cells[0].seconds_per_batch) >= 5
@@ -119,7 +119,7 @@ def test_pictures_take_no_time_from_the_rounds(stranger, tmp_path):
 def test_memory_is_what_is_free_however_much_was_asked_for(stranger, tmp_path, monkeypatch):
     limit = 20 * 10**9
     settings = Settings("mlp-small", (2,), ("here",), data=DATA, memory_limit=limit)
-    judge = Worker(gate.reference, settings.task(1), tmp_path, "float32", threads=1)
+    judge = Worker(exact_files.reference, settings.task(1), tmp_path, "float32", threads=1)
     here = Contestant("pareo.lab.contestants.pareo_step", {"device": "vectorized"})
     with judge, Admission(settings, {"here": here}, judge, lambda said: None) as admission:
         cell = Cell("here", 2)
@@ -133,7 +133,7 @@ def test_memory_is_what_is_free_however_much_was_asked_for(stranger, tmp_path, m
 
 def test_who_is_dropped_is_sent_home(stranger, tmp_path):
     settings = Settings("mlp-small", (2,), ("right",), data=DATA, threads=1)
-    judge = Worker(gate.reference, settings.task(1), tmp_path, "float32", threads=1)
+    judge = Worker(exact_files.reference, settings.task(1), tmp_path, "float32", threads=1)
     with judge, Admission(settings, stranger, judge, lambda said: None) as admission:
         admission.expect([Cell("right", 2), Cell("right", 4)])
         admission.drop([Cell("right", 4)])

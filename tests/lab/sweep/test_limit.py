@@ -11,10 +11,10 @@ from hungry import EACH
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pareo.lab import memory
 from pareo.lab.contestants import CONTESTANTS, Contestant
 from pareo.lab.contestants.registry import ON_GPU
-from pareo.lab.processes import Worker
+from pareo.lab.experiment.worker import Worker
+from pareo.lab.machine import memory
 from pareo.lab.sweep.ballast import Ballast
 from pareo.lab.sweep.cells import Cell
 from pareo.lab.sweep.journal import Journal

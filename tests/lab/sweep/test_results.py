@@ -8,9 +8,10 @@ from damage import damaged
 from sweep_result import made
 from typer.testing import CliRunner
 
-from pareo.cli import app, sweep_table
+from pareo.cli import app
+from pareo.cli.tables import sweep
 from pareo.errors import DataError
-from pareo.lab import records, results
+from pareo.lab.experiment import records, results
 from pareo.lab.report import sweep as report
 
 EVIL = "<script>document.title='evil'</script>"
@@ -80,7 +81,7 @@ def test_the_figures_hold_what_was_measured() -> None:
 
 
 def test_the_table_never_confuses_an_image_with_a_batch() -> None:
-    table = sweep_table.table(made(short=(("torch", 16),)))
+    table = sweep.table(made(short=(("torch", 16),)))
     columns = {str(column.header): list(column.cells) for column in table.columns}
     place = columns["batch"].index("8")
     assert columns["contestant"][place] == "pareo-compiled"

@@ -9,11 +9,11 @@ from devices import needs_gpu
 
 from pareo.lab.contestants import CONTESTANTS, Contestant, pareo_step
 from pareo.lab.contestants.registry import ON_GPU
-from pareo.lab.processes import Worker
-from pareo.lab.race import task_for
-from pareo.lab.runner import Runner
+from pareo.lab.experiment.runner import Runner
+from pareo.lab.experiment.turns import SLOW as MANY
+from pareo.lab.experiment.worker import Worker
+from pareo.lab.race.engine import task_for
 from pareo.lab.sweep.runner import CellRunner
-from pareo.lab.turns import SLOW as MANY
 from pareo.training.step import Step
 
 SLOW, FAST = 0.6, 0.001  # seconds of the first two steps, and of those after them

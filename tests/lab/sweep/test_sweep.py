@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from pareo.errors import DataError
-from pareo.lab import contestants, results
+from pareo.lab import contestants
+from pareo.lab.experiment import results
 from pareo.lab.sweep.engine import Sweep
 from pareo.lab.sweep.settings import Settings, batch_sizes
 

@@ -1,7 +1,8 @@
 """The `compiled` device: Numba kernels over pareo's own threads, BLAS for matrix products."""
 
-from pareo.backends.compiled import (
-    convolution,
+from pareo.backends.compiled.backend import backend
+from pareo.backends.compiled.conv import convolution
+from pareo.backends.compiled.kernels import (
     elementwise,
     linear,
     loss,
@@ -10,7 +11,6 @@ from pareo.backends.compiled import (
     reduction,
     update,
 )
-from pareo.backends.compiled.backend import backend
 
 __all__ = [
     "backend",

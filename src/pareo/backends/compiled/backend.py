@@ -22,9 +22,9 @@ class _Compiled(Backend):
 
     def loop(self, program: Any, layout: Any, threads: int) -> Any:
         """A loop over batches for dense layers, over images for other very small networks."""
-        from pareo.backends.compiled import dense, whole
+        from pareo.backends.compiled.loops import dense, network
 
-        return dense.loop(program, threads) or whole.loop(program, layout, threads)
+        return dense.loop(program, threads) or network.loop(program, layout, threads)
 
 
 class _Lent:

@@ -7,7 +7,7 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 
-from pareo.backends.cuda import nvrtc
+from pareo.backends.cuda.runtime import nvrtc
 from pareo.errors import DeviceError
 from pareo.operators.core import PLAIN
 

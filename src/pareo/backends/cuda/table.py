@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from pareo.backends.base import Backend, Step
-from pareo.backends.cuda import blas, branches, memory
-from pareo.backends.cuda.cards import cupy
-from pareo.backends.cuda.graph import Replay
+from pareo.backends.cuda.kernels import blas
+from pareo.backends.cuda.runtime import memory, streams
+from pareo.backends.cuda.runtime.cupy_module import cupy
+from pareo.backends.cuda.runtime.graph import Replay
 from pareo.device import Device, current
 from pareo.errors import DeviceError
 from pareo.spec import Spec
@@ -104,29 +105,29 @@ class _Cuda(Backend):
 
     def perform(self, steps: Sequence[Step], values: list[Any]) -> None:
         """In turn; on several streams where they become a graph."""
-        if branches.capturing():
-            branches.perform(steps, values)
+        if streams.capturing():
+            streams.perform(steps, values)
         else:
             super().perform(steps, values)
 
     def held(self, array: Any) -> Any:
-        from pareo.backends.cuda.batches import held
+        from pareo.backends.cuda.runtime.training import held
 
         return held(array)
 
     def steps(self, executable: Any, seeds: int) -> Any:
-        from pareo.backends.cuda.batches import Steps
+        from pareo.backends.cuda.runtime.training import Steps
 
         return Steps(executable, seeds)
 
     def in_data(self, program: Any, images: int) -> bool:
-        from pareo.backends.cuda.picked import pickable
+        from pareo.backends.cuda.kernels.indexed_batch import pickable
 
         return pickable(program, images)
 
     def lowered(self, program: Any) -> Any:
         """Large convolutions channels last, by cuDNN, in the device's precision."""
-        from pareo.backends.cuda.large import lowered
+        from pareo.backends.cuda.nhwc import lowered
 
         return lowered(program)
 

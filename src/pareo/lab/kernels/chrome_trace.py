@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pareo.lab.atomic_write import write_whole
 from pareo.lab.kernels.events import Profile
-from pareo.lab.writing import write_whole
 
 
 def trace(profiles: dict[str, list[Profile]]) -> dict[str, Any]:

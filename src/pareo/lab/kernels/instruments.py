@@ -5,12 +5,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from pareo.lab import few
 from pareo.lab.contestants import Contestant, Task, Trainer
+from pareo.lab.experiment.gate import repeated_batch
+from pareo.lab.experiment.runner import Runner
 from pareo.lab.kernels import gpu_profile, jax_profile, pareo_profile, torch_profile
 from pareo.lab.kernels.cupti import Recorder
 from pareo.lab.kernels.events import Event, Profile
-from pareo.lab.runner import Runner
 
 Instrument = Callable[[Any, Any], list[Profile]]  # a trainer and the order of its images
 
@@ -71,4 +71,6 @@ class Watched(Runner):
     def _gate_order(self) -> Any:
         self._done += 1
         batch = self._task.batch
-        return few.chosen(few.different(batch), self._done - 1, batch, self._images)
+        return repeated_batch.chosen(
+            repeated_batch.different(batch), self._done - 1, batch, self._images
+        )

@@ -10,14 +10,15 @@ from typing import Any
 
 from pareo import __version__, machine
 from pareo.errors import PareoError
-from pareo.lab import few, results
 from pareo.lab.contestants import Contestant, Task
-from pareo.lab.entry import Gate, Racer, Row
-from pareo.lab.floors import Floors, place_of
+from pareo.lab.experiment import results
+from pareo.lab.experiment.admission import Gate, Racer, Row
+from pareo.lab.experiment.gate import repeated_batch
+from pareo.lab.experiment.worker import PATIENCE
 from pareo.lab.kernels.classify import kind_of_operator
 from pareo.lab.kernels.events import KINDS, MATRIX, Profile, rows
 from pareo.lab.kernels.instruments import Watched
-from pareo.lab.processes import PATIENCE
+from pareo.lab.machine.floors import Floors, place_of
 from pareo.lab.train_speed import plain
 from pareo.machine import cards
 from pareo.training.step import step_program
@@ -77,7 +78,7 @@ class Study:
             self._measure(here)
             gate = Gate(
                 stack, self.task, self._images, self.precision, self._patience, Watched,
-                exact=few.reference,
+                exact=repeated_batch.reference,
             )  # fmt: skip
             if self._together:
                 self._say("building everyone")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pareo.lab.digits import digits, few_digits, seconds
+from pareo.lab.formatting import digits, few_digits, seconds
 from pareo.lab.kernels.events import MATRIX, Row, by_kind
 
 # Table 1 of Trindade and Lima, added up: calls of SGEMM in Caffe, in TensorFlow, and its batched.

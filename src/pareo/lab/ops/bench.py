@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pareo.lab.counters import cupti, perf_event
+from pareo.lab.machine.counters import cupti, perf_event
 from pareo.lab.ops.peers import Missing, made, on_gpu
 from pareo.lab.ops.peers.ours import Pareo
 from pareo.lab.ops.work import Work

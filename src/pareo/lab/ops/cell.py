@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from pareo.lab import measure
+from pareo.lab.experiment import statistics
 from pareo.lab.ops.peers import on_gpu
 
 NARROW = 0.02  # half of an interval, as a share of the median, that is narrow enough
@@ -43,4 +43,4 @@ class Cell:
     @property
     def known(self) -> bool:
         """Whether its times are known well."""
-        return all(measure.enough(s, NARROW) for s in (self.hot, self.cold) if s)
+        return all(statistics.enough(s, NARROW) for s in (self.hot, self.cold) if s)

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pareo.lab import measure
-from pareo.lab.ceilings import Ceilings, store
-from pareo.lab.ceilings.model import Probe, stream_of
+from pareo.lab.experiment import statistics
+from pareo.lab.machine.ceilings import Ceilings, store
+from pareo.lab.machine.ceilings.model import Probe, stream_of
 from pareo.lab.ops.shares import Figures, Limits, figures, limits
 
 DRIFT = 0.1  # of a ceiling: by so much a shared machine may be faster than when it was measured
@@ -79,7 +79,7 @@ def _beyond(row: dict[str, Any], before: Ceilings) -> Iterator[tuple[Probe, tupl
     by, threads = f"{row['contestant']}, {row['operator']}", before.threads
     for cold in (False, True):
         samples = row["cold" if cold else "hot"]
-        seconds = measure.interval(samples)[1] if samples else math.inf
+        seconds = statistics.interval(samples)[1] if samples else math.inf
         if limit.arithmetic > seconds:
             rate = row["least_flops"] / seconds
             yield Probe("product", "float32", by, threads, row["nbytes"]), (rate,)
@@ -94,7 +94,7 @@ def _share(row: dict[str, Any], before: Ceilings) -> float:
     """Of the roofline, at most."""
     limit = limits_of(row, before)
     kinds = ((False, row["hot"]), (True, row["cold"]))
-    return max(limit.floor(cold) / measure.interval(s)[1] for cold, s in kinds if s)
+    return max(limit.floor(cold) / statistics.interval(s)[1] for cold, s in kinds if s)
 
 
 def timed(result: dict[str, Any]) -> list[Read]:

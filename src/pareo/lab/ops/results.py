@@ -3,10 +3,10 @@
 from typing import Any
 
 from pareo.errors import DataError
-from pareo.lab.ceilings import store
-from pareo.lab.ops.laboratory import SCHEMA
+from pareo.lab.experiment.results import STATUSES, Check
+from pareo.lab.machine.ceilings import store
+from pareo.lab.ops.engine import SCHEMA
 from pareo.lab.ops.work import BACKWARD, FORWARD
-from pareo.lab.results import STATUSES, Check
 
 PLACES = ("cpu", "cuda")
 

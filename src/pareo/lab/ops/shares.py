@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pareo.lab import measure
-from pareo.lab.ceilings import Ceilings
+from pareo.lab.experiment import statistics
+from pareo.lab.machine.ceilings import Ceilings
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def figures(
     >>> found.of_peak, found.of_bandwidth, found.of_roofline, found.intensity
     (0.25, 0.5, 0.5, 2.0)
     """
-    low, seconds, high = measure.interval(samples)
+    low, seconds, high = statistics.interval(samples)
     return Figures(
         seconds,
         low,

@@ -4,7 +4,7 @@ A. H. da Costa and T. Banevicius, Processamento Paralelo para Treinamento de Dee
 Keras 2.1.5 on TensorFlow 1.8.0; 256 epochs at batch 128. The paper does not name its processor.
 """
 
-from pareo.parallel.trial import Trial
+from pareo.parallel.trials.trial import Trial
 
 SIZES = ("small", "medium", "big")
 EPOCHS, BATCH = 256, 128

@@ -5,13 +5,13 @@ from math import log2
 from pathlib import Path
 from typing import Any
 
-from pareo.lab.ceilings import Ceilings, Limit
-from pareo.lab.digits import digits
+from pareo.lab.atomic_write import write_whole
+from pareo.lab.formatting import digits
+from pareo.lab.machine.ceilings import Ceilings, Limit
 from pareo.lab.ops.sizes import shown
 from pareo.lab.report.charts import chart, colours, figure, line
 from pareo.lab.report.page import page
 from pareo.lab.report.tables import table
-from pareo.lab.writing import write_whole
 
 WIDEST, TALL, GAP = 760, 44, 8  # pixels of the picture's boxes
 STREAMS = ("copy", "triad", "read")

@@ -5,7 +5,7 @@ from html import escape
 from math import log10
 from typing import Any
 
-from pareo.lab.report.figures import COLOURS
+from pareo.lab.report.race_figures import COLOURS
 
 Figure = dict[str, Any]
 LOGARITHMIC = {"type": "log", "exponentformat": "SI"}

@@ -4,7 +4,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from pareo.lab import results
+from pareo.lab.atomic_write import write_whole
+from pareo.lab.experiment import results
 from pareo.lab.kernels.events import KINDS
 from pareo.lab.kernels.summary import (
     HEADS,
@@ -16,9 +17,8 @@ from pareo.lab.kernels.summary import (
     total_rows,
 )
 from pareo.lab.report import tables
-from pareo.lab.report.figures import COLOURS
 from pareo.lab.report.page import page
-from pareo.lab.writing import write_whole
+from pareo.lab.report.race_figures import COLOURS
 
 MOST = 60  # rows of a contestant: what is left out is less than can be seen
 

@@ -4,9 +4,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from pareo.lab.ceilings import Ceilings
-from pareo.lab.digits import digits, span
-from pareo.lab.measure import noticed
+from pareo.lab.atomic_write import write_whole
+from pareo.lab.experiment.statistics import noticed
+from pareo.lab.formatting import digits, span
+from pareo.lab.machine.ceilings import Ceilings
 from pareo.lab.ops.reading import Read, ceilings, offenders, timed
 from pareo.lab.ops.results import checked
 from pareo.lab.ops.sizes import shown
@@ -15,7 +16,6 @@ from pareo.lab.report import ops_paper as paper
 from pareo.lab.report.charts import chart, colours, figure, line
 from pareo.lab.report.page import page
 from pareo.lab.report.tables import table
-from pareo.lab.writing import write_whole
 
 GREY = "#888888"
 SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon")

@@ -3,8 +3,8 @@
 from html import escape
 from typing import Any
 
-from pareo.lab.counters.ncu import PAPER, REASONS
-from pareo.lab.digits import digits
+from pareo.lab.formatting import digits
+from pareo.lab.machine.counters.ncu import PAPER, REASONS
 from pareo.lab.ops.reading import Read
 from pareo.lab.papers import melo
 from pareo.lab.report.tables import table

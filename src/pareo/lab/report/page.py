@@ -9,12 +9,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from pareo.lab import results
-from pareo.lab.measure import MARGIN, noticed
+from pareo.lab.atomic_write import write_whole
+from pareo.lab.experiment import results
+from pareo.lab.experiment.statistics import MARGIN, noticed
 from pareo.lab.report import tables
-from pareo.lab.report.figures import figures
+from pareo.lab.report.race_figures import figures
 from pareo.lab.report.summary import floors, headline
-from pareo.lab.writing import write_whole
 
 CAPTIONS = {
     "times": "Seconds per epoch: median and 95 % interval. A dashed line is a floor.",

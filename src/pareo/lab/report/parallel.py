@@ -4,13 +4,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from pareo.lab.digits import span
-from pareo.lab.measure import interval
-from pareo.lab.parallel_summary import lines, title
+from pareo.lab.atomic_write import write_whole
+from pareo.lab.experiment.statistics import interval
+from pareo.lab.formatting import span
+from pareo.lab.parallel.summary import lines, title
 from pareo.lab.report.charts import colours, figure, line
 from pareo.lab.report.page import page
 from pareo.lab.report.tables import table
-from pareo.lab.writing import write_whole
 
 Figure = dict[str, Any]
 

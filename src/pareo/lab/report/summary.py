@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from pareo.lab.digits import digits
-from pareo.lab.measure import Verdict, compare, interval
+from pareo.lab.experiment.statistics import Verdict, compare, interval
+from pareo.lab.formatting import digits
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,17 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from pareo.lab.digits import digits, span
-from pareo.lab.measure import error_bar, interval, noticed
+from pareo.lab.atomic_write import write_whole
+from pareo.lab.experiment.statistics import error_bar, interval, noticed
+from pareo.lab.formatting import digits, span
 from pareo.lab.papers import trindade_lima as paper
-from pareo.lab.report.figures import COLOURS
 from pareo.lab.report.page import page
+from pareo.lab.report.race_figures import COLOURS
 from pareo.lab.report.tables import table
 from pareo.lab.sweep.advice import ahead, answer, known_limits, limits_title
 from pareo.lab.sweep.cells import Cell, from_dict
 from pareo.lab.sweep.floors import floor
 from pareo.lab.sweep.results import checked
-from pareo.lab.writing import write_whole
 
 Figure = dict[str, Any]
 MILLI = 1e3  # seconds as milliseconds

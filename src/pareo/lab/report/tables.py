@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-from pareo.lab.digits import digits, span
+from pareo.lab.formatting import digits, span
 from pareo.lab.report.summary import Timed, base_of, beside, floors, timed
 
 LEDGER = ("precision", "layout", "mode", "threads", "version", "first_layer_data_gradient")

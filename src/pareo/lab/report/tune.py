@@ -4,10 +4,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from pareo.lab.atomic_write import write_whole
 from pareo.lab.report.page import page
 from pareo.lab.report.tables import table
 from pareo.lab.report.tune_figures import figures, searched, shown, told
-from pareo.lab.writing import write_whole
 
 CAPTIONS = {
     "history": "Accuracy on the validation images by trial, and the best so far.",

@@ -9,8 +9,8 @@ from html import escape
 from math import log
 from typing import Any
 
-from pareo.lab.digits import digits
-from pareo.lab.report.figures import COLOURS
+from pareo.lab.formatting import digits
+from pareo.lab.report.race_figures import COLOURS
 
 Figure = dict[str, Any]
 Trial = dict[str, Any]

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from pareo.device import cores
-from pareo.lab import audit, memory
-from pareo.lab.answers import Entrant
 from pareo.lab.contestants import Contestant
-from pareo.lab.few import BATCHES
-from pareo.lab.parity import by_chance
-from pareo.lab.processes import Failed, ShortOfMemory, Worker
+from pareo.lab.experiment.answers import Entrant
+from pareo.lab.experiment.gate import audit
+from pareo.lab.experiment.gate.parity import by_chance
+from pareo.lab.experiment.gate.repeated_batch import BATCHES
+from pareo.lab.experiment.worker import Failed, ShortOfMemory, Worker
+from pareo.lab.machine import memory
 from pareo.lab.sweep.cells import FAILED, MEMORY, OK, REFUSED, Cell
 from pareo.lab.sweep.runner import CellRunner, warming
 from pareo.lab.sweep.settings import Settings

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from pareo.lab.digits import digits, few_digits
-from pareo.lab.digits import seconds as written
-from pareo.lab.measure import compare
+from pareo.lab.experiment.statistics import compare
+from pareo.lab.formatting import digits, few_digits
+from pareo.lab.formatting import seconds as written
 from pareo.lab.sweep.cells import MEMORY, MISSING, WAITING, Cell, from_dict
 
 NOTHING = 0.02  # less than this share is no gain

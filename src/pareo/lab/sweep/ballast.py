@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 
-from pareo.lab.processes import Worker
+from pareo.lab.experiment.worker import Worker
 
 
 def holding() -> Callable[..., int]:

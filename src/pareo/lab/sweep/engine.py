@@ -18,11 +18,11 @@ import numpy as np
 from pareo import __version__, machine
 from pareo.device import Device
 from pareo.errors import DataError
-from pareo.lab import scratch
+from pareo.lab import temp_dir
 from pareo.lab.contestants.registry import chosen
-from pareo.lab.floors import CARD, CPU, measured, place_of
-from pareo.lab.processes import Worker
-from pareo.lab.sweep import gate
+from pareo.lab.experiment.gate import exact_files
+from pareo.lab.experiment.worker import Worker
+from pareo.lab.machine.floors import CARD, CPU, measured, place_of
 from pareo.lab.sweep.admission import Admission
 from pareo.lab.sweep.cells import MEMORY, MISSING, OK, WAITING, Cell, from_dict
 from pareo.lab.sweep.group import Group
@@ -84,12 +84,12 @@ class Sweep:
         self._watch = watch
         idle = machine.idle_cores()
         with ExitStack() as stack:
-            folder = stack.enter_context(scratch.folder())
+            folder = stack.enter_context(temp_dir.folder())
             if CPU in self.places():
                 self._measure()
             task = self.settings.task(1)
             judge = Worker(
-                gate.reference, task, folder, self.settings.precision, threads=task.threads
+                exact_files.reference, task, folder, self.settings.precision, threads=task.threads
             )
             stack.enter_context(judge)
             admission = stack.enter_context(

@@ -5,8 +5,8 @@ import time
 from datetime import UTC, datetime
 from itertools import count
 
-from pareo.lab import measure
-from pareo.lab.processes import Failed, Worker
+from pareo.lab.experiment import statistics
+from pareo.lab.experiment.worker import Failed, Worker
 from pareo.lab.sweep.admission import Admission, end
 from pareo.lab.sweep.cells import OK, Cell
 
@@ -62,7 +62,7 @@ class Group:
     def _over(self, racing: list[Cell], took: float, left: float, more: float) -> bool:
         if self.settings.epochs is not None:
             return self.round >= self.settings.epochs
-        known = all(measure.enough(c.seconds_per_batch) for c in racing if c.status == OK)
+        known = all(statistics.enough(c.seconds_per_batch) for c in racing if c.status == OK)
         return known or ends(self.round, took, left, more)
 
     def _run(self, cell: Cell, worker: Worker) -> None:
@@ -87,7 +87,7 @@ def ends(done: int, took: float, left: float, more: float) -> bool:
     >>> [ends(done, took=2, left=1, more=9) for done in (2, 3, 7, 8)]
     [True, False, False, True]
     """
-    missing = (measure.FEWEST - done) * took
+    missing = (statistics.FEWEST - done) * took
     return took > left and not 0 < missing <= left + more
 
 

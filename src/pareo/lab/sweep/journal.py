@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pareo.errors import DataError
-from pareo.lab import records
+from pareo.lab.experiment import records
 
 
 class NotWritten(DataError):

@@ -8,9 +8,10 @@ first, by a process that does nothing else, so every framework meets the same wa
 from collections.abc import Callable
 from typing import Any
 
-from pareo.lab import answers, memory
 from pareo.lab.contestants import Contestant
-from pareo.lab.processes import Failed, ShortOfMemory, Told, Worker
+from pareo.lab.experiment import answers
+from pareo.lab.experiment.worker import Failed, ShortOfMemory, Told, Worker
+from pareo.lab.machine import memory
 from pareo.lab.sweep.ballast import Ballast
 from pareo.lab.sweep.cells import Cell
 from pareo.lab.sweep.journal import Journal

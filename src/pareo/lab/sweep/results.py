@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pareo.lab.results import Check
+from pareo.lab.experiment.results import Check
 from pareo.lab.sweep.cells import STATUSES
 
 SCHEMA = 1

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from pareo.device import Device
-from pareo.lab import memory
 from pareo.lab.contestants import Contestant, Task, Trainer
-from pareo.lab.runner import Runner
-from pareo.lab.sweep import gate
+from pareo.lab.experiment.gate import exact_files
+from pareo.lab.experiment.runner import Runner
+from pareo.lab.machine import memory
 from pareo.training.step import Step
 
 STEPS = 2  # after the first: an allocator may ask for more in the second
@@ -42,7 +42,7 @@ class CellRunner(Runner):
         self._first: dict[str, Any] = {}
         self._foretold: int | None = None
         self._loading = 0.0
-        self._taken: gate.Taken | None = None
+        self._taken: exact_files.Taken | None = None
 
     def load(self) -> None:
         """Import the libraries, where the adapter can, and make the images and first weights."""
@@ -84,13 +84,13 @@ class CellRunner(Runner):
     def gate_steps(self, which: int) -> None:
         """Take the gate's steps, on the first images or others."""
         start = self._start_from()
-        self._taken = gate.steps(self._task, self._trainer, start, self._images, which)
+        self._taken = exact_files.steps(self._task, self._trainer, start, self._images, which)
 
     def gate_judgement(self, file: Path) -> tuple[str, dict[str, float]]:
         """What differs in them from the exact step in a file, and by which parts."""
         taken, self._taken = self._taken, None
         assert taken is not None
-        return gate.judged(self._task, taken, self._start_from(), file)
+        return exact_files.judged(self._task, taken, self._start_from(), file)
 
     def _start_from(self) -> dict[str, Any]:
         """The first weights: kept, for AlexNet's take a second to draw."""

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from pareo.data import Dataset
 from pareo.device import Device
-from pareo.parallel.many import train_many
-from pareo.parallel.one import train_one
-from pareo.parallel.trial import Result, Trial
+from pareo.parallel.trials.many import train_many
+from pareo.parallel.trials.train_trial import train_one
+from pareo.parallel.trials.trial import Result, Trial
 from pareo.training.history import Epoch
 
 

@@ -11,8 +11,8 @@ from pareo.errors import DataError
 from pareo.nn.layers import Dense
 from pareo.nn.network import Sequential
 from pareo.nn.networks import mlp
-from pareo.parallel.prediction import predict
-from pareo.parallel.trial import Trial
+from pareo.parallel.trials.prediction import predict
+from pareo.parallel.trials.trial import Trial
 from pareo.parallel.tuning.space import SHAPE, Space
 
 POPULATION = 16  # more would leave the sampler less to learn from between one and the next

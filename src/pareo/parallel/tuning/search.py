@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pareo.errors import PareoError
 from pareo.interrupt import Interrupt
-from pareo.parallel.trial import Result, Trial
+from pareo.parallel.trials.trial import Result, Trial
 from pareo.parallel.tuning.local import Job, Report
 from pareo.parallel.tuning.space import Space
 from pareo.parallel.tuning.study import best_of, counts, origin, rank, token

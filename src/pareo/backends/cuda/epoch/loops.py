@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from pareo.backends.cuda import memory, source
-from pareo.backends.cuda.cards import cupy
-from pareo.backends.cuda.epoch import tiled, writer
+from pareo.backends.cuda.epoch import tiled
+from pareo.backends.cuda.epoch.emit import rounded
 from pareo.backends.cuda.epoch.layers import Unsuited, layers_of
-from pareo.backends.cuda.epoch.lines import rounded
+from pareo.backends.cuda.epoch.source import Kernel
+from pareo.backends.cuda.runtime import memory, source
+from pareo.backends.cuda.runtime.cupy_module import cupy
 from pareo.operators.loss import check_labels
 
 MOST_PARAMETERS = 1 << 14  # that every block reads in every step
@@ -32,7 +33,7 @@ class Images:
         self, layers: list[Any], batch: int, momentum: bool, exact: bool, processors: int
     ) -> None:
         """Float32 whatever is asked for: what it computes is not its limit."""
-        self.kernel = writer.Kernel(layers, batch, blocks_for(batch, processors), momentum)
+        self.kernel = Kernel(layers, batch, blocks_for(batch, processors), momentum)
         self._function = _compiled(self.kernel)
         self._mail = cupy.zeros(self.kernel.mail, np.uint64)
         self._stamp = 1
@@ -167,7 +168,7 @@ def loop(program: Any, exact: bool = True) -> Loop | None:
     try:
         layers = layers_of(program)
         if count <= MOST_PARAMETERS:
-            writer.Kernel(layers, 1, 1)
+            Kernel(layers, 1, 1)
             return Loop(layers, Images, exact)
         tiled.Kernel(layers, 1, 1)
         return Loop(layers, Tiles, exact)

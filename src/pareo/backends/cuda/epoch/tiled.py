@@ -8,8 +8,8 @@ above, whose gradients are never written down: a block moves the weights of its 
 from dataclasses import dataclass
 from functools import cached_property
 
+from pareo.backends.cuda.epoch.emit import rounded
 from pareo.backends.cuda.epoch.layers import Dense, Unsuited, Windows
-from pareo.backends.cuda.epoch.lines import rounded
 
 THREADS = 256
 MOST_SHARED = 200 * 1024

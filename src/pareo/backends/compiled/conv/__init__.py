@@ -1,0 +1,1 @@
+"""Ways to convolve on a CPU, and the choice between them."""

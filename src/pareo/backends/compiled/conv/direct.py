@@ -1,0 +1,139 @@
+"""Convolution by plain loops, tap by tap: for filters too small to be worth a matrix product.
+
+Pixels in the padding are not visited. They are 0, so they matter only where they meet a number that
+is not finite, since 0 times infinity is NaN: `padding_times_...` adds that.
+"""
+
+from typing import Any
+
+from pareo.backends.compiled.conv.im2col import reach
+from pareo.backends.compiled.runtime.jit import jit
+
+# Below this many multiply-adds for each output pixel of all filters, BLAS is mostly overhead.
+FEW = 64
+
+
+def suits(filters: tuple[int, ...], groups: int) -> bool:
+    """Whether filters (K, C / groups, kh, kw) are small enough for these loops."""
+    return filters[0] // groups * filters[1] * filters[2] * filters[3] <= FEW
+
+
+@jit
+def forward(
+    out: Any, x: Any, w: Any, groups: int,
+    sh: int, sw: int, top: int, left: int, dh: int, dw: int,
+) -> None:  # fmt: skip
+    out[:] = 0
+    share = w.shape[0] // groups
+    for n in range(x.shape[0]):
+        for k in range(w.shape[0]):
+            for c in range(w.shape[1]):
+                image = x[n, k // share * w.shape[1] + c]
+                for u in range(w.shape[2]):
+                    low, high = reach(out.shape[2], x.shape[2], sh, u * dh - top)
+                    for v in range(w.shape[3]):
+                        start, stop = reach(out.shape[3], x.shape[3], sw, v * dw - left)
+                        weight = w[k, c, u, v]
+                        for i in range(low, high):
+                            line = image[i * sh + u * dh - top]
+                            for j in range(start, stop):
+                                out[n, k, i, j] += weight * line[j * sw + v * dw - left]
+
+
+@jit
+def input_gradient(
+    out: Any, g: Any, w: Any, groups: int,
+    sh: int, sw: int, top: int, left: int, dh: int, dw: int,
+) -> None:  # fmt: skip
+    out[:] = 0
+    share = w.shape[0] // groups
+    for n in range(g.shape[0]):
+        for k in range(w.shape[0]):
+            for c in range(w.shape[1]):
+                image = out[n, k // share * w.shape[1] + c]
+                for u in range(w.shape[2]):
+                    low, high = reach(g.shape[2], out.shape[2], sh, u * dh - top)
+                    for v in range(w.shape[3]):
+                        start, stop = reach(g.shape[3], out.shape[3], sw, v * dw - left)
+                        weight = w[k, c, u, v]
+                        for i in range(low, high):
+                            line = image[i * sh + u * dh - top]
+                            for j in range(start, stop):
+                                line[j * sw + v * dw - left] += weight * g[n, k, i, j]
+
+
+@jit
+def weight_gradient(
+    sums: Any, x: Any, g: Any, groups: int,
+    sh: int, sw: int, top: int, left: int, dh: int, dw: int,
+) -> None:  # fmt: skip
+    """Sets sums (K, C / groups, kh, kw), in double precision."""
+    sums[:] = 0
+    share = sums.shape[0] // groups
+    for n in range(x.shape[0]):
+        for k in range(sums.shape[0]):
+            for c in range(sums.shape[1]):
+                image = x[n, k // share * sums.shape[1] + c]
+                for u in range(sums.shape[2]):
+                    low, high = reach(g.shape[2], x.shape[2], sh, u * dh - top)
+                    for v in range(sums.shape[3]):
+                        start, stop = reach(g.shape[3], x.shape[3], sw, v * dw - left)
+                        total = 0.0
+                        for i in range(low, high):
+                            line = image[i * sh + u * dh - top]
+                            part = x.dtype.type(0)
+                            for j in range(start, stop):
+                                part += g[n, k, i, j] * line[j * sw + v * dw - left]
+                            total += part
+                        sums[k, c, u, v] += total
+
+
+@jit
+def _finite(a: Any) -> bool:
+    """Whether a flat array holds neither NaN nor infinities."""
+    total = a.dtype.type(0)
+    for i in range(a.size):
+        total += a.dtype.type(0) * a[i]
+    return bool(total == 0)
+
+
+@jit
+def padding_times_filters(
+    out: Any, x: Any, w: Any, sh: int, sw: int, top: int, left: int, dh: int, dw: int
+) -> None:
+    """What `forward` left out: NaN where a weight that is not finite meets the padding's 0."""
+    if _finite(w.reshape(-1)):
+        return
+    for k in range(w.shape[0]):
+        for c in range(w.shape[1]):
+            for u in range(w.shape[2]):
+                low, high = reach(out.shape[2], x.shape[2], sh, u * dh - top)
+                for v in range(w.shape[3]):
+                    start, stop = reach(out.shape[3], x.shape[3], sw, v * dw - left)
+                    none = w.dtype.type(0) * w[k, c, u, v]
+                    for n in range(out.shape[0]):
+                        for i in range(out.shape[2]):
+                            for j in range(out.shape[3]):
+                                if not (low <= i < high and start <= j < stop):
+                                    out[n, k, i, j] += none
+
+
+@jit
+def padding_times_errors(
+    sums: Any, x: Any, g: Any, sh: int, sw: int, top: int, left: int, dh: int, dw: int
+) -> None:
+    """What `weight_gradient` left out: NaN where an error that is not finite meets the padding."""
+    if _finite(g.reshape(-1)):
+        return
+    for n in range(g.shape[0]):
+        for k in range(g.shape[1]):
+            for u in range(sums.shape[2]):
+                low, high = reach(g.shape[2], x.shape[2], sh, u * dh - top)
+                for v in range(sums.shape[3]):
+                    start, stop = reach(g.shape[3], x.shape[3], sw, v * dw - left)
+                    for i in range(g.shape[2]):
+                        for j in range(g.shape[3]):
+                            if not (low <= i < high and start <= j < stop):
+                                none = g.dtype.type(0) * g[n, k, i, j]
+                                for c in range(sums.shape[1]):
+                                    sums[k, c, u, v] += none

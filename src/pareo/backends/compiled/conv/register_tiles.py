@@ -1,0 +1,110 @@
+"""Convolution of one small image, tile by tile in registers, written as LLVM's own instructions.
+
+The loops of `rows` read and write their sums at every tap. Here a row of three filters' outputs
+stays in registers for all taps, and its gradient for all rows; no compiler does that to a loop, so
+the instructions are laid out by hand, for whatever processor LLVM compiles for. All sizes are
+literals. float32 only, one input channel, rows that are a multiple of a register.
+"""
+
+import platform
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from pareo.backends.compiled.runtime.llvm_vectors import Vectors, literals
+
+# As wide as the registers: with 15 sums in flight, wider vectors would not fit into them.
+LANES = 8 if platform.machine().lower() in ("x86_64", "amd64") else 4
+FILTERS = 3
+
+
+def suits(out: tuple[int, ...], w: tuple[int, ...]) -> bool:
+    """Whether outputs (N, K, H, W) and filters (K, C, kh, kw) can be cut into these tiles."""
+    return (
+        w[1] == 1
+        and out[3] % LANES == 0
+        and out[1] % FILTERS == 0
+        and out[3] <= 24  # its sums fit into registers
+        and w[2] * w[3] <= 49
+    )
+
+
+def _weight(code: Vectors, w: Any, start: int, tap: int, taps: int) -> Any:
+    """One weight of a filter in all lanes.
+
+    Arm's multiply-add takes one lane of a vector for all, so weights come four at a time there; to
+    spread one that is read costs the arithmetic units a step.
+    """
+    if LANES != 4 or taps < LANES:
+        return code.spread_at(w, start + tap)
+    first = min(tap // LANES * LANES, taps - LANES)
+    return code.spread_lane(code.load(w, start + first), tap - first)
+
+
+@intrinsic(prefer_literal=True)
+def forward_row(typingctx, y, x, w, b, plane, width, wide, kh, kw):  # type: ignore[no-untyped-def]
+    """One row of three filters' outputs: y[r, :width] = b[r] + the taps of w[r] on x.
+
+    y, x, w, b are addresses; planes of y lie `plane` floats apart, rows of x `wide` floats.
+    """
+    sizes = literals(plane, width, wide, kh, kw)
+    signature = types.void(y, x, w, b, plane, width, wide, kh, kw)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        plane, width, wide, kh, kw = sizes
+        y, x, w, b = arguments[:4]
+        code = Vectors(builder, LANES)
+        across = range(width // LANES)
+        sums = [[code.spread_at(b, r)] * len(across) for r in range(FILTERS)]
+        for u in range(kh):
+            for v in range(kw):
+                pixels = [code.load(x, u * wide + v + LANES * i) for i in across]
+                for r in range(FILTERS):
+                    weight = _weight(code, w, r * kh * kw, u * kw + v, kh * kw)
+                    for i in across:
+                        sums[r][i] = code.multiply_add(weight, pixels[i], sums[r][i])
+        for r in range(FILTERS):
+            for i in across:
+                code.store(sums[r][i], y, r * plane + LANES * i)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic(prefer_literal=True)
+def gradient_row(typingctx, gw, x, d, height, width, wide, kh, kw):  # type: ignore[no-untyped-def]
+    """One row of taps of three filters' gradients, summed over a whole image.
+
+    gw[r, :kw] += the sum over rows i and columns j of d[r, i, j] * x[i, j : j + kw]; gw's filters
+    lie kh * kw floats apart, d's planes height * width.
+    """
+    sizes = literals(height, width, wide, kh, kw)
+    signature = types.void(gw, x, d, height, width, wide, kh, kw)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        height, width, wide, kh, kw = sizes
+        gw, x, d = arguments[:3]
+        code = Vectors(builder, LANES)
+        zero = code.number(0.0)
+        sums = [
+            [cgutils.alloca_once_value(builder, zero) for _ in range(kw)] for _ in range(FILTERS)
+        ]
+        with cgutils.for_range(builder, ir.IntType(64)(height)) as loop:
+            line, errors = code.behind(x, loop.index, wide), code.behind(d, loop.index, width)
+            for i in range(width // LANES):
+                slopes = [code.load(errors, r * height * width + LANES * i) for r in range(FILTERS)]
+                for v in range(kw):
+                    pixels = code.load(line, LANES * i + v)
+                    for r in range(FILTERS):
+                        total = code.multiply_add(slopes[r], pixels, builder.load(sums[r][v]))
+                        builder.store(total, sums[r][v])
+        for r in range(FILTERS):
+            for v in range(kw):
+                at = r * kh * kw + v
+                before = code.load_one(gw, at)
+                code.store_one(code.total(builder.load(sums[r][v]), before), gw, at)
+        return context.get_dummy_value()
+
+    return signature, generate

@@ -1,0 +1,1 @@
+"""Kernels of the `compiled` device, one module for each family of operators."""

@@ -1,0 +1,1 @@
+"""Loops that train a whole network without leaving compiled code."""

@@ -1,0 +1,1 @@
+"""What compiled code needs: Numba, its cache, vector instructions, threads."""

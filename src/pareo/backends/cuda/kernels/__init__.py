@@ -1,0 +1,1 @@
+"""Kernels of the `cuda` device: CUDA source, and the Python that launches it."""

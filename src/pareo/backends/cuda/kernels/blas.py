@@ -1,0 +1,148 @@
+"""Matrix products by cuBLAS, on row-major arrays in any layout that it can read."""
+
+import ctypes
+import threading
+from typing import Any
+
+import numpy as np
+
+from pareo.backends.cuda.runtime import memory, streams, toolkit
+from pareo.backends.cuda.runtime.cupy_module import cupy
+from pareo.device import current
+from pareo.errors import DeviceError
+
+WORKSPACE = 32 << 20  # bytes: what cuBLAS recommends for Hopper
+NORMAL, TRANSPOSED = 0, 1
+KINDS = {"f": 0, "d": 1, "E": 14, "H": 14}  # cudaDataType; E is bfloat16, H its bits
+DOUBLE = 70  # cublasComputeType_t
+COMPUTE = {"float32": 68, "tf32": 77, "bfloat16": 75}
+DEFAULT = -1  # cublasGemmAlgo_t
+_NUMBERS = {
+    kind: (real(0), real(1)) for kind, real in (("f", ctypes.c_float), ("d", ctypes.c_double))
+}
+_local = threading.local()
+
+
+def multiply(out: Any, a: Any, b: Any, add: bool = False) -> None:
+    """out = a @ b, or out += a @ b, for matrices, or for stacks of them along one leading axis.
+
+    Rows or columns of each matrix must lie together; out's rows. A stack of one serves as many.
+    """
+    rows, columns = out.shape[-2:]
+    depth = a.shape[-1]
+    if out.size == 0:
+        return
+    if depth == 0:
+        if not add:
+            out.fill(0)
+        return
+    zero, one = _NUMBERS["d" if out.dtype.char == "d" else "f"]
+    (first, first_step, first_stack), (second, second_step, second_stack) = _told(b), _told(a)
+    _, out_step, out_stack = _told(out)
+    real, first_real, second_real = (KINDS[array.dtype.char] for array in (out, b, a))
+    # Column by column, as cuBLAS reads, the product is b' @ a'.
+    sizes = (first, second, columns, rows, depth, ctypes.byref(one))
+    left, right, target = (ctypes.c_void_p(array.data.ptr) for array in (b, a, out))
+    start = ctypes.byref(one if add else zero)
+    how = (_compute(a), DEFAULT)
+    with streams.alone():  # in the workspace
+        what = (_handle(), *sizes)
+        if out.ndim == 2 or len(out) == 1:  # for which cuBLAS has more ways than for a stack of one
+            status = _library().cublasGemmEx(
+                *what, left, first_real, first_step, right, second_real, second_step,
+                start, target, real, out_step, *how,
+            )  # fmt: skip
+        else:
+            status = _library().cublasGemmStridedBatchedEx(
+                *what, left, first_real, first_step, ctypes.c_longlong(first_stack),
+                right, second_real, second_step, ctypes.c_longlong(second_stack),
+                start, target, real, out_step, ctypes.c_longlong(out_stack), len(out), *how,
+            )  # fmt: skip
+        _check(status)
+
+
+def _compute(factor: Any) -> int:
+    """In what the products of a factor are summed up: at least in float32."""
+    if factor.dtype.char == "d":
+        return DOUBLE
+    return COMPUTE["float32" if factor.dtype.char in "EH" else current().precision]
+
+
+def readable(array: Any) -> bool:
+    """Whether rows or columns of an array's matrices lie together."""
+    rows, columns = array.shape[-2:]
+    down, along = (step // array.itemsize for step in array.strides[-2:])
+    return (_together(columns, along) and _apart(rows, down, columns)) or (
+        _together(rows, down) and _apart(columns, along, rows)
+    )
+
+
+def _together(count: int, step: int) -> bool:
+    return count == 1 or step == 1
+
+
+def _apart(count: int, step: int, inner: int) -> bool:
+    return count == 1 or step >= inner
+
+
+def _told(array: Any) -> tuple[int, int, int]:
+    """How cuBLAS is told of an array: turned or not, from row to row, from matrix to matrix."""
+    rows, columns = array.shape[-2:]
+    down, along = (step // array.itemsize for step in array.strides[-2:])
+    stack = 0
+    if array.ndim == 3 and len(array) > 1:
+        stack = array.strides[0] // array.itemsize
+    if _together(columns, along) and _apart(rows, down, columns):
+        return NORMAL, max(down if rows > 1 else 0, columns, 1), stack
+    return TRANSPOSED, max(along if columns > 1 else 0, rows, 1), stack
+
+
+def missing() -> str | None:
+    """Why there is no cuBLAS here, in one sentence; None where there is one."""
+    try:
+        _library()
+    except DeviceError as error:
+        return str(error)
+    return None
+
+
+def standing_bytes() -> int:
+    """What this thread's products keep, once there has been one: a workspace for each card."""
+    handles = _local.__dict__.get("handles", {})
+    return sum(int(workspace.nbytes) for _, workspace in handles.values())
+
+
+def _library() -> ctypes.CDLL:
+    return toolkit.library("libcublas.so.13", "nvidia-cublas", "libcublasLt.so.13")
+
+
+def _handle() -> ctypes.c_void_p:
+    """This thread's handle on the card in use, bound to the stream in use."""
+    handles = _local.__dict__.setdefault("handles", {})
+    card = cupy.cuda.Device().id
+    if card not in handles:
+        handle = ctypes.c_void_p()
+        _check(_library().cublasCreate_v2(ctypes.byref(handle)))
+        with cupy.cuda.using_allocator(cupy.get_default_memory_pool().malloc):  # no graph's own
+            handles[card] = handle, memory.empty((WORKSPACE,), np.uint8)
+    handle, workspace = handles[card]
+    _check(
+        _library().cublasSetStream_v2(handle, ctypes.c_void_p(cupy.cuda.get_current_stream().ptr))
+    )
+    # Setting the stream takes the workspace away; with one of its own, a product can be captured.
+    _check(
+        _library().cublasSetWorkspace_v2(
+            handle, ctypes.c_void_p(workspace.data.ptr), ctypes.c_size_t(workspace.nbytes)
+        )
+    )
+    return handle
+
+
+def _check(status: int) -> None:
+    if status:
+        describe = _library().cublasGetStatusString
+        describe.restype = ctypes.c_char_p
+        free, _ = cupy.cuda.runtime.memGetInfo()  # with little, even code finds no room
+        raise DeviceError(
+            f"cuBLAS failed: {describe(status).decode()}; {free:,} B of the card's memory are free"
+        )

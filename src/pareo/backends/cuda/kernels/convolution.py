@@ -1,0 +1,184 @@
+"""Convolution as matrix products: what each window sees becomes a column (im2col).
+
+Images are taken some at a time, so that their columns take no more than LIMIT bytes. A window of
+one pixel needs no columns at all: the images are the columns.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pareo.backends.cuda.kernels import blas
+from pareo.backends.cuda.kernels.elementwise import apply
+from pareo.backends.cuda.kernels.linear import add_biased
+from pareo.backends.cuda.runtime import launch
+from pareo.backends.cuda.table import backend
+from pareo.spec import Spec
+
+LIMIT = 256 << 20  # bytes of columns at a time
+
+
+class Tiling(NamedTuple):
+    """How one convolution is cut into matrix products."""
+
+    images: tuple[int, ...]  # (N, C, H, W)
+    output: tuple[int, ...]  # (N, K, OH, OW)
+    window: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, ...]
+    dilation: tuple[int, int]
+    groups: int
+    some: int  # images at a time
+
+    @classmethod
+    def of(cls, images: Any, output: Any, window: Any, how: dict[str, Any]) -> "Tiling":
+        depth, pixels = images.shape[1] * math.prod(window), math.prod(output.shape[2:])
+        some = LIMIT // max(1, depth * pixels * images.dtype.itemsize)
+        some = max(1, min(some, images.shape[0]))
+        return cls(
+            images.shape, output.shape, tuple(window), how["stride"], how["padding"],
+            how["dilation"], how["groups"], some,
+        )  # fmt: skip
+
+    @property
+    def as_is(self) -> bool:
+        """Whether the images are the columns."""
+        return self.window == self.stride == (1, 1) and not any(self.padding)
+
+    @property
+    def depth(self) -> int:
+        return self.images[1] * math.prod(self.window)
+
+    @property
+    def pixels(self) -> int:
+        return math.prod(self.output[2:])
+
+    @property
+    def room(self) -> int:
+        """Elements of the columns of some images."""
+        return self.some * self.depth * self.pixels
+
+    def sight(self, images: int, beside: bool) -> Any:
+        """The struct Sight of columns.cu."""
+        return launch.struct(
+            images, self.images[1:], self.output[2:], self.window, self.stride, self.padding[:2],
+            self.dilation, beside, of=np.int32,
+        )  # fmt: skip
+
+    def to_columns(self, work: Any, x: Any, beside: bool) -> Any:
+        """Columns of images x: (n, depth, pixels), or (depth, n * pixels) side by side."""
+        n = len(x)
+        columns = work[: n * self.depth * self.pixels]
+        arguments = ("to_columns", x.dtype.char, columns, x, self.sight(n, beside))
+        launch.planes(n * self.depth, self.pixels, "columns", *arguments)
+        return columns.reshape(
+            (self.depth, n * self.pixels) if beside else (n, self.depth, self.pixels)
+        )
+
+    def group(self, array: Any, number: int, axis: int) -> Any:
+        """One group's share of an array along an axis."""
+        size = array.shape[axis] // self.groups
+        return array[(slice(None),) * axis + (slice(number * size, (number + 1) * size),)]
+
+
+def _for_output(out: Spec, x: Spec, w: Spec, *_: Spec, **how: Any) -> list[Spec]:
+    tiling = Tiling.of(x, out, w.shape[2:], how)
+    return [x.like((0 if tiling.as_is else tiling.room,))]
+
+
+@backend.kernel(strided=False, scratch=_for_output)
+def conv(out: Any, x: Any, w: Any, scratch: Any, **how: Any) -> None:
+    tiling = Tiling.of(x, out, w.shape[2:], how)
+    if out.size == 0:
+        return
+    filters = w.reshape(1, len(w), -1)
+    for start in range(0, len(x), tiling.some):
+        images = x[start : start + tiling.some]
+        target = out[start : start + tiling.some].reshape(len(images), len(w), tiling.pixels)
+        if tiling.as_is:
+            columns = images.reshape(len(images), tiling.depth, tiling.pixels)
+        else:
+            columns = tiling.to_columns(scratch[0], images, beside=False)
+        for number in range(tiling.groups):
+            blas.multiply(
+                tiling.group(target, number, 1),
+                tiling.group(filters, number, 1),
+                tiling.group(columns, number, 1),
+            )
+
+
+def _for_input(out: Spec, g: Spec, w: Spec, size: Any, **how: Any) -> list[Spec]:
+    return _for_output(g, out, w, **how)
+
+
+@backend.kernel(strided=False, scratch=_for_input)
+def conv_input_gradient(out: Any, g: Any, w: Any, size: Any, scratch: Any, **how: Any) -> None:
+    tiling = Tiling.of(out, g, w.shape[2:], how)
+    if g.size == 0:  # no filters, no pixels or no images: sums of nothing
+        out.fill(0)
+    if g.size == 0 or out.size == 0:
+        return
+    filters = w.reshape(1, len(w), -1)
+    for start in range(0, len(g), tiling.some):
+        images = out[start : start + tiling.some]
+        errors = g[start : start + tiling.some].reshape(len(images), len(w), tiling.pixels)
+        shape = (len(images), tiling.depth, tiling.pixels)
+        columns = images if tiling.as_is else scratch[0][: math.prod(shape)]
+        columns = columns.reshape(shape)
+        for number in range(tiling.groups):
+            blas.multiply(
+                tiling.group(columns, number, 1),
+                tiling.group(filters, number, 1).transpose(0, 2, 1),
+                tiling.group(errors, number, 1),
+            )
+        if not tiling.as_is:
+            sight = tiling.sight(len(images), False)
+            planes, pixels = math.prod(images.shape[:2]), math.prod(images.shape[2:])
+            arguments = ("from_columns", g.dtype.char, images, columns, sight)
+            launch.planes(planes, pixels, "columns", *arguments)
+
+
+def _for_weight(out: Spec, x: Spec, g: Spec, size: Any, **how: Any) -> list[Spec]:
+    tiling = Tiling.of(x, g, size, how)
+    return [x.like((tiling.room,)), x.like((tiling.some * g.shape[1] * tiling.pixels,))]
+
+
+@backend.kernel(strided=False, scratch=_for_weight)
+def conv_weight_gradient(out: Any, x: Any, g: Any, size: Any, scratch: Any, **how: Any) -> None:
+    """Columns and errors of the images side by side: one product sums over all of them."""
+    tiling = Tiling.of(x, g, size, how)
+    if out.size == 0:
+        return
+    filters = out.reshape(len(out), -1)
+    if len(x) == 0:
+        out.fill(0)
+    for start in range(0, len(x), tiling.some):
+        images = x[start : start + tiling.some]
+        n = len(images)
+        columns = tiling.to_columns(scratch[0], images, beside=True)
+        errors = scratch[1][: n * g.shape[1] * tiling.pixels]
+        each = g[start : start + n].reshape(n, g.shape[1], tiling.pixels).transpose(1, 0, 2)
+        apply("copied", errors.reshape(each.shape), each)
+        errors = errors.reshape(g.shape[1], n * tiling.pixels)
+        for number in range(tiling.groups):
+            blas.multiply(
+                tiling.group(filters, number, 0),
+                tiling.group(errors, number, 0),
+                tiling.group(columns, number, 0).T,
+                add=start > 0,
+            )
+
+
+def _fused(pattern: str, gives: str, activation: str) -> None:
+    def kernel(out: Any, x: Any, w: Any, b: Any, *, scratch: Any, **how: Any) -> None:
+        conv(out, x, w, scratch=scratch, **how)
+        add_biased(f"bias{activation}", out, out, b)
+
+    kernel.__name__ = f"conv_bias{activation}"
+    backend.fusion(pattern, gives, scratch=_for_output)(kernel)
+
+
+for _name in ("sigmoid", "tanh", "relu"):
+    _fused(f"t = conv(x, w)\nu = add_bias(t, b)\ny = {_name}(u)", "y", f"_{_name}")
+_fused("t = conv(x, w)\nu = add_bias(t, b)", "u", "")

@@ -1,0 +1,112 @@
+"""Element by element: one kernel for each function, at the memory's speed where arrays allow it."""
+
+from typing import Any
+
+from pareo.backends.cuda.kernels import layout
+from pareo.backends.cuda.runtime import launch
+from pareo.backends.cuda.table import backend
+
+WIDEST = 16  # bytes a thread moves at once
+
+
+def apply(name: str, out: Any, a: Any, b: Any = None) -> None:
+    """out = NAME(a, b) of elementwise.cu, with broadcasting; out is contiguous."""
+    b = a if b is None else b
+    if out.size == 0:
+        return
+    kind = out.dtype.char
+    form = _form(out, a, b)
+    if form is None:
+        walk = layout.walk(out.shape, [layout.steps(a, out.shape), layout.steps(b, out.shape)])
+        form = "_walk" if out.size < 1 << 31 else "_far"
+        told = (out, a, b, out.size, launch.struct(walk))
+        launch.over(out.size, "elementwise", name + form, kind, *told)
+        return
+    blocks = -(-out.nbytes // (WIDEST * launch.THREADS))
+    arguments = (out, a, b, out.size)
+    launch.blocks(blocks, launch.THREADS, "elementwise", name + form, kind, *arguments)
+
+
+def _form(out: Any, a: Any, b: Any) -> str | None:
+    """Which of the fast kernels serves, by the end of its name; None where none does."""
+    if out.data.ptr % WIDEST:
+        return None
+    plain = [x.shape == out.shape and x.flags.c_contiguous and not x.data.ptr % WIDEST
+             for x in (a, b)]  # fmt: skip
+    if all(plain):
+        return ""
+    if plain[1] and a.size == 1:
+        return "_left"
+    if plain[0] and b.size == 1:
+        return "_right"
+    return None
+
+
+@backend.kernel(in_place=True)
+def add(out: Any, a: Any, b: Any) -> None:
+    apply("add", out, a, b)
+
+
+@backend.kernel(in_place=True)
+def sub(out: Any, a: Any, b: Any) -> None:
+    apply("sub", out, a, b)
+
+
+@backend.kernel(in_place=True)
+def hadamard(out: Any, a: Any, b: Any) -> None:
+    apply("hadamard", out, a, b)
+
+
+@backend.kernel(in_place=True)
+def div(out: Any, a: Any, b: Any) -> None:
+    apply("divide", out, a, b)
+
+
+@backend.kernel(in_place=True)
+def scale(out: Any, alpha: Any, a: Any) -> None:
+    apply("hadamard", out, alpha, a)
+
+
+@backend.kernel(in_place=True)
+def exp(out: Any, a: Any) -> None:
+    apply("exponential", out, a)
+
+
+@backend.kernel(in_place=True)
+def log(out: Any, a: Any) -> None:
+    apply("logarithm", out, a)
+
+
+@backend.kernel(in_place=True)
+def sigmoid(out: Any, a: Any) -> None:
+    apply("sigmoid", out, a)
+
+
+@backend.kernel(in_place=True)
+def tanh(out: Any, a: Any) -> None:
+    apply("hyperbolic", out, a)
+
+
+@backend.kernel(in_place=True)
+def relu(out: Any, a: Any) -> None:
+    apply("relu", out, a)
+
+
+@backend.kernel(in_place=True)
+def sigmoid_gradient(out: Any, g: Any, y: Any) -> None:
+    apply("sigmoid_gradient", out, g, y)
+
+
+@backend.kernel(in_place=True)
+def tanh_gradient(out: Any, g: Any, y: Any) -> None:
+    apply("tanh_gradient", out, g, y)
+
+
+@backend.kernel(in_place=True)
+def relu_gradient(out: Any, g: Any, y: Any) -> None:
+    apply("relu_gradient", out, g, y)
+
+
+@backend.kernel(in_place=True)
+def broadcast(out: Any, a: Any, shape: Any) -> None:
+    apply("copied", out, a)

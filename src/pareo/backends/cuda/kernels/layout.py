@@ -1,0 +1,52 @@
+"""Layouts of strided arrays in as few axes as they need, as kernels walk through them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pareo.backends.cuda.runtime.launch import MOST_AXES
+from pareo.errors import ShapeError
+
+
+def steps(array: Any, shape: Sequence[int]) -> list[int]:
+    """Elements from one index to the next along each axis of `shape`; 0 where it is repeated."""
+    added = len(shape) - array.ndim
+    own = [
+        0 if size == 1 else step // array.itemsize
+        for size, step in zip(array.shape, array.strides, strict=True)
+    ]
+    return [0] * added + own
+
+
+def joined(sizes: Sequence[int], every: Sequence[Sequence[int]]) -> tuple[list[int], list[Any]]:
+    """The same walk with axes joined where all arrays go on from one to the next.
+
+    >>> joined([2, 3, 4], [[12, 4, 1], [0, 4, 1]])
+    ([2, 12], [[12, 1], [0, 1]])
+    """
+    found: list[int] = []
+    walks: list[list[int]] = [[] for _ in every]
+    for axis, size in enumerate(sizes):
+        if size == 1:
+            continue
+        here = [walk[axis] for walk in every]
+        if found and all(w[-1] == step * size for w, step in zip(walks, here, strict=True)):
+            found[-1] *= size
+            for walk, step in zip(walks, here, strict=True):
+                walk[-1] = step
+        else:
+            found.append(size)
+            for walk, step in zip(walks, here, strict=True):
+                walk.append(step)
+    return found or [1], walks if found else [[0] for _ in every]
+
+
+def walk(sizes: Sequence[int], every: Sequence[Sequence[int]]) -> list[int]:
+    """The numbers of a `Walk` in common.cuh."""
+    sizes, every = joined(sizes, every)
+    if len(sizes) > MOST_AXES:
+        raise ShapeError(f"the device 'cuda' walks along {MOST_AXES} axes at most; got {sizes}")
+    rest = [0] * (MOST_AXES - len(sizes))
+    numbers = [len(sizes), *sizes, *rest]
+    for own in every:
+        numbers += [*own, *rest]
+    return numbers

@@ -1,0 +1,151 @@
+"""Matrix products by cuBLAS, biases, and elements laid out anew."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pareo.backends.cuda.kernels import blas, layout
+from pareo.backends.cuda.kernels.elementwise import WIDEST, apply
+from pareo.backends.cuda.runtime import launch, memory
+from pareo.backends.cuda.runtime.cupy_module import cupy
+from pareo.backends.cuda.table import backend
+from pareo.device import current
+from pareo.spec import Spec
+
+TILE, LINES = 64, 4  # as in transpose.cu
+MOST_TILES = 1 << 16  # that a grid has along its second and third axis
+
+
+def rounded_room(out: Spec, a: Spec, b: Spec, *_: Spec) -> list[Spec]:
+    if current().precision != "bfloat16" or a.dtype != np.float32:
+        return []
+    return [Spec(factor.shape, "uint16") for factor in (a, b)]
+
+
+@backend.kernel(scratch=rounded_room)
+def dot(out: Any, a: Any, b: Any, scratch: Any = (), add: bool = False) -> None:
+    a, b = (x if blas.readable(x) else backend.contiguous(x) for x in (a, b))
+    if scratch:
+        a, b = (_rounded(room, x) for room, x in zip(scratch, (a, b), strict=True))
+    if out.ndim == 2:
+        blas.multiply(out, a, b, add)
+        return
+    # All leading axes but the last one by one; it may be repeated, which is a step of 0.
+    leading = out.shape[:-2]
+    a, b = (cupy.broadcast_to(x, (*leading, *x.shape[-2:])) for x in (a, b))
+    for index in np.ndindex(leading[:-1]):
+        blas.multiply(out[index], a[index], b[index], add)
+
+
+def _rounded(room: Any, a: Any) -> Any:
+    """A factor in bfloat16, its matrices turned or not as before."""
+    if not a.flags.c_contiguous and a.swapaxes(-1, -2).flags.c_contiguous:
+        return _rounded(room, a.swapaxes(-1, -2)).swapaxes(-1, -2)
+    a = backend.contiguous(a)
+    launch.over(-(-a.size // 4), "rounded", "rounded", a.dtype.char, room, a, a.size)
+    return room.reshape(a.shape)
+
+
+def squared(a: Any) -> Callable[[], Any]:
+    """A call that gives a matrix times itself, which is rounded once, to the device's precision.
+
+    So fast are products whose factors are in bfloat16 already; those of `dot` are not.
+    """
+    told = Spec(a.shape, a.dtype)
+    if rounded_room(told, told, told):
+        a = _rounded(memory.empty(a.shape, np.uint16), a)
+    out = memory.empty(a.shape, a.dtype)
+
+    def call() -> Any:
+        blas.multiply(out, a, a)
+        return out
+
+    return call
+
+
+def add_biased(name: str, out: Any, a: Any, b: Any) -> None:
+    """out = NAME(a + b) of bias.cu: b along axis 1 of a, and an activation."""
+    pixels, width = math.prod(a.shape[2:]), WIDEST // a.itemsize
+    arguments = (out, a, b, a.size, a.shape[1], pixels)
+    if pixels % width or a.data.ptr % WIDEST or out.data.ptr % WIDEST:
+        launch.over(a.size, "bias", name, a.dtype.char, *arguments)
+    else:
+        launch.over(a.size // width, "bias", f"{name}_packed", a.dtype.char, *arguments)
+
+
+@backend.kernel(in_place=(0,), strided=False)
+def add_bias(out: Any, a: Any, b: Any) -> None:
+    add_biased("bias", out, a, b)
+
+
+@backend.kernel()
+def transpose(out: Any, a: Any, axes: Any) -> None:
+    if out.size == 0:
+        return
+    seen = a.transpose(axes)
+    sizes, (steps,) = layout.joined(out.shape, [layout.steps(seen, out.shape)])
+    (rows, columns), stacks = (1, *sizes)[-2:], math.prod(sizes[:-2])
+    if len(sizes) not in (2, 3) or steps[-2] != 1 or max(rows // TILE, stacks) >= MOST_TILES:
+        apply("copied", out, seen)
+        return
+    grid = (-(-columns // TILE), -(-rows // TILE), stacks)
+    stack = steps[0] if len(sizes) == 3 else 0
+    arguments = (out, seen, rows, columns, steps[-1], stack)
+    launch.kernel("transpose", "transpose", out.dtype.char)(grid, (TILE, LINES), arguments)
+
+
+@backend.kernel(strided=False)
+def reshape(out: Any, a: Any, shape: Any) -> None:
+    apply("copied", out, a.reshape(shape))
+
+
+@backend.kernel()
+def part(out: Any, a: Any, axis: int, between: Any) -> None:
+    apply("copied", out, _within(a, axis, between))
+
+
+def _within(a: Any, axis: int, between: Any) -> Any:
+    return a[(slice(None),) * axis + (slice(*between),)]
+
+
+@backend.kernel()
+def part_gradient(out: Any, g: Any, axis: int, between: Any, size: int) -> None:
+    out.fill(0)
+    lay(_within(out, axis, between), g)
+
+
+@backend.kernel()
+def concat(out: Any, *arrays: Any, axis: int) -> None:
+    start = 0
+    for array in arrays:
+        stop = start + array.shape[axis]
+        lay(_within(out, axis, (start, stop)), array)
+        start = stop
+
+
+def lay(target: Any, source: Any) -> None:
+    """Copy into a target that may be strided."""
+    if target.flags.c_contiguous:
+        apply("copied", target, source)
+    else:
+        target[...] = source
+
+
+def _matrices(out: Spec, x: Spec, w: Spec, b: Spec) -> bool:
+    return x.ndim == w.ndim == 2
+
+
+def _fused(pattern: str, gives: str, activation: str) -> None:
+    def kernel(out: Any, x: Any, w: Any, b: Any, *, scratch: Any) -> None:
+        dot(out, x, w, scratch)
+        add_biased(f"bias{activation}", out, out, b)
+
+    kernel.__name__ = f"dot_bias{activation}"
+    backend.fusion(pattern, gives, when=_matrices, scratch=rounded_room)(kernel)
+
+
+for _name in ("sigmoid", "tanh", "relu"):
+    _fused(f"t = dot(x, w)\nu = add_bias(t, b)\ny = {_name}(u)", "y", f"_{_name}")
+_fused("t = dot(x, w)\nu = add_bias(t, b)", "u", "")

@@ -1,0 +1,113 @@
+"""Axes folded into one value each."""
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from pareo.backends.cuda.kernels import layout
+from pareo.backends.cuda.runtime import launch
+from pareo.backends.cuda.table import backend
+from pareo.spec import Spec
+
+BLOCKS = 1024  # enough to keep any card of today busy
+LEAST = 4096  # elements that are worth a block of their own
+LONG = 128  # elements that a block reads one after the other without waste
+
+
+class Folding(NamedTuple):
+    """How one reduction of a contiguous array is shared out."""
+
+    form: str  # of the kernel: rows, nested or columns, see reduction.cu
+    results: int
+    length: int  # elements that fold into one result
+    stretches: int  # in which they are folded first
+    threads: tuple[int, ...]
+    folds: Any  # the struct Folds
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        return (-(-self.results // 32) if self.form == "columns" else self.results, self.stretches)
+
+
+@lru_cache(4096)
+def folding(shape: tuple[int, ...], axes: tuple[int, ...]) -> Folding:
+    """How an array of a shape is folded along some axes."""
+    steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    kept = [axis for axis in range(len(shape)) if axis not in axes]
+    results, length = (math.prod(shape[axis] for axis in which) for which in (kept, axes))
+    walks = [
+        layout.walk([shape[axis] for axis in which], [[steps[axis] for axis in which]])
+        for which in (kept, axes)
+    ]
+    wide = [axis for axis in range(len(shape)) if shape[axis] != 1]
+    run = walks[1][walks[1][0]]  # along the innermost folded axis
+    threads: tuple[int, ...] = (32, 8)
+    if wide and wide[-1] not in axes:
+        form, units, blocks = "columns", length // 256, -(-results // 32)
+    elif walks[1][0] > 1 and run >= LONG:
+        form, units, blocks = "nested", length // run, results
+        threads = (launch.threads_for(run // 4, 256),)
+    else:
+        form, units, blocks = "rows", length // LEAST, results
+        threads = (launch.threads_for(length // 4, 256),)
+    stretches = max(1, min(-(-BLOCKS // max(blocks, 1)), units))
+    return Folding(form, results, length, stretches, threads, launch.struct(*walks))
+
+
+def _partial(out: Spec, a: Spec, axis: Any, **_: Any) -> list[Spec]:
+    shared = folding(a.shape, tuple(axis))
+    return [out.like((shared.results * shared.stretches if shared.stretches > 1 else 0,))]
+
+
+def fold(name: str, out: Any, a: Any, axes: Sequence[int], partial: Any, divisor: int = 1) -> None:
+    """Fold a contiguous array; `partial` is room for the stretches."""
+    if out.size == 0:
+        return
+    shared = folding(a.shape, tuple(axes))
+    if shared.length == 0:
+        out.fill(0)
+        return
+    if shared.stretches == 1:
+        _launch(name, out, a, shared, divisor)
+        return
+    _launch(name, partial, a, shared, 1)
+    rows = folding((shared.results, shared.stretches), (1,))._replace(stretches=1)
+    _launch(name, out, partial, rows, divisor)
+
+
+def _launch(name: str, out: Any, a: Any, shared: Folding, divisor: int) -> None:
+    kernel = launch.kernel("reduction", f"{name}_{shared.form}", a.dtype.char)
+    arguments = (out, a, shared.results, shared.length, divisor, shared.folds)
+    kernel(shared.grid, shared.threads, arguments)
+
+
+@backend.kernel(strided=False, scratch=_partial)
+def sum_(out: Any, a: Any, axis: Any, keepdims: bool, scratch: Any) -> None:
+    fold("sum", out, a, axis, scratch[0])
+
+
+@backend.kernel(strided=False, scratch=_partial)
+def mean(out: Any, a: Any, axis: Any, keepdims: bool, scratch: Any) -> None:
+    fold("sum", out, a, axis, scratch[0], a.size // max(out.size, 1))
+
+
+@backend.kernel(strided=False, scratch=_partial)
+def max_(out: Any, a: Any, axis: Any, keepdims: bool, scratch: Any) -> None:
+    fold("largest", out, a, axis, scratch[0])
+
+
+@backend.kernel(strided=False)
+def argmax(out: Any, a: Any, axis: int | None) -> None:
+    shared = folding(a.shape, tuple(range(a.ndim)) if axis is None else (axis,))
+    threads = launch.threads_for(shared.length)
+    arguments = (out, a, shared.length, shared.folds)
+    launch.blocks(shared.results, threads, "reduction", "argmax", a.dtype.char, *arguments)
+
+
+@backend.kernel(strided=False)
+def max_gradient(out: Any, g: Any, a: Any, y: Any, axis: Any) -> None:
+    shared = folding(a.shape, tuple(axis))
+    threads = launch.threads_for(shared.length)
+    arguments = (out, g, a, y, shared.length, shared.folds)
+    launch.blocks(shared.results, threads, "reduction", "max_gradient", a.dtype.char, *arguments)

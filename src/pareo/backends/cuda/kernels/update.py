@@ -1,0 +1,36 @@
+"""The step that training takes."""
+
+from typing import Any
+
+from pareo.backends.cuda.kernels import layout, stacks
+from pareo.backends.cuda.runtime import launch
+from pareo.backends.cuda.table import backend
+from pareo.spec import Spec
+
+
+@backend.kernel(in_place=(0, 2), strided=False)
+def sgd(
+    out: Any, parameter: Any, gradient: Any, velocity: Any, rate: Any, momentum: Any, decay: Any
+) -> None:
+    numbers = (rate, momentum, decay)
+    arguments = (*out, parameter, gradient, velocity, *numbers, parameter.size)
+    kind = parameter.dtype.char
+    if all(number.size == 1 for number in numbers):
+        launch.over(parameter.size, "update", "sgd", kind, *arguments)
+        return
+    own = (len(parameter), *[1] * (parameter.ndim - 1))
+    if parameter.size and all(number.shape == own for number in numbers):
+        stacks.sgd(out, parameter, gradient, velocity, numbers)
+        return
+    steps = [layout.steps(number, parameter.shape) for number in numbers]
+    walk = launch.struct(layout.walk(parameter.shape, steps))
+    launch.over(parameter.size, "update", "sgd_walk", kind, *arguments, walk)
+
+
+def _alike(q: Spec, p: Spec, rate: Spec, g: Spec) -> bool:
+    return p.shape == g.shape and rate.shape == ()
+
+
+@backend.fusion("s = scale(rate, g)\nq = sub(p, s)", "q", when=_alike, in_place=(0,))
+def descend(out: Any, p: Any, rate: Any, g: Any) -> None:
+    launch.over(p.size, "update", "descend", p.dtype.char, out, p, rate, g, p.size)

@@ -1,0 +1,69 @@
+"""Convolutions by the fastest plan there is: forward, to the images and to the filters."""
+
+from typing import Any
+
+from pareo.backends.cuda.nhwc import plans
+from pareo.backends.cuda.nhwc.cudnn import BIAS, FILTERS, IMAGES, RESULT, Convolution
+from pareo.backends.cuda.nhwc.instructions import offer
+from pareo.spec import Spec
+
+
+def convolution(way: str, images: Any, filters: Any, result: Any, **how: Any) -> Convolution:
+    """The convolution of three channels-last arrays, or specs of them."""
+    return Convolution(
+        way,
+        _channels_first(images.shape),
+        _channels_first(filters.shape),
+        _channels_first(result.shape),
+        how["stride"],
+        how["padding"],
+        how["dilation"],
+        how["precision"],
+        how.get("ending", ""),
+    )
+
+
+def _channels_first(shape: tuple[int, ...]) -> tuple[int, ...]:
+    count, height, width, channels = shape
+    return (count, channels, height, width)
+
+
+def _workspace(one: Convolution) -> list[Spec]:
+    plan = plans.best(one)
+    assert plan is not None, "only convolutions that have a plan are lowered"
+    return [Spec((max(plan.workspace, 1),), "uint8")]
+
+
+def _run(one: Convolution, arrays: dict[int, Any], workspace: Any) -> None:
+    plan = plans.best(one)
+    assert plan is not None
+    plan.run(arrays, workspace)
+
+
+def _forward_room(out: Spec, x: Spec, w: Spec, *_: Spec, **how: Any) -> list[Spec]:
+    return _workspace(convolution("result", x, w, out, **how))
+
+
+@offer(_forward_room)
+def conv_forward(out: Any, x: Any, w: Any, *b: Any, scratch: Any, **how: Any) -> None:
+    one = convolution("result", x, w, out, **how)
+    arrays = {IMAGES: x, FILTERS: w, RESULT: out, **({BIAS: b[0]} if b else {})}
+    _run(one, arrays, scratch[0])
+
+
+def _images_room(out: Spec, g: Spec, w: Spec, **how: Any) -> list[Spec]:
+    return _workspace(convolution("images", out, w, g, **how))
+
+
+@offer(_images_room)
+def conv_images(out: Any, g: Any, w: Any, scratch: Any, **how: Any) -> None:
+    _run(convolution("images", out, w, g, **how), {IMAGES: out, FILTERS: w, RESULT: g}, scratch[0])
+
+
+def _filters_room(out: Spec, x: Spec, g: Spec, **how: Any) -> list[Spec]:
+    return _workspace(convolution("filters", x, out, g, **how))
+
+
+@offer(_filters_room)
+def conv_filters(out: Any, x: Any, g: Any, scratch: Any, **how: Any) -> None:
+    _run(convolution("filters", x, out, g, **how), {IMAGES: x, FILTERS: out, RESULT: g}, scratch[0])

@@ -1,0 +1,211 @@
+// The gradient of filters, channels last, stride 1, in tf32 on Hopper's warpgroup products.
+//
+// The product is that of filters.cu: the rows are (tap, channel), the columns filters, and what is
+// summed up are positions. There each tap's images are brought anew; here they come once. Positions
+// are counted through the images with zeros between rows and between images, as many as the padding is
+// wide, which the end of one row and the beginning of the next share. At position q a tap sees the
+// image at q + (u * row + v), so all taps read one strip of pixels, which moves through a ring in
+// shared memory, 32 pixels at a time; the first 32 lie behind its end once more, so that no reader need
+// turn back. The gradients of positions that are no result are 0 (`turn`).
+//
+// A block has a warpgroup that brings data and GROUPS that multiply. A tile is a slice of the channels
+// by some taps, in T * GROUPS times 64 rows, by N filters; (tile, chunk) pairs are shared out evenly,
+// and `add_strips` adds up the parts that blocks leave of a tile, in order.
+#include "nhwc/warpgroup.cuh"
+
+const int N = 64;
+const int PITCH = 64 + 8;  // of pixels in shared memory: no two threads meet in a bank
+const int STAGES = 6;      // chunks of gradients on their way
+const int MOST_RING = 16;  // chunks of pixels
+
+struct Strip {
+    int height, width, channels, filters, taps, kw;
+    int row, plane, positions, origin;  // positions of a row, of an image, of all; before the first pixel
+    int slice, taps_each, depth, ring_bits;  // channels and taps of a tile; chunks they span; log2(ring)
+    unsigned long long by_plane, by_row;  // 2 ** 40 / plane + 1, and for a row
+    __device__ int slices() const { return (channels + slice - 1) / slice; }
+    __device__ int across() const { return (filters + N - 1) / N; }
+    __device__ int chunks() const { return (positions + CHUNK - 1) / CHUNK; }
+    __device__ int tiles() const { return (taps + taps_each - 1) / taps_each * slices() * across(); }
+    __device__ int offset(int tap) const { return tap / kw * row + tap % kw; }
+    __device__ int first_tap(int tile) const { return tile / across() / slices() * taps_each; }
+    __device__ int first_channel(int tile) const { return tile / across() % slices() * slice; }
+    __device__ int first_filter(int tile) const { return tile % across() * N; }
+};
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+// WHOLE: a slice is 64 channels, so that 64 rows are one tap's.
+template <int GROUPS, int T, bool WHOLE> __global__ void __launch_bounds__(GROUPS * 128 + 128, 1) strips(
+    float* partial, const float* x, const float* turned, const Strip in)
+{
+    extern __shared__ __align__(1024) char shared[];
+    const int ring = 1 << in.ring_bits;
+    __shared__ unsigned long long full[STAGES], empty[STAGES], filled[MOST_RING], used[MOST_RING];
+    float* const gradients = reinterpret_cast<float*>(shared);
+    float* const pixels = gradients + STAGES * N * CHUNK;
+    const Shares shares(in.tiles(), in.chunks(), gridDim.x);
+    const int begin = blockIdx.x * shares.each, end = min(begin + shares.each, shares.total);
+    if (threadIdx.x == 0) {
+        const auto start = [](unsigned long long* barrier, int count) {
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(place(barrier)), "r"(count));
+        };
+        for (int i = 0; i < STAGES; i++) start(full + i, 1), start(empty + i, ARRIVALS * GROUPS);
+        for (int i = 0; i < MOST_RING; i++) start(filled + i, 128), start(used + i, ARRIVALS * GROUPS);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    __syncthreads();
+
+    int fill = 0, number = 0;  // chunks of pixels and of gradients so far
+    if (threadIdx.x >= GROUPS * 128) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(GROUPS == 3 ? 32 : 56));
+        const int thread = threadIdx.x - GROUPS * 128, quads = in.slice / 4;
+        const unsigned by_quad = 65536 / quads + 1;
+        for (int step = begin; step < end;) {
+            const int tile = step / shares.chunks, last = min((tile + 1) * shares.chunks, end);
+            const int chunk = step - tile * shares.chunks, count = last - step;
+            const int first = in.first_channel(tile);
+            int slot = chunk * CHUNK + in.offset(in.first_tap(tile)) - in.origin;
+            for (int i = 0; i < count + in.depth; i++, fill++, slot += CHUNK) {
+                const int place_in_ring = fill & ring - 1;
+                wait(used + place_in_ring, (fill >> in.ring_bits & 1) ^ 1);
+#pragma unroll 1  // which leaves registers to those that multiply
+                for (int copy = thread; copy < CHUNK * quads; copy += 128) {
+                    const int pixel = copy * by_quad >> 16, quad = (copy - pixel * quads) * 4;
+                    const unsigned at = slot + pixel, image = at * in.by_plane >> 40;
+                    const unsigned rest = at - image * in.plane, h = rest * in.by_row >> 40;
+                    const unsigned w = rest - h * in.row;
+                    const bool there = at < in.positions && h < in.height && w < in.width
+                        && first + quad < in.channels;
+                    const long long from =
+                        ((long long)(image * in.height + h) * in.width + w) * in.channels + first + quad;
+                    float* const to = pixels + (place_in_ring * CHUNK + pixel) * PITCH + quad;
+                    bring(to, there ? x + from : x, there);
+                    if (place_in_ring == 0) bring(to + ring * CHUNK * PITCH, there ? x + from : x, there);
+                }
+                arrive_when_brought(filled + place_in_ring);
+                if (thread == 0 && i >= in.depth) {
+                    const int stage = number % STAGES;
+                    wait(empty + stage, (number / STAGES & 1) ^ 1);
+                    const long long line = (long long)(chunk + i - in.depth) * in.across() * N;
+                    ask(gradients + stage * N * CHUNK, turned + (line + in.first_filter(tile)) * CHUNK,
+                        N * CHUNK * 4, full + stage);
+                }
+                number += i >= in.depth;
+            }
+            step = last;
+        }
+        asm volatile("cp.async.wait_all;" ::: "memory");
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(GROUPS == 3 ? 160 : 224));
+        const int group = threadIdx.x / 128, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+        const int quarter = lane % 4, first_row = group * T * 64 + warp * 16 + lane / 4;
+        const int mask = ring * CHUNK - 1;
+        for (int step = begin; step < end;) {
+            const int tile = step / shares.chunks, last = min((tile + 1) * shares.chunks, end);
+            const int count = last - step, tap = in.first_tap(tile);
+            const int HALVES = WHOLE ? 1 : 2;
+            int ahead[T][HALVES], channel[T][HALVES];  // where a thread's rows lie in the strip
+#pragma unroll
+            for (int t = 0; t < T; t++)
+#pragma unroll
+                for (int half = 0; half < HALVES; half++) {
+                    const int row = first_row + t * 64 + half * 8, which = row / in.slice;
+                    const bool there = which < in.taps_each && tap + which < in.taps;
+                    ahead[t][half] = there ? in.offset(tap + which) - in.offset(tap) + quarter : quarter;
+                    channel[t][half] = WHOLE ? warp * 16 + lane / 4 : row - which * in.slice;
+                }
+            float sums[T][N / 2] = {};
+            unsigned a[2][CHUNK / 8][4];
+            const auto release = [&](int i) {
+                __syncwarp();  // all its threads have read the pixels
+                warp_arrives(empty + (number + i) % STAGES, lane);
+                warp_arrives(used + (fill + i & ring - 1), lane);
+            };
+            // One chunk; `odd` says which of the two sets of registers is free at first.
+            const auto take = [&](int i, int odd) {
+                const int newest = fill + i + in.depth;
+                wait(filled + (newest & ring - 1), newest >> in.ring_bits & 1);
+                wait(full + (number + i) % STAGES, (number + i) / STAGES & 1);
+                const unsigned long long lines = lines_at(gradients + (number + i) % STAGES * N * CHUNK);
+                const int start = (fill + i) * CHUNK;
+#pragma unroll
+                for (int t = 0; t < T; t++) {
+                    unsigned(&now)[CHUNK / 8][4] = a[(t + odd) & 1];
+                    const float* row[2];
+                    row[0] = pixels + (start + ahead[t][0] & mask) * PITCH + channel[t][0];
+                    row[1] = WHOLE ? row[0] + 8
+                        : pixels + (start + ahead[t][HALVES - 1] & mask) * PITCH + channel[t][HALVES - 1];
+#pragma unroll
+                    for (int k = 0; k < CHUNK / 8; k++)
+#pragma unroll
+                        for (int j = 0; j < 4; j++)
+                            now[k][j] = quickly_rounded(row[j % 2][(k * 8 + j / 2 * 4) * PITCH]);
+                    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+                    for (int k = 0; k < CHUNK / 8; k++) multiply<N>(sums[t], now[k], lines + k * 2);
+                    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+                    asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+                    if (t == 0 && i > 0) release(i - 1);
+                }
+            };
+            for (int i = fill; i < fill + in.depth; i++)
+                wait(filled + (i & ring - 1), i >> in.ring_bits & 1);
+            take(0, 0);
+            for (int i = 1; i < count; i += 2) {
+                take(i, T & 1);
+                if (i + 1 == count) break;
+                take(i + 1, 0);
+            }
+            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+            release(count - 1);
+            number += count;
+            fill += count;
+            __syncwarp();
+            for (int i = 0; i < in.depth; i++, fill++)
+                warp_arrives(used + (fill & ring - 1), lane);
+            step = last;
+
+            const int part = blockIdx.x - shares.first_block(tile);
+#pragma unroll
+            for (int t = 0; t < T; t++)
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    const int row = first_row + t * 64 + half * 8, which = row / in.slice;
+                    const int c = in.first_channel(tile) + row - which * in.slice;
+                    if (which >= in.taps_each || tap + which >= in.taps || c >= in.channels) continue;
+                    const int at = (tap + which) * in.channels + c, rows = in.taps * in.channels;
+#pragma unroll
+                    for (int i = 0; i < N / 4; i++) {
+                        const int filter = in.first_filter(tile) + i / 2 * 8 + quarter * 2 + i % 2;
+                        if (filter < in.filters)
+                            partial[((long long)part * in.filters + filter) * rows + at] =
+                                sums[t][i / 2 * 4 + half * 2 + i % 2];
+                    }
+                }
+        }
+    }
+}
+
+#else  // other cards have no such products; their convolutions go another way
+
+template <int GROUPS, int T, bool WHOLE> __global__ void strips(
+    float* partial, const float* x, const float* turned, const Strip in)
+{
+}
+
+#endif
+
+// out = the sum of the parts that the blocks left, four channels at a time.
+extern "C" __global__ void add_strips(float4* out, const float4* partial, const Strip in, int blocks)
+{
+    const Shares shares(in.tiles(), in.chunks(), blocks);
+    const int quads = in.taps * in.channels / 4, count = quads * in.filters;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
+        const int filter = i / quads, row = (i - filter * quads) * 4, tap = row / in.channels;
+        const int place = tap / in.taps_each * in.slices() + (row - tap * in.channels) / in.slice;
+        const int tile = place * in.across() + filter / N;
+        const int parts = shares.last_block(tile) - shares.first_block(tile);
+        out[i] = summed(partial, i, count, parts);
+    }
+}

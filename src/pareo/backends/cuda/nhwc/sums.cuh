@@ -1,0 +1,25 @@
+// Sums over pixels, channel by channel: each block leaves a row of partial sums, in a fixed order.
+// Ahead of the rows lies one whose first element is their number.
+#pragma once
+#include "nhwc/vector.cuh"
+
+// A block is (groups of V channels, pixels). Adds up `sums` over its pixels, into partial[block, c].
+template <int V> __device__ inline void leave_sums(
+    float* partial, const float (&sums)[V], int channel, int channels)
+{
+    extern __shared__ float room[];  // blockDim.y rows of blockDim.x * V
+    if (blockIdx.x + blockIdx.y + threadIdx.x + threadIdx.y == 0)
+        *reinterpret_cast<int*>(partial) = gridDim.x;
+    float* mine = room + (threadIdx.y * blockDim.x + threadIdx.x) * V;
+#pragma unroll
+    for (int i = 0; i < V; i++) mine[i] = sums[i];
+    __syncthreads();
+    if (threadIdx.y == 0 && channel < channels) {
+        float total[V] = {};
+        for (int y = 0; y < blockDim.y; y++)
+#pragma unroll
+            for (int i = 0; i < V; i++) total[i] += room[(y * blockDim.x + threadIdx.x) * V + i];
+#pragma unroll
+        for (int i = 0; i < V; i++) partial[(blockIdx.x + 1ll) * channels + channel + i] = total[i];
+    }
+}

@@ -1,0 +1,1 @@
+"""What kernels need: CuPy, NVRTC, memory, launches, graphs and streams."""

@@ -1,0 +1,63 @@
+"""Launching the kernels in `kernels/`: by file and name, for the dtype of an array."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from pareo.backends.cuda.runtime import source
+
+REALS = {"f": "float", "d": "double"}
+THREADS = 256
+MOST_BLOCKS = 1 << 16  # a kernel whose threads walk on needs no more
+MOST_AXES = 8  # as in common.cuh
+
+
+@cache
+def kernel(file: str, name: str, kind: str) -> Any:
+    """A kernel of a file, for a dtype's character."""
+    return source.load(f"kernels/{file}.cu", Real=REALS[kind]).function(name)
+
+
+def over(count: int, file: str, name: str, kind: str, *arguments: Any) -> None:
+    """Launch a kernel whose threads walk over `count` elements."""
+    if count:
+        blocks = min(-(-count // THREADS), MOST_BLOCKS)
+        kernel(file, name, kind)((blocks,), (THREADS,), arguments)
+
+
+def planes(count: int, pixels: int, file: str, name: str, kind: str, *arguments: Any) -> None:
+    """Launch a kernel that gives blockIdx.x a plane, and its threads the pixels of it."""
+    if count and pixels:
+        threads = min(THREADS, -(-pixels // 32) * 32)
+        grid = (count, min(-(-pixels // threads), MOST_BLOCKS - 1))
+        kernel(file, name, kind)(grid, (threads,), arguments)
+
+
+def blocks(count: int, threads: int, file: str, name: str, kind: str, *arguments: Any) -> None:
+    """Launch a kernel of `count` blocks."""
+    if count:
+        kernel(file, name, kind)((count,), (threads,), arguments)
+
+
+def threads_for(length: int, most: int = 1024) -> int:
+    """How many threads share a row: a power of two, a warp at least.
+
+    >>> threads_for(10), threads_for(100), threads_for(10**6)
+    (32, 128, 1024)
+    """
+    return max(32, min(most, 1 << max(0, length - 1).bit_length()))
+
+
+def struct(*numbers: Any, of: Any = np.int64) -> Any:
+    """Whole numbers as one argument: a struct of `Size`, or of int (np.int32), by value."""
+    flat = np.fromiter(_flat(numbers), of)
+    return flat.view([("", of, flat.size)])
+
+
+def _flat(numbers: Any) -> Any:
+    for number in numbers:
+        if isinstance(number, (tuple, list)):
+            yield from _flat(number)
+        else:
+            yield int(number)

@@ -1,0 +1,260 @@
+"""Many steps of training on the card: batches gathered there, each step one launch of a graph.
+
+A first layer that can read images where the data lies does so, and only labels are gathered.
+Data that does not fit onto the card stays in pinned memory of the host, which kernels can read: a
+second stream gathers the next batch from there while the last one computes.
+"""
+
+import weakref
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from pareo import moving
+from pareo.backends.cuda.kernels.indexed_batch import NOWHERE, pickable, picked
+from pareo.backends.cuda.runtime import launch, memory
+from pareo.backends.cuda.runtime.cupy_module import cupy
+from pareo.backends.cuda.runtime.graph import Replay
+from pareo.errors import DeviceError, DtypeError, ShapeError
+from pareo.spec import Spec
+
+SHARE = 0.6  # of the free memory that data may take, so that programs have the rest
+# Steps that there is room for, so that a graph need not be captured anew for a longer order; no
+# more than an order of so many bytes has.
+LEAST_ROWS, LEAST_BYTES = 1024, 1 << 20
+THREADS = 256
+BYTES = 4 * 16 * THREADS  # of an image that a block copies, four times 16 by each thread
+
+
+def held(array: Any) -> Any:
+    """Data to pick batches from: on the card if it fits there, else pinned where it is."""
+    if isinstance(array, cupy.ndarray):
+        return array
+    free, _ = cupy.cuda.runtime.memGetInfo()
+    unused = cupy.get_default_memory_pool().free_bytes()
+    if array.nbytes <= SHARE * (free + unused):
+        return memory.to_device(array)
+    return pinned(array)
+
+
+def pinned(array: Any) -> Any:
+    """The same array of the host, with its memory locked in place and visible to the card."""
+    address = array.ctypes.data
+    if address not in _pinned:
+        cupy.cuda.runtime.hostRegister(address, array.nbytes, 0)
+        _pinned[address] = array.nbytes
+        weakref.finalize(array, _unpinned, address)
+    return array
+
+
+_pinned: dict[int, int] = {}  # the bytes from each address on that a GPU can read
+
+
+def _unpinned(address: int) -> None:
+    del _pinned[address]
+    cupy.cuda.runtime.hostUnregister(address)
+
+
+def check(wanted: Spec, images: Any, labels: Any, order: Any) -> None:
+    """Refuse data that a gathering kernel, which asks no questions, would read wrongly.
+
+    >>> check(Spec((2, 3)), np.zeros((5, 3), "f4"), np.zeros(5, "i8"), np.array([[0, 7]]))
+    Traceback (most recent call last):
+    pareo.errors.ShapeError: an order of 5 images expects numbers from 0 to 4; got 0 to 7
+    """
+    if images.dtype != wanted.dtype or labels.dtype != np.int64:
+        raise DtypeError(
+            f"steps expect images of {wanted.dtype} and labels of int64; "
+            f"got {images.dtype} and {labels.dtype}"
+        )
+    if images.shape[1:] != wanted.shape[1:] or labels.shape != images.shape[:1]:
+        raise ShapeError(
+            f"steps expect images of shape (N, *{wanted.shape[1:]}) and N labels; "
+            f"got {images.shape} and {labels.shape}"
+        )
+    if not (images.flags.c_contiguous and labels.flags.c_contiguous):
+        raise ShapeError("steps expect images and labels that are C-contiguous")
+    # One pass over what may be many numbers: seen without a sign, those below 0 are the largest.
+    numbers = np.ascontiguousarray(order, np.int64).view(np.uint64)
+    if order.size and not numbers.max() < len(images):
+        raise ShapeError(
+            f"an order of {len(images)} images expects numbers from 0 to {len(images) - 1}; "
+            f"got {order.min()} to {order.max()}"
+        )
+
+
+class Batch:
+    """Room for the images and labels of one step."""
+
+    def __init__(self, images: Spec, labels: Spec) -> None:
+        self._spec = images
+        self.size = images.shape[0]  # a population's labels have an axis for its members, too
+        self.labels = memory.empty(labels.shape, labels.dtype)
+        self.free: Any = None  # the event after which it may be filled again
+
+    @cached_property
+    def images(self) -> Any:
+        """There is room for them when they are asked for."""
+        return memory.empty(self._spec.shape, self._spec.dtype)
+
+    def gather(self, images: Any, labels: Any, order: Any, step: Any) -> None:
+        """Fill it with the row of `order` that `step`, on the card, tells."""
+        address = images.data.ptr if isinstance(images, cupy.ndarray) else images.ctypes.data
+        size = self.images[0].size
+        blocks = -(-self.images[0].nbytes // BYTES)
+        self._gather(self.images, address, labels, order, step, size, blocks)
+
+    def gather_labels(self, labels: Any, order: Any, step: Any) -> None:
+        """Fill it with labels alone."""
+        self._gather(NOWHERE, NOWHERE, labels, order, step, 0, 1)
+
+    def _gather(
+        self, out: Any, address: Any, labels: Any, order: Any, step: Any, size: int, blocks: int
+    ) -> None:
+        launch.kernel("batches", "gather", self._spec.dtype.char)(
+            (self.size, blocks), (THREADS,),
+            (out, self.labels, address, labels, order, step, self.size, size),
+        )  # fmt: skip
+
+
+class Steps:
+    """Steps of one compiled program, each on the batch that the next row of an order picks."""
+
+    def __init__(self, executable: Any, seeds: int) -> None:
+        """The program's arguments are (parameters, velocities, images, labels, rate, seeds)."""
+        self._executable, self._device = executable, executable.device
+        program = executable.program
+        data = program.inputs[len(program.inputs) - 3 - seeds :]
+        self._images, self._labels, rate = (program.specs[number] for number in data[:3])
+        self._kind = self._images.dtype.char
+        self._pickable = pickable(program, data[0])
+        with self._scope():
+            self._batch = Batch(self._images, self._labels)
+            self._rate = memory.empty(rate.shape, rate.dtype)
+            self._loss = program.specs[program.outputs[0]]
+            self._seeds = memory.empty((seeds,), np.int64)
+            self._step = memory.empty((), np.int64)
+            self._room = 0
+            self._make_room(max(1, min(LEAST_ROWS, LEAST_BYTES // self._batch.labels.nbytes)))
+        self._next: list[Batch] = []
+        self._run: Any = None  # the program, bound to the arrays of a call
+        self._data: Any = None  # images and labels of a call
+        self._resident = Replay()
+        self._streamed = Replay()
+
+    def __call__(
+        self,
+        parameters: Mapping[str, Any],
+        velocities: Mapping[str, Any],
+        images: Any,
+        labels: Any,
+        order: Any,
+        rate: Any,
+        seeds: Any,
+    ) -> Any:
+        """Move parameters (and velocities) in place, one step for each row of order; the losses.
+
+        A population has a rate and a loss for each of its members.
+        """
+        check(self._images, images, labels, order)
+        if isinstance(images, np.ndarray) and _pinned.get(images.ctypes.data, 0) < images.nbytes:
+            raise DeviceError(
+                "steps on 'cuda' expect images on the GPU, or in pinned memory of the host: see "
+                "pareo.to_device"
+            )
+        with self._scope():
+            self._make_room(len(order))
+            memory.write(self._order[: len(order)], order)
+            memory.write(self._all_seeds[: len(order)], seeds)
+            if self._rate.ndim:
+                memory.write(self._rate, rate)
+            else:
+                self._rate.fill(rate)
+            self._step.fill(0)
+            self._data = images, labels
+            batch = self._picked(images) if self._picks(images) else self._batch.images
+            self._run = self._executable.bind(
+                parameters, velocities, batch, self._batch.labels, self._rate,
+                tuple(self._seeds[i, ...] for i in range(self._seeds.size)),
+            )  # fmt: skip
+            fixed = [*parameters.values(), *velocities.values(), self._order, self._losses]
+            if isinstance(images, cupy.ndarray):
+                fixed += [images, labels]
+                for _ in range(len(order)):
+                    self._resident(self._gathered_step, fixed)
+            else:
+                self._stream(len(order), fixed)
+            self._data = self._run = None  # what is the caller's, to keep or to let go
+            self._executable.release()
+            return memory.to_host(self._losses[: len(order)]).astype(np.float64)
+
+    @property
+    def kept_bytes(self) -> int:
+        """What the graphs of steps keep for themselves."""
+        return self._resident.kept_bytes + self._streamed.kept_bytes
+
+    def _picks(self, images: Any) -> bool:
+        """Whether a step reads these images where they lie."""
+        enough = len(images) >= self._batch.size
+        return self._pickable and enough and isinstance(images, cupy.ndarray)
+
+    def _picked(self, images: Any) -> Any:
+        return picked(images, self._batch.size, self._order, self._step)
+
+    def _scope(self) -> ExitStack:
+        scope = ExitStack()
+        scope.enter_context(self._device)
+        scope.enter_context(self._device.backend.scope(self._device))
+        return scope
+
+    def _make_room(self, rows: int) -> None:
+        if rows <= self._room:
+            return
+        self._room = 1 << (rows - 1).bit_length()
+        self._order: Any = memory.empty((self._room, self._batch.size), np.int64)
+        self._all_seeds: Any = memory.empty((self._room, self._seeds.size), np.int64)
+        self._losses: Any = memory.empty((self._room, *self._loss.shape), self._loss.dtype)
+
+    def _gathered_step(self) -> None:
+        images, labels = self._data
+        if self._picks(images):
+            self._batch.gather_labels(labels, self._order, self._step)
+        else:
+            self._batch.gather(images, labels, self._order, self._step)
+        self._whole_step()
+
+    def _whole_step(self) -> None:
+        """Forward, backward, update: on what lies in the batch already."""
+        count = self._seeds.size
+        if count:
+            arguments = (self._seeds, self._all_seeds, self._step, count)
+            launch.blocks(1, THREADS, "batches", "pick_seeds", self._kind, *arguments)
+        loss = self._run()[0]
+        told = (self._losses, loss, self._step, loss.size)
+        launch.blocks(1, launch.threads_for(loss.size), "batches", "advance", self._kind, *told)
+
+    def _stream(self, rows: int, fixed: list[Any]) -> None:
+        """Steps on images of the host: the next batch comes in while one computes."""
+        if not self._next:
+            self._next = [Batch(self._images, self._labels) for _ in range(2)]
+            self._coming = cupy.cuda.Stream(non_blocking=True)
+        images, labels = self._data
+        computing = cupy.cuda.get_current_stream()
+        numbers = cupy.arange(rows, dtype=np.int64)
+        self._coming.wait_event(computing.record())
+        for row in range(rows):
+            batch = self._next[row % 2]
+            with self._coming:
+                if row >= 2:
+                    self._coming.wait_event(batch.free)
+                batch.gather(images, labels, self._order, numbers[row : row + 1])
+                here = self._coming.record()
+            moving.count("to_device", self._images.nbytes)
+            computing.wait_event(here)
+            self._batch.images[...] = batch.images
+            self._batch.labels[...] = batch.labels
+            batch.free = computing.record()
+            self._streamed(self._whole_step, fixed)

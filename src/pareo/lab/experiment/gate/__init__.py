@@ -1,0 +1,1 @@
+"""The gate: whether a contestant computes what float64 computes, up to rounding."""

@@ -1,0 +1,118 @@
+"""The parity gate of a sweep: one exact answer serves every contestant at every batch size.
+
+Everyone is held against the same few images (`lab.few`), whatever its batch size. What is allowed
+is the race's.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pareo.lab.contestants import Task, Trainer
+from pareo.lab.experiment.gate.parity import TINY, exact_step, moved, parity
+from pareo.lab.experiment.gate.repeated_batch import chosen, different, few_of
+from pareo.lab.experiment.gate.rounding import Reach, Rounded
+
+
+@dataclass(frozen=True)
+class Taken:
+    """One step from the first weights, and the loss of the same images after it."""
+
+    loss: float
+    next_loss: float
+    parameters: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An exact step as it lies in a file, and what the loss is after it, and its slopes.
+
+    A slope is the length of a parameter's gradient after the step.
+    """
+
+    loss: float
+    next_loss: float
+    gradients: dict[str, Any]
+    reach: Reach
+    slopes: dict[str, float]
+
+
+def reference(task: Task, folder: Path, precision: str) -> Callable[[int, int], Path]:
+    """Writes an exact step of the task at a batch size to a file, and answers with its name.
+
+    There are several, on different images: where one falls on a kink, the next will not. Batch
+    sizes whose images are the same share a file.
+    """
+
+    def answer(batch: int, which: int) -> Path:
+        few = different(batch)
+        file = folder / f"exact-{which}-{few}.npz"
+        if file.exists():
+            return file
+        small = few_of(task, batch)
+        images, labels = small.data()
+        order = chosen(few, which, few, small.count())[0]
+        run = Rounded(small.network, few, small.threads)
+        start, seen = small.parameters(), (images[order], labels[order])
+        reach, loss, gradients = run.reach(start, *seen, precision)
+        next_loss, after = run(moved(start, gradients, small.rate), *seen)
+        np.savez(
+            file, loss=loss, next=next_loss, loss_reach=reach.loss,
+            reach=[reach.gradients[path] for path in start],
+            sums=[reach.sums.get(path, 0.0) for path in start],
+            slopes=[np.linalg.norm(after[path]) for path in start],
+            **{f"gradients/{path}": gradients[path] for path in start},
+        )  # fmt: skip
+        return file
+
+    return answer
+
+
+def read(file: Path) -> Kept:
+    """The exact step in a file."""
+    with np.load(file) as kept:
+        start = "gradients/"
+        found = {name.removeprefix(start): kept[name] for name in kept if name.startswith(start)}
+        reach, sums, slopes = (
+            dict(zip(found, kept[name].tolist(), strict=True))
+            for name in ("reach", "sums", "slopes")
+        )
+        loss, next_loss, loss_reach = (float(kept[name]) for name in ("loss", "next", "loss_reach"))
+        return Kept(loss, next_loss, found, Reach(loss_reach, reach, sums), slopes)
+
+
+def steps(task: Task, trainer: Trainer, start: dict[str, Any], images: int, which: int) -> Taken:
+    """What a contestant makes of a step of the gate.
+
+    `start` are the first weights; `images` are all that there are.
+    """
+    few = different(task.batch)
+    order = chosen(few, which, task.batch, images)
+    trainer.load(start)
+    loss = float(trainer.run(order)[0])
+    after = trainer.parameters()
+    return Taken(loss, float(trainer.run(order)[0]), after)
+
+
+def judged(
+    task: Task, taken: Taken, start: dict[str, Any], file: Path
+) -> tuple[str, dict[str, float]]:
+    """What differs in a step taken from the exact one in a file, and by which parts."""
+    error: dict[str, float] = {}
+    kept = read(file)
+    repeated = task.batch // different(task.batch)
+    exact = exact_step(task, start, kept.loss, kept.gradients, kept.reach, repeated)
+    step = [(taken.loss, taken.parameters)]
+    differs = parity(task, step, lambda *_: exact, error, before=start)
+    if differs:
+        return differs, error
+    # A loss is off by its own rounding, and by its slope times how far each parameter may be off.
+    limit = exact.loss_error * max(1.0, abs(kept.next_loss) / max(abs(kept.loss), TINY))
+    limit += sum(kept.slopes[path] * far for path, far in exact.errors.items())
+    off, size = abs(taken.next_loss - kept.next_loss), max(abs(kept.next_loss), TINY)
+    if not off <= limit:
+        return f"the loss in step 2 is {off / size:.1e} off, {limit / size:.0e} allowed", error
+    return "", error

@@ -1,0 +1,64 @@
+"""Few images again and again: a batch of any size that an exact step of a few can judge.
+
+A batch that holds the same few images again and again has the mean loss and the mean gradients of
+those few. So a reference in float64 computes a few images, and a contestant at batch 512 is held
+against it on those images, repeated.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pareo.lab.contestants import Task
+from pareo.lab.experiment.gate import parity
+
+MOST = 8  # different images in a batch
+BATCHES = 4  # of different images: one or two for a gate, others for who fell on a kink
+
+
+def different(batch: int) -> int:
+    """How many different images a batch of the gate has: all of them, or as many as divide it.
+
+    >>> different(4), different(512), different(12), different(13)
+    (4, 8, 6, 1)
+    """
+    return next(few for few in range(min(batch, MOST), 0, -1) if batch % few == 0)
+
+
+def chosen(few: int, which: int, batch: int, images: int) -> Any:
+    """The images of one batch of the gate, as an order of one step; `images` are all there are.
+
+    >>> chosen(2, 1, batch=4, images=64)
+    array([[2, 3, 2, 3]])
+    """
+    images = min(images, BATCHES * few)
+    return np.tile(np.arange(which * few, (which + 1) * few) % images, batch // few)[None]
+
+
+@dataclass(frozen=True)
+class Few(Task):
+    """A task's first images in batches of a few: the same whatever the task's own batch is."""
+
+    def count(self) -> int:
+        return min(super().count(), BATCHES * self.batch)
+
+    def data(self) -> tuple[Any, Any]:
+        images, labels = super().data()
+        return images[: self.count()].copy(), labels[: self.count()]
+
+
+def few_of(task: Task, batch: int) -> Few:
+    """What stands for a task at a batch size."""
+    few = different(batch)
+    return Few(task.network, few, task.threads, task.rate, task.seed, task.source)
+
+
+def reference(task: Task, precision: str = "float32") -> Callable[..., Any]:
+    """As `parity.reference`, for a contestant whose steps are `chosen`: the sooner ready."""
+    small = few_of(task, task.batch)
+    few, images = small.batch, small.count()
+    return parity.reference(
+        small, precision, lambda step: chosen(few, step, few, images), task.batch // few
+    )

@@ -1,0 +1,108 @@
+"""Every result that was kept, with its raw samples, in one SQLite file."""
+
+import json
+import os
+import re
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from pareo.errors import DataError
+from pareo.lab.experiment import results
+
+VERSION = 1
+NUMBER = re.compile("[0-9]{1,18}")
+TABLE = """
+CREATE TABLE results (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    moment TEXT NOT NULL,
+    network TEXT NOT NULL,
+    result TEXT NOT NULL  -- JSON, as `pareo race --json` writes it
+)
+"""
+
+
+def place() -> Path:
+    """$PAREO_RECORDS, or `pareo/records.sqlite` in the user's data folder."""
+    chosen = os.environ.get("PAREO_RECORDS")
+    if chosen:
+        return Path(chosen)
+    folder = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(folder) / "pareo" / "records.sqlite"
+
+
+def save(result: dict[str, Any]) -> int:
+    """Keep a result; its number."""
+    known = results.checked(result, "this result")
+    row = (known["when"], known["network"], json.dumps(known, allow_nan=False))
+    with _opened(create=True) as file, file:
+        added = file.execute("INSERT INTO results(moment, network, result) VALUES (?, ?, ?)", row)
+        return int(added.lastrowid or 0)
+
+
+def load(number: int) -> dict[str, Any]:
+    """The result of a number."""
+    with _opened() as file:
+        asked = "SELECT result FROM results WHERE number = ?"
+        found = file.execute(asked, (number,)).fetchone()
+    if found is None:
+        raise DataError(f"{place()}: there is no result {number}; `pareo history` lists them")
+    return results.parsed(str(found[0]), f"{place()}, result {number}")
+
+
+def everything() -> list[tuple[int, dict[str, Any]]]:
+    """All results with their numbers, the oldest first; what is damaged is told and left out."""
+    if not place().exists():
+        return []
+    with _opened() as file:
+        found = file.execute("SELECT number, result FROM results ORDER BY number").fetchall()
+    good = []
+    for number, text in found:
+        try:
+            good.append((number, results.parsed(str(text), f"{place()}, result {number}")))
+        except DataError as error:  # which is no reason to show none of the others
+            print(f"pareo: left out: {error}", file=sys.stderr)
+    return good
+
+
+def find(name: str) -> dict[str, Any]:
+    """The result that a user names: a number of the records, `last`, or a JSON file."""
+    if name == "last":
+        kept = everything()
+        if not kept:
+            raise DataError(f"{place()}: nothing is kept here yet; `pareo race --save` does")
+        return kept[-1][1]
+    return load(int(name)) if NUMBER.fullmatch(name) else results.read(Path(name))
+
+
+@contextmanager
+def _opened(create: bool = False) -> Iterator[sqlite3.Connection]:
+    path = place()
+    try:
+        if create:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        elif not path.exists():
+            raise DataError(f"{path}: nothing is kept here yet; `pareo race --save` does")
+        with closing(sqlite3.connect(path, timeout=30)) as file:
+            with file:  # one transaction, so that two races that start at once make one table
+                file.execute("BEGIN IMMEDIATE" if create else "BEGIN")
+                version = file.execute("PRAGMA user_version").fetchone()[0]
+                if create and version == 0 and _empty(file):
+                    file.execute(TABLE)
+                    file.execute(f"PRAGMA user_version = {VERSION}")
+                elif version != VERSION:
+                    raise DataError(
+                        f"{path}: expected pareo's records of version {VERSION}; got {version}"
+                    )
+            yield file
+    except sqlite3.Error as error:
+        raise DataError(f"{path}: expected pareo's records; got: {error}") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _empty(file: sqlite3.Connection) -> bool:
+    return not file.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]

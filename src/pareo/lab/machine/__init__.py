@@ -1,0 +1,1 @@
+"""What this machine has and can do: memory, ceilings, counters, and the floors that follow."""

@@ -1,0 +1,1 @@
+"""`pareo parallel`: ways to use all cores, compared."""

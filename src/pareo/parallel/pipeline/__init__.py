@@ -1,0 +1,1 @@
+"""Model parallelism by layers: stages through which micro-batches flow."""

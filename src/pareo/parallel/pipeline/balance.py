@@ -1,0 +1,63 @@
+"""Where to cut a network into stages, foreseen from its program's FLOPs and bytes."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from pareo.errors import ShapeError
+from pareo.nn.network import Sequential
+from pareo.parallel.pipeline.parts import parts, traced_part
+from pareo.program import Program
+
+# FLOPs that a core does in the time in which memory moves a byte, on common servers some 3 to 6.
+# A measured figure would be a little different each time, and with it the cut, and the bits.
+FLOPS_A_BYTE = 4
+
+
+def predicted(program: Program) -> float:
+    """The cost of a program in FLOPs: of each instruction, or of its bytes if they weigh more."""
+    return float(sum(max(i.flops, FLOPS_A_BYTE * i.bytes) for i in program.instructions))
+
+
+def layer_costs(network: Sequential, rows: int, dtype: str = "float32") -> list[float]:
+    """The cost of each layer of a network, forward and back, for some rows of a batch.
+
+    >>> from pareo.nn import networks
+    >>> [round(cost / 1e6, 1) for cost in layer_costs(networks.mlp([100, 200, 10]), 32)]
+    [0.0, 4.2, 0.5, 0.5]
+    """
+    alone = parts(network, range(len(network.layers) + 1))
+    return [predicted(traced_part(part, rows, rows, dtype).program) for part in alone]
+
+
+def cuts(costs: Sequence[float], stages: int) -> list[int]:
+    """Where stages begin and end, so that the slowest is as fast as can be.
+
+    >>> cuts([1, 1, 4, 1, 2], 2)
+    [0, 3, 5]
+    """
+    count = len(costs)
+    if not 1 <= stages <= count:
+        raise ShapeError(f"a network of {count} layers has 1 to {count} stages; got {stages}")
+    sums = [0.0]
+    for cost in costs:
+        sums.append(sums[-1] + cost)
+    # best[k]: for the first k layers in so many stages, the slowest stage's cost, and the edges
+    best: list[tuple[float, list[int]]] = [(sums[k], [0, k]) for k in range(count + 1)]
+    for stage in range(2, stages + 1):
+        best = [
+            min(
+                (
+                    (max(best[j][0], sums[k] - sums[j]), [*best[j][1], k])
+                    for j in range(stage - 1, k)
+                ),
+                default=(float("inf"), []),
+            )
+            for k in range(count + 1)
+        ]
+    return best[count][1]
+
+
+def shares(costs: Sequence[float], edges: Sequence[int]) -> list[float]:
+    """Each stage's share of the whole cost."""
+    whole = sum(costs) or 1.0
+    return [sum(costs[a:b]) / whole for a, b in pairwise(edges)]

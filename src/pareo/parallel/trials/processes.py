@@ -1,0 +1,175 @@
+"""Trials in processes of their own, which read one copy of the data."""
+
+import contextlib
+import multiprocessing
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from pareo import interrupt
+from pareo.data import Dataset
+from pareo.device import Device
+from pareo.errors import PareoError, ending
+from pareo.parallel.group.shared_memory import Handle, Shared, SharedDataset
+from pareo.parallel.trials.schedule import Cores, predicted_work, train_all
+from pareo.parallel.trials.scoring import Askers, Network, score_with
+from pareo.parallel.trials.train_trial import train_one, untested
+from pareo.parallel.trials.trial import Listener, Result, Trial
+from pareo.spec import Spec
+from pareo.training.history import Epoch
+
+MOST_TRIALS = 1 << 16  # of one call: each has a number in shared memory
+
+
+def train_in_processes(
+    trials: Sequence[Trial], data: Dataset, device: Device, listener: Listener
+) -> list[Result]:
+    """Train trials in as many processes as the device has threads (see `train_many`)."""
+    with Processes(data, device, min(device.threads, len(trials))) as processes:
+        return processes.train(trials, listener)
+
+
+class Processes:
+    """Processes that stand ready to train and to test; a scope, which ends them.
+
+    A script that uses it must keep its own work under `if __name__ == "__main__":`, because every
+    process imports it.
+    """
+
+    def __init__(self, data: Dataset, device: Device, count: int) -> None:
+        self._data, self._device = data, device
+        self._shares = Shared({"cores": Spec((MOST_TRIALS,), "int64")}, processes=True)
+        self._workers: list[_Process] = []
+        try:
+            with SharedDataset(data) as handle:
+                for _ in range(count):
+                    self._workers.append(_Process(handle, device, self._shares))
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def train(
+        self, trials: Sequence[Trial], listener: Listener | None = None, test: bool = True
+    ) -> list[Result]:
+        """Train trials, as many at once as there are processes; with `test`, test each epoch."""
+        if len(trials) > MOST_TRIALS:
+            raise PareoError(f"processes take {MOST_TRIALS:,} trials at once; got {len(trials):,}")
+        work = [predicted_work(trial, self._data) for trial in trials]
+        cores = Cores(self._device.threads, work, self._shares["cores"])
+        trains = [partial(worker.train, trials, test) for worker in self._workers]
+        return train_all(trials, cores, trains, listener or Listener(), "processes", self._kill)
+
+    def score(self, networks: Sequence[Network]) -> list[tuple[float, float]]:
+        """The loss and the share of right answers of each network on the test images."""
+        for worker in self._workers:
+            worker.revive()
+            worker.ask(("networks", list(networks)))
+        asks = [
+            lambda number, start, worker=worker: worker.ask(("logits", number, start))
+            for worker in self._workers
+        ]
+        return score_with(asks, networks, self._data.test_labels)
+
+    def _kill(self) -> None:
+        for worker in self._workers:
+            worker.kill()
+
+    def __enter__(self) -> "Processes":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers:
+            worker.close()
+
+
+class _Process:
+    """A process that does what it is told; if it has ended, the next trial starts another."""
+
+    def __init__(self, data: Handle, device: Device, shares: Shared) -> None:
+        self._given = (data, device, shares)
+        self._start()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")  # a fork would inherit locks of BLAS
+        near, far = context.Pipe()
+        process = context.Process(target=_serve, args=(far, *self._given), daemon=True)
+        with interrupt.deaf():
+            process.start()
+            self._pipe: Any = near
+            self._process: Any = process
+            far.close()  # so that this end closes when the process is gone
+
+    def revive(self) -> None:
+        """Start another process where the last one has ended."""
+        if not self._process.is_alive():
+            self._start()
+
+    def kill(self) -> None:
+        """End the process at once: whoever waits for its answer is told that it has ended."""
+        self._process.kill()
+
+    def train(
+        self, trials: Sequence[Trial], test: bool, number: int, report: Callable[[Epoch], bool]
+    ) -> Result:
+        """Have a trial trained; the result says so where the process did not live to the end."""
+        result = Result(trials[number], "processes")
+        self.revive()
+        try:
+            self._pipe.send(("train", number, trials[number], test))
+            while isinstance(said := self._pipe.recv(), Epoch):
+                result.history.add(said)
+                self._pipe.send(report(said))
+            assert isinstance(said, Result)
+            return said
+        except (EOFError, OSError):
+            self._process.join()
+            result.error = ending(self._process.exitcode)
+            return result
+
+    def ask(self, question: Any) -> Any:
+        """The answer to a question that is answered at once."""
+        try:
+            self._pipe.send(question)
+            return self._pipe.recv()
+        except (EOFError, OSError):
+            self._process.join()
+            raise PareoError(ending(self._process.exitcode)) from None
+
+    def close(self) -> None:
+        """End the process, kindly."""
+        self._pipe.close()
+        self._process.join(2)
+        if self._process.exitcode is None:
+            self._process.kill()
+            self._process.join()
+
+
+def _serve(pipe: Any, data: Handle, device: Device, shares: Shared) -> None:
+    """The process: it ends when the other end of the pipe closes."""
+    interrupt.ignore()
+    attached = data.attach()
+    bare = untested(attached)
+    one = Device(str(device), 1, device.precision)
+    askers: Askers | None = None
+
+    def told(epoch: Epoch) -> bool:
+        pipe.send(epoch)
+        return bool(pipe.recv())
+
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            match pipe.recv():
+                case ("train", number, trial, test):
+                    threads = partial(_share, shares["cores"], number)
+                    given = attached if test else bare
+                    pipe.send(train_one(trial, given, one, "processes", told, threads))
+                case ("networks", networks):
+                    askers = Askers(networks, attached.test_images, one)
+                    pipe.send(None)
+                case ("logits", number, start):
+                    assert askers is not None
+                    pipe.send(askers(number, start))
+
+
+def _share(cores: Any, number: int) -> int:
+    return int(cores[number])

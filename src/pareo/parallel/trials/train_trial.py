@@ -1,0 +1,71 @@
+"""One trial, trained here and now: whatever happens, there is a result."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pareo.data import Dataset
+from pareo.device import Device
+from pareo.parallel.trials.trial import Result, Trial, sentence
+from pareo.training.fit import Result as Fitted
+from pareo.training.fit import fit
+from pareo.training.history import Epoch
+
+
+def train_one(
+    trial: Trial,
+    data: Dataset,
+    device: Device,
+    how: str,
+    report: Callable[[Epoch], Any] = lambda epoch: None,
+    threads: Callable[[], int] | None = None,
+    checkpoint: Path | None = None,
+) -> Result:
+    """Train one trial on a device; an error ends up in its result.
+
+    `report` is called after each epoch and ends the trial by returning True. `threads` is asked
+    between steps how many of the machine's cores are for this trial now. `checkpoint` is a file,
+    written after each epoch; where it is there already, training goes on from it.
+
+    >>> from pareo.data import load
+    >>> from pareo.nn import networks
+    >>> trial = Trial(networks.mlp([16, 8, 3]), rate=1e30, batch_size=20, epochs=9)
+    >>> train_one(trial, load("synthetic:16:3:120"), Device("vectorized"), "serial").error
+    'the loss became nan in epoch 1, step 2: try a rate below 1e+30'
+    """
+    result = Result(trial, how)
+    going_on = checkpoint if checkpoint is not None and checkpoint.exists() else None
+    begin = time.perf_counter()
+
+    def after_epoch(fitted: Fitted) -> bool:
+        last = fitted.history[-1]
+        result.history, result.parameters = fitted.history, fitted.parameters
+        result.stopped = report(last) is True and last.number < trial.epochs
+        return result.stopped
+
+    try:
+        fitted = fit(
+            trial.built, data, trial.epochs, trial.batch_size, trial.rate, trial.momentum,
+            trial.decay, device, seed=trial.seed, order=trial.order, schedule=trial.schedule,
+            callbacks=[after_epoch], progress=False, threads=threads,
+            checkpoint=checkpoint, resume=going_on,
+        )  # fmt: skip
+        result.history, result.parameters = fitted.history, fitted.parameters
+    except Exception as error:
+        result.error = sentence(error)
+    result.seconds = time.perf_counter() - begin
+    return result
+
+
+def untested(data: Dataset) -> Dataset:
+    """The data without its test images, for training that is tested later or not at all.
+
+    >>> from pareo.data import load
+    >>> len(untested(load("synthetic:16:3:120")).test_images)
+    0
+    """
+    return Dataset(
+        data.name, data.images, data.labels, data.images[:0], data.labels[:0], data.classes,
+        data.class_names,
+    )  # fmt: skip

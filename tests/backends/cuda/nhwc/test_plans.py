@@ -1,0 +1,224 @@
+"""What is remembered of timed plans, the kernels' compilation, and how filters are cut."""
+
+import json
+
+import numpy as np
+import pytest
+from devices import needs_gpu
+
+from pareo import op
+from pareo.backends.cuda.nhwc import cudnn, launch, plans
+from pareo.backends.cuda.nhwc.cudnn import Convolution
+from pareo.backends.cuda.nhwc.filters import ARCH, CHUNK, ROWS, WIDTHS, filters
+from pareo.backends.cuda.nhwc.narrow import narrow
+from pareo.backends.cuda.nhwc.strips import PITCH, strips
+from pareo.backends.cuda.runtime import source
+
+ENTRY = {"plan": "eng51_k2=1", "seconds": 0.001}
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("file", launch.INSTANCES)
+def test_every_instance_compiles(file, arch):
+    names = launch.INSTANCES[file]
+    binary = source.compile_to_binary(source.read(f"nhwc/{file}.cu"), arch, names=names)
+    assert binary.startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("file", ["filters", "narrow", "strips"])
+def test_warpgroup_products_compile_for_the_card_that_has_them(file):
+    names = launch.INSTANCES[file]
+    text = source.read(f"nhwc/{file}.cu")
+    plain, own = (source.compile_to_binary(text, a, names=names) for a in ("sm_90", ARCH))
+    assert len(own) > 2 * len(plain)  # elsewhere the kernels are empty
+
+
+def test_plans_come_back_as_they_were_written(tmp_path, monkeypatch):
+    monkeypatch.setenv("PAREO_CACHE_DIR", str(tmp_path))
+    plans.write_plans(("cuda", "plans.json"), {"a": ENTRY})
+    assert plans.read_plans(tmp_path / "cuda" / "plans.json") == {"a": ENTRY}
+
+
+def test_without_a_folder_to_write_plans_are_timed_again(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PAREO_CACHE_DIR", str(tmp_path / "file"))
+    plans.write_plans(("cuda", "never written.json"), {"a": ENTRY})
+    assert plans.read_once(("cuda", "never written.json")) == {}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "null", "\0\1", '{"a": 1}', '{"a": {"plan": 1}}'])
+def test_a_damaged_file_counts_as_empty(tmp_path, text):
+    (tmp_path / "plans.json").write_text(text)
+    assert plans.read_plans(tmp_path / "plans.json") == {}
+
+
+def test_a_missing_file_counts_as_empty(tmp_path):
+    assert plans.read_plans(tmp_path / "plans.json") == {}
+
+
+def test_one_bad_entry_does_not_spoil_the_others(tmp_path):
+    (tmp_path / "plans.json").write_text(json.dumps({"a": ENTRY, "b": "nonsense"}))
+    assert plans.read_plans(tmp_path / "plans.json") == {"a": ENTRY}
+
+
+def gradient(channels, side, filters, window, padding, stride=1, precision="tf32"):
+    out = (side + 2 * padding - window) // stride + 1
+    return Convolution(
+        "filters", (128, channels, side, side), (filters, channels, window, window),
+        (128, filters, out, out), (stride, stride), (padding,) * 4, (1, 1), precision,
+    )  # fmt: skip
+
+
+LAYERS = [
+    gradient(48, 57, 64, 3, 0), gradient(64, 27, 192, 5, 2), gradient(192, 13, 384, 3, 1),
+    gradient(12, 115, 64, 4, 0), gradient(64, 56, 192, 3, 1), gradient(112, 14, 224, 3, 1),
+    gradient(32, 28, 96, 5, 2), gradient(192, 7, 384, 3, 1),
+]  # fmt: skip
+
+
+def test_quick_division_is_exact_for_every_position():
+    for layer in LAYERS:
+        rows, columns = strips(layer, "90", 132).grid
+        plane = rows * columns
+        for number, most in ((plane, 512 * plane + 4096), (columns, plane)):
+            quick = (1 << 40) // number + 1
+            steps = range(number - 1, most, number)  # the last one before each change
+            assert all(q * quick >> 40 == q // number for q in (*steps, *(s + 1 for s in steps)))
+
+
+def shared_out(shares):
+    """Every pair of tile and chunk has a block, and no tile more parts than there is room for."""
+    assert shares.each * shares.blocks >= shares.tiles * shares.chunks
+    for tile in range(shares.tiles):
+        ends = tile * shares.chunks, (tile + 1) * shares.chunks - 1
+        first, last = (pair // shares.each for pair in ends)
+        assert last - first < shares.parts
+        assert last < shares.blocks
+
+
+@pytest.mark.parametrize("blocks", [1, 7, 132])
+@pytest.mark.parametrize("layer", [*LAYERS, gradient(64, 56, 64, 1, 0)], ids=str)
+def test_every_pair_of_tile_and_chunk_is_taken_once(layer, blocks):
+    cut = filters(layer, "90", blocks)
+    assert cut.across * cut.width >= layer.filters[0]
+    assert -(-cut.rows // ROWS) * ROWS * cut.across == cut.tiles * ROWS
+    assert cut.chunks * CHUNK >= cut.positions
+    shared_out(cut.shares)
+    assert cut.shared <= 226 << 10  # what a multiprocessor gives one block, beside the barriers
+    assert cut.width in WIDTHS
+
+
+@pytest.mark.parametrize("blocks", [1, 7, 132])
+@pytest.mark.parametrize("layer", LAYERS, ids=str)
+def test_a_strip_covers_all_taps_channels_and_positions(layer, blocks):
+    cut = strips(layer, "90", blocks)
+    filters, channels, kh, kw = layer.filters
+    assert cut.across * 64 >= filters
+    assert cut.slice % 4 == 0
+    assert cut.taps * cut.slice <= cut.groups * cut.times * 64
+    assert cut.tiles >= cut.across * channels / cut.slice * kh * kw / cut.taps
+    assert cut.slice <= PITCH
+    assert 32 * cut.ring >= 32 * cut.depth + 32
+    assert cut.shared <= 226 << 10  # what a multiprocessor gives one block, beside the barriers
+    shared_out(cut.shares)
+
+
+def forward(channels, side, filters, window, padding, stride=1, precision="tf32", ending="bias"):
+    out = (side + 2 * padding - window) // stride + 1
+    return Convolution(
+        "result", (128, channels, side, side), (filters, channels, window, window),
+        (128, filters, out, out), (stride, stride), (padding,) * 4, (1, 1), precision, ending,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "layer", [forward(48, 57, 64, 3, 0), forward(12, 115, 64, 4, 0), forward(16, 14, 48, 5, 2)],
+    ids=str,
+)  # fmt: skip
+def test_first_layers_have_room_in_shared_memory(layer):
+    found = narrow(layer, "90", 132)
+    _, channels, kh, kw = layer.filters
+    assert found.chunks * 32 >= kh * kw * channels
+    assert sorted(found.pitch * row % 32 for row in range(8)) == list(range(0, 32, 4))
+    assert found.pitch >= channels
+    assert 32 * found.ring > 192 + (kh - 1) * layer.images[3] + kw
+    assert found.shared <= 226 << 10
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        forward(12, 115, 64, 4, 0, precision="bfloat16"),
+        forward(12, 115, 64, 4, 0, ending=""),
+        forward(12, 115, 64, 4, 0, stride=2),
+        forward(12, 115, 128, 4, 0),
+        forward(6, 28, 64, 3, 1),
+        forward(256, 28, 64, 3, 1),
+    ],
+    ids=str,
+)
+def test_other_layers_are_not_narrow(layer):
+    assert narrow(layer, "90", 132) is None
+
+
+@pytest.mark.parametrize("padding", [(0, 0, 0, 0), (1, 1, 1, 1), (2, 0, 1, 3), (0, 2, 2, 0)])
+@pytest.mark.parametrize(("kh", "kw"), [(2, 2), (3, 3), (1, 4), (5, 2)])
+def test_rows_and_images_may_share_their_zeros(kh, kw, padding):
+    """The sums of strips.cu in plain sight: zeros between rows, taps as distances."""
+    random = np.random.default_rng(0)
+    x, top, left = random.standard_normal((3, 4, 6, 5)), *padding[:2]
+    size = [n + padding[i] + padding[i + 2] - k + 1 for i, (n, k) in enumerate([(6, kh), (5, kw)])]
+    g = random.standard_normal((3, 8, *size))
+    shapes = x.shape, (8, 4, kh, kw), g.shape
+    cut = strips(Convolution("filters", *shapes, (1, 1), padding, (1, 1), "tf32"), "90", 5)
+    rows, columns = cut.grid
+    pixels, results = np.zeros((3, 4, rows, columns)), np.zeros((3, 8, rows, columns))
+    pixels[:, :, :6, :5] = x
+    results[:, :, : size[0], : size[1]] = g
+    pixels, results = (a.swapaxes(0, 1).reshape(a.shape[1], -1) for a in (pixels, results))
+    far = (kh + max(padding)) * (columns + kw)
+    pixels = np.pad(pixels, ((0, 0), (far, far)))
+    found = np.empty((8, 4, kh, kw))
+    for u, v in np.ndindex(kh, kw):
+        start = far + (u - top) * columns + v - left
+        found[:, :, u, v] = results @ pixels[:, start : start + results.shape[1]].T
+    wanted = op.conv_weight_gradient(
+        x, g, size=(kh, kw), stride=(1, 1), padding=padding, dilation=(1, 1)
+    )
+    np.testing.assert_allclose(found, wanted, atol=1e-12)
+
+
+def test_warpgroup_products_are_for_one_architecture_and_precision():
+    assert filters(LAYERS[0], "100", 148) is None
+    assert strips(LAYERS[0], "100", 148) is None
+    assert strips(gradient(64, 27, 64, 3, 1, stride=2), "90", 132) is None
+    assert strips(gradient(64, 28, 64, 1, 0), "90", 132) is None
+    assert strips(gradient(6, 28, 64, 3, 1), "90", 132) is None
+    assert strips(gradient(64, 27, 64, 3, 1, precision="float32"), "90", 132) is None
+    assert strips(gradient(64, 27, 64, 3, 1, precision="bfloat16"), "90", 132) is None
+    assert filters(gradient(64, 27, 64, 3, 1, precision="bfloat16"), "90", 132) is None
+    assert filters(gradient(6, 28, 64, 3, 1), "90", 132) is None
+    assert filters(gradient(64, 27, 64, 3, 1, stride=2), "90", 132) is not None
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_what_was_chosen_for_want_of_memory_is_not_remembered(tmp_path, monkeypatch):
+    import cupy
+
+    if why := cudnn.missing():
+        pytest.skip(why)
+    monkeypatch.setenv("PAREO_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(plans, "_place", lambda: ("plans.json",))  # and read from there, once
+    layer, pool = gradient(96, 27, 256, 5, 2), cupy.cuda.MemoryPool()
+    arrays = 4 * sum(layer.size(name) for name in layer.arrays)
+    pool.set_limit(arrays + (4 << 20))
+    plans._best.cache_clear()
+    with cupy.cuda.using_allocator(pool.malloc):
+        assert plans.best(layer).workspace <= 4 << 20
+    assert plans.remembered() == {}
+    plans._best.cache_clear()
+    found = plans.best(layer)
+    plans._best.cache_clear()
+    assert plans.remembered() == plans.read_plans(tmp_path / "plans.json") != {}
+    assert plans.remembered()[str(layer)]["plan"] == found.name

@@ -1,0 +1,275 @@
+"""The report of a race: its text, and the page in a real Chromium where there is one."""
+
+import json
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+from browser import browser, why_none
+from race_result import curve, made
+from typer.testing import CliRunner
+
+from pareo.cli import app
+from pareo.errors import DataError
+from pareo.lab import report
+from pareo.lab.experiment import records
+from pareo.lab.report.race_figures import figures
+from pareo.lab.report.summary import headline
+
+FIGURES = ["times", "epochs", "accuracy", "speedup"]
+EVIL = "<script>document.title='evil'</script><img src=x onerror=\"document.title='evil'\">"
+
+
+def evil():
+    """A result in which every text tries to be HTML."""
+
+    def spoiled(value):
+        if isinstance(value, dict):
+            return {key: spoiled(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [spoiled(item) for item in value]
+        return value + EVIL if isinstance(value, str) else value
+
+    result = spoiled(made())
+    for row in result["rows"]:
+        row["status"] = row["status"].removesuffix(EVIL)
+        row["ledger"][EVIL] = EVIL
+    result["machine"][EVIL] = result["versions"][EVIL] = EVIL
+    return result
+
+
+def test_no_text_becomes_html():
+    page = report.html(evil())
+    assert EVIL not in page
+    assert page.count("<script") == page.count("</script>") == 3
+    assert page.count("&lt;script&gt;") > 20
+
+
+def test_plotly_is_there_once_and_nothing_is_fetched():
+    page = report.html(made())
+    assert page.count("plotly.js v") == 1
+    start = page.index('<script type="application/json"')
+    assert "http:" not in page[:start]
+    assert "https:" not in page[:start]
+    assert "default-src 'none'" in page
+
+
+def test_every_contestant_has_a_bar_or_a_reason():
+    drawn = figures(made())
+    assert list(drawn) == ["times", "epochs", "speedup", "accuracy"]
+    (bars,) = drawn["times"]["data"]
+    assert len(bars["x"]) == 6
+    page = report.html(made())
+    assert "<b>wrong</b> refused: the gradient of layers.0.bias differs" in page
+    assert "<b>tensorflow</b> missing: install it with" in page
+
+
+def test_the_floor_is_a_line_at_its_place():
+    layout = figures(made())["times"]["layout"]
+    assert layout["shapes"][0]["x0"] == 0.42
+    assert layout["xaxis"]["type"] == "log"
+    assert layout["annotations"][0]["x"] == pytest.approx(-0.3768, abs=1e-3)
+
+
+def test_each_place_has_its_own_floor_and_each_row_its_share():
+    result = made()
+    card = result["rows"][1]
+    card["floor"] = {**card["floor"], "place": "cuda", "seconds_per_epoch": 0.0274}
+    layout = figures(result)["times"]["layout"]
+    assert [line["x0"] for line in layout["shapes"]] == [0.42, 0.0274]
+    texts = [note["text"] for note in layout["annotations"]]
+    assert texts == ["floor of the CPU 0.42 s", "floor of the GPU 0.0274 s"]
+    page = report.html(result)
+    assert "on the CPU by its arithmetic and on the GPU by its arithmetic" in page
+    assert "<td>1 %</td>" in page  # 0.0274 of 2.74 s
+    assert "<td>32 %</td>" in page  # 0.42 of 1.31 s
+
+
+def test_speedup_is_the_bases_seconds_over_ones_own():
+    result = made()
+    by_name = {row["contestant"]: row for row in result["rows"]}
+    by_name["torch"]["curve"], by_name["pareo-compiled"]["curve"] = curve(3.0, 10), curve(1.5, 4)
+    drawn = figures(result)["speedup"]
+    assert drawn["base"] == "torch"
+    lines = {line["name"]: line for line in drawn["data"]}
+    assert lines["pareo-compiled"]["x"] == [1, 2, 3, 4]
+    assert lines["pareo-compiled"]["y"] == [2.0] * 4
+    assert lines["torch"]["y"] == [1.0] * 10
+
+
+def test_the_headline_claims_no_more_than_was_told():
+    assert headline(made()).endswith("2.09 times as fast as torch.")
+    equal = made({"torch": 1.31 / 2.74})
+    assert "cannot be told" in headline(equal)
+    assert headline({**made(), "rows": []}).startswith("Nobody was timed")
+
+
+@pytest.mark.parametrize("spoil", [
+    lambda r: r.update(rows=[]),
+    lambda r: r.update(rows=[row for row in r["rows"] if row["status"] != "ok"]),
+    lambda r: [row.update(curve=[]) for row in r["rows"]],
+    lambda r: [row.update(samples=row["samples"][:1], rounds=[0][: len(row["samples"])])
+               for row in r["rows"]],
+    lambda r: [row.update(floor={"seconds_per_epoch": None}) for row in r["rows"]],
+    lambda r: r.update(machine={}),
+    lambda r: [point.update(accuracy=None) for row in r["rows"] for point in row["curve"]],
+])  # fmt: skip
+def test_a_result_with_little_in_it_still_has_a_page(spoil):
+    result = made()
+    spoil(result)
+    page = report.html(result)
+    assert "<h2>Machine</h2>" in page
+    assert "nan" not in page[: page.index('<script type="application/json"')].lower()
+
+
+def test_the_command_draws_from_a_file_and_from_the_records(tmp_path, monkeypatch):
+    monkeypatch.setenv("PAREO_RECORDS", str(tmp_path / "records.sqlite"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.json").write_text(json.dumps(made()))
+    records.save(made())
+    for words, path in (["a.json"], "a.html"), (["1"], "pareo-result-1.html"), (
+        ["last", "--out", "b.html"], "b.html"):  # fmt: skip
+        done = CliRunner().invoke(app, ["report", *words])
+        assert done.exit_code == 0
+        assert done.stdout.split()[-1] == str(tmp_path / path)
+        assert (tmp_path / path).read_text() == report.html(made())
+
+
+def test_the_kind_of_a_result_decides_no_path(tmp_path, monkeypatch):
+    monkeypatch.setenv("PAREO_RECORDS", str(tmp_path / "records.sqlite"))
+    here = tmp_path / "some" / "where"
+    (here / "pareo-").mkdir(parents=True)
+    monkeypatch.chdir(here)
+    records.save({**made(), "kind": "/../../../victim"})
+    assert CliRunner().invoke(app, ["report", "1"]).exit_code == 0
+    assert sorted(path.name for path in here.iterdir()) == ["pareo-", "pareo-result-1.html"]
+
+
+@pytest.mark.parametrize("words", [["a.html"], ["a.html", "--out", "./a.html"]])
+def test_a_report_never_replaces_its_result(tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.html").write_text(json.dumps(made()))
+    done = CliRunner().invoke(app, ["report", *words])
+    assert str(done.exception) == "a.html: the report would replace it; choose another --out"
+    assert json.loads((tmp_path / "a.html").read_text()) == made()
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path):
+    with pytest.raises(DataError, match=r"r\.html: cannot be written: No such file"):
+        report.write(made(), tmp_path / "nowhere" / "r.html")
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory):
+    if reason := why_none():
+        pytest.skip(reason)
+    with browser(tmp_path_factory.mktemp("browser")) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280], ids=["phone", "desktop"])
+def test_every_figure_is_drawn_and_nothing_leaves_the_page(window, tmp_path, width, dark):
+    report.write(made(), tmp_path / "r.html")
+    window.device(width, 800, dark)
+    window.open(tmp_path / "r.html")
+    window.screenshot(tmp_path / "r.png")
+    assert (tmp_path / "r.png").stat().st_size > 50_000
+    assert window.logged() == []
+    assert window.requests() == [(tmp_path / "r.html").as_uri()]
+    count = "return document.querySelectorAll('#{} .{}').length"
+    assert window.run(count.format("times", "bars .point")) == 6
+    assert window.run(count.format("times", "shapelayer path")) == 1
+    for name in FIGURES[1:]:
+        assert window.run(count.format(name, "scatterlayer .trace")) == 5
+    assert window.run("return document.documentElement.scrollWidth") <= width
+    for name in FIGURES:
+        box = f"document.querySelector('#{name} .main-svg').getBoundingClientRect()"
+        assert 0 < window.run(f"return {box}.right") <= width
+
+
+def test_another_base_may_be_chosen_for_the_speedup(window, tmp_path):
+    report.write(made(), tmp_path / "r.html")
+    window.open(tmp_path / "r.html")
+    choose = "base.value = 'jax'; base.dispatchEvent(new Event('change'))"
+    heights = "return speedup.data.map((line) => line.y[0])"
+    before = window.run(heights)
+    window.run(choose)
+    after = window.run(heights)
+    assert before[1] == after[3] == 1
+    assert after[0] > before[0]
+
+
+def test_in_the_browser_too_no_text_becomes_html(window, tmp_path):
+    report.write(evil(), tmp_path / "r.html")
+    window.open(tmp_path / "r.html")
+    assert EVIL in window.run("return document.body.innerText")
+    assert window.run("return document.querySelectorAll('img').length") == 0
+    labels = window.run("return [...document.querySelectorAll('.ytick')].map((t) => t.textContent)")
+    assert any(label.startswith(f"pareo-compiled{EVIL}") for label in labels)
+    assert "evil" not in window.run("return document.title").replace(EVIL, "")
+    assert window.logged() == []
+
+
+def test_the_printed_page_is_black_on_white(window, tmp_path):
+    report.write(made(), tmp_path / "r.html")
+    window.device(1280, 800, dark=True)
+    window.open(tmp_path / "r.html")
+    colour = "return epochs.layout.font.color"
+    on_screen = window.run(colour)
+    window.run("dispatchEvent(new Event('beforeprint'))")
+    assert window.run(colour) == "#000000" != on_screen
+    window.run("dispatchEvent(new Event('afterprint'))")
+    assert window.run(colour) == on_screen
+    window.printed(tmp_path / "r.pdf")
+    assert (tmp_path / "r.pdf").read_bytes().startswith(b"%PDF")
+
+
+def comes(true, seconds=20):
+    """Whether something becomes true in time: a browser's logs may come a little late."""
+    end = time.monotonic() + seconds
+    while not (found := true()) and time.monotonic() < end:
+        time.sleep(0.1)
+    return found
+
+
+@pytest.fixture
+def server():
+    """A web server that has nothing: its address, and what it was asked for."""
+    asked = []
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_error(404)
+
+        def log_message(self, *words):
+            """Nothing on the terminal."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as listening:
+        Thread(target=listening.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.server_port}", asked
+        listening.shutdown()
+
+
+def test_this_browser_would_notice_an_error_and_a_request(window, tmp_path, server):
+    url, asked = server
+    page = f'<img src="{url}/x.png"><script>throw new Error("seen")</script>'
+    (tmp_path / "bad.html").write_text(page)
+    window.open(tmp_path / "bad.html")
+    assert comes(lambda: any("seen" in line for line in window.logged()))
+    assert comes(lambda: f"{url}/x.png" in window.requests())
+    assert comes(lambda: "/x.png" in asked)
+
+
+def test_the_policy_stops_a_page_that_asks(window, tmp_path, server):
+    url, asked = server
+    policy = report.html(made()).splitlines()[2]
+    page = f'{policy}<img src="{url}/x.png"><script>throw new Error("seen")</script>'
+    (tmp_path / "bad.html").write_text(page)
+    window.open(tmp_path / "bad.html")
+    told = []
+    assert comes(lambda: told.extend(window.logged()) or len(told) >= 2)
+    assert all("Content Security Policy" in line for line in told)
+    assert asked == []

@@ -1,0 +1,77 @@
+"""Workers with parameters of their own: the same as one alone, and one that is lost goes on."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from splitting import EXACT, WIDE, alone, same
+
+from pareo.data import load
+from pareo.parallel.data.replica import ReduceInMemory, Replica, train
+from pareo.parallel.group.shared_memory import Shared
+from pareo.parallel.group.worker_group import Member, together
+from pareo.training import checkpoint as files
+from pareo.training import fit
+from pareo.training.settings import Settings
+
+RUN = Settings(batch_size=11, rate=0.05, momentum=0.9, precision="float64")
+
+
+def work(member: Member, shared: Shared, epochs: int) -> Any:
+    images = load("synthetic:16:3:60")
+    replica = Replica(WIDE, images, RUN, member.rank, member.workers, "vectorized")
+    losses = train(replica, ReduceInMemory(member, shared), epochs)
+    return losses, replica.checkpoint()
+
+
+def test_replicas_stay_the_same_and_are_what_one_alone_would_be() -> None:
+    specs = ReduceInMemory.specs(WIDE, RUN, 3)
+    results, _ = together(work, 3, "threads", specs, 2)
+    expected = alone(WIDE, load("synthetic:16:3:60"), RUN, 2, "vectorized")
+    for losses, found in results:
+        assert losses == results[0][0]
+        for path, array in found.parameters.items():
+            np.testing.assert_array_equal(array, results[0][1].parameters[path])
+        same(found.parameters, expected.parameters, **EXACT)
+        same(found.velocities, expected.velocities, **EXACT)
+        expected_losses = expected.history.column("loss")
+        np.testing.assert_allclose(found.history.column("loss"), expected_losses, rtol=1e-9)
+
+
+@pytest.mark.parametrize("lost_in", [2, 5, 7])
+def test_a_lost_worker_is_made_anew_from_the_others_checkpoint(
+    lost_in: int, tmp_path: Path
+) -> None:
+    images = load("synthetic:16:3:60")
+
+    def pair(start: Any = None) -> list[Replica]:
+        return [Replica(WIDE, images, RUN, rank, 2, "vectorized", start) for rank in range(2)]
+
+    def step(replicas: list[Replica]) -> float:
+        total = sum(replica.gradients() for replica in replicas)
+        losses = [replica.move(total) for replica in replicas]
+        return losses[0]
+
+    undisturbed = pair()
+    expected = [step(undisturbed) for _ in range(10)]  # five in an epoch
+    replicas = pair()
+    found = [step(replicas) for _ in range(lost_in)]
+    replicas[0].gradients()  # rank 1 is lost before it shows its own
+    files.write(tmp_path / "last.safetensors", replicas[0].checkpoint())
+    replicas = pair(files.load(tmp_path))
+    found += [step(replicas) for _ in range(10 - lost_in)]
+    assert found == expected
+
+
+def test_fit_goes_on_from_a_replicas_checkpoint(tmp_path: Path) -> None:
+    images = load("synthetic:16:3:60")
+    replica = Replica(WIDE, images, RUN, 0, 1, "vectorized")
+    for _ in range(7):
+        replica.move(replica.gradients().copy())
+    files.write(tmp_path / "last.safetensors", replica.checkpoint())
+    found = fit(
+        WIDE, images, 2, RUN.batch_size, RUN.rate, RUN.momentum, device="vectorized",
+        precision="float64", resume=tmp_path, progress=False,
+    )  # fmt: skip
+    same(found.parameters, alone(WIDE, images, RUN, 2, "vectorized").parameters, **EXACT)
