@@ -12,7 +12,8 @@ from pareo.cli import app
 from pareo.cli.output import finish
 from pareo.errors import DataError
 from pareo.lab.experiment import results
-from pareo.lab.parallel.engine import Row, result
+from pareo.lab.parallel import result
+from pareo.lab.parallel.engine import Row
 
 ROOT = Path(__file__).parents[2]
 # In `pareo.cli` the commands themselves have these names.

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-FILES = ("sizes", "graph", "training", "large_kernels")
+FILES = ("kernels/test_sizes", "runtime/test_graph", "test_training", "nhwc/test_kernels")
 
 
 def main() -> int:
@@ -27,7 +27,7 @@ def main() -> int:
     cupy.cuda.set_allocator(None)
     plain = source._include_paths
     source._include_paths = lambda: (*plain(), *source.defines(EVERY_THREAD_ARRIVES="1"))
-    files = [str(Path(__file__).with_name(f"test_{name}.py")) for name in FILES]
+    files = [str(Path(__file__).with_name(f"{name}.py")) for name in FILES]
     with tempfile.TemporaryDirectory() as fresh:
         os.environ["PAREO_CACHE_DIR"] = fresh  # what was compiled otherwise is not for this
         return pytest.main(["-q", "-p", "no:cacheprovider", *files, *sys.argv[1:]])

@@ -17,8 +17,9 @@ from pareo.errors import DataError, PareoError
 from pareo.lab.experiment import records, results
 from pareo.lab.papers import costa_banevicius as paper
 from pareo.lab.papers.costa_banevicius import trials
-from pareo.lab.parallel.engine import Row, Turn, Way, amdahl, race, strategies
-from pareo.lab.parallel.engine import result as parallel_result
+from pareo.lab.parallel import result as parallel_result
+from pareo.lab.parallel import strategies
+from pareo.lab.parallel.engine import Row, Turn, Way, amdahl, race
 from pareo.lab.parallel.papers import (
     ALL,
     HELPED,

@@ -7,7 +7,7 @@ from splitting import SINGLE, WIDE, alone, same
 from pareo.data import load
 from pareo.device import why_unavailable
 from pareo.errors import DeviceError
-from pareo.parallel.data.training import nccl
+from pareo.parallel.data import nccl
 from pareo.training.settings import Settings
 
 RUN = Settings(batch_size=20, rate=0.05, momentum=0.9)

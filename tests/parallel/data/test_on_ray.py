@@ -13,8 +13,8 @@ from pareo import Device
 from pareo.data import load
 from pareo.errors import PareoError
 from pareo.nn import networks
+from pareo.parallel.data import on_ray
 from pareo.parallel.data.training import fit as here
-from pareo.parallel.data.training import on_ray
 from pareo.parallel.group.ray_cluster import connected
 from pareo.parallel.group.worker_group import WorkerError
 from pareo.training.fit import DivergenceError

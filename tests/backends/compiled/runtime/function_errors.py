@@ -1,6 +1,6 @@
 """How far exp, sigmoid and tanh of the compiled device are off, in units in the last place.
 
-    python tests/backends/function_errors.py
+    python tests/backends/compiled/runtime/function_errors.py
 
 goes through all 2**32 float32 numbers, which takes a while; with a number behind it, through one in
 so many. The tests go through a sample.
