@@ -32,9 +32,9 @@ def folder() -> tuple[str, str]:
     """Where machine code and generated modules are kept, in the cache folder."""
     versions = numba.__version__, llvmlite.__version__, sys.version
     digest = hashlib.sha256(repr(versions).encode())
-    package = Path(__file__).parents[2]
-    constants = package / "operators" / "normalisation.py"  # compiled into the dropout loop
-    for source in (constants, *sorted(Path(__file__).parent.glob("*.py"))):
+    compiled = Path(__file__).parents[1]
+    constants = compiled.parents[1] / "operators" / "normalisation.py"  # in the dropout loop
+    for source in (constants, *sorted(compiled.rglob("*.py"))):
         digest.update(source.read_bytes())
     return "compiled", digest.hexdigest()[:16]
 

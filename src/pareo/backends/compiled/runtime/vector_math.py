@@ -5,8 +5,8 @@ text serves one number and a block of them alike, so the last few elements of an
 no block, come out the same to the last bit. A block is four registers of 16 bytes: their steps
 overlap, which a loop that LLVM vectorised by itself leaves undone (it took 1.5 times as long).
 
-How far they are off at most stands in LARGEST_ERRORS; `tests/backends/compiled/runtime/function_errors.py` prints
-what it is, for every float32 number there is.
+LARGEST_ERRORS has their largest errors over every float32 number, as
+`tests/backends/compiled/runtime/function_errors.py` prints them.
 """
 
 from collections.abc import Callable
