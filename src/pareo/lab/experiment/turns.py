@@ -11,8 +11,7 @@ What has rested while others ran wakes up in an opening step, before the clock o
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 LIMIT = 0.01  # of a turn: the fixed cost that a sample may hold
 MOST = 0.5  # of a turn: the fixed cost that can be taken off a sample
@@ -31,39 +30,42 @@ class Turn:
     steps: in all. opening: those of them before the clock of the sample starts, 0 or 1.
     fixed: seconds of a call that do not depend on its steps; None where a step takes longer than
         LEAST, so that they do not count. share: the same as a share of the timed call.
+    apart: whether samples are without the fixed cost.
+    opening_seconds: of the opening step, the median; None where there is none.
     """
 
-    steps: int = 1
+    steps: int = 0
     opening: int = 0
     fixed: float | None = None
     share: float | None = None
+    apart: bool = False
+    opening_seconds: float | None = None
+
+    @classmethod
+    def of(
+        cls, steps: int, opening: int = 0, fixed: float | None = None, share: float | None = None
+    ) -> "Turn":
+        """A turn whose samples are without the fixed cost, where it is small enough to tell.
+
+        >>> [Turn.of(11, 1, 0.1, share).apart for share in (None, 0.005, 0.2, 0.8)]
+        [False, False, True, False]
+        """
+        apart = share is not None and LIMIT < share <= MOST
+        return cls(steps, opening, fixed, share, apart)
 
     @property
     def timed(self) -> int:
         """Steps of a sample."""
         return self.steps - self.opening
 
-    @property
-    def apart(self) -> bool:
-        """Whether samples are without the fixed cost; where that is most of a turn, none would be.
-
-        >>> [Turn(11, 1, 0.1, share).apart for share in (None, 0.005, 0.2, 0.8)]
-        [False, False, True, False]
-        """
-        return self.share is not None and LIMIT < self.share <= MOST
-
     def sample(self, took: float) -> float:
         """Seconds a step, where the timed call took so many.
 
-        >>> Turn(11, 1, fixed=0.2, share=0.2).sample(1.0)
+        >>> Turn.of(11, 1, fixed=0.2, share=0.2).sample(1.0)
         0.08
         """
         least = (1 - MOST) * took  # however unlike two calls may be
         return (max(took - (self.fixed or 0.0), least) if self.apart else took) / self.timed
-
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return {**asdict(self), "apart": self.apart}
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ def planned(call: Callable[[int], float], step: float, wanted: Wanted) -> Turn:
         steps = max(1, int(min(wanted.steps, wanted.seconds / step)))
         if steps > 1:
             call(steps)
-        return Turn(steps)
+        return Turn.of(steps)
     one = min(call(1) for _ in range(ONES))
     opening = int(wanted.longer or wanted.steps > 1)
     count = wanted.timed(one, 0.0)
@@ -128,4 +130,4 @@ def planned(call: Callable[[int], float], step: float, wanted: Wanted) -> Turn:
         count = goal
     else:
         call(count)
-    return Turn(count + opening, opening, fixed, fixed / (fixed + count * each))
+    return Turn.of(count + opening, opening, fixed, fixed / (fixed + count * each))

@@ -3,15 +3,32 @@
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from pareo.device import Device, why_unavailable
 from pareo.lab.contestants import Contestant, Task
+from pareo.lab.experiment.results import Number
 from pareo.lab.experiment.worker import Failed
 from pareo.lab.machine.ceilings import limits
 from pareo.training.step import step_program
 
-CPU, CARD = "cpu", "cuda"
+CPU, GPU = "cpu", "cuda"
+
+
+@dataclass(kw_only=True)
+class Floor:
+    """The least seconds of an epoch in a place: its FLOPs at the measured peak, or its bytes.
+
+    why: "arithmetic" or "bandwidth". None: not known.
+    """
+
+    place: str = ""
+    precision: str | None = ""
+    seconds_per_epoch: Number | None = None
+    why: str = ""
+    peak_flops: Number | None = None
+    bandwidth: Number | None = None
 
 
 def place_of(contestant: Contestant) -> str:
@@ -20,7 +37,7 @@ def place_of(contestant: Contestant) -> str:
     >>> place_of(Contestant("some.module", gpu=True))
     'cuda'
     """
-    return CARD if contestant.gpu else CPU
+    return GPU if contestant.gpu else CPU
 
 
 def measured(
@@ -31,8 +48,8 @@ def measured(
     A place that cannot tell is left out.
     """
     devices = {CPU: Device("compiled", threads=threads)}
-    if CARD in places and why_unavailable("cuda") is None:
-        devices[CARD] = Device("cuda", precision=precision)
+    if GPU in places and why_unavailable("cuda") is None:
+        devices[GPU] = Device("cuda", precision=precision)
     for place in sorted(places & devices.keys()):
         with suppress(Failed, LookupError):
             found = limits(devices[place], again=bool(known.get(place)))
@@ -56,22 +73,22 @@ class Floors:
         for place, now in measured(places, self._task.threads, self._precision, self._found):
             self._found.setdefault(place, []).append(now)
 
-    def of(self, place: str) -> dict[str, Any]:
-        """The least seconds of an epoch in a place: its FLOPs at the measured peak, or its bytes.
+    def of(self, place: str) -> Floor:
+        """The floor in a place; NaN where something is not known.
 
         >>> from pareo.nn import networks
-        >>> Floors(Task(networks.papers_cnn(), batch=1), images=1).of("cpu")["place"]
+        >>> Floors(Task(networks.papers_cnn(), batch=1), images=1).of("cpu").place
         'cpu'
         """
         found = self._found.get(place, [])
         peak = max((peak for peak, _ in found), default=math.nan)
         bandwidth = max((speed for _, speed in found), default=math.nan)
         arithmetic, moving = self.flops / peak, self._task.least_bytes() / bandwidth
-        return {
-            "place": place,
-            "precision": self._precision,
-            "seconds_per_epoch": max(arithmetic, moving) * self._images / self._task.batch,
-            "why": "arithmetic" if arithmetic >= moving else "bandwidth",
-            "peak_flops": peak,
-            "bandwidth": bandwidth,
-        }
+        return Floor(
+            place=place,
+            precision=self._precision,
+            seconds_per_epoch=max(arithmetic, moving) * self._images / self._task.batch,
+            why="arithmetic" if arithmetic >= moving else "bandwidth",
+            peak_flops=peak,
+            bandwidth=bandwidth,
+        )

@@ -22,9 +22,9 @@ class Settings:
     largest: whether the largest batch is searched where there is no limit, in all the memory.
     """
 
-    network: str
-    batches: tuple[int, ...]
-    contestants: tuple[str, ...]
+    network: str = ""
+    batches: tuple[int, ...] = ()
+    contestants: tuple[str, ...] = ()
     precision: str = "float32"
     threads: int = 1
     size: int = 224

@@ -1,0 +1,41 @@
+"""The result of `pareo kernels`: a race's rows, each with the kernels of its step."""
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import msgspec
+
+from pareo.lab.experiment.results import Amount, Count, Positive
+from pareo.lab.kernels.events import Row as Kernel
+from pareo.lab.race import result as race
+
+
+@dataclass(kw_only=True)
+class Look:
+    """Some steps under an instrument: what `events.Profile` has, with kernels for its events."""
+
+    instrument: str
+    mode: str
+    note: str
+    steps: Count = 1
+    seconds: Positive
+    rows: Annotated[list[Kernel], msgspec.Meta(min_length=1)]  # the last: time between kernels
+
+
+@dataclass
+class Row(race.Row):
+    """One contestant, and its profiles."""
+
+    profiles: list[Look] = field(kw_only=True)
+
+
+@dataclass(kw_only=True)
+class Kernels(race.Race):
+    """Everything that is known of the kernels of a training step."""
+
+    matrix_instructions: Count
+    flops_by_kind: Annotated[dict[str, Amount], msgspec.Meta(min_length=1)]
+    rows: list[Row]  # type: ignore[assignment]  # a list is not covariant; nobody adds to it
+
+
+RESULTS = {"kernels": Kernels}
