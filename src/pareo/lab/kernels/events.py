@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from pareo.lab.experiment.bounds import Positive
+
 KINDS = ("gemm", "batched gemm", "convolution", "elementwise", "reduction", "copy", "other")
 MATRIX = KINDS[:3]  # where nearly all FLOPs are
 
@@ -37,7 +39,7 @@ class Profile:
 
     instrument: str
     steps: int
-    seconds: float
+    seconds: Positive
     events: list[Event] = field(repr=False)
     rest: str = "(between operators)"
     mode: str = ""

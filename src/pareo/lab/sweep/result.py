@@ -8,7 +8,6 @@ from pareo.lab.experiment.entry import Entry, Status
 from pareo.lab.experiment.results import (
     Amount,
     Count,
-    Json,
     Natural,
     Number,
     Positive,
@@ -106,6 +105,19 @@ class Ceiling:
 
 
 @dataclass(kw_only=True)
+class Probe:
+    """One batch size that was tried under a limit: whether it fits, and what it used."""
+
+    batch: Count
+    fits: bool
+    contestant: str = ""
+    under: Natural | None = None
+    note: str = ""
+    used: Number | None = None
+    before: Number | None = None
+
+
+@dataclass(kw_only=True)
 class Limit:
     """The largest batch of one contestant under a limit of bytes, and the probes that found it."""
 
@@ -115,7 +127,7 @@ class Limit:
     largest: Number | None
     used: Number | None
     predicted: Number | None
-    probes: list[dict[str, Json]]
+    probes: list[Probe]
 
 
 @dataclass(kw_only=True)
