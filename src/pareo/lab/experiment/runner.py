@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from pareo.lab.contestants import Contestant, Task
+from pareo.lab.experiment import answers
 from pareo.lab.experiment.bounds import Amount, Natural, Positive
 from pareo.lab.experiment.gate import audit
 from pareo.lab.experiment.turns import Turn, Wanted, planned
@@ -116,12 +117,12 @@ class Runner:
         if not isinstance(facts, Mapping):
             raise Failed(f"facts() returned a {type(facts).__name__}, not a dict")
         told = ("precision", "layout", "mode", "version", "first_layer_data_gradient")
-        return {
+        return answers.ledger({
             **dict.fromkeys(told),
             "threads": self._task.threads,
             "peak_memory_bytes": self.memory() or memory.peak(),
             **facts,
-        }
+        })  # fmt: skip
 
     def _gate_order(self) -> Any:
         """The images of the next step that must agree."""
