@@ -8,7 +8,7 @@ with each other. A type that has changed reads older files through `upgraded`.
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import import_module
@@ -199,8 +199,8 @@ def _finite(value: Any) -> Any:
 
 PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$")
 WORDS = {
-    "`object`": "an object", "`array`": "a list", "`str`": "text", "`bool`": "true or false",
-    "`int`": "a whole number", "`float`": "a number", "`null`": "null",
+    "object": "an object", "array": "a list", "str": "text", "bool": "true or false",
+    "int": "a whole number", "float": "a number",
 }  # fmt: skip
 
 
@@ -216,11 +216,19 @@ def sentence(said: str, data: Any) -> str:
     place = found[1] if found else ""
     words = said[: found.start()] if found else said
     words, got = words.split(", got ")[0], _at(data, place)
-    for name, word in WORDS.items():
-        words = words.replace(name, word)
-    words = words.replace(" | ", " or ").replace("Object missing required field ", "Expected ")
+    words = words.replace("Object missing required field ", "Expected ")
+    words = re.sub("`([^`]*)`", lambda name: _or(name[1]), words)
     at = f" in {place}" if place and place != "..." else ""
     return f"{words[:1].lower()}{words[1:]}{at}{got}"
+
+
+def _or(types: str) -> str:
+    """Types in words.
+
+    >>> _or("int | null"), _or("network")
+    ('a whole number or null', 'network')
+    """
+    return " or ".join(WORDS.get(name, name) for name in types.split(" | "))
 
 
 def _at(data: Any, place: str) -> str:
@@ -230,7 +238,7 @@ def _at(data: Any, place: str) -> str:
             data = data[name] if name else data[int(number)]
     except (KeyError, IndexError, TypeError, ValueError):
         return ""
-    return "" if isinstance(data, Mapping | list) else f"; got {_shown(data)}"
+    return f"; got {_shown(data)}" if isinstance(data, str | int | float | None) else ""
 
 
 def _shown(value: Any) -> str:
