@@ -11,7 +11,7 @@ from pareo.lab.contestants import Contestant
 from pareo.lab.experiment.answers import fitting
 from pareo.lab.experiment.bounds import Natural
 from pareo.lab.experiment.results import plain
-from pareo.lab.experiment.worker import Failed, ShortOfMemory, Told, Worker
+from pareo.lab.experiment.worker import Failed, ShortOfMemory, Raised, Worker
 from pareo.lab.machine import memory
 from pareo.lab.sweep.ballast import Ballast
 from pareo.lab.sweep.journal import Journal
@@ -123,7 +123,7 @@ class Limits:
                 probe.fits = contestant.gpu or probe.used <= most
             except ShortOfMemory as failure:
                 probe.note = str(failure)
-            except Told as failure:  # whatever a framework reports where there is no room for code
+            except Raised as failure:  # whatever it reports where there is no room for code
                 if not (contestant.gpu and smaller):
                     raise
                 probe.note = str(failure)
