@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pareo.errors import PareoError
-from pareo.lab.experiment.worker import Failed, ShortOfMemory, Raised, Worker
+from pareo.lab.experiment.worker import Failed, Raised, ShortOfMemory, Worker
 from pareo.lab.machine import memory
 
 MEGA = 10**6

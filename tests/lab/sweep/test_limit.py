@@ -138,7 +138,7 @@ def test_without_a_limit_free_memory_must_be_known(tmp_path: Path, monkeypatch):
         search = Limits(settings, [], journal, lambda doing: None)
         found = search.largest("hungry", Contestant("hungry"), [])
     assert found.largest is None
-    assert "--memory-limit says how much" in found.note
+    assert "give --memory-limit" in found.note
 
 
 def test_a_probe_that_fails_for_another_reason_is_no_limit(tmp_path: Path):

@@ -68,7 +68,7 @@ class Runner:
         self._done = 0
 
     def run(self) -> tuple[Positive, Amount | None, float]:
-        """One turn: seconds per step, seconds of the opening step if there is one, the mean loss."""
+        """One turn: seconds per step, seconds of the opening step or None, the mean loss."""
         opening, took, losses = self._take(self._next(self._turn.steps))
         return self._turn.sample(took), opening, float(np.mean(losses))
 

@@ -2,9 +2,9 @@
 
 A call of one step and a call of many steps give two times: the seconds of a further step, and the
 fixed cost (passing the order of images, the launch, waiting for the end, reading back losses). A
-turn is made longer, by several epochs if necessary, until the fixed cost is below LIMIT of it. Where
-a turn may not be longer, the fixed cost is subtracted from samples and reported separately. Where
-the fixed cost is most of a turn, nothing is subtracted.
+turn is made longer, by several epochs if necessary, until the fixed cost is below LIMIT of it.
+Where a turn may not be longer, the fixed cost is subtracted from samples and reported separately.
+Where the fixed cost is most of a turn, nothing is subtracted.
 
 Caches and clocks that have rested while others ran recover in an opening step, before the clock of
 the sample starts.

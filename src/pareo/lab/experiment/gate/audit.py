@@ -1,8 +1,8 @@
 """The audit after the last round: whether a contestant still trains in turns like the timed ones.
 
-The gate checks single steps before the race. At the end every contestant takes two more turns, calls
-of the same kind and length. One continues where the last ended: parameters must move. The other
-starts from the first weights and repeats a few images: its losses must be those of float64.
+The gate checks single steps before the race. At the end every contestant takes two more turns,
+calls of the same kind and length. One continues where the last ended: parameters must move. The
+other starts from the first weights and repeats a few images: its losses must be those of float64.
 """
 
 import math
@@ -14,8 +14,8 @@ from pareo.lab.contestants import Task, pareo_step
 from pareo.lab.experiment.gate.repeated_batch import chosen, few_of
 
 STEPS = 4  # of the second turn that are compared: rounding has not grown much by then
-# A contestant that does not train is off by all that the steps have gained. One that rounds is off by
-# a small part of it, more where ReLUs switch or factors have 8 bits. Half lies between.
+# A contestant that does not train is off by all that the steps have gained. One that rounds is off
+# by a small part of it, more where ReLUs switch or factors have 8 bits. Half lies between.
 OFF = 0.5
 # The largest relative error of a loss by rounding: a sum of products of factors in this precision.
 ROUNDING = {"float32": 1e-5, "tf32": 1e-3, "bfloat16": 1e-2}
