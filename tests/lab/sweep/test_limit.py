@@ -158,7 +158,7 @@ def test_a_probe_that_fails_for_another_reason_is_no_limit(tmp_path: Path):
 def test_the_largest_batch_in_what_is_left_of_a_card(tmp_path: Path):
     settings = Settings("mlp-small", (1,), ("pareo-cuda",), data=DATA, largest=True)
     timed = Cell("pareo-cuda", 1 << 16, seconds_per_batch=[1.0])  # where the search begins
-    with Ballast.leaving(2 * 10**9, on_card=True) as others, closing(Journal({}, tmp_path)) as kept:
+    with Ballast.leaving(2 * 10**9, on_gpu=True) as others, closing(Journal({}, tmp_path)) as kept:
         search = Limits(settings, [], kept, lambda doing: None)
         found = search.largest("pareo-cuda", ON_GPU["pareo-cuda"], [timed])
     assert found.note == ""
