@@ -17,16 +17,16 @@ from typing import Any
 import numpy as np
 
 RESAMPLES = 4000
-ROUNDS = 25  # that a race should have: see tests/lab/test_measure.py
+ROUNDS = 25  # that a race should have: see tests/lab/experiment/test_statistics.py
 FEWEST = 8  # samples: in more than 1 race of 100 all of 7 lie on one side of the true median
 ENDS = 5  # samples: the median of fewer lies beyond all of them more often than 1 time in 15
 INDEPENDENT = 2.0  # samples that the others must be worth: one alone has no spread
 # How far above its estimate the autocorrelation is taken to be, in standard errors: too low an
 # estimate makes an interval too narrow. With one, errors stay at their level for 25 samples and an
 # autocorrelation of up to 0.8, though rounds end when intervals are narrow: see
-# tests/lab/test_lasting_noise.py. A half did not.
+# tests/lab/experiment/test_lasting_noise.py. A half did not.
 CAUTION = 1.0
-# A verdict needs more confidence than an interval: at 95 % one race in twenty between equals is won.
+# A verdict needs more confidence than an interval: at 95 % one of twenty races of equals is won.
 SURE = 0.99
 # Two processes of one program differ as long as they live: by the placement of their memory, and by
 # the order of their turns while a machine slows down. No number of rounds removes that, so only a
@@ -193,9 +193,7 @@ def drift(samples: Sequence[float]) -> float:
     spread = math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
     if count < FEWEST or abs(np.sign(steps).sum()) <= 2.576 * spread:
         return 0.0
-    slope = float(
-        np.median(steps / (later - earlier))
-    )  # the Theil-Sen estimator, robust against outliers
+    slope = float(np.median(steps / (later - earlier)))  # the Theil-Sen estimator
     middle = float(np.median(values))
     change = slope * (count - 1) / (middle - slope * (count - 1) / 2)
     return change if abs(change) >= 0.02 else 0.0
