@@ -1,6 +1,5 @@
 """The floor beneath each contestant: what the place that it computes on can do, measured here."""
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ from typing import Any
 
 from pareo.device import Device, why_unavailable
 from pareo.lab.contestants import Contestant, Task
-from pareo.lab.experiment.results import Number
+from pareo.lab.experiment.results import Amount
 from pareo.lab.experiment.worker import Failed
 from pareo.lab.machine.ceilings import limits
 from pareo.training.step import step_program
@@ -20,15 +19,20 @@ CPU, GPU = "cpu", "cuda"
 class Floor:
     """The least seconds of an epoch in a place: its FLOPs at the measured peak, or its bytes.
 
-    why: "arithmetic" or "bandwidth". None: not known.
+    why: what limits it, "arithmetic" or "bandwidth". None: not known.
     """
 
     place: str = ""
     precision: str | None = ""
-    seconds_per_epoch: Number | None = None
+    seconds_per_epoch: Amount | None = None
     why: str = ""
-    peak_flops: Number | None = None
-    bandwidth: Number | None = None
+    peak_flops: Amount | None = None
+    bandwidth: Amount | None = None
+
+    @property
+    def name(self) -> str:
+        """The place as a reader knows it."""
+        return {CPU: "the CPU", GPU: "the GPU"}.get(self.place, self.place)
 
 
 def place_of(contestant: Contestant) -> str:
@@ -74,15 +78,15 @@ class Floors:
             self._found.setdefault(place, []).append(now)
 
     def of(self, place: str) -> Floor:
-        """The floor in a place; NaN where something is not known.
+        """The floor in a place, whose seconds are None where its speed is not known.
 
         >>> from pareo.nn import networks
-        >>> Floors(Task(networks.papers_cnn(), batch=1), images=1).of("cpu").place
-        'cpu'
+        >>> Floors(Task(networks.papers_cnn(), batch=1), images=1).of("cpu").seconds_per_epoch
         """
-        found = self._found.get(place, [])
-        peak = max((peak for peak, _ in found), default=math.nan)
-        bandwidth = max((speed for _, speed in found), default=math.nan)
+        found = self._found.get(place)
+        if not found:
+            return Floor(place=place, precision=self._precision)
+        peak, bandwidth = max(peak for peak, _ in found), max(speed for _, speed in found)
         arithmetic, moving = self.flops / peak, self._task.least_bytes() / bandwidth
         return Floor(
             place=place,
