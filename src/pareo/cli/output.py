@@ -17,9 +17,7 @@ from pareo.lab.experiment.results import Result, to_json
 Output = Callable[[], str]  # writes something, and returns a line that says where
 
 
-def outputs(
-    result: Result, json_file: Path | None, html: Path | None, save: bool
-) -> list[Output]:
+def outputs(result: Result, json_file: Path | None, html: Path | None, save: bool) -> list[Output]:
     """The outputs that were asked for, to be written by `finish`."""
     found: list[Output] = []
     if json_file is not None:

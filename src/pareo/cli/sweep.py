@@ -15,7 +15,7 @@ from pareo.errors import PareoError, ShapeError
 from pareo.lab.contestants.registry import chosen
 from pareo.lab.experiment.tasks import LARGE
 from pareo.lab.machine import memory
-from pareo.lab.sweep.admission import CARD_TURN
+from pareo.lab.sweep.admission import GPU_TURN
 from pareo.lab.sweep.engine import Sweep
 from pareo.lab.sweep.journal import NotWritten
 from pareo.lab.sweep.result import Sweep as Result
@@ -84,7 +84,7 @@ def sweep(
     names = _names(contestants)
     settings = Settings(
         network, batch_sizes(batches), names, precision, threads or cores(), size or PIXELS, data,
-        epochs, _limit(memory_limit, names), CARD_TURN if _on_card(names) else TURN, seconds,
+        epochs, _limit(memory_limit, names), GPU_TURN if _on_card(names) else TURN, seconds,
         patience, abreast, largest,
     )  # fmt: skip
     with closing(_begun(settings, size)) as under_way:

@@ -108,7 +108,9 @@ def agreement(entries: Iterable[Entry]) -> str:
     timed = ranked(entries)
     if not timed:
         return "Nobody was timed."
-    loss, move = (max(one.parity.get(name) or 0.0 for one in timed) for name in ("loss", "parameter"))
+    loss, move = (
+        max(one.parity.get(name) or 0.0 for one in timed) for name in ("loss", "parameter")
+    )
     return (
         f"All contestants that were timed agree with float64: losses within {loss:.0e}, updates of "
         f"parameters within {move:.0e}."

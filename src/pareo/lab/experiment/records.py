@@ -87,7 +87,9 @@ def _opened(create: bool = False) -> Iterator[sqlite3.Connection]:
         elif not path.exists():
             raise DataError(f"{path}: nothing is kept here yet; `pareo race --save` does")
         with closing(sqlite3.connect(path, timeout=30)) as file:
-            with file:  # one transaction, so that two races that start at the same time make one table
+            with (
+                file
+            ):  # one transaction, so that two races that start at the same time make one table
                 file.execute("BEGIN IMMEDIATE" if create else "BEGIN")
                 version = file.execute("PRAGMA user_version").fetchone()[0]
                 if create and version == 0 and _empty(file):

@@ -14,25 +14,25 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import msgspec
 import numpy as np
 
 from pareo import __version__, machine
 from pareo.errors import DataError
+from pareo.lab.experiment.bounds import Amount, Count, Natural, Number, Positive
 
-MOST = 1e300  # of any number, so that sums and squares of a few stay finite
 LARGEST = 256 << 20  # bytes of a JSON file: a race with a million samples has a tenth of it
 
-Number = Annotated[float, msgspec.Meta(gt=-MOST, lt=MOST)]
-Amount = Annotated[float, msgspec.Meta(ge=0, lt=MOST)]  # seconds, bytes, shares: never negative
-Positive = Annotated[float, msgspec.Meta(gt=0, lt=MOST)]
-Count = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
-Natural = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Json = Any  # what JSON can hold: the facts that adapters report have no fixed form
 
 T = TypeVar("T")
+
+__all__ = [
+    "KINDS", "Amount", "Count", "Gpu", "Json", "Machine", "Natural", "Number", "Positive", "Result",
+    "checked", "convert", "number", "parsed", "plain", "read", "sentence", "to_json",
+]  # fmt: skip
 
 # The module that declares each kind of result, in `RESULTS`.
 KINDS = {
@@ -116,13 +116,15 @@ class Result:
         return data
 
     @classmethod
-    def header(cls, kind: str, idle_cores: float | None = None) -> dict[str, Any]:
+    def header(
+        cls, kind: str, idle_cores: float | None = None, here: Machine | None = None
+    ) -> dict[str, Any]:
         """The fields above for a result that is made here and now, but for the network."""
         return {
             "schema": cls.SCHEMA,
             "kind": kind,
             "when": datetime.now(UTC).isoformat(timespec="seconds"),
-            "machine": Machine.here(idle_cores),
+            "machine": here or Machine.here(idle_cores),
             "versions": {"pareo": __version__, **machine.libraries()},
         }
 
@@ -177,7 +179,7 @@ def convert(
     try:
         return msgspec.convert(upgraded(data), declared)
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
-        raise DataError(f"{source}: {_sentence(str(error), data, declared)}") from None
+        raise DataError(f"{source}: {sentence(str(error), data, declared)}") from None
 
 
 def plain(value: Any) -> Any:
@@ -186,7 +188,7 @@ def plain(value: Any) -> Any:
     >>> plain({"a": np.float32(0.5), "b": [math.nan]})
     {'a': 0.5, 'b': [None]}
     """
-    return _finite(msgspec.to_builtins(value, enc_hook=_number, str_keys=True))
+    return _finite(msgspec.to_builtins(value, enc_hook=number, str_keys=True))
 
 
 def to_json(result: Any, indent: int | None = 1) -> str:
@@ -194,7 +196,7 @@ def to_json(result: Any, indent: int | None = 1) -> str:
     return json.dumps(plain(result), indent=indent, allow_nan=False)
 
 
-def _number(value: Any) -> Any:
+def number(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise NotImplementedError(f"JSON has no {type(value).__name__}")
@@ -212,23 +214,24 @@ PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$")
 WORDS = {
     "`object`": "an object", "`array`": "a list", "`str`": "text", "`bool`": "true or false",
     "`int`": "a whole number", "`float`": "a number", "`null`": "null", " | ": " or ",
-    "Object missing required field ": "Expected ", "Number out of range": "Expected a smaller number",
+    "Object missing required field ": "Expected ",
+    "Number out of range": "Expected a smaller number",
 }  # fmt: skip
 
 
-def _sentence(said: str, data: Any, declared: Any) -> str:
-    """msgspec's message in words, with the value that is wrong.
+def sentence(said: str, data: Any, declared: Any = None) -> str:
+    """msgspec's message in words, with the value that is wrong; `declared` is the type expected.
 
-    >>> _sentence("Expected `float` > 0.0 - at `$.rows[0].samples[1]`", {}, Result)
+    >>> sentence("Expected `float` > 0.0 - at `$.rows[0].samples[1]`", {})
     'expected a number > 0.0 in rows[0].samples[1]'
-    >>> _sentence("Expected `str`, got `int` - at `$.network`", {"network": 3}, Result)
+    >>> sentence("Expected `str`, got `int` - at `$.network`", {"network": 3})
     'expected text in network; got 3'
     """
     found = PLACE.search(said)
     place = found[1] if found else ""
     words = said[: found.start()] if found else said
     words, _, own = words.split(", got ")[0].partition("; got ")
-    got = f"; got {own}" if own else _at(data, place) if found else ""
+    got = f"; got {own}" if own else _at(data, place)
     if words.startswith("Invalid enum value"):
         words = f"Expected {_choices(msgspec.inspect.type_info(declared), place)}"
     for name, word in WORDS.items():

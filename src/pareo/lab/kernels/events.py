@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from pareo.lab.experiment.results import Amount
+from pareo.lab.experiment.bounds import Amount, Positive
 
 Kind = Literal["gemm", "batched gemm", "convolution", "elementwise", "reduction", "copy", "other"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -41,7 +41,7 @@ class Profile:
 
     instrument: str
     steps: int
-    seconds: float
+    seconds: Positive
     events: list[Event] = field(repr=False)
     rest: str = "(between operators)"
     mode: str = ""

@@ -3,7 +3,9 @@
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from pareo.lab.contestants import Contestant, Task, Trainer
 from pareo.lab.experiment.gate import repeated_batch
@@ -64,7 +66,7 @@ class Watched(Runner):
         self._instrument = instrument_for(contestant)
         super().__init__(contestant, task)
 
-    def profile(self, steps: int) -> list[Profile]:
+    def profile(self, steps: int) -> Annotated[list[Profile], Meta(min_length=1)]:
         """So many steps under the instrument."""
         return self._instrument(self._trainer, self._next(steps))
 

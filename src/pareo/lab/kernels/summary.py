@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pareo.lab.formatting import digits, few_digits, seconds
-from pareo.lab.kernels.events import MATRIX, Kind, KernelTime, by_kind
+from pareo.lab.kernels.events import MATRIX, KernelTime, Kind, by_kind
 from pareo.lab.kernels.result import Kernels, Look
 
 # Table 1 of Trindade and Lima, added up: calls of SGEMM in Caffe; plain and batched in TensorFlow.
@@ -102,7 +102,10 @@ def total_rows(result: Kernels, section: Section) -> list[list[str]]:
     FLOP/s where those of all its kernels are known.
     """
     found = [
-        [kind, *figures(total if _all_known(section, kind) else replace(total, flops=None), section)]
+        [
+            kind,
+            *figures(total if _all_known(section, kind) else replace(total, flops=None), section),
+        ]
         for kind, total in section.totals.items()
     ]
     matrix = section.matrix

@@ -22,7 +22,7 @@ class Point:
 class Row(Entry):
     """One contestant; samples are seconds per epoch, in the order taken.
 
-    slice: the part of an epoch that one turn trains. steps_per_epoch is not kept in files.
+    slice: the part of an epoch that one turn trains.
     """
 
     samples: list[Positive] = field(default_factory=list, kw_only=True)
@@ -46,6 +46,10 @@ class Row(Entry):
 
     def drop(self) -> None:
         self.samples, self.rounds, self.curve = [], [], []
+
+    def add(self, number: int, seconds: float) -> None:
+        self.samples.append(seconds)
+        self.rounds.append(number)
 
 
 @dataclass(kw_only=True)

@@ -63,9 +63,7 @@ def _facts(result: Race, contestants: Set[str]) -> dict[str, Json]:
             ledger = {k: v for k, v in row.ledger.items() if k != "peak_memory_bytes"}
             facts |= _flat(row.contestant, {"status": row.status, **ledger})
     return {
-        field: value
-        for field, value in facts.items()
-        if field.split(".")[-1] not in OF_THE_MOMENT
+        field: value for field, value in facts.items() if field.split(".")[-1] not in OF_THE_MOMENT
     }
 
 

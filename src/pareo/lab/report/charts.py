@@ -66,12 +66,14 @@ def above(text: str, place: float, **more: Any) -> Figure:
             "text": label(text), **more}  # fmt: skip
 
 
-def with_legend(lines: list[Figure], height: int, x: Figure, y: Figure, **legend: Any) -> Figure:
-    """Lines or bars on two axes, under a legend."""
+def with_legend(
+    lines: list[Figure], height: int, x: Figure, y: Figure, legend: Figure | None = None
+) -> Figure:
+    """Lines or bars on two axes, below a legend."""
     layout = {
         "height": height,
         "showlegend": True,
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", **legend},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", **(legend or {})},
         "xaxis": x,
         "yaxis": {"automargin": True, **y},
     }
@@ -87,9 +89,8 @@ def chart(
     lines: list[Figure], across: str, up: str, marks: Sequence[tuple[str, float]] = ()
 ) -> Figure:
     """Lines on two logarithmic axes; `marks` are vertical lines, each with its name and place."""
-    found = with_legend(
-        lines, 420, titled(across, **LOGARITHMIC), titled(up, **LOGARITHMIC), y=1.06
-    )
+    x, y = titled(across, **LOGARITHMIC), titled(up, **LOGARITHMIC)
+    found = with_legend(lines, 420, x, y, legend={"y": 1.06})
     found["layout"]["shapes"] = [upright(place, dash="dot", width=1) for _, place in marks]
     found["layout"]["annotations"] = [above(name, log10(place)) for name, place in marks]
     return found

@@ -73,7 +73,8 @@ def _kinds(found: list[Section]) -> charts.Figure:
         for kind, colour in zip(KINDS, charts.COLOURS, strict=False)
         if any(kind in by for by in totals)
     ]
-    across, up = charts.titled("milliseconds a step"), {"autorange": "reversed"}
-    chart = charts.with_legend(bars, 140 + 50 * len(found), across, up, traceorder="normal")
+    axes = charts.titled("milliseconds a step"), {"autorange": "reversed"}
+    order = {"traceorder": "normal"}
+    chart = charts.with_legend(bars, 140 + 50 * len(found), *axes, legend=order)
     chart["layout"]["barmode"] = "stack"
     return chart

@@ -86,7 +86,7 @@ def machine(result: Race) -> str:
     for floor in result.floors:
         peak, bandwidth = _rate(floor.peak_flops, "GFLOP/s"), _rate(floor.bandwidth, "GB/s")
         rows.append([f"measured on {floor.name}", f"{peak}, bandwidth {bandwidth}"])
-    rows += result.versions.items()
+    rows += [[name, version] for name, version in result.versions.items()]
     return table(["what", "value"], (row for row in rows if row[1] not in (None, "")))
 
 

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+
 from pareo.errors import DataError
 from pareo.lab.experiment import records
 from pareo.lab.experiment.results import Json

@@ -20,6 +20,7 @@ from typing import Any
 
 from pareo.device import Device
 from pareo.lab.contestants import Contestant, Task, Trainer
+from pareo.lab.experiment.bounds import Natural
 from pareo.lab.experiment.gate import exact_files
 from pareo.lab.experiment.runner import Runner
 from pareo.lab.machine import memory
@@ -53,7 +54,7 @@ class CellRunner(Runner):
             self._task = replace(self._task, made=self._task.data())
             self._start_from()
 
-    def footprint(self) -> dict[str, int | None]:
+    def footprint(self) -> dict[str, Natural | None]:
         """Train the first steps, and tell the memory that they took."""
         self._before = before(self._contestant, self._task)
         super().__init__(self._contestant, self._task)
@@ -98,7 +99,7 @@ class CellRunner(Runner):
             self._first = self._task.parameters()
         return self._first
 
-    def predicted(self) -> int | None:
+    def predicted(self) -> Natural | None:
         """The bytes of one step by `program.memory`; None for others than pareo."""
         return self._foretold if self._contestant.gpu else self._foretell()
 

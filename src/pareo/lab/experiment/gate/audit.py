@@ -7,6 +7,7 @@ from the first weights, on a few images again and again, whose losses float64 kn
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from pareo.lab.contestants import Task, pareo_step
@@ -19,6 +20,14 @@ OFF = 0.5
 # By what part rounding takes a loss, at most: it is a sum of products of factors in this precision.
 ROUNDING = {"float32": 1e-5, "tf32": 1e-3, "bfloat16": 1e-2}
 LEARNED = 1e-6  # a loss below which steps may be too small for float32 to keep
+
+
+@dataclass(frozen=True)
+class Audited:
+    """The turns of an audit: whether parameters moved in the first, the losses of the second."""
+
+    moved: bool
+    losses: list[float]
 
 
 def order_of(task: Task, images: int, steps: int) -> Any:
@@ -48,22 +57,22 @@ def reference(task: Task) -> Callable[[int], list[float]]:
     return answer
 
 
-def refusal(found: dict[str, Any], exact: list[float], precision: str) -> str:
+def refusal(found: Audited, exact: list[float], precision: str) -> str:
     """What is wrong with the turns of an audit, in a sentence; empty where nothing is.
 
     >>> exact = [2.0, 1.5, 1.0]
-    >>> refusal({"moved": True, "losses": [2.0, 1.5, 1.01]}, exact, "float32")
+    >>> refusal(Audited(True, [2.0, 1.5, 1.01]), exact, "float32")
     ''
-    >>> refusal({"moved": True, "losses": [2.0, 2.0, 2.0]}, exact, "float32")
+    >>> refusal(Audited(True, [2.0, 2.0, 2.0]), exact, "float32")
     'in a turn after the last round, the loss of step 3 was 2, not 1: it does not train'
     """
-    if not found["moved"]:
+    if not found.moved:
         return "in a turn after the last round, its parameters did not move: it does not train"
-    known = exact[: len(found["losses"])]
+    known = exact[: len(found.losses)]
     if not all(map(math.isfinite, known)):  # whatever the rate does to a few images
         return ""
     gained = max(abs(right - known[0]) for right in known)
-    for number, (loss, right) in enumerate(zip(found["losses"], known, strict=True), 1):
+    for number, (loss, right) in enumerate(zip(found.losses, known, strict=True), 1):
         rounded = ROUNDING[precision] * max(abs(right), 1e-3)
         if not abs(loss - right) <= rounded + OFF * gained:
             return (

@@ -51,9 +51,7 @@ def _times(timed: list[Row], colours: dict[str, str], floors: list[Floor]) -> Fi
         "height": 110 + 46 * len(timed),
         "showlegend": False,
         "yaxis": {"autorange": "reversed", "automargin": True},
-        "xaxis": titled(
-            f"seconds per epoch{_named(kind)}", type=kind, range=_around(places, kind)
-        ),
+        "xaxis": titled(f"seconds per epoch{_named(kind)}", type=kind, range=_around(places, kind)),
         "margin": {"t": 20 + LINE * len(least)},
         "shapes": [charts.upright(place, dash="dash", width=2) for place in least.values()],
         "annotations": [
