@@ -211,11 +211,10 @@ def _finite(value: Any) -> Any:
 
 
 PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$")
+TYPES = re.compile(r"`(\w+(?: \| \w+)*)`")
 WORDS = {
-    "`object`": "an object", "`array`": "a list", "`str`": "text", "`bool`": "true or false",
-    "`int`": "a whole number", "`float`": "a number", "`null`": "null", " | ": " or ",
-    "Object missing required field ": "Expected ",
-    "Number out of range": "Expected a smaller number",
+    "object": "an object", "array": "a list", "str": "text", "bool": "true or false",
+    "int": "a whole number", "float": "a number", "null": "null",
 }  # fmt: skip
 
 
@@ -234,8 +233,12 @@ def sentence(said: str, data: Any, declared: Any = None) -> str:
     got = f"; got {own}" if own else _at(data, place)
     if words.startswith("Invalid enum value"):
         words = f"Expected {_choices(msgspec.inspect.type_info(declared), place)}"
-    for name, word in WORDS.items():
-        words = words.replace(name, word)
+    words = words.replace("Object missing required field ", "Expected ")
+    words = words.replace("Number out of range", "Expected a smaller number")
+    words = TYPES.sub(
+        lambda types: " or ".join(WORDS.get(name, f"`{name}`") for name in types[1].split(" | ")),
+        words,
+    )
     at = f" in {place}" if place and place != "..." else ""
     return f"{words[:1].lower()}{words[1:]}{at}{got}"
 
