@@ -129,7 +129,7 @@ def test_a_number_that_no_result_can_have_is_a_name():
         (lambda r: r.update(batch=True), "in batch; got True"),
         (lambda r: r.update(batch=10**400), "a whole number <= .* in batch; got 1000"),
         (lambda r: r.update(rows={}), "a list in rows"),
-        (lambda r: r["rows"][0].pop("contestant"), r"expected `contestant` in rows\[0\]"),
+        (lambda r: r["rows"][0].pop("contestant"), r"expected contestant in rows\[0\]"),
         (lambda r: r["rows"][0].update(curve=None), r"a list in rows\[0\]\.curve; got None"),
         (lambda r: r["rows"][0]["samples"].__setitem__(3, -1.0), r"> 0.0 in rows\[0\]\.samples"),
         (lambda r: r["rows"][0]["rounds"].pop(), r"20 rounds in rows\[0\]; got 19"),

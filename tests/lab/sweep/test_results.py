@@ -21,7 +21,7 @@ EVIL = "<script>document.title='evil'</script>"
     ("path", "value", "said"),
     [
         (("cells", 0, "batch"), 0, "a whole number >= 1 in cells[0].batch; got 0"),
-        (("cells", 0, "batch"), 77, "a batch size that `work` has in cells[0].batch; got 77"),
+        (("cells", 0, "batch"), 77, "a batch size that work has in cells[0].batch; got 77"),
         (("cells", 1, "status"), "fine", "in cells[1].status; got 'fine'"),
         (("cells", 1, "seconds_per_batch"), [0.0], "cells[1].seconds_per_batch[0]; got 0.0"),
         (("cells", 1, "rounds"), [1], "8 rounds in cells[1]; got 1"),

@@ -41,6 +41,10 @@ def place_of(contestant: Contestant) -> str:
     return GPU if contestant.gpu else CPU
 
 
+# What this process has measured last: one experiment after another need not begin with it.
+_measured: dict[tuple[str, int, str], tuple[float, float]] = {}
+
+
 class Peaks:
     """The FLOP/s and bytes a second of each place, the best that was measured."""
 
@@ -49,7 +53,7 @@ class Peaks:
         self._found: dict[str, list[tuple[float, float]]] = {}
 
     def measure(self, places: set[str]) -> dict[str, tuple[float, float]]:
-        """Measure places: as their ceilings are kept on disk, and again where that is known.
+        """Measure places: as it is known here or on disk, and again where this object has it.
 
         A place whose limits cannot be measured is left out.
         """
@@ -58,9 +62,12 @@ class Peaks:
             devices[GPU] = Device("cuda", precision=self._precision)
         measured = {}
         for place in sorted(places & devices.keys()):
+            key = place, self._threads, self._precision
             with suppress(Failed, LookupError):
-                found = limits(devices[place], again=place in self._found)
-                measured[place] = found.peak.value, found.bandwidth.value
+                if place in self._found or key not in _measured:
+                    found = limits(devices[place], again=place in self._found)
+                    _measured[key] = found.peak.value, found.bandwidth.value
+                measured[place] = _measured[key]
                 self.add(place, measured[place])
         return measured
 
