@@ -1,4 +1,4 @@
-"""`pareo parallel`: task, data and model parallelism against one worker, on this machine."""
+"""`pareo parallel`: task, data and model parallelism compared with one worker."""
 
 import re
 from importlib.util import find_spec
@@ -11,7 +11,8 @@ from pareo.cli.output import finish, outputs
 from pareo.cli.tables import parallel as parallel_table
 from pareo.device import cores
 from pareo.errors import PareoError
-from pareo.lab.parallel.result import measure, measure_papers
+from pareo.lab.parallel.measure import measure, measure_papers
+from pareo.lab.parallel.result import Parallel
 from pareo.nn import networks
 
 MOST = 64  # workers: more than that on one machine is a mistake
@@ -27,7 +28,8 @@ def parallel(
         str | None, typer.Option(help="As in 1..4 or 1,2.", show_default="1 to the cores")
     ] = None,
     papers: Annotated[
-        bool, typer.Option("--papers", help="The fourth paper's three MLPs, in its ways and ours.")
+        bool,
+        typer.Option("--papers", help="The fourth paper's three MLPs, in its strategies and ours."),
     ] = False,
     batch: Annotated[int, typer.Option(min=1, help="Images per step, of all workers.")] = 128,
     sizes: Annotated[
@@ -40,7 +42,7 @@ def parallel(
         int | None,
         typer.Option(min=1, help="Networks of the task strategies.", show_default="2 a worker"),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Turns of each way.")] = PAPERS_ROUNDS,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of each strategy.")] = PAPERS_ROUNDS,
     seconds: Annotated[
         float, typer.Option(min=0.01, help="Of one worker's turn, about; not for --papers.")
     ] = 1.0,
@@ -49,10 +51,10 @@ def parallel(
     html: options.Html = None,
     save: options.Save = False,
 ) -> None:
-    """Train one network, or several, on all cores in every way, each against one worker.
+    """Train one network, or several, on all cores, and compare every strategy with one worker.
 
-    Who does not learn the same as one worker gets no time. The exit status is 1 where a way was
-    refused or failed; one that is slower than one worker is shown as such.
+    Only strategies that learn the same as one worker are timed. The exit status is 1 where a
+    strategy was refused or failed; one that is slower than one worker is shown as such.
     """
     if papers == (network is not None):
         raise PareoError("pareo parallel expects a NETWORK, or --papers, and not both")
@@ -62,7 +64,7 @@ def parallel(
     with live.live(parallel_table.running) as watch:
         if papers:
             peer = find_spec("torch") is not None
-            result = measure_papers(images, max(counts), rounds, peer, watch)
+            result: Parallel = measure_papers(images, max(counts), rounds, peer, watch)
         else:
             built = networks.by_name(network or "")
             others = _sizes(sizes, batch)
@@ -75,7 +77,7 @@ def parallel(
             console.print(part, soft_wrap=isinstance(part, str), highlight=False)
 
     written = finish(show, outputs(result, json_file, html, save))
-    if not written or any(row["status"] != "ok" for row in result["rows"]):
+    if not written or any(row.status != "ok" for row in result.rows):
         raise typer.Exit(1)
 
 
