@@ -1,4 +1,4 @@
-"""`pareo parallel`: task, data and model parallelism compared with one worker."""
+"""`pareo parallel`: task, data and model parallelism against one worker, on this machine."""
 
 import re
 from importlib.util import find_spec
@@ -28,8 +28,7 @@ def parallel(
         str | None, typer.Option(help="As in 1..4 or 1,2.", show_default="1 to the cores")
     ] = None,
     papers: Annotated[
-        bool,
-        typer.Option("--papers", help="The fourth paper's three MLPs, in its strategies and ours."),
+        bool, typer.Option("--papers", help="The fourth paper's three MLPs, in its ways and ours.")
     ] = False,
     batch: Annotated[int, typer.Option(min=1, help="Images per step, of all workers.")] = 128,
     sizes: Annotated[
@@ -42,7 +41,7 @@ def parallel(
         int | None,
         typer.Option(min=1, help="Networks of the task strategies.", show_default="2 a worker"),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Turns of each strategy.")] = PAPERS_ROUNDS,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of each way.")] = PAPERS_ROUNDS,
     seconds: Annotated[
         float, typer.Option(min=0.01, help="Of one worker's turn, about; not for --papers.")
     ] = 1.0,
@@ -51,10 +50,10 @@ def parallel(
     html: options.Html = None,
     save: options.Save = False,
 ) -> None:
-    """Train one network, or several, on all cores, and compare every strategy with one worker.
+    """Train one network, or several, on all cores in every way, each against one worker.
 
-    Only strategies that learn the same as one worker are timed. The exit status is 1 where a
-    strategy was refused or failed; one that is slower than one worker is shown as such.
+    Who does not learn the same as one worker gets no time. The exit status is 1 where a way was
+    refused or failed; one that is slower than one worker is shown as such.
     """
     if papers == (network is not None):
         raise PareoError("pareo parallel expects a NETWORK, or --papers, and not both")
