@@ -58,3 +58,12 @@ def seconds(value: float) -> str:
         if value >= size or unit == "us":
             return f"{digits(value / size)} {unit}"
     raise AssertionError
+
+
+def counted(count: int, word: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "thread"), counted(2048, "step")
+    ('1 thread', '2,048 steps')
+    """
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
