@@ -43,7 +43,7 @@ KINDS = {
     "ops": "pareo.lab.ops.result",
     "parallel": "pareo.lab.parallel.result",
     "parallel-papers": "pareo.lab.parallel.result",
-    "tune": "pareo.parallel.tuning.result",
+    "tune": "pareo.lab.tune.result",
 }
 
 
