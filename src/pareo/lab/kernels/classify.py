@@ -7,7 +7,9 @@ with every kernel of pareo's own.
 import re
 from collections.abc import Sequence
 
-Rules = Sequence[tuple[str, str]]  # a pattern that is searched for, and the kind
+from pareo.lab.kernels.events import Kind
+
+Rules = Sequence[tuple[str, Kind]]  # a pattern that is searched for, and the kind
 
 # What moves data is asked for before what computes: a transposing copy is a copy.
 OPERATORS: Rules = (
@@ -79,7 +81,7 @@ CUDA: Rules = (
 )  # fmt: skip
 
 
-def kind(name: str, rules: Rules) -> str:
+def kind(name: str, rules: Rules) -> Kind:
     """The kind by the first rule that matches.
 
     >>> kind("aten::addmm", TORCH), kind("aten::add_", TORCH)
@@ -88,7 +90,7 @@ def kind(name: str, rules: Rules) -> str:
     return next(kind for pattern, kind in rules if re.search(pattern, name))
 
 
-def kind_of_operator(name: str) -> str:
+def kind_of_operator(name: str) -> Kind:
     """The kind of one of pareo's instructions, by its operator or fusion.
 
     >>> [kind_of_operator(n) for n in ("conv_bias_relu", "descend", "sum", "step_down", "part")]

@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass, field
 
 from pareo.lab.kernels.classify import XLA, kind
+from pareo.lab.kernels.events import Kind
 
 LINE = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = (\(.*?\)|[\w\[\],]+)\S* ([\w\-]+)\(([^)]*)\)(.*)$")
 HEAD = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
@@ -54,7 +55,7 @@ class Module:
         return [found for part in self.computations.get(op.inside or "", ())
                 for found in self.products(part.name)]  # fmt: skip
 
-    def kind(self, name: str) -> str:
+    def kind(self, name: str) -> Kind:
         """The kind of an instruction: by what it contains, otherwise by its name."""
         found = self.products(name)
         if any(op.opcode == "convolution" for op in found):

@@ -7,7 +7,7 @@ from typing import Any
 
 from pareo.lab.contestants import Trainer
 from pareo.lab.kernels.classify import TORCH, kind
-from pareo.lab.kernels.events import Event, Profile
+from pareo.lab.kernels.events import Event, Kind, Profile
 
 Shapes = list[list[int]]
 
@@ -56,7 +56,7 @@ def _event(event: Any) -> Event | None:
     return Event(event.name, _kind(event.name, shapes), start, end, lane, shape, count)
 
 
-def _kind(name: str, shapes: Shapes) -> str:
+def _kind(name: str, shapes: Shapes) -> Kind:
     """The kind by the name; a batch of one product is a product.
 
     >>> _kind("aten::bmm", [[8, 2, 3], [8, 3, 4]]), _kind("aten::bmm", [[1, 2, 3], [1, 3, 4]])

@@ -1,12 +1,11 @@
 """The floor beneath each contestant: what the place that it computes on can do, measured here."""
 
-import math
 from contextlib import suppress
 from dataclasses import dataclass
 
 from pareo.device import Device, why_unavailable
 from pareo.lab.contestants import Contestant, Task
-from pareo.lab.experiment.bounds import Number
+from pareo.lab.experiment.bounds import Amount
 from pareo.lab.experiment.worker import Failed
 from pareo.lab.machine.ceilings import limits
 
@@ -17,15 +16,20 @@ CPU, GPU = "cpu", "cuda"
 class Floor:
     """The least seconds of an epoch in a place: its FLOPs at the measured peak, or its bytes.
 
-    why: "arithmetic" or "bandwidth". None: not known.
+    why: what limits it, "arithmetic" or "bandwidth". None: not known.
     """
 
     place: str = ""
     precision: str | None = ""
-    seconds_per_epoch: Number | None = None
+    seconds_per_epoch: Amount | None = None
     why: str = ""
-    peak_flops: Number | None = None
-    bandwidth: Number | None = None
+    peak_flops: Amount | None = None
+    bandwidth: Amount | None = None
+
+    @property
+    def name(self) -> str:
+        """The place as a reader knows it."""
+        return {CPU: "the CPU", GPU: "the GPU"}.get(self.place, self.place)
 
 
 def place_of(contestant: Contestant) -> str:
@@ -71,13 +75,15 @@ class Peaks:
         """What was measured in a place."""
         self._found.setdefault(place, []).append(found)
 
-    def best(self, place: str) -> tuple[float, float]:
-        """FLOP/s and bytes a second; NaN where they are not known.
+    def best(self, place: str) -> tuple[float, float] | tuple[None, None]:
+        """FLOP/s and bytes a second; None where they are not known.
 
         >>> Peaks(threads=1).best("cpu")
-        (nan, nan)
+        (None, None)
         """
-        found = self._found.get(place, [(math.nan, math.nan)])
+        found = self._found.get(place)
+        if not found:
+            return None, None
         return max(peak for peak, _ in found), max(speed for _, speed in found)
 
 
@@ -89,6 +95,8 @@ def floor(task: Task, images: int, flops: float, place: str, peaks: Peaks, preci
     'cpu'
     """
     peak, bandwidth = peaks.best(place)
+    if peak is None or bandwidth is None:
+        return Floor(place=place, precision=precision)
     arithmetic, moving = flops / peak, task.least_bytes() / bandwidth
     return Floor(
         place=place,

@@ -10,7 +10,7 @@ from math import log
 from typing import Any
 
 from pareo.lab.formatting import digits
-from pareo.lab.report.race_figures import COLOURS
+from pareo.lab.report.charts import COLOURS
 
 Figure = dict[str, Any]
 Trial = dict[str, Any]

@@ -179,7 +179,7 @@ def next_batch(probes: list[Probe], most: int, hint: int) -> int | None:
     return min(max(straight, low + 1), high - 1, 8 * low)
 
 
-def _on_line(fit: dict[int, float | None], most: int) -> int | None:
+def _on_line(fit: dict[int, int | None], most: int) -> int | None:
     """The batch size at which a line through the two largest that fit meets the limit."""
     known = sorted((batch, used) for batch, used in fit.items() if used is not None)[-2:]
     if len(known) < 2:

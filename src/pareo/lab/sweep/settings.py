@@ -6,6 +6,7 @@ from typing import Any
 
 from pareo.errors import PareoError
 from pareo.lab.contestants import Task
+from pareo.lab.experiment.results import Count, Natural
 from pareo.lab.experiment.tasks import task_for
 
 LARGEST = 1 << 20  # of a batch: more is a mistake
@@ -23,14 +24,14 @@ class Settings:
     """
 
     network: str = ""
-    batches: tuple[int, ...] = ()
+    batches: tuple[Count, ...] = ()
     contestants: tuple[str, ...] = ()
     precision: str = "float32"
-    threads: int = 1
+    threads: Count = 1
     size: int = 224
     data: str | None = None
     epochs: int | None = None
-    memory_limit: int | None = None
+    memory_limit: Natural | None = None
     turn: float = 0.5
     seconds: float = 60.0
     patience: float = 600.0
