@@ -10,7 +10,7 @@ import race_result
 import sweep_result
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ops_result import made as ops_made
+from ops_result import plain as ops_plain
 
 from pareo.errors import DataError
 from pareo.lab.experiment import results
@@ -21,7 +21,7 @@ WRONG = [None, "x", "", -1, 0, 1.5, 10**400, float("nan"), True, [], {}, [1], ["
 DRAWN: dict[str, tuple[Any, Callable[[Any], str]]] = {
     "race": (race_result.made(), page.html),
     "sweep": (sweep_result.made(), sweep.html),
-    "ops": (ops_made(), ops.html),
+    "ops": (ops_plain(), ops.html),
 }
 
 

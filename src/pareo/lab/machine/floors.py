@@ -11,9 +11,8 @@ from pareo.lab.contestants import Contestant, Task
 from pareo.lab.experiment.results import Number
 from pareo.lab.experiment.worker import Failed
 from pareo.lab.machine.ceilings import limits
+from pareo.lab.machine.places import CPU, GPU, Place
 from pareo.training.step import step_program
-
-CPU, GPU = "cpu", "cuda"
 
 
 @dataclass(kw_only=True)
@@ -31,7 +30,7 @@ class Floor:
     bandwidth: Number | None = None
 
 
-def place_of(contestant: Contestant) -> str:
+def place_of(contestant: Contestant) -> Place:
     """Where a contestant computes: each place has a peak and a bandwidth of its own.
 
     >>> place_of(Contestant("some.module", gpu=True))
@@ -47,7 +46,7 @@ def measured(
 
     A place that cannot tell is left out.
     """
-    devices = {CPU: Device("compiled", threads=threads)}
+    devices: dict[str, Device] = {CPU: Device("compiled", threads=threads)}
     if GPU in places and why_unavailable("cuda") is None:
         devices[GPU] = Device("cuda", precision=precision)
     for place in sorted(places & devices.keys()):
