@@ -28,7 +28,8 @@ class Floor:
     @property
     def name(self) -> str:
         """The place as a reader knows it."""
-        return {CPU: "the CPU", GPU: "the GPU"}.get(self.place, self.place)
+        names: dict[str, str] = {CPU: "the CPU", GPU: "the GPU"}
+        return names.get(self.place, self.place)
 
 
 def place_of(contestant: Contestant) -> Place:
