@@ -13,9 +13,11 @@ from pareo.cli.tables.narrow import TIGHT
 from pareo.lab.experiment import records, results
 from pareo.lab.experiment.entry import ranked
 from pareo.lab.experiment.results import Result
+from pareo.lab.parallel.result import Parallel
 from pareo.lab.race.result import Race
 from pareo.lab.sweep.advice import answer
 from pareo.lab.sweep.result import Sweep
+from pareo.lab.tune.result import Tune
 
 
 def history(
@@ -50,21 +52,8 @@ def history(
 @singledispatch
 def _best(result: Result) -> tuple[str, str]:
     """What is best in a result, and its seconds per epoch where that is what was measured."""
-    rows = results.plain(result)
-    if result.kind == "ops":  # which has as many best ones as it has operators and sizes
-        return f"{sum(bool(row['hot']) for row in rows['rows'])} cells timed", ""
-    if result.kind == "tune":  # where the best is the most accurate
-        for trial in rows["trials"]:
-            if trial["number"] == rows["best"]:
-                return f"trial {trial['number']}, {trial['accuracy']:.2%}", ""
-        return "no trial was completed", ""
-    times = {
-        f"{row['contestant']}: {row['name']} ({row['workers']})": row["seconds"]
-        for row in rows["rows"]
-        if row["train"]
-    }
-    name = min(times, key=times.__getitem__, default="nobody was timed")
-    return name, f"{times[name]:.4g}" if times else ""
+    rows = results.plain(result)["rows"]  # of `pareo ops`: a best one for each operator and size
+    return f"{sum(bool(row['hot']) for row in rows)} cells timed", ""
 
 
 @_best.register
@@ -77,3 +66,16 @@ def _(result: Race) -> tuple[str, str]:
 def _(result: Sweep) -> tuple[str, str]:
     best = answer(result)
     return (f"{best.contestant}, batch {best.batch}" if best else "nobody was timed"), ""
+
+
+@_best.register
+def _(result: Parallel) -> tuple[str, str]:
+    timed = {row.label: row.seconds for row in result.rows if row.seconds}
+    name = min(timed, key=timed.__getitem__, default="nobody was timed")
+    return name, f"{timed[name]:.4g}" if timed else ""
+
+
+@_best.register
+def _(result: Tune) -> tuple[str, str]:
+    best = result.best_trial
+    return (f"trial {best.number}, {best.accuracy:.2%}" if best else "no trial finished"), ""

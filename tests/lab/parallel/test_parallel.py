@@ -198,7 +198,7 @@ def test_it_is_kept_listed_and_drawn(
 @pytest.mark.parametrize(
     ("made", "path", "value", "said"),
     [
-        (made_up, ("schema",), 9, "a result of `pareo parallel` with schema 1; got 9"),
+        (made_up, ("schema",), 9, "expected 1 in schema; got 9"),
         (made_up, ("workers",), [], "a list of length >= 1 in workers"),
         (made_up, ("rows", 0, "train"), [0], "a number > 0.0 in rows[0].train[0]; got 0"),
         (made_up, ("rows", 0, "seconds"), None, "a number > 0 in rows[0].seconds; got None"),

@@ -44,7 +44,7 @@ def test_a_search_is_kept_listed_and_drawn(tmp_path: Path, monkeypatch: pytest.M
     assert records.load(records.save(result)) == result
     listed = CliRunner().invoke(app, ["history"], env={"COLUMNS": "160"})
     assert "trial 1, 97.25%" in listed.stdout
-    assert "no trial came to its end" in listed.stdout
+    assert "no trial finished" in listed.stdout
     page = tmp_path / "search.html"
     for number, words in (("1", "No trial finished"), ("2", "The best is trial 1 (rate")):
         done = CliRunner().invoke(app, ["report", number, "--out", str(page)])
@@ -66,7 +66,7 @@ def test_the_best_trial_is_found_by_its_number() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        (("schema",), 9, "a result of `pareo tune` with schema 1; got 9"),
+        (("schema",), 9, "expected 1 in schema; got 9"),
         (("best",), 3, "the number of a trial that has an accuracy in best; got 3"),
         (("space",), {"rate": [0]}, "some file: space: rate expects numbers above 0; got 0"),
         (("importances", "rate"), None, "a number in importances"),

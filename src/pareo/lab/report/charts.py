@@ -66,6 +66,18 @@ def above(text: str, place: float, **more: Any) -> Figure:
             "text": label(text), **more}  # fmt: skip
 
 
+def bars(names: Iterable[str], values: Iterable[float], hover: str, **more: Any) -> Figure:
+    """Horizontal bars with their names; `hover` is plotly's template of what a bar shows."""
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "y": [label(name) for name in names],
+        "x": list(values),
+        "hovertemplate": hover,
+        **more,
+    }
+
+
 def with_legend(
     lines: list[Figure], height: int, x: Figure, y: Figure, legend: Figure | None = None
 ) -> Figure:

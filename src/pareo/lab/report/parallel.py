@@ -1,23 +1,14 @@
 """The report of `pareo parallel`: times, and speedups by workers and by batch size."""
 
-from html import escape
-from pathlib import Path
-
-from pareo.lab.atomic_write import write_whole
 from pareo.lab.experiment.results import plain
 from pareo.lab.experiment.statistics import interval
 from pareo.lab.formatting import percent, span, times
-from pareo.lab.parallel.result import OneNetwork, Papers, Parallel, Row
+from pareo.lab.parallel.result import OneNetwork, Papers, Parallel
 from pareo.lab.parallel.speedup import at_batch
 from pareo.lab.parallel.summary import lines, title
-from pareo.lab.report.charts import Figure, colours, figure, line
-from pareo.lab.report.page import page
+from pareo.lab.report.charts import GREY, Figure, bars, colours, figure, line, titled, with_legend
+from pareo.lab.report.page import head, items, page
 from pareo.lab.report.tables import table
-
-
-def write(result: Parallel, path: Path) -> None:
-    """Write the report to a file."""
-    write_whole(path, html(result))
 
 
 def html(result: Parallel) -> str:
@@ -37,35 +28,17 @@ def figures(result: Parallel) -> dict[str, Figure]:
 
 def _times(result: Parallel) -> Figure:
     rows = [row for row in result.rows if row.train][::-1]
-    names = [_label(row) for row in rows]
+    names = [row.label.removeprefix("pareo: ") for row in rows]
     seconds = {
         "test": [row.test_seconds or 0 for row in rows],
         "train": [row.seconds or 0 for row in rows],
     }
     hover = "%{y}: %{x:.3g} s<extra>%{fullData.name}</extra>"
-    bars: list[Figure] = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": name,
-            "y": names,
-            "x": x,
-            "hovertemplate": hover,
-        }
-        for name, x in seconds.items()
-    ]
-    layout = {
-        "height": 140 + 34 * len(rows),
-        "barmode": "group",
-        "yaxis": {"automargin": True},
-        "xaxis": {"title": {"text": "seconds for each network"}, "rangemode": "tozero"},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "reversed"},
-    }
-    return {"data": bars, "layout": layout}
-
-
-def _label(row: Row) -> str:
-    return escape(row.label.removeprefix("pareo: "), quote=False)
+    drawn = [bars(names, values, hover, name=name) for name, values in seconds.items()]
+    axis = titled("seconds for each network", rangemode="tozero")
+    found = with_legend(drawn, 140 + 34 * len(rows), axis, {}, {"traceorder": "reversed"})
+    found["layout"]["barmode"] = "group"
+    return found
 
 
 def _by_workers(result: OneNetwork) -> Figure:
@@ -75,8 +48,8 @@ def _by_workers(result: OneNetwork) -> Figure:
         points = {1: 1.0} | {int(n): speedup for n, speedup in one.speedups.items() if speedup}
         drawn.append(line(one.strategy, palette[one.strategy], [*points], [*points.values()]))
     counts = result.workers
-    drawn.append(line("as many times as workers", "#888888", counts, counts, mode="lines"))
-    return _speedups(drawn, "workers", {"type": "linear", "dtick": 1})
+    drawn.append(line("as many times as workers", GREY, counts, counts, mode="lines"))
+    return _speedups(drawn, titled("workers", dtick=1))
 
 
 def _by_size(result: OneNetwork) -> Figure:
@@ -86,32 +59,18 @@ def _by_size(result: OneNetwork) -> Figure:
     for name, colour in colours(dict.fromkeys(one.strategy for one in seen)).items():
         points = [(one.batch, one.speedup) for one in seen if one.strategy == name and one.speedup]
         drawn.append(line(name, colour, [x for x, _ in points], [y for _, y in points]))
-    return _speedups(drawn, "batch size", {"type": "log"})
+    return _speedups(drawn, titled("batch size", type="log"))
 
 
-def _speedups(drawn: list[Figure], across: str, xaxis: Figure) -> Figure:
-    layout = {
-        "height": 440,
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
-        "xaxis": {"title": {"text": across}, **xaxis},
-        "yaxis": {
-            "title": {"text": "times as fast as one worker"},
-            "rangemode": "tozero",
-            "automargin": True,
-        },
-    }
-    return {"data": drawn, "layout": layout}
+def _speedups(drawn: list[Figure], x: Figure) -> Figure:
+    return with_legend(drawn, 440, x, titled("times as fast as one worker", rangemode="tozero"))
 
 
 def _body(result: Parallel) -> str:
-    said = lines(result)
-    when = result.when[:16].replace("T", " ")
-    processor = result.machine.processor or "an unknown processor"
+    answer, *others = lines(result) or [""]
     sections = [
-        f"<h1>{escape(title(result))}</h1>",
-        f"<p>{escape(f'{when}, {processor}.')}</p>",
-        "".join(f'<p class="headline">{escape(one)}</p>' for one in said[:1]),
-        f"<ul>{''.join(f'<li>{escape(one)}</li>' for one in said[1:])}</ul>",
+        head(result, title(result), answer),
+        items(others),
         "<h2>Times</h2>",
         figure("times", "Seconds of training and of testing for each network, medians (workers)."),
         _strategies(result),
@@ -130,7 +89,7 @@ def _body(result: Parallel) -> str:
     if isinstance(result, Papers):
         sections += ["<h2>The paper</h2>", _published(result)]
     sections += ["<h2>Machine</h2>", table(["", ""], plain(result.machine).items())]
-    return "\n".join(sections)
+    return "\n".join(section for section in sections if section)
 
 
 def _strategies(result: Parallel) -> str:

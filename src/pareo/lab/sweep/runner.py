@@ -64,9 +64,7 @@ class CellRunner(Runner):
         self._first_call = self.clock() - self._start + self._loading
         memory.give_back()
         memory.forget_peak()  # copies that were made until here are the lab's own
-        getattr(
-            self._trainer, "forget_peak", lambda: None
-        )()  # on a GPU, that of the search for algorithms
+        getattr(self._trainer, "forget_peak", lambda: None)()  # of a search for algorithms
         for _ in range(STEPS):  # the last is the fastest: on a GPU the one before is captured
             self._step_seconds = self._train(1)[0]
         on_gpu = self._contestant.gpu
