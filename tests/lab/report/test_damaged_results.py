@@ -11,7 +11,7 @@ import race_result
 import sweep_result
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ops_result import made as ops_made
+from ops_result import plain as ops_plain
 
 from pareo.errors import DataError
 from pareo.lab import report
@@ -23,7 +23,7 @@ WHOLE: dict[str, Any] = {
     "race": race_result.made(),
     "kernels": kernels_result.made(),
     "sweep": sweep_result.made(),
-    "ops": ops_made(),
+    "ops": ops_plain(),
 }
 
 

@@ -99,7 +99,10 @@ def test_the_highest_ceilings_count() -> None:
     [
         ({"network": "googlenet"}, "b: expected network alexnet, as in a; got googlenet"),
         ({"precision": "tf32"}, "b: expected precision float32, as in a; got tf32"),
-        ({"machine": Machine(processor="other")}, "b: expected machine Arm Neoverse N1, as in a; got "),
+        (
+            {"machine": Machine(processor="other")},
+            "b: expected machine Arm Neoverse N1, as in a; got ",
+        ),
     ],
 )
 def test_what_cannot_stand_together_is_refused(change: dict, said: str) -> None:

@@ -8,8 +8,7 @@ from pareo.lab.contestants import Contestant, Task
 from pareo.lab.experiment.bounds import Amount
 from pareo.lab.experiment.worker import Failed
 from pareo.lab.machine.ceilings import limits
-
-CPU, GPU = "cpu", "cuda"
+from pareo.lab.machine.places import CPU, GPU, Place
 
 
 @dataclass(kw_only=True)
@@ -29,10 +28,11 @@ class Floor:
     @property
     def name(self) -> str:
         """The place as a reader knows it."""
-        return {CPU: "the CPU", GPU: "the GPU"}.get(self.place, self.place)
+        names: dict[str, str] = {CPU: "the CPU", GPU: "the GPU"}
+        return names.get(self.place, self.place)
 
 
-def place_of(contestant: Contestant) -> str:
+def place_of(contestant: Contestant) -> Place:
     """Where a contestant computes: each place has a peak and a bandwidth of its own.
 
     >>> place_of(Contestant("some.module", gpu=True))
@@ -57,7 +57,7 @@ class Peaks:
 
         A place whose limits cannot be measured is left out.
         """
-        devices = {CPU: Device("compiled", threads=self._threads)}
+        devices: dict[str, Device] = {CPU: Device("compiled", threads=self._threads)}
         if GPU in places and why_unavailable("cuda") is None:
             devices[GPU] = Device("cuda", precision=self._precision)
         measured = {}
