@@ -41,7 +41,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands that have measured already, for what becomes of it is the question here."""
     machine = ops_result.machine()
     monkeypatch.setattr(MODULES["race"].Race, "run", lambda race: raced())
-    monkeypatch.setattr(MODULES["ops"].Laboratory, "run", lambda lab: ops_result.made())
+    monkeypatch.setattr(MODULES["ops"].Benchmark, "run", lambda benchmark: ops_result.made())
     monkeypatch.setattr(MODULES["parallel"], "measure", lambda *_: parallel_result())
     for name in ("ops", "ceilings"):
         monkeypatch.setattr(MODULES[name], "measured", lambda device, again=False: machine)

@@ -1,6 +1,5 @@
 """`pareo ceilings`: what this machine can do at most, measured once and kept."""
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,8 +18,8 @@ from pareo.cli.output import Output, finish
 from pareo.device import Device, cores, why_unavailable
 from pareo.errors import PareoError
 from pareo.lab.atomic_write import write_whole
-from pareo.lab.experiment import statistics
-from pareo.lab.machine.ceilings import Ceilings, Limit, ceilings_of, store
+from pareo.lab.experiment import results, statistics
+from pareo.lab.machine.ceilings import Ceilings, Limit, ceilings_of
 from pareo.lab.machine.ceilings.measuring import Watch
 from pareo.lab.ops.sizes import shown
 
@@ -29,7 +28,7 @@ STREAMS = ("copy", "triad", "read")
 
 
 def ceilings(
-    again: Annotated[bool, typer.Option("--again", help="Measure anew, a minute.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Measure again, for a minute.")] = False,
     on: Annotated[
         str | None, typer.Option(help="cpu or cuda only.", show_default="all that is here")
     ] = None,
@@ -65,7 +64,7 @@ def ceilings(
 
 
 def _written(found: list[Ceilings], file: Path) -> str:
-    write_whole(file, json.dumps([store.to_plain(one) for one in found], indent=1))
+    write_whole(file, results.to_json(found))
     return f"result      {file}"
 
 
@@ -120,11 +119,10 @@ def _bar(title: str) -> Iterator[Watch]:
 def picture(found: Ceilings) -> Group:
     """The hierarchy from arithmetic down to memory, and what calls cost."""
     counts = sorted({1, found.threads})
-    where = found.key.get("cards") if found.device != "cpu" else None
-    name = where[0][0] if where else found.key.get("processor")
-    parts = [_products(found, counts, f"{name}, measured {found.when[:16].replace('T', ' ')}")]
+    when = found.when[:16].replace("T", " ")
+    parts = [_products(found, counts, f"{found.name}, measured {when}")]
     parts += [_hierarchy(found, count) for count in counts]
-    told = [f"Data sheet: {found.datasheet['source']}."]
+    told = [f"Data sheet: {found.datasheet.source}."]
     if found.busy:
         told += statistics.noticed({}, found.threads, found.idle_cores)
     return Group(*parts, _overheads(found), *map(escape, told))
@@ -138,7 +136,7 @@ def _products(found: Ceilings, counts: list[int], title: str) -> Table:
     for dtype in dict.fromkeys(p.name for p in found.samples if p.kind == "product"):
         for count in counts:
             peak = found.peak(dtype, count)
-            sheet = found.datasheet["flops"].get(dtype) if count == found.threads else None
+            sheet = found.datasheet.flops.get(dtype) if count == found.threads else None
             told = f"{sheet / 1e9:,.0f} ({peak.value / sheet:.0%} of it)" if sheet else "unknown"
             table.add_row(_with_threads(found, dtype, count), *_rate(peak), escape(peak.how), told)
     return table
@@ -156,7 +154,7 @@ def _hierarchy(found: Ceilings, count: int) -> Table:
     for name, size, nbytes in levels:
         rates = [found.stream(stream, nbytes, count) for stream in STREAMS]
         bar = "█" * max(1, round(BAR * rates[0].value / fastest))
-        sheet = found.datasheet["bandwidth"] if name == "memory" else None
+        sheet = found.datasheet.bandwidth if name == "memory" else None
         note = f" data sheet {sheet / 1e9:,.0f}" if sheet else ""
         table.add_row(
             name,
@@ -173,9 +171,9 @@ def _overheads(found: Ceilings) -> Table:
     table = Table(title="what a call costs that computes next to nothing", title_justify="left")
     for head in ("call", "us", "interval"):
         table.add_column(head, justify="left" if head == "call" else "right")
-    for probe, limit in found.overheads().items():
+    for name, limit in found.overheads():
         low, middle, high = (f"{s * 1e6:.3g}" for s in (limit.low, limit.value, limit.high))
-        table.add_row(escape(probe.name), middle, f"{low} to {high}")
+        table.add_row(escape(name), middle, f"{low} to {high}")
     return table
 
 

@@ -60,7 +60,7 @@ class Entry(Outcome):
             raise ValueError(f"Expected {len(self.times)} rounds; got {len(self.rounds)}")
         peak = self.ledger.get("peak_memory_bytes")
         if peak is not None and not (type(peak) in (int, float) and 0 <= peak < 2**62):
-            raise ValueError(f"Expected bytes in ledger.peak_memory_bytes; got {peak!r:.60}")
+            raise ValueError(f"Expected bytes in the ledger's peak_memory_bytes; got {peak!r:.60}")
 
     @property
     def times(self) -> list[float]:

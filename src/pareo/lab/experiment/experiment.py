@@ -1,6 +1,7 @@
 """What race, sweep and kernels share: contestants, what is under way, this machine's limits."""
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,8 @@ from pareo import machine
 from pareo.lab.contestants import Contestant
 from pareo.lab.experiment.results import Machine, Result
 from pareo.lab.machine.floors import Peaks, place_of
+
+LONG = 20.0  # seconds, after which limits are measured again
 
 
 class Experiment:
@@ -37,6 +40,7 @@ class Experiment:
         self.watch = watch
         self._machine: Machine | None = None
         self._lock = threading.Lock()
+        self._began = time.perf_counter()
 
     def say(self, doing: str) -> None:
         """Something else is under way."""
@@ -45,8 +49,14 @@ class Experiment:
             self.watch(self)
 
     def begin(self) -> None:
-        """Note how busy the machine is."""
+        """Note the time, and how busy the machine is."""
         self._machine = Machine.here(machine.idle_cores())
+        self._began = time.perf_counter()
+
+    @property
+    def long(self) -> bool:
+        """Whether it has lasted so long that the machine may be faster or slower by now."""
+        return time.perf_counter() - self._began > LONG
 
     def header(self, declared: type[Result], kind: str) -> dict[str, Any]:
         """The first fields of a result."""

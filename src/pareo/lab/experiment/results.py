@@ -9,7 +9,7 @@ with each other. Unknown fields are ignored. A type that has changed reads older
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import import_module
@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec import inspect
 
 from pareo import __version__, machine
 from pareo.errors import DataError
@@ -212,10 +213,8 @@ def _finite(value: Any) -> Any:
 
 PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$")
 WORDS = {
-    "`object`": "an object", "`array`": "a list", "`str`": "text", "`bool`": "true or false",
-    "`int`": "a whole number", "`float`": "a number", "`null`": "null", " | ": " or ",
-    "Object missing required field ": "Expected ",
-    "Number out of range": "Expected a smaller number",
+    "object": "an object", "array": "a list", "str": "text", "bool": "true or false",
+    "int": "a whole number", "float": "a number",
 }  # fmt: skip
 
 
@@ -233,23 +232,34 @@ def sentence(said: str, data: Any, declared: Any = None) -> str:
     words, _, own = words.split(", got ")[0].partition("; got ")
     got = f"; got {own}" if own else _at(data, place)
     if words.startswith("Invalid enum value"):
-        words = f"Expected {_choices(msgspec.inspect.type_info(declared), place)}"
-    for name, word in WORDS.items():
-        words = words.replace(name, word)
+        words = f"Expected {_choices(inspect.type_info(declared), place)}"
+    words = words.replace("Object missing required field ", "Expected ")
+    words = words.replace("Number out of range", "Expected a smaller number")
+    words = re.sub("`([^`]*)`", lambda name: _or(name[1]), words)
     at = f" in {place}" if place and place != "..." else ""
     return f"{words[:1].lower()}{words[1:]}{at}{got}"
 
 
-def _choices(declared: msgspec.inspect.Type, place: str) -> str:
+def _choices(declared: inspect.Type, place: str) -> str:
     """The words that a type allows at a place."""
-    for name in re.findall(r"[^.\[\]]+", place):
-        if isinstance(declared, msgspec.inspect.DataclassType):
-            declared = next(one.type for one in declared.fields if one.encode_name == name)
-        elif isinstance(declared, msgspec.inspect.ListType):
-            declared = declared.item_type
-    if isinstance(declared, msgspec.inspect.LiteralType):
+    for step in re.findall(r"\[[^\]]*\]|[^.\[\]]+", place):
+        match declared:
+            case inspect.DataclassType(fields=fields):
+                declared = next((one.type for one in fields if one.name == step), declared)
+            case inspect.ListType(item_type=inner) | inspect.DictType(value_type=inner):
+                declared = inner
+    if isinstance(declared, inspect.LiteralType):
         return f"one of {', '.join(map(str, declared.values))}"
     return "another word"
+
+
+def _or(types: str) -> str:
+    """Types in words.
+
+    >>> _or("int | null"), _or("network")
+    ('a whole number or null', 'network')
+    """
+    return " or ".join(WORDS.get(name, name) for name in types.split(" | "))
 
 
 def _at(data: Any, place: str) -> str:
@@ -259,7 +269,7 @@ def _at(data: Any, place: str) -> str:
             data = data[name] if name else data[int(number)]
     except (KeyError, IndexError, TypeError, ValueError):
         return ""
-    return "" if isinstance(data, Mapping | list) else f"; got {_shown(data)}"
+    return f"; got {_shown(data)}" if isinstance(data, str | int | float | None) else ""
 
 
 def _shown(value: Any) -> str:

@@ -1,4 +1,7 @@
-"""A contestant at work in a process of its own: what a race can ask of it."""
+"""A contestant in a process of its own: what an experiment can ask of it.
+
+Answers must fit the types that the methods declare: `answers` checks them.
+"""
 
 import time
 from collections.abc import Mapping
@@ -7,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pareo.lab.contestants import Contestant, Task
+from pareo.lab.experiment import answers
 from pareo.lab.experiment.bounds import Amount, Natural, Positive
 from pareo.lab.experiment.gate import audit
 from pareo.lab.experiment.turns import Turn, Wanted, planned
@@ -14,7 +18,7 @@ from pareo.lab.experiment.worker import Failed
 from pareo.lab.machine import memory
 
 GATE = 2  # steps that must agree
-ORDER = 1 << 24  # images of a turn, whose numbers must be held
+ORDER = 1 << 24  # images of a turn: their numbers must fit in memory
 
 
 class Runner:
@@ -35,7 +39,7 @@ class Runner:
         return getattr(self, question)(*details)
 
     def agree(self) -> list[tuple[float, dict[str, Any]]]:
-        """The next steps, at first the first: each one's loss, and the parameters after it."""
+        """The next steps: the loss of each, and the parameters after it."""
         steps = []
         for _ in range(GATE):
             self._step_seconds, losses = self._timed(self._gate_order())
@@ -47,7 +51,7 @@ class Runner:
     def ready(
         self, steps: int, seconds: float, longer: bool = True, epoch: int | None = None
     ) -> Turn:
-        """Plan a turn, as `turns.Wanted` has it, then start over; what it is, as `turns.Turn` has.
+        """Plan a turn, as `turns.Wanted` describes it, then start over.
 
         A turn of that length has run untimed, because a new length may have to be compiled. (On a
         GPU the second call is captured, and slower than any after it.)
@@ -59,12 +63,12 @@ class Runner:
         return self._turn
 
     def restart(self) -> None:
-        """Back to the first weights and the first batch."""
+        """Return to the first weights and the first batch."""
         self._trainer.load(self._task.parameters())
         self._done = 0
 
     def run(self) -> tuple[Positive, Amount | None, float]:
-        """One turn: seconds a step, seconds of the opening step if there is one, the mean loss."""
+        """One turn: seconds per step, seconds of the opening step or None, the mean loss."""
         opening, took, losses = self._take(self._next(self._turn.steps))
         return self._turn.sample(took), opening, float(np.mean(losses))
 
@@ -79,7 +83,7 @@ class Runner:
         return opening, took, losses + _losses(found, len(rest))
 
     def audit(self) -> audit.Audited:
-        """Two more turns: whether parameters moved in one, and the losses that `audit` knows."""
+        """Two more turns: whether parameters moved in one, and the losses to compare."""
         before = {path: np.array(a) for path, a in self.parameters().items()}
         losses = self._take(self._next(self._turn.steps))[2]
         after = self.parameters()
@@ -101,27 +105,25 @@ class Runner:
         return dict(found)
 
     def memory(self) -> Natural | None:
-        """The most that it has had of a GPU's memory, where it tells."""
-        tell = getattr(self._trainer, "peak_bytes", lambda: None)
-        most: int | None = tell()
-        return most
+        """Peak bytes of GPU memory, where the adapter reports them."""
+        peak: int | None = getattr(self._trainer, "peak_bytes", lambda: None)()
+        return peak
 
     def first_call(self) -> Amount:
         """Seconds from nothing to the end of the first step."""
         return self._first_call
 
     def ledger(self) -> dict[str, Any]:
-        """What a fair reader asks; None is what the adapter's `facts` do not tell."""
+        """How it computed; None is what the adapter's `facts` do not report."""
         facts: Any = getattr(self._trainer, "facts", dict)()
         if not isinstance(facts, Mapping):
             raise Failed(f"facts() returned a {type(facts).__name__}, not a dict")
-        told = ("precision", "layout", "mode", "version", "first_layer_data_gradient")
-        return {
-            **dict.fromkeys(told),
+        return answers.ledger({
+            **dict.fromkeys(answers.FACTS),
             "threads": self._task.threads,
             "peak_memory_bytes": self.memory() or memory.peak(),
             **facts,
-        }
+        })  # fmt: skip
 
     def _gate_order(self) -> Any:
         """The images of the next step that must agree."""

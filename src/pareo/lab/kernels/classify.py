@@ -1,7 +1,7 @@
-"""The kind of a kernel, by its name: rules in their order, the first that fits decides.
+"""The kind of a kernel, by its name: the first rule that matches decides.
 
-tests/lab/kernels holds those for CUDA against names that were recorded on a card in PyTorch, and
-against every kernel of pareo's own.
+tests/lab/kernels compares the rules for CUDA with names that were recorded on a GPU in PyTorch, and
+with every kernel of pareo's own.
 """
 
 import re
@@ -82,7 +82,7 @@ CUDA: Rules = (
 
 
 def kind(name: str, rules: Rules) -> Kind:
-    """The kind that the first fitting rule tells.
+    """The kind by the first rule that matches.
 
     >>> kind("aten::addmm", TORCH), kind("aten::add_", TORCH)
     ('gemm', 'elementwise')
@@ -91,7 +91,7 @@ def kind(name: str, rules: Rules) -> Kind:
 
 
 def kind_of_operator(name: str) -> Kind:
-    """The kind of an instruction of pareo's, by its operator or fusion.
+    """The kind of one of pareo's instructions, by its operator or fusion.
 
     >>> [kind_of_operator(n) for n in ("conv_bias_relu", "descend", "sum", "step_down", "part")]
     ['convolution', 'gemm', 'reduction', 'elementwise', 'copy']

@@ -8,8 +8,7 @@ from pareo.lab.contestants import Contestant, Task
 from pareo.lab.experiment.bounds import Amount
 from pareo.lab.experiment.worker import Failed
 from pareo.lab.machine.ceilings import limits
-
-CPU, GPU = "cpu", "cuda"
+from pareo.lab.machine.places import CPU, GPU, Place
 
 
 @dataclass(kw_only=True)
@@ -29,16 +28,21 @@ class Floor:
     @property
     def name(self) -> str:
         """The place as a reader knows it."""
-        return {CPU: "the CPU", GPU: "the GPU"}.get(self.place, self.place)
+        names: dict[str, str] = {CPU: "the CPU", GPU: "the GPU"}
+        return names.get(self.place, self.place)
 
 
-def place_of(contestant: Contestant) -> str:
+def place_of(contestant: Contestant) -> Place:
     """Where a contestant computes: each place has a peak and a bandwidth of its own.
 
     >>> place_of(Contestant("some.module", gpu=True))
     'cuda'
     """
     return GPU if contestant.gpu else CPU
+
+
+# What this process has measured last: one experiment after another need not begin with it.
+_measured: dict[tuple[str, int, str], tuple[float, float]] = {}
 
 
 class Peaks:
@@ -49,18 +53,21 @@ class Peaks:
         self._found: dict[str, list[tuple[float, float]]] = {}
 
     def measure(self, places: set[str]) -> dict[str, tuple[float, float]]:
-        """Measure places: as their ceilings are kept on disk, and again where that is known.
+        """Measure places: as it is known here or on disk, and again where this object has it.
 
         A place whose limits cannot be measured is left out.
         """
-        devices = {CPU: Device("compiled", threads=self._threads)}
+        devices: dict[str, Device] = {CPU: Device("compiled", threads=self._threads)}
         if GPU in places and why_unavailable("cuda") is None:
             devices[GPU] = Device("cuda", precision=self._precision)
         measured = {}
         for place in sorted(places & devices.keys()):
+            key = place, self._threads, self._precision
             with suppress(Failed, LookupError):
-                found = limits(devices[place], again=place in self._found)
-                measured[place] = found.peak.value, found.bandwidth.value
+                if place in self._found or key not in _measured:
+                    found = limits(devices[place], again=place in self._found)
+                    _measured[key] = found.peak.value, found.bandwidth.value
+                measured[place] = _measured[key]
                 self.add(place, measured[place])
         return measured
 

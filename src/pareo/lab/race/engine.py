@@ -148,7 +148,8 @@ class Race(OneTask):
                 self.say(f"{running.entry.contestant}: does it still train?")
                 admission.finish(running)
             self._settle()
-        self.measure_floors()
+        if self.long:
+            self.measure_floors()
         return self.result()
 
     def result(self) -> result.Race:

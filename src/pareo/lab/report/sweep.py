@@ -111,7 +111,7 @@ def _body(result: Sweep, title: str) -> str:
     said = best.sentence if best else "Nothing was timed."
     sections = [
         head(result, title, said, result.settings.threads, samples),
-        f"<p>{escape(ahead(result))}</p>",
+        f"<p>{escape(said)}</p>" if (said := ahead(result)) else "",
         "<h2>Time per image</h2>",
         charts.figure("times", "Milliseconds per image: median and 95 % interval."),
         "<h2>Memory</h2>",

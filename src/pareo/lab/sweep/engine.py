@@ -104,7 +104,7 @@ class Sweep(Experiment):
                 admission.expect(waiting + self._waiting(following))
                 self._time(self._group, waiting)
             self._search()
-            if self.places() == {CPU}:  # which may have been slowed at first; a GPU is not
+            if self.places() == {CPU} and self.long:  # it may have been slowed; a GPU is not
                 self._measure()
         return self.result()
 

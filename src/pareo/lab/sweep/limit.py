@@ -1,8 +1,8 @@
 """The largest batch that fits: found by bisection, each probe in a process of its own.
 
-On a CPU a probe's process is ended by a watch (`lab.memory`) when it has more than the limit; its
-own peak, which the system keeps, is compared as well. On a GPU all memory but the limit is taken
-first, by a process that does nothing else, so every framework meets the same wall.
+On a CPU the process of a probe is ended (`lab.machine.memory`) when it has more than the limit; its
+peak, which the system records, is compared as well. On a GPU another process first allocates all
+memory but the limit, so every framework meets the same limit.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from pareo.lab.contestants import Contestant
 from pareo.lab.experiment.answers import fitting
 from pareo.lab.experiment.bounds import Natural
 from pareo.lab.experiment.results import plain
-from pareo.lab.experiment.worker import Failed, ShortOfMemory, Told, Worker
+from pareo.lab.experiment.worker import Failed, Raised, ShortOfMemory, Worker
 from pareo.lab.machine import memory
 from pareo.lab.sweep.ballast import Ballast
 from pareo.lab.sweep.journal import Journal
@@ -23,7 +23,7 @@ SAME = 0.99  # of a limit: a GPU's memory comes in pieces
 
 
 def predicting(contestant: Contestant, settings: Settings) -> Callable[..., int]:
-    """Answers with the least bytes of data and program at a batch size."""
+    """A function of the batch size: the least bytes of data and program."""
 
     def answer(batch: int) -> int:
         task = settings.task(batch)
@@ -51,9 +51,9 @@ class Limits:
         return self._settings.largest or self._settings.memory_limit is not None
 
     def largest(self, name: str, contestant: Contestant, known: list[Cell]) -> Limit:
-        """What was found for one contestant: the largest batch, the probes, and our prediction."""
+        """The largest batch of one contestant, the probes, and the prediction."""
         probes = [probe for probe in self._probes if probe.contestant == name]
-        # A search that goes on does so under the limit that it had, if there is still as much.
+        # A search continues under the limit that it had, if there is still as much memory.
         kept = next((one.under for one in probes), None)
         limit = self._settings.memory_limit or kept
         most, note, expected = 0, "", None
@@ -63,7 +63,7 @@ class Limits:
                 if not kept or not SAME <= most / kept <= 1 / SAME:
                     probes = []
                 if not most:
-                    raise Failed("this system tells no free memory: --memory-limit says how much")
+                    raise Failed("free memory is unknown on this system: give --memory-limit")
                 while (batch := next_batch(probes, most, _hint(known))) is not None:
                     self._say(f"{name}: does batch {batch} fit under {most / 1e9:g} GB?")
                     smaller = any(one.fits and one.batch < batch for one in probes)
@@ -89,7 +89,7 @@ class Limits:
         )
 
     def _allowed(self, limit: int | None) -> int:
-        """What a probe may have on a CPU, as it was asked for or as it is free."""
+        """Bytes that a probe may use on a CPU: the limit asked for, or what is free."""
         if self._settings.memory_limit is not None:
             return self._settings.memory_limit
         free = memory.safe() or 0
@@ -123,17 +123,17 @@ class Limits:
                 probe.fits = contestant.gpu or probe.used <= most
             except ShortOfMemory as failure:
                 probe.note = str(failure)
-            except Told as failure:  # whatever a framework reports where there is no room for code
+            except Raised as failure:  # whatever it reports where there is no room for code
                 if not (contestant.gpu and smaller):
                     raise
                 probe.note = str(failure)
         return probe
 
     def _prediction(self, contestant: Contestant, probes: list[Probe], most: int) -> int | None:
-        """The largest batch whose program, data and process fit; None where none was seen to.
+        """The largest batch whose program, data and process fit; None where none did.
 
-        A program takes more where there is plenty, so its least counts, and on a GPU it is asked
-        for behind the same wall. The process is that of the largest batch that did fit.
+        A program uses more memory where there is plenty, so its least counts, and on a GPU it is
+        predicted under the same limit. The process is that of the largest batch that did fit.
         """
         best = max((p for p in probes if p.fits), key=lambda p: p.batch, default=None)
         if best is None or best.before is None:
@@ -154,10 +154,10 @@ class Limits:
 
 
 def next_batch(probes: list[Probe], most: int, hint: int) -> int | None:
-    """The batch size to try next; None when it is known which is the largest that fits.
+    """The batch size to try next; None when the largest that fits is known.
 
-    Memory grows nearly in proportion to the batch, so the line through what is known says where to
-    look; where it has misled, or points to what did not fit, the middle is taken.
+    Memory grows nearly in proportion to the batch, so a line through the known sizes says where to
+    look. Where it has misled, or points to a size that did not fit, the middle is taken.
 
     >>> next_batch([Probe(batch=8, fits=True, used=90)], most=100, hint=1)
     16
@@ -180,7 +180,7 @@ def next_batch(probes: list[Probe], most: int, hint: int) -> int | None:
 
 
 def _on_line(fit: dict[int, int | None], most: int) -> int | None:
-    """Where the line through the two largest that fit meets the limit."""
+    """The batch size at which a line through the two largest that fit meets the limit."""
     known = sorted((batch, used) for batch, used in fit.items() if used is not None)[-2:]
     if len(known) < 2:
         return None
@@ -190,5 +190,5 @@ def _on_line(fit: dict[int, int | None], most: int) -> int | None:
 
 
 def _hint(known: list[Cell]) -> int:
-    """The largest batch that was timed: where a search begins."""
+    """The largest batch that was timed, where a search begins."""
     return max((cell.batch for cell in known if cell.seconds_per_batch), default=1)

@@ -139,7 +139,7 @@ class Sweep(Result):
         for number, cell in enumerate(self.cells):
             if cell.batch not in batches:
                 raise ValueError(
-                    f"Expected a batch size that `work` has - at `$.cells[{number}].batch`"
+                    f"Expected a batch size that work has - at `$.cells[{number}].batch`"
                 )
 
     @property

@@ -1,4 +1,4 @@
-"""Linux's own counters of a process: cycles, instructions, cache misses.
+"""Linux counters of a process: cycles, instructions, cache misses.
 
 `perf_event_open` has no wrapper in Python, and the `perf` program need not be installed, so the
 system call is made by number.
@@ -25,7 +25,7 @@ EVENTS = {
 }
 # Counted by the kernel itself, on any machine.
 SOFTWARE_EVENTS = {"page faults": (SOFTWARE, 2), "context switches": (SOFTWARE, 3)}
-USER_ONLY = 1 << 5 | 1 << 6  # not the kernel, not the hypervisor: the most that a user may ask
+USER_ONLY = 1 << 5 | 1 << 6  # not the kernel, not the hypervisor: what a user may count
 
 
 class NoCounter(Exception):
@@ -33,7 +33,7 @@ class NoCounter(Exception):
 
 
 def why_not() -> str:
-    """Why hardware counters cannot be used here; empty where they can."""
+    """Why hardware counters cannot be used here; empty if they can."""
     try:
         os.close(_opened(0, *EVENTS["cycles"]))
     except NoCounter as reason:
@@ -42,9 +42,9 @@ def why_not() -> str:
 
 
 def counted(work: Callable[[], Any], events: dict[str, tuple[int, int]] = EVENTS) -> dict[str, int]:
-    """What all threads of this process did during some work, by event.
+    """Counts of all threads of this process during some work, by event.
 
-    Threads that the work itself starts are not seen: let it run once before.
+    Threads that the work starts are not counted, so it should have run once before.
     """
     threads = [int(path.name) for path in Path("/proc/self/task").iterdir()]
     opened: dict[str, list[int]] = {name: [] for name in events}
@@ -61,7 +61,7 @@ def counted(work: Callable[[], Any], events: dict[str, tuple[int, int]] = EVENTS
 
 
 def _opened(thread: int, kind: int, event: int) -> int:
-    """A file that counts one event of one thread (0 is this one), on whatever core it runs."""
+    """A file that counts one event of one thread (0 is this one), on any core."""
     number = CALLS.get(platform.machine())
     if sys.platform != "linux" or number is None:
         raise NoCounter(f"not known for {sys.platform} on {platform.machine()}")
@@ -78,7 +78,7 @@ def _libc() -> ctypes.CDLL:
 
 
 def _reason(number: int) -> str:
-    """An error of the kernel's in words.
+    """An error number of the kernel in words.
 
     >>> _reason(errno.ENOENT)
     'this processor, or the virtual machine on it, offers no such counter'

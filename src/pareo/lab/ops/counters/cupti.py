@@ -8,12 +8,12 @@ from pareo.lab.kernels.cupti import Recorder, missing
 
 
 def why_not() -> str:
-    """Why CUPTI cannot be used here; empty where it can."""
+    """Why CUPTI cannot be used here; empty if it can."""
     return missing() or ""
 
 
 def counted(work: Callable[[], Any]) -> dict[str, Any]:
-    """The kernels that some work, which waits for the card, ran, and their nanoseconds in all."""
+    """The kernels that some work ran, and their nanoseconds in all; the work waits for the GPU."""
     try:
         with Recorder().recording() as launches:
             work()

@@ -41,11 +41,11 @@ class Figures:
     of_roofline: float
 
 
-def limits(flops: int, read: int, written: int, ceilings: Ceilings) -> Limits:
-    """The limits of a piece of work, which needs so many FLOPs at least, on a machine.
+def limits(flops: float, read: int, written: int, ceilings: Ceilings) -> Limits:
+    """The limits of a piece of work that needs at least this many FLOPs, on a machine.
 
-    Hot operands come from the nearest memory that holds them all. Cold ones must be read from
-    memory; what is written may stay in a cache.
+    Hot operands come from the nearest memory that holds them all. Cold operands must be read from
+    memory; results may stay in a cache.
     """
     moved, mix = read + written, read / written if written else math.inf
     hot = moved / ceilings.bandwidth(moved, mix).value
@@ -55,13 +55,13 @@ def limits(flops: int, read: int, written: int, ceilings: Ceilings) -> Limits:
 
 def figures(
     samples: Sequence[float],
-    flops: int,
+    flops: float,
     moved: int,
     limit: Limits,
     peak: float,
     cold: bool = False,
 ) -> Figures:
-    """What samples, seconds of a call, say.
+    """The figures that follow from samples, which are seconds of a call.
 
     >>> found = figures([2.0], flops=8, moved=4, limit=Limits(0.5, 1.0, 1.5), peak=16.0)
     >>> found.of_peak, found.of_bandwidth, found.of_roofline, found.intensity

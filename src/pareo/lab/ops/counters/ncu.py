@@ -1,7 +1,7 @@
-"""Nsight Compute's counters of pieces of work: what their kernels executed, and why they waited.
+"""Nsight Compute's counters of pieces of work: what their kernels executed, and why they stalled.
 
-The work runs once more, by itself, under `ncu`; no time is taken there. A contestant does all of
-its work in one process, with a kernel that does nothing ahead of each piece, as a mark.
+The work runs once more under `ncu`, where it is not timed. A contestant does all of its work in one
+process. An empty kernel marks the beginning of each piece.
 """
 
 import csv
@@ -26,15 +26,15 @@ COUNTS = {
     "bytes written": "dram__bytes_write.sum",
     "nanoseconds": "gpu__time_duration.sum",
 }
-# Shares of what the card sustains at most.
+# Shares of the peak that the GPU sustains.
 THROUGHPUTS = {
     "arithmetic throughput": "sm__throughput.avg.pct_of_peak_sustained_elapsed",
     "memory throughput": "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
 }
 STALL = "smsp__warp_issue_stalled_{}_per_warp_active.pct"
-# Of the cycles of a warp, those in which it waited, by today's reasons. Two of them, and what they
-# were called in 2016, are in the paper: `stall_inst_fetch` is no_instruction;
-# `stall_exec_dependency` is short_scoreboard and wait together.
+# Share of the cycles of a warp in which it stalled, by today's reasons. The paper has two reasons,
+# under their names of 2016: `stall_inst_fetch` is no_instruction; `stall_exec_dependency` is
+# short_scoreboard and wait together.
 REASONS = (
     "no_instruction", "short_scoreboard", "wait", "long_scoreboard", "math_pipe_throttle",
     "mio_throttle", "lg_throttle", "barrier", "not_selected", "dispatch_stall", "imc_miss",
@@ -44,11 +44,11 @@ PAPER = {
     "execution dependency": ("short_scoreboard", "wait"),
 }
 METRICS = {**COUNTS, **THROUGHPUTS, **{reason: STALL.format(reason) for reason in REASONS}}
-_why: list[str] = []  # found out once in a process
+_why: list[str] = []  # tried once in a process
 
 
 def why_not() -> str:
-    """Why `ncu` cannot be used here; empty where it can."""
+    """Why `ncu` cannot be used here; empty if it can."""
     if not _why:
         _why.append(_tried())
     return _why[0]
@@ -66,11 +66,11 @@ def _tried() -> str:
 
 
 def counted(contestant: str, works: Sequence[Work]) -> list[dict[str, Any]]:
-    """The counters of one run of each piece of work, summed up or averaged over its kernels."""
+    """The counters of one run of each piece of work, summed or averaged over its kernels."""
     done = _run(
         [
             "--metrics", ",".join(METRICS.values()), "--profile-from-start", "off",
-            sys.executable, "-m", "pareo.lab.machine.counters.target", contestant,
+            sys.executable, "-m", "pareo.lab.ops.counters.target", contestant,
             *(word for work in works for word in (work.operator, work.direction, str(work.nbytes))),
         ],
         TIMEOUT + PATIENCE * len(works),
@@ -85,7 +85,7 @@ def counted(contestant: str, works: Sequence[Work]) -> list[dict[str, Any]]:
 
 
 def apart(kernels: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """The kernels of each piece of work, the marks between them left out.
+    """The kernels of each piece of work, without the marks between them.
 
     >>> apart([{"kernel": name} for name in (MARK, "a", "b", MARK, MARK, "c")])
     [[{'kernel': 'a'}, {'kernel': 'b'}], [], [{'kernel': 'c'}]]

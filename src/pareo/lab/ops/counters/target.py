@@ -1,16 +1,16 @@
-"""The program that `ncu` watches: a contestant does pieces of work, each once, after a mark."""
+"""The program that runs under `ncu`: a contestant does pieces of work, each after a mark."""
 
 import sys
 import traceback
 from typing import Any
 
-from pareo.lab.machine.counters.ncu import MARK
-from pareo.lab.ops.peers import made
-from pareo.lab.ops.work import Work
+from pareo.lab.ops.counters.ncu import MARK
+from pareo.lab.ops.peers import Peer, made
+from pareo.lab.ops.work import BACKWARD, FORWARD, Work
 
 
 def main(contestant: str, *words: str) -> None:
-    """Operator, direction and bytes of each piece follow upon each other in `words`."""
+    """Do the work in `words`: operator, direction and bytes of each piece."""
     import cupy
 
     mark = cupy.RawKernel(f'extern "C" __global__ void {MARK}() {{}}', MARK)
@@ -18,16 +18,17 @@ def main(contestant: str, *words: str) -> None:
     peer, failed = made(contestant, threads=1), False
     for operator, direction, nbytes in zip(words[::3], words[1::3], words[2::3], strict=True):
         try:
-            _watched(peer, Work(operator, direction, int(nbytes)), mark)
-        except Exception:  # the next ones may do better
+            way = FORWARD if direction == FORWARD else BACKWARD
+            _profiled(peer, Work(operator, way, int(nbytes)), mark)
+        except Exception:  # the next piece may succeed
             traceback.print_exc()
             failed = True
         cupy.get_default_memory_pool().free_all_blocks()
     sys.exit(failed)
 
 
-def _watched(peer: Any, work: Work, mark: Any) -> None:
-    """Compute twice, watched the second time: the first may compile or choose an algorithm."""
+def _profiled(peer: Peer, work: Work, mark: Any) -> None:
+    """Compute twice, profiled the second time: the first may compile or choose an algorithm."""
     from cupy.cuda import profiler
 
     profiler.start()

@@ -1,6 +1,6 @@
-"""A contestant at work in a process of its own: its results once, then seconds of a call.
+"""A contestant in a process of its own: its results once, then the seconds of a call.
 
-Hot: the same arrays again and again. Cold: as many sets of arrays in turn as no cache can hold.
+Hot: the same arrays in every call. Cold: several sets of arrays in turn, too many for any cache.
 """
 
 import time
@@ -9,36 +9,37 @@ from typing import Any
 
 import numpy as np
 
-from pareo.lab.machine.counters import cupti, perf_event
-from pareo.lab.ops.peers import Missing, made, on_gpu
+from pareo.lab.machine.places import GPU
+from pareo.lab.ops.counters import cupti, perf_event
+from pareo.lab.ops.peers import Missing, Peer, made, place_of
 from pareo.lab.ops.peers.ours import Pareo
 from pareo.lab.ops.work import Work
 
 SHOWN = 4096  # elements of each result that are compared
-# Seconds of a sample: launching on a GPU and waiting for it, 50 us and less, is half a percent.
+# Seconds of a sample: launching on a GPU and waiting for it takes up to 50 us, half a percent.
 LEAST = 0.01
-# Seconds of calls before a sample on a CPU whose threads have rested: two of them were seen to
-# share one core for up to 55 ms after a rest, until the system moved one.
+# Seconds of calls before a sample on a CPU whose threads have been idle: after a pause, two of them
+# were seen to share one core for up to 55 ms, until the system moved one.
 AWAKE = 0.1
 REST = 0.02
 
 
-class Bench:
+class Runner:
     """Answers questions about one piece of work after another: `prepare` it, then `run`."""
 
     def __init__(self, contestant: str, threads: int) -> None:
-        self._peer = made(contestant, threads)
-        self._awake = 0.0 if on_gpu(contestant) or threads == 1 else AWAKE
+        self._peer: Peer = made(contestant, threads)
+        self._awake = 0.0 if place_of(contestant) == GPU or threads == 1 else AWAKE
         self._calls: list[Callable[[], Any]] = []
         self._counts: dict[bool, int] = {}  # calls in a sample, hot and cold
         self._worked = 0.0  # when the last sample ended
 
     def __call__(self, question: str, *details: Any) -> Any:
-        """The answer to a question, which is a method's name."""
+        """The answer to a question, which is the name of a method."""
         return getattr(self, question)(*details)
 
     def prepare(self, work: Work, sets: int) -> list[Any] | str:
-        """Make so many sets of arrays, and compute once; some of the results, or why not."""
+        """Make sets of arrays, and compute once; part of the results, or why there are none."""
         self._calls, self._counts = [], {}
         arrays = work.inputs()
         try:
@@ -48,18 +49,18 @@ class Bench:
         except Missing as missing:
             return str(missing)
         for call in self._calls[1:]:
-            call()  # whatever is compiled, is now
+            call()  # compiles what has to be compiled
         results = self._calls[0]()
         self._peer.wait()
         several = isinstance(results, (tuple, list))
         return [shown(self._peer.host(r)) for r in (results if several else [results])]
 
     def run(self, cold: bool) -> float:
-        """Seconds of a call, on average over as many as take long enough to be timed."""
+        """Seconds of a call: the mean of as many calls as take long enough to be timed."""
         calls = self._calls if cold else self._calls[:1]
         count = self._counts.get(cold, 1)
         rested = time.perf_counter() - self._worked > REST
-        spent = self._timed(calls, 1)  # others ran meanwhile: hot arrays come near again
+        spent = self._timed(calls, 1)  # fills the caches, which others have used meanwhile
         while rested and spent < self._awake:
             spent += self._timed(calls, 1)
         took = self._timed(calls, count)
@@ -71,7 +72,7 @@ class Bench:
         return took / count
 
     def count(self, rung: str) -> dict[str, Any]:
-        """What counters of this process say of one call."""
+        """What hardware counters of this process say of one call."""
 
         def once() -> None:
             self._calls[0]()
@@ -83,11 +84,11 @@ class Bench:
         return {"rung": rung, **perf_event.counted(once)}
 
     def release(self) -> None:
-        """Let the arrays go."""
+        """Free the arrays."""
         self._calls = []
 
     def _timed(self, calls: list[Callable[[], Any]], count: int) -> float:
-        """Seconds for so many calls, each set of arrays in turn."""
+        """Seconds of `count` calls, on each set of arrays in turn."""
         start = time.perf_counter()
         for number in range(count):
             calls[number % len(calls)]()
@@ -95,14 +96,14 @@ class Bench:
         return time.perf_counter() - start
 
 
-class Judge:
-    """The same in float64 by NumPy: what everyone's results are held against."""
+class Reference:
+    """The same in float64 by NumPy, which all results are compared with."""
 
     def __init__(self, threads: int) -> None:
         self._exact = Pareo("vectorized", threads, "float64")
 
     def __call__(self, work: Work) -> list[Any]:
-        """Some of the results; where each needs one element of every operand, only those."""
+        """Part of the results; only that part is computed if the operator is elementwise."""
         if work.pointwise:
             operands = [shown(array).astype(np.float64) for array in work.inputs()]
             return [work.forward(operands)]
@@ -110,7 +111,7 @@ class Judge:
 
 
 def shown(result: Any) -> Any:
-    """Elements all over a result, the last one included.
+    """Elements from all over a result, the last one included.
 
     >>> len(shown(np.ones((1000, 1000)))), shown(np.arange(3.0))
     (4096, array([0., 1., 2.]))
@@ -126,7 +127,7 @@ TOLERANCE = 1e-5
 
 
 def difference(found: list[Any], exact: list[Any]) -> tuple[float, str]:
-    """By what part results are off from exact ones, and a sentence where that is too much.
+    """The relative error of results, and a sentence if it is too large.
 
     >>> difference([np.ones(2)], [np.array([1.0, 2.0])])
     (0.447..., 'result 0 differs by 0.45')

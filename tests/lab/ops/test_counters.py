@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from pareo.lab.machine.counters import ncu, perf_event, rung_of
-from pareo.lab.machine.counters.ladder import LADDERS
+from pareo.lab.ops.counters import ncu, perf_event, rung_of
+from pareo.lab.ops.counters.ladder import LADDERS
 
 PRINTED = '''==PROF== Connected to process 7
 "ID","Kernel Name","{fadd}","{ffma}","dram__bytes_read.sum","gpu__time_duration.sum","{wait}"
