@@ -2,7 +2,6 @@
 
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import ops_result
 import pytest
@@ -20,7 +19,7 @@ MODULES = {
 }
 
 
-def raced() -> dict[str, Any]:
+def raced() -> results.Result:
     return results.read(ROOT / "docs" / "results" / "race-h200.json")
 
 

@@ -206,7 +206,7 @@ def test_it_is_kept_listed_and_drawn(
         (made_up, ("strategies", 0, "speedups"), {"two": 1}, "numbers of workers in speedups"),
         (made_up, ("sizes", 0, "batch"), None, "sizes[0].batch; got None"),
         (made_up, ("prediction",), [], "in prediction"),
-        (made_up, ("kind",), "parallel-papers", "expected `sgemm_peak`"),
+        (made_up, ("kind",), "parallel-papers", "expected sgemm_peak"),
         (made_up_papers, ("sgemm_peak",), 0, "a number > 0.0 in sgemm_peak; got 0"),
         (made_up_papers, ("rows", 0, "of_peak"), None, "rows[0].of_peak; got None"),
         (made_up_papers, ("rows", 0, "test_seconds"), None, "rows[0].test_seconds; got None"),

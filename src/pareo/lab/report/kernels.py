@@ -44,7 +44,7 @@ def _body(result: Kernels, title: str, found: list[Section]) -> str:
         said_of_it = escape(accounts(section, result))
         parts += [f"<h2>{escape(section.title)}</h2>", f"<p>{said_of_it}</p>", _kernels(section)]
     parts += [tables.not_timed(result.rows), "<h2>Ledger</h2>", tables.ledger(result.rows)]
-    parts += ["<h2>Machine</h2>", tables.machine(result)]
+    parts += ["<h2>Machine</h2>", tables.machine(result, result.floors)]
     return "\n".join(part for part in parts if part)
 
 
@@ -58,18 +58,16 @@ def _kernels(section: Section) -> str:
 
 def _kinds(found: list[Section]) -> charts.Figure:
     """A bar for each contestant, stacked by kind."""
-    names = [charts.label(section.title) for section in found]
+    names = [section.title for section in found]
     totals = [section.totals for section in found]
     bars = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": kind,
-            "y": names,
-            "x": [by[kind].seconds * 1e3 if kind in by else 0.0 for by in totals],
-            "marker": {"color": colour},
-            "hovertemplate": f"{kind}: %{{x:.4g}} ms<extra></extra>",
-        }
+        charts.bars(
+            names,
+            (by[kind].seconds * 1e3 if kind in by else 0.0 for by in totals),
+            f"{kind}: %{{x:.4g}} ms<extra></extra>",
+            name=kind,
+            marker={"color": colour},
+        )
         for kind, colour in zip(KINDS, charts.COLOURS, strict=False)
         if any(kind in by for by in totals)
     ]

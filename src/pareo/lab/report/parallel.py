@@ -1,6 +1,5 @@
 """The report of `pareo parallel`: times, and speedups by workers and by batch size."""
 
-from pareo.lab.experiment.results import plain
 from pareo.lab.experiment.statistics import interval
 from pareo.lab.formatting import percent, span, times
 from pareo.lab.parallel.result import OneNetwork, Papers, Parallel
@@ -8,7 +7,7 @@ from pareo.lab.parallel.speedup import at_batch
 from pareo.lab.parallel.summary import lines, title
 from pareo.lab.report.charts import GREY, Figure, bars, colours, figure, line, titled, with_legend
 from pareo.lab.report.page import head, items, page
-from pareo.lab.report.tables import table
+from pareo.lab.report.tables import machine, table
 
 
 def html(result: Parallel) -> str:
@@ -88,7 +87,7 @@ def _body(result: Parallel) -> str:
         ]
     if isinstance(result, Papers):
         sections += ["<h2>The paper</h2>", _published(result)]
-    sections += ["<h2>Machine</h2>", table(["", ""], plain(result.machine).items())]
+    sections += ["<h2>Machine</h2>", machine(result)]
     return "\n".join(section for section in sections if section)
 
 

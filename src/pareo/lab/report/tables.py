@@ -5,9 +5,10 @@ from html import escape
 from typing import Any
 
 from pareo.lab.experiment.entry import Entry
-from pareo.lab.experiment.results import plain
+from pareo.lab.experiment.results import Result, plain
 from pareo.lab.formatting import digits
-from pareo.lab.race.result import Race, Row
+from pareo.lab.machine.floors import Floor
+from pareo.lab.race.result import Row
 
 LEDGER = ("precision", "layout", "mode", "threads", "version", "first_layer_data_gradient")
 
@@ -70,8 +71,8 @@ def ledger(rows: Sequence[Row]) -> str:
     return table([*heads, "first call, s", "peak memory, MiB", "settings tried"], cells)
 
 
-def machine(result: Race) -> str:
-    """Where it ran, with which versions, and the limits that were measured."""
+def machine(result: Result, floors: Iterable[Floor] = ()) -> str:
+    """Where it ran, with which versions, and the limits that were measured, if any."""
     here = result.machine
     rows: list[list[Any]] = [
         ["processor", here.processor],
@@ -83,7 +84,7 @@ def machine(result: Race) -> str:
     if here.memory_bytes:
         rows.append(["memory", f"{here.memory_bytes / 2**30:.1f} GiB"])
     rows += [[f"cuda:{number}", plain(gpu)] for number, gpu in enumerate(here.gpus)]
-    for floor in result.floors:
+    for floor in floors:
         peak, bandwidth = _rate(floor.peak_flops, "GFLOP/s"), _rate(floor.bandwidth, "GB/s")
         rows.append([f"measured on {floor.name}", f"{peak}, bandwidth {bandwidth}"])
     rows += [[name, version] for name, version in result.versions.items()]

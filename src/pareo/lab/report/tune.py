@@ -4,7 +4,7 @@ from html import escape
 
 from pareo.lab.report.charts import figure
 from pareo.lab.report.page import head, page
-from pareo.lab.report.tables import table
+from pareo.lab.report.tables import machine, table
 from pareo.lab.report.tune_figures import figures
 from pareo.lab.tune.result import Tune
 from pareo.lab.tune.summary import headline, shown
@@ -29,7 +29,7 @@ def html(result: Tune) -> str:
         _trials(result),
         _fixed(result),
         "<h2>Machine</h2>",
-        _machine(result),
+        machine(result),
     ]
     return page(title, "\n".join(section for section in sections if section), drawn)
 
@@ -52,9 +52,3 @@ def _fixed(result: Tune) -> str:
     fixed = (f"{name} {shown(value)}" for name, value in result.parsed_space.fixed.items())
     said = ", ".join(fixed)
     return f"<p>Fixed: {escape(said)}.</p>" if said else ""
-
-
-def _machine(result: Tune) -> str:
-    here = result.machine
-    place = {"processor": here.processor, "cores": here.cores, "python": here.python}
-    return table(["what", "value"], [*place.items(), *result.versions.items()])

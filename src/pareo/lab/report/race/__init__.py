@@ -52,7 +52,7 @@ def _body(result: Race, title: str, drawn: dict[str, Figure]) -> str:
         "<h2>Ledger</h2>",
         ledger(result.rows),
         "<h2>Machine</h2>",
-        machine(result),
+        machine(result, result.floors),
     ]  # fmt: skip
     return "\n".join(section for section in sections if section)
 

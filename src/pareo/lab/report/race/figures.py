@@ -38,15 +38,16 @@ def _times(timed: list[Row], colours: dict[str, str], floors: list[Floor]) -> Fi
     least = {floor.name: floor.seconds_per_epoch or 0.0 for floor in floors}
     places = [*(row.median for row in timed), *least.values()]
     kind = _scale(places)
-    bars = {
-        "type": "bar",
-        "orientation": "h",
-        "y": [f"{charts.label(row.contestant)}<br>{digits(row.median)} s" for row in timed],
-        "x": [row.median for row in timed],
-        "marker": {"color": [colours[row.contestant] for row in timed]},
-        "hovertemplate": "%{y}<extra></extra>",
-        "error_x": charts.error_bars((row.interval for row in timed), thickness=1.5),
-    }
+    bars = charts.bars(
+        [row.contestant for row in timed],
+        [row.median for row in timed],
+        "%{y}<extra></extra>",
+        marker={"color": [colours[row.contestant] for row in timed]},
+        error_x=charts.error_bars((row.interval for row in timed), thickness=1.5),
+    )
+    bars["y"] = [
+        f"{name}<br>{digits(row.median)} s" for name, row in zip(bars["y"], timed, strict=True)
+    ]
     layout = {
         "height": 110 + 46 * len(timed),
         "showlegend": False,
