@@ -1,11 +1,11 @@
 """The memory of a training step: what is predicted is what a process takes."""
 
 import pytest
+from pareo.lab.sweep.cells import Cell
 
 from pareo.lab.contestants import CONTESTANTS
 from pareo.lab.experiment.tasks import task_for
 from pareo.lab.experiment.worker import Worker
-from pareo.lab.sweep.cells import Cell
 from pareo.lab.sweep.runner import CellRunner
 from pareo.lab.train_memory import main
 

@@ -69,7 +69,7 @@ def kernels(
     if study.interrupted:
         print("Interrupted: what was not looked at says so.")
         raise typer.Exit(130)
-    end(result["rows"], written)
+    end(result.rows, written)
 
 
 def _traced(study: Study, file: Path) -> str:

@@ -1,37 +1,24 @@
-"""What becomes of a result: a JSON file, a number of `pareo history`, a report, an exit status."""
+"""Where a result goes: a JSON file, a number of `pareo history`, a report, an exit status."""
 
-import json
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import typer
 
 from pareo.errors import PareoError
+from pareo.lab import report
 from pareo.lab.atomic_write import write_whole
 from pareo.lab.experiment import records
-
-# Of other kinds than a race, each with the module that draws it.
-PAGES = {
-    "sweep": "pareo.lab.report.sweep",
-    "kernels": "pareo.lab.report.kernels",
-    "ops": "pareo.lab.report.ops",
-    "parallel": "pareo.lab.report.parallel",
-    "parallel-papers": "pareo.lab.report.parallel",
-    "tune": "pareo.lab.report.tune",
-}
-
+from pareo.lab.experiment.entry import Outcome
+from pareo.lab.experiment.results import Result, to_json
 
 Output = Callable[[], str]  # writes something, and returns a line that says where
 
 
-def outputs(
-    result: dict[str, Any], json_file: Path | None, html: Path | None, save: bool
-) -> list[Output]:
-    """What was asked for, to be written by `finish`."""
+def outputs(result: Result, json_file: Path | None, html: Path | None, save: bool) -> list[Output]:
+    """The outputs that were asked for, to be written by `finish`."""
     found: list[Output] = []
     if json_file is not None:
         found.append(partial(_json, result, json_file))
@@ -70,7 +57,7 @@ def finish(show: Callable[[], None], outputs: Iterable[Output]) -> bool:
     return not failures
 
 
-def _json(result: dict[str, Any], path: Path) -> str:
+def _json(result: Result, path: Path) -> str:
     write_json(result, path)
     return f"result      {path}"
 
@@ -80,23 +67,22 @@ def left_alone(*files: Path | None) -> tuple[Path | None, ...]:
     return tuple(None if path is None or path.is_file() else path for path in files)
 
 
-def end(rows: list[dict[str, Any]], written: bool = True) -> None:
-    """Exit with status 1 where someone was refused or failed, or nobody could be tried.
+def end(outcomes: Iterable[Outcome], written: bool = True) -> None:
+    """Exit with status 1 where a contestant was refused or failed, or none could be tried.
 
     Also where not all was `written`.
     """
-    statuses = {row["status"] for row in rows}
+    statuses = {outcome.status for outcome in outcomes}
     if not written or statuses & {"refused", "failed"} or statuses == {"missing"}:
         raise typer.Exit(1)
 
 
-def write_json(result: dict[str, Any], path: Path) -> None:
+def write_json(result: Result, path: Path) -> None:
     """Write all of a result to a file."""
-    write_whole(path, json.dumps(result, indent=1, allow_nan=False))
+    write_whole(path, to_json(result))
 
 
-def draw(result: dict[str, Any], path: Path) -> str:
-    """Write the report of a result of any kind; a line that says where."""
-    pages = PAGES.get(result["kind"], "pareo.lab.report.page")
-    import_module(pages).write(result, path)
+def draw(result: Result, path: Path) -> str:
+    """Write the report of a result of any kind, and return a line that says where."""
+    report.write(result, path)
     return f"report      {path.absolute()}"

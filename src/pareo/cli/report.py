@@ -1,14 +1,16 @@
 """`pareo report`: draw a result that was kept, or one in a JSON file; or several sweeps as one."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from pareo.cli.output import draw
 from pareo.errors import DataError
 from pareo.lab.experiment import records
+from pareo.lab.experiment.results import Result
 from pareo.lab.sweep.join import together
+from pareo.lab.sweep.result import Sweep
 
 
 def report(
@@ -60,13 +62,13 @@ def _number(name: str) -> bool:
     return name == "last" or records.NUMBER.fullmatch(name) is not None
 
 
-def _found(which: list[str]) -> dict[str, Any]:
+def _found(which: list[str]) -> Result:
     found = {name: records.find(name) for name in which}
     if len(found) == 1:
         return found[which[0]]
+    sweeps = {}
     for name, result in found.items():
-        if result["kind"] != "sweep":
-            raise DataError(
-                f"{name}: expected a sweep, to show it with others; got {result['kind']}"
-            )
-    return together(found)
+        if not isinstance(result, Sweep):
+            raise DataError(f"{name}: expected a sweep, to show it with others; got {result.kind}")
+        sweeps[name] = result
+    return together(sweeps)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -22,13 +22,16 @@ from pareo.data import Dataset, load
 from pareo.data.dataset import divide
 from pareo.device import Device, cores
 from pareo.errors import DataError, PareoError
+from pareo.lab.tune.collect import collected
+from pareo.lab.tune.result import Tune
+from pareo.lab.tune.summary import shown
 from pareo.nn import networks
 from pareo.parallel.group import ray_cluster
 from pareo.parallel.trials.on_ray import Tasks
-from pareo.parallel.tuning import outcome, proposal, space
+from pareo.parallel.tuning import proposal, space
 from pareo.parallel.tuning.local import Population, Threads
 from pareo.parallel.tuning.search import Search, Workers
-from pareo.parallel.tuning.study import PRUNERS, SAMPLERS, opened
+from pareo.parallel.tuning.study import PRUNERS, SAMPLERS, open_study
 from pareo.training import checkpoint as files
 from pareo.training.evaluate import fitted
 from pareo.training.resume import fingerprint
@@ -119,21 +122,21 @@ def tune(
         population = 1 if alone else proposal.population(made, searched, place)
     with (
         _crew(on, judged, place, workers, population) as crew,
-        opened(kept, network, searching, sampler, pruner, seed) as study,
+        open_study(kept, network, searching, sampler, pruner, seed) as study,
         _live() as watch,
     ):
         search = Search(study, searched, made, crew, trials, folder, watch)
         search.run()
-        result = outcome.collected(search, loaded, place, about)
+        result = collected(search, loaded, place, about)
     wanted = outputs(result, json_file, html, to_history and not search.interrupted)
     if save is not None and search.best is not None:
         wanted.insert(0, partial(_save, search.file(search.best), save))
-    written = finish(lambda: _show(result, search, kept), wanted)
+    written = finish(lambda: _show(result, kept), wanted)
     if search.interrupted:
         print("pareo: stopped by Ctrl-C: the same command goes on", file=sys.stderr)
         raise typer.Exit(130)
-    if result["best"] is None:
-        raise PareoError("no trial came to its end")
+    if result.best is None:
+        raise PareoError("no trial finished")
     if not written:
         raise typer.Exit(1)
 
@@ -179,21 +182,21 @@ def _live() -> Iterator[Callable[[Search], None]]:
         yield watch
 
 
-def _show(result: dict[str, Any], search: Search, kept: str) -> None:
+def _show(result: Tune, kept: str) -> None:
     console = showing.console(140)
-    names = search.space.searched
-    console.print(tune_table.table(result["trials"], names, result["wanted"]))
-    for error, count in Counter(t["error"] for t in result["trials"] if t["error"]).items():
+    names = result.parsed_space.searched
+    console.print(tune_table.table(result.trials, names, result.wanted))
+    for error, count in Counter(trial.error for trial in result.trials if trial.error).items():
         console.print(f"failed      {count} times: {error}", markup=False, soft_wrap=True)
-    if result["best"] is not None:
-        best = next(trial for trial in result["trials"] if trial["number"] == result["best"])
-        values = ", ".join(f"{name} {tune_table.shown(best['parameters'][name])}" for name in names)
-        print(f"best        trial {best['number']}: {values}")
-        print(f"validation  {best['accuracy']:.2%}, which chose it")
-        if result["test_accuracy"] is not None:
-            print(f"test        {result['test_accuracy']:.2%} of images that no trial has seen")
-    if len(result["importances"]) > 1:
-        shares = (f"{name} {share:.0%}" for name, share in result["importances"].items())
+    best = result.best_trial
+    if best is not None:
+        values = ", ".join(f"{name} {shown(best.parameters[name])}" for name in names)
+        print(f"best        trial {best.number}: {values}")
+        print(f"validation  {best.accuracy:.2%}")
+        if result.test_accuracy is not None:
+            print(f"test        {result.test_accuracy:.2%} of images that no trial used")
+    if len(result.importances) > 1:
+        shares = (f"{name} {share:.0%}" for name, share in result.importances.items())
         print(f"importance  {', '.join(shares)}")
     print(f"study       {kept}")
 

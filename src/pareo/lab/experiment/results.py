@@ -1,37 +1,39 @@
 """Results of experiments: typed, with one header, read from JSON and checked by their types.
 
-A result's type is a dataclass. Its fields are those of the JSON file, so what a file must hold is
-said once. msgspec converts and checks; a `__post_init__` raises ValueError where fields must agree
-with each other. A type that has changed reads older files through `upgraded`.
+A result's type is a dataclass. Its fields are those of the JSON file, so the type says what a file
+must hold. msgspec converts and checks; `__post_init__` raises ValueError where fields do not agree
+with each other. Unknown fields are ignored. A type that has changed reads older files through
+`upgraded`.
 """
 
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec import inspect
 
 from pareo import __version__, machine
 from pareo.errors import DataError
+from pareo.lab.experiment.bounds import Amount, Count, Natural, Number, Positive
 
-MOST = 1e300  # of any number, so that sums and squares of a few stay finite
 LARGEST = 256 << 20  # bytes of a JSON file: a race with a million samples has a tenth of it
 
-Number = Annotated[float, msgspec.Meta(gt=-MOST, lt=MOST)]
-Amount = Annotated[float, msgspec.Meta(ge=0, lt=MOST)]  # seconds, bytes, shares: never negative
-Positive = Annotated[float, msgspec.Meta(gt=0, lt=MOST)]
-Count = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
-Natural = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Json = Any  # what JSON can hold: the facts that adapters report have no fixed form
 
 T = TypeVar("T")
+
+__all__ = [
+    "KINDS", "Amount", "Count", "Gpu", "Json", "Machine", "Natural", "Number", "Positive", "Result",
+    "checked", "convert", "number", "parsed", "plain", "read", "sentence", "to_json",
+]  # fmt: skip
 
 # The module that declares each kind of result, in `RESULTS`.
 KINDS = {
@@ -41,7 +43,7 @@ KINDS = {
     "ops": "pareo.lab.ops.result",
     "parallel": "pareo.lab.parallel.result",
     "parallel-papers": "pareo.lab.parallel.result",
-    "tune": "pareo.parallel.tuning.result",
+    "tune": "pareo.lab.tune.result",
 }
 
 
@@ -51,11 +53,11 @@ class Gpu:
 
     name: str = ""
     driver: str = ""
-    memory: Amount | None = None
-    free: Amount | None = None
-    clock: Amount | None = None
-    highest_clock: Amount | None = None
-    memory_clock: Amount | None = None
+    memory: Natural | None = None
+    free: Natural | None = None
+    clock: Natural | None = None
+    highest_clock: Natural | None = None
+    memory_clock: Natural | None = None
 
 
 @dataclass(kw_only=True)
@@ -68,7 +70,7 @@ class Machine:
     processor: str = ""
     architecture: str = ""
     cores: Count | None = None
-    memory_bytes: Amount | None = None
+    memory_bytes: Natural | None = None
     python: str = ""
     libraries: dict[str, str | None] = field(default_factory=dict)
     cards: list[Gpu] | None = None
@@ -81,8 +83,17 @@ class Machine:
 
     @property
     def gpus(self) -> list[Gpu]:
-        """The GPUs, none in files that do not say."""
+        """The GPUs; none in files that do not say."""
         return self.cards or []
+
+    @property
+    def name(self) -> str:
+        """The processor and the GPUs.
+
+        >>> Machine(processor="Arm Neoverse V2", cards=[Gpu(name="NVIDIA H200")]).name
+        'Arm Neoverse V2, NVIDIA H200'
+        """
+        return ", ".join([self.processor or "unknown processor", *(gpu.name for gpu in self.gpus)])
 
 
 @dataclass(kw_only=True)
@@ -100,26 +111,31 @@ class Result:
 
     @classmethod
     def upgraded(cls, data: dict[str, Any]) -> dict[str, Any]:
-        """The data of an older schema, in the form of this one; may raise ValueError."""
+        """The data of an older schema in the form of this one; ValueError for any other schema."""
+        if data.get("schema") != cls.SCHEMA:
+            raise ValueError(f"Expected {cls.SCHEMA} - at `$.schema`")
         return data
 
     @classmethod
-    def header(cls, kind: str, idle_cores: float | None = None) -> dict[str, Any]:
+    def header(
+        cls, kind: str, idle_cores: float | None = None, here: Machine | None = None
+    ) -> dict[str, Any]:
         """The fields above for a result that is made here and now, but for the network."""
         return {
             "schema": cls.SCHEMA,
             "kind": kind,
             "when": datetime.now(UTC).isoformat(timespec="seconds"),
-            "machine": Machine.here(idle_cores),
+            "machine": here or Machine.here(idle_cores),
             "versions": {"pareo": __version__, **machine.libraries()},
         }
 
     def __post_init__(self) -> None:
-        if self.schema != self.SCHEMA:
-            raise ValueError(
-                f"Expected a result of `pareo {self.kind.partition('-')[0]}` with schema "
-                f"{self.SCHEMA}; got {self.schema!r}"
-            )
+        """Raise ValueError where fields do not agree with each other."""
+
+    @property
+    def moment(self) -> str:
+        """When it was made, to the minute."""
+        return self.when[:16].replace("T", " ")
 
 
 def read(path: Path) -> Result:
@@ -164,7 +180,7 @@ def convert(
     try:
         return msgspec.convert(upgraded(data), declared)
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
-        raise DataError(f"{source}: {_sentence(str(error), data)}") from None
+        raise DataError(f"{source}: {sentence(str(error), data, declared)}") from None
 
 
 def plain(value: Any) -> Any:
@@ -173,7 +189,7 @@ def plain(value: Any) -> Any:
     >>> plain({"a": np.float32(0.5), "b": [math.nan]})
     {'a': 0.5, 'b': [None]}
     """
-    return _finite(msgspec.to_builtins(value, enc_hook=_number, str_keys=True))
+    return _finite(msgspec.to_builtins(value, enc_hook=number, str_keys=True))
 
 
 def to_json(result: Any, indent: int | None = 1) -> str:
@@ -181,7 +197,7 @@ def to_json(result: Any, indent: int | None = 1) -> str:
     return json.dumps(plain(result), indent=indent, allow_nan=False)
 
 
-def _number(value: Any) -> Any:
+def number(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise NotImplementedError(f"JSON has no {type(value).__name__}")
@@ -190,35 +206,60 @@ def _number(value: Any) -> Any:
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _finite(one) for key, one in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_finite(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$")
 WORDS = {
-    "`object`": "an object", "`array`": "a list", "`str`": "text", "`bool`": "true or false",
-    "`int`": "a whole number", "`float`": "a number", "`null`": "null",
+    "object": "an object", "array": "a list", "str": "text", "bool": "true or false",
+    "int": "a whole number", "float": "a number",
 }  # fmt: skip
 
 
-def _sentence(said: str, data: Any) -> str:
-    """msgspec's message in words, with the value that is wrong.
+def sentence(said: str, data: Any, declared: Any = None) -> str:
+    """msgspec's message in words, with the value that is wrong; `declared` is the type expected.
 
-    >>> _sentence("Expected `float` > 0.0 - at `$.rows[0].samples[1]`", {})
+    >>> sentence("Expected `float` > 0.0 - at `$.rows[0].samples[1]`", {})
     'expected a number > 0.0 in rows[0].samples[1]'
-    >>> _sentence("Expected `str`, got `int` - at `$.network`", {"network": 3})
+    >>> sentence("Expected `str`, got `int` - at `$.network`", {"network": 3})
     'expected text in network; got 3'
     """
     found = PLACE.search(said)
     place = found[1] if found else ""
     words = said[: found.start()] if found else said
-    words, got = words.split(", got ")[0], _at(data, place) if found else ""
-    for name, word in WORDS.items():
-        words = words.replace(name, word)
-    words = words.replace(" | ", " or ").replace("Object missing required field ", "Expected ")
+    words, _, own = words.split(", got ")[0].partition("; got ")
+    got = f"; got {own}" if own else _at(data, place)
+    if words.startswith("Invalid enum value"):
+        words = f"Expected {_choices(inspect.type_info(declared), place)}"
+    words = words.replace("Object missing required field ", "Expected ")
+    words = words.replace("Number out of range", "Expected a smaller number")
+    words = re.sub("`([^`]*)`", lambda name: _or(name[1]), words)
     at = f" in {place}" if place and place != "..." else ""
     return f"{words[:1].lower()}{words[1:]}{at}{got}"
+
+
+def _choices(declared: inspect.Type, place: str) -> str:
+    """The words that a type allows at a place."""
+    for step in re.findall(r"\[[^\]]*\]|[^.\[\]]+", place):
+        match declared:
+            case inspect.DataclassType(fields=fields):
+                declared = next((one.type for one in fields if one.name == step), declared)
+            case inspect.ListType(item_type=inner) | inspect.DictType(value_type=inner):
+                declared = inner
+    if isinstance(declared, inspect.LiteralType):
+        return f"one of {', '.join(map(str, declared.values))}"
+    return "another word"
+
+
+def _or(types: str) -> str:
+    """Types in words.
+
+    >>> _or("int | null"), _or("network")
+    ('a whole number or null', 'network')
+    """
+    return " or ".join(WORDS.get(name, name) for name in types.split(" | "))
 
 
 def _at(data: Any, place: str) -> str:
@@ -228,7 +269,7 @@ def _at(data: Any, place: str) -> str:
             data = data[name] if name else data[int(number)]
     except (KeyError, IndexError, TypeError, ValueError):
         return ""
-    return "" if isinstance(data, Mapping | list) else f"; got {_shown(data)}"
+    return f"; got {_shown(data)}" if isinstance(data, str | int | float | None) else ""
 
 
 def _shown(value: Any) -> str:

@@ -22,7 +22,7 @@ def rounds(
         over: whether the round of this number, which took so many seconds, was the last.
         say: called before each round; its time is not counted.
 
-    >>> rounds(lambda: "ab", print, lambda number, _: number > 1)
+    >>> rounds(lambda: "ab", lambda entry, number: print(entry, number), lambda n, took: n > 1)
     a 1
     b 1
     a 2

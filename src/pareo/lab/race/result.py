@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from pareo.lab.experiment.entry import Entry
-from pareo.lab.experiment.results import Amount, Count, Number, Positive, Result
+from pareo.lab.experiment.results import Amount, Count, Natural, Number, Positive, Result
 from pareo.lab.machine.floors import Floor
 
 
@@ -12,7 +12,7 @@ from pareo.lab.machine.floors import Floor
 class Point:
     """A point of a learning curve, after so many epochs and seconds of training."""
 
-    epoch: Amount
+    epoch: Natural
     seconds: Amount
     loss: Number | None = None
     accuracy: Number | None = None
@@ -22,7 +22,7 @@ class Point:
 class Row(Entry):
     """One contestant; samples are seconds per epoch, in the order taken.
 
-    slice: the part of an epoch that one turn trains. steps_per_epoch is not kept in files.
+    slice: the part of an epoch that one turn trains.
     """
 
     samples: list[Positive] = field(default_factory=list, kw_only=True)
@@ -31,13 +31,25 @@ class Row(Entry):
     curve: list[Point] = field(default_factory=list, kw_only=True)
 
     def __post_init__(self) -> None:
-        if len(self.rounds) != len(self.samples):
-            raise ValueError(f"expected {len(self.samples)} rounds; got {len(self.rounds)}")
+        super().__post_init__()
         if self.samples and not self.slice:
-            raise ValueError("expected a slice above 0 where there are samples")
+            raise ValueError("Expected a slice above 0 where there are samples")
+
+    @property
+    def times(self) -> list[float]:
+        return self.samples
+
+    def reached(self, accuracy: float) -> float | None:
+        """Seconds of training after which it first had an accuracy on the test images."""
+        points = (point for point in self.curve if (point.accuracy or 0) >= accuracy)
+        return next((point.seconds for point in points), None)
 
     def drop(self) -> None:
         self.samples, self.rounds, self.curve = [], [], []
+
+    def add(self, number: int, seconds: float) -> None:
+        self.samples.append(seconds)
+        self.rounds.append(number)
 
 
 @dataclass(kw_only=True)
@@ -51,14 +63,20 @@ class Race(Result):
     precision: str
     threads: Count
     images: Count
-    flops: Amount
+    flops: Natural
     rows: list[Row]
+
+    @property
+    def floors(self) -> list[Floor]:
+        """The floor of each place that has contestants, if it is known."""
+        known = (row.floor for row in self.rows if row.floor.seconds_per_epoch)
+        return list({floor.place: floor for floor in known}.values())
 
     @classmethod
     def upgraded(cls, data: dict[str, Any]) -> dict[str, Any]:
         """Schema 1 had one floor: the GPU's where there was one, otherwise the CPU's."""
         if data.get("schema") != 1:
-            return data
+            return super().upgraded(data)
         machine, floor, rows = (data.get(name) for name in ("machine", "floor", "rows"))
         if not isinstance(machine, dict):
             raise ValueError("Expected `object` - at `$.machine`")

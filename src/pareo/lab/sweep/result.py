@@ -1,19 +1,10 @@
 """The result of a sweep: docs/sweep-json.md describes its fields."""
 
-import math
 from dataclasses import dataclass, field
-from statistics import median
+from typing import Self
 
 from pareo.lab.experiment.entry import Entry, Status
-from pareo.lab.experiment.results import (
-    Amount,
-    Count,
-    Json,
-    Natural,
-    Number,
-    Positive,
-    Result,
-)
+from pareo.lab.experiment.results import Amount, Count, Natural, Positive, Result
 from pareo.lab.sweep.settings import Settings
 
 
@@ -21,14 +12,14 @@ from pareo.lab.sweep.settings import Settings
 class Memory:
     """Bytes of one cell; `lab.sweep.runner` describes each. None: not known."""
 
-    used: Number | None = None
-    reserved: Number | None = None
-    before: Number | None = None
-    data: Number | None = None
-    program: Number | None = None
+    used: Natural | None = None
+    reserved: Natural | None = None
+    before: Natural | None = None
+    data: Natural | None = None
+    program: Natural | None = None
 
     @property
-    def predicted(self) -> float | None:
+    def predicted(self) -> int | None:
         """Bytes expected: those of the program, of the data, and those there before."""
         if self.program is None:
             return None
@@ -56,23 +47,20 @@ class Cell(Entry):
 
     @property
     def key(self) -> tuple[str, int]:
-        """What tells cells apart."""
+        """The contestant and the batch size, which identify a cell of one sweep."""
         return self.contestant, self.batch
 
     @property
-    def seconds_per_image(self) -> list[float]:
-        """The same samples for one image.
+    def times(self) -> list[float]:
+        """The samples as seconds per image.
 
-        >>> Cell("torch", 4, seconds_per_batch=[2.0]).seconds_per_image
+        >>> Cell("torch", 4, seconds_per_batch=[2.0], rounds=[1]).times
         [0.5]
         """
         return [seconds / self.batch for seconds in self.seconds_per_batch]
 
-    @property
-    def median(self) -> float:
-        """Seconds per image, the median; infinite where there is none, so that it is never best."""
-        samples = self.seconds_per_image
-        return median(samples) if samples else math.inf
+    def in_turn_with(self, other: Self) -> bool:
+        return self.began == other.began and super().in_turn_with(other)
 
     def drop(self) -> None:
         self.seconds_per_batch, self.rounds = [], []
@@ -91,31 +79,47 @@ class Work:
     """
 
     batch: Count
-    flops: Positive
-    least_bytes: Positive
-    moved_bytes: Positive
+    flops: Count
+    least_bytes: Count
+    moved_bytes: Count
 
 
 @dataclass(kw_only=True)
 class Ceiling:
-    """The best that was measured in a place."""
+    """The highest FLOP/s and bytes a second that were measured in a place. None: not known."""
 
     place: str
-    peak_flops: Number | None
-    bandwidth: Number | None
+    peak_flops: Amount | None
+    bandwidth: Amount | None
+
+
+@dataclass(kw_only=True)
+class Probe:
+    """Whether one batch size fits under a limit of bytes; `used` and `before` as in `Memory`."""
+
+    contestant: str = ""
+    under: Natural | None = None
+    batch: Count
+    fits: bool
+    note: str = ""
+    used: Natural | None = None
+    before: Natural | None = None
 
 
 @dataclass(kw_only=True)
 class Limit:
-    """The largest batch of one contestant under a limit of bytes, and the probes that found it."""
+    """The largest batch of one contestant under a limit of bytes, and the probes that found it.
+
+    used: bytes at the largest batch. predicted: the largest batch that was expected.
+    """
 
     contestant: str
     note: str
-    limit: Amount
-    largest: Number | None
-    used: Number | None
-    predicted: Number | None
-    probes: list[dict[str, Json]]
+    limit: Natural
+    largest: Natural | None
+    used: Natural | None
+    predicted: Natural | None
+    probes: list[Probe]
 
 
 @dataclass(kw_only=True)
@@ -131,13 +135,36 @@ class Sweep(Result):
     limits: list[Limit]
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         batches = {one.batch for one in self.work}
         for number, cell in enumerate(self.cells):
             if cell.batch not in batches:
                 raise ValueError(
-                    f"Expected a batch size that `work` has - at `$.cells[{number}].batch`"
+                    f"Expected a batch size that work has - at `$.cells[{number}].batch`"
                 )
+
+    @property
+    def latest(self) -> list[Cell]:
+        """The cells; where joined sweeps have the same one, the latest."""
+        return list({cell.key: cell for cell in self.cells}.values())
+
+    def rates(self, place: str) -> tuple[float, float] | None:
+        """The measured FLOP/s and bytes a second of a place; None where one is not known."""
+        for one in self.ceilings:
+            if one.place == place and one.peak_flops and one.bandwidth:
+                return one.peak_flops, one.bandwidth
+        return None
+
+    def work_of(self, batch: int) -> Work:
+        """What a step at a batch size is."""
+        return next(one for one in self.work if one.batch == batch)
+
+    def floor(self, place: str, batch: int) -> float | None:
+        """The least seconds of a step in a place: its FLOPs or its bytes at the measured rates.
+
+        None where they are not known.
+        """
+        rates, work = self.rates(place), self.work_of(batch)
+        return max(work.flops / rates[0], work.least_bytes / rates[1]) if rates else None
 
 
 RESULTS = {"sweep": Sweep}

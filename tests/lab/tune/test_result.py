@@ -1,4 +1,4 @@
-"""A search's result from outside, listed and drawn."""
+"""The result of a search: checked, listed and drawn."""
 
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,11 @@ from typer.testing import CliRunner
 from pareo.cli import app
 from pareo.errors import DataError
 from pareo.lab.experiment import records, results
+from pareo.lab.tune.result import Tune
 
 
 def made() -> dict[str, Any]:
-    """A search of three trials that nobody ran."""
+    """A made-up search of four trials."""
     trials = [
         {
             "number": number, "state": state, "accuracy": accuracy, "curve": [accuracy],
@@ -38,13 +39,14 @@ def made() -> dict[str, Any]:
 def test_a_search_is_kept_listed_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAREO_RECORDS", str(tmp_path / "records.sqlite"))
     none = {**made(), "best": None, "test_accuracy": None, "trials": made()["trials"][3:]}
-    records.save(none)
-    assert records.load(records.save(made())) == made()
+    records.save(results.checked(none, "made up"))
+    result = results.checked(made(), "made up")
+    assert records.load(records.save(result)) == result
     listed = CliRunner().invoke(app, ["history"], env={"COLUMNS": "160"})
     assert "trial 1, 97.25%" in listed.stdout
-    assert "no trial came to its end" in listed.stdout
+    assert "no trial finished" in listed.stdout
     page = tmp_path / "search.html"
-    for number, words in (("1", "No trial came to its end"), ("2", "The best is trial 1 (rate")):
+    for number, words in (("1", "No trial finished"), ("2", "The best is trial 1 (rate")):
         done = CliRunner().invoke(app, ["report", number, "--out", str(page)])
         assert done.exit_code == 0, done.exception
         assert words in page.read_text()
@@ -53,16 +55,24 @@ def test_a_search_is_kept_listed_and_drawn(tmp_path: Path, monkeypatch: pytest.M
     assert "compare expects two races; last is a tune" in str(compared.exception)
 
 
+def test_the_best_trial_is_found_by_its_number() -> None:
+    result = results.checked(made(), "made up")
+    assert isinstance(result, Tune)
+    assert result.best_trial is result.trials[1]
+    assert [trial.number for trial in result.judged] == [0, 1, 2]
+    assert results.plain(result) == made() | {"machine": results.plain(result.machine)}
+
+
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        (("schema",), 9, "a result of `pareo tune` with schema 1 in schema; got 9"),
+        (("schema",), 9, "expected 1 in schema; got 9"),
         (("best",), 3, "the number of a trial that has an accuracy in best; got 3"),
         (("space",), {"rate": [0]}, "some file: space: rate expects numbers above 0; got 0"),
-        (("importances", "rate"), None, "a number in importances.rate; got None"),
+        (("importances", "rate"), None, "a number in importances"),
         (("trials", 0, "number"), 1, "trials with numbers that differ in trials"),
         (("trials", 0, "state"), "fine", "in trials[0].state; got 'fine'"),
-        (("trials", 0, "accuracy"), "1", "a number in trials[0].accuracy; got '1'"),
+        (("trials", 0, "accuracy"), "1", "in trials[0].accuracy; got '1'"),
         (("trials", 0, "parameters"), {}, "a number above 0 in trials[0].parameters.rate"),
         (("trials", 0, "parameters", "width"), 5, "one of 4, 8 in trials[0].parameters.width"),
     ],
