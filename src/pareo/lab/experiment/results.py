@@ -211,7 +211,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$")
+PLACE = re.compile(r" - at `(?:key` in `)?\$\.?(.*?)`$")
 WORDS = {
     "object": "an object", "array": "a list", "str": "text", "bool": "true or false",
     "int": "a whole number", "float": "a number",
@@ -248,6 +248,8 @@ def _choices(declared: inspect.Type, place: str) -> str:
                 declared = next((one.type for one in fields if one.name == step), declared)
             case inspect.ListType(item_type=inner) | inspect.DictType(value_type=inner):
                 declared = inner
+    if isinstance(declared, inspect.DictType):
+        declared = declared.key_type
     if isinstance(declared, inspect.LiteralType):
         return f"one of {', '.join(map(str, declared.values))}"
     return "another word"
