@@ -161,7 +161,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [p for p in PAGES if p.parent.name == "docs"], ids=lambda p: p.name
+    "page", [p for p in PAGES if p.parent == ROOT / "docs"], ids=lambda p: p.name
 )
 def test_every_page_is_in_the_index(page: Path) -> None:
     index = ROOT / "docs" / "index.md"
