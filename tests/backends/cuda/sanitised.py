@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-FILES = ("kernels/test_sizes", "runtime/test_graph", "test_training", "nhwc/test_kernels")
+FILES = ("kernels/test_sizes", "runtime/test_graph", "test_training", "nhwc/test_instructions")
 
 
 def main() -> int:

@@ -5,8 +5,9 @@ import pytest
 
 from pareo import Device, Spec, op
 from pareo.backends import cuda
-from pareo.backends.cuda.kernels import layout
-from pareo.backends.cuda.runtime import launch, training
+from pareo.backends.cuda import training
+from pareo.backends.cuda.kernels import strides
+from pareo.backends.cuda.runtime import launch
 from pareo.device import why_unavailable
 from pareo.errors import DeviceError, DtypeError, ShapeError
 
@@ -15,7 +16,7 @@ def test_every_operator_has_a_kernel():
     from importlib import import_module
 
     for family in cuda.FAMILIES:
-        import_module(f"pareo.backends.cuda.{family}")
+        import_module(f"pareo.backends.cuda.kernels.{family}")
     from pareo.backends.cuda.table import backend
 
     assert set(backend.kernels) >= set(op.registry)
@@ -48,12 +49,12 @@ def test_precision_is_checked_where_it_is_named():
     ],
 )
 def test_axes_are_joined_where_all_arrays_go_on(sizes, steps, expected):
-    assert layout.joined(sizes, steps) == expected
+    assert strides.joined(sizes, steps) == expected
 
 
 def test_steps_of_a_broadcast_array_are_zero():
     array = np.zeros((3, 1), np.float32)
-    assert layout.steps(array, (2, 3, 4)) == [0, 1, 0]
+    assert strides.steps(array, (2, 3, 4)) == [0, 1, 0]
 
 
 @pytest.mark.parametrize(

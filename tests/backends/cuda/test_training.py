@@ -6,7 +6,7 @@ from devices import needs_gpu
 
 import pareo
 from pareo import Device, nn
-from pareo.backends.cuda.runtime import training
+from pareo.backends.cuda import training
 from pareo.data import load
 from pareo.errors import DeviceError
 from pareo.nn import networks

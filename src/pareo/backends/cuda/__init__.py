@@ -36,7 +36,7 @@ def reason() -> str | None:
             return "CUDA finds no GPU on this machine"
     except Exception as error:  # whatever a driver that is missing, or too old, may cause
         return f"CUDA finds no GPU on this machine: {str(error).strip().splitlines()[0]}"
-    return nvrtc.missing() or import_module(f"{__name__}.blas").missing()
+    return nvrtc.missing() or import_module(f"{__name__}.runtime.cublas").missing()
 
 
 def __getattr__(name: str) -> object:
@@ -46,6 +46,6 @@ def __getattr__(name: str) -> object:
     if why:
         raise DeviceError(f"the device 'cuda' is not available: {why}")
     for family in FAMILIES:
-        import_module(f"{__name__}.{family}")
+        import_module(f"{__name__}.kernels.{family}")
     PLAIN.add(import_module("cupy").ndarray)
     return import_module(f"{__name__}.table").backend

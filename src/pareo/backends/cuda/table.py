@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from pareo.backends.base import Backend, Step
-from pareo.backends.cuda.kernels import blas
-from pareo.backends.cuda.runtime import memory, streams
+from pareo.backends.cuda.runtime import cublas, memory, streams
 from pareo.backends.cuda.runtime.cupy_module import cupy
 from pareo.backends.cuda.runtime.graph import Replay
 from pareo.device import Device, current
@@ -101,7 +100,7 @@ class _Cuda(Backend):
         return nbytes <= SPARE * (free + cupy.get_default_memory_pool().free_bytes())
 
     def standing_bytes(self) -> int:
-        return blas.standing_bytes()
+        return cublas.standing_bytes()
 
     def perform(self, steps: Sequence[Step], values: list[Any]) -> None:
         """In turn; on several streams where they become a graph."""
@@ -111,17 +110,17 @@ class _Cuda(Backend):
             super().perform(steps, values)
 
     def held(self, array: Any) -> Any:
-        from pareo.backends.cuda.runtime.training import held
+        from pareo.backends.cuda.training import held
 
         return held(array)
 
     def steps(self, executable: Any, seeds: int) -> Any:
-        from pareo.backends.cuda.runtime.training import Steps
+        from pareo.backends.cuda.training import Steps
 
         return Steps(executable, seeds)
 
     def in_data(self, program: Any, images: int) -> bool:
-        from pareo.backends.cuda.kernels.indexed_batch import pickable
+        from pareo.backends.cuda.runtime.indexed_batch import pickable
 
         return pickable(program, images)
 

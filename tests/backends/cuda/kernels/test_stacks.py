@@ -14,7 +14,7 @@ FORWARD = ["stacked_dot_bias_relu", "stacked_dot_bias", "cross_entropy_with_grad
 
 def launched(momentum: float) -> list[str]:
     for family in cuda.FAMILIES:
-        import_module(f"pareo.backends.cuda.{family}")
+        import_module(f"pareo.backends.cuda.kernels.{family}")
     from pareo.backends.cuda.table import backend
 
     program = population_program(networks.mlp([6, 5, 3]), 4, [momentum] * 2, [0.0] * 2)

@@ -8,8 +8,8 @@ import pytest
 from odd_programs import ODD
 
 from pareo import Device, nn, op, trace, value_and_grad
-from pareo.backends.cuda.kernels.indexed_batch import pickable
 from pareo.backends.cuda.nhwc import lower, merge
+from pareo.backends.cuda.runtime.indexed_batch import pickable
 from pareo.nn import networks
 from pareo.program import remove_common, remove_dead, tree
 from pareo.spec import Spec

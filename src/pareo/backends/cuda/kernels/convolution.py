@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pareo.backends.cuda.kernels import blas
 from pareo.backends.cuda.kernels.elementwise import apply
 from pareo.backends.cuda.kernels.linear import add_biased
-from pareo.backends.cuda.runtime import launch
+from pareo.backends.cuda.runtime import cublas, launch
 from pareo.backends.cuda.table import backend
 from pareo.spec import Spec
 
@@ -101,7 +100,7 @@ def conv(out: Any, x: Any, w: Any, scratch: Any, **how: Any) -> None:
         else:
             columns = tiling.to_columns(scratch[0], images, beside=False)
         for number in range(tiling.groups):
-            blas.multiply(
+            cublas.multiply(
                 tiling.group(target, number, 1),
                 tiling.group(filters, number, 1),
                 tiling.group(columns, number, 1),
@@ -127,7 +126,7 @@ def conv_input_gradient(out: Any, g: Any, w: Any, size: Any, scratch: Any, **how
         columns = images if tiling.as_is else scratch[0][: math.prod(shape)]
         columns = columns.reshape(shape)
         for number in range(tiling.groups):
-            blas.multiply(
+            cublas.multiply(
                 tiling.group(columns, number, 1),
                 tiling.group(filters, number, 1).transpose(0, 2, 1),
                 tiling.group(errors, number, 1),
@@ -162,7 +161,7 @@ def conv_weight_gradient(out: Any, x: Any, g: Any, size: Any, scratch: Any, **ho
         apply("copied", errors.reshape(each.shape), each)
         errors = errors.reshape(g.shape[1], n * tiling.pixels)
         for number in range(tiling.groups):
-            blas.multiply(
+            cublas.multiply(
                 tiling.group(filters, number, 0),
                 tiling.group(errors, number, 0),
                 tiling.group(columns, number, 0).T,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pareo.backends.cuda.kernels import layout
+from pareo.backends.cuda.kernels import strides
 from pareo.backends.cuda.runtime import launch
 from pareo.backends.cuda.table import backend
 
@@ -17,7 +17,7 @@ def apply(name: str, out: Any, a: Any, b: Any = None) -> None:
     kind = out.dtype.char
     form = _form(out, a, b)
     if form is None:
-        walk = layout.walk(out.shape, [layout.steps(a, out.shape), layout.steps(b, out.shape)])
+        walk = strides.walk(out.shape, [strides.steps(a, out.shape), strides.steps(b, out.shape)])
         form = "_walk" if out.size < 1 << 31 else "_far"
         told = (out, a, b, out.size, launch.struct(walk))
         launch.over(out.size, "elementwise", name + form, kind, *told)

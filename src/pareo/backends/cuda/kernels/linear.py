@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from pareo.backends.cuda.kernels import blas, layout
+from pareo.backends.cuda.kernels import strides
 from pareo.backends.cuda.kernels.elementwise import WIDEST, apply
-from pareo.backends.cuda.runtime import launch, memory
+from pareo.backends.cuda.runtime import cublas, launch, memory
 from pareo.backends.cuda.runtime.cupy_module import cupy
 from pareo.backends.cuda.table import backend
 from pareo.device import current
@@ -26,17 +26,17 @@ def rounded_room(out: Spec, a: Spec, b: Spec, *_: Spec) -> list[Spec]:
 
 @backend.kernel(scratch=rounded_room)
 def dot(out: Any, a: Any, b: Any, scratch: Any = (), add: bool = False) -> None:
-    a, b = (x if blas.readable(x) else backend.contiguous(x) for x in (a, b))
+    a, b = (x if cublas.readable(x) else backend.contiguous(x) for x in (a, b))
     if scratch:
         a, b = (_rounded(room, x) for room, x in zip(scratch, (a, b), strict=True))
     if out.ndim == 2:
-        blas.multiply(out, a, b, add)
+        cublas.multiply(out, a, b, add)
         return
     # All leading axes but the last one by one; it may be repeated, which is a step of 0.
     leading = out.shape[:-2]
     a, b = (cupy.broadcast_to(x, (*leading, *x.shape[-2:])) for x in (a, b))
     for index in np.ndindex(leading[:-1]):
-        blas.multiply(out[index], a[index], b[index], add)
+        cublas.multiply(out[index], a[index], b[index], add)
 
 
 def _rounded(room: Any, a: Any) -> Any:
@@ -59,7 +59,7 @@ def squared(a: Any) -> Callable[[], Any]:
     out = memory.empty(a.shape, a.dtype)
 
     def call() -> Any:
-        blas.multiply(out, a, a)
+        cublas.multiply(out, a, a)
         return out
 
     return call
@@ -85,7 +85,7 @@ def transpose(out: Any, a: Any, axes: Any) -> None:
     if out.size == 0:
         return
     seen = a.transpose(axes)
-    sizes, (steps,) = layout.joined(out.shape, [layout.steps(seen, out.shape)])
+    sizes, (steps,) = strides.joined(out.shape, [strides.steps(seen, out.shape)])
     (rows, columns), stacks = (1, *sizes)[-2:], math.prod(sizes[:-2])
     if len(sizes) not in (2, 3) or steps[-2] != 1 or max(rows // TILE, stacks) >= MOST_TILES:
         apply("copied", out, seen)

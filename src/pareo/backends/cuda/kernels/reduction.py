@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from pareo.backends.cuda.kernels import layout
+from pareo.backends.cuda.kernels import strides
 from pareo.backends.cuda.runtime import launch
 from pareo.backends.cuda.table import backend
 from pareo.spec import Spec
@@ -37,7 +37,7 @@ def folding(shape: tuple[int, ...], axes: tuple[int, ...]) -> Folding:
     kept = [axis for axis in range(len(shape)) if axis not in axes]
     results, length = (math.prod(shape[axis] for axis in which) for which in (kept, axes))
     walks = [
-        layout.walk([shape[axis] for axis in which], [[steps[axis] for axis in which]])
+        strides.walk([shape[axis] for axis in which], [[steps[axis] for axis in which]])
         for which in (kept, axes)
     ]
     wide = [axis for axis in range(len(shape)) if shape[axis] != 1]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pareo.backends.cuda.kernels import layout, stacks
+from pareo.backends.cuda.kernels import stacks, strides
 from pareo.backends.cuda.runtime import launch
 from pareo.backends.cuda.table import backend
 from pareo.spec import Spec
@@ -22,8 +22,8 @@ def sgd(
     if parameter.size and all(number.shape == own for number in numbers):
         stacks.sgd(out, parameter, gradient, velocity, numbers)
         return
-    steps = [layout.steps(number, parameter.shape) for number in numbers]
-    walk = launch.struct(layout.walk(parameter.shape, steps))
+    steps = [strides.steps(number, parameter.shape) for number in numbers]
+    walk = launch.struct(strides.walk(parameter.shape, steps))
     launch.over(parameter.size, "update", "sgd_walk", kind, *arguments, walk)
 
 

@@ -4,13 +4,14 @@ import sys
 from functools import cache
 from typing import Any
 
-from pareo.backends.cuda.nhwc import cudnn
+from pareo.backends.cuda.nhwc.conv import cudnn
 from pareo.device import current
 
 
 def lowered(program: Any) -> Any:
     """A program with large convolutions as cuDNN runs it; any other one as it is."""
-    from pareo.backends.cuda.nhwc import lower, plans
+    from pareo.backends.cuda.nhwc import lower
+    from pareo.backends.cuda.nhwc.conv import plans
 
     if not lower.worth_lowering(program):
         return program

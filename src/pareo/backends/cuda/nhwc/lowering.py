@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 import pareo.operators as op
-from pareo.backends.cuda.nhwc.cudnn import Convolution
-from pareo.backends.cuda.nhwc.kernels import INSTRUCTIONS
+from pareo.backends.cuda.nhwc.conv.cudnn import Convolution
+from pareo.backends.cuda.nhwc.instructions import INSTRUCTIONS
 from pareo.program.ir import Instruction, Program, readers
 from pareo.spec import Spec
 

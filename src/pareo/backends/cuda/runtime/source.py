@@ -148,8 +148,8 @@ def _include_paths() -> tuple[str, ...]:
 def included(text: str) -> dict[str, str]:
     """All of our headers that a text includes, and those that they include, by their names.
 
-    >>> list(included(read("nhwc/pool.cu")))
-    ['nhwc/sums.cuh', 'nhwc/vector.cuh']
+    >>> list(included(read("nhwc/kernels/pool.cu")))
+    ['nhwc/kernels/sums.cuh', 'nhwc/kernels/vector.cuh']
     """
     found: dict[str, str] = {}
     texts = [text]

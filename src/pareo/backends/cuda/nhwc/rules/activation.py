@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from pareo.backends.cuda.nhwc.bias import partial_sums
+from pareo.backends.cuda.nhwc.kernels.bias import partial_sums
 from pareo.backends.cuda.nhwc.lowering import Lowering
 from pareo.backends.cuda.nhwc.rules.table import rule
 from pareo.program.ir import Instruction

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from pareo.backends.cuda.nhwc.convolution import convolution
-from pareo.backends.cuda.nhwc.input_gradient_as_forward import forward_of
+from pareo.backends.cuda.nhwc.conv.convolution import convolution
+from pareo.backends.cuda.nhwc.conv.input_gradient_as_forward import forward_of
 from pareo.backends.cuda.nhwc.lowering import Lowering
 from pareo.backends.cuda.nhwc.rules.table import rule
 from pareo.program.ir import Instruction

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pareo.backends.cuda.nhwc import dense
+from pareo.backends.cuda.nhwc.kernels import dense
+from pareo.backends.cuda.nhwc.kernels.update import update_all
 from pareo.backends.cuda.nhwc.lowering import Lowering
 from pareo.backends.cuda.nhwc.rules.table import rule
-from pareo.backends.cuda.nhwc.update import update_all
 from pareo.program.ir import Instruction
 
 ALONE = 1 << 20  # elements of a parameter from which it is updated by itself

@@ -1,7 +1,7 @@
 // Stochastic gradient descent: velocity = momentum * velocity + gradient + decay * parameter, then
 // parameter -= rate * velocity. The results may be the memory of the parameter and the velocity.
 // Without momentum `velocity` is null, and parameter -= rate * gradient.
-#include "nhwc/vector.cuh"
+#include "nhwc/kernels/vector.cuh"
 
 const int MOST = 40;       // parameters in one launch
 const int EACH = 1024;     // elements of a block

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from pareo.backends.cuda.nhwc import plans
-from pareo.backends.cuda.nhwc.cudnn import BIAS, FILTERS, IMAGES, RESULT, Convolution
-from pareo.backends.cuda.nhwc.instructions import offer
+from pareo.backends.cuda.nhwc.conv import plans
+from pareo.backends.cuda.nhwc.conv.cudnn import BIAS, FILTERS, IMAGES, RESULT, Convolution
+from pareo.backends.cuda.nhwc.kernels.table import offer
 from pareo.spec import Spec
 
 

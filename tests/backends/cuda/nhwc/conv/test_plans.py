@@ -7,28 +7,44 @@ import pytest
 from devices import needs_gpu
 
 from pareo import op
-from pareo.backends.cuda.nhwc import cudnn, launch, plans
-from pareo.backends.cuda.nhwc.cudnn import Convolution
-from pareo.backends.cuda.nhwc.filters import ARCH, CHUNK, ROWS, WIDTHS, filters
-from pareo.backends.cuda.nhwc.narrow import narrow
-from pareo.backends.cuda.nhwc.strips import PITCH, strips
+from pareo.backends.cuda.nhwc.conv import (
+    cudnn,
+    filter_gradient,
+    filter_gradient_strips,
+    plans,
+)
+from pareo.backends.cuda.nhwc.conv.cudnn import Convolution
+from pareo.backends.cuda.nhwc.conv.few_channels import narrow
+from pareo.backends.cuda.nhwc.conv.filter_gradient import ARCH, CHUNK, ROWS, WIDTHS, filters
+from pareo.backends.cuda.nhwc.conv.filter_gradient_strips import PITCH, strips
+from pareo.backends.cuda.nhwc.kernels import launch
 from pareo.backends.cuda.runtime import source
 
 ENTRY = {"plan": "eng51_k2=1", "seconds": 0.001}
 
 
+CONV = {
+    "nhwc/conv/filter_gradient.cu": filter_gradient.INSTANCES,
+    "nhwc/conv/filter_gradient_strips.cu": filter_gradient_strips.INSTANCES,
+    "nhwc/conv/few_channels.cu": [],
+}
+INSTANCES = CONV | {f"nhwc/kernels/{name}.cu": own for name, own in launch.INSTANCES.items()}
+
+
+def test_every_file_of_the_room_is_compiled():
+    assert set(INSTANCES) == {name for name in source.files() if name.startswith("nhwc/")}
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
-@pytest.mark.parametrize("file", launch.INSTANCES)
+@pytest.mark.parametrize("file", INSTANCES)
 def test_every_instance_compiles(file, arch):
-    names = launch.INSTANCES[file]
-    binary = source.compile_to_binary(source.read(f"nhwc/{file}.cu"), arch, names=names)
+    binary = source.compile_to_binary(source.read(file), arch, names=INSTANCES[file])
     assert binary.startswith(b"\x7fELF")
 
 
-@pytest.mark.parametrize("file", ["filters", "narrow", "strips"])
-def test_warpgroup_products_compile_for_the_card_that_has_them(file):
-    names = launch.INSTANCES[file]
-    text = source.read(f"nhwc/{file}.cu")
+@pytest.mark.parametrize("file", CONV)
+def test_warpgroup_products_compile_for_the_gpu_that_has_them(file):
+    text, names = source.read(file), CONV[file]
     plain, own = (source.compile_to_binary(text, a, names=names) for a in ("sm_90", ARCH))
     assert len(own) > 2 * len(plain)  # elsewhere the kernels are empty
 

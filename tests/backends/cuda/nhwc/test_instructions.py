@@ -5,10 +5,10 @@ import pytest
 from devices import needs_gpu
 
 from pareo import Device, op
-from pareo.backends.cuda.kernels.indexed_batch import picked
-from pareo.backends.cuda.nhwc.bias import partial_sums
-from pareo.backends.cuda.nhwc.kernels import INSTRUCTIONS
-from pareo.backends.cuda.nhwc.update import update_all
+from pareo.backends.cuda.nhwc.instructions import INSTRUCTIONS
+from pareo.backends.cuda.nhwc.kernels.bias import partial_sums
+from pareo.backends.cuda.nhwc.kernels.update import update_all
+from pareo.backends.cuda.runtime.indexed_batch import picked
 from pareo.spec import Spec
 
 pytestmark = [pytest.mark.gpu, needs_gpu]
@@ -200,7 +200,7 @@ WINDOWS = [
 @pytest.mark.parametrize("how", WINDOWS, ids=str)
 @pytest.mark.parametrize("enough", [0, 1 << 17], ids=["a column each", "columns shared"])
 def test_pooling(kind, channels, relu, how, enough, monkeypatch):
-    monkeypatch.setattr("pareo.backends.cuda.nhwc.pool.ENOUGH", enough)
+    monkeypatch.setattr("pareo.backends.cuda.nhwc.kernels.pool.ENOUGH", enough)
     x = np.round(draw((3, 12, 11, channels), kind).astype(np.float32)).astype(dtype(kind))  # equals
     wanted = last(op.max_pool(first(x), **how))
     result = Spec(wanted.shape, dtype(kind))
@@ -316,9 +316,9 @@ def test_gradients_of_images_by_turned_filters(precision, window, padding):
     pytest.importorskip("cudnn")
     import cupy
 
-    from pareo.backends.cuda.nhwc import plans
-    from pareo.backends.cuda.nhwc.cudnn import FILTERS, IMAGES, RESULT, Convolution
-    from pareo.backends.cuda.nhwc.input_gradient_as_forward import turned
+    from pareo.backends.cuda.nhwc.conv import plans
+    from pareo.backends.cuda.nhwc.conv.cudnn import FILTERS, IMAGES, RESULT, Convolution
+    from pareo.backends.cuda.nhwc.conv.input_gradient_as_forward import turned
 
     kind = "bfloat16" if precision == "bfloat16" else "float32"
     high, wide = (9 + padding[i] + padding[i + 2] - window + 1 for i in range(2))
@@ -345,7 +345,7 @@ def test_gradients_of_images_by_turned_filters(precision, window, padding):
 def test_filters_by_warpgroup_products(
     images, channels, side, count, window, padding, stride, blocks
 ):
-    from pareo.backends.cuda.nhwc.filters import filters
+    from pareo.backends.cuda.nhwc.conv.filter_gradient import filters
 
     by_warpgroups(filters, images, channels, side, count, window, padding, stride, blocks)
 
@@ -357,7 +357,7 @@ def test_filters_by_warpgroup_products(
      (4, 64, 14, 96, 3, 1), (2, 128, 7, 70, 5, 2), (3, 12, 35, 64, 4, 0), (2, 112, 9, 64, 3, 1)],
 )  # fmt: skip
 def test_filters_by_strips(images, channels, side, count, window, padding, blocks):
-    from pareo.backends.cuda.nhwc.strips import strips
+    from pareo.backends.cuda.nhwc.conv.filter_gradient_strips import strips
 
     by_warpgroups(strips, images, channels, side, count, window, padding, 1, blocks)
 
@@ -373,8 +373,8 @@ def test_convolutions_from_few_channels(
 ):
     import cupy
 
-    from pareo.backends.cuda.nhwc.cudnn import BIAS, FILTERS, IMAGES, RESULT, Convolution
-    from pareo.backends.cuda.nhwc.narrow import narrow
+    from pareo.backends.cuda.nhwc.conv.cudnn import BIAS, FILTERS, IMAGES, RESULT, Convolution
+    from pareo.backends.cuda.nhwc.conv.few_channels import narrow
 
     out = side + 2 * padding - window + 1
     x = draw((images, side, side, channels), "float32")
@@ -398,7 +398,7 @@ def test_convolutions_from_few_channels(
 def by_warpgroups(way, images, channels, side, count, window, padding, stride, blocks):
     import cupy
 
-    from pareo.backends.cuda.nhwc.cudnn import FILTERS, IMAGES, RESULT, Convolution
+    from pareo.backends.cuda.nhwc.conv.cudnn import FILTERS, IMAGES, RESULT, Convolution
 
     out = (side + 2 * padding - window) // stride + 1
     x = draw((images, side, side, channels), "float32")

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from pareo.backends.cuda.kernels.indexed_batch import picks
-from pareo.backends.cuda.nhwc import launch
-from pareo.backends.cuda.nhwc.instructions import NOTHING, offer
-from pareo.backends.cuda.nhwc.launch import kernel, kind, pitch, pixels, together
+from pareo.backends.cuda.nhwc.kernels import launch
+from pareo.backends.cuda.nhwc.kernels.launch import kernel, kind, pitch, pixels, together
+from pareo.backends.cuda.nhwc.kernels.table import NOTHING, offer
+from pareo.backends.cuda.runtime.indexed_batch import picks
 
 
 def _turn(out: Any, x: Any, batch: int, rows: int, columns: int) -> None:

@@ -1,6 +1,6 @@
 """Positions that kernels on strips of pixels count by (strips.cu, narrow.cu)."""
 
-from pareo.backends.cuda.nhwc.cudnn import Convolution
+from pareo.backends.cuda.nhwc.conv.cudnn import Convolution
 
 
 def grid(one: Convolution) -> tuple[int, int]:

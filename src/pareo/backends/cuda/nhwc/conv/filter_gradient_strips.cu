@@ -11,7 +11,7 @@
 // A block has a warpgroup that brings data and GROUPS that multiply. A tile is a slice of the channels
 // by some taps, in T * GROUPS times 64 rows, by N filters; (tile, chunk) pairs are shared out evenly,
 // and `add_strips` adds up the parts that blocks leave of a tile, in order.
-#include "nhwc/warpgroup.cuh"
+#include "nhwc/conv/warpgroup.cuh"
 
 const int N = 64;
 const int PITCH = 64 + 8;  // of pixels in shared memory: no two threads meet in a bank

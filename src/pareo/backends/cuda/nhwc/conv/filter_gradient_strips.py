@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from pareo.backends.cuda.nhwc import launch
-from pareo.backends.cuda.nhwc.cudnn import FILTERS, IMAGES, RESULT, Convolution
-from pareo.backends.cuda.nhwc.filters import ARCH, CHUNK, record, turn
-from pareo.backends.cuda.nhwc.grid import grid, origin
-from pareo.backends.cuda.nhwc.shares import Room, Shares
+from pareo.backends.cuda.nhwc.conv.cudnn import FILTERS, IMAGES, RESULT, Convolution
+from pareo.backends.cuda.nhwc.conv.filter_gradient import ARCH, CHUNK, record, turn
+from pareo.backends.cuda.nhwc.conv.positions import grid, origin
+from pareo.backends.cuda.nhwc.conv.work_split import Room, Shares
+from pareo.backends.cuda.nhwc.kernels import launch
 from pareo.backends.cuda.runtime import source
 
 NAME = "pareo strips"
 WIDTH, PITCH, STAGES = 64, 72, 6  # as in strips.cu
 WARPGROUPS = ((3, 3, True), (2, 4, False), (3, 2, False), (3, 1, False))  # GROUPS, T, WHOLE there
+INSTANCES = [f"strips<{groups}, {t}, {str(whole).lower()}>" for groups, t, whole in WARPGROUPS]
 RINGS = (8, 16)
 AHEAD = 3  # chunks of pixels that are on their way
 MOST_SHARED = 220 << 10
@@ -139,7 +140,9 @@ class Strips:
 def kernel(name: str, shared: int = 0) -> Any:
     """A kernel of strips.cu, for the one architecture that has these products."""
     names = [name] if "<" in name else []
-    return source.module(source.read("nhwc/strips.cu"), names, arch=ARCH).function(name, shared)
+    return source.module(
+        source.read("nhwc/conv/filter_gradient_strips.cu"), names, arch=ARCH
+    ).function(name, shared)
 
 
 def strips(one: Convolution, capability: str, blocks: int) -> Strips | None:

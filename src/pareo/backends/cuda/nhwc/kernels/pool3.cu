@@ -2,7 +2,7 @@
 // A thread holds V channels of one column and walks down the rows, so that it reads each element of
 // its three columns once. Where there are few columns, `parts` threads share one: each looks two rows
 // back first. The way forward is for windows one apart, the way back for S apart.
-#include "nhwc/sums.cuh"
+#include "nhwc/kernels/sums.cuh"
 
 const unsigned char NOWHERE = 255;
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from pareo import moving
-from pareo.backends.cuda.kernels.indexed_batch import NOWHERE, pickable, picked
 from pareo.backends.cuda.runtime import launch, memory
 from pareo.backends.cuda.runtime.cupy_module import cupy
 from pareo.backends.cuda.runtime.graph import Replay
+from pareo.backends.cuda.runtime.indexed_batch import NOWHERE, pickable, picked
 from pareo.errors import DeviceError, DtypeError, ShapeError
 from pareo.spec import Spec
 

@@ -3,7 +3,7 @@
 //
 // Windows of NEAR channels: a thread holds V channels and their neighbours in registers.
 // Any others (lrn_any): a block holds blockDim.y pixels in shared memory, one thread a channel.
-#include "nhwc/sums.cuh"
+#include "nhwc/kernels/sums.cuh"
 
 const int NEAR = 5, HALF = NEAR / 2;
 

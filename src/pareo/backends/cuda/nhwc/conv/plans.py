@@ -7,8 +7,14 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from pareo.backends.cuda.nhwc import cudnn, filters, input_gradient_as_forward, narrow, strips
-from pareo.backends.cuda.nhwc.cudnn import Convolution, Graph
+from pareo.backends.cuda.nhwc.conv import (
+    cudnn,
+    few_channels,
+    filter_gradient,
+    filter_gradient_strips,
+    input_gradient_as_forward,
+)
+from pareo.backends.cuda.nhwc.conv.cudnn import Convolution, Graph
 from pareo.backends.cuda.runtime import memory
 from pareo.backends.cuda.runtime.graph import Graph as Captured
 from pareo.cache import cache_folder, write
@@ -179,9 +185,9 @@ def _on_this_card(
 
 # The ways beside cuDNN's plans.
 OWN: dict[str, Callable[[Convolution], Plan | None]] = {
-    filters.NAME: _on_this_card(filters.filters),
-    strips.NAME: _on_this_card(strips.strips),
-    narrow.NAME: _on_this_card(narrow.narrow),
+    filter_gradient.NAME: _on_this_card(filter_gradient.filters),
+    filter_gradient_strips.NAME: _on_this_card(filter_gradient_strips.strips),
+    few_channels.NAME: _on_this_card(few_channels.narrow),
     input_gradient_as_forward.NAME: lambda convolution: input_gradient_as_forward.turned(
         convolution, best
     ),

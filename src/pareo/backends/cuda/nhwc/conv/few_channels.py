@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from pareo.backends.cuda.nhwc.cudnn import BIAS, FILTERS, IMAGES, RESULT, Convolution
-from pareo.backends.cuda.nhwc.filters import ARCH, CHUNK, record
-from pareo.backends.cuda.nhwc.grid import grid, origin
+from pareo.backends.cuda.nhwc.conv.cudnn import BIAS, FILTERS, IMAGES, RESULT, Convolution
+from pareo.backends.cuda.nhwc.conv.filter_gradient import ARCH, CHUNK, record
+from pareo.backends.cuda.nhwc.conv.positions import grid, origin
 from pareo.backends.cuda.runtime import source
 
 NAME = "pareo narrow"
@@ -94,7 +94,7 @@ class Narrow:
 def kernel(name: str, macros: tuple[tuple[str, str], ...], shared: int = 0) -> Any:
     """A kernel of narrow.cu for one kind of filters."""
     options = source.defines(**dict(macros))
-    text = source.read("nhwc/narrow.cu")
+    text = source.read("nhwc/conv/few_channels.cu")
     return source.module(text, arch=ARCH, options=options).function(name, shared)
 
 

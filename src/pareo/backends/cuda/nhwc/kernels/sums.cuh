@@ -1,7 +1,7 @@
 // Sums over pixels, channel by channel: each block leaves a row of partial sums, in a fixed order.
 // Ahead of the rows lies one whose first element is their number.
 #pragma once
-#include "nhwc/vector.cuh"
+#include "nhwc/kernels/vector.cuh"
 
 // A block is (groups of V channels, pixels). Adds up `sums` over its pixels, into partial[block, c].
 template <int V> __device__ inline void leave_sums(

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from pareo.backends.cuda.nhwc import launch
-from pareo.backends.cuda.nhwc.cudnn import FILTERS, IMAGES, RESULT, Convolution
-from pareo.backends.cuda.nhwc.instructions import offer
+from pareo.backends.cuda.nhwc.conv.cudnn import FILTERS, IMAGES, RESULT, Convolution
+from pareo.backends.cuda.nhwc.kernels import launch
+from pareo.backends.cuda.nhwc.kernels.table import offer
 
 NAME = "pareo turned"
 ALIGNED = 512  # bytes, as CuPy's own arrays are

@@ -1,6 +1,6 @@
 // Moving values between layouts and precisions, channels last on one side or on both.
-#include "nhwc/beside.cuh"
-#include "nhwc/vector.cuh"
+#include "nhwc/kernels/beside.cuh"
+#include "nhwc/kernels/vector.cuh"
 
 // out[b, c, r] = x[b, r, c]: channels first to last, or back; tiles of 32 x 32, a block of 32 x 8.
 template <class S, class T> __global__ void turned(T* out, const S* x, int rows, int columns)

@@ -48,15 +48,6 @@ def _instances() -> dict[str, list[str]]:
               for name in ("max_pool_back", "average_pool", "average_pool_back")),
         ],
         "update": [],
-        "filters": [
-            *(f"filters_back<{n}, 1>" for n in (64, 96, 128)),
-            *(f"filters_back<{n}, 2>" for n in (96, 128)),
-        ],
-        "narrow": [],
-        "strips": [
-            "strips<3, 3, true>",
-            *(f"strips<{groups}, {times}, false>" for groups, times in ((2, 4), (3, 2), (3, 1))),
-        ],
         "pool3": [
             *(f"max_pool3<{t}, {v}, {relu}>" for t, v, relu in product(kinds, (1, 4), yes_no)),
             *(f"max_pool3_back<{n}, {s}>" for n, s in product(numbers, (1, 2))),
@@ -71,7 +62,7 @@ INSTANCES = _instances()
 def kernel(file: str, name: str, shared: int = 0) -> Any:
     """A kernel of this folder, compiled when it is first needed."""
     names = [name] if name in INSTANCES[file] else []
-    return source.module(source.read(f"nhwc/{file}.cu"), names).function(name, shared)
+    return source.module(source.read(f"nhwc/kernels/{file}.cu"), names).function(name, shared)
 
 
 def kind(array: Any) -> str:

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from pareo.backends.cuda.kernels import blas
-from pareo.backends.cuda.nhwc import launch
-from pareo.backends.cuda.nhwc.instructions import NOT, NOTHING, offer
-from pareo.backends.cuda.nhwc.launch import kernel, kind, pitch, pixels, together
-from pareo.backends.cuda.nhwc.layout import beside, least
+from pareo.backends.cuda.nhwc.kernels import launch
+from pareo.backends.cuda.nhwc.kernels.launch import kernel, kind, pitch, pixels, together
+from pareo.backends.cuda.nhwc.kernels.layout import beside, least
+from pareo.backends.cuda.nhwc.kernels.table import NOT, NOTHING, offer
+from pareo.backends.cuda.runtime import cublas
 from pareo.operators.normalisation import dropout_threshold
 from pareo.spec import Spec
 
@@ -81,4 +81,4 @@ def dropout_working(out: Any, x: Any, seed: Any, rate: float) -> None:
 @offer()
 def dot_working(out: Any, a: Any, b: Any, turned: tuple[bool, bool]) -> None:
     """out = a b, each turned first where `turned` says so."""
-    blas.multiply(out, a.T if turned[0] else a, b.T if turned[1] else b)
+    cublas.multiply(out, a.T if turned[0] else a, b.T if turned[1] else b)

@@ -5,7 +5,7 @@
 // So the way back reads a byte for each window, not the images.
 // Windows of three by three have kernels of their own in pool3.cu, but for max_pool two apart: SIDE
 // is 3 there, and 0 for all others.
-#include "nhwc/sums.cuh"
+#include "nhwc/kernels/sums.cuh"
 
 struct Window {
     int height, width;  // of the images

@@ -12,7 +12,7 @@
 // Tiles are ROWS x (N * T). A block of three warpgroups, one that brings the data and two that
 // multiply, takes an equal share of all (tile, chunk) pairs, so that no multiprocessor is idle. Where
 // a tile is shared, each block leaves a part of the sums; `add_parts` adds them in order.
-#include "nhwc/warpgroup.cuh"
+#include "nhwc/conv/warpgroup.cuh"
 
 const int ROWS = 128;        // of a tile, 64 for each multiplying warpgroup
 const int PITCH = 64 + 8;    // of images in shared memory: no two threads meet in a bank

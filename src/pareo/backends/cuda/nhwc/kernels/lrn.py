@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from pareo.backends.cuda.nhwc import launch
-from pareo.backends.cuda.nhwc.bias import room
-from pareo.backends.cuda.nhwc.instructions import NOTHING, offer
-from pareo.backends.cuda.nhwc.launch import kernel, kind, pixels, together
+from pareo.backends.cuda.nhwc.kernels import launch
+from pareo.backends.cuda.nhwc.kernels.bias import room
+from pareo.backends.cuda.nhwc.kernels.launch import kernel, kind, pixels, together
+from pareo.backends.cuda.nhwc.kernels.table import NOTHING, offer
 
 
 def _near(size: int, *arrays: Any) -> int:

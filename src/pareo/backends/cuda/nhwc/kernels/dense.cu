@@ -6,7 +6,7 @@
 // and then as in update.cu; `velocity` is null for a step without momentum. A block of eight warps
 // has TILE x TILE weights. They are asked for first, so that they are on their way from memory while
 // it multiplies; x and g come from the second-level cache. rows and columns are multiples of 8.
-#include "nhwc/vector.cuh"
+#include "nhwc/kernels/vector.cuh"
 
 const int TILE = 128;   // weights of a block, each way
 const int CHUNK = 32;   // of the batch, in shared memory at a time

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from pareo.backends.cuda.nhwc import launch
-from pareo.backends.cuda.nhwc.instructions import NOTHING, offer
+from pareo.backends.cuda.nhwc.kernels import launch
+from pareo.backends.cuda.nhwc.kernels.table import NOTHING, offer
 
 TILE, CHUNK, STAGES, PITCH = 128, 32, 2, 136  # as in dense.cu
 TOGETHER = 8  # elements that a thread copies at once, in bfloat16

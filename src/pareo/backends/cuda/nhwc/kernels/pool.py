@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from pareo.backends.cuda.nhwc import launch
-from pareo.backends.cuda.nhwc.bias import room
-from pareo.backends.cuda.nhwc.instructions import NOTHING, offer
-from pareo.backends.cuda.nhwc.launch import kernel, kind, pitch, pixels, together
+from pareo.backends.cuda.nhwc.kernels import launch
+from pareo.backends.cuda.nhwc.kernels.bias import room
+from pareo.backends.cuda.nhwc.kernels.launch import kernel, kind, pitch, pixels, together
+from pareo.backends.cuda.nhwc.kernels.table import NOTHING, offer
 
 ENOUGH = 1 << 17  # threads that keep a card busy
 LEAST_ROWS = 4  # of a share of a column

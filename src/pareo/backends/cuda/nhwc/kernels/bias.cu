@@ -1,7 +1,7 @@
 // Back through y = relu(x + bias), channels last: d = g unless y <= 0, and d's sum for each channel.
 // The gradient comes as up to four arrays side by side along the channels.
-#include "nhwc/beside.cuh"
-#include "nhwc/sums.cuh"
+#include "nhwc/kernels/beside.cuh"
+#include "nhwc/kernels/sums.cuh"
 
 template <class T, int V> __global__ void relu_bias_back(
     T* d, float* partial, const T* y, unsigned pixels, int channels, BESIDE(T))

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from pareo.backends.cuda.nhwc import launch
-from pareo.backends.cuda.nhwc.cudnn import FILTERS, IMAGES, RESULT, Convolution
-from pareo.backends.cuda.nhwc.shares import Room, Shares
+from pareo.backends.cuda.nhwc.conv.cudnn import FILTERS, IMAGES, RESULT, Convolution
+from pareo.backends.cuda.nhwc.conv.work_split import Room, Shares
+from pareo.backends.cuda.nhwc.kernels import launch
 from pareo.backends.cuda.runtime import source
 from pareo.backends.cuda.runtime.launch import struct
 
@@ -16,6 +16,7 @@ NAME = "pareo filters"
 ARCH = "sm_90a"
 CHUNK, ROWS, PITCH, STAGES, THREADS = 32, 128, 72, 4, 384  # as in filters.cu
 WIDTHS = {64: (64, 1), 96: (96, 1), 128: (128, 1), 192: (96, 2), 256: (128, 2)}  # N and T there
+INSTANCES = [f"filters_back<{n}, {t}>" for n, t in WIDTHS.values()]
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,9 @@ def turn(out: Any, gradients: Any, one: Convolution, grid: tuple[int, ...], padd
 def kernel(name: str, shared: int = 0) -> Any:
     """A kernel of filters.cu, for this architecture and its own products alone."""
     names = [name] if "<" in name else []
-    return source.module(source.read("nhwc/filters.cu"), names, arch=ARCH).function(name, shared)
+    return source.module(source.read("nhwc/conv/filter_gradient.cu"), names, arch=ARCH).function(
+        name, shared
+    )
 
 
 def filters(one: Convolution, capability: str, blocks: int) -> Filters | None:

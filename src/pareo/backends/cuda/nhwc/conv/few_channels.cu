@@ -9,7 +9,7 @@
 //
 // The summed index goes by groups of four channels of a tap, two groups to a product: then the four
 // numbers that a thread needs lie at distances that are known when this is compiled for KH, KW and C.
-#include "nhwc/warpgroup.cuh"
+#include "nhwc/conv/warpgroup.cuh"
 
 #ifndef KH  // GoogLeNet's first layer, in blocks of two by two pixels
 #define KH 4

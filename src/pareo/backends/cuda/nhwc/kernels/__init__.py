@@ -1,0 +1,1 @@
+"""Kernels of lowered programs other than convolutions: CUDA source and its launches."""
