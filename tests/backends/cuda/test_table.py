@@ -49,12 +49,12 @@ def test_precision_is_checked_where_it_is_named():
     ],
 )
 def test_axes_are_joined_where_all_arrays_go_on(sizes, steps, expected):
-    assert strides.joined(sizes, steps) == expected
+    assert strides.collapsed(sizes, steps) == expected
 
 
 def test_steps_of_a_broadcast_array_are_zero():
     array = np.zeros((3, 1), np.float32)
-    assert strides.steps(array, (2, 3, 4)) == [0, 1, 0]
+    assert strides.element_strides(array, (2, 3, 4)) == [0, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,9 @@ def test_steps_of_a_broadcast_array_are_zero():
 )
 def test_data_is_checked_before_a_kernel_reads_it(images, labels, error, sentence):
     order = np.arange(4).reshape(2, 2)
-    training.check(Spec((2, 3)), np.zeros((4, 3), "f4"), np.zeros(4, "i8"), order)
+    training.check_data(Spec((2, 3)), np.zeros((4, 3), "f4"), np.zeros(4, "i8"), order)
     with pytest.raises(error, match=sentence):
-        training.check(Spec((2, 3)), images, labels, order)
+        training.check_data(Spec((2, 3)), images, labels, order)
 
 
 def test_a_struct_is_one_element_by_value():

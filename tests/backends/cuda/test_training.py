@@ -63,7 +63,7 @@ def test_named_precisions_train_likewise(precision, tolerance):
 
 def test_pinned_data_gives_the_bits_of_data_on_the_card(monkeypatch):
     resident = trained(DEEP, "cuda")
-    monkeypatch.setattr(training, "SHARE", 0.0)
+    monkeypatch.setattr(training, "DATASET_SHARE", 0.0)
     with pareo.transfers() as moved:
         streamed = trained(DEEP, "cuda")
     assert apart(resident, streamed) == 0

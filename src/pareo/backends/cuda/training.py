@@ -1,8 +1,8 @@
-"""Many steps of training on the card: batches gathered there, each step one launch of a graph.
+"""Many training steps on the GPU: batches are gathered there, and each step is one graph launch.
 
-A first layer that can read images where the data lies does so, and only labels are gathered.
-Data that does not fit onto the card stays in pinned memory of the host, which kernels can read: a
-second stream gathers the next batch from there while the last one computes.
+A first layer that can read images from the dataset by index does so; then only labels are gathered.
+A dataset that does not fit into GPU memory stays in pinned host memory, which kernels can read: a
+second stream gathers the next batch from there while the current one is computed.
 """
 
 import weakref
@@ -17,31 +17,32 @@ from pareo import moving
 from pareo.backends.cuda.runtime import launch, memory
 from pareo.backends.cuda.runtime.cupy_module import cupy
 from pareo.backends.cuda.runtime.graph import Replay
-from pareo.backends.cuda.runtime.indexed_batch import NOWHERE, pickable, picked
+from pareo.backends.cuda.runtime.indexed_batch import indexed_batch, reads_in_place
+from pareo.backends.cuda.runtime.launch import NULL
 from pareo.errors import DeviceError, DtypeError, ShapeError
 from pareo.spec import Spec
 
-SHARE = 0.6  # of the free memory that data may take, so that programs have the rest
-# Steps that there is room for, so that a graph need not be captured anew for a longer order; no
-# more than an order of so many bytes has.
+DATASET_SHARE = 0.6  # of the free memory; programs get the rest
+# Minimum number of steps to allocate for, so that a longer order does not force a new capture;
+# fewer where the order would take more than so many bytes.
 LEAST_ROWS, LEAST_BYTES = 1024, 1 << 20
 THREADS = 256
-BYTES = 4 * 16 * THREADS  # of an image that a block copies, four times 16 by each thread
+BYTES = 4 * 16 * THREADS  # of an image for each block: four copies of 16 bytes for each thread
 
 
-def held(array: Any) -> Any:
-    """Data to pick batches from: on the card if it fits there, else pinned where it is."""
+def place_dataset(array: Any) -> Any:
+    """The dataset on the GPU if it fits there, else pinned in host memory."""
     if isinstance(array, cupy.ndarray):
         return array
     free, _ = cupy.cuda.runtime.memGetInfo()
     unused = cupy.get_default_memory_pool().free_bytes()
-    if array.nbytes <= SHARE * (free + unused):
+    if array.nbytes <= DATASET_SHARE * (free + unused):
         return memory.to_device(array)
     return pinned(array)
 
 
 def pinned(array: Any) -> Any:
-    """The same array of the host, with its memory locked in place and visible to the card."""
+    """The same host array, its memory page-locked and visible to the GPU."""
     address = array.ctypes.data
     if address not in _pinned:
         cupy.cuda.runtime.hostRegister(address, array.nbytes, 0)
@@ -50,7 +51,7 @@ def pinned(array: Any) -> Any:
     return array
 
 
-_pinned: dict[int, int] = {}  # the bytes from each address on that a GPU can read
+_pinned: dict[int, int] = {}  # bytes that a GPU can read, by start address
 
 
 def _unpinned(address: int) -> None:
@@ -58,10 +59,10 @@ def _unpinned(address: int) -> None:
     cupy.cuda.runtime.hostUnregister(address)
 
 
-def check(wanted: Spec, images: Any, labels: Any, order: Any) -> None:
-    """Refuse data that a gathering kernel, which asks no questions, would read wrongly.
+def check_data(wanted: Spec, images: Any, labels: Any, order: Any) -> None:
+    """Raise an error for data that the gathering kernel would read wrongly: it checks nothing.
 
-    >>> check(Spec((2, 3)), np.zeros((5, 3), "f4"), np.zeros(5, "i8"), np.array([[0, 7]]))
+    >>> check_data(Spec((2, 3)), np.zeros((5, 3), "f4"), np.zeros(5, "i8"), np.array([[0, 7]]))
     Traceback (most recent call last):
     pareo.errors.ShapeError: an order of 5 images expects numbers from 0 to 4; got 0 to 7
     """
@@ -77,7 +78,7 @@ def check(wanted: Spec, images: Any, labels: Any, order: Any) -> None:
         )
     if not (images.flags.c_contiguous and labels.flags.c_contiguous):
         raise ShapeError("steps expect images and labels that are C-contiguous")
-    # One pass over what may be many numbers: seen without a sign, those below 0 are the largest.
+    # One pass over the indices: read as unsigned, negative ones are the largest.
     numbers = np.ascontiguousarray(order, np.int64).view(np.uint64)
     if order.size and not numbers.max() < len(images):
         raise ShapeError(
@@ -86,30 +87,30 @@ def check(wanted: Spec, images: Any, labels: Any, order: Any) -> None:
         )
 
 
-class Batch:
-    """Room for the images and labels of one step."""
+class BatchBuffer:
+    """Memory for the images and labels of one step."""
 
     def __init__(self, images: Spec, labels: Spec) -> None:
         self._spec = images
-        self.size = images.shape[0]  # a population's labels have an axis for its members, too
+        self.size = images.shape[0]  # a population's labels have an axis for its members as well
         self.labels = memory.empty(labels.shape, labels.dtype)
-        self.free: Any = None  # the event after which it may be filled again
+        self.free: Any = None  # the event after which it may be refilled
 
     @cached_property
     def images(self) -> Any:
-        """There is room for them when they are asked for."""
+        """The images, allocated on first use."""
         return memory.empty(self._spec.shape, self._spec.dtype)
 
     def gather(self, images: Any, labels: Any, order: Any, step: Any) -> None:
-        """Fill it with the row of `order` that `step`, on the card, tells."""
+        """Fill it with the images and labels of row `step` of `order`; `step` is on the GPU."""
         address = images.data.ptr if isinstance(images, cupy.ndarray) else images.ctypes.data
         size = self.images[0].size
         blocks = -(-self.images[0].nbytes // BYTES)
         self._gather(self.images, address, labels, order, step, size, blocks)
 
     def gather_labels(self, labels: Any, order: Any, step: Any) -> None:
-        """Fill it with labels alone."""
-        self._gather(NOWHERE, NOWHERE, labels, order, step, 0, 1)
+        """Fill in the labels only."""
+        self._gather(NULL, NULL, labels, order, step, 0, 1)
 
     def _gather(
         self, out: Any, address: Any, labels: Any, order: Any, step: Any, size: int, blocks: int
@@ -120,8 +121,8 @@ class Batch:
         )  # fmt: skip
 
 
-class Steps:
-    """Steps of one compiled program, each on the batch that the next row of an order picks."""
+class TrainingSteps:
+    """Steps of one compiled program, each on the batch given by the next row of an order."""
 
     def __init__(self, executable: Any, seeds: int) -> None:
         """The program's arguments are (parameters, velocities, images, labels, rate, seeds)."""
@@ -130,18 +131,18 @@ class Steps:
         data = program.inputs[len(program.inputs) - 3 - seeds :]
         self._images, self._labels, rate = (program.specs[number] for number in data[:3])
         self._kind = self._images.dtype.char
-        self._pickable = pickable(program, data[0])
+        self._can_read_dataset = reads_in_place(program, data[0])
         with self._scope():
-            self._batch = Batch(self._images, self._labels)
+            self._batch = BatchBuffer(self._images, self._labels)
             self._rate = memory.empty(rate.shape, rate.dtype)
             self._loss = program.specs[program.outputs[0]]
             self._seeds = memory.empty((seeds,), np.int64)
             self._step = memory.empty((), np.int64)
-            self._room = 0
-            self._make_room(max(1, min(LEAST_ROWS, LEAST_BYTES // self._batch.labels.nbytes)))
-        self._next: list[Batch] = []
-        self._run: Any = None  # the program, bound to the arrays of a call
-        self._data: Any = None  # images and labels of a call
+            self._capacity = 0
+            self._reserve(max(1, min(LEAST_ROWS, LEAST_BYTES // self._batch.labels.nbytes)))
+        self._next: list[BatchBuffer] = []
+        self._run: Any = None  # the program, bound to the arrays of the current call
+        self._data: Any = None  # images and labels of the current call
         self._resident = Replay()
         self._streamed = Replay()
 
@@ -155,18 +156,18 @@ class Steps:
         rate: Any,
         seeds: Any,
     ) -> Any:
-        """Move parameters (and velocities) in place, one step for each row of order; the losses.
+        """Update parameters (and velocities) in place, one step for each row of `order`.
 
-        A population has a rate and a loss for each of its members.
+        Returns the losses. A population has a rate and a loss for each of its members.
         """
-        check(self._images, images, labels, order)
+        check_data(self._images, images, labels, order)
         if isinstance(images, np.ndarray) and _pinned.get(images.ctypes.data, 0) < images.nbytes:
             raise DeviceError(
                 "steps on 'cuda' expect images on the GPU, or in pinned memory of the host: see "
                 "pareo.to_device"
             )
         with self._scope():
-            self._make_room(len(order))
+            self._reserve(len(order))
             memory.write(self._order[: len(order)], order)
             memory.write(self._all_seeds[: len(order)], seeds)
             if self._rate.ndim:
@@ -175,7 +176,8 @@ class Steps:
                 self._rate.fill(rate)
             self._step.fill(0)
             self._data = images, labels
-            batch = self._picked(images) if self._picks(images) else self._batch.images
+            in_place = self._reads_dataset(images)
+            batch = self._indexed_batch(images) if in_place else self._batch.images
             self._run = self._executable.bind(
                 parameters, velocities, batch, self._batch.labels, self._rate,
                 tuple(self._seeds[i, ...] for i in range(self._seeds.size)),
@@ -187,22 +189,22 @@ class Steps:
                     self._resident(self._gathered_step, fixed)
             else:
                 self._stream(len(order), fixed)
-            self._data = self._run = None  # what is the caller's, to keep or to let go
+            self._data = self._run = None  # release the caller's arrays
             self._executable.release()
             return memory.to_host(self._losses[: len(order)]).astype(np.float64)
 
     @property
     def kept_bytes(self) -> int:
-        """What the graphs of steps keep for themselves."""
+        """Bytes that the captured graphs of steps hold."""
         return self._resident.kept_bytes + self._streamed.kept_bytes
 
-    def _picks(self, images: Any) -> bool:
-        """Whether a step reads these images where they lie."""
+    def _reads_dataset(self, images: Any) -> bool:
+        """Whether a step reads these images from the dataset, by index."""
         enough = len(images) >= self._batch.size
-        return self._pickable and enough and isinstance(images, cupy.ndarray)
+        return self._can_read_dataset and enough and isinstance(images, cupy.ndarray)
 
-    def _picked(self, images: Any) -> Any:
-        return picked(images, self._batch.size, self._order, self._step)
+    def _indexed_batch(self, images: Any) -> Any:
+        return indexed_batch(images, self._batch.size, self._order, self._step)
 
     def _scope(self) -> ExitStack:
         scope = ExitStack()
@@ -210,36 +212,37 @@ class Steps:
         scope.enter_context(self._device.backend.scope(self._device))
         return scope
 
-    def _make_room(self, rows: int) -> None:
-        if rows <= self._room:
+    def _reserve(self, rows: int) -> None:
+        if rows <= self._capacity:
             return
-        self._room = 1 << (rows - 1).bit_length()
-        self._order: Any = memory.empty((self._room, self._batch.size), np.int64)
-        self._all_seeds: Any = memory.empty((self._room, self._seeds.size), np.int64)
-        self._losses: Any = memory.empty((self._room, *self._loss.shape), self._loss.dtype)
+        self._capacity = 1 << (rows - 1).bit_length()
+        self._order: Any = memory.empty((self._capacity, self._batch.size), np.int64)
+        self._all_seeds: Any = memory.empty((self._capacity, self._seeds.size), np.int64)
+        self._losses: Any = memory.empty((self._capacity, *self._loss.shape), self._loss.dtype)
 
     def _gathered_step(self) -> None:
         images, labels = self._data
-        if self._picks(images):
+        if self._reads_dataset(images):
             self._batch.gather_labels(labels, self._order, self._step)
         else:
             self._batch.gather(images, labels, self._order, self._step)
         self._whole_step()
 
     def _whole_step(self) -> None:
-        """Forward, backward, update: on what lies in the batch already."""
+        """Forward pass, backward pass and update on the batch that was gathered."""
         count = self._seeds.size
         if count:
             arguments = (self._seeds, self._all_seeds, self._step, count)
             launch.blocks(1, THREADS, "batches", "pick_seeds", self._kind, *arguments)
         loss = self._run()[0]
-        told = (self._losses, loss, self._step, loss.size)
-        launch.blocks(1, launch.threads_for(loss.size), "batches", "advance", self._kind, *told)
+        arguments = (self._losses, loss, self._step, loss.size)
+        threads = launch.threads_for(loss.size)
+        launch.blocks(1, threads, "batches", "advance", self._kind, *arguments)
 
     def _stream(self, rows: int, fixed: list[Any]) -> None:
-        """Steps on images of the host: the next batch comes in while one computes."""
+        """Steps on images in host memory: the next batch is copied while one is computed."""
         if not self._next:
-            self._next = [Batch(self._images, self._labels) for _ in range(2)]
+            self._next = [BatchBuffer(self._images, self._labels) for _ in range(2)]
             self._coming = cupy.cuda.Stream(non_blocking=True)
         images, labels = self._data
         computing = cupy.cuda.get_current_stream()

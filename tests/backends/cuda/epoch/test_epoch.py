@@ -7,8 +7,8 @@ from devices import needs_gpu
 import pareo
 from pareo import Device, Spec, nn
 from pareo.backends.cuda.epoch import loop, tiled
-from pareo.backends.cuda.epoch.layers import Dense, Unsuited, Windows, layers_of
-from pareo.backends.cuda.epoch.source import Kernel
+from pareo.backends.cuda.epoch.layers import Dense, UnsupportedNetwork, Windows, layers_of
+from pareo.backends.cuda.epoch.source import PerImageKernel
 from pareo.backends.cuda.runtime import source
 from pareo.errors import ShapeError
 from pareo.nn import networks
@@ -43,8 +43,8 @@ def gradients(network):
 def kernel(network, batch, blocks=128, momentum=False):
     layers = layers_of(gradients(network))
     if sum(layer.parameters for layer in layers) <= 1 << 14:
-        return Kernel(layers, batch, min(batch, blocks), momentum)
-    return tiled.Kernel(layers, batch, blocks, momentum)
+        return PerImageKernel(layers, batch, min(batch, blocks), momentum)
+    return tiled.TiledKernel(layers, batch, blocks, momentum)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
@@ -85,7 +85,7 @@ def test_layers_are_read_off_a_program_however_it_is_fused():
 )
 def test_other_networks_have_no_kernel(layers):
     program = gradients(Sequential(layers, (1, 8, 8)))
-    with pytest.raises(Unsuited):
+    with pytest.raises(UnsupportedNetwork):
         layers_of(program)
     assert loop(program) is None
 
@@ -99,9 +99,9 @@ def test_a_network_that_is_too_large_has_no_kernel():
 
 def test_products_that_fill_the_card_are_left_to_cublas():
     layers = layers_of(gradients(networks.mlp("big")))
-    tiled.Kernel(layers, 128, 132)
-    with pytest.raises(Unsuited):
-        tiled.Kernel(layers, 512, 132)
+    tiled.TiledKernel(layers, 128, 132)
+    with pytest.raises(UnsupportedNetwork):
+        tiled.TiledKernel(layers, 512, 132)
 
 
 def test_every_word_of_a_message_has_one_place():

@@ -8,7 +8,7 @@ from pareo import Device, op
 from pareo.backends.cuda.nhwc.instructions import INSTRUCTIONS
 from pareo.backends.cuda.nhwc.kernels.bias import partial_sums
 from pareo.backends.cuda.nhwc.kernels.update import update_all
-from pareo.backends.cuda.runtime.indexed_batch import picked
+from pareo.backends.cuda.runtime.indexed_batch import indexed_batch
 from pareo.spec import Spec
 
 pytestmark = [pytest.mark.gpu, needs_gpu]
@@ -81,17 +81,19 @@ def test_convolutions(precision, groups):
     w, b = draw((24, 3, 3, 16 // groups), kind), draw((24,), kind)
     tolerance = TF32 if precision == "tf32" else TOLERANCE[kind]
     how = {**PLACES, "precision": precision}
-    (y,) = run("conv_forward", [Spec(g.shape, dtype(kind))], [x, w], ending="", **how)
+    (y,) = run("conv_forward", [Spec(g.shape, dtype(kind))], [x, w], epilogue="", **how)
     plain = op.conv(first(x), first(w), groups=groups, **PLACES)
     check(y, last(plain), tolerance)
     if groups == 1:
-        ending = [x, w, b]
-        (y,) = run("conv_forward", [Spec(g.shape, dtype(kind))], ending, ending="bias_relu", **how)
+        epilogue = [x, w, b]
+        (y,) = run(
+            "conv_forward", [Spec(g.shape, dtype(kind))], epilogue, epilogue="bias_relu", **how
+        )
         check(y, last(op.relu(op.add_bias(plain, b.astype(np.float32)))), tolerance)
-    (d,) = run("conv_images", [Spec(x.shape, dtype(kind))], [g, w], **how)
+    (d,) = run("conv_backward_data", [Spec(x.shape, dtype(kind))], [g, w], **how)
     wanted = op.conv_input_gradient(first(g), first(w), size=(9, 9), groups=groups, **PLACES)
     check(d, last(wanted), tolerance)
-    (d,) = run("conv_filters", [Spec(w.shape, dtype(kind))], [x, g], **how)
+    (d,) = run("conv_backward_filter", [Spec(w.shape, dtype(kind))], [x, g], **how)
     wanted = op.conv_weight_gradient(first(x), first(g), size=(3, 3), groups=groups, **PLACES)
     check(d, last(wanted), tolerance)
 
@@ -118,9 +120,9 @@ def test_blocks_of_pixels_are_the_same_convolution(kind, block, window, padding)
     wide = -(-3 * block * block // many) * many
     images = Spec((2, out + taps - 1, out + taps - 1, wide), dtype(kind))
     filters = Spec((8, taps, taps, wide), dtype(kind))
-    (xb,) = run("image_blocks", [images], [x], block=block, padding=(padding,) * 4)
-    (wb,) = run("filter_blocks", [filters], [w], block=block)
-    (back,) = run("filters_of_blocks", [Spec(w.shape)], [wb], block=block)
+    (xb,) = run("space_to_depth", [images], [x], block=block, padding=(padding,) * 4)
+    (wb,) = run("filters_to_depth", [filters], [w], block=block)
+    (back,) = run("filters_from_depth", [Spec(w.shape)], [wb], block=block)
     check(back, w, TOLERANCE[kind])
     one = {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1)}
     check(last(op.conv(first(xb), first(wb), **one)), last(wanted), max(TOLERANCE[kind], 1e-5))
@@ -131,22 +133,22 @@ def test_blocks_of_images_that_an_order_names(kind):
     import cupy
 
     data, order = draw((5, 3, 16, 16), "float32"), np.array([[0, 1, 2], [4, 0, 4]])
-    there = picked(cupy.asarray(data), 3, cupy.asarray(order), cupy.asarray(1))
+    there = indexed_batch(cupy.asarray(data), 3, cupy.asarray(order), cupy.asarray(1))
     how = {"block": 4, "padding": (2, 2, 2, 2)}
     out = cupy.full((3, 5, 5, 48), 99, dtype(kind))
-    INSTRUCTIONS["image_blocks"].kernel.function(out, there, **how)
-    (wanted,) = run("image_blocks", [Spec(out.shape, dtype(kind))], [data[order[1]]], **how)
+    INSTRUCTIONS["space_to_depth"].kernel.function(out, there, **how)
+    (wanted,) = run("space_to_depth", [Spec(out.shape, dtype(kind))], [data[order[1]]], **how)
     np.testing.assert_array_equal(cupy.asnumpy(out), wanted)
 
 
 @KINDS
 def test_images_side_by_side_and_their_sum(kind):
     parts = [draw((2, 5, 5, c), kind, seed) for seed, c in enumerate((8, 7, 16, 5, 9))]
-    (y,) = run("joined", [Spec((2, 5, 5, 45), dtype(kind))], parts)
+    (y,) = run("concat_channels", [Spec((2, 5, 5, 45), dtype(kind))], parts)
     check(y, np.concatenate(parts, -1), 0)
     parts = [draw((2, 5, 5, 32), kind, seed) for seed in range(4)]
     for count in (2, 3, 4):
-        (y,) = run("total", [Spec((2, 5, 5, 32), dtype(kind))], parts[:count])
+        (y,) = run("add_images", [Spec((2, 5, 5, 32), dtype(kind))], parts[:count])
         check(y, sum(a.astype(np.float32) for a in parts[:count]), TOLERANCE[kind])
 
 
@@ -204,7 +206,9 @@ def test_pooling(kind, channels, relu, how, enough, monkeypatch):
     x = np.round(draw((3, 12, 11, channels), kind).astype(np.float32)).astype(dtype(kind))  # equals
     wanted = last(op.max_pool(first(x), **how))
     result = Spec(wanted.shape, dtype(kind))
-    y, places = run("max_pool_places", [result, Spec(result.shape, "uint8")], [x], relu=relu, **how)
+    y, places = run(
+        "max_pool_with_indices", [result, Spec(result.shape, "uint8")], [x], relu=relu, **how
+    )
     check(y, wanted, 0)
     check(run("max_pool_forward", [result], [x], **how)[0], wanted, 0)
     g = draw(wanted.shape, kind, 1)
@@ -304,7 +308,7 @@ def test_a_dense_layers_gradient_and_update(kind, batch, rows, columns):
 @KINDS
 def test_filters_turned_round(kind):
     w = draw((24, 3, 5, 16), kind)
-    (turned,) = run("turned_filters", [Spec((16, 3, 5, 24), dtype(kind))], [w])
+    (turned,) = run("flipped_filters", [Spec((16, 3, 5, 24), dtype(kind))], [w])
     check(turned, w[:, ::-1, ::-1].transpose(3, 1, 2, 0), 0)
 
 
@@ -317,8 +321,8 @@ def test_gradients_of_images_by_turned_filters(precision, window, padding):
     import cupy
 
     from pareo.backends.cuda.nhwc.conv import plans
-    from pareo.backends.cuda.nhwc.conv.cudnn import FILTERS, IMAGES, RESULT, Convolution
     from pareo.backends.cuda.nhwc.conv.input_gradient_as_forward import turned
+    from pareo.backends.cuda.nhwc.conv.problem import FILTERS, IMAGES, RESULT, Convolution
 
     kind = "bfloat16" if precision == "bfloat16" else "float32"
     high, wide = (9 + padding[i] + padding[i + 2] - window + 1 for i in range(2))
@@ -363,18 +367,18 @@ def test_filters_by_strips(images, channels, side, count, window, padding, block
 
 
 @pytest.mark.parametrize("blocks", [1, 13, 132])
-@pytest.mark.parametrize("ending", ["bias", "bias_relu"])
+@pytest.mark.parametrize("epilogue", ["bias", "bias_relu"])
 @pytest.mark.parametrize(
     ("images", "channels", "side", "count", "window", "padding"),
     [(3, 12, 35, 64, 4, 0), (2, 48, 13, 64, 3, 0), (5, 20, 11, 48, 5, 2), (3, 4, 30, 8, 7, 3)],
 )  # fmt: skip
 def test_convolutions_from_few_channels(
-    images, channels, side, count, window, padding, ending, blocks
+    images, channels, side, count, window, padding, epilogue, blocks
 ):
     import cupy
 
-    from pareo.backends.cuda.nhwc.conv.cudnn import BIAS, FILTERS, IMAGES, RESULT, Convolution
     from pareo.backends.cuda.nhwc.conv.few_channels import narrow
+    from pareo.backends.cuda.nhwc.conv.problem import BIAS, FILTERS, IMAGES, RESULT, Convolution
 
     out = side + 2 * padding - window + 1
     x = draw((images, side, side, channels), "float32")
@@ -382,7 +386,7 @@ def test_convolutions_from_few_channels(
     padded = {"stride": (1, 1), "padding": (padding,) * 4, "dilation": (1, 1)}
     shapes = (images, channels, side, side), (count, channels, window, window)
     result = (images, count, out, out)
-    one = Convolution("result", *shapes, result, *padded.values(), "tf32", ending)
+    one = Convolution("result", *shapes, result, *padded.values(), "tf32", epilogue)
     way = narrow(one, cupy.cuda.Device().compute_capability, blocks)
     if way is None:
         pytest.skip("this card has no warpgroup products")
@@ -391,14 +395,14 @@ def test_convolutions_from_few_channels(
     arrays = {name: cupy.asarray(array) for name, array in arrays.items()} | {RESULT: found}
     way.run(arrays, cupy.full(way.workspace, 77, np.uint8))
     wanted = last(op.conv(first(x), first(w), **padded)) + b
-    wanted = np.maximum(wanted, 0) if ending == "bias_relu" else wanted
+    wanted = np.maximum(wanted, 0) if epilogue == "bias_relu" else wanted
     check(cupy.asnumpy(found), wanted, TF32)
 
 
 def by_warpgroups(way, images, channels, side, count, window, padding, stride, blocks):
     import cupy
 
-    from pareo.backends.cuda.nhwc.conv.cudnn import FILTERS, IMAGES, RESULT, Convolution
+    from pareo.backends.cuda.nhwc.conv.problem import FILTERS, IMAGES, RESULT, Convolution
 
     out = (side + 2 * padding - window) // stride + 1
     x = draw((images, side, side, channels), "float32")

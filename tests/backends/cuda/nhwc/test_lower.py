@@ -9,7 +9,7 @@ from odd_programs import ODD
 
 from pareo import Device, nn, op, trace, value_and_grad
 from pareo.backends.cuda.nhwc import lower, merge
-from pareo.backends.cuda.runtime.indexed_batch import pickable
+from pareo.backends.cuda.runtime.indexed_batch import reads_in_place
 from pareo.nn import networks
 from pareo.program import remove_common, remove_dead, tree
 from pareo.spec import Spec
@@ -71,10 +71,10 @@ def test_images_can_be_read_where_the_data_lies(name):
     before, after = lowered(network, "tf32")
     images = after.inputs[len(after.inputs) - 3 - network.seeds()]
     assert after.specs[images].shape == (2, *network.inputs)
-    assert pickable(after, images)
-    assert not pickable(before, images), "a plain convolution reads a batch"
+    assert reads_in_place(after, images)
+    assert not reads_in_place(before, images), "a plain convolution reads a batch"
     kept = replace(after, outputs=(*after.outputs, images))
-    assert not pickable(kept, images), "nobody would fill what is given back"
+    assert not reads_in_place(kept, images), "nobody would fill what is given back"
 
 
 def test_small_parameters_are_updated_together():
@@ -116,7 +116,7 @@ def test_float64_is_left_alone():
 
 def test_without_a_plan_a_convolution_stays_as_it_was():
     program = step_program(networks.alexnet(), 2, momentum=0.9)
-    after = lower.lowered(program, "tf32", lambda one: one.way == "result")
+    after = lower.lowered(program, "tf32", lambda one: one.computes == "result")
     assert names(after)["conv_forward"] == 5
     assert names(after)["conv_weight_gradient"] == 5
     assert names(after)["conv_input_gradient"] == 4
@@ -132,7 +132,7 @@ def test_odd_programs_are_whole(name, precision):
     known = {*after.inputs, *after.constants}
     for instruction in after.instructions:
         assert known.issuperset(instruction.inputs), instruction.name
-        if instruction.name == "total":
+        if instruction.name == "add_images":
             assert len(instruction.inputs) <= 4
         known.update(instruction.outputs)
     assert known.issuperset(after.outputs)
@@ -169,10 +169,10 @@ def test_layers_that_do_not_share_their_images_are_not_merged():
 
 
 def test_the_loop_over_images_leaves_lowered_programs_alone():
-    from pareo.backends.cuda.epoch.layers import Unsuited, layers_of
+    from pareo.backends.cuda.epoch.layers import UnsupportedNetwork, layers_of
 
     _, after = lowered(networks.alexnet(), "tf32")
-    with pytest.raises(Unsuited):
+    with pytest.raises(UnsupportedNetwork):
         layers_of(after)
 
 
@@ -182,8 +182,8 @@ def test_filters_are_turned_where_that_is_faster(precision):
     plain = lower.lowered(program, precision, lambda _: True)
     after = lower.lowered(program, precision, lambda _: True, lambda one: one.filters[2] == 5)
     found = names(after)
-    assert found["turned_filters"] == 1
-    assert found["conv_images"] == names(plain)["conv_images"] - 1
+    assert found["flipped_filters"] == 1
+    assert found["conv_backward_data"] == names(plain)["conv_backward_data"] - 1
     assert found["conv_forward"] == names(plain)["conv_forward"] + 1
     assert after.flops == plain.flops
 

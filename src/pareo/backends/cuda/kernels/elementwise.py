@@ -1,4 +1,4 @@
-"""Element by element: one kernel for each function, at the memory's speed where arrays allow it."""
+"""Elementwise operators: one kernel for each function, at memory speed where layouts allow it."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from pareo.backends.cuda.kernels import strides
 from pareo.backends.cuda.runtime import launch
 from pareo.backends.cuda.table import backend
 
-WIDEST = 16  # bytes a thread moves at once
+WIDEST = 16  # bytes that a thread loads at once
 
 
 def apply(name: str, out: Any, a: Any, b: Any = None) -> None:
@@ -17,10 +17,13 @@ def apply(name: str, out: Any, a: Any, b: Any = None) -> None:
     kind = out.dtype.char
     form = _form(out, a, b)
     if form is None:
-        walk = strides.walk(out.shape, [strides.steps(a, out.shape), strides.steps(b, out.shape)])
+        walk = strides.walk(
+            out.shape,
+            [strides.element_strides(a, out.shape), strides.element_strides(b, out.shape)],
+        )
         form = "_walk" if out.size < 1 << 31 else "_far"
-        told = (out, a, b, out.size, launch.struct(walk))
-        launch.over(out.size, "elementwise", name + form, kind, *told)
+        strided = (out, a, b, out.size, launch.struct(walk))
+        launch.over(out.size, "elementwise", name + form, kind, *strided)
         return
     blocks = -(-out.nbytes // (WIDEST * launch.THREADS))
     arguments = (out, a, b, out.size)
@@ -28,7 +31,7 @@ def apply(name: str, out: Any, a: Any, b: Any = None) -> None:
 
 
 def _form(out: Any, a: Any, b: Any) -> str | None:
-    """Which of the fast kernels serves, by the end of its name; None where none does."""
+    """The suffix of the fast kernel for these layouts; None where there is none."""
     if out.data.ptr % WIDEST:
         return None
     plain = [x.shape == out.shape and x.flags.c_contiguous and not x.data.ptr % WIDEST

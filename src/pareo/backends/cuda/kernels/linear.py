@@ -1,4 +1,4 @@
-"""Matrix products by cuBLAS, biases, and elements laid out anew."""
+"""Matrix products by cuBLAS, biases, and operators that copy elements to another layout."""
 
 import math
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from pareo.device import current
 from pareo.spec import Spec
 
 TILE, LINES = 64, 4  # as in transpose.cu
-MOST_TILES = 1 << 16  # that a grid has along its second and third axis
+MOST_TILES = 1 << 16  # the limit of a grid's second and third dimension
 
 
 def rounded_room(out: Spec, a: Spec, b: Spec, *_: Spec) -> list[Spec]:
@@ -32,7 +32,7 @@ def dot(out: Any, a: Any, b: Any, scratch: Any = (), add: bool = False) -> None:
     if out.ndim == 2:
         cublas.multiply(out, a, b, add)
         return
-    # All leading axes but the last one by one; it may be repeated, which is a step of 0.
+    # Loop over all leading axes but the last, which cuBLAS takes as a stack (stride 0: broadcast).
     leading = out.shape[:-2]
     a, b = (cupy.broadcast_to(x, (*leading, *x.shape[-2:])) for x in (a, b))
     for index in np.ndindex(leading[:-1]):
@@ -40,7 +40,7 @@ def dot(out: Any, a: Any, b: Any, scratch: Any = (), add: bool = False) -> None:
 
 
 def _rounded(room: Any, a: Any) -> Any:
-    """A factor in bfloat16, its matrices turned or not as before."""
+    """A factor rounded to bfloat16, its matrices transposed or not as before."""
     if not a.flags.c_contiguous and a.swapaxes(-1, -2).flags.c_contiguous:
         return _rounded(room, a.swapaxes(-1, -2)).swapaxes(-1, -2)
     a = backend.contiguous(a)
@@ -49,12 +49,12 @@ def _rounded(room: Any, a: Any) -> Any:
 
 
 def squared(a: Any) -> Callable[[], Any]:
-    """A call that gives a matrix times itself, which is rounded once, to the device's precision.
+    """A function that multiplies a matrix by itself, rounded once to the device's precision.
 
-    So fast are products whose factors are in bfloat16 already; those of `dot` are not.
+    It shows the speed of products whose factors are bfloat16 already; `dot` rounds them each time.
     """
-    told = Spec(a.shape, a.dtype)
-    if rounded_room(told, told, told):
+    spec = Spec(a.shape, a.dtype)
+    if rounded_room(spec, spec, spec):
         a = _rounded(memory.empty(a.shape, np.uint16), a)
     out = memory.empty(a.shape, a.dtype)
 
@@ -66,7 +66,7 @@ def squared(a: Any) -> Callable[[], Any]:
 
 
 def add_biased(name: str, out: Any, a: Any, b: Any) -> None:
-    """out = NAME(a + b) of bias.cu: b along axis 1 of a, and an activation."""
+    """out = NAME(a + b) of bias.cu: b is added along axis 1 of a, then an activation is applied."""
     pixels, width = math.prod(a.shape[2:]), WIDEST // a.itemsize
     arguments = (out, a, b, a.size, a.shape[1], pixels)
     if pixels % width or a.data.ptr % WIDEST or out.data.ptr % WIDEST:
@@ -85,7 +85,7 @@ def transpose(out: Any, a: Any, axes: Any) -> None:
     if out.size == 0:
         return
     seen = a.transpose(axes)
-    sizes, (steps,) = strides.joined(out.shape, [strides.steps(seen, out.shape)])
+    sizes, (steps,) = strides.collapsed(out.shape, [strides.element_strides(seen, out.shape)])
     (rows, columns), stacks = (1, *sizes)[-2:], math.prod(sizes[:-2])
     if len(sizes) not in (2, 3) or steps[-2] != 1 or max(rows // TILE, stacks) >= MOST_TILES:
         apply("copied", out, seen)

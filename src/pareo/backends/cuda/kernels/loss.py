@@ -1,7 +1,7 @@
-"""Softmax and the losses; a loss and its gradient in one pass where both are wanted.
+"""Softmax and the losses; a loss and its gradient are one kernel where both are needed.
 
-A kernel cannot raise an error, and to look at labels first would make the host wait: a label that
-names no class makes the loss NaN.
+A label that names no class makes the loss NaN: a kernel cannot raise an error, and checking the
+labels first would make the host wait.
 """
 
 import math
@@ -13,7 +13,7 @@ from pareo.backends.cuda.runtime import launch
 from pareo.backends.cuda.table import backend
 from pareo.spec import Spec
 
-PARTS = 1024  # blocks that share a sum over a whole array
+PARTS = 1024  # the most blocks that share a sum over a whole array
 
 
 def _rows(name: str, out: Any, a: Any, axis: int) -> None:
@@ -44,7 +44,7 @@ def _entropy(losses: Any, d: Any, g: Any, logits: Any, labels: Any) -> None:
 
 
 def _gathered(out: Any, parts: Any, divisor: int) -> None:
-    """Each of out's numbers is the sum of as many parts, over the divisor."""
+    """Each element of `out` is the sum of its share of `parts`, divided by `divisor`."""
     count = parts.size // out.size
     threads = launch.threads_for(count)
     arguments = (out, parts, count, divisor)

@@ -12,10 +12,10 @@ from pareo.operators.normalisation import dropout_threshold
 
 def _lrn(x: Any, size: int, alpha: float, beta: float, k: float) -> Any:
     """The struct Lrn of lrn.cu."""
-    wholes = (x.shape[1], math.prod(x.shape[2:]), size)
-    told = np.zeros(1, [("wholes", np.int64, 3), ("reals", np.float64, 3)])
-    told["wholes"], told["reals"] = wholes, (alpha / size, beta, k)
-    return told
+    integers = (x.shape[1], math.prod(x.shape[2:]), size)
+    fields = np.zeros(1, [("integers", np.int64, 3), ("reals", np.float64, 3)])
+    fields["integers"], fields["reals"] = integers, (alpha / size, beta, k)
+    return fields
 
 
 def _over(x: Any, name: str, *arguments: Any) -> None:

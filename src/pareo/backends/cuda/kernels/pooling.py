@@ -1,4 +1,4 @@
-"""Images shrunk window by window."""
+"""Pooling."""
 
 import math
 from typing import Any
@@ -17,7 +17,7 @@ def _pool(image: Any, pooled: Any, size: Any, stride: Any, padding: Any) -> Any:
 
 
 def _over(target: Any, name: str, kind: str, *arguments: Any) -> None:
-    """Launch a kernel over the planes of what it writes."""
+    """Launch a kernel over the planes of its output."""
     planes, pixels = math.prod(target.shape[:2]), math.prod(target.shape[2:])
     launch.planes(planes, pixels, "pooling", name, kind, *arguments)
 
@@ -27,18 +27,18 @@ def max_pool(out: Any, x: Any, size: Any, stride: Any, padding: Any, ceil: bool)
     _over(out, "max_pool", x.dtype.char, out, x, _pool(x, out, size, stride, padding))
 
 
-def _places(out: Spec, g: Spec, x: Spec, **_: Any) -> list[Spec]:
+def _indices(out: Spec, g: Spec, x: Spec, **_: Any) -> list[Spec]:
     return [Spec(g.shape, "int32")]
 
 
-@backend.kernel(strided=False, scratch=_places)
+@backend.kernel(strided=False, scratch=_indices)
 def max_pool_gradient(
     out: Any, g: Any, x: Any, size: Any, stride: Any, padding: Any, ceil: bool, scratch: Any
 ) -> None:
     kind, pool = x.dtype.char, _pool(x, g, size, stride, padding)
-    (places,) = scratch
-    _over(g, "max_pool_places", kind, places, x, pool)
-    _over(out, "max_pool_gradient", kind, out, g, places, pool)
+    (indices,) = scratch
+    _over(g, "max_pool_indices", kind, indices, x, pool)
+    _over(out, "max_pool_gradient", kind, out, g, indices, pool)
 
 
 @backend.kernel(strided=False)

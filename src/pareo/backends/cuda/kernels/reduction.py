@@ -1,4 +1,4 @@
-"""Axes folded into one value each."""
+"""Reductions along axes."""
 
 import math
 from collections.abc import Sequence
@@ -10,18 +10,18 @@ from pareo.backends.cuda.runtime import launch
 from pareo.backends.cuda.table import backend
 from pareo.spec import Spec
 
-BLOCKS = 1024  # enough to keep any card of today busy
+BLOCKS = 1024  # enough to keep any GPU of today busy
 LEAST = 4096  # elements that are worth a block of their own
-LONG = 128  # elements that a block reads one after the other without waste
+LONG = 128  # contiguous elements that a block reads efficiently
 
 
 class Folding(NamedTuple):
-    """How one reduction of a contiguous array is shared out."""
+    """How one reduction of a contiguous array is split among blocks."""
 
     form: str  # of the kernel: rows, nested or columns, see reduction.cu
     results: int
     length: int  # elements that fold into one result
-    stretches: int  # in which they are folded first
+    stretches: int  # parts of them, each folded by its own block first
     threads: tuple[int, ...]
     folds: Any  # the struct Folds
 
@@ -32,7 +32,7 @@ class Folding(NamedTuple):
 
 @lru_cache(4096)
 def folding(shape: tuple[int, ...], axes: tuple[int, ...]) -> Folding:
-    """How an array of a shape is folded along some axes."""
+    """How an array of this shape is reduced along these axes."""
     steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     kept = [axis for axis in range(len(shape)) if axis not in axes]
     results, length = (math.prod(shape[axis] for axis in which) for which in (kept, axes))
@@ -61,7 +61,7 @@ def _partial(out: Spec, a: Spec, axis: Any, **_: Any) -> list[Spec]:
 
 
 def fold(name: str, out: Any, a: Any, axes: Sequence[int], partial: Any, divisor: int = 1) -> None:
-    """Fold a contiguous array; `partial` is room for the stretches."""
+    """Reduce a contiguous array; `partial` is the work array for results of the stretches."""
     if out.size == 0:
         return
     shared = folding(a.shape, tuple(axes))

@@ -1,4 +1,4 @@
-"""Stacks of matrices, as a population's layers are: products with bias, slopes and updates."""
+"""Stacks of matrices, such as a population's layers: products with bias, gradients and updates."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ COLUMNS, LINES = 32, 8  # as in stacks.cu
 
 
 def _grid(count: int, stacks: int) -> tuple[tuple[int, int], tuple[int]]:
-    """Blocks whose threads walk over `count` elements of each of the stacks."""
+    """Grid and block of a grid-stride loop over `count` elements of each stack."""
     return (min(-(-count // launch.THREADS), launch.MOST_BLOCKS), stacks), (launch.THREADS,)
 
 
 def _packs(*arrays: Any, size: int) -> int:
-    """Elements that a thread moves at once: 1 unless rows of `size` are whole packs."""
+    """Elements that a thread loads at once: 1 unless rows of `size` are a multiple of 16 bytes."""
     width = WIDEST // arrays[0].itemsize
     fits = size % width == 0 and not any(array.data.ptr % WIDEST for array in arrays)
     return width if fits else 1
@@ -77,14 +77,14 @@ for _name in ("relu", "sigmoid", "tanh"):
     strided=True,
 )
 def stacked_descend(out: Any, p: Any, a: Any, b: Any, *, scratch: Any) -> None:
-    """Weights down their gradients, which are never written anywhere."""
+    """Gradient descent on weights whose gradients are never written to memory."""
     if out.data.ptr != p.data.ptr:
         out[...] = p
     dot(out, a, b, scratch, add=True)
 
 
 def sgd(out: Any, parameter: Any, gradient: Any, velocity: Any, numbers: Any) -> None:
-    """The step of `update.sgd`, with a rate, a momentum and a decay for each of the stacks."""
+    """The step of `update.sgd`, with its own rate, momentum and decay for each stack."""
     stacks, size = parameter.shape[0], parameter.size // parameter.shape[0]
     width = _packs(*out, parameter, gradient, velocity, size=size)
     grid, block = _grid(size // width, stacks)

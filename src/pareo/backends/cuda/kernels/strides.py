@@ -1,4 +1,4 @@
-"""Layouts of strided arrays in as few axes as they need, as kernels walk through them."""
+"""Strided arrays in as few axes as possible, as kernels iterate over them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,8 +7,8 @@ from pareo.backends.cuda.runtime.launch import MOST_AXES
 from pareo.errors import ShapeError
 
 
-def steps(array: Any, shape: Sequence[int]) -> list[int]:
-    """Elements from one index to the next along each axis of `shape`; 0 where it is repeated."""
+def element_strides(array: Any, shape: Sequence[int]) -> list[int]:
+    """Strides in elements along each axis of `shape`; 0 where the array is broadcast."""
     added = len(shape) - array.ndim
     own = [
         0 if size == 1 else step // array.itemsize
@@ -17,10 +17,14 @@ def steps(array: Any, shape: Sequence[int]) -> list[int]:
     return [0] * added + own
 
 
-def joined(sizes: Sequence[int], every: Sequence[Sequence[int]]) -> tuple[list[int], list[Any]]:
-    """The same walk with axes joined where all arrays go on from one to the next.
+def collapsed(
+    sizes: Sequence[int], every: Sequence[Sequence[int]]
+) -> tuple[list[int], list[list[int]]]:
+    """The same iteration with neighbouring axes merged where all arrays allow it.
 
-    >>> joined([2, 3, 4], [[12, 4, 1], [0, 4, 1]])
+    `every` holds the strides of each array.
+
+    >>> collapsed([2, 3, 4], [[12, 4, 1], [0, 4, 1]])
     ([2, 12], [[12, 1], [0, 1]])
     """
     found: list[int] = []
@@ -41,10 +45,12 @@ def joined(sizes: Sequence[int], every: Sequence[Sequence[int]]) -> tuple[list[i
 
 
 def walk(sizes: Sequence[int], every: Sequence[Sequence[int]]) -> list[int]:
-    """The numbers of a `Walk` in common.cuh."""
-    sizes, every = joined(sizes, every)
+    """The fields of a `Walk` of common.cuh."""
+    sizes, every = collapsed(sizes, every)
     if len(sizes) > MOST_AXES:
-        raise ShapeError(f"the device 'cuda' walks along {MOST_AXES} axes at most; got {sizes}")
+        raise ShapeError(
+            f"the device 'cuda' supports strided arrays of at most {MOST_AXES} axes; got {sizes}"
+        )
     rest = [0] * (MOST_AXES - len(sizes))
     numbers = [len(sizes), *sizes, *rest]
     for own in every:

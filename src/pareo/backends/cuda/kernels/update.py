@@ -1,4 +1,4 @@
-"""The step that training takes."""
+"""The optimiser's step."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def sgd(
     if parameter.size and all(number.shape == own for number in numbers):
         stacks.sgd(out, parameter, gradient, velocity, numbers)
         return
-    steps = [strides.steps(number, parameter.shape) for number in numbers]
+    steps = [strides.element_strides(number, parameter.shape) for number in numbers]
     walk = launch.struct(strides.walk(parameter.shape, steps))
     launch.over(parameter.size, "update", "sgd_walk", kind, *arguments, walk)
 

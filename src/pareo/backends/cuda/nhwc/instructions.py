@@ -1,4 +1,4 @@
-"""All instructions of lowered programs: importing this module enters them into their table."""
+"""All instructions of lowered programs; importing this module fills their table."""
 
 from pareo.backends.cuda.nhwc.conv import convolution, input_gradient_as_forward
 from pareo.backends.cuda.nhwc.kernels import bias, dense, layout, lrn, pool

@@ -1,4 +1,4 @@
-"""Matrix products by cuBLAS, on row-major arrays in any layout that it can read."""
+"""Matrix products by cuBLAS, on row-major arrays in every layout that it supports."""
 
 import ctypes
 import threading
@@ -26,7 +26,8 @@ _local = threading.local()
 def multiply(out: Any, a: Any, b: Any, add: bool = False) -> None:
     """out = a @ b, or out += a @ b, for matrices, or for stacks of them along one leading axis.
 
-    Rows or columns of each matrix must lie together; out's rows. A stack of one serves as many.
+    The rows or the columns of `a` and `b` must be contiguous, and the rows of `out`. A stack of one
+    matrix is broadcast.
     """
     rows, columns = out.shape[-2:]
     depth = a.shape[-1]
@@ -37,17 +38,17 @@ def multiply(out: Any, a: Any, b: Any, add: bool = False) -> None:
             out.fill(0)
         return
     zero, one = _NUMBERS["d" if out.dtype.char == "d" else "f"]
-    (first, first_step, first_stack), (second, second_step, second_stack) = _told(b), _told(a)
-    _, out_step, out_stack = _told(out)
+    (first, first_step, first_stack), (second, second_step, second_stack) = _operand(b), _operand(a)
+    _, out_step, out_stack = _operand(out)
     real, first_real, second_real = (KINDS[array.dtype.char] for array in (out, b, a))
-    # Column by column, as cuBLAS reads, the product is b' @ a'.
+    # cuBLAS is column-major, so it computes the transposed product b' @ a'.
     sizes = (first, second, columns, rows, depth, ctypes.byref(one))
     left, right, target = (ctypes.c_void_p(array.data.ptr) for array in (b, a, out))
     start = ctypes.byref(one if add else zero)
     how = (_compute(a), DEFAULT)
-    with streams.alone():  # in the workspace
+    with streams.exclusive():  # all products share one workspace
         what = (_handle(), *sizes)
-        if out.ndim == 2 or len(out) == 1:  # for which cuBLAS has more ways than for a stack of one
+        if out.ndim == 2 or len(out) == 1:  # cuBLAS has more algorithms for this call
             status = _library().cublasGemmEx(
                 *what, left, first_real, first_step, right, second_real, second_step,
                 start, target, real, out_step, *how,
@@ -62,22 +63,22 @@ def multiply(out: Any, a: Any, b: Any, add: bool = False) -> None:
 
 
 def _compute(factor: Any) -> int:
-    """In what the products of a factor are summed up: at least in float32."""
+    """The cuBLAS compute type for this factor; sums are at least float32."""
     if factor.dtype.char == "d":
         return DOUBLE
     return COMPUTE["float32" if factor.dtype.char in "EH" else current().precision]
 
 
 def readable(array: Any) -> bool:
-    """Whether rows or columns of an array's matrices lie together."""
+    """Whether cuBLAS can read an array: its matrices have contiguous rows or columns."""
     rows, columns = array.shape[-2:]
     down, along = (step // array.itemsize for step in array.strides[-2:])
-    return (_together(columns, along) and _apart(rows, down, columns)) or (
-        _together(rows, down) and _apart(columns, along, rows)
+    return (_adjacent(columns, along) and _apart(rows, down, columns)) or (
+        _adjacent(rows, down) and _apart(columns, along, rows)
     )
 
 
-def _together(count: int, step: int) -> bool:
+def _adjacent(count: int, step: int) -> bool:
     return count == 1 or step == 1
 
 
@@ -85,20 +86,20 @@ def _apart(count: int, step: int, inner: int) -> bool:
     return count == 1 or step >= inner
 
 
-def _told(array: Any) -> tuple[int, int, int]:
-    """How cuBLAS is told of an array: turned or not, from row to row, from matrix to matrix."""
+def _operand(array: Any) -> tuple[int, int, int]:
+    """An array as cuBLAS reads it: transposed or not, leading dimension, stride of the stack."""
     rows, columns = array.shape[-2:]
     down, along = (step // array.itemsize for step in array.strides[-2:])
     stack = 0
     if array.ndim == 3 and len(array) > 1:
         stack = array.strides[0] // array.itemsize
-    if _together(columns, along) and _apart(rows, down, columns):
+    if _adjacent(columns, along) and _apart(rows, down, columns):
         return NORMAL, max(down if rows > 1 else 0, columns, 1), stack
     return TRANSPOSED, max(along if columns > 1 else 0, rows, 1), stack
 
 
 def missing() -> str | None:
-    """Why there is no cuBLAS here, in one sentence; None where there is one."""
+    """Why cuBLAS is not available, in one sentence; None where it is."""
     try:
         _library()
     except DeviceError as error:
@@ -107,7 +108,7 @@ def missing() -> str | None:
 
 
 def standing_bytes() -> int:
-    """What this thread's products keep, once there has been one: a workspace for each card."""
+    """Bytes of the workspaces that this thread's products keep, one for each GPU in use."""
     handles = _local.__dict__.get("handles", {})
     return sum(int(workspace.nbytes) for _, workspace in handles.values())
 
@@ -117,19 +118,19 @@ def _library() -> ctypes.CDLL:
 
 
 def _handle() -> ctypes.c_void_p:
-    """This thread's handle on the card in use, bound to the stream in use."""
+    """This thread's handle on the current GPU, bound to the current stream."""
     handles = _local.__dict__.setdefault("handles", {})
-    card = cupy.cuda.Device().id
-    if card not in handles:
+    device = cupy.cuda.Device().id
+    if device not in handles:
         handle = ctypes.c_void_p()
         _check(_library().cublasCreate_v2(ctypes.byref(handle)))
-        with cupy.cuda.using_allocator(cupy.get_default_memory_pool().malloc):  # no graph's own
-            handles[card] = handle, memory.empty((WORKSPACE,), np.uint8)
-    handle, workspace = handles[card]
+        with cupy.cuda.using_allocator(cupy.get_default_memory_pool().malloc):  # not a graph's pool
+            handles[device] = handle, memory.empty((WORKSPACE,), np.uint8)
+    handle, workspace = handles[device]
     _check(
         _library().cublasSetStream_v2(handle, ctypes.c_void_p(cupy.cuda.get_current_stream().ptr))
     )
-    # Setting the stream takes the workspace away; with one of its own, a product can be captured.
+    # Setting the stream resets the workspace. A product can be captured only with its own one.
     _check(
         _library().cublasSetWorkspace_v2(
             handle, ctypes.c_void_p(workspace.data.ptr), ctypes.c_size_t(workspace.nbytes)
@@ -142,7 +143,7 @@ def _check(status: int) -> None:
     if status:
         describe = _library().cublasGetStatusString
         describe.restype = ctypes.c_char_p
-        free, _ = cupy.cuda.runtime.memGetInfo()  # with little, even code finds no room
+        free, _ = cupy.cuda.runtime.memGetInfo()  # with little, even code cannot be loaded
         raise DeviceError(
-            f"cuBLAS failed: {describe(status).decode()}; {free:,} B of the card's memory are free"
+            f"cuBLAS failed: {describe(status).decode()}; {free:,} B of GPU memory are free"
         )

@@ -1,44 +1,42 @@
-"""A batch that is not gathered: its images are read where the data lies, as an order tells."""
+"""A batch that is not gathered: kernels read its images from the dataset, by index."""
 
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from pareo.backends.cuda.runtime.cupy_module import cupy
+from pareo.backends.cuda.runtime.launch import NULL
 from pareo.program.ir import Program
 
-READERS = ("image_blocks",)  # instructions that can
-NOWHERE = np.uint64(0)
+READERS = ("space_to_depth",)  # instructions whose kernels can
 
 
-def picked(images: Any, batch: int, order: Any, step: Any) -> Any:
-    """The images that row `step`, on the card, of an order names, in the shape of a batch.
+def indexed_batch(images: Any, batch: int, order: Any, step: Any) -> Any:
+    """The images of a batch, given by row `step` of `order`; both are on the GPU.
 
-    To all but READERS it is the first images of the data.
+    READERS read the indexed images. To any other reader it is the first images of the dataset.
     """
-    found = _kind()((batch, *images.shape[1:]), images.dtype, images.data)
+    found = _array_type()((batch, *images.shape[1:]), images.dtype, images.data)
     found.order, found.step = order, step
     return found
 
 
-def picks(images: Any) -> tuple[Any, Any]:
-    """The order and the step of a batch that is picked, for a kernel; of any other, nothing."""
-    if isinstance(images, _kind()):
+def order_and_step(images: Any) -> tuple[Any, Any]:
+    """The order and step of an indexed batch as kernel arguments; null for any other array."""
+    if isinstance(images, _array_type()):
         return images.order, images.step
-    return NOWHERE, NOWHERE
+    return NULL, NULL
 
 
 @cache
-def _kind() -> Any:
-    class Picked(cupy.ndarray):
+def _array_type() -> Any:
+    class IndexedBatch(cupy.ndarray):
         order: Any
         step: Any
 
-    return Picked
+    return IndexedBatch
 
 
-def pickable(program: Program, number: int) -> bool:
-    """Whether all that read an input of a program can do so where the data lies."""
+def reads_in_place(program: Program, number: int) -> bool:
+    """Whether every reader of a program's input can read it from the dataset, by index."""
     readers = [one for one in program.instructions if number in one.inputs]
     return number not in program.outputs and all(one.name in READERS for one in readers)

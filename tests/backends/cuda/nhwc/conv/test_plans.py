@@ -9,14 +9,14 @@ from devices import needs_gpu
 from pareo import op
 from pareo.backends.cuda.nhwc.conv import (
     cudnn,
+    few_channels,
     filter_gradient,
     filter_gradient_strips,
     plans,
 )
-from pareo.backends.cuda.nhwc.conv.cudnn import Convolution
-from pareo.backends.cuda.nhwc.conv.few_channels import narrow
-from pareo.backends.cuda.nhwc.conv.filter_gradient import ARCH, CHUNK, ROWS, WIDTHS, filters
-from pareo.backends.cuda.nhwc.conv.filter_gradient_strips import PITCH, strips
+from pareo.backends.cuda.nhwc.conv.filter_gradient import ARCH, CHUNK, ROWS, WIDTHS
+from pareo.backends.cuda.nhwc.conv.filter_gradient_strips import PITCH
+from pareo.backends.cuda.nhwc.conv.problem import Convolution
 from pareo.backends.cuda.nhwc.kernels import launch
 from pareo.backends.cuda.runtime import source
 
@@ -94,7 +94,7 @@ LAYERS = [
 
 def test_quick_division_is_exact_for_every_position():
     for layer in LAYERS:
-        rows, columns = strips(layer, "90", 132).grid
+        rows, columns = filter_gradient_strips.plan(layer, "90", 132).grid
         plane = rows * columns
         for number, most in ((plane, 512 * plane + 4096), (columns, plane)):
             quick = (1 << 40) // number + 1
@@ -102,24 +102,24 @@ def test_quick_division_is_exact_for_every_position():
             assert all(q * quick >> 40 == q // number for q in (*steps, *(s + 1 for s in steps)))
 
 
-def shared_out(shares):
+def shared_out(split):
     """Every pair of tile and chunk has a block, and no tile more parts than there is room for."""
-    assert shares.each * shares.blocks >= shares.tiles * shares.chunks
-    for tile in range(shares.tiles):
-        ends = tile * shares.chunks, (tile + 1) * shares.chunks - 1
-        first, last = (pair // shares.each for pair in ends)
-        assert last - first < shares.parts
-        assert last < shares.blocks
+    assert split.per_block * split.blocks >= split.tiles * split.chunks
+    for tile in range(split.tiles):
+        ends = tile * split.chunks, (tile + 1) * split.chunks - 1
+        first, last = (pair // split.per_block for pair in ends)
+        assert last - first < split.parts
+        assert last < split.blocks
 
 
 @pytest.mark.parametrize("blocks", [1, 7, 132])
 @pytest.mark.parametrize("layer", [*LAYERS, gradient(64, 56, 64, 1, 0)], ids=str)
 def test_every_pair_of_tile_and_chunk_is_taken_once(layer, blocks):
-    cut = filters(layer, "90", blocks)
-    assert cut.across * cut.width >= layer.filters[0]
-    assert -(-cut.rows // ROWS) * ROWS * cut.across == cut.tiles * ROWS
+    cut = filter_gradient.plan(layer, "90", blocks)
+    assert cut.filter_tiles * cut.width >= layer.filters[0]
+    assert -(-cut.rows // ROWS) * ROWS * cut.filter_tiles == cut.tiles * ROWS
     assert cut.chunks * CHUNK >= cut.positions
-    shared_out(cut.shares)
+    shared_out(cut.split)
     assert cut.shared <= 226 << 10  # what a multiprocessor gives one block, beside the barriers
     assert cut.width in WIDTHS
 
@@ -127,23 +127,23 @@ def test_every_pair_of_tile_and_chunk_is_taken_once(layer, blocks):
 @pytest.mark.parametrize("blocks", [1, 7, 132])
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
 def test_a_strip_covers_all_taps_channels_and_positions(layer, blocks):
-    cut = strips(layer, "90", blocks)
+    cut = filter_gradient_strips.plan(layer, "90", blocks)
     filters, channels, kh, kw = layer.filters
-    assert cut.across * 64 >= filters
+    assert cut.filter_tiles * 64 >= filters
     assert cut.slice % 4 == 0
     assert cut.taps * cut.slice <= cut.groups * cut.times * 64
-    assert cut.tiles >= cut.across * channels / cut.slice * kh * kw / cut.taps
+    assert cut.tiles >= cut.filter_tiles * channels / cut.slice * kh * kw / cut.taps
     assert cut.slice <= PITCH
     assert 32 * cut.ring >= 32 * cut.depth + 32
     assert cut.shared <= 226 << 10  # what a multiprocessor gives one block, beside the barriers
-    shared_out(cut.shares)
+    shared_out(cut.split)
 
 
-def forward(channels, side, filters, window, padding, stride=1, precision="tf32", ending="bias"):
+def forward(channels, side, filters, window, padding, stride=1, precision="tf32", epilogue="bias"):
     out = (side + 2 * padding - window) // stride + 1
     return Convolution(
         "result", (128, channels, side, side), (filters, channels, window, window),
-        (128, filters, out, out), (stride, stride), (padding,) * 4, (1, 1), precision, ending,
+        (128, filters, out, out), (stride, stride), (padding,) * 4, (1, 1), precision, epilogue,
     )  # fmt: skip
 
 
@@ -152,7 +152,7 @@ def forward(channels, side, filters, window, padding, stride=1, precision="tf32"
     ids=str,
 )  # fmt: skip
 def test_first_layers_have_room_in_shared_memory(layer):
-    found = narrow(layer, "90", 132)
+    found = few_channels.plan(layer, "90", 132)
     _, channels, kh, kw = layer.filters
     assert found.chunks * 32 >= kh * kw * channels
     assert sorted(found.pitch * row % 32 for row in range(8)) == list(range(0, 32, 4))
@@ -165,7 +165,7 @@ def test_first_layers_have_room_in_shared_memory(layer):
     "layer",
     [
         forward(12, 115, 64, 4, 0, precision="bfloat16"),
-        forward(12, 115, 64, 4, 0, ending=""),
+        forward(12, 115, 64, 4, 0, epilogue=""),
         forward(12, 115, 64, 4, 0, stride=2),
         forward(12, 115, 128, 4, 0),
         forward(6, 28, 64, 3, 1),
@@ -174,7 +174,7 @@ def test_first_layers_have_room_in_shared_memory(layer):
     ids=str,
 )
 def test_other_layers_are_not_narrow(layer):
-    assert narrow(layer, "90", 132) is None
+    assert few_channels.plan(layer, "90", 132) is None
 
 
 @pytest.mark.parametrize("padding", [(0, 0, 0, 0), (1, 1, 1, 1), (2, 0, 1, 3), (0, 2, 2, 0)])
@@ -186,7 +186,9 @@ def test_rows_and_images_may_share_their_zeros(kh, kw, padding):
     size = [n + padding[i] + padding[i + 2] - k + 1 for i, (n, k) in enumerate([(6, kh), (5, kw)])]
     g = random.standard_normal((3, 8, *size))
     shapes = x.shape, (8, 4, kh, kw), g.shape
-    cut = strips(Convolution("filters", *shapes, (1, 1), padding, (1, 1), "tf32"), "90", 5)
+    cut = filter_gradient_strips.plan(
+        Convolution("filters", *shapes, (1, 1), padding, (1, 1), "tf32"), "90", 5
+    )
     rows, columns = cut.grid
     pixels, results = np.zeros((3, 4, rows, columns)), np.zeros((3, 8, rows, columns))
     pixels[:, :, :6, :5] = x
@@ -205,16 +207,22 @@ def test_rows_and_images_may_share_their_zeros(kh, kw, padding):
 
 
 def test_warpgroup_products_are_for_one_architecture_and_precision():
-    assert filters(LAYERS[0], "100", 148) is None
-    assert strips(LAYERS[0], "100", 148) is None
-    assert strips(gradient(64, 27, 64, 3, 1, stride=2), "90", 132) is None
-    assert strips(gradient(64, 28, 64, 1, 0), "90", 132) is None
-    assert strips(gradient(6, 28, 64, 3, 1), "90", 132) is None
-    assert strips(gradient(64, 27, 64, 3, 1, precision="float32"), "90", 132) is None
-    assert strips(gradient(64, 27, 64, 3, 1, precision="bfloat16"), "90", 132) is None
-    assert filters(gradient(64, 27, 64, 3, 1, precision="bfloat16"), "90", 132) is None
-    assert filters(gradient(6, 28, 64, 3, 1), "90", 132) is None
-    assert filters(gradient(64, 27, 64, 3, 1, stride=2), "90", 132) is not None
+    assert filter_gradient.plan(LAYERS[0], "100", 148) is None
+    assert filter_gradient_strips.plan(LAYERS[0], "100", 148) is None
+    assert filter_gradient_strips.plan(gradient(64, 27, 64, 3, 1, stride=2), "90", 132) is None
+    assert filter_gradient_strips.plan(gradient(64, 28, 64, 1, 0), "90", 132) is None
+    assert filter_gradient_strips.plan(gradient(6, 28, 64, 3, 1), "90", 132) is None
+    assert (
+        filter_gradient_strips.plan(gradient(64, 27, 64, 3, 1, precision="float32"), "90", 132)
+        is None
+    )
+    assert (
+        filter_gradient_strips.plan(gradient(64, 27, 64, 3, 1, precision="bfloat16"), "90", 132)
+        is None
+    )
+    assert filter_gradient.plan(gradient(64, 27, 64, 3, 1, precision="bfloat16"), "90", 132) is None
+    assert filter_gradient.plan(gradient(6, 28, 64, 3, 1), "90", 132) is None
+    assert filter_gradient.plan(gradient(64, 27, 64, 3, 1, stride=2), "90", 132) is not None
 
 
 @pytest.mark.gpu
@@ -225,7 +233,7 @@ def test_what_was_chosen_for_want_of_memory_is_not_remembered(tmp_path, monkeypa
     if why := cudnn.missing():
         pytest.skip(why)
     monkeypatch.setenv("PAREO_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(plans, "_place", lambda: ("plans.json",))  # and read from there, once
+    monkeypatch.setattr(plans, "_cache_place", lambda: ("plans.json",))  # and read from there, once
     layer, pool = gradient(96, 27, 256, 5, 2), cupy.cuda.MemoryPool()
     arrays = 4 * sum(layer.size(name) for name in layer.arrays)
     pool.set_limit(arrays + (4 << 20))

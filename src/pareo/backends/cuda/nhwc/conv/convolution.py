@@ -1,17 +1,17 @@
-"""Convolutions by the fastest plan there is: forward, to the images and to the filters."""
+"""The instructions that convolve: forward, gradient of the images, gradient of the filters."""
 
 from typing import Any
 
 from pareo.backends.cuda.nhwc.conv import plans
-from pareo.backends.cuda.nhwc.conv.cudnn import BIAS, FILTERS, IMAGES, RESULT, Convolution
-from pareo.backends.cuda.nhwc.kernels.table import offer
+from pareo.backends.cuda.nhwc.conv.problem import BIAS, FILTERS, IMAGES, RESULT, Convolution
+from pareo.backends.cuda.nhwc.kernels.table import instruction
 from pareo.spec import Spec
 
 
-def convolution(way: str, images: Any, filters: Any, result: Any, **how: Any) -> Convolution:
-    """The convolution of three channels-last arrays, or specs of them."""
+def convolution(computes: str, images: Any, filters: Any, result: Any, **how: Any) -> Convolution:
+    """The convolution of three channels-last arrays or specs."""
     return Convolution(
-        way,
+        computes,
         _channels_first(images.shape),
         _channels_first(filters.shape),
         _channels_first(result.shape),
@@ -19,7 +19,7 @@ def convolution(way: str, images: Any, filters: Any, result: Any, **how: Any) ->
         how["padding"],
         how["dilation"],
         how["precision"],
-        how.get("ending", ""),
+        how.get("epilogue", ""),
     )
 
 
@@ -44,7 +44,7 @@ def _forward_room(out: Spec, x: Spec, w: Spec, *_: Spec, **how: Any) -> list[Spe
     return _workspace(convolution("result", x, w, out, **how))
 
 
-@offer(_forward_room)
+@instruction(_forward_room)
 def conv_forward(out: Any, x: Any, w: Any, *b: Any, scratch: Any, **how: Any) -> None:
     one = convolution("result", x, w, out, **how)
     arrays = {IMAGES: x, FILTERS: w, RESULT: out, **({BIAS: b[0]} if b else {})}
@@ -55,8 +55,8 @@ def _images_room(out: Spec, g: Spec, w: Spec, **how: Any) -> list[Spec]:
     return _workspace(convolution("images", out, w, g, **how))
 
 
-@offer(_images_room)
-def conv_images(out: Any, g: Any, w: Any, scratch: Any, **how: Any) -> None:
+@instruction(_images_room)
+def conv_backward_data(out: Any, g: Any, w: Any, scratch: Any, **how: Any) -> None:
     _run(convolution("images", out, w, g, **how), {IMAGES: out, FILTERS: w, RESULT: g}, scratch[0])
 
 
@@ -64,6 +64,6 @@ def _filters_room(out: Spec, x: Spec, g: Spec, **how: Any) -> list[Spec]:
     return _workspace(convolution("filters", x, out, g, **how))
 
 
-@offer(_filters_room)
-def conv_filters(out: Any, x: Any, g: Any, scratch: Any, **how: Any) -> None:
+@instruction(_filters_room)
+def conv_backward_filter(out: Any, x: Any, g: Any, scratch: Any, **how: Any) -> None:
     _run(convolution("filters", x, out, g, **how), {IMAGES: x, FILTERS: out, RESULT: g}, scratch[0])

@@ -1,59 +1,22 @@
-"""Convolutions by cuDNN, through nvidia-cudnn-frontend: a graph for each, with all its plans."""
+"""Convolutions by cuDNN, through nvidia-cudnn-frontend: a graph and its plans for each."""
 
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any
 
-IMAGES, FILTERS, RESULT, BIAS = 1, 2, 3, 4  # how a graph names its arrays
-Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Convolution:
-    """What a plan is made for. Shapes are (N, C, H, W); in memory the channels lie last.
-
-    `way` is which of the three arrays is computed from the other two: 'result', 'images' or
-    'filters'. A forward one may end in 'bias' or 'bias_relu'.
-    """
-
-    way: str
-    images: Shape
-    filters: Shape
-    result: Shape
-    stride: Shape
-    padding: Shape
-    dilation: Shape
-    precision: str
-    ending: str = ""
-
-    def __str__(self) -> str:
-        parts = (self.images, self.filters, self.result, self.stride, self.padding, self.dilation)
-        shapes = " ".join("x".join(map(str, part)) for part in parts)
-        return f"{self.way} {shapes} {self.precision} {self.ending}".rstrip()
-
-    def size(self, name: int) -> int:
-        """How many elements one of the arrays has."""
-        shape = self.shape(name)
-        count = 1
-        for side in shape:
-            count *= side
-        return count
-
-    def shape(self, name: int) -> Shape:
-        """The shape of one of the arrays."""
-        bias = (1, self.result[1], 1, 1)
-        return {IMAGES: self.images, FILTERS: self.filters, RESULT: self.result, BIAS: bias}[name]
-
-    @property
-    def arrays(self) -> tuple[int, ...]:
-        """The arrays that it reads and writes."""
-        return (IMAGES, FILTERS, RESULT, BIAS) if self.ending else (IMAGES, FILTERS, RESULT)
+from pareo.backends.cuda.nhwc.conv.problem import (
+    BIAS,
+    FILTERS,
+    IMAGES,
+    RESULT,
+    Convolution,
+    Shape,
+)
 
 
 @cache
 def missing() -> str | None:
-    """Why cuDNN cannot be used, in one sentence; None where it can."""
+    """Why cuDNN is not available, in one sentence; None where it is."""
     try:
         library = import_module("cudnn")
     except ImportError:
@@ -76,7 +39,7 @@ def _handle(device: int) -> Any:
 
 
 class Graph:
-    """A convolution as cuDNN sees it: its plans can be listed, built and run."""
+    """A convolution as a cuDNN graph, whose plans can be listed, built and run."""
 
     def __init__(self, convolution: Convolution) -> None:
         import cupy
@@ -97,7 +60,7 @@ class Graph:
         ]
 
     def build(self, index: int) -> int | None:
-        """Make a plan ready; the bytes of its workspace, or None where it does not apply."""
+        """Build a plan; returns the bytes of its workspace, or None where it is not supported."""
         try:
             self._graph.build_plan_at_index(index)
         except (RuntimeError, self._library.cudnnGraphNotSupportedError):
@@ -105,7 +68,7 @@ class Graph:
         return int(self._graph.get_workspace_size_plan_at_index(index))
 
     def run(self, index: int, pointers: dict[int, int], workspace: int) -> None:
-        """Run a plan that was built, on the stream in use."""
+        """Run a plan that was built, on the current stream."""
         import cupy
 
         self._library.set_stream(handle=self._handle, stream=cupy.cuda.get_current_stream().ptr)
@@ -133,13 +96,13 @@ class Graph:
             "stride": list(convolution.stride),
             "dilation": list(convolution.dilation),
         }
-        if convolution.way == "result":
+        if convolution.computes == "result":
             name, out = RESULT, graph.conv_fprop(image=given(IMAGES), weight=given(FILTERS), **how)
-            if convolution.ending:
+            if convolution.epilogue:
                 out = graph.bias(input=out, bias=given(BIAS))
-            if convolution.ending == "bias_relu":
+            if convolution.epilogue == "bias_relu":
                 out = graph.relu(input=out)
-        elif convolution.way == "images":
+        elif convolution.computes == "images":
             name, out = IMAGES, graph.conv_dgrad(loss=given(RESULT), filter=given(FILTERS), **how)
         else:
             name, out = FILTERS, graph.conv_wgrad(image=given(IMAGES), loss=given(RESULT), **how)
@@ -150,7 +113,7 @@ class Graph:
 
 
 def channels_last(shape: Shape) -> list[int]:
-    """The strides of an array (N, C, H, W) whose channels lie last, in elements.
+    """The strides, in elements, of a channels-last array of shape (N, C, H, W).
 
     >>> channels_last((2, 3, 4, 5))
     [60, 1, 15, 3]

@@ -1,17 +1,17 @@
-// The way forward of a convolution from few channels to at most 64 filters, channels last, stride 1,
-// in tf32 on Hopper's warpgroup products; bias and ReLU are part of it.
+// A forward convolution from few channels to at most 64 filters, channels last, stride 1, in tf32
+// on Hopper's warpgroup products, with bias and ReLU.
 //
-// Rows of the product are positions, columns filters, and what is summed up are taps and channels. All
-// filters stay in shared memory. Positions are counted as in strips.cu, with zeros between rows and
-// between images, so all taps read one strip of pixels, which moves through a ring in shared memory.
-// A block of one warpgroup that brings pixels and GROUPS that multiply, 64 positions each, takes an
-// equal share of all positions.
+// Rows of the product are positions, columns filters, and the sum runs over taps and channels. All
+// filters stay in shared memory. Positions are numbered as in filter_gradient_strips.cu, with zeros
+// between rows and between images, so all taps read one strip of pixels, which moves through a ring
+// buffer in shared memory. A block has one warpgroup that loads pixels and GROUPS that multiply, 64
+// positions each. Blocks take equal shares of all positions.
 //
-// The summed index goes by groups of four channels of a tap, two groups to a product: then the four
-// numbers that a thread needs lie at distances that are known when this is compiled for KH, KW and C.
+// The summed index is ordered by groups of four channels of a tap, two groups for each product, so
+// that the offsets of the four numbers that a thread needs are constants: KH, KW and C are macros.
 #include "nhwc/conv/warpgroup.cuh"
 
-#ifndef KH  // GoogLeNet's first layer, in blocks of two by two pixels
+#ifndef KH  // GoogLeNet's first layer, in blocks of 2 x 2 pixels
 #define KH 4
 #define KW 4
 #define C 12
@@ -35,7 +35,7 @@ struct Layer {
     unsigned long long by_plane, by_row;  // 2 ** 40 / plane + 1, and for a row
 };
 
-// Where a position lies.
+// The image, row and column of a position.
 struct Spot {
     unsigned image, h, w;
     __device__ Spot(const Layer& in, unsigned position)
@@ -47,9 +47,9 @@ struct Spot {
     }
 };
 
-// out[chunk, filter, 32] = the filters (filters, KH * KW, C) in the order of the products, rounded and
-// swizzled; 0 where there is none.
-extern "C" __global__ void lay_filters(unsigned* out, const float* w, int filters)
+// out[chunk, filter, 32] = the filters (filters, KH * KW, C) in the order of the products, rounded
+// and swizzled; 0 where there is none.
+extern "C" __global__ void arrange_filters(unsigned* out, const float* w, int filters)
 {
     const int filter = blockIdx.x, chunk = threadIdx.x / CHUNK, k = threadIdx.x % CHUNK;
     const int group = chunk * 8 + k / 4, tap = group / QUADS, channel = group % QUADS * 4 + k % 4;
@@ -62,7 +62,7 @@ extern "C" __global__ void lay_filters(unsigned* out, const float* w, int filter
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 extern "C" __global__ void __launch_bounds__(GROUPS * 128 + 128, 1) narrow(
-    float* out, const float* x, const float* laid, const float* bias, const Layer in)
+    float* out, const float* x, const float* arranged, const float* bias, const Layer in)
 {
     extern __shared__ __align__(1024) char shared[];
     __shared__ unsigned long long ready, filled[RING], used[RING];
@@ -85,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * 128 + 128, 1) narrow(
     if (threadIdx.x >= GROUPS * 128) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
         const int thread = threadIdx.x - GROUPS * 128;
-        if (thread == 0) ask(filters, laid, CHUNKS * N * CHUNK * 4, &ready);
+        if (thread == 0) bulk_copy(filters, arranged, CHUNKS * N * CHUNK * 4, &ready);
         const int fills = (count * TILE + span + CHUNK - 1) / CHUNK;
         int slot = begin * TILE - in.origin;
         for (int fill = 0; fill < fills; fill++, slot += CHUNK) {
@@ -98,9 +98,9 @@ extern "C" __global__ void __launch_bounds__(GROUPS * 128 + 128, 1) narrow(
                 const Spot at(in, position);
                 const bool there = position < in.positions && at.h < in.height && at.w < in.width;
                 const long long from = ((long long)(at.image * in.height + at.h) * in.width + at.w) * C + quad;
-                bring(pixels + (here * CHUNK + pixel) * PITCH + quad, there ? x + from : x, there);
+                load_async(pixels + (here * CHUNK + pixel) * PITCH + quad, there ? x + from : x, there);
             }
-            arrive_when_brought(filled + here);
+            arrive_when_loaded(filled + here);
         }
         asm volatile("cp.async.wait_all;" ::: "memory");
     } else {
@@ -115,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * 128 + 128, 1) narrow(
         }
         wait(&ready, 0);
         const unsigned long long lines = lines_at(filters);
-        int seen = 0, done = 0;  // chunks of pixels that have come, and that are given back
+        int seen = 0, done = 0;  // chunks of pixels that have arrived, and that were released
         for (int tile = 0; tile < count; tile++) {
             const int first = tile * TILE + group * 64;
             for (; seen <= (first + 63 + span) / CHUNK; seen++)
@@ -143,8 +143,8 @@ extern "C" __global__ void __launch_bounds__(GROUPS * 128 + 128, 1) narrow(
                 asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
             }
             asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-            __syncwarp();  // all its threads have read the pixels
-            for (; done < min(seen, (first + TILE) / CHUNK); done++)  // none that it has not waited for
+            __syncwarp();  // all threads of the warp have read the pixels
+            for (; done < min(seen, (first + TILE) / CHUNK); done++)  // only those that it has waited for
                 warp_arrives(used + (done & RING - 1), lane);
 #pragma unroll
             for (int half = 0; half < 2; half++) {
@@ -168,10 +168,10 @@ extern "C" __global__ void __launch_bounds__(GROUPS * 128 + 128, 1) narrow(
     }
 }
 
-#else  // other cards have no such products; their convolutions go another way
+#else  // other architectures have no such products and use other plans
 
 extern "C" __global__ void narrow(
-    float* out, const float* x, const float* laid, const float* bias, const Layer in)
+    float* out, const float* x, const float* arranged, const float* bias, const Layer in)
 {
 }
 

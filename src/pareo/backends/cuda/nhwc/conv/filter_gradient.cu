@@ -1,36 +1,39 @@
 // The gradient of filters, channels last, in tf32 on Hopper's warpgroup products (wgmma, sm_90a).
 //
-// It is one large product: the rows are (tap, channel), the columns filters, and what is summed up are
-// the positions of the result, through all images. Products of 32-bit numbers want both factors with
-// the summed index side by side, and in an array whose channels lie last neither has it so. So
+// It is one large matrix product: the rows are (tap, channel), the columns filters, and the sum
+// runs over the positions of the result in all images. wgmma needs 32-bit factors in shared memory
+// with the summed index contiguous, which neither factor has in channels-last layout. Therefore
 //
-// - `turn` lays the result's gradients out anew, rounded: (chunks of 32 positions, filters, 32), each
-//   line swizzled as wgmma reads it from shared memory: a tile is then one stretch of memory;
-// - the images stay where they are: they are gathered by tap into shared memory, and from there into
-//   registers, from which wgmma takes its first factor in any order.
+// - `transpose_gradients` copies the result's gradients, rounded, to (chunks of 32 positions,
+//   filters, 32), each line swizzled as wgmma reads it from shared memory: a tile is then one
+//   contiguous copy;
+// - the images stay in their layout: they are gathered by tap into shared memory and read from there
+//   into registers, from which wgmma takes its first factor in any order.
 //
-// Tiles are ROWS x (N * T). A block of three warpgroups, one that brings the data and two that
-// multiply, takes an equal share of all (tile, chunk) pairs, so that no multiprocessor is idle. Where
-// a tile is shared, each block leaves a part of the sums; `add_parts` adds them in order.
+// Tiles are ROWS x (N * T). A block has three warpgroups: one loads data and two multiply. Blocks
+// take equal shares of all (tile, chunk) pairs, so that no multiprocessor is idle. Where blocks
+// share a tile, each writes a partial sum; `add_parts` adds them in order.
 #include "nhwc/conv/warpgroup.cuh"
 
 const int ROWS = 128;        // of a tile, 64 for each multiplying warpgroup
-const int PITCH = 64 + 8;    // of images in shared memory: no two threads meet in a bank
+const int PITCH = 64 + 8;    // of images in shared memory: no bank conflicts
 const int STAGES = 4;
 const int THREADS = 384;
 
-// Where the positions that are summed up lie in the result: row by row of each image, where a row and
-// an image may have more positions than pixels. by_plane and by_row are 2 ** 40 / count + 1.
+// The positions of the sum in the result: row by row of each image, where a row and an image may
+// have more positions than pixels. by_plane and by_row replace divisions: they are 2 ** 40 / count
+// + 1.
 struct Grid {
     int positions, plane, row, out_height, out_width, filters, padded_filters;
     unsigned long long by_plane, by_row;
 };
 
-// out[chunk, filter, p] = g[chunk * CHUNK + p, filter], rounded and swizzled; 0 where there is none.
-extern "C" __global__ void turn(unsigned* out, const float* g, const Grid in)
+// out[chunk, filter, p] = g[chunk * CHUNK + p, filter], rounded and swizzled; 0 where there is
+// none.
+extern "C" __global__ void transpose_gradients(unsigned* out, const float* g, const Grid in)
 {
     __shared__ unsigned tile[CHUNK][33];
-    const int high = threadIdx.x / 8, quad = threadIdx.x % 8;  // 256 threads with four numbers each
+    const int high = threadIdx.x / 8, quad = threadIdx.x % 8;  // 256 threads, four numbers each
     const unsigned position = blockIdx.x * CHUNK + high;
     const unsigned image = position * in.by_plane >> 40, rest = position - image * in.plane;
     const unsigned y = rest * in.by_row >> 40, x = rest - y * in.row;
@@ -47,10 +50,10 @@ extern "C" __global__ void turn(unsigned* out, const float* g, const Grid in)
     __syncthreads();
     const int line = blockIdx.y * 32 + high;
     const long long start = ((long long)blockIdx.x * in.padded_filters + line) * CHUNK;
-    uint4 turned;
-    turned.x = tile[quad * 4][high], turned.y = tile[quad * 4 + 1][high];
-    turned.z = tile[quad * 4 + 2][high], turned.w = tile[quad * 4 + 3][high];
-    *reinterpret_cast<uint4*>(out + start + (quad ^ line & 7) * 4) = turned;
+    uint4 transposed;
+    transposed.x = tile[quad * 4][high], transposed.y = tile[quad * 4 + 1][high];
+    transposed.z = tile[quad * 4 + 2][high], transposed.w = tile[quad * 4 + 3][high];
+    *reinterpret_cast<uint4*>(out + start + (quad ^ line & 7) * 4) = transposed;
 }
 
 struct Shape {
@@ -73,7 +76,7 @@ template <int WIDTH> __device__ constexpr int stage_bytes()
     return (sizeof(Stage<WIDTH>) + 1023) / 1024 * 1024;
 }
 
-// Where a position of the result begins to look at its image: row and column, and the place of both.
+// The first pixel that a position of the result reads: its row, its column and its offset.
 struct Look {
     int h, w, place;
     __device__ Look(const Shape& in, unsigned position)
@@ -81,13 +84,13 @@ struct Look {
         const unsigned image = position * in.by_plane >> 40;
         const unsigned rest = position - image * in.out_height * in.out_width;
         const int y = rest * in.by_row >> 40;
-        h = position < in.positions ? y * in.down - in.top : -(1 << 30);  // beyond the end: nowhere
+        h = position < in.positions ? y * in.down - in.top : -(1 << 30);  // or nowhere
         w = (int)(rest - y * in.out_width) * in.along - in.left;
         place = ((int)(image * in.height) + y * in.down - in.top) * in.width + w;
     }
 };
 
-// Brings four rows of the product: at a tap, four channels.
+// Loads four rows of the product: four channels at one tap.
 struct Gatherer {
     const float* from;
     int u, v, channels;
@@ -98,18 +101,18 @@ struct Gatherer {
         v = tap % in.kw * in.along_tap;
         channels = in.channels;
         from = x + (u * in.width + v) * channels + row - tap * channels;
-        if (tap >= in.kh * in.kw) u = 1 << 29;  // behind the last row: outside every image
+        if (tap >= in.kh * in.kw) u = 1 << 29;  // behind the last row: outside the image
     }
 
     __device__ void gather(float* to, const float* x, const Shape& in, int h, int w, int place_of) const
     {
         const bool there = (unsigned)(h + u) < (unsigned)in.height && (unsigned)(w + v) < (unsigned)in.width;
-        bring(to, there ? from + (long long)place_of * channels : x, there);
+        load_async(to, there ? from + (long long)place_of * channels : x, there);
     }
 };
 
 template <int N, int T> __global__ void __launch_bounds__(THREADS, 1) filters_back(
-    float* partial, const float* x, const float* turned, const Shape in)
+    float* partial, const float* x, const float* transposed, const Shape in)
 {
     const int WIDTH = N * T, BYTES = stage_bytes<WIDTH>();
     extern __shared__ __align__(1024) char shared[];
@@ -117,8 +120,8 @@ template <int N, int T> __global__ void __launch_bounds__(THREADS, 1) filters_ba
     const auto stage = [&](int i) { return reinterpret_cast<Stage<WIDTH>*>(shared + i % STAGES * BYTES); };
     const int rows = in.kh * in.kw * in.channels, across = (in.filters + WIDTH - 1) / WIDTH;
     const int chunks = (in.positions + CHUNK - 1) / CHUNK;
-    const Shares shares((rows + ROWS - 1) / ROWS * across, chunks, gridDim.x);
-    const int begin = blockIdx.x * shares.each, end = min(begin + shares.each, shares.total);
+    const WorkSplit split((rows + ROWS - 1) / ROWS * across, chunks, gridDim.x);
+    const int begin = blockIdx.x * split.per_block, end = min(begin + split.per_block, split.total);
     if (threadIdx.x == 0)
         for (int i = 0; i < STAGES; i++) {
             asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(place(full + i)), "r"(128 + 1));
@@ -131,27 +134,27 @@ template <int N, int T> __global__ void __launch_bounds__(THREADS, 1) filters_ba
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         const int thread = threadIdx.x - 256, quad = thread % 32 * 4, line = thread / 32;
         for (int step = begin; step < end;) {
-            const int tile = step / shares.chunks, last = min((tile + 1) * shares.chunks, end);
+            const int tile = step / split.chunks, last = min((tile + 1) * split.chunks, end);
             const Gatherer gatherer(in, x, tile / across * ROWS + quad);
-            const float* gradients = turned + tile % across * WIDTH * CHUNK;
+            const float* gradients = transposed + tile % across * WIDTH * CHUNK;
             for (; step < last; step++) {
-                const int number = step - begin, chunk = step - tile * shares.chunks;
+                const int number = step - begin, chunk = step - tile * split.chunks;
                 unsigned long long* ready = full + number % STAGES;
                 const Look look(in, chunk * CHUNK + thread % 32);
                 wait(empty + number % STAGES, (number / STAGES & 1) ^ 1);
                 Stage<WIDTH>* to = stage(number);
                 if (thread == 0) {
                     const long long from = (long long)chunk * across * WIDTH * CHUNK;
-                    ask(to->gradients, gradients + from, WIDTH * CHUNK * 4, ready);
+                    bulk_copy(to->gradients, gradients + from, WIDTH * CHUNK * 4, ready);
                 }
 #pragma unroll
                 for (int i = 0; i < CHUNK; i += 4) {
-                    const int p = line + i;  // each position is looked up by one lane, for all
+                    const int p = line + i;  // one lane computes each position for all
                     const int h = __shfl_sync(~0u, look.h, p), w = __shfl_sync(~0u, look.w, p);
                     gatherer.gather(&to->images[quad / 64][p][quad % 64], x, in, h, w,
                                     __shfl_sync(~0u, look.place, p));
                 }
-                arrive_when_brought(ready);
+                arrive_when_loaded(ready);
             }
         }
         asm volatile("cp.async.wait_all;" ::: "memory");
@@ -160,11 +163,11 @@ template <int N, int T> __global__ void __launch_bounds__(THREADS, 1) filters_ba
         const int group = threadIdx.x / 128, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
         const int row = warp * 16 + lane / 4, quarter = lane % 4;
         for (int step = begin; step < end;) {
-            const int tile = step / shares.chunks, last = min((tile + 1) * shares.chunks, end);
+            const int tile = step / split.chunks, last = min((tile + 1) * split.chunks, end);
             float sums[T][N / 2] = {};
             unsigned a[2][CHUNK / 8][4];
             const auto release = [&](int number) {
-                __syncwarp();  // all its threads have read the images
+                __syncwarp();  // all threads of the warp have read the images
                 warp_arrives(empty + number % STAGES, lane);
             };
             const auto take = [&](int number, unsigned (&a)[CHUNK / 8][4]) {
@@ -200,7 +203,7 @@ template <int N, int T> __global__ void __launch_bounds__(THREADS, 1) filters_ba
             release(number + count - 1);
             step = last;
 
-            const int part = blockIdx.x - shares.first_block(tile);
+            const int part = blockIdx.x - split.first_block(tile);
             const int first_row = tile / across * ROWS + group * 64 + row;
 #pragma unroll
             for (int t = 0; t < T; t++)
@@ -215,26 +218,26 @@ template <int N, int T> __global__ void __launch_bounds__(THREADS, 1) filters_ba
     }
 }
 
-#else  // other cards have no such products; their convolutions go another way
+#else  // other architectures have no such products and use other plans
 
 template <int N, int T> __global__ void filters_back(
-    float* partial, const float* x, const float* turned, const Shape in)
+    float* partial, const float* x, const float* transposed, const Shape in)
 {
 }
 
 #endif
 
-// out = the sum of the parts that the blocks left, four rows at a time.
+// out = the sum of the blocks' partial sums, four rows at a time.
 extern "C" __global__ void add_parts(
     float4* out, const float4* partial, int rows, int filters, int width, int positions, int blocks)
 {
     const int across = (filters + width - 1) / width;
-    const Shares shares((rows + ROWS - 1) / ROWS * across, (positions + CHUNK - 1) / CHUNK, blocks);
+    const WorkSplit split((rows + ROWS - 1) / ROWS * across, (positions + CHUNK - 1) / CHUNK, blocks);
     const int count = rows / 4 * filters;
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
         const int filter = i / (rows / 4), row = (i - filter * (rows / 4)) * 4;
         const int tile = row / ROWS * across + filter / width;
-        const int parts = shares.last_block(tile) - shares.first_block(tile);
+        const int parts = split.last_block(tile) - split.first_block(tile);
         out[i] = summed(partial, i, count, parts);
     }
 }

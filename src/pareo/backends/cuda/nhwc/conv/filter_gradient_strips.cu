@@ -1,21 +1,24 @@
 // The gradient of filters, channels last, stride 1, in tf32 on Hopper's warpgroup products.
 //
-// The product is that of filters.cu: the rows are (tap, channel), the columns filters, and what is
-// summed up are positions. There each tap's images are brought anew; here they come once. Positions
-// are counted through the images with zeros between rows and between images, as many as the padding is
-// wide, which the end of one row and the beginning of the next share. At position q a tap sees the
-// image at q + (u * row + v), so all taps read one strip of pixels, which moves through a ring in
-// shared memory, 32 pixels at a time; the first 32 lie behind its end once more, so that no reader need
-// turn back. The gradients of positions that are no result are 0 (`turn`).
+// The product is that of filter_gradient.cu: the rows are (tap, channel), the columns filters, and
+// the sum runs over positions. There the images are loaded again for each tap; here they are loaded
+// once.
 //
-// A block has a warpgroup that brings data and GROUPS that multiply. A tile is a slice of the channels
-// by some taps, in T * GROUPS times 64 rows, by N filters; (tile, chunk) pairs are shared out evenly,
-// and `add_strips` adds up the parts that blocks leave of a tile, in order.
+// Positions are numbered through all images, with zeros between rows and between images; the end of
+// one row and the beginning of the next share the zeros of their padding. At position q, tap (u, v)
+// reads pixel q + u * row + v, so all taps read one strip of pixels. It moves through a ring buffer
+// in shared memory, 32 pixels at a time. The first 32 are repeated behind its end, so that a reader
+// need not wrap around. Gradients of positions that are not in the result are 0
+// (`transpose_gradients`).
+//
+// A block has a warpgroup that loads data and GROUPS that multiply. A tile is a slice of the
+// channels by some taps, in T * GROUPS times 64 rows, by N filters. (tile, chunk) pairs are split
+// evenly, and `add_strips` adds the partial sums of a tile in order.
 #include "nhwc/conv/warpgroup.cuh"
 
 const int N = 64;
-const int PITCH = 64 + 8;  // of pixels in shared memory: no two threads meet in a bank
-const int STAGES = 6;      // chunks of gradients on their way
+const int PITCH = 64 + 8;  // of pixels in shared memory: no bank conflicts
+const int STAGES = 6;      // chunks of gradients in shared memory
 const int MOST_RING = 16;  // chunks of pixels
 
 struct Strip {
@@ -35,17 +38,17 @@ struct Strip {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// WHOLE: a slice is 64 channels, so that 64 rows are one tap's.
+// WHOLE: a slice is 64 channels, so that 64 rows belong to one tap.
 template <int GROUPS, int T, bool WHOLE> __global__ void __launch_bounds__(GROUPS * 128 + 128, 1) strips(
-    float* partial, const float* x, const float* turned, const Strip in)
+    float* partial, const float* x, const float* transposed, const Strip in)
 {
     extern __shared__ __align__(1024) char shared[];
     const int ring = 1 << in.ring_bits;
     __shared__ unsigned long long full[STAGES], empty[STAGES], filled[MOST_RING], used[MOST_RING];
     float* const gradients = reinterpret_cast<float*>(shared);
     float* const pixels = gradients + STAGES * N * CHUNK;
-    const Shares shares(in.tiles(), in.chunks(), gridDim.x);
-    const int begin = blockIdx.x * shares.each, end = min(begin + shares.each, shares.total);
+    const WorkSplit split(in.tiles(), in.chunks(), gridDim.x);
+    const int begin = blockIdx.x * split.per_block, end = min(begin + split.per_block, split.total);
     if (threadIdx.x == 0) {
         const auto start = [](unsigned long long* barrier, int count) {
             asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(place(barrier)), "r"(count));
@@ -62,14 +65,14 @@ template <int GROUPS, int T, bool WHOLE> __global__ void __launch_bounds__(GROUP
         const int thread = threadIdx.x - GROUPS * 128, quads = in.slice / 4;
         const unsigned by_quad = 65536 / quads + 1;
         for (int step = begin; step < end;) {
-            const int tile = step / shares.chunks, last = min((tile + 1) * shares.chunks, end);
-            const int chunk = step - tile * shares.chunks, count = last - step;
+            const int tile = step / split.chunks, last = min((tile + 1) * split.chunks, end);
+            const int chunk = step - tile * split.chunks, count = last - step;
             const int first = in.first_channel(tile);
             int slot = chunk * CHUNK + in.offset(in.first_tap(tile)) - in.origin;
             for (int i = 0; i < count + in.depth; i++, fill++, slot += CHUNK) {
                 const int place_in_ring = fill & ring - 1;
                 wait(used + place_in_ring, (fill >> in.ring_bits & 1) ^ 1);
-#pragma unroll 1  // which leaves registers to those that multiply
+#pragma unroll 1  // leaves registers to the warpgroups that multiply
                 for (int copy = thread; copy < CHUNK * quads; copy += 128) {
                     const int pixel = copy * by_quad >> 16, quad = (copy - pixel * quads) * 4;
                     const unsigned at = slot + pixel, image = at * in.by_plane >> 40;
@@ -80,15 +83,15 @@ template <int GROUPS, int T, bool WHOLE> __global__ void __launch_bounds__(GROUP
                     const long long from =
                         ((long long)(image * in.height + h) * in.width + w) * in.channels + first + quad;
                     float* const to = pixels + (place_in_ring * CHUNK + pixel) * PITCH + quad;
-                    bring(to, there ? x + from : x, there);
-                    if (place_in_ring == 0) bring(to + ring * CHUNK * PITCH, there ? x + from : x, there);
+                    load_async(to, there ? x + from : x, there);
+                    if (place_in_ring == 0) load_async(to + ring * CHUNK * PITCH, there ? x + from : x, there);
                 }
-                arrive_when_brought(filled + place_in_ring);
+                arrive_when_loaded(filled + place_in_ring);
                 if (thread == 0 && i >= in.depth) {
                     const int stage = number % STAGES;
                     wait(empty + stage, (number / STAGES & 1) ^ 1);
                     const long long line = (long long)(chunk + i - in.depth) * in.across() * N;
-                    ask(gradients + stage * N * CHUNK, turned + (line + in.first_filter(tile)) * CHUNK,
+                    bulk_copy(gradients + stage * N * CHUNK, transposed + (line + in.first_filter(tile)) * CHUNK,
                         N * CHUNK * 4, full + stage);
                 }
                 number += i >= in.depth;
@@ -102,10 +105,10 @@ template <int GROUPS, int T, bool WHOLE> __global__ void __launch_bounds__(GROUP
         const int quarter = lane % 4, first_row = group * T * 64 + warp * 16 + lane / 4;
         const int mask = ring * CHUNK - 1;
         for (int step = begin; step < end;) {
-            const int tile = step / shares.chunks, last = min((tile + 1) * shares.chunks, end);
+            const int tile = step / split.chunks, last = min((tile + 1) * split.chunks, end);
             const int count = last - step, tap = in.first_tap(tile);
             const int HALVES = WHOLE ? 1 : 2;
-            int ahead[T][HALVES], channel[T][HALVES];  // where a thread's rows lie in the strip
+            int ahead[T][HALVES], channel[T][HALVES];  // a thread's rows in the strip
 #pragma unroll
             for (int t = 0; t < T; t++)
 #pragma unroll
@@ -118,11 +121,11 @@ template <int GROUPS, int T, bool WHOLE> __global__ void __launch_bounds__(GROUP
             float sums[T][N / 2] = {};
             unsigned a[2][CHUNK / 8][4];
             const auto release = [&](int i) {
-                __syncwarp();  // all its threads have read the pixels
+                __syncwarp();  // all threads of the warp have read the pixels
                 warp_arrives(empty + (number + i) % STAGES, lane);
                 warp_arrives(used + (fill + i & ring - 1), lane);
             };
-            // One chunk; `odd` says which of the two sets of registers is free at first.
+            // One chunk; `odd` says which of the two sets of registers is used first.
             const auto take = [&](int i, int odd) {
                 const int newest = fill + i + in.depth;
                 wait(filled + (newest & ring - 1), newest >> in.ring_bits & 1);
@@ -166,7 +169,7 @@ template <int GROUPS, int T, bool WHOLE> __global__ void __launch_bounds__(GROUP
                 warp_arrives(used + (fill & ring - 1), lane);
             step = last;
 
-            const int part = blockIdx.x - shares.first_block(tile);
+            const int part = blockIdx.x - split.first_block(tile);
 #pragma unroll
             for (int t = 0; t < T; t++)
 #pragma unroll
@@ -187,25 +190,25 @@ template <int GROUPS, int T, bool WHOLE> __global__ void __launch_bounds__(GROUP
     }
 }
 
-#else  // other cards have no such products; their convolutions go another way
+#else  // other architectures have no such products and use other plans
 
 template <int GROUPS, int T, bool WHOLE> __global__ void strips(
-    float* partial, const float* x, const float* turned, const Strip in)
+    float* partial, const float* x, const float* transposed, const Strip in)
 {
 }
 
 #endif
 
-// out = the sum of the parts that the blocks left, four channels at a time.
+// out = the sum of the blocks' partial sums, four channels at a time.
 extern "C" __global__ void add_strips(float4* out, const float4* partial, const Strip in, int blocks)
 {
-    const Shares shares(in.tiles(), in.chunks(), blocks);
+    const WorkSplit split(in.tiles(), in.chunks(), blocks);
     const int quads = in.taps * in.channels / 4, count = quads * in.filters;
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
         const int filter = i / quads, row = (i - filter * quads) * 4, tap = row / in.channels;
         const int place = tap / in.taps_each * in.slices() + (row - tap * in.channels) / in.slice;
         const int tile = place * in.across() + filter / N;
-        const int parts = shares.last_block(tile) - shares.first_block(tile);
+        const int parts = split.last_block(tile) - split.first_block(tile);
         out[i] = summed(partial, i, count, parts);
     }
 }

@@ -1,11 +1,16 @@
-"""The fastest plan of each convolution: timed once on the card, and remembered on disk."""
+"""The fastest plan of each convolution, timed once on the GPU and remembered on disk.
+
+A file holds the plans of one GPU model and cuDNN version: the name of the fastest plan by the
+convolution. A name that no plan has any more, of another cuDNN or of an earlier pareo, is ignored,
+and the convolution is timed again.
+"""
 
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pareo.backends.cuda.nhwc.conv import (
     cudnn,
@@ -14,38 +19,24 @@ from pareo.backends.cuda.nhwc.conv import (
     filter_gradient_strips,
     input_gradient_as_forward,
 )
-from pareo.backends.cuda.nhwc.conv.cudnn import Convolution, Graph
+from pareo.backends.cuda.nhwc.conv.cudnn import Graph
+from pareo.backends.cuda.nhwc.conv.problem import Convolution, Plan
 from pareo.backends.cuda.runtime import memory
 from pareo.backends.cuda.runtime.graph import Graph as Captured
 from pareo.cache import cache_folder, write
 from pareo.errors import OutOfMemory
 
-CANDIDATES = 16  # cuDNN lists its plans by what it expects of them; the best was among these
+CANDIDATES = 16  # cuDNN lists its plans by expected speed; the fastest was among these
 LARGEST_WORKSPACE = 512 << 20
 REPEATS = 5
-# Runs of a sample on a graph: as many as take so many seconds, within bounds
+# A sample is a graph of as many runs as take SAMPLE seconds, from FEWEST to MOST
 SAMPLE, FEWEST, MOST = 2e-4, 2, 20
-EDITION = 5  # of the file on disk: another one whenever there is a new way to choose from
-
-
-class Plan(Protocol):
-    """One way to run one convolution."""
-
-    @property
-    def name(self) -> str:
-        """What it is remembered by."""
-
-    @property
-    def workspace(self) -> int:
-        """The bytes that it works in."""
-
-    def run(self, arrays: dict[int, Any], workspace: Any) -> None:
-        """Compute it, on the stream in use."""
+VERSION = 5  # of the file on disk; a new kind of plan needs a new version
 
 
 @dataclass(frozen=True)
 class CudnnPlan:
-    """One of cuDNN's."""
+    """One of cuDNN's plans."""
 
     graph: Graph
     index: int
@@ -62,14 +53,17 @@ class CudnnPlan:
 
 @dataclass(frozen=True)
 class Choice:
-    """The fastest plan of those that were tried, and whether there was memory to try `everyone`."""
+    """The fastest plan of those that were timed.
+
+    `all_tried` is False if some could not be timed for lack of memory.
+    """
 
     plan: Plan | None
-    everyone: bool = True
+    all_tried: bool = True
 
 
 def best(convolution: Convolution) -> Plan | None:
-    """The fastest plan on the card in use, or None where cuDNN has none for this convolution."""
+    """The fastest plan on the current GPU, or None where cuDNN has none for this convolution."""
     return _choice(convolution).plan
 
 
@@ -80,77 +74,80 @@ def _choice(convolution: Convolution) -> Choice:
 
 
 @lru_cache(maxsize=4096)
-def _best(convolution: Convolution, card: int) -> Choice:
+def _best(convolution: Convolution, device: int) -> Choice:
     try:
         graph = Graph(convolution)
-    except Exception:  # of the library's own kinds, none of which tells more than "no plan"
+    except Exception:  # cuDNN's own exceptions say no more than that there is no plan
         return Choice(None)
     known = remembered().get(str(convolution))
     plan = _named(known["plan"], convolution, graph) if known else None
     if plan is not None:
         return Choice(plan)
-    timed, everyone = _timed(convolution, graph)
+    timed, all_tried = _timed(convolution, graph)
     if not timed:
-        return Choice(None, everyone)
+        return Choice(None, all_tried)
     seconds, plan = min(timed, key=lambda pair: pair[0])
-    if everyone:  # else another may be faster, when there is memory for it
+    if all_tried:  # otherwise another may be faster once there is memory for it
         remember(str(convolution), {"plan": plan.name, "seconds": seconds})
-    return Choice(plan, everyone)
+    return Choice(plan, all_tried)
 
 
 def has_plan(convolution: Convolution) -> bool:
-    """Whether a convolution can be run here."""
+    """Whether there is a plan for a convolution on this machine."""
     return cudnn.missing() is None and best(convolution) is not None
 
 
-def turns(convolution: Convolution) -> bool:
-    """Whether the fastest way is by turned filters, which can be made ready beforehand."""
-    return isinstance(best(convolution), input_gradient_as_forward.Turned)
+def best_as_forward(convolution: Convolution) -> bool:
+    """Whether the fastest plan is a forward convolution with flipped filters.
+
+    The filters can then be flipped long before the gradient is known.
+    """
+    return isinstance(best(convolution), input_gradient_as_forward.InputGradientAsForward)
 
 
 def _named(name: str, convolution: Convolution, graph: Graph) -> Plan | None:
-    """A plan by its name, ready to run; None where there is none of this name any more."""
-    if name in OWN:
-        return OWN[name](convolution)
+    """The plan of this name, ready to run; None where no plan has this name."""
+    if name in OWN_PLANS:
+        return OWN_PLANS[name](convolution)
     index = graph.names.index(name) if name in graph.names else None
     workspace = None if index is None else graph.build(index)
     return None if index is None or workspace is None else CudnnPlan(graph, index, workspace)
 
 
 def _timed(convolution: Convolution, graph: Graph) -> tuple[list[tuple[float, Plan]], bool]:
-    """The plans worth trying with their seconds, each the least of its repeats.
+    """The candidates with their times in seconds, each the minimum of its repeats.
 
-    And whether there was memory for every one.
+    Also whether there was memory to time all of them.
     """
     import cupy
 
     width = 2 if convolution.precision == "bfloat16" else 4
     sizes = {name: convolution.size(name) for name in convolution.arrays}
     arrays = {name: _some_numbers(size * width) for name, size in sizes.items()}
-    found, everyone = [], True
+    found, all_tried = [], True
     work: Any = None
     for plan in _candidates(convolution, graph):
         if plan is None:
-            everyone = False
+            all_tried = False
             continue
-        work = None  # the last one's makes room
+        work = None  # release the last one first
         try:
             work = memory.empty((max(plan.workspace, 1),), "uint8")
-        except OutOfMemory:  # there are others
-            everyone = False
+        except OutOfMemory:  # try the others
+            all_tried = False
             continue
         seconds = _seconds(plan, arrays, work)
         if seconds is not None:
             found.append((seconds, plan))
     del arrays, work
     cupy.get_default_memory_pool().free_all_blocks()
-    other = input_gradient_as_forward.forward_of(convolution)  # by which one of the plans goes
-    return found, everyone and (other is None or _choice(other).everyone)
+    other = input_gradient_as_forward.forward_of(convolution)  # one of the plans depends on it
+    return found, all_tried and (other is None or _choice(other).all_tried)
 
 
 def _candidates(convolution: Convolution, graph: Graph) -> Iterator[Plan | None]:
-    """Our own ways, and cuDNN's first plans that apply; None for one without memory to choose."""
-    for own in OWN.values():
+    """Our own plans, and cuDNN's first supported ones; None for one that ran out of memory."""
+    for own in OWN_PLANS.values():
         try:
             plan = own(convolution)
         except OutOfMemory:
@@ -168,40 +165,40 @@ def _candidates(convolution: Convolution, graph: Graph) -> Iterator[Plan | None]
             return
 
 
-def _on_this_card(
-    way: Callable[[Convolution, str, int], Plan | None],
+def _on_this_gpu(
+    make: Callable[[Convolution, str, int], Plan | None],
 ) -> Callable[[Convolution], Plan | None]:
-    """A way that needs to know the card's capability and how many multiprocessors it has."""
+    """Pass the GPU's compute capability and number of multiprocessors to `make`."""
 
     def made(convolution: Convolution) -> Plan | None:
         import cupy
 
-        card = cupy.cuda.Device()
-        many = card.attributes["MultiProcessorCount"]
-        return way(convolution, card.compute_capability, many)
+        gpu = cupy.cuda.Device()
+        blocks = gpu.attributes["MultiProcessorCount"]
+        return make(convolution, gpu.compute_capability, blocks)
 
     return made
 
 
-# The ways beside cuDNN's plans.
-OWN: dict[str, Callable[[Convolution], Plan | None]] = {
-    filter_gradient.NAME: _on_this_card(filter_gradient.filters),
-    filter_gradient_strips.NAME: _on_this_card(filter_gradient_strips.strips),
-    few_channels.NAME: _on_this_card(few_channels.narrow),
-    input_gradient_as_forward.NAME: lambda convolution: input_gradient_as_forward.turned(
+# The plans besides cuDNN's, by the names that are remembered on disk.
+OWN_PLANS: dict[str, Callable[[Convolution], Plan | None]] = {
+    filter_gradient.NAME: _on_this_gpu(filter_gradient.plan),
+    filter_gradient_strips.NAME: _on_this_gpu(filter_gradient_strips.plan),
+    few_channels.NAME: _on_this_gpu(few_channels.plan),
+    input_gradient_as_forward.NAME: lambda convolution: input_gradient_as_forward.plan(
         convolution, best
     ),
 }
 
 
 def _seconds(plan: Plan, arrays: dict[int, Any], work: Any) -> float | None:
-    """Seconds of a run as part of a graph, the least of some samples; None where it cannot be one.
+    """Seconds of a run inside a graph, the minimum of some samples; None if it cannot be captured.
 
-    So a step will run it. Asked for one by one, small ones would all take what asking takes.
+    A training step runs it in a graph, too. Outside of one, launches would dominate small ones.
     """
     import cupy
 
-    cupy.cuda.get_current_stream().synchronize()  # what it reads is there
+    cupy.cuda.get_current_stream().synchronize()  # its input is complete
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:
         plan.run(arrays, work)
@@ -209,7 +206,7 @@ def _seconds(plan: Plan, arrays: dict[int, Any], work: Any) -> float | None:
         runs = min(MOST, max(FEWEST, int(SAMPLE / alone)))
         try:
             many = Captured(lambda: _repeat(runs, lambda: plan.run(arrays, work)))
-        except RuntimeError:  # some of cuDNN's cannot be captured
+        except RuntimeError:  # some of cuDNN's plans cannot be captured
             return None
         many.launch()
         return min(_elapsed(many.launch) for _ in range(REPEATS)) / runs
@@ -221,7 +218,7 @@ def _repeat(times: int, work: Callable[[], object]) -> None:
 
 
 def _elapsed(work: Callable[[], object]) -> float:
-    """Seconds that the card spends on what is asked of it, on the stream in use."""
+    """Seconds that the GPU spends on the work, on the current stream."""
     import cupy
 
     before, after = cupy.cuda.Event(), cupy.cuda.Event()
@@ -233,28 +230,28 @@ def _elapsed(work: Callable[[], object]) -> float:
 
 
 def _some_numbers(nbytes: int) -> Any:
-    """Memory that reads as numbers around 1, as float32 and as bfloat16: zeros run faster."""
+    """Memory that holds numbers around 1, as float32 and as bfloat16: zeros would run faster."""
     import cupy
 
     pattern = cupy.random.randint(0x3F00, 0x4000, 1 << 16, dtype=cupy.uint16)
     return memory.allocated(lambda: cupy.resize(pattern, -(-nbytes // 2)), nbytes)
 
 
-def _place() -> tuple[str, str]:
+def _cache_place() -> tuple[str, str]:
     import cupy
 
-    card = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
-    return "cuda", f"plans {EDITION} {card} cuDNN {cudnn.version()}.json"
+    gpu = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
+    return "cuda", f"plans {VERSION} {gpu} cuDNN {cudnn.version()}.json"
 
 
 def remembered() -> dict[str, dict[str, Any]]:
-    """What was timed before on this card; nothing where the file is missing or damaged."""
-    return read_once(_place())
+    """The plans timed before on this GPU; empty where the file is missing or damaged."""
+    return read_once(_cache_place())
 
 
 @cache
 def read_once(place: tuple[str, ...]) -> dict[str, dict[str, Any]]:
-    """The plans at a place in the cache folder, and those that were timed since."""
+    """The plans of a file in the cache directory, and those that were timed since."""
     try:
         return read_plans(cache_folder().joinpath(*place))
     except OSError:
@@ -262,7 +259,7 @@ def read_once(place: tuple[str, ...]) -> dict[str, dict[str, Any]]:
 
 
 def read_plans(path: Path) -> dict[str, dict[str, Any]]:
-    """The plans in a file, those left out that are not as they should be."""
+    """The plans in a file, without malformed entries."""
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -277,11 +274,11 @@ def read_plans(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def remember(key: str, entry: dict[str, Any]) -> None:
-    """Keep a plan for this process, and if possible for the next."""
+    """Keep a plan for this process and, if possible, on disk."""
     remembered()[key] = entry
-    write_plans(_place(), remembered())
+    write_plans(_cache_place(), remembered())
 
 
 def write_plans(place: tuple[str, ...], plans: dict[str, dict[str, Any]]) -> None:
-    """Write the plans to a place in the cache folder, if that is possible."""
+    """Write the plans to a file in the cache directory, if it is writable."""
     write(json.dumps(plans, indent=1).encode(), *place)

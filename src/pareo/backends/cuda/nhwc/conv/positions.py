@@ -1,10 +1,10 @@
-"""Positions that kernels on strips of pixels count by (strips.cu, narrow.cu)."""
+"""Positions in filter_gradient_strips.cu and few_channels.cu: pixels, and zeros between them."""
 
-from pareo.backends.cuda.nhwc.conv.cudnn import Convolution
+from pareo.backends.cuda.nhwc.conv.problem import Convolution
 
 
-def grid(one: Convolution) -> tuple[int, int]:
-    """Rows and columns of an image's positions: its pixels, and zeros that two neighbours share."""
+def position_grid(one: Convolution) -> tuple[int, int]:
+    """Rows and columns of an image's positions: its pixels, and zeros that neighbours share."""
     _, _, height, width = one.images
     top, left, bottom, right = one.padding
     _, _, out_height, out_width = one.result
@@ -12,6 +12,6 @@ def grid(one: Convolution) -> tuple[int, int]:
 
 
 def origin(one: Convolution) -> int:
-    """Positions before the first pixel that the first result sees."""
+    """The number of positions before the first pixel that the first result reads."""
     top, left = one.padding[:2]
-    return top * grid(one)[1] + left
+    return top * position_grid(one)[1] + left

@@ -1,10 +1,10 @@
-// What kernels on Hopper's warpgroup products (wgmma, sm_90a) share: barriers in shared memory, the
-// products themselves, and how pairs of tile and chunk are shared out.
+// Shared by the kernels that use Hopper's warpgroup products (wgmma, sm_90a): barriers in shared
+// memory, the products themselves, and how (tile, chunk) pairs are split among blocks.
 #pragma once
 
-const int CHUNK = 32;  // positions: 128 bytes of a line
+const int CHUNK = 32;  // positions: a line of 128 bytes
 
-// To tf32, with infinities and NaN.
+// Rounds to tf32; infinities and NaN stay.
 __device__ inline unsigned rounded(float value)
 {
     unsigned bits;
@@ -12,21 +12,21 @@ __device__ inline unsigned rounded(float value)
     return bits;
 }
 
-// The same in one instruction instead of three, for inner loops: the products leave the last 13 bits
-// out, so half of what they stand for is added. The NaN that CUDA makes, all bits set, becomes -0: the
-// other factor of a product must keep it.
+// The same in one instruction instead of three, for inner loops: products ignore the last 13 bits,
+// so half of their unit is added. CUDA's own NaN, with all bits set, becomes -0, so the other
+// factor of the product must preserve a NaN.
 __device__ inline unsigned quickly_rounded(float value) { return __float_as_uint(value) + 0x1000; }
 
-// How the (tile, chunk) pairs are shared out among blocks: evenly, in order.
-struct Shares {
-    int chunks, total, each;
-    __device__ Shares(int tiles, int chunks, int blocks)
-        : chunks(chunks), total(tiles * chunks), each((tiles * chunks + blocks - 1) / blocks) {}
-    __device__ int first_block(int tile) const { return tile * chunks / each; }
-    __device__ int last_block(int tile) const { return ((tile + 1) * chunks - 1) / each; }
+// How (tile, chunk) pairs are split among blocks: evenly, in order.
+struct WorkSplit {
+    int chunks, total, per_block;
+    __device__ WorkSplit(int tiles, int chunks, int blocks)
+        : chunks(chunks), total(tiles * chunks), per_block((tiles * chunks + blocks - 1) / blocks) {}
+    __device__ int first_block(int tile) const { return tile * chunks / per_block; }
+    __device__ int last_block(int tile) const { return ((tile + 1) * chunks - 1) / per_block; }
 };
 
-// The sum of four numbers' first part and the `more` after it, each `count` further on, in order.
+// The sum of the first part of four numbers and the `more` parts after it, `count` apart, in order.
 __device__ inline float4 summed(const float4* partial, int i, int count, int more)
 {
     float4 sum = partial[i];
@@ -56,8 +56,8 @@ __device__ inline void arrive(unsigned long long* barrier)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(place(barrier)) : "memory");
 }
 
-// A warp whose threads are all done arrives by its first one. Compute-sanitizer's racecheck, which sees
-// only who arrives, is given a compilation in which all do.
+// The first thread of a warp arrives for all of them. Compute-sanitizer's racecheck takes only the
+// arriving thread as synchronised, so for it every thread arrives.
 #ifdef EVERY_THREAD_ARRIVES
 const int ARRIVALS = 128;  // of a warpgroup
 __device__ inline void warp_arrives(unsigned long long* barrier, int lane) { arrive(barrier); }
@@ -109,15 +109,16 @@ template <> __device__ inline void multiply<128>(
                  : GIVEN(a, b));
 }
 
-// Where lines of 128 bytes begin that were swizzled, eight of which are 1024 bytes apart from the next.
+// The wgmma descriptor of swizzled lines of 128 bytes, in groups of eight that are 1024 bytes
+// apart.
 __device__ inline unsigned long long lines_at(const void* shared)
 {
     const unsigned long long start = (place(shared) & 0x3FFFF) >> 4;
     return start | 1ull << 16 | 64ull << 32 | 1ull << 62;
 }
 
-// Asks for a stretch of memory; `ready` is told when all of it has come.
-__device__ inline void ask(void* to, const void* from, int bytes, unsigned long long* ready)
+// Starts a bulk copy to shared memory; `ready` is notified when all of it has arrived.
+__device__ inline void bulk_copy(void* to, const void* from, int bytes, unsigned long long* ready)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                  :: "r"(place(ready)), "r"(bytes) : "memory");
@@ -125,15 +126,15 @@ __device__ inline void ask(void* to, const void* from, int bytes, unsigned long 
                  :: "r"(place(to)), "l"(from), "r"(bytes), "r"(place(ready)) : "memory");
 }
 
-// Brings 16 bytes, or zeros.
-__device__ inline void bring(float* to, const float* from, bool there)
+// Starts copying 16 bytes to shared memory, or zeros.
+__device__ inline void load_async(float* to, const float* from, bool there)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :: "r"(place(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
 }
 
-// `ready` is told when what this thread brought has come.
-__device__ inline void arrive_when_brought(unsigned long long* ready)
+// `ready` is notified when the copies that this thread started have arrived.
+__device__ inline void arrive_when_loaded(unsigned long long* ready)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(place(ready)) : "memory");
 }

@@ -1,4 +1,4 @@
-"""How kernels on warpgroup products share out their work (warpgroup.cuh), and where they do it."""
+"""How kernels on warpgroup products split their work (warpgroup.cuh), and their workspace."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,10 +7,10 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Shares:
-    """Pairs of tile and chunk, shared out among blocks: evenly, in order.
+class WorkSplit:
+    """(tile, chunk) pairs, split among blocks: evenly, in order.
 
-    >>> Shares(tiles=3, chunks=4, blocks=2).each
+    >>> WorkSplit(tiles=3, chunks=4, blocks=2).per_block
     6
     """
 
@@ -19,33 +19,35 @@ class Shares:
     blocks: int
 
     @property
-    def each(self) -> int:
-        """Pairs that a block takes."""
+    def per_block(self) -> int:
+        """Pairs of a block."""
         return -(-self.tiles * self.chunks // self.blocks)
 
     @property
     def parts(self) -> int:
-        """Blocks that share a tile, at most."""
+        """The most blocks that share a tile."""
         ends = range(self.chunks, self.tiles * self.chunks + 1, self.chunks)
-        return max((end - 1) // self.each - (end - self.chunks) // self.each + 1 for end in ends)
+        return max(
+            (end - 1) // self.per_block - (end - self.chunks) // self.per_block + 1 for end in ends
+        )
 
 
 @dataclass(frozen=True)
-class Room:
-    """A workspace for two arrays: the gradients laid out anew, and the parts of the sums.
+class Workspace:
+    """A workspace for two arrays: the transposed gradients, and the partial sums.
 
-    >>> [len(array) for array in Room(turned=3, parts=2).split(np.zeros(30, np.uint8))]
+    >>> [len(array) for array in Workspace(transposed=3, parts=2).split(np.zeros(30, np.uint8))]
     [3, 2]
     """
 
-    turned: int
+    transposed: int
     parts: int
 
     @property
     def nbytes(self) -> int:
-        return 4 * (self.turned + self.parts)
+        return 4 * (self.transposed + self.parts)
 
     def split(self, workspace: Any) -> tuple[Any, Any]:
-        """The two arrays, in a workspace of bytes that may be larger."""
+        """The two arrays in a workspace of at least `nbytes` bytes."""
         numbers = workspace[: self.nbytes].view(np.float32)
-        return numbers[: self.turned], numbers[self.turned :]
+        return numbers[: self.transposed], numbers[self.transposed :]

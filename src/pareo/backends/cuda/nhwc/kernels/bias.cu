@@ -1,10 +1,10 @@
-// Back through y = relu(x + bias), channels last: d = g unless y <= 0, and d's sum for each channel.
-// The gradient comes as up to four arrays side by side along the channels.
-#include "nhwc/kernels/beside.cuh"
+// Backward pass of y = relu(x + bias), channels last: d = y <= 0 ? 0 : g, and d's sum for each
+// channel. The gradient may be up to four arrays, concatenated along the channels.
+#include "nhwc/kernels/side_by_side.cuh"
 #include "nhwc/kernels/sums.cuh"
 
 template <class T, int V> __global__ void relu_bias_back(
-    T* d, float* partial, const T* y, unsigned pixels, int channels, BESIDE(T))
+    T* d, float* partial, const T* y, unsigned pixels, int channels, SIDE_BY_SIDE(T))
 {
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * V;
     float sums[V] = {};
@@ -27,7 +27,7 @@ template <class T, int V> __global__ void relu_bias_back(
     if (partial) leave_sums<V>(partial, sums, channel, channels);
 }
 
-// Only the sums: for a bias without an activation behind it.
+// Only the sums: for a bias that no activation follows.
 template <class T, int V> __global__ void bias_back(
     float* partial, const T* g, long long pixels, int channels, int pitch)
 {
@@ -44,7 +44,7 @@ template <class T, int V> __global__ void bias_back(
     leave_sums<V>(partial, sums, channel, channels);
 }
 
-// The blocks' partial sums, added up: one warp for each 32 channels and 32 rows at a time.
+// Adds up the blocks' partial sums: a block has 32 channels and adds 32 rows at a time.
 extern "C" __global__ void add_partial(float* total, const float* partial, int channels)
 {
     __shared__ float room[32][33];
@@ -62,7 +62,7 @@ extern "C" __global__ void add_partial(float* total, const float* partial, int c
         total[blockIdx.x * 32 + threadIdx.y] = sum;
 }
 
-// y = x + bias, or relu(x + bias), in place: after a matrix product.
+// out = x + bias, or relu(x + bias), in place: after a matrix product.
 template <class T, bool RELU> __global__ void add_bias(
     T* out, const T* x, const float* bias, long long count, int channels)
 {
@@ -73,7 +73,7 @@ template <class T, bool RELU> __global__ void add_bias(
     }
 }
 
-// Dropout as on every device (operators/normalisation), on either precision.
+// Dropout as on every device (operators/normalisation), in either precision.
 template <class T> __global__ void dropout(
     T* out, const T* x, const long long* seed, long long count, unsigned threshold, float factor)
 {

@@ -1,19 +1,19 @@
-// A dense layer's weights in one go: their gradient, summed up over the batch on the tensor cores,
-// and their step of stochastic gradient descent. So the gradient never goes to memory.
+// A dense layer's weights: their gradient, summed over the batch on the tensor cores, and their
+// step of stochastic gradient descent, in one kernel. The gradient is never written to memory.
 //
 //   gradient[i, o] = sum over b of x[b, i] * g[b, o],   x (batch, rows), g (batch, columns)
 //
 // and then as in update.cu; `velocity` is null for a step without momentum. A block of eight warps
-// has TILE x TILE weights. They are asked for first, so that they are on their way from memory while
-// it multiplies; x and g come from the second-level cache. rows and columns are multiples of 8.
+// has TILE x TILE weights. They are prefetched, so that they arrive from memory while it
+// multiplies; x and g come from the second-level cache. rows and columns are multiples of 8.
 #include "nhwc/kernels/vector.cuh"
 
-const int TILE = 128;   // weights of a block, each way
+const int TILE = 128;   // rows and columns of a block's weights
 const int CHUNK = 32;   // of the batch, in shared memory at a time
 const int STAGES = 2;
-const int LINES = 4;    // of weights that a thread has on their way
+const int LINES = 4;    // of weights that a thread loads at a time
 const int WARP_ROWS = 32, WARP_COLUMNS = 64;
-const int PITCH = TILE + 8;  // of lines in shared memory: no two threads of a warp meet in a bank
+const int PITCH = TILE + 8;  // of lines in shared memory: no bank conflicts
 
 
 template <class T> __device__ inline void copy(T* to, const T* from, bool there)
@@ -23,7 +23,7 @@ template <class T> __device__ inline void copy(T* to, const T* from, bool there)
                  :: "r"(place), "l"(from), "r"(there ? 16 : 0));
 }
 
-// CHUNK lines of a matrix (batch, width), TILE elements each, from line and column `first` on.
+// Reads CHUNK lines of a matrix (batch, width), TILE elements each, starting at `line` and `first`.
 template <class T> __device__ inline void read(
     T* to, const T* from, int line, int first, int batch, int width)
 {
@@ -45,7 +45,7 @@ __device__ inline unsigned rounded(float value)
 
 typedef float Sums[WARP_ROWS / 16][WARP_COLUMNS / 8][4];
 
-// A chunk's products in tf32: eight of the batch at a time.
+// A chunk's products in tf32, eight images at a time.
 __device__ inline void multiply(Sums& sums, const float* x, const float* g, int lane)
 {
     const int group = lane / 4, quarter = lane % 4;
@@ -75,15 +75,15 @@ __device__ inline void multiply(Sums& sums, const float* x, const float* g, int 
     }
 }
 
-// Four 8 x 8 matrices, turned: lane l tells where line l % 8 of matrix l / 8 lies.
-__device__ inline void read_turned(unsigned (&to)[4], const bfloat16* from)
+// Reads four 8 x 8 matrices, transposed: lane l gives the address of line l % 8 of matrix l / 8.
+__device__ inline void read_transposed(unsigned (&to)[4], const bfloat16* from)
 {
     const unsigned place = __cvta_generic_to_shared(from);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(place));
 }
 
-// A chunk's products in bfloat16: sixteen of the batch at a time.
+// A chunk's products in bfloat16, sixteen images at a time.
 __device__ inline void multiply(Sums& sums, const bfloat16* x, const bfloat16* g, int lane)
 {
     const int line = lane % 8, matrix = lane / 8;
@@ -92,11 +92,11 @@ __device__ inline void multiply(Sums& sums, const bfloat16* x, const bfloat16* g
         unsigned a[WARP_ROWS / 16][4];
 #pragma unroll
         for (int i = 0; i < WARP_ROWS / 16; i++)
-            read_turned(a[i], x + (k + matrix / 2 * 8 + line) * PITCH + i * 16 + matrix % 2 * 8);
+            read_transposed(a[i], x + (k + matrix / 2 * 8 + line) * PITCH + i * 16 + matrix % 2 * 8);
 #pragma unroll
         for (int j = 0; j < WARP_COLUMNS / 8; j += 2) {
             unsigned b[4];
-            read_turned(b, g + (k + matrix % 2 * 8 + line) * PITCH + (j + matrix / 2) * 8);
+            read_transposed(b, g + (k + matrix % 2 * 8 + line) * PITCH + (j + matrix / 2) * 8);
 #pragma unroll
             for (int i = 0; i < WARP_ROWS / 16; i++)
 #pragma unroll
@@ -124,7 +124,7 @@ struct Step {
     }
 };
 
-__device__ inline void ask_for(const float* matrix, int row, int column, int rows, int columns)
+__device__ inline void prefetch(const float* matrix, int row, int column, int rows, int columns)
 {
     if (matrix == nullptr) return;
     const int line = row + threadIdx.x / 2, first = column + threadIdx.x % 2 * (TILE / 2);
@@ -142,8 +142,8 @@ template <class T> __global__ void __launch_bounds__(256, 2) dense_update(
     extern __shared__ float4 shared[];
     T* left = reinterpret_cast<T*>(shared);          // [STAGES][CHUNK][PITCH]
     T* right = left + STAGES * CHUNK * PITCH;
-    ask_for(parameter, row, column, rows, columns);
-    ask_for(velocity, row, column, rows, columns);
+    prefetch(parameter, row, column, rows, columns);
+    prefetch(velocity, row, column, rows, columns);
 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int down = warp % 4 * WARP_ROWS, along = warp / 4 * WARP_COLUMNS;
@@ -167,7 +167,7 @@ template <class T> __global__ void __launch_bounds__(256, 2) dense_update(
         __syncthreads();
     }
 
-    float* sum = reinterpret_cast<float*>(shared);   // [TILE][PITCH]: so that whole lines are moved
+    float* sum = reinterpret_cast<float*>(shared);   // [TILE][PITCH]: so that whole lines are updated
 #pragma unroll
     for (int i = 0; i < WARP_ROWS / 16; i++)
 #pragma unroll

@@ -1,4 +1,4 @@
-"""The kernels of this folder: their compiled instances, and how many blocks of them to launch."""
+"""The template instances of the kernels in this directory, and the grids to launch them on."""
 
 from functools import cache
 from itertools import product
@@ -9,10 +9,10 @@ import numpy as np
 from pareo.backends.cuda.runtime import source
 
 TYPES = {4: "float", 2: "bfloat16"}
-WIDEST = 16  # bytes that one thread reads at once
-BLOCKS = 1024  # enough to fill any card of today, few enough for partial sums to be cheap
+WIDEST = 16  # bytes that one thread loads at once
+BLOCKS = 1024  # enough to fill any GPU of today, few enough for partial sums to be cheap
 THREADS = 256
-BLOCK_SIDES = (2, 4, 0)  # of a first layer's blocks of pixels; 0: any
+BLOCK_SIDES = (2, 4, 0)  # compiled sides of blocks in space_to_depth; 0: any side
 
 
 def _instances() -> dict[str, list[str]]:
@@ -30,11 +30,11 @@ def _instances() -> dict[str, list[str]]:
         ],
         "dense": [f"dense_update<{t}>" for t in kinds],
         "layout": [
-            *(f"turned<{p}>" for p in pairs),
+            *(f"transpose<{p}>" for p in pairs),
             *(f"cast<{p}, {v}>" for p, v in product(pairs, (1, 4))),
-            *(f"blocks<{n}, {side}>" for n, side in product(numbers, BLOCK_SIDES)),
+            *(f"space_to_depth<{n}, {side}>" for n, side in product(numbers, BLOCK_SIDES)),
             *(f"{name}<{n}>" for name in ("concat", "total") for n in numbers),
-            *(f"{n}<{t}>" for n in ("block_filters", "unblock_filters", "turn_filters")
+            *(f"{n}<{t}>" for n in ("filters_to_depth", "filters_from_depth", "flip_filters")
               for t in kinds),
         ],
         "lrn": [
@@ -60,49 +60,49 @@ INSTANCES = _instances()
 
 @cache
 def kernel(file: str, name: str, shared: int = 0) -> Any:
-    """A kernel of this folder, compiled when it is first needed."""
+    """A kernel of this directory, compiled on first use."""
     names = [name] if name in INSTANCES[file] else []
     return source.module(source.read(f"nhwc/kernels/{file}.cu"), names).function(name, shared)
 
 
-def kind(array: Any) -> str:
-    """How the kernels name an array's dtype."""
+def c_type(array: Any) -> str:
+    """The C++ type of an array's elements."""
     return TYPES[array.dtype.itemsize]
 
 
-def together(channels: int, *arrays: Any) -> int:
-    """How many elements a thread may take at once: as many as all addresses and pitches allow."""
-    many = WIDEST // arrays[0].dtype.itemsize
-    step = many * arrays[0].dtype.itemsize
-    fits = all(array.data.ptr % step == 0 and pitch(array) % many == 0 for array in arrays)
-    return many if channels % many == 0 and fits else 1
+def vector_width(channels: int, *arrays: Any) -> int:
+    """The elements that a thread may load at once: 16 bytes if all arrays are aligned, else 1."""
+    vector = WIDEST // arrays[0].dtype.itemsize
+    step = vector * arrays[0].dtype.itemsize
+    fits = all(array.data.ptr % step == 0 and pitch(array) % vector == 0 for array in arrays)
+    return vector if channels % vector == 0 and fits else 1
 
 
 def pitch(array: Any) -> int:
-    """Elements between two pixels, or rows, of an array whose channels lie last."""
+    """Elements between two pixels, or rows, of a channels-last array."""
     return int(array.strides[-2] // array.dtype.itemsize) if array.ndim > 1 else array.size
 
 
 def pixels(array: Any) -> int:
-    """How many pixels, or rows, an array has."""
+    """The number of pixels, or rows, of an array."""
     return int(np.prod(array.shape[:-1]))
 
 
-def walk(count: int, channels: int, many: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Grid and block of a kernel whose threads hold channels and walk over pixels."""
-    groups = -(-channels // many)
+def pixel_grid(count: int, channels: int, vector: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Grid and block of a kernel whose threads hold channels and iterate over pixels."""
+    groups = -(-channels // vector)
     across = -(-groups // 64)
     wide = -(-groups // across)
     high = max(1, THREADS // wide)
     return (min(-(-count // high), max(1, BLOCKS // across)), across), (wide, high)
 
 
-def most_rows(count: int, channels: int) -> int:
-    """The most blocks along pixels that `walk` may ask for, however many a thread takes at once."""
+def max_pixel_blocks(count: int, channels: int) -> int:
+    """The most blocks along pixels that `pixel_grid` returns for any vector width."""
     widths = (1, *(WIDEST // size for size in TYPES))
-    return max(walk(count, channels, many)[0][0] for many in widths)
+    return max(pixel_grid(count, channels, vector)[0][0] for vector in widths)
 
 
-def flat(count: int, many: int = 1) -> tuple[tuple[int], tuple[int]]:
-    """Grid and block of a kernel that takes one element, or `many`, after the other."""
-    return (max(1, min(-(-count // (many * THREADS)), 8 * BLOCKS)),), (THREADS,)
+def element_grid(count: int, vector: int = 1) -> tuple[tuple[int], tuple[int]]:
+    """Grid and block of a grid-stride loop over elements, `vector` at a time."""
+    return (max(1, min(-(-count // (vector * THREADS)), 8 * BLOCKS)),), (THREADS,)

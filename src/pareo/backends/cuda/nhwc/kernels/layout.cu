@@ -1,9 +1,9 @@
-// Moving values between layouts and precisions, channels last on one side or on both.
-#include "nhwc/kernels/beside.cuh"
+// Copies between layouts and precisions; the source, the result or both are channels last.
+#include "nhwc/kernels/side_by_side.cuh"
 #include "nhwc/kernels/vector.cuh"
 
-// out[b, c, r] = x[b, r, c]: channels first to last, or back; tiles of 32 x 32, a block of 32 x 8.
-template <class S, class T> __global__ void turned(T* out, const S* x, int rows, int columns)
+// out[b, c, r] = x[b, r, c]: channels first to last, or back. Tiles are 32 x 32, blocks 32 x 8.
+template <class S, class T> __global__ void transpose(T* out, const S* x, int rows, int columns)
 {
     __shared__ float tile[32][33];
     const long long start = (long long)blockIdx.z * rows * columns;
@@ -33,11 +33,11 @@ template <class S, class T, int V> __global__ void cast(T* out, const S* x, long
     }
 }
 
-// Images (N, C, H, W) as blocks of s x s pixels: out (N, rows, columns, width), whose element
-// (c * s + dy) * s + dx is the pixel (dy, dx) of the block in channel c, 0 outside and behind them.
-// SIDE is s, known when compiled, or 0 for any. With an order, image n is the one that row *step of
-// the order names at n.
-template <class T, int V, int SIDE> __global__ void blocks(
+// Images (N, C, H, W) as blocks of s x s pixels (space to depth): element (c * s + dy) * s + dx of
+// out (N, rows, columns, wide_channels) is pixel (dy, dx) of the block in channel c, and 0 outside
+// the image and behind the last channel. SIDE is s where it is known at compile time, or 0. With an
+// order, image n is the one at index order[*step, n].
+template <class T, int V, int SIDE> __global__ void space_to_depth(
     T* out, const float* x, const long long* order, const long long* step, int images, int channels,
     int height, int width, int rows, int columns, int wide_channels, int any_side, int top, int left)
 {
@@ -62,8 +62,8 @@ template <class T, int V, int SIDE> __global__ void blocks(
     }
 }
 
-// Filters (K, C, kh, kw) for such blocks: out (K, rows, columns, width).
-template <class T> __global__ void block_filters(
+// Filters (K, C, kh, kw) for such blocks: out (K, rows, columns, wide_channels).
+template <class T> __global__ void filters_to_depth(
     T* out, const float* w, int filters, int channels, int kh, int kw, int rows, int columns,
     int wide_channels, int s)
 {
@@ -77,8 +77,8 @@ template <class T> __global__ void block_filters(
     }
 }
 
-// Back: the gradient of the filters (K, C, kh, kw) from that of their blocks.
-template <class T> __global__ void unblock_filters(
+// The inverse: the gradient of the filters (K, C, kh, kw) from that of their blocks.
+template <class T> __global__ void filters_from_depth(
     float* w, const T* blocks, int filters, int channels, int kh, int kw, int rows, int columns,
     int wide_channels, int s)
 {
@@ -90,8 +90,8 @@ template <class T> __global__ void unblock_filters(
     }
 }
 
-// Filters (K, taps, C) turned round: out (C, taps, K), its taps in the reverse order.
-template <class T> __global__ void turn_filters(T* out, const T* w, int filters, int taps, int channels)
+// Flipped filters: from (K, taps, C) to out (C, taps, K), with the taps in reverse order.
+template <class T> __global__ void flip_filters(T* out, const T* w, int filters, int taps, int channels)
 {
     const int count = filters * taps * channels;
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
@@ -100,9 +100,9 @@ template <class T> __global__ void turn_filters(T* out, const T* w, int filters,
     }
 }
 
-// Up to four arrays side by side along the channels, of `channels` in all.
+// Concatenates up to four arrays along the channels; they have `channels` together.
 template <class T, int V> __global__ void concat(
-    T* out, unsigned pixels, int channels, int pitch, BESIDE(T))
+    T* out, unsigned pixels, int channels, int pitch, SIDE_BY_SIDE(T))
 {
     const unsigned groups = channels / V, count = pixels * groups;
     for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
@@ -114,7 +114,7 @@ template <class T, int V> __global__ void concat(
     }
 }
 
-// a + b + c + d; c and d may be missing.
+// a + b + c + d; c and d may be null.
 template <class T, int V> __global__ void total(
     T* out, const T* a, const T* b, const T* c, const T* d, long long count)
 {

@@ -1,8 +1,9 @@
 // Local response normalisation, channels last: y = x * base ** -beta with
 // base = k + alpha / size * (sum of squares over `size` channels, size // 2 of them before).
 //
-// Windows of NEAR channels: a thread holds V channels and their neighbours in registers.
-// Any others (lrn_any): a block holds blockDim.y pixels in shared memory, one thread a channel.
+// lrn_near, for windows of NEAR channels: a thread holds V channels and their neighbours in
+// registers. lrn_any, for other windows: a block holds blockDim.y pixels in shared memory, a thread
+// one channel.
 #include "nhwc/kernels/sums.cuh"
 
 const int NEAR = 5, HALF = NEAR / 2;
@@ -12,7 +13,8 @@ struct Shape {
 
     __device__ float base(float squares) const { return k + scale * squares; }
 
-    // base ** -beta and 1 / base; by roots for the usual beta, which is several times as fast.
+    // base ** -beta and 1 / base; by square roots for the usual beta, which is several times as
+    // fast.
     __device__ void powers(float base, float& factor, float& inverse) const
     {
         if (beta == 0.75f) {
@@ -26,7 +28,7 @@ struct Shape {
     }
 };
 
-// The V channels of a pixel from `channel` on, and V on each side, 0 where there are none.
+// Loads V channels of a pixel from `channel` on, and V on each side; 0 where there are none.
 template <class T, int V> __device__ inline void load_around(
     float (&to)[3 * V], const T* pixel, int channel, int channels)
 {
@@ -68,9 +70,9 @@ template <class T, int V> __global__ void lrn_near(
     }
 }
 
-// d = g * base ** -beta - 2 alpha beta / size * x * (sum of g x base ** (-beta - 1) over the windows
-// that x lies in). Where RELU, only for x > 0: the way back through the relu before it, whose bias
-// gets its gradient's sums in `partial`.
+// d = g * base ** -beta - 2 alpha beta / size * x * (sum of g x base ** (-beta - 1) over the
+// windows that contain x). With RELU, d is 0 where x <= 0: the backward pass of the relu before it.
+// The sums of d, for the gradient of that layer's bias, go to `partial`.
 template <class T, int V, bool RELU> __global__ void lrn_near_back(
     T* d, float* partial, const T* g, const T* x, unsigned pixels, int channels, float scale, float beta,
     float k)

@@ -5,19 +5,20 @@ from typing import Any
 import numpy as np
 
 from pareo.backends.cuda.nhwc.kernels import launch
-from pareo.backends.cuda.nhwc.kernels.bias import room
-from pareo.backends.cuda.nhwc.kernels.launch import kernel, kind, pixels, together
-from pareo.backends.cuda.nhwc.kernels.table import NOTHING, offer
+from pareo.backends.cuda.nhwc.kernels.bias import shared_bytes
+from pareo.backends.cuda.nhwc.kernels.launch import c_type, kernel, pixels, vector_width
+from pareo.backends.cuda.nhwc.kernels.table import instruction
+from pareo.backends.cuda.runtime.launch import NULL
 
 
 def _near(size: int, *arrays: Any) -> int:
-    """How many channels a thread normalises with its neighbours in registers; 0 for not so."""
-    many = together(arrays[0].shape[-1], *arrays)
-    return many if size == 5 and many > 1 else 0
+    """Channels of a thread that keeps its neighbours in registers; 0 where that is not possible."""
+    vector = vector_width(arrays[0].shape[-1], *arrays)
+    return vector if size == 5 and vector > 1 else 0
 
 
 def _by_pixels(x: Any, rows: int) -> tuple[Any, Any, int]:
-    """Grid, block and shared memory for kernels that hold some rows of channels for each pixel."""
+    """Grid, block and shared memory of kernels that hold `rows` rows of channels for each pixel."""
     channels = x.shape[-1]
     wide = min(-(-channels // 32) * 32, 256)
     high = max(1, 256 // wide)
@@ -29,41 +30,41 @@ def _lrn_numbers(size: int, alpha: float, beta: float, k: float) -> tuple[Any, .
     return np.float32(alpha / size), np.float32(beta), np.float32(k)
 
 
-@offer()
+@instruction()
 def lrn_forward(out: Any, x: Any, size: int, **how: float) -> None:
     sizes, numbers = (np.uint32(pixels(x)), np.int32(x.shape[-1])), _lrn_numbers(size, **how)
-    many = _near(size, out, x)
-    if many:
-        grid, block = launch.walk(pixels(x), x.shape[-1], many)
-        kernel("lrn", f"lrn_near<{kind(x)}, {many}>")(grid, block, (out, x, *sizes, *numbers))
+    vector = _near(size, out, x)
+    if vector:
+        grid, block = launch.pixel_grid(pixels(x), x.shape[-1], vector)
+        kernel("lrn", f"lrn_near<{c_type(x)}, {vector}>")(grid, block, (out, x, *sizes, *numbers))
         return
     grid, block, shared = _by_pixels(x, 1)
     arguments = (out, x, *sizes, np.int32(size), *numbers)
-    kernel("lrn", f"lrn_any<{kind(x)}>")(grid, block, arguments, shared_mem=shared)
+    kernel("lrn", f"lrn_any<{c_type(x)}>")(grid, block, arguments, shared_mem=shared)
 
 
-@offer()
+@instruction()
 def lrn_back(out: Any, g: Any, x: Any, size: int, **how: float) -> None:
     sizes, numbers = (np.uint32(pixels(x)), np.int32(x.shape[-1])), _lrn_numbers(size, **how)
-    many = _near(size, out, g, x)
-    if many:
-        grid, block = launch.walk(pixels(x), x.shape[-1], many)
-        arguments = (out, NOTHING, g, x, *sizes, *numbers)
-        function = kernel("lrn", f"lrn_near_back<{kind(x)}, {many}, false>")
-        function(grid, block, arguments, shared_mem=room(block, many))
+    vector = _near(size, out, g, x)
+    if vector:
+        grid, block = launch.pixel_grid(pixels(x), x.shape[-1], vector)
+        arguments = (out, NULL, g, x, *sizes, *numbers)
+        function = kernel("lrn", f"lrn_near_back<{c_type(x)}, {vector}, false>")
+        function(grid, block, arguments, shared_mem=shared_bytes(block, vector))
         return
     grid, block, shared = _by_pixels(x, 3)
     arguments = (out, g, x, *sizes, np.int32(size), *numbers)
-    kernel("lrn", f"lrn_any_back<{kind(x)}>")(grid, block, arguments, shared_mem=shared)
+    kernel("lrn", f"lrn_any_back<{c_type(x)}>")(grid, block, arguments, shared_mem=shared)
 
 
-@offer()
+@instruction()
 def lrn_relu_bias_back(out: Any, g: Any, x: Any, size: int, **how: float) -> None:
-    """Only for windows of five channels, and channels that a thread takes several of at once."""
+    """Only for windows of five channels, and channels that allow vector loads."""
     d, partial = out
-    many = _near(size, d, g, x)
-    grid, block = launch.walk(pixels(x), x.shape[-1], many)
+    vector = _near(size, d, g, x)
+    grid, block = launch.pixel_grid(pixels(x), x.shape[-1], vector)
     sizes, numbers = (np.uint32(pixels(x)), np.int32(x.shape[-1])), _lrn_numbers(size, **how)
-    function = kernel("lrn", f"lrn_near_back<{kind(x)}, {many}, true>")
+    function = kernel("lrn", f"lrn_near_back<{c_type(x)}, {vector}, true>")
     arguments = (d, partial, g, x, *sizes, *numbers)
-    function(grid, block, arguments, shared_mem=room(block, many))
+    function(grid, block, arguments, shared_mem=shared_bytes(block, vector))

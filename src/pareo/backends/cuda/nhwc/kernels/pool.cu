@@ -1,10 +1,11 @@
-// Pooling, channels last. A thread holds V channels and walks over pixels.
+// Pooling, channels last. A thread holds V channels and iterates over pixels.
 //
-// max_pool also tells each window's place of its first largest element, row by row in the window;
-// NOWHERE stands for a largest element that is not above 0 where the way back goes through relu.
-// So the way back reads a byte for each window, not the images.
-// Windows of three by three have kernels of their own in pool3.cu, but for max_pool two apart: SIDE
-// is 3 there, and 0 for all others.
+// max_pool also writes the index of each window's first largest element, row by row in the window,
+// so that the backward pass reads a byte for each window instead of the images. NO_INDEX stands for
+// a largest element that is not above 0, if the backward pass includes that of a relu.
+//
+// Windows of 3 x 3 have their own kernels in pool3.cu, except max_pool with stride 2: SIDE is 3 for
+// it, and 0 for all other windows.
 #include "nhwc/kernels/sums.cuh"
 
 struct Window {
@@ -13,14 +14,14 @@ struct Window {
     int kh, kw, sh, sw, top, left;
 };
 
-// The same, as the parameters of a kernel.
+// The same as kernel parameters.
 #define WINDOW int height, int width, int out_height, int out_width, int kh, int kw, int sh, int sw, \
     int top, int left
 #define THIS_WINDOW {height, width, out_height, out_width, kh, kw, sh, sw, top, left}
 
-const unsigned char NOWHERE = 255;
+const unsigned char NO_INDEX = 255;
 
-// Where a pixel lies: its image, row and column.
+// The position of a pixel: its image, row and column.
 struct Place {
     int image, row, column;
     __device__ Place(unsigned pixel, int height, int width)
@@ -32,7 +33,7 @@ struct Place {
     }
 };
 
-// The windows that hold a pixel of the images.
+// The windows that contain a pixel of the images.
 struct Holding {
     int row, column, first_row, last_row, first_column, last_column;
     __device__ Holding(const Window& window, const Place& at)
@@ -47,7 +48,7 @@ struct Holding {
 };
 
 template <class T, int V, int SIDE, bool RELU> __global__ void max_pool(
-    T* out, unsigned char* places, const T* x, unsigned pixels, int channels, int pitch, WINDOW)
+    T* out, unsigned char* indices, const T* x, unsigned pixels, int channels, int pitch, WINDOW)
 {
     Window window = THIS_WINDOW;
     if (SIDE) {
@@ -83,16 +84,16 @@ template <class T, int V, int SIDE, bool RELU> __global__ void max_pool(
             }
 #pragma unroll
         for (int i = 0; i < V; i++)
-            if (RELU && best[i] <= 0) found.at[i] = NOWHERE;
+            if (RELU && best[i] <= 0) found.at[i] = NO_INDEX;
         const long long to = (long long)p * channels + channel;
         store<T, V>(out + to, best);
-        if (places) *reinterpret_cast<Pack<unsigned char, V>*>(places + to) = found;
+        if (indices) *reinterpret_cast<Pack<unsigned char, V>*>(indices + to) = found;
     }
 }
 
-// d = g at the places; `partial` (if given) gets d's sums for each channel.
+// d = g at the indices; d's sums for each channel go to `partial` unless it is null.
 template <class T, int V> __global__ void max_pool_back(
-    T* d, float* partial, const T* g, const unsigned char* places, unsigned pixels, int channels,
+    T* d, float* partial, const T* g, const unsigned char* indices, unsigned pixels, int channels,
     int pitch, WINDOW)
 {
     const Window window = THIS_WINDOW;
@@ -111,7 +112,7 @@ template <class T, int V> __global__ void max_pool_back(
                     const int place = (holding.row - r * window.sh) * window.kw + holding.column
                                     - c * window.sw;
                     const Pack<unsigned char, V> found = *reinterpret_cast<const Pack<unsigned char, V>*>(
-                        places + from * channels + channel);
+                        indices + from * channels + channel);
                     float arriving[V];
                     load<T, V>(arriving, g + from * pitch + channel);
 #pragma unroll

@@ -1,12 +1,12 @@
-// Largest elements of windows of three by three, channels last: the same contract as in pool.cu.
-// A thread holds V channels of one column and walks down the rows, so that it reads each element of
-// its three columns once. Where there are few columns, `parts` threads share one: each looks two rows
-// back first. The way forward is for windows one apart, the way back for S apart.
+// Max pooling in windows of 3 x 3, channels last: the same results as in pool.cu. A thread holds V
+// channels of one column and iterates over the rows, so that it reads each element of its three
+// columns once. Where there are few columns, `parts` threads share one; each starts two rows
+// earlier. The forward pass is for stride 1, the backward pass for stride S.
 #include "nhwc/kernels/sums.cuh"
 
-const unsigned char NOWHERE = 255;
+const unsigned char NO_INDEX = 255;
 
-// A thread's column of an image, and the rows from `begin` to `end` that are its share of it.
+// A thread's column of an image, and its share of the rows: from `begin` to `end`.
 struct Walk {
     unsigned image, column;
     int begin, end;
@@ -21,7 +21,7 @@ struct Walk {
     }
 };
 
-// The first largest of up to three elements side by side, and its place among them.
+// The first largest of up to three neighbouring elements, and its index among them.
 template <int V> struct Row {
     bool there;
     float best[V];
@@ -56,7 +56,7 @@ template <class T, int V> __device__ inline void read_row(
 }
 
 template <class T, int V, bool RELU> __global__ void max_pool3(
-    T* out, unsigned char* places, const T* x, unsigned count, int parts, int channels, int pitch,
+    T* out, unsigned char* indices, const T* x, unsigned count, int parts, int channels, int pitch,
     int height, int width, int out_height, int out_width, int top, int left)
 {
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * V;
@@ -88,18 +88,18 @@ template <class T, int V, bool RELU> __global__ void max_pool3(
             }
 #pragma unroll
             for (int i = 0; i < V; i++)
-                if (RELU && best[i] <= 0) found.at[i] = NOWHERE;
+                if (RELU && best[i] <= 0) found.at[i] = NO_INDEX;
             const long long to =
                 (((long long)walk.image * out_height + r) * out_width + walk.column) * channels + channel;
             store<T, V>(out + to, best);
-            if (places) *reinterpret_cast<Pack<unsigned char, V>*>(places + to) = found;
+            if (indices) *reinterpret_cast<Pack<unsigned char, V>*>(indices + to) = found;
         }
     }
 }
 
-// A row of windows gives to three rows of the images, of which S are then complete.
+// A row of windows contributes to three rows of the images, of which S are then complete.
 template <class T, int V, int S> __global__ void max_pool3_back(
-    T* d, float* partial, const T* g, const unsigned char* places, unsigned count, int parts,
+    T* d, float* partial, const T* g, const unsigned char* indices, unsigned count, int parts,
     int channels, int pitch, int height, int width, int out_height, int out_width, int top, int left)
 {
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * V;
@@ -112,7 +112,7 @@ template <class T, int V, int S> __global__ void max_pool3_back(
             const int last = min(column / S, out_width - 1);
             const int first = column < 3 ? 0 : (column - 3) / S + 1;
             float rows[3][V] = {};
-            // Past the last row of windows, the rows that are still open are written.
+            // After the last row of windows, the remaining rows are written.
             for (int r = max(0, walk.begin - 2 / S); r < walk.end; r++) {
                 if (r < out_height)
 #pragma unroll
@@ -123,7 +123,7 @@ template <class T, int V, int S> __global__ void max_pool3_back(
                         const long long from = ((long long)walk.image * out_height + r) * out_width + c;
                         const Pack<unsigned char, V> found =
                             *reinterpret_cast<const Pack<unsigned char, V>*>(
-                                places + from * channels + channel);
+                                indices + from * channels + channel);
                         float arriving[V];
                         load<T, V>(arriving, g + from * pitch + channel);
 #pragma unroll

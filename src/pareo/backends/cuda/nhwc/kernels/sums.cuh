@@ -1,9 +1,9 @@
-// Sums over pixels, channel by channel: each block leaves a row of partial sums, in a fixed order.
-// Ahead of the rows lies one whose first element is their number.
+// Sums over pixels for each channel: each block writes a row of partial sums, in a fixed order. The
+// first row is a header, whose first element is the number of rows after it.
 #pragma once
 #include "nhwc/kernels/vector.cuh"
 
-// A block is (groups of V channels, pixels). Adds up `sums` over its pixels, into partial[block, c].
+// A block is (groups of V channels, pixels). Adds `sums` over its pixels into its row of `partial`.
 template <int V> __device__ inline void leave_sums(
     float* partial, const float (&sums)[V], int channel, int channels)
 {

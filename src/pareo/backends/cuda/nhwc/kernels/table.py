@@ -1,24 +1,27 @@
-"""The table of instructions that lowered programs are made of.
+"""The table of instructions of lowered programs.
 
-Images are (N, H, W, C) in all of them, in the working precision: float32, or bfloat16 where the
-device computes in it. What the optimiser reads and writes stays in float32.
+All of them take images as (N, H, W, C), in the working precision: float32, or bfloat16 where that
+is the device's precision. What the optimiser reads and writes stays float32.
 """
 
-from typing import Any
+from collections.abc import Callable
 
-import numpy as np
+from pareo.backends.base import Fusion, Kernel, Scratch
 
-from pareo.backends.base import Fusion, Kernel
+Function = Callable[..., None]
 
 INSTRUCTIONS: dict[str, Fusion] = {}
-NOTHING = np.uint64(0)  # for a kernel, no array
-NOT = -1  # the operand that a result may overwrite, where there is none
+NO_OPERAND = -1  # for `in_place`: this result overwrites no operand
 
 
-def offer(scratch: Any = None, in_place: Any = False, strided: bool = False) -> Any:
-    """Enter a function as the kernel of an instruction of its name."""
+def instruction(
+    scratch: Scratch | None = None,
+    in_place: bool | tuple[int, ...] = False,
+    strided: bool = False,
+) -> Callable[[Function], Function]:
+    """Enter a function as the kernel of the instruction that has its name."""
 
-    def enter(function: Any) -> Any:
+    def enter(function: Function) -> Function:
         name = function.__name__
         INSTRUCTIONS[name] = Fusion(name, "", (), (), Kernel(function, in_place, strided, scratch))
         return function

@@ -1,13 +1,13 @@
 // Stochastic gradient descent: velocity = momentum * velocity + gradient + decay * parameter, then
-// parameter -= rate * velocity. The results may be the memory of the parameter and the velocity.
+// parameter -= rate * velocity. The results may overwrite the parameter and the velocity.
 // Without momentum `velocity` is null, and parameter -= rate * gradient.
 #include "nhwc/kernels/vector.cuh"
 
 const int MOST = 40;       // parameters in one launch
 const int EACH = 1024;     // elements of a block
 
-// One parameter: its results, itself, its gradient, and how the gradient lies: `taps` > 1 means
-// (filters, taps, channels) where the parameter is (filters, channels, taps).
+// One parameter: its results, its value, its gradient and velocity, and the gradient's layout:
+// `taps` > 1 means (filters, taps, channels), where the parameter is (filters, channels, taps).
 struct Update {
     float *new_parameter, *new_velocity;
     const float* parameter;

@@ -1,4 +1,4 @@
-"""The update of many parameters in one launch (update.cu)."""
+"""The update of taps_of_one parameters in one launch (update.cu)."""
 
 from typing import Any
 
@@ -6,18 +6,17 @@ import numpy as np
 
 from pareo.backends.base import Fusion, Kernel
 from pareo.backends.cuda.nhwc.kernels import launch
-from pareo.backends.cuda.nhwc.kernels.table import NOTHING
-from pareo.backends.cuda.runtime.launch import struct
+from pareo.backends.cuda.runtime.launch import NULL, struct
 
 MOST, EACH = 40, 1024  # as in update.cu
 
 
 def update_all(count: int, momentum: bool = True) -> Fusion:
-    """The instruction that updates `count` parameters, each over itself.
+    """The instruction that updates `count` parameters in place.
 
-    Its operands are rate, momentum and decay, then for every parameter the parameter, its gradient
-    and its velocity; its results for each the new parameter and the new velocity. Without momentum
-    there are neither velocities nor the numbers that go with them.
+    Its operands are rate, momentum and decay, then for each parameter its value, gradient and
+    velocity; its results are the new value and velocity of each. Without momentum there are no
+    velocities, momentum or decay.
     """
     if momentum:
         over = tuple(place for i in range(count) for place in (3 + 3 * i, 5 + 3 * i))
@@ -39,22 +38,23 @@ def _without(out: Any, rate: Any, *arrays: Any, taps: tuple[int, ...]) -> None:
     out = out if isinstance(out, tuple) else (out,)
     each = zip(out, arrays[::2], arrays[1::2], strict=True)
     rows = [(new, None, parameter, gradient, None) for new, parameter, gradient in each]
-    _update_all((rate, NOTHING, NOTHING), rows, taps)
+    _update_all((rate, NULL, NULL), rows, taps)
 
 
 def _update_all(
     numbers: tuple[Any, ...], rows: list[tuple[Any, ...]], taps: tuple[int, ...]
 ) -> None:
-    """Rows of new parameter, new velocity, parameter, gradient and velocity, MOST in a launch."""
+    """Launch updates of rows (new parameter, new velocity, parameter, gradient, velocity)."""
     for first in range(0, len(rows), MOST):
         table: list[Any] = []
         blocks = 0
-        for row, many in zip(rows[first : first + MOST], taps[first : first + MOST], strict=True):
+        part = slice(first, first + MOST)
+        for row, count in zip(rows[part], taps[part], strict=True):
             parameter, gradient = row[2:4]
-            channels = parameter.shape[1] if many > 1 else 1
+            channels = parameter.shape[1] if count > 1 else 1
             narrow = gradient.dtype.itemsize == 2
             table += [0 if array is None else array.data.ptr for array in row]
-            table += [parameter.size, channels, many, narrow, blocks]
+            table += [parameter.size, channels, count, narrow, blocks]
             blocks += -(-parameter.size // EACH)
         number = len(table) // 10
         table += [0] * (10 * MOST - len(table))

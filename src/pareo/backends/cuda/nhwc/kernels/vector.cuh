@@ -1,4 +1,4 @@
-// Numbers in memory as float or bfloat16, V at a time, and as float in registers.
+// Vectors of V numbers: float or bfloat16 in memory, float in registers.
 #pragma once
 #include <cuda_bf16.h>
 
@@ -11,7 +11,7 @@ template <class T> __device__ inline T narrow(float a);
 template <> __device__ inline float narrow<float>(float a) { return a; }
 template <> __device__ inline bfloat16 narrow<bfloat16>(float a) { return __float2bfloat16_rn(a); }
 
-// V elements that lie side by side; their address is a multiple of their size.
+// V contiguous elements, aligned to their size.
 template <class T, int V> struct alignas(sizeof(T) * V) Pack { T at[V]; };
 
 template <class T, int V> __device__ inline void load(float (&to)[V], const T* from)

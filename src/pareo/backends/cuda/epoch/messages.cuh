@@ -1,10 +1,11 @@
-// Words in global memory that carry the number of their step, so that a reader needs no barrier:
-// it looks until the number is the one that it waits for. A word is written and read whole.
+// Messages between blocks: words in global memory that carry the number of their step (the stamp)
+// beside the value, so that a reader needs no barrier: it polls until the stamp is the expected
+// one. A word is written and read atomically.
 //
-// One place for each word is enough. A block sends its first word of a step after it has received
-// every parameter and the loss of the step before, and those were sent when their owners had read
-// all that they wanted of its words; and it sends a parameter after it has read a word from every
-// block that has received the parameters of the step before.
+// No double buffering is needed. A block sends its first word of a step after it has received every
+// parameter and the loss of the step before; their owners sent those after they had read all of its
+// words. And it sends a parameter after it has read a word from every block, which each block sends
+// after it has received the parameters of the step before.
 
 using Word = unsigned long long;
 
@@ -21,7 +22,7 @@ __device__ __forceinline__ Word look(const Word* at)
     return word;
 }
 
-// The whole block waits for one word. While thousands look for their own, words travel slowly.
+// The whole block waits for one word: polling by thousands of threads would slow down the messages.
 __device__ __forceinline__ void wait_for(const Word* at, unsigned stamp)
 {
     if (threadIdx.x == 0)
@@ -29,8 +30,8 @@ __device__ __forceinline__ void wait_for(const Word* at, unsigned stamp)
     __syncthreads();
 }
 
-// The whole block reads COUNT words, the i-th from at(i), and puts their values into `to`. All
-// loads are on their way before the first is waited for.
+// The whole block reads COUNT words, the i-th from at(i), and stores their values in `to`. All
+// loads are issued before the first is waited for.
 template <int COUNT, class At>
 __device__ __forceinline__ void receive(float* to, At at, unsigned stamp)
 {

@@ -1,14 +1,14 @@
-// Up to four arrays of pixels that count as one, side by side along the channels.
+// Up to four arrays of pixels that are read as one, concatenated along the channels.
 #pragma once
 
-// Where a thread's channels are, and how far it is from pixel to pixel.
+// The address of a thread's channels, and the distance between pixels.
 template <class T> struct Source {
     const T* from;
     int pitch;
 };
 
-// The arrays as parameters: each one's memory, its pitch, and where its channels end.
-#define BESIDE(T) const T* a, const T* b, const T* c, const T* d_, int pitch_a, int pitch_b, int pitch_c, \
+// The arrays as kernel parameters: their addresses, their pitches, and where their channels end.
+#define SIDE_BY_SIDE(T) const T* a, const T* b, const T* c, const T* d_, int pitch_a, int pitch_b, int pitch_c, \
     int pitch_d, int end_a, int end_b, int end_c
 
 #define THIS_SOURCE(T, channel) \
