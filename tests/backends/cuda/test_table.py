@@ -1,4 +1,4 @@
-"""What can be told of the cuda device without a GPU."""
+"""What can be tested of the cuda device without a GPU."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def test_precision_is_checked_where_it_is_named():
         ((1, 1), [(5, 5)], ([1], [[0]])),
     ],
 )
-def test_axes_are_joined_where_all_arrays_go_on(sizes, steps, expected):
+def test_axes_are_collapsed_where_all_arrays_allow_it(sizes, steps, expected):
     assert strides.collapsed(sizes, steps) == expected
 
 
@@ -76,6 +76,6 @@ def test_data_is_checked_before_a_kernel_reads_it(images, labels, error, sentenc
 
 
 def test_a_struct_is_one_element_by_value():
-    told = launch.struct(1, (2, 3), [4])
-    assert told.size == 1
-    assert told.tobytes() == np.arange(1, 5, dtype=np.int64).tobytes()
+    struct = launch.struct(1, (2, 3), [4])
+    assert struct.size == 1
+    assert struct.tobytes() == np.arange(1, 5, dtype=np.int64).tobytes()

@@ -1,4 +1,4 @@
-"""Every instruction of lowered programs on the card, against the operators that it stands for."""
+"""Every instruction of lowered programs on the GPU, compared with the operators it replaces."""
 
 import numpy as np
 import pytest
@@ -13,8 +13,9 @@ from pareo.spec import Spec
 
 pytestmark = [pytest.mark.gpu, needs_gpu]
 
-# Results in bfloat16 are rounded to 8 bits, half a unit of which is 2e-3; sums of many such are
-# better. In float32 only the order of summation differs; convolutions in tf32 round to 11 bits.
+# Results in bfloat16 are rounded to 8 bits, half a unit of which is 2e-3; sums of many of them are
+# more precise. In float32 only the order of summation differs. Convolutions in tf32 round to 11
+# bits.
 TOLERANCE = {"float32": 2e-6, "bfloat16": 6e-3}
 TF32 = 1e-3
 
@@ -31,7 +32,7 @@ def draw(shape, kind, seed=0):
 
 
 def run(name, results, operands, fusion=None, **how):
-    """The results of an instruction, into memory that held something else before."""
+    """The results of an instruction, in memory that held other values before."""
     import cupy
 
     kernel = (fusion or INSTRUCTIONS[name]).kernel
@@ -47,7 +48,7 @@ def run(name, results, operands, fusion=None, **how):
 
 
 def run_with_sums(name, result, operands, **how):
-    """The result of a way back, and its sums over everything but the channels."""
+    """The result of a backward instruction, and its sums over everything but the channels."""
     d, partial = run(name, [result, partial_sums(result)], operands, **how)
     return d, run("add_sums", [Spec(result.shape[-1:])], [partial])[0]
 
@@ -85,10 +86,8 @@ def test_convolutions(precision, groups):
     plain = op.conv(first(x), first(w), groups=groups, **PLACES)
     check(y, last(plain), tolerance)
     if groups == 1:
-        epilogue = [x, w, b]
-        (y,) = run(
-            "conv_forward", [Spec(g.shape, dtype(kind))], epilogue, epilogue="bias_relu", **how
-        )
+        result, operands = [Spec(g.shape, dtype(kind))], [x, w, b]
+        (y,) = run("conv_forward", result, operands, epilogue="bias_relu", **how)
         check(y, last(op.relu(op.add_bias(plain, b.astype(np.float32)))), tolerance)
     (d,) = run("conv_backward_data", [Spec(x.shape, dtype(kind))], [g, w], **how)
     wanted = op.conv_input_gradient(first(g), first(w), size=(9, 9), groups=groups, **PLACES)
@@ -111,7 +110,7 @@ def test_layouts(kind):
 
 @KINDS
 @pytest.mark.parametrize(("block", "window", "padding"), [(4, 11, 2), (2, 7, 3), (3, 5, 0)])
-def test_blocks_of_pixels_are_the_same_convolution(kind, block, window, padding):
+def test_space_to_depth_gives_the_same_convolution(kind, block, window, padding):
     pytest.importorskip("cudnn")
     x, w = draw((2, 3, 64, 64), "float32"), draw((8, 3, window, window), "float32")
     plain = {"stride": (block, block), "padding": (padding,) * 4, "dilation": (1, 1)}
@@ -129,7 +128,7 @@ def test_blocks_of_pixels_are_the_same_convolution(kind, block, window, padding)
 
 
 @KINDS
-def test_blocks_of_images_that_an_order_names(kind):
+def test_space_to_depth_of_an_indexed_batch(kind):
     import cupy
 
     data, order = draw((5, 3, 16, 16), "float32"), np.array([[0, 1, 2], [4, 0, 4]])
@@ -142,7 +141,7 @@ def test_blocks_of_images_that_an_order_names(kind):
 
 
 @KINDS
-def test_images_side_by_side_and_their_sum(kind):
+def test_concatenated_images_and_their_sum(kind):
     parts = [draw((2, 5, 5, c), kind, seed) for seed, c in enumerate((8, 7, 16, 5, 9))]
     (y,) = run("concat_channels", [Spec((2, 5, 5, 45), dtype(kind))], parts)
     check(y, np.concatenate(parts, -1), 0)
@@ -154,7 +153,7 @@ def test_images_side_by_side_and_their_sum(kind):
 
 @KINDS
 @CHANNELS
-def test_back_through_relu_and_bias(kind, channels):
+def test_backward_pass_of_relu_and_bias(kind, channels):
     y = draw((4, 9, 9, channels), kind)
     gradients = [draw((4, 9, 9, c), kind, 1) for c in (channels // 2, channels - channels // 2)]
     results = [Spec(y.shape, dtype(kind))]
@@ -206,7 +205,7 @@ def test_pooling(kind, channels, relu, how, enough, monkeypatch):
     x = np.round(draw((3, 12, 11, channels), kind).astype(np.float32)).astype(dtype(kind))  # equals
     wanted = last(op.max_pool(first(x), **how))
     result = Spec(wanted.shape, dtype(kind))
-    y, places = run(
+    y, indices = run(
         "max_pool_with_indices", [result, Spec(result.shape, "uint8")], [x], relu=relu, **how
     )
     check(y, wanted, 0)
@@ -215,10 +214,10 @@ def test_pooling(kind, channels, relu, how, enough, monkeypatch):
     back = last(op.max_pool_gradient(first(g), first(x), **how))
     back = np.where(x > 0, back, 0) if relu else back
     result = Spec(x.shape, dtype(kind))
-    d, sums = run_with_sums("max_pool_bias_back", result, [g, places], **how)
+    d, sums = run_with_sums("max_pool_bias_back", result, [g, indices], **how)
     check(d, back, TOLERANCE[kind])
     check(sums, back.sum((0, 1, 2), dtype=np.float64), 1e-5)
-    check(run("max_pool_back", [result], [g, places], **how)[0], back, TOLERANCE[kind])
+    check(run("max_pool_back", [result], [g, indices], **how)[0], back, TOLERANCE[kind])
 
 
 @KINDS
@@ -237,13 +236,17 @@ def test_average_pooling(kind, how):
 def test_dense_layers_in_bfloat16():
     a, b = draw((32, 48), "bfloat16"), draw((48, 64), "bfloat16", 1)
     wanted = a.astype(np.float64) @ b.astype(np.float64)
-    for turned in ((False, False), (True, False), (False, True)):
+    for transposed in ((False, False), (True, False), (False, True)):
         operands = [
-            np.ascontiguousarray(x.T) if t else x for x, t in zip((a, b), turned, strict=True)
+            np.ascontiguousarray(x.T) if t else x for x, t in zip((a, b), transposed, strict=True)
         ]
         for kind in ("bfloat16", "float32"):
             spec = Spec((32, 64), dtype(kind))
-            check(run("dot_working", [spec], operands, turned=turned)[0], wanted, TOLERANCE[kind])
+            check(
+                run("dot_working", [spec], operands, transposed=transposed)[0],
+                wanted,
+                TOLERANCE[kind],
+            )
     bias = draw((64,), "float32")
     (y,) = run("bias_forward", [Spec((48, 64), dtype("bfloat16"))], [b, bias], relu=True)
     check(y, np.maximum(b.astype(np.float32) + bias, 0), TOLERANCE["bfloat16"])
@@ -254,14 +257,14 @@ def test_dense_layers_in_bfloat16():
 NUMBERS = [np.float32(0.1), np.float32(0.9), np.float32(0.01)]
 
 
-def test_updates_together():
+def test_grouped_updates():
     shapes = [(6, 5, 3, 3), (7,), (4, 9, 1, 1), (12, 8, 5, 5)] + [(3, 4)] * 50
     operands, taps, wanted = [np.asarray(n) for n in NUMBERS], [], []
     for seed, shape in enumerate(shapes):
         w, g, v = (draw(shape, "float32", 3 * seed + i) for i in range(3))
         kind = "bfloat16" if seed % 2 else "float32"
-        turned = last(g) if len(shape) == 4 else g
-        operands += [w, turned.astype(dtype(kind)), v]
+        gradient = last(g) if len(shape) == 4 else g
+        operands += [w, gradient.astype(dtype(kind)), v]
         taps.append(shape[2] * shape[3] if len(shape) == 4 else 1)
         wanted += op.sgd(w, g.astype(dtype(kind)).astype(np.float32), v, *NUMBERS)
     results = [Spec(shape) for shape in shapes for _ in range(2)]
@@ -270,7 +273,7 @@ def test_updates_together():
         check(one, other, 1e-6)
 
 
-def test_updates_together_without_momentum():
+def test_grouped_updates_without_momentum():
     shapes = [(6, 5, 3, 3), (7,)] + [(3, 4)] * 50
     operands, taps, wanted = [np.asarray(NUMBERS[0])], [], []
     for seed, shape in enumerate(shapes):
@@ -306,22 +309,21 @@ def test_a_dense_layers_gradient_and_update(kind, batch, rows, columns):
 
 
 @KINDS
-def test_filters_turned_round(kind):
+def test_flipped_filters(kind):
     w = draw((24, 3, 5, 16), kind)
-    (turned,) = run("flipped_filters", [Spec((16, 3, 5, 24), dtype(kind))], [w])
-    check(turned, w[:, ::-1, ::-1].transpose(3, 1, 2, 0), 0)
+    (flipped,) = run("flipped_filters", [Spec((16, 3, 5, 24), dtype(kind))], [w])
+    check(flipped, w[:, ::-1, ::-1].transpose(3, 1, 2, 0), 0)
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
 @pytest.mark.parametrize(
     ("window", "padding"), [(1, (0, 0, 0, 0)), (3, (1, 1, 1, 1)), (5, (2, 1, 0, 2))]
 )
-def test_gradients_of_images_by_turned_filters(precision, window, padding):
+def test_gradients_of_images_as_forward_convolutions(precision, window, padding):
     pytest.importorskip("cudnn")
     import cupy
 
-    from pareo.backends.cuda.nhwc.conv import plans
-    from pareo.backends.cuda.nhwc.conv.input_gradient_as_forward import turned
+    from pareo.backends.cuda.nhwc.conv import input_gradient_as_forward, plans
     from pareo.backends.cuda.nhwc.conv.problem import FILTERS, IMAGES, RESULT, Convolution
 
     kind = "bfloat16" if precision == "bfloat16" else "float32"
@@ -330,7 +332,7 @@ def test_gradients_of_images_by_turned_filters(precision, window, padding):
     shapes = (4, 16, 9, 9), (24, 16, window, window), (4, 24, high, wide)
     one = Convolution("images", *shapes, (1, 1), padding, (1, 1), precision)
     with Device("cuda", precision=precision):
-        plan = turned(one, plans.best)
+        plan = input_gradient_as_forward.plan(one, plans.best)
         found = cupy.full((4, 9, 9, 16), 99, dtype(kind))
         arrays = {IMAGES: found, FILTERS: cupy.asarray(w), RESULT: cupy.asarray(g)}
         plan.run(arrays, cupy.full(plan.workspace, 77, np.uint8))
@@ -349,9 +351,11 @@ def test_gradients_of_images_by_turned_filters(precision, window, padding):
 def test_filters_by_warpgroup_products(
     images, channels, side, count, window, padding, stride, blocks
 ):
-    from pareo.backends.cuda.nhwc.conv.filter_gradient import filters
+    from pareo.backends.cuda.nhwc.conv import filter_gradient
 
-    by_warpgroups(filters, images, channels, side, count, window, padding, stride, blocks)
+    by_warpgroups(
+        filter_gradient.plan, images, channels, side, count, window, padding, stride, blocks
+    )
 
 
 @pytest.mark.parametrize("blocks", [1, 13, 132])
@@ -361,9 +365,11 @@ def test_filters_by_warpgroup_products(
      (4, 64, 14, 96, 3, 1), (2, 128, 7, 70, 5, 2), (3, 12, 35, 64, 4, 0), (2, 112, 9, 64, 3, 1)],
 )  # fmt: skip
 def test_filters_by_strips(images, channels, side, count, window, padding, blocks):
-    from pareo.backends.cuda.nhwc.conv.filter_gradient_strips import strips
+    from pareo.backends.cuda.nhwc.conv import filter_gradient_strips
 
-    by_warpgroups(strips, images, channels, side, count, window, padding, 1, blocks)
+    by_warpgroups(
+        filter_gradient_strips.plan, images, channels, side, count, window, padding, 1, blocks
+    )
 
 
 @pytest.mark.parametrize("blocks", [1, 13, 132])
@@ -377,7 +383,7 @@ def test_convolutions_from_few_channels(
 ):
     import cupy
 
-    from pareo.backends.cuda.nhwc.conv.few_channels import narrow
+    from pareo.backends.cuda.nhwc.conv import few_channels
     from pareo.backends.cuda.nhwc.conv.problem import BIAS, FILTERS, IMAGES, RESULT, Convolution
 
     out = side + 2 * padding - window + 1
@@ -387,19 +393,19 @@ def test_convolutions_from_few_channels(
     shapes = (images, channels, side, side), (count, channels, window, window)
     result = (images, count, out, out)
     one = Convolution("result", *shapes, result, *padded.values(), "tf32", epilogue)
-    way = narrow(one, cupy.cuda.Device().compute_capability, blocks)
-    if way is None:
-        pytest.skip("this card has no warpgroup products")
+    plan = few_channels.plan(one, cupy.cuda.Device().compute_capability, blocks)
+    if plan is None:
+        pytest.skip("this GPU has no warpgroup products")
     found = cupy.full((images, out, out, count), 99, np.float32)
     arrays = {IMAGES: x, FILTERS: w, BIAS: b}
     arrays = {name: cupy.asarray(array) for name, array in arrays.items()} | {RESULT: found}
-    way.run(arrays, cupy.full(way.workspace, 77, np.uint8))
+    plan.run(arrays, cupy.full(plan.workspace, 77, np.uint8))
     wanted = last(op.conv(first(x), first(w), **padded)) + b
     wanted = np.maximum(wanted, 0) if epilogue == "bias_relu" else wanted
     check(cupy.asnumpy(found), wanted, TF32)
 
 
-def by_warpgroups(way, images, channels, side, count, window, padding, stride, blocks):
+def by_warpgroups(make, images, channels, side, count, window, padding, stride, blocks):
     import cupy
 
     from pareo.backends.cuda.nhwc.conv.problem import FILTERS, IMAGES, RESULT, Convolution
@@ -411,9 +417,9 @@ def by_warpgroups(way, images, channels, side, count, window, padding, stride, b
     result = (images, count, out, out)
     padded = {"stride": (stride, stride), "padding": (padding,) * 4, "dilation": (1, 1)}
     one = Convolution("filters", *shapes, result, *padded.values(), "tf32")
-    cut = way(one, cupy.cuda.Device().compute_capability, blocks)
+    cut = make(one, cupy.cuda.Device().compute_capability, blocks)
     if cut is None:
-        pytest.skip("this card has no warpgroup products")
+        pytest.skip("this GPU has no warpgroup products")
     found = cupy.full((count, window, window, channels), 99, np.float32)
     arrays = {IMAGES: cupy.asarray(x), FILTERS: found, RESULT: cupy.asarray(g)}
     cut.run(arrays, cupy.full(cut.workspace, 77, np.uint8))

@@ -1,6 +1,7 @@
-"""What is remembered of timed plans, the kernels' compilation, and how filters are cut."""
+"""Plans that are remembered on disk, compilation of kernels, and how filters are cut."""
 
 import json
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ CONV = {
 INSTANCES = CONV | {f"nhwc/kernels/{name}.cu": own for name, own in launch.INSTANCES.items()}
 
 
-def test_every_file_of_the_room_is_compiled():
+def test_every_file_of_nhwc_is_compiled():
     assert set(INSTANCES) == {name for name in source.files() if name.startswith("nhwc/")}
 
 
@@ -55,7 +56,7 @@ def test_plans_come_back_as_they_were_written(tmp_path, monkeypatch):
     assert plans.read_plans(tmp_path / "cuda" / "plans.json") == {"a": ENTRY}
 
 
-def test_without_a_folder_to_write_plans_are_timed_again(tmp_path, monkeypatch):
+def test_without_a_writable_directory_plans_are_timed_again(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PAREO_CACHE_DIR", str(tmp_path / "file"))
     plans.write_plans(("cuda", "never written.json"), {"a": ENTRY})
@@ -75,6 +76,24 @@ def test_a_missing_file_counts_as_empty(tmp_path):
 def test_one_bad_entry_does_not_spoil_the_others(tmp_path):
     (tmp_path / "plans.json").write_text(json.dumps({"a": ENTRY, "b": "nonsense"}))
     assert plans.read_plans(tmp_path / "plans.json") == {"a": ENTRY}
+
+
+class NoPlans:
+    """Stands for the graph of a cuDNN that lists no plans."""
+
+    names: ClassVar[list[str]] = []
+
+
+def test_a_remembered_name_that_no_plan_has_is_ignored():
+    """As of another cuDNN, or of an earlier pareo: the convolution is timed again."""
+    assert plans._named("eng51_k2=1", LAYERS[0], NoPlans()) is None
+    assert plans._named("pareo of old", LAYERS[0], NoPlans()) is None
+
+
+def test_names_of_our_own_plans_on_disk_do_not_change():
+    """Renaming one would have every convolution that uses it timed again."""
+    known = {"pareo filters", "pareo strips", "pareo narrow", "pareo turned"}
+    assert set(plans.OWN_PLANS) == known
 
 
 def gradient(channels, side, filters, window, padding, stride=1, precision="tf32"):
@@ -103,7 +122,7 @@ def test_quick_division_is_exact_for_every_position():
 
 
 def shared_out(split):
-    """Every pair of tile and chunk has a block, and no tile more parts than there is room for."""
+    """Every (tile, chunk) pair has a block, and no tile more parts than fit the workspace."""
     assert split.per_block * split.blocks >= split.tiles * split.chunks
     for tile in range(split.tiles):
         ends = tile * split.chunks, (tile + 1) * split.chunks - 1
@@ -114,13 +133,13 @@ def shared_out(split):
 
 @pytest.mark.parametrize("blocks", [1, 7, 132])
 @pytest.mark.parametrize("layer", [*LAYERS, gradient(64, 56, 64, 1, 0)], ids=str)
-def test_every_pair_of_tile_and_chunk_is_taken_once(layer, blocks):
+def test_every_tile_and_chunk_is_computed_once(layer, blocks):
     cut = filter_gradient.plan(layer, "90", blocks)
     assert cut.filter_tiles * cut.width >= layer.filters[0]
     assert -(-cut.rows // ROWS) * ROWS * cut.filter_tiles == cut.tiles * ROWS
     assert cut.chunks * CHUNK >= cut.positions
     shared_out(cut.split)
-    assert cut.shared <= 226 << 10  # what a multiprocessor gives one block, beside the barriers
+    assert cut.shared <= 226 << 10  # the limit of a block, less the barriers
     assert cut.width in WIDTHS
 
 
@@ -135,7 +154,7 @@ def test_a_strip_covers_all_taps_channels_and_positions(layer, blocks):
     assert cut.tiles >= cut.filter_tiles * channels / cut.slice * kh * kw / cut.taps
     assert cut.slice <= PITCH
     assert 32 * cut.ring >= 32 * cut.depth + 32
-    assert cut.shared <= 226 << 10  # what a multiprocessor gives one block, beside the barriers
+    assert cut.shared <= 226 << 10  # the limit of a block, less the barriers
     shared_out(cut.split)
 
 
@@ -173,14 +192,14 @@ def test_first_layers_have_room_in_shared_memory(layer):
     ],
     ids=str,
 )
-def test_other_layers_are_not_narrow(layer):
+def test_other_layers_are_not_supported(layer):
     assert few_channels.plan(layer, "90", 132) is None
 
 
 @pytest.mark.parametrize("padding", [(0, 0, 0, 0), (1, 1, 1, 1), (2, 0, 1, 3), (0, 2, 2, 0)])
 @pytest.mark.parametrize(("kh", "kw"), [(2, 2), (3, 3), (1, 4), (5, 2)])
 def test_rows_and_images_may_share_their_zeros(kh, kw, padding):
-    """The sums of strips.cu in plain sight: zeros between rows, taps as distances."""
+    """The sums of filter_gradient_strips.cu in NumPy: zeros between rows, taps as distances."""
     random = np.random.default_rng(0)
     x, top, left = random.standard_normal((3, 4, 6, 5)), *padding[:2]
     size = [n + padding[i] + padding[i + 2] - k + 1 for i, (n, k) in enumerate([(6, kh), (5, kw)])]
@@ -227,7 +246,7 @@ def test_warpgroup_products_are_for_one_architecture_and_precision():
 
 @pytest.mark.gpu
 @needs_gpu
-def test_what_was_chosen_for_want_of_memory_is_not_remembered(tmp_path, monkeypatch):
+def test_a_choice_made_for_lack_of_memory_is_not_remembered(tmp_path, monkeypatch):
     import cupy
 
     if why := cudnn.missing():
