@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from pareo import moving
+from pareo.array import Array
 from pareo.backends.cuda.runtime import launch, memory
 from pareo.backends.cuda.runtime.cupy_module import cupy
 from pareo.backends.cuda.runtime.graph import Replay
@@ -30,7 +31,7 @@ THREADS = 256
 BYTES = 4 * 16 * THREADS  # of an image for each block: four copies of 16 bytes for each thread
 
 
-def place_dataset(array: Any) -> Any:
+def place_dataset(array: Array) -> Array:
     """The dataset on the GPU if it fits there, else pinned in host memory."""
     if isinstance(array, cupy.ndarray):
         return array
@@ -41,7 +42,7 @@ def place_dataset(array: Any) -> Any:
     return pinned(array)
 
 
-def pinned(array: Any) -> Any:
+def pinned(array: Array) -> Array:
     """The same host array, its memory page-locked and visible to the GPU."""
     address = array.ctypes.data
     if address not in _pinned:
@@ -59,7 +60,7 @@ def _unpinned(address: int) -> None:
     cupy.cuda.runtime.hostUnregister(address)
 
 
-def check_data(wanted: Spec, images: Any, labels: Any, order: Any) -> None:
+def check_data(wanted: Spec, images: Array, labels: Array, order: Array) -> None:
     """Raise an error for data that the gathering kernel would read wrongly: it checks nothing.
 
     >>> check_data(Spec((2, 3)), np.zeros((5, 3), "f4"), np.zeros(5, "i8"), np.array([[0, 7]]))
@@ -97,23 +98,30 @@ class BatchBuffer:
         self.free: Any = None  # the event after which it may be refilled
 
     @cached_property
-    def images(self) -> Any:
+    def images(self) -> Array:
         """The images, allocated on first use."""
         return memory.empty(self._spec.shape, self._spec.dtype)
 
-    def gather(self, images: Any, labels: Any, order: Any, step: Any) -> None:
+    def gather(self, images: Array, labels: Array, order: Array, step: Array) -> None:
         """Fill it with the images and labels of row `step` of `order`; `step` is on the GPU."""
         address = images.data.ptr if isinstance(images, cupy.ndarray) else images.ctypes.data
         size = self.images[0].size
         blocks = -(-self.images[0].nbytes // BYTES)
         self._gather(self.images, address, labels, order, step, size, blocks)
 
-    def gather_labels(self, labels: Any, order: Any, step: Any) -> None:
+    def gather_labels(self, labels: Array, order: Array, step: Array) -> None:
         """Fill in the labels only."""
         self._gather(NULL, NULL, labels, order, step, 0, 1)
 
     def _gather(
-        self, out: Any, address: Any, labels: Any, order: Any, step: Any, size: int, blocks: int
+        self,
+        out: Array,
+        address: Array,
+        labels: Array,
+        order: Array,
+        step: Array,
+        size: int,
+        blocks: int,
     ) -> None:
         launch.kernel("batches", "gather", self._spec.dtype.char)(
             (self.size, blocks), (THREADS,),
@@ -148,14 +156,14 @@ class TrainingSteps:
 
     def __call__(
         self,
-        parameters: Mapping[str, Any],
-        velocities: Mapping[str, Any],
-        images: Any,
-        labels: Any,
-        order: Any,
-        rate: Any,
-        seeds: Any,
-    ) -> Any:
+        parameters: Mapping[str, Array],
+        velocities: Mapping[str, Array],
+        images: Array,
+        labels: Array,
+        order: Array,
+        rate: Array,
+        seeds: Array,
+    ) -> Array:
         """Update parameters (and velocities) in place, one step for each row of `order`.
 
         Returns the losses. A population has a rate and a loss for each of its members.
@@ -198,12 +206,12 @@ class TrainingSteps:
         """Bytes that the captured graphs of steps hold."""
         return self._resident.kept_bytes + self._streamed.kept_bytes
 
-    def _reads_dataset(self, images: Any) -> bool:
+    def _reads_dataset(self, images: Array) -> bool:
         """Whether a step reads these images from the dataset, by index."""
         enough = len(images) >= self._batch.size
         return self._can_read_dataset and enough and isinstance(images, cupy.ndarray)
 
-    def _indexed_batch(self, images: Any) -> Any:
+    def _indexed_batch(self, images: Array) -> Array:
         return indexed_batch(images, self._batch.size, self._order, self._step)
 
     def _scope(self) -> ExitStack:
@@ -216,9 +224,9 @@ class TrainingSteps:
         if rows <= self._capacity:
             return
         self._capacity = 1 << (rows - 1).bit_length()
-        self._order: Any = memory.empty((self._capacity, self._batch.size), np.int64)
-        self._all_seeds: Any = memory.empty((self._capacity, self._seeds.size), np.int64)
-        self._losses: Any = memory.empty((self._capacity, *self._loss.shape), self._loss.dtype)
+        self._order: Array = memory.empty((self._capacity, self._batch.size), np.int64)
+        self._all_seeds: Array = memory.empty((self._capacity, self._seeds.size), np.int64)
+        self._losses: Array = memory.empty((self._capacity, *self._loss.shape), self._loss.dtype)
 
     def _gathered_step(self) -> None:
         images, labels = self._data
@@ -239,7 +247,7 @@ class TrainingSteps:
         threads = launch.threads_for(loss.size)
         launch.blocks(1, threads, "batches", "advance", self._kind, *arguments)
 
-    def _stream(self, rows: int, fixed: list[Any]) -> None:
+    def _stream(self, rows: int, fixed: list[Array]) -> None:
         """Steps on images in host memory: the next batch is copied while one is computed."""
         if not self._next:
             self._next = [BatchBuffer(self._images, self._labels) for _ in range(2)]

@@ -47,7 +47,7 @@ def test_updates_are_made_in_place_and_replayed():
 
 
 def test_temporaries_of_a_graph_are_its_own():
-    """A product of an array that cuBLAS cannot read allocates; no other array may get that memory."""
+    """A product of an array that cuBLAS cannot read allocates memory for its copy."""
     with Device("cuda"):
 
         def product(x, y):

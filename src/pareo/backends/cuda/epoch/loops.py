@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from pareo.array import Array
 from pareo.backends.cuda.epoch import tiled
 from pareo.backends.cuda.epoch.emit import rounded
 from pareo.backends.cuda.epoch.layers import Layer, UnsupportedNetwork, layers_of
@@ -42,7 +43,7 @@ class PerImageRunner:
         speeds = sum(layer.parameters for layer in layers) if momentum else 0
         self.nbytes = self._messages.nbytes + 4 * speeds
 
-    def run(self, parameters: Sequence[Any], velocities: Sequence[Any], *more: Any) -> None:
+    def run(self, parameters: Sequence[Array], velocities: Sequence[Array], *more: Array) -> None:
         *data, losses = more
         speeds = cupy.concatenate([v.ravel() for v in velocities]) if velocities else losses
         end = losses, self._messages, np.uint32(self._stamp & MASK)
@@ -67,7 +68,7 @@ class TiledRunner:
         self._goal = 0
         self.nbytes = self._work.nbytes + self._count.nbytes
 
-    def run(self, parameters: Sequence[Any], velocities: Sequence[Any], *more: Any) -> None:
+    def run(self, parameters: Sequence[Array], velocities: Sequence[Array], *more: Array) -> None:
         end = self._work, self._count, np.uint32(self._goal & MASK)
         _launch(self._function, self.kernel, (*parameters, *velocities, *more, *end))
         self._goal += more[-1].size * self.kernel.barriers * self.kernel.blocks
@@ -99,15 +100,15 @@ class Loop:
 
     def __call__(
         self,
-        parameters: Sequence[Any],
-        velocities: Sequence[Any],
-        images: Any,
-        labels: Any,
-        order: Any,
+        parameters: Sequence[Array],
+        velocities: Sequence[Array],
+        images: Array,
+        labels: Array,
+        order: Array,
         rate: float,
         momentum: float,
         decay: float,
-    ) -> Any:
+    ) -> Array | None:
         """Update parameters (and velocities) in place, one step for each row of `order`.
 
         All arrays but `order` are on the GPU. Returns the losses, or None where the batch is too
@@ -148,7 +149,7 @@ class Loop:
         return self._ready[batch, momentum]
 
 
-def _whole(array: Any) -> bool:
+def _whole(array: Array) -> bool:
     """Whether an array is contiguous, and aligned for loads of four floats."""
     return bool(array.flags.c_contiguous) and array.data.ptr % 16 == 0
 

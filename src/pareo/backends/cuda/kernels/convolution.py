@@ -5,10 +5,12 @@ no columns: the images themselves are the columns.
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from pareo.array import Array
 from pareo.backends.cuda.kernels.elementwise import apply
 from pareo.backends.cuda.kernels.linear import add_biased
 from pareo.backends.cuda.runtime import cublas, launch
@@ -23,7 +25,7 @@ class Tiling(NamedTuple):
 
     images: tuple[int, ...]  # (N, C, H, W)
     output: tuple[int, ...]  # (N, K, OH, OW)
-    window: tuple[int, int]
+    window: tuple[int, ...]
     stride: tuple[int, int]
     padding: tuple[int, ...]
     dilation: tuple[int, int]
@@ -31,7 +33,13 @@ class Tiling(NamedTuple):
     chunk: int  # images at a time
 
     @classmethod
-    def of(cls, images: Any, output: Any, window: Any, how: dict[str, Any]) -> "Tiling":
+    def of(
+        cls,
+        images: Array | Spec,
+        output: Array | Spec,
+        window: Sequence[int],
+        how: Mapping[str, Any],
+    ) -> "Tiling":
         depth, pixels = images.shape[1] * math.prod(window), math.prod(output.shape[2:])
         chunk = LIMIT // max(1, depth * pixels * images.dtype.itemsize)
         chunk = max(1, min(chunk, images.shape[0]))
@@ -58,14 +66,14 @@ class Tiling(NamedTuple):
         """Elements of the columns of one chunk."""
         return self.chunk * self.depth * self.pixels
 
-    def im2col(self, images: int, side_by_side: bool) -> Any:
+    def im2col(self, images: int, side_by_side: bool) -> np.ndarray:
         """The struct Im2col of columns.cu."""
         return launch.struct(
             images, self.images[1:], self.output[2:], self.window, self.stride, self.padding[:2],
             self.dilation, side_by_side, of=np.int32,
         )  # fmt: skip
 
-    def to_columns(self, work: Any, x: Any, side_by_side: bool) -> Any:
+    def to_columns(self, work: Array, x: Array, side_by_side: bool) -> Array:
         """Columns of images x: (n, depth, pixels), or (depth, n * pixels) side by side."""
         n = len(x)
         columns = work[: n * self.depth * self.pixels]
@@ -75,7 +83,7 @@ class Tiling(NamedTuple):
             (self.depth, n * self.pixels) if side_by_side else (n, self.depth, self.pixels)
         )
 
-    def group(self, array: Any, number: int, axis: int) -> Any:
+    def group(self, array: Array, number: int, axis: int) -> Array:
         """One group's part of an array along an axis."""
         size = array.shape[axis] // self.groups
         return array[(slice(None),) * axis + (slice(number * size, (number + 1) * size),)]
@@ -87,7 +95,7 @@ def _for_output(out: Spec, x: Spec, w: Spec, *_: Spec, **how: Any) -> list[Spec]
 
 
 @backend.kernel(strided=False, scratch=_for_output)
-def conv(out: Any, x: Any, w: Any, scratch: Any, **how: Any) -> None:
+def conv(out: Array, x: Array, w: Array, scratch: Sequence[Array], **how: Any) -> None:
     tiling = Tiling.of(x, out, w.shape[2:], how)
     if out.size == 0:
         return
@@ -107,12 +115,14 @@ def conv(out: Any, x: Any, w: Any, scratch: Any, **how: Any) -> None:
             )
 
 
-def _for_input(out: Spec, g: Spec, w: Spec, size: Any, **how: Any) -> list[Spec]:
+def _for_input(out: Spec, g: Spec, w: Spec, size: tuple[int, int], **how: Any) -> list[Spec]:
     return _for_output(g, out, w, **how)
 
 
 @backend.kernel(strided=False, scratch=_for_input)
-def conv_input_gradient(out: Any, g: Any, w: Any, size: Any, scratch: Any, **how: Any) -> None:
+def conv_input_gradient(
+    out: Array, g: Array, w: Array, size: tuple[int, int], scratch: Sequence[Array], **how: Any
+) -> None:
     tiling = Tiling.of(out, g, w.shape[2:], how)
     if g.size == 0:  # no filters, no pixels or no images: empty sums
         out.fill(0)
@@ -138,13 +148,15 @@ def conv_input_gradient(out: Any, g: Any, w: Any, size: Any, scratch: Any, **how
             launch.planes(planes, pixels, "columns", *arguments)
 
 
-def _for_weight(out: Spec, x: Spec, g: Spec, size: Any, **how: Any) -> list[Spec]:
+def _for_weight(out: Spec, x: Spec, g: Spec, size: tuple[int, int], **how: Any) -> list[Spec]:
     tiling = Tiling.of(x, g, size, how)
     return [x.like((tiling.column_elements,)), x.like((tiling.chunk * g.shape[1] * tiling.pixels,))]
 
 
 @backend.kernel(strided=False, scratch=_for_weight)
-def conv_weight_gradient(out: Any, x: Any, g: Any, size: Any, scratch: Any, **how: Any) -> None:
+def conv_weight_gradient(
+    out: Array, x: Array, g: Array, size: tuple[int, int], scratch: Sequence[Array], **how: Any
+) -> None:
     """Columns and errors of a chunk side by side, so that one product sums over its images."""
     tiling = Tiling.of(x, g, size, how)
     if out.size == 0:
@@ -170,7 +182,9 @@ def conv_weight_gradient(out: Any, x: Any, g: Any, size: Any, scratch: Any, **ho
 
 
 def _fused(pattern: str, gives: str, activation: str) -> None:
-    def kernel(out: Any, x: Any, w: Any, b: Any, *, scratch: Any, **how: Any) -> None:
+    def kernel(
+        out: Array, x: Array, w: Array, b: Array, *, scratch: Sequence[Array], **how: Any
+    ) -> None:
         conv(out, x, w, scratch=scratch, **how)
         add_biased(f"bias{activation}", out, out, b)
 

@@ -1,11 +1,11 @@
 """Matrix products by cuBLAS, biases, and operators that copy elements to another layout."""
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from pareo.array import Array
 from pareo.backends.cuda.kernels import strides
 from pareo.backends.cuda.kernels.elementwise import WIDEST, apply
 from pareo.backends.cuda.runtime import cublas, launch, memory
@@ -25,7 +25,7 @@ def rounded_room(out: Spec, a: Spec, b: Spec, *_: Spec) -> list[Spec]:
 
 
 @backend.kernel(scratch=rounded_room)
-def dot(out: Any, a: Any, b: Any, scratch: Any = (), add: bool = False) -> None:
+def dot(out: Array, a: Array, b: Array, scratch: Sequence[Array] = (), add: bool = False) -> None:
     a, b = (x if cublas.readable(x) else backend.contiguous(x) for x in (a, b))
     if scratch:
         a, b = (_rounded(room, x) for room, x in zip(scratch, (a, b), strict=True))
@@ -39,7 +39,7 @@ def dot(out: Any, a: Any, b: Any, scratch: Any = (), add: bool = False) -> None:
         cublas.multiply(out[index], a[index], b[index], add)
 
 
-def _rounded(room: Any, a: Any) -> Any:
+def _rounded(room: Array, a: Array) -> Array:
     """A factor rounded to bfloat16, its matrices transposed or not as before."""
     if not a.flags.c_contiguous and a.swapaxes(-1, -2).flags.c_contiguous:
         return _rounded(room, a.swapaxes(-1, -2)).swapaxes(-1, -2)
@@ -48,7 +48,7 @@ def _rounded(room: Any, a: Any) -> Any:
     return room.reshape(a.shape)
 
 
-def squared(a: Any) -> Callable[[], Any]:
+def squared(a: Array) -> Callable[[], Array]:
     """A function that multiplies a matrix by itself, rounded once to the device's precision.
 
     It shows the speed of products whose factors are bfloat16 already; `dot` rounds them each time.
@@ -58,14 +58,14 @@ def squared(a: Any) -> Callable[[], Any]:
         a = _rounded(memory.empty(a.shape, np.uint16), a)
     out = memory.empty(a.shape, a.dtype)
 
-    def call() -> Any:
+    def call() -> Array:
         cublas.multiply(out, a, a)
         return out
 
     return call
 
 
-def add_biased(name: str, out: Any, a: Any, b: Any) -> None:
+def add_biased(name: str, out: Array, a: Array, b: Array) -> None:
     """out = NAME(a + b) of bias.cu: b is added along axis 1 of a, then an activation is applied."""
     pixels, width = math.prod(a.shape[2:]), WIDEST // a.itemsize
     arguments = (out, a, b, a.size, a.shape[1], pixels)
@@ -76,12 +76,12 @@ def add_biased(name: str, out: Any, a: Any, b: Any) -> None:
 
 
 @backend.kernel(in_place=(0,), strided=False)
-def add_bias(out: Any, a: Any, b: Any) -> None:
+def add_bias(out: Array, a: Array, b: Array) -> None:
     add_biased("bias", out, a, b)
 
 
 @backend.kernel()
-def transpose(out: Any, a: Any, axes: Any) -> None:
+def transpose(out: Array, a: Array, axes: tuple[int, ...]) -> None:
     if out.size == 0:
         return
     seen = a.transpose(axes)
@@ -97,27 +97,27 @@ def transpose(out: Any, a: Any, axes: Any) -> None:
 
 
 @backend.kernel(strided=False)
-def reshape(out: Any, a: Any, shape: Any) -> None:
+def reshape(out: Array, a: Array, shape: tuple[int, ...]) -> None:
     apply("copied", out, a.reshape(shape))
 
 
 @backend.kernel()
-def part(out: Any, a: Any, axis: int, between: Any) -> None:
+def part(out: Array, a: Array, axis: int, between: tuple[int, int]) -> None:
     apply("copied", out, _within(a, axis, between))
 
 
-def _within(a: Any, axis: int, between: Any) -> Any:
+def _within(a: Array, axis: int, between: tuple[int, int]) -> Array:
     return a[(slice(None),) * axis + (slice(*between),)]
 
 
 @backend.kernel()
-def part_gradient(out: Any, g: Any, axis: int, between: Any, size: int) -> None:
+def part_gradient(out: Array, g: Array, axis: int, between: tuple[int, int], size: int) -> None:
     out.fill(0)
     lay(_within(out, axis, between), g)
 
 
 @backend.kernel()
-def concat(out: Any, *arrays: Any, axis: int) -> None:
+def concat(out: Array, *arrays: Array, axis: int) -> None:
     start = 0
     for array in arrays:
         stop = start + array.shape[axis]
@@ -125,7 +125,7 @@ def concat(out: Any, *arrays: Any, axis: int) -> None:
         start = stop
 
 
-def lay(target: Any, source: Any) -> None:
+def lay(target: Array, source: Array) -> None:
     """Copy into a target that may be strided."""
     if target.flags.c_contiguous:
         apply("copied", target, source)
@@ -138,7 +138,7 @@ def _matrices(out: Spec, x: Spec, w: Spec, b: Spec) -> bool:
 
 
 def _fused(pattern: str, gives: str, activation: str) -> None:
-    def kernel(out: Any, x: Any, w: Any, b: Any, *, scratch: Any) -> None:
+    def kernel(out: Array, x: Array, w: Array, b: Array, *, scratch: Sequence[Array]) -> None:
         dot(out, x, w, scratch)
         add_biased(f"bias{activation}", out, out, b)
 

@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from pareo.array import Array
 from pareo.backends.cuda.kernels import strides
 from pareo.backends.cuda.runtime import launch
 from pareo.backends.cuda.table import backend
@@ -23,7 +26,7 @@ class Folding(NamedTuple):
     length: int  # elements that fold into one result
     stretches: int  # parts of them, each folded by its own block first
     threads: tuple[int, ...]
-    folds: Any  # the struct Folds
+    folds: np.ndarray  # the struct Folds
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -55,12 +58,14 @@ def folding(shape: tuple[int, ...], axes: tuple[int, ...]) -> Folding:
     return Folding(form, results, length, stretches, threads, launch.struct(*walks))
 
 
-def _partial(out: Spec, a: Spec, axis: Any, **_: Any) -> list[Spec]:
+def _partial(out: Spec, a: Spec, axis: tuple[int, ...], **_: Any) -> list[Spec]:
     shared = folding(a.shape, tuple(axis))
     return [out.like((shared.results * shared.stretches if shared.stretches > 1 else 0,))]
 
 
-def fold(name: str, out: Any, a: Any, axes: Sequence[int], partial: Any, divisor: int = 1) -> None:
+def fold(
+    name: str, out: Array, a: Array, axes: Sequence[int], partial: Array, divisor: int = 1
+) -> None:
     """Reduce a contiguous array; `partial` is the work array for results of the stretches."""
     if out.size == 0:
         return
@@ -76,29 +81,35 @@ def fold(name: str, out: Any, a: Any, axes: Sequence[int], partial: Any, divisor
     _launch(name, out, partial, rows, divisor)
 
 
-def _launch(name: str, out: Any, a: Any, shared: Folding, divisor: int) -> None:
+def _launch(name: str, out: Array, a: Array, shared: Folding, divisor: int) -> None:
     kernel = launch.kernel("reduction", f"{name}_{shared.form}", a.dtype.char)
     arguments = (out, a, shared.results, shared.length, divisor, shared.folds)
     kernel(shared.grid, shared.threads, arguments)
 
 
 @backend.kernel(strided=False, scratch=_partial)
-def sum_(out: Any, a: Any, axis: Any, keepdims: bool, scratch: Any) -> None:
+def sum_(
+    out: Array, a: Array, axis: tuple[int, ...], keepdims: bool, scratch: Sequence[Array]
+) -> None:
     fold("sum", out, a, axis, scratch[0])
 
 
 @backend.kernel(strided=False, scratch=_partial)
-def mean(out: Any, a: Any, axis: Any, keepdims: bool, scratch: Any) -> None:
+def mean(
+    out: Array, a: Array, axis: tuple[int, ...], keepdims: bool, scratch: Sequence[Array]
+) -> None:
     fold("sum", out, a, axis, scratch[0], a.size // max(out.size, 1))
 
 
 @backend.kernel(strided=False, scratch=_partial)
-def max_(out: Any, a: Any, axis: Any, keepdims: bool, scratch: Any) -> None:
+def max_(
+    out: Array, a: Array, axis: tuple[int, ...], keepdims: bool, scratch: Sequence[Array]
+) -> None:
     fold("largest", out, a, axis, scratch[0])
 
 
 @backend.kernel(strided=False)
-def argmax(out: Any, a: Any, axis: int | None) -> None:
+def argmax(out: Array, a: Array, axis: int | None) -> None:
     shared = folding(a.shape, tuple(range(a.ndim)) if axis is None else (axis,))
     threads = launch.threads_for(shared.length)
     arguments = (out, a, shared.length, shared.folds)
@@ -106,7 +117,7 @@ def argmax(out: Any, a: Any, axis: int | None) -> None:
 
 
 @backend.kernel(strided=False)
-def max_gradient(out: Any, g: Any, a: Any, y: Any, axis: Any) -> None:
+def max_gradient(out: Array, g: Array, a: Array, y: Array, axis: tuple[int, ...]) -> None:
     shared = folding(a.shape, tuple(axis))
     threads = launch.threads_for(shared.length)
     arguments = (out, g, a, y, shared.length, shared.folds)

@@ -1,13 +1,13 @@
 """Strided arrays in as few axes as possible, as kernels iterate over them."""
 
 from collections.abc import Sequence
-from typing import Any
 
+from pareo.array import Array
 from pareo.backends.cuda.runtime.launch import MOST_AXES
 from pareo.errors import ShapeError
 
 
-def element_strides(array: Any, shape: Sequence[int]) -> list[int]:
+def element_strides(array: Array, shape: Sequence[int]) -> list[int]:
     """Strides in elements along each axis of `shape`; 0 where the array is broadcast."""
     added = len(shape) - array.ndim
     own = [

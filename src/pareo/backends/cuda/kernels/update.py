@@ -1,7 +1,6 @@
 """The optimiser's step."""
 
-from typing import Any
-
+from pareo.array import Array
 from pareo.backends.cuda.kernels import stacks, strides
 from pareo.backends.cuda.runtime import launch
 from pareo.backends.cuda.table import backend
@@ -10,7 +9,13 @@ from pareo.spec import Spec
 
 @backend.kernel(in_place=(0, 2), strided=False)
 def sgd(
-    out: Any, parameter: Any, gradient: Any, velocity: Any, rate: Any, momentum: Any, decay: Any
+    out: Array,
+    parameter: Array,
+    gradient: Array,
+    velocity: Array,
+    rate: Array,
+    momentum: Array,
+    decay: Array,
 ) -> None:
     numbers = (rate, momentum, decay)
     arguments = (*out, parameter, gradient, velocity, *numbers, parameter.size)
@@ -32,5 +37,5 @@ def _alike(q: Spec, p: Spec, rate: Spec, g: Spec) -> bool:
 
 
 @backend.fusion("s = scale(rate, g)\nq = sub(p, s)", "q", when=_alike, in_place=(0,))
-def descend(out: Any, p: Any, rate: Any, g: Any) -> None:
+def descend(out: Array, p: Array, rate: Array, g: Array) -> None:
     launch.over(p.size, "update", "descend", p.dtype.char, out, p, rate, g, p.size)

@@ -6,7 +6,7 @@ where an instruction needs the other form.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from pareo.backends.cuda.nhwc.conv.problem import Convolution
 from pareo.backends.cuda.nhwc.instructions import INSTRUCTIONS
 from pareo.program.ir import Instruction, Program, readers
 from pareo.spec import Spec
+
+if TYPE_CHECKING:
+    from pareo.backends.cuda.nhwc.rules.update import Update
 
 ConvolutionTest = Callable[[Convolution], bool]
 
@@ -39,11 +42,11 @@ class Lowering:
         self.instructions: list[Instruction] = []
         self.plain = {n: n for n in (*program.inputs, *program.constants)}
         self.working: dict[int, int] = {}
-        self.pool_indices: dict[Any, tuple[int, bool]] = {}
-        self.depth_images: dict[Any, int] = {}
+        self.pool_indices: dict[tuple[object, ...], tuple[int, bool]] = {}
+        self.depth_images: dict[tuple[object, ...], int] = {}
         self.addends: dict[int, tuple[int, ...]] = {}
         self.concatenated: dict[int, tuple[int, ...]] = {}
-        self.deferred_updates: list[Any] = []
+        self.deferred_updates: list[Update] = []
         self.update_scalars: tuple[int, ...] = ()  # rate, momentum and decay of these updates
         self.deferred_products: dict[int, tuple[int, int, int]] = {}
         self.done: set[int] = set()

@@ -2,10 +2,10 @@
 
 import ctypes
 import threading
-from typing import Any
 
 import numpy as np
 
+from pareo.array import Array
 from pareo.backends.cuda.runtime import memory, streams, toolkit
 from pareo.backends.cuda.runtime.cupy_module import cupy
 from pareo.device import current
@@ -23,7 +23,7 @@ _NUMBERS = {
 _local = threading.local()
 
 
-def multiply(out: Any, a: Any, b: Any, add: bool = False) -> None:
+def multiply(out: Array, a: Array, b: Array, add: bool = False) -> None:
     """out = a @ b, or out += a @ b, for matrices, or for stacks of them along one leading axis.
 
     The rows or the columns of `a` and `b` must be contiguous, and the rows of `out`. A stack of one
@@ -62,14 +62,14 @@ def multiply(out: Any, a: Any, b: Any, add: bool = False) -> None:
         _check(status)
 
 
-def _compute(factor: Any) -> int:
+def _compute(factor: Array) -> int:
     """The cuBLAS compute type for this factor; sums are at least float32."""
     if factor.dtype.char == "d":
         return DOUBLE
     return COMPUTE["float32" if factor.dtype.char in "EH" else current().precision]
 
 
-def readable(array: Any) -> bool:
+def readable(array: Array) -> bool:
     """Whether cuBLAS can read an array: its matrices have contiguous rows or columns."""
     rows, columns = array.shape[-2:]
     down, along = (step // array.itemsize for step in array.strides[-2:])
@@ -86,7 +86,7 @@ def _apart(count: int, step: int, inner: int) -> bool:
     return count == 1 or step >= inner
 
 
-def _operand(array: Any) -> tuple[int, int, int]:
+def _operand(array: Array) -> tuple[int, int, int]:
     """An array as cuBLAS reads it: transposed or not, leading dimension, stride of the stack."""
     rows, columns = array.shape[-2:]
     down, along = (step // array.itemsize for step in array.strides[-2:])

@@ -4,8 +4,8 @@ import ctypes
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
 
+from pareo.array import Array
 from pareo.backends.cuda.runtime import toolkit
 from pareo.backends.cuda.runtime.cupy_module import cupy
 from pareo.errors import DeviceError
@@ -58,15 +58,15 @@ class Replay:
     def __init__(self) -> None:
         self._pool = cupy.cuda.MemoryPool()
         self._last: tuple[int, ...] | None = None
-        self._graph: Any = None
+        self._graph: Graph | None = None
         self.captured: tuple[int, ...] | None = (
             None  # the addresses that the graph was captured for
         )
 
-    def __call__(self, work: Callable[[], None], arrays: Sequence[Any]) -> None:
+    def __call__(self, work: Callable[[], None], arrays: Sequence[Array]) -> None:
         """Do the work, which must be the same at each call for the same arrays."""
         key = tuple(array.data.ptr for array in arrays)
-        if key == self.captured:
+        if self._graph is not None and key == self.captured:
             self._graph.launch()
         elif key != self._last:
             self._last = key

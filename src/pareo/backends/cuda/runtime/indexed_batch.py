@@ -3,6 +3,7 @@
 from functools import cache
 from typing import Any
 
+from pareo.array import Array
 from pareo.backends.cuda.runtime.cupy_module import cupy
 from pareo.backends.cuda.runtime.launch import NULL
 from pareo.program.ir import Program
@@ -10,7 +11,7 @@ from pareo.program.ir import Program
 READERS = ("space_to_depth",)  # instructions whose kernels can
 
 
-def indexed_batch(images: Any, batch: int, order: Any, step: Any) -> Any:
+def indexed_batch(images: Array, batch: int, order: Array, step: Array) -> Array:
     """The images of a batch, given by row `step` of `order`; both are on the GPU.
 
     READERS read the indexed images. To any other reader it is the first images of the dataset.
@@ -20,7 +21,7 @@ def indexed_batch(images: Any, batch: int, order: Any, step: Any) -> Any:
     return found
 
 
-def order_and_step(images: Any) -> tuple[Any, Any]:
+def order_and_step(images: Array) -> tuple[Array, Array]:
     """The order and step of an indexed batch as kernel arguments; null for any other array."""
     if isinstance(images, _array_type()):
         return images.order, images.step
@@ -30,8 +31,8 @@ def order_and_step(images: Any) -> tuple[Any, Any]:
 @cache
 def _array_type() -> Any:
     class IndexedBatch(cupy.ndarray):
-        order: Any
-        step: Any
+        order: Array
+        step: Array
 
     return IndexedBatch
 

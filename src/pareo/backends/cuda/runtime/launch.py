@@ -1,11 +1,14 @@
 """Launches the kernels in `kernels/`, by file and name, for the dtype of an array."""
 
+from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from pareo.backends.cuda.runtime import source
+
+Numbers: TypeAlias = "int | Sequence[Numbers]"
 
 REALS = {"f": "float", "d": "double"}
 THREADS = 256
@@ -50,15 +53,15 @@ def threads_for(length: int, most: int = 1024) -> int:
     return max(32, min(most, 1 << max(0, length - 1).bit_length()))
 
 
-def struct(*numbers: Any, of: Any = np.int64) -> Any:
+def struct(*numbers: Numbers, of: type[np.signedinteger[Any]] = np.int64) -> np.ndarray:
     """Integers as one argument passed by value: a struct of `Size`, or of int for np.int32."""
     flat = np.fromiter(_flat(numbers), of)
     return flat.view([("", of, flat.size)])
 
 
-def _flat(numbers: Any) -> Any:
+def _flat(numbers: Sequence[Numbers]) -> Iterator[int]:
     for number in numbers:
-        if isinstance(number, (tuple, list)):
+        if isinstance(number, Sequence):
             yield from _flat(number)
         else:
             yield int(number)

@@ -2,25 +2,26 @@
 
 import gc
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from pareo import moving
+from pareo.array import Array
 from pareo.backends.cuda.runtime.cupy_module import cupy
 from pareo.device import current
 from pareo.errors import OutOfMemory
 
 
-def empty(shape: Any, dtype: Any) -> Any:
+def empty(shape: Sequence[int], dtype: DTypeLike) -> Array:
     """A new, uninitialised array."""
     nbytes = math.prod(shape) * np.dtype(dtype).itemsize
     return allocated(lambda: cupy.empty(shape, dtype), nbytes)
 
 
-def allocated(make: Callable[[], Any], nbytes: int) -> Any:
+def allocated(make: Callable[[], Array], nbytes: int) -> Array:
     """The array that `make` allocates, or OutOfMemory with the `nbytes` that it asked for.
 
     CuPy releases the unused blocks of its pool before it fails.
@@ -36,7 +37,7 @@ def allocated(make: Callable[[], Any], nbytes: int) -> Any:
         raise OutOfMemory(str(current()), nbytes, free) from None
 
 
-def to_device(array: Any) -> Any:
+def to_device(array: Array) -> Array:
     """A host array, copied to the GPU."""
     if isinstance(array, cupy.ndarray):
         return array
@@ -45,7 +46,7 @@ def to_device(array: Any) -> Any:
     return allocated(lambda: cupy.array(array, order="C"), array.nbytes)
 
 
-def to_host(array: Any) -> Any:
+def to_host(array: Array) -> Array:
     """A GPU array, copied to the host."""
     if not isinstance(array, cupy.ndarray):
         return array
@@ -53,13 +54,13 @@ def to_host(array: Any) -> Any:
     return cupy.asnumpy(array)
 
 
-def write(target: Any, array: Any) -> None:
+def write(target: Array, array: Array) -> None:
     """Copy a host array into an existing GPU array."""
     moving.count("to_device", array.nbytes)
     target.set(np.ascontiguousarray(array, target.dtype))
 
 
-def number(value: Any) -> Any:
+def number(value: Array) -> Array:
     """A NumPy scalar on the GPU.
 
     It travels as a kernel argument, so it is not counted as a transfer.
@@ -68,17 +69,17 @@ def number(value: Any) -> Any:
 
 
 @lru_cache(4096)  # keyed by the bits: 0 and -0 compare equal but differ
-def _number(bits: bytes, dtype: str, device: int) -> Any:
+def _number(bits: bytes, dtype: str, device: int) -> Array:
     return cupy.full((), np.frombuffer(bits, dtype)[0], dtype)
 
 
-def share(a: Any, b: Any) -> bool:
+def share(a: Array, b: Array) -> bool:
     """Whether the address ranges of two arrays overlap."""
     (low, high), (first, last) = span(a), span(b)
     return bool(low < last and first < high)
 
 
-def span(array: Any) -> tuple[int, int]:
+def span(array: Array) -> tuple[int, int]:
     """The first address of an array's memory, and the one after its last."""
     low = high = array.data.ptr
     if array.flags.c_contiguous:

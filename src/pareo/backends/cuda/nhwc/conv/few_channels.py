@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pareo.array import Array
 from pareo.backends.cuda.nhwc.conv.filter_gradient import ARCH, CHUNK, struct_with_divisors
 from pareo.backends.cuda.nhwc.conv.positions import origin, position_grid
 from pareo.backends.cuda.nhwc.conv.problem import BIAS, FILTERS, IMAGES, RESULT, Convolution
@@ -65,7 +66,7 @@ class FewChannels:
         rows, columns = position_grid(self.convolution)
         return self.convolution.images[0] * rows * columns
 
-    def run(self, arrays: dict[int, Any], workspace: Any) -> None:
+    def run(self, arrays: dict[int, Array], workspace: Array) -> None:
         """Compute it, on the current stream."""
         one = self.convolution
         filters, channels, kh, kw = one.filters
@@ -82,7 +83,7 @@ class FewChannels:
             shared_mem=self.shared,
         )  # fmt: skip
 
-    def _layer(self) -> Any:
+    def _layer(self) -> np.ndarray:
         """The struct Layer of few_channels.cu."""
         one = self.convolution
         rows, columns = position_grid(one)

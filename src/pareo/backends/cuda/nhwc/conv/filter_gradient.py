@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from pareo.array import Array
 from pareo.backends.cuda.nhwc.conv.problem import FILTERS, IMAGES, RESULT, Convolution
 from pareo.backends.cuda.nhwc.conv.work_split import Workspace, WorkSplit
 from pareo.backends.cuda.nhwc.kernels import launch
@@ -74,7 +75,7 @@ class FilterGradient:
     def workspace(self) -> int:
         return self._workspace.nbytes
 
-    def run(self, arrays: dict[int, Any], workspace: Any) -> None:
+    def run(self, arrays: dict[int, Array], workspace: Array) -> None:
         """Compute it, on the current stream."""
         one = self.convolution
         transposed, partial = self._workspace.split(workspace)
@@ -91,7 +92,7 @@ class FilterGradient:
             *launch.element_grid(one.size(FILTERS) // 4), (arrays[FILTERS], partial, *sizes)
         )
 
-    def _shape(self) -> Any:
+    def _shape(self) -> np.ndarray:
         """The struct Shape of filter_gradient.cu."""
         one = self.convolution
         _, channels, height, width = one.images
@@ -102,7 +103,7 @@ class FilterGradient:
         return struct_with_divisors(numbers, one.result[2:])
 
 
-def struct_with_divisors(numbers: tuple[int, ...], grid: tuple[int, ...]) -> Any:
+def struct_with_divisors(numbers: tuple[int, ...], grid: tuple[int, ...]) -> np.ndarray:
     """A struct of ints, followed by multipliers that replace divisions by `grid`.
 
     They divide by the positions of an image, and by those of a row.
@@ -114,7 +115,7 @@ def struct_with_divisors(numbers: tuple[int, ...], grid: tuple[int, ...]) -> Any
 
 
 def transpose_gradients(
-    out: Any, gradients: Any, one: Convolution, grid: tuple[int, ...], padded: int
+    out: Array, gradients: Array, one: Convolution, grid: tuple[int, ...], padded: int
 ) -> None:
     """Transpose the result's gradients, so that positions on a grid are contiguous."""
     images, filters, *result = one.result

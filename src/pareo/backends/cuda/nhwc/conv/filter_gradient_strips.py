@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pareo.array import Array
 from pareo.backends.cuda.nhwc.conv.filter_gradient import (
     ARCH,
     CHUNK,
@@ -113,7 +114,7 @@ class StripFilterGradient:
     def workspace(self) -> int:
         return self._workspace.nbytes
 
-    def run(self, arrays: dict[int, Any], workspace: Any) -> None:
+    def run(self, arrays: dict[int, Array], workspace: Array) -> None:
         """Compute it, on the current stream."""
         one = self.convolution
         transposed, partial = self._workspace.split(workspace)
@@ -130,7 +131,7 @@ class StripFilterGradient:
             (arrays[FILTERS], partial, strip, np.int32(self.blocks)),
         )
 
-    def _strip(self) -> Any:
+    def _strip(self) -> np.ndarray:
         """The struct Strip of filter_gradient_strips.cu."""
         one = self.convolution
         _, channels, height, width = one.images

@@ -6,10 +6,10 @@ convolution, in which the channels of the sum are contiguous in both factors.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from pareo.array import Array
 from pareo.backends.cuda.nhwc.conv.problem import FILTERS, IMAGES, RESULT, Convolution, Plan
 from pareo.backends.cuda.nhwc.kernels import launch
 from pareo.backends.cuda.nhwc.kernels.table import instruction
@@ -39,7 +39,7 @@ class InputGradientAsForward:
         """Bytes: the flipped filters, then the workspace of the forward convolution."""
         return self._filters_bytes + self.forward.workspace
 
-    def run(self, arrays: dict[int, Any], workspace: Any) -> None:
+    def run(self, arrays: dict[int, Array], workspace: Array) -> None:
         """Compute it, on the current stream."""
         flipped, rest = workspace[: self._filters_bytes], workspace[self._filters_bytes :]
         filters, images, *window = self.convolution.filters
@@ -48,7 +48,7 @@ class InputGradientAsForward:
         self.forward.run({IMAGES: arrays[RESULT], FILTERS: flipped, RESULT: arrays[IMAGES]}, rest)
 
 
-def flip(flipped: Any, filters: Any, width: int, shape: tuple[int, ...]) -> None:
+def flip(flipped: Array, filters: Array, width: int, shape: tuple[int, ...]) -> None:
     """Flip filters of this channels-last shape, whose elements have `width` bytes."""
     count, height, along, channels = shape
     function = launch.kernel("layout", f"flip_filters<{launch.TYPES[width]}>")
@@ -57,7 +57,7 @@ def flip(flipped: Any, filters: Any, width: int, shape: tuple[int, ...]) -> None
 
 
 @instruction()
-def flipped_filters(out: Any, w: Any) -> None:
+def flipped_filters(out: Array, w: Array) -> None:
     """As a separate instruction: the filters are known long before the gradient is."""
     flip(out, w, w.dtype.itemsize, w.shape)
 

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, TypeGuard
 
+from pareo.array import Array
 from pareo.backends.cuda.nhwc.conv import (
     cudnn,
     few_channels,
@@ -46,9 +47,16 @@ class CudnnPlan:
     def name(self) -> str:
         return str(self.graph.names[self.index])
 
-    def run(self, arrays: dict[int, Any], workspace: Any) -> None:
+    def run(self, arrays: dict[int, Array], workspace: Array) -> None:
         pointers = {name: array.data.ptr for name, array in arrays.items()}
         self.graph.run(self.index, pointers, workspace.data.ptr)
+
+
+class Timing(TypedDict):
+    """An entry of the file on disk: the name of the fastest plan, and its time."""
+
+    plan: str
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -125,7 +133,7 @@ def _timed(convolution: Convolution, graph: Graph) -> tuple[list[tuple[float, Pl
     sizes = {name: convolution.size(name) for name in convolution.arrays}
     arrays = {name: _some_numbers(size * width) for name, size in sizes.items()}
     found, all_tried = [], True
-    work: Any = None
+    work: Array = None
     for plan in _candidates(convolution, graph):
         if plan is None:
             all_tried = False
@@ -191,7 +199,7 @@ OWN_PLANS: dict[str, Callable[[Convolution], Plan | None]] = {
 }
 
 
-def _seconds(plan: Plan, arrays: dict[int, Any], work: Any) -> float | None:
+def _seconds(plan: Plan, arrays: dict[int, Array], work: Array) -> float | None:
     """Seconds of a run inside a graph, the minimum of some samples; None if it cannot be captured.
 
     A training step runs it in a graph, too. Outside of one, launches would dominate small ones.
@@ -229,7 +237,7 @@ def _elapsed(work: Callable[[], object]) -> float:
     return float(cupy.cuda.get_elapsed_time(before, after)) / 1e3
 
 
-def _some_numbers(nbytes: int) -> Any:
+def _some_numbers(nbytes: int) -> Array:
     """Memory that holds numbers around 1, as float32 and as bfloat16: zeros would run faster."""
     import cupy
 
@@ -244,13 +252,13 @@ def _cache_place() -> tuple[str, str]:
     return "cuda", f"plans {VERSION} {gpu} cuDNN {cudnn.version()}.json"
 
 
-def remembered() -> dict[str, dict[str, Any]]:
+def remembered() -> dict[str, Timing]:
     """The plans timed before on this GPU; empty where the file is missing or damaged."""
     return read_once(_cache_place())
 
 
 @cache
-def read_once(place: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+def read_once(place: tuple[str, ...]) -> dict[str, Timing]:
     """The plans of a file in the cache directory, and those that were timed since."""
     try:
         return read_plans(cache_folder().joinpath(*place))
@@ -258,7 +266,7 @@ def read_once(place: tuple[str, ...]) -> dict[str, dict[str, Any]]:
         return {}
 
 
-def read_plans(path: Path) -> dict[str, dict[str, Any]]:
+def read_plans(path: Path) -> dict[str, Timing]:
     """The plans in a file, without malformed entries."""
     try:
         found = json.loads(path.read_text())
@@ -266,19 +274,19 @@ def read_plans(path: Path) -> dict[str, dict[str, Any]]:
         return {}
     if not isinstance(found, dict):
         return {}
-    return {
-        key: entry
-        for key, entry in found.items()
-        if isinstance(entry, dict) and isinstance(entry.get("plan"), str)
-    }
+    return {key: entry for key, entry in found.items() if _is_timing(entry)}
 
 
-def remember(key: str, entry: dict[str, Any]) -> None:
+def _is_timing(entry: object) -> TypeGuard[Timing]:
+    return isinstance(entry, dict) and isinstance(entry.get("plan"), str)
+
+
+def remember(key: str, entry: Timing) -> None:
     """Keep a plan for this process and, if possible, on disk."""
     remembered()[key] = entry
     write_plans(_cache_place(), remembered())
 
 
-def write_plans(place: tuple[str, ...], plans: dict[str, dict[str, Any]]) -> None:
+def write_plans(place: tuple[str, ...], plans: dict[str, Timing]) -> None:
     """Write the plans to a file in the cache directory, if it is writable."""
     write(json.dumps(plans, indent=1).encode(), *place)

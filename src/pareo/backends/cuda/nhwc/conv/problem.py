@@ -1,7 +1,9 @@
 """A convolution to compute, and the interface of the plans that compute it."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
+
+from pareo.array import Array
 
 IMAGES, FILTERS, RESULT, BIAS = 1, 2, 3, 4  # the names of a graph's arrays
 Shape = tuple[int, ...]
@@ -60,5 +62,5 @@ class Plan(Protocol):
     def workspace(self) -> int:
         """The bytes of its workspace."""
 
-    def run(self, arrays: dict[int, Any], workspace: Any) -> None:
+    def run(self, arrays: dict[int, Array], workspace: Array) -> None:
         """Compute the convolution, on the current stream."""

@@ -1,9 +1,10 @@
 """How kernels on warpgroup products split their work (warpgroup.cuh), and their workspace."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+
+from pareo.array import Array
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Workspace:
     def nbytes(self) -> int:
         return 4 * (self.transposed + self.parts)
 
-    def split(self, workspace: Any) -> tuple[Any, Any]:
+    def split(self, workspace: Array) -> tuple[Array, Array]:
         """The two arrays in a workspace of at least `nbytes` bytes."""
         numbers = workspace[: self.nbytes].view(np.float32)
         return numbers[: self.transposed], numbers[self.transposed :]

@@ -1,9 +1,8 @@
 """Biases, activations, dropout and dense layers in the working precision (bias.cu)."""
 
-from typing import Any
-
 import numpy as np
 
+from pareo.array import Array
 from pareo.backends.cuda.nhwc.kernels import launch
 from pareo.backends.cuda.nhwc.kernels.launch import c_type, kernel, pitch, pixels, vector_width
 from pareo.backends.cuda.nhwc.kernels.layout import common_vector_width, side_by_side
@@ -25,13 +24,13 @@ def partial_sums(images: Spec) -> Spec:
 
 
 @instruction()
-def add_sums(out: Any, partial: Any) -> None:
+def add_sums(out: Array, partial: Array) -> None:
     """Add up partial sums: a separate instruction, as only the update of a bias needs them."""
     blocks = (-(-out.size // 32),)
     kernel("bias", "add_partial")(blocks, (32, 32), (out, partial, np.int32(out.size)))
 
 
-def _relu_back(d: Any, partial: Any, y: Any, gradients: tuple[Any, ...]) -> None:
+def _relu_back(d: Array, partial: Array, y: Array, gradients: tuple[Array, ...]) -> None:
     channels = y.shape[-1]
     vector = min(vector_width(channels, d, y), common_vector_width(*gradients))
     grid, block = launch.pixel_grid(pixels(y), channels, vector)
@@ -42,18 +41,18 @@ def _relu_back(d: Any, partial: Any, y: Any, gradients: tuple[Any, ...]) -> None
 
 
 @instruction(in_place=(1, NO_OPERAND), strided=True)
-def relu_bias_back(out: Any, y: Any, *gradients: Any) -> None:
+def relu_bias_back(out: Array, y: Array, *gradients: Array) -> None:
     d, partial = out
     _relu_back(d, partial, y, gradients)
 
 
 @instruction(strided=True)
-def relu_back(out: Any, g: Any, y: Any) -> None:
+def relu_back(out: Array, g: Array, y: Array) -> None:
     _relu_back(out, NULL, y, (g,))
 
 
 @instruction(strided=True)
-def bias_back(out: Any, g: Any) -> None:
+def bias_back(out: Array, g: Array) -> None:
     channels = g.shape[-1]
     vector = vector_width(channels, g)
     grid, block = launch.pixel_grid(pixels(g), channels, vector)
@@ -68,18 +67,18 @@ def shared_bytes(block: tuple[int, int], vector: int) -> int:
 
 
 @instruction(in_place=(0,))
-def bias_forward(out: Any, x: Any, b: Any, relu: bool) -> None:
+def bias_forward(out: Array, x: Array, b: Array, relu: bool) -> None:
     function = kernel("bias", f"add_bias<{c_type(out)}, {str(relu).lower()}>")
     function(*launch.element_grid(out.size), (out, x, b, np.int64(out.size), np.int32(b.size)))
 
 
 @instruction(in_place=(0,))
-def dropout_working(out: Any, x: Any, seed: Any, rate: float) -> None:
+def dropout_working(out: Array, x: Array, seed: Array, rate: float) -> None:
     numbers = np.int64(x.size), np.uint32(dropout_threshold(rate)), np.float32(1 / (1 - rate))
     kernel("bias", f"dropout<{c_type(x)}>")(*launch.element_grid(x.size), (out, x, seed, *numbers))
 
 
 @instruction()
-def dot_working(out: Any, a: Any, b: Any, transposed: tuple[bool, bool]) -> None:
+def dot_working(out: Array, a: Array, b: Array, transposed: tuple[bool, bool]) -> None:
     """out = a b, where each factor is transposed first if `transposed` says so."""
     cublas.multiply(out, a.T if transposed[0] else a, b.T if transposed[1] else b)

@@ -1,9 +1,8 @@
 """A dense layer's weights: gradient and update in one kernel (dense.cu)."""
 
-from typing import Any
-
 import numpy as np
 
+from pareo.array import Array
 from pareo.backends.cuda.nhwc.kernels import launch
 from pareo.backends.cuda.nhwc.kernels.table import instruction
 from pareo.backends.cuda.runtime.launch import NULL
@@ -21,7 +20,9 @@ def fits(rows: int, columns: int) -> bool:
     return rows % VECTOR == columns % VECTOR == 0
 
 
-def _update(out: tuple[Any, Any], x: Any, g: Any, given: tuple[Any, Any], *numbers: Any) -> None:
+def _update(
+    out: tuple[Array, Array], x: Array, g: Array, given: tuple[Array, Array], *numbers: Array
+) -> None:
     """New parameter and velocity, `out`, from the `given` ones; velocities may be NULL."""
     (batch, rows), columns = x.shape, g.shape[1]
     shared = max(2 * STAGES * CHUNK * x.dtype.itemsize, TILE * 4) * PITCH
@@ -33,11 +34,18 @@ def _update(out: tuple[Any, Any], x: Any, g: Any, given: tuple[Any, Any], *numbe
 
 @instruction(in_place=(2, 3))
 def dense_momentum(
-    out: Any, x: Any, g: Any, parameter: Any, velocity: Any, rate: Any, momentum: Any, decay: Any
+    out: Array,
+    x: Array,
+    g: Array,
+    parameter: Array,
+    velocity: Array,
+    rate: Array,
+    momentum: Array,
+    decay: Array,
 ) -> None:
     _update(out, x, g, (parameter, velocity), rate, momentum, decay)
 
 
 @instruction(in_place=(2,))
-def dense_descend(out: Any, x: Any, g: Any, parameter: Any, rate: Any) -> None:
+def dense_descend(out: Array, x: Array, g: Array, parameter: Array, rate: Array) -> None:
     _update((out, NULL), x, g, (parameter, NULL), rate, NULL, NULL)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from pareo.array import Array
 from pareo.backends.cuda.runtime import source
 
 TYPES = {4: "float", 2: "bfloat16"}
@@ -65,12 +66,12 @@ def kernel(file: str, name: str, shared: int = 0) -> Any:
     return source.module(source.read(f"nhwc/kernels/{file}.cu"), names).function(name, shared)
 
 
-def c_type(array: Any) -> str:
+def c_type(array: Array) -> str:
     """The C++ type of an array's elements."""
     return TYPES[array.dtype.itemsize]
 
 
-def vector_width(channels: int, *arrays: Any) -> int:
+def vector_width(channels: int, *arrays: Array) -> int:
     """The elements that a thread may load at once: 16 bytes if all arrays are aligned, else 1."""
     vector = WIDEST // arrays[0].dtype.itemsize
     step = vector * arrays[0].dtype.itemsize
@@ -78,12 +79,12 @@ def vector_width(channels: int, *arrays: Any) -> int:
     return vector if channels % vector == 0 and fits else 1
 
 
-def pitch(array: Any) -> int:
+def pitch(array: Array) -> int:
     """Elements between two pixels, or rows, of a channels-last array."""
     return int(array.strides[-2] // array.dtype.itemsize) if array.ndim > 1 else array.size
 
 
-def pixels(array: Any) -> int:
+def pixels(array: Array) -> int:
     """The number of pixels, or rows, of an array."""
     return int(np.prod(array.shape[:-1]))
 

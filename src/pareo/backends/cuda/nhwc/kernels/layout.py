@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from pareo.array import Array
 from pareo.backends.cuda.nhwc.kernels import launch
 from pareo.backends.cuda.nhwc.kernels.launch import c_type, kernel, pitch, pixels, vector_width
 from pareo.backends.cuda.nhwc.kernels.table import instruction
@@ -11,33 +12,33 @@ from pareo.backends.cuda.runtime.indexed_batch import order_and_step
 from pareo.backends.cuda.runtime.launch import NULL
 
 
-def _transpose(out: Any, x: Any, batch: int, rows: int, columns: int) -> None:
+def _transpose(out: Array, x: Array, batch: int, rows: int, columns: int) -> None:
     grid = (-(-columns // 32), -(-rows // 32), batch)
     function = kernel("layout", f"transpose<{c_type(x)}, {c_type(out)}>")
     function(grid, (32, 8), (out, x, np.int32(rows), np.int32(columns)))
 
 
 @instruction()
-def channels_last(out: Any, x: Any) -> None:
+def channels_last(out: Array, x: Array) -> None:
     batch, height, width, channels = out.shape
     _transpose(out, x, batch, channels, height * width)
 
 
 @instruction()
-def channels_first(out: Any, x: Any) -> None:
+def channels_first(out: Array, x: Array) -> None:
     batch, height, width, channels = x.shape
     _transpose(out, x, batch, height * width, channels)
 
 
 @instruction()
-def cast(out: Any, x: Any) -> None:
+def cast(out: Array, x: Array) -> None:
     vector = 4 if x.size % 4 == 0 else 1
     function = kernel("layout", f"cast<{c_type(x)}, {c_type(out)}, {vector}>")
     function(*launch.element_grid(x.size, vector), (out, x, np.int64(x.size)))
 
 
 @instruction()
-def space_to_depth(out: Any, x: Any, block: int, padding: Any) -> None:
+def space_to_depth(out: Array, x: Array, block: int, padding: tuple[int, ...]) -> None:
     vector = launch.WIDEST // out.dtype.itemsize
     sizes = (*x.shape, *out.shape[1:], block, *padding[:2])
     side = block if block in launch.BLOCK_SIDES else 0
@@ -48,20 +49,20 @@ def space_to_depth(out: Any, x: Any, block: int, padding: Any) -> None:
 
 
 @instruction()
-def filters_to_depth(out: Any, w: Any, block: int) -> None:
+def filters_to_depth(out: Array, w: Array, block: int) -> None:
     sizes = (*w.shape, *out.shape[1:], block)
     function = kernel("layout", f"filters_to_depth<{c_type(out)}>")
     function(*launch.element_grid(out.size), (out, w, *map(np.int32, sizes)))
 
 
 @instruction()
-def filters_from_depth(out: Any, blocks: Any, block: int) -> None:
+def filters_from_depth(out: Array, blocks: Array, block: int) -> None:
     sizes = (*out.shape, *blocks.shape[1:], block)
     function = kernel("layout", f"filters_from_depth<{c_type(blocks)}>")
     function(*launch.element_grid(out.size), (out, blocks, *map(np.int32, sizes)))
 
 
-def side_by_side(parts: tuple[Any, ...]) -> tuple[Any, ...]:
+def side_by_side(parts: tuple[Array, ...]) -> tuple[Any, ...]:
     """Up to four arrays as the parameters SIDE_BY_SIDE of side_by_side.cuh."""
     rest = 4 - len(parts)
     pointers = [np.uint64(part.data.ptr) for part in parts] + [NULL] * rest
@@ -71,13 +72,13 @@ def side_by_side(parts: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*pointers, *pitches, *map(np.int32, ends[:3]))
 
 
-def common_vector_width(*parts: Any) -> int:
+def common_vector_width(*parts: Array) -> int:
     """The elements that a thread may load at once from each of the arrays."""
     return min(vector_width(part.shape[-1], part) for part in parts)
 
 
 @instruction(strided=True)
-def concat_channels(out: Any, *parts: Any) -> None:
+def concat_channels(out: Array, *parts: Array) -> None:
     start = 0
     for first in range(0, len(parts), 4):
         some = parts[first : first + 4]
@@ -92,7 +93,7 @@ def concat_channels(out: Any, *parts: Any) -> None:
 
 
 @instruction(in_place=True)
-def add_images(out: Any, *parts: Any) -> None:
+def add_images(out: Array, *parts: Array) -> None:
     vector = vector_width(out.size, out)
     function = kernel("layout", f"total<{c_type(out)}, {vector}>")
     pointers = [part.data.ptr for part in parts] + [0] * (4 - len(parts))

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from pareo.array import Array
 from pareo.backends.cuda.nhwc.kernels import launch
 from pareo.backends.cuda.nhwc.kernels.bias import shared_bytes
 from pareo.backends.cuda.nhwc.kernels.launch import c_type, kernel, pitch, pixels, vector_width
@@ -14,12 +15,18 @@ ENOUGH = 1 << 17  # threads that keep a GPU busy
 LEAST_ROWS = 4  # of a thread's part of a column
 
 
-def _window(images: Any, result: Any, size: Any, stride: Any, padding: Any) -> tuple[Any, ...]:
+def _window(
+    images: Array,
+    result: Array,
+    size: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, ...],
+) -> tuple[np.int32, ...]:
     sizes = (*images.shape[1:3], *result.shape[1:3], *size, *stride, *padding[:2])
     return tuple(map(np.int32, sizes))
 
 
-def _of_three(size: Any, stride: Any) -> int:
+def _of_three(size: tuple[int, int], stride: tuple[int, int]) -> int:
     """The stride of windows of 3 x 3 that have their own kernels; 0 for other windows."""
     return stride[0] if size == (3, 3) and stride in ((1, 1), (2, 2)) else 0
 
@@ -34,7 +41,13 @@ def _parts(threads: int, rows: int) -> int:
 
 
 def _max_pool(
-    y: Any, indices: Any, x: Any, relu: bool, size: Any, stride: Any, padding: Any
+    y: Array,
+    indices: Array,
+    x: Array,
+    relu: bool,
+    size: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, ...],
 ) -> None:
     channels, apart, yes_no = x.shape[-1], _of_three(size, stride), str(relu).lower()
     vector = vector_width(channels, x, y)
@@ -57,18 +70,38 @@ def _max_pool(
 
 @instruction()
 def max_pool_with_indices(
-    out: Any, x: Any, size: Any, stride: Any, padding: Any, ceil: bool, relu: bool
+    out: Array,
+    x: Array,
+    size: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, ...],
+    ceil: bool,
+    relu: bool,
 ) -> None:
     _max_pool(out[0], out[1], x, relu, size, stride, padding)
 
 
 @instruction()
-def max_pool_forward(out: Any, x: Any, size: Any, stride: Any, padding: Any, ceil: bool) -> None:
+def max_pool_forward(
+    out: Array,
+    x: Array,
+    size: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, ...],
+    ceil: bool,
+) -> None:
     _max_pool(out, NULL, x, False, size, stride, padding)
 
 
 def _max_pool_back(
-    d: Any, partial: Any, g: Any, indices: Any, size: Any, stride: Any, padding: Any, ceil: bool
+    d: Array,
+    partial: Array,
+    g: Array,
+    indices: Array,
+    size: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, ...],
+    ceil: bool,
 ) -> None:
     channels, apart = d.shape[-1], _of_three(size, stride)
     vector = vector_width(channels, d, g)
@@ -89,19 +122,24 @@ def _max_pool_back(
 
 
 @instruction(strided=True)
-def max_pool_bias_back(out: Any, g: Any, indices: Any, **how: Any) -> None:
+def max_pool_bias_back(out: Array, g: Array, indices: Array, **how: Any) -> None:
     d, partial = out
     _max_pool_back(d, partial, g, indices, **how)
 
 
 @instruction(strided=True)
-def max_pool_back(out: Any, g: Any, indices: Any, **how: Any) -> None:
+def max_pool_back(out: Array, g: Array, indices: Array, **how: Any) -> None:
     _max_pool_back(out, NULL, g, indices, **how)
 
 
 @instruction()
 def average_pool_forward(
-    out: Any, x: Any, size: Any, stride: Any, padding: Any, ceil: bool
+    out: Array,
+    x: Array,
+    size: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, ...],
+    ceil: bool,
 ) -> None:
     channels = x.shape[-1]
     vector = vector_width(channels, x, out)
@@ -114,7 +152,13 @@ def average_pool_forward(
 
 @instruction()
 def average_pool_back(
-    out: Any, g: Any, size: Any, stride: Any, padding: Any, ceil: bool, image: Any
+    out: Array,
+    g: Array,
+    size: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, ...],
+    ceil: bool,
+    image: tuple[int, int],
 ) -> None:
     channels = g.shape[-1]
     vector = vector_width(channels, g, out)

@@ -1,9 +1,8 @@
 """The update of taps_of_one parameters in one launch (update.cu)."""
 
-from typing import Any
-
 import numpy as np
 
+from pareo.array import Array
 from pareo.backends.base import Fusion, Kernel
 from pareo.backends.cuda.nhwc.kernels import launch
 from pareo.backends.cuda.runtime.launch import NULL, struct
@@ -25,7 +24,7 @@ def update_all(count: int, momentum: bool = True) -> Fusion:
     return Fusion("update_all", "", (), (), Kernel(_without, over, strided=False))
 
 
-def _with_momentum(out: Any, *operands: Any, taps: tuple[int, ...]) -> None:
+def _with_momentum(out: Array, *operands: Array, taps: tuple[int, ...]) -> None:
     arrays = operands[3:]
     pairs = zip(out[::2], out[1::2], strict=True)
     given = zip(arrays[::3], arrays[1::3], arrays[2::3], strict=True)
@@ -34,7 +33,7 @@ def _with_momentum(out: Any, *operands: Any, taps: tuple[int, ...]) -> None:
     )
 
 
-def _without(out: Any, rate: Any, *arrays: Any, taps: tuple[int, ...]) -> None:
+def _without(out: Array, rate: Array, *arrays: Array, taps: tuple[int, ...]) -> None:
     out = out if isinstance(out, tuple) else (out,)
     each = zip(out, arrays[::2], arrays[1::2], strict=True)
     rows = [(new, None, parameter, gradient, None) for new, parameter, gradient in each]
@@ -42,11 +41,11 @@ def _without(out: Any, rate: Any, *arrays: Any, taps: tuple[int, ...]) -> None:
 
 
 def _update_all(
-    numbers: tuple[Any, ...], rows: list[tuple[Any, ...]], taps: tuple[int, ...]
+    numbers: tuple[Array, ...], rows: list[tuple[Array, ...]], taps: tuple[int, ...]
 ) -> None:
     """Launch updates of rows (new parameter, new velocity, parameter, gradient, velocity)."""
     for first in range(0, len(rows), MOST):
-        table: list[Any] = []
+        table: list[int] = []
         blocks = 0
         part = slice(first, first + MOST)
         for row, count in zip(rows[part], taps[part], strict=True):

@@ -25,7 +25,9 @@ def _block(lowering: Lowering, x: int, filters: tuple[int, ...], how: Mapping[st
     return stride if plain and images and few else 0
 
 
-def _blocked(lowering: Lowering, x: int, filters: Any, out: Any, block: int) -> tuple[Spec, Spec]:
+def _blocked(
+    lowering: Lowering, x: int, filters: tuple[int, ...], out: tuple[int, ...], block: int
+) -> tuple[Spec, Spec]:
     """The specs of a first layer's images and filters after space-to-depth."""
     images, channels = lowering.program.specs[x].shape[0], filters[1]
     vector = 16 // lowering.dtype.itemsize
@@ -110,7 +112,13 @@ def conv(lowering: Lowering, conv: Instruction) -> bool:
 
 
 def _space_to_depth(
-    lowering: Lowering, x: int, w: int, images: Spec, filters: Spec, block: int, padding: Any
+    lowering: Lowering,
+    x: int,
+    w: int,
+    images: Spec,
+    filters: Spec,
+    block: int,
+    padding: tuple[int, ...],
 ) -> tuple[int, ...]:
     """Add the space-to-depth of a first layer's images and filters."""
     key = (x, padding, images)

@@ -12,7 +12,7 @@ from pareo.spec import Spec
 MOST_CHANNELS = 4096  # of normalised images: a pixel must fit into shared memory
 
 
-def _key(x: int, how: Mapping[str, Any]) -> Any:
+def _key(x: int, how: Mapping[str, Any]) -> tuple[object, ...]:
     return x, tuple(sorted((name, value) for name, value in how.items()))
 
 

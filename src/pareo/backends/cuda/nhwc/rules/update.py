@@ -128,7 +128,7 @@ def _with_its_gradient(lowering: Lowering, update: Update) -> None:
 
 def add_grouped_updates(lowering: Lowering) -> None:
     """Add the grouped updates as one instruction."""
-    updates: list[Update] = lowering.deferred_updates
+    updates = lowering.deferred_updates
     if not updates:
         return
     operands = list(map(lowering.as_plain, updates[0].numbers))
