@@ -1,4 +1,4 @@
-"""The table of the `cuda` device, which the family modules fill."""
+"""The backend of the `cuda` device; the modules of `kernels/` fill its table."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 
 from pareo.backends.base import Backend, Step
-from pareo.backends.cuda.kernels import blas
-from pareo.backends.cuda.runtime import memory, streams
+from pareo.backends.cuda.runtime import cublas, memory, streams
 from pareo.backends.cuda.runtime.cupy_module import cupy
 from pareo.backends.cuda.runtime.graph import Replay
 from pareo.device import Device, current
 from pareo.errors import DeviceError
 from pareo.spec import Spec
 
-# Up to so many bytes lie idle for so many instructions, and larger stretches for a few: then what
-# need not wait runs side by side. More room (12 and 6, not 8 and 2) made no step of AlexNet or of
-# GoogLeNet faster by 0.5 % on an H200; less made some slower.
+# Minimum number of instructions before a buffer of up to so many bytes may be reused; AT_LEAST for
+# larger ones. Until then independent instructions can run at the same time. Larger values (12 and 6
+# instead of 8 and 2) made no step of AlexNet or GoogLeNet faster by 0.5 % on an H200; smaller ones
+# made some slower.
 IDLE = {4 << 20: 64, 64 << 20: 8}
 AT_LEAST = 2
-SPARE = 0.5  # of the free memory: a plan that takes more leaves none idle
+SPARE = 0.5  # of the free memory; larger plans reuse every buffer at once
 
 
 class _Cuda(Backend):
@@ -31,7 +31,7 @@ class _Cuda(Backend):
         return memory.empty(spec.shape, spec.dtype)
 
     def arena(self, nbytes: int) -> Any:
-        return memory.empty((nbytes,), np.uint8)  # CuPy's memory starts at multiples of 512
+        return memory.empty((nbytes,), np.uint8)  # CuPy aligns to 512 bytes
 
     def admitted(self, name: str, array: Any) -> Any:
         if isinstance(array, np.ndarray) and array.ndim == 0:
@@ -40,7 +40,7 @@ class _Cuda(Backend):
         return array
 
     def plain(self, array: Any) -> Any:
-        return array  # kernels read CuPy's arrays by their addresses, whatever their class
+        return array  # kernels read addresses, whatever the class
 
     def reads(self, array: Any) -> bool:
         return isinstance(array, cupy.ndarray)
@@ -53,7 +53,7 @@ class _Cuda(Backend):
             )
         here, there = cupy.cuda.runtime.getDevice(), array.data.device_id
         if there != here:
-            raise DeviceError(f"{name} lies on 'cuda:{there}', not on 'cuda:{here}'")
+            raise DeviceError(f"{name} is on 'cuda:{there}', not on 'cuda:{here}'")
 
     def to_device(self, array: Any) -> Any:
         return memory.to_device(array)
@@ -77,9 +77,9 @@ class _Cuda(Backend):
         return True
 
     def enter(self, device: Device) -> None:
-        if device.index >= _cards():
+        if device.index >= _gpu_count():
             raise DeviceError(
-                f"the device '{device}' is not available: this machine has {_cards()} in all"
+                f"the device '{device}' is not available: this machine has {_gpu_count()} in all"
             )
 
     def scope(self, device: Device) -> AbstractContextManager[Any]:
@@ -101,48 +101,48 @@ class _Cuda(Backend):
         return nbytes <= SPARE * (free + cupy.get_default_memory_pool().free_bytes())
 
     def standing_bytes(self) -> int:
-        return blas.standing_bytes()
+        return cublas.standing_bytes()
 
     def perform(self, steps: Sequence[Step], values: list[Any]) -> None:
-        """In turn; on several streams where they become a graph."""
+        """Run the steps in order, or on several streams while a graph is captured."""
         if streams.capturing():
             streams.perform(steps, values)
         else:
             super().perform(steps, values)
 
     def held(self, array: Any) -> Any:
-        from pareo.backends.cuda.runtime.training import held
+        from pareo.backends.cuda.training import place_dataset
 
-        return held(array)
+        return place_dataset(array)
 
     def steps(self, executable: Any, seeds: int) -> Any:
-        from pareo.backends.cuda.runtime.training import Steps
+        from pareo.backends.cuda.training import TrainingSteps
 
-        return Steps(executable, seeds)
+        return TrainingSteps(executable, seeds)
 
     def in_data(self, program: Any, images: int) -> bool:
-        from pareo.backends.cuda.kernels.indexed_batch import pickable
+        from pareo.backends.cuda.runtime.indexed_batch import reads_in_place
 
-        return pickable(program, images)
+        return reads_in_place(program, images)
 
     def lowered(self, program: Any) -> Any:
-        """Large convolutions channels last, by cuDNN, in the device's precision."""
+        """Large convolutions in channels-last layout, by cuDNN, in the device's precision."""
         from pareo.backends.cuda.nhwc import lowered
 
         return lowered(program)
 
     def loop(self, program: Any, layout: Any, threads: int) -> Any:
-        """The whole-epoch kernel, for networks that a multiprocessor can hold."""
+        """The whole-epoch kernel, for networks that fit into a multiprocessor."""
         from pareo.backends.cuda.epoch import loop
 
         return loop(program, exact=current().precision == "float32")
 
 
-_HERE: AbstractContextManager[Any] = nullcontext()  # the card in use already
+_HERE: AbstractContextManager[Any] = nullcontext()  # the current GPU already
 
 
 @cache
-def _cards() -> int:
+def _gpu_count() -> int:
     return int(cupy.cuda.runtime.getDeviceCount())
 
 

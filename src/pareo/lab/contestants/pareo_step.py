@@ -16,7 +16,7 @@ from pareo.training.step import Step
 def load(device: str, **_: object) -> None:
     """Import what a device needs: for a GPU cuDNN, too, which takes a second or two."""
     if Device(device).backend.name == "cuda":
-        import_module("pareo.backends.cuda.nhwc.cudnn").missing()
+        import_module("pareo.backends.cuda.nhwc.conv.cudnn").missing()
 
 
 def build(task: Task, device: str, dtype: str = "float32", precision: str = "float32") -> Trainer:
