@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import pareo.operators as op
+from pareo.backends.base import StepRunner, TrainingLoop
 from pareo.device import Device
 from pareo.nn.network import Sequential
 from pareo.operators.loss import check_labels
@@ -27,7 +28,7 @@ from pareo.training import arguments
 
 
 def parameter_specs(network: Sequential, dtype: Any) -> dict[str, Spec]:
-    """What each parameter of a network is, by its path.
+    """The spec of each parameter of a network, by its path.
 
     >>> from pareo.nn import networks
     >>> parameter_specs(networks.mlp([4, 3]), "float32")["1.w"]
@@ -43,8 +44,9 @@ def step_program(
     decay: float = 0.0,
     dtype: Any = "float32",
 ) -> Program:
-    """The program of one step: (parameters, velocities, images, labels, rate, seeds) to
-    (loss, parameters, velocities).
+    """The program of one step.
+
+    It maps (parameters, velocities, images, labels, rate, seeds) to (loss, parameters, velocities).
 
     Without momentum there are no velocities: the dict of them is empty.
 
@@ -87,7 +89,7 @@ def step_program(
 def descended(
     parameter: Any, gradient: Any, velocity: Any, rate: Any, momentum: float, decay: float
 ) -> tuple[Any, Any]:
-    """A parameter moved by its gradient, and its new velocity; without momentum that is None."""
+    """A parameter after one step, and its new velocity; without momentum that is None."""
     if momentum:
         moved: tuple[Any, Any] = op.sgd(parameter, gradient, velocity, rate, momentum, decay)
         return moved
@@ -97,7 +99,7 @@ def descended(
 
 
 def dropout_seeds(seed: int, step: int, count: int) -> list[int]:
-    """The seeds of one step's dropout layers: they depend on the seed and the step's number alone.
+    """The seeds of one step's dropout layers, from the seed and the number of the step alone.
 
     >>> dropout_seeds(1, 0, 2) == dropout_seeds(1, 0, 2) != dropout_seeds(1, 1, 2)
     True
@@ -108,20 +110,20 @@ def dropout_seeds(seed: int, step: int, count: int) -> list[int]:
     return [int(number >> np.uint64(1)) for number in numbers]
 
 
-def image_loop(network: Sequential, device: Device, dtype: Any) -> Any:
-    """The backend's own loop over images for a network, or None where it has none for it."""
+def training_loop(network: Sequential, device: Device, dtype: Any) -> TrainingLoop | None:
+    """The backend's own loop of training steps for a network; None where it has none."""
     shapes = parameter_specs(network, dtype)
     image, label = Spec((1, *network.inputs), dtype), Spec((1,), "int64")
     with device:
         program = prepared(
             trace(value_and_grad(network.loss), shapes, image, label), device.backend
         )
-        layout = plan(program, device.backend)
-        return device.backend.training_loop(program, layout, device.threads)
+        planned = plan(program, device.backend)
+        return device.backend.training_loop(program, planned, device.threads)
 
 
 class Step:
-    """A compiled training step that moves parameters (and velocities) in place."""
+    """A compiled training step that updates parameters and velocities in place."""
 
     def __init__(
         self,
@@ -140,24 +142,23 @@ class Step:
         self._momentum, self._decay = momentum, decay
         self._dtype = np.dtype(dtype)
         self._seeds = network.seeds()
-        self._loop = None if self._seeds else image_loop(network, device, dtype)
+        self._loop = None if self._seeds else training_loop(network, device, dtype)
 
     @property
     def loops(self) -> bool:
-        """Whether many steps run as one loop of the backend's own, not as a program."""
+        """Whether many steps run in a loop of the backend's own rather than as a program."""
         return self._loop_bytes(self.batch) is not None
 
     def _loop_bytes(self, batch: int) -> int | None:
-        """What the loop works in; None where there is none, or none for this batch size."""
+        """The bytes the loop works in; None where there is none, or none for this batch size."""
         if self._loop is None or batch < 1:
             return None
         with self.device, self.device.backend.scope(self.device):
-            found: int | None = self._loop.nbytes(batch, bool(self._momentum))
-        return found
+            return self._loop.nbytes(batch, bool(self._momentum))
 
     @contextmanager
     def without_loop(self) -> Iterator[None]:
-        """Inside, steps run as a program even where the backend has a loop of its own for them."""
+        """A scope in which steps run as a program even where the backend has a loop of its own."""
         loop, self._loop = self._loop, None
         try:
             yield
@@ -172,7 +173,7 @@ class Step:
     def memory(self, batch: int | None = None, tight: bool = False) -> int:
         """The bytes that a step takes: arguments, values and work arrays.
 
-        `tight` asks for the least that it can do with, as `Program.memory` tells.
+        `tight` asks for the smallest plan, as in `Program.memory`.
 
         >>> from pareo.nn import networks
         >>> step = Step(networks.papers_cnn(), 128, Device("vectorized"))
@@ -188,18 +189,19 @@ class Step:
 
     @property
     def _updates(self) -> dict[int, int]:
-        """Parameters, and velocities if there are any, replace those that were given."""
+        """New parameters, and velocities if there are any, replace the old ones."""
         return {i + 1: i for i in range(len(self.program.outputs) - 1)}
 
     @cached_property
-    def _many(self) -> Any:
+    def _runner(self) -> StepRunner | None:
         """The backend's own way to run many steps, if it has one."""
         return self.device.backend.step_runner(self.executable, self._seeds)
 
     @property
     def kept_bytes(self) -> int:
-        """What steps that were captured keep, besides the executable's memory and the caller's."""
-        return int(getattr(self.__dict__.get("_many"), "kept_bytes", 0))
+        """The bytes kept for captured steps, besides the memory of executable and caller."""
+        runner: StepRunner | None = self.__dict__.get("_runner")  # None if it was never needed
+        return runner.kept_bytes if runner else 0
 
     def __call__(
         self,
@@ -210,7 +212,7 @@ class Step:
         rate: float,
         seeds: Sequence[int] = (),
     ) -> float:
-        """One step on a batch; the loss before it."""
+        """Do one step on a batch; return the loss before it."""
         numbers = tuple(np.asarray(seed_of("a step", seed), np.int64) for seed in seeds)
         backend = self.device.backend
         parameters = arguments.moved("parameter", self._specs, parameters, backend)
@@ -232,9 +234,9 @@ class Step:
         seed: int = 0,
         first: int = 0,
     ) -> Any:
-        """Several steps: row i of `order` (steps, batch) picks the images of step `first` + i.
+        """Do several steps: row i of `order` (steps, batch) picks the images of step `first` + i.
 
-        Gives the loss of each step. Everything is checked before anything moves.
+        Returns the loss of each step. Everything is checked before anything is updated.
 
         Raises:
             DtypeError, ShapeError: an array or the order is not what the network takes.
@@ -251,7 +253,7 @@ class Step:
         losses = self._losses(parameters, velocities, images, labels, order, rate, seed, first)
         if not isinstance(labels, np.ndarray) and np.isnan(losses).any():
             with self.device, backend.scope(self.device):
-                check_labels(labels, self._classes)  # a wrong one makes a loss NaN on a GPU
+                check_labels(labels, self._classes)  # on a GPU a wrong label makes the loss NaN
         return losses
 
     def _losses(
@@ -266,9 +268,9 @@ class Step:
             if losses is not None:
                 return losses
         seeds = [dropout_seeds(seed, first + row, self._seeds) for row in range(len(order))]
-        if self._many is not None:
+        if self._runner is not None:
             numbers = np.array(seeds, np.int64).reshape(len(order), self._seeds)
-            return self._many(parameters, velocities, images, labels, order, rate, numbers)
+            return self._runner(parameters, velocities, images, labels, order, rate, numbers)
         losses = np.empty(len(order))
         for row, chosen in enumerate(order):
             losses[row] = self(

@@ -17,7 +17,7 @@ from pareo.program.differentiate import pull_back
 from pareo.program.stack import Value, on_stacks
 from pareo.spec import Spec
 from pareo.training import arguments
-from pareo.training.step import dropout_seeds, image_loop, parameter_specs
+from pareo.training.step import dropout_seeds, parameter_specs, training_loop
 
 Arrays = Mapping[str, Any]
 
@@ -139,7 +139,7 @@ class PopulationStep:
         self._seeds = network.seeds()
         alone = device.backend.trains_members_separately and not self._seeds
         one = Device(str(device), 1, device.precision)
-        self._loop: Any = image_loop(network, one, dtype) if alone else None
+        self._loop: Any = training_loop(network, one, dtype) if alone else None
 
     @property
     def alone(self) -> bool:
