@@ -6,7 +6,7 @@ import numpy as np
 
 from pareo.data.dataset import TEST_SHARE, Dataset
 from pareo.errors import DataError
-from pareo.seeds import seed_of
+from pareo.seeds import checked_seed
 
 _FORM = re.compile(r"synthetic:(\d+(?:x\d+x\d+)?)(?::(\d+))?(?::(\d+))?", re.ASCII)
 _GRID = 4  # the pattern of a class is that many squares high and wide, so that pooling keeps it
@@ -67,7 +67,7 @@ def make(
     for what, size in (("classes", classes), ("images", count)):
         if size < 2:
             raise DataError(f"{name}: expected at least 2 {what}; got {size}")
-    seed = seed_of(f"{name}:", seed)
+    seed = checked_seed(f"{name}:", seed)
     try:
         images = np.empty((count, *shape), np.float32)
         rng = np.random.default_rng(seed)

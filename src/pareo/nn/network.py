@@ -13,7 +13,7 @@ from pareo.nn.initialise import initialise
 from pareo.nn.layers import Context, Layer, Parameter, Shape
 from pareo.program import Program, trace
 from pareo.program.text import amount
-from pareo.seeds import seed_of
+from pareo.seeds import checked_seed
 from pareo.spec import Spec
 
 Parameters = dict[str, Any]
@@ -103,7 +103,7 @@ class Sequential(Container):
 
     def initialise(self, seed: int = 0, dtype: Any = "float32") -> Parameters:
         """New parameters, by path; the same seed gives the same."""
-        seed = seed_of("initialise", seed)
+        seed = checked_seed("initialise", seed)
         return {
             path: initialise(p.start, p.shape, p.fans, seed, path, dtype)
             for path, p in self.parameters(self.inputs).items()

@@ -106,7 +106,7 @@ def value_and_grad(
         loss = _number(builder, function(*fresh))
         chosen = [leaf for position in positions for leaf in tree.leaves(fresh[position])]
         gradients = backward(builder, loss, chosen, start)
-        shaped = tree.filled(tuple(fresh[position] for position in positions), gradients)
+        shaped = tree.unflatten(tuple(fresh[position] for position in positions), gradients)
         return loss, shaped[0] if isinstance(wrt, int) else shaped
 
     return both

@@ -49,12 +49,12 @@ Rule = Callable[[int, Sequence[Value], dict[str, Any]], Any]
 RULES: dict[str, Rule] = {}
 
 
-def on_stacks(program: Program, count: int) -> Callable[[Sequence[Value]], list[Value]]:
+def vmap(program: Program, count: int) -> Callable[[Sequence[Value]], list[Value]]:
     """A function, to be traced, that does on `count` sets what the program does on one.
 
     >>> from pareo import Spec, op, trace
     >>> one = trace(lambda x, w: op.relu(op.dot(x, w)), Spec((8, 4)), Spec((4, 2)))
-    >>> many = on_stacks(one, 3)
+    >>> many = vmap(one, 3)
     >>> shared, own = Spec((8, 4)), Spec((3, 4, 2))
     >>> def run(x, w):
     ...     return many([Value(x, stacked=False), Value(w)])[0].array

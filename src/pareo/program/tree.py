@@ -57,10 +57,10 @@ def leaves_like(form: Any, tree: Any, name: str = "the arguments") -> list[Any]:
     return [leaf for i, (f, t) in pairs for leaf in leaves_like(f, t, f"argument {i}")]
 
 
-def filled(tree: Any, values: list[Any]) -> Any:
+def unflatten(tree: Any, values: list[Any]) -> Any:
     """The same nesting with other leaves.
 
-    >>> filled({"a": None, "b": (None, None)}, [1, 2, 3])
+    >>> unflatten({"a": None, "b": (None, None)}, [1, 2, 3])
     {'a': 1, 'b': (2, 3)}
     """
     rest = iter(values)

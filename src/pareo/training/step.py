@@ -22,7 +22,7 @@ from pareo.program import (
     value_and_grad,
 )
 from pareo.program.compiler import prepared
-from pareo.seeds import seed_of
+from pareo.seeds import checked_seed
 from pareo.spec import Spec
 from pareo.training import arguments
 
@@ -68,7 +68,7 @@ def step_program(
         moved: dict[str, Any] = {}
         speeds: dict[str, Any] = {}
         for path, parameter in parameters.items():
-            new = descended(parameter, gradients[path], velocities.get(path), rate, momentum, decay)
+            new = sgd_step(parameter, gradients[path], velocities.get(path), rate, momentum, decay)
             moved[path] = new[0]
             if momentum:
                 speeds[path] = new[1]
@@ -86,7 +86,7 @@ def step_program(
     return remove_dead(remove_common(program))
 
 
-def descended(
+def sgd_step(
     parameter: Any, gradient: Any, velocity: Any, rate: Any, momentum: float, decay: float
 ) -> tuple[Any, Any]:
     """A parameter after one step, and its new velocity; without momentum that is None."""
@@ -213,11 +213,11 @@ class Step:
         seeds: Sequence[int] = (),
     ) -> float:
         """Do one step on a batch; return the loss before it."""
-        numbers = tuple(np.asarray(seed_of("a step", seed), np.int64) for seed in seeds)
+        numbers = tuple(np.asarray(checked_seed("a step", seed), np.int64) for seed in seeds)
         backend = self.device.backend
-        parameters = arguments.moved("parameter", self._specs, parameters, backend)
+        parameters = arguments.checked_arrays("parameter", self._specs, parameters, backend)
         speeds = self._specs if self._momentum else {}
-        velocities = arguments.moved("velocity", speeds, velocities, backend)
+        velocities = arguments.checked_arrays("velocity", speeds, velocities, backend)
         loss, _, _ = self.executable(
             parameters, velocities, images, labels, self._dtype.type(rate), numbers
         )
@@ -242,14 +242,14 @@ class Step:
             DtypeError, ShapeError: an array or the order is not what the network takes.
         """
         backend = self.device.backend
-        parameters = arguments.moved("parameter", self._specs, parameters, backend)
+        parameters = arguments.checked_arrays("parameter", self._specs, parameters, backend)
         speeds = self._specs if self._momentum else {}
-        velocities = arguments.moved("velocity", speeds, velocities, backend)
-        seed = seed_of("a step", seed)
-        arguments.data(images, labels, self._images, self._classes, backend)
-        order = arguments.picked(order, (self.batch,), len(images))
-        moving = (*parameters.values(), *velocities.values())
-        arguments.apart(moving, (images, labels), backend)
+        velocities = arguments.checked_arrays("velocity", speeds, velocities, backend)
+        seed = checked_seed("a step", seed)
+        arguments.check_data(images, labels, self._images, self._classes, backend)
+        order = arguments.checked_order(order, (self.batch,), len(images))
+        updated = (*parameters.values(), *velocities.values())
+        arguments.check_disjoint(updated, (images, labels), backend)
         losses = self._losses(parameters, velocities, images, labels, order, rate, seed, first)
         if not isinstance(labels, np.ndarray) and np.isnan(losses).any():
             with self.device, backend.scope(self.device):
