@@ -359,12 +359,12 @@ REDUCTION: list[Wrong] = [
     (
         lambda: op.mean(EMPTY, 0),
         ShapeError,
-        "mean expects at least one element to fold; got shape (0, 3)",
+        "mean expects at least one element to reduce; got shape (0, 3)",
     ),
     (
         lambda: op.max(EMPTY),
         ShapeError,
-        "max expects at least one element to fold; got shape (0, 3)",
+        "max expects at least one element to reduce; got shape (0, 3)",
     ),
     (
         lambda: op.argmax(X, (0, 1)),

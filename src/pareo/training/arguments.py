@@ -76,7 +76,7 @@ def checked_order(order: Any, shape: tuple[int, ...], count: int) -> Any:
         raise ShapeError(f"an order expects the shape ({wanted}); got {order.shape}")
     if order.dtype.kind == "i":
         order = np.ascontiguousarray(order, np.int64)
-        # One pass over what may be many numbers: as unsigned numbers, those below 0 are the largest.
+        # One pass over what may be many numbers: seen as unsigned, those below 0 are the largest.
         largest = order.view(np.uint64).max(initial=0)
     else:
         largest = order.max(initial=0)
@@ -96,7 +96,7 @@ def check_disjoint(updated: Iterable[Any], read: Iterable[Any], backend: Backend
     for start, stop, writes in sorted(extent for extent in extents if extent[0] < extent[1]):
         if start < end and (written or writes):
             raise ShapeError(
-                "steps update parameters in place: none may share memory with others or with the data"
+                "parameters are updated in place: none may share memory with others or the data"
             )
         if stop > end:
             end, written = stop, writes

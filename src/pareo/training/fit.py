@@ -216,7 +216,7 @@ class _Run:
         )
 
     def train(self, interrupt: Interrupt, bar: Bar) -> None:
-        """Train for the rest of an epoch; if interrupted, `state.step` is the number of steps done."""
+        """Train for the rest of an epoch; if interrupted, `state.step` is how far it came."""
         state, size = self.state, min(self.settings.batch_size, self.count)
         order = shuffled(self.count, self.settings.order_seed, state.epoch)
         whole_steps, rest = divmod(self.count, size)
