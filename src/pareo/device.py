@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from pareo.errors import DeviceError
 
@@ -24,6 +24,7 @@ _modules = {
     "cuda": "pareo.backends.cuda",
 }
 _scopes: ContextVar[tuple["Device", ...]] = ContextVar("pareo_device_scopes", default=())
+_Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
 
@@ -151,7 +152,7 @@ def why_unavailable(name: str) -> str | None:
     return None
 
 
-def carried(function: Callable[..., _Result]) -> Callable[..., _Result]:
+def carried(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
     """`function`, bound to the present scopes, so that another thread can run it in them.
 
     >>> import threading
@@ -162,7 +163,7 @@ def carried(function: Callable[..., _Result]) -> Callable[..., _Result]:
     """
     context = copy_context()
 
-    def run(*args: Any, **kwargs: Any) -> _Result:
+    def run(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
         return context.copy().run(function, *args, **kwargs)
 
     return run

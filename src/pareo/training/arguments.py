@@ -5,21 +5,22 @@ they would read the wrong memory.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from pareo.array import Array
 from pareo.backends.base import Backend
 from pareo.errors import DtypeError, ShapeError
 from pareo.operators.loss import check_labels
 from pareo.spec import Spec
 
-Arrays = Mapping[str, Any]
+Arrays = Mapping[str, Array]
 
 
 def checked_arrays(
     what: str, wanted: Mapping[str, Spec], given: Arrays, backend: Backend
-) -> dict[str, Any]:
+) -> dict[str, Array]:
     """Arrays that steps update in place, in the order of the network's own parameters.
 
     >>> from pareo import Device
@@ -45,7 +46,7 @@ def checked_arrays(
     return {path: given[path] for path in wanted}
 
 
-def check_data(images: Any, labels: Any, wanted: Spec, classes: int, backend: Backend) -> None:
+def check_data(images: Array, labels: Array, wanted: Spec, classes: int, backend: Backend) -> None:
     """Raise an error for images or labels that steps cannot read.
 
     `wanted` is the spec of a batch of images. Labels on a GPU are checked only when a loss is NaN,
@@ -61,7 +62,7 @@ def check_data(images: Any, labels: Any, wanted: Spec, classes: int, backend: Ba
         check_labels(labels, classes)
 
 
-def checked_order(order: Any, shape: tuple[int, ...], count: int) -> Any:
+def checked_order(order: Array, shape: tuple[int, ...], count: int) -> Array:
     """An order of images as int64, if its rows have this shape and its numbers are in range.
 
     >>> checked_order([[0, 1], [2, -1]], (2,), 3)
@@ -88,7 +89,7 @@ def checked_order(order: Any, shape: tuple[int, ...], count: int) -> Any:
     return np.ascontiguousarray(order, np.int64)
 
 
-def check_disjoint(updated: Iterable[Any], read: Iterable[Any], backend: Backend) -> None:
+def check_disjoint(updated: Iterable[Array], read: Iterable[Array], backend: Backend) -> None:
     """Raise an error if an array that is updated shares memory with any other."""
     extents = [(*_extent(array, backend), True) for array in updated]
     extents += [(*_extent(array, backend), False) for array in read]
@@ -102,13 +103,17 @@ def check_disjoint(updated: Iterable[Any], read: Iterable[Any], backend: Backend
             end, written = stop, writes
 
 
-def _extent(array: Any, backend: Backend) -> tuple[int, int]:
+def _extent(array: Array, backend: Backend) -> tuple[int, int]:
     start = int(array.ctypes.data) if isinstance(array, np.ndarray) else backend.address(array)
     return start, start + int(array.nbytes)
 
 
 def _fits(
-    name: str, dtype: Any, shape: tuple[int, ...], array: Any, backend: Backend | None = None
+    name: str,
+    dtype: DTypeLike,
+    shape: tuple[int, ...],
+    array: Array,
+    backend: Backend | None = None,
 ) -> None:
     if backend is not None:
         backend.check(name, array)

@@ -6,8 +6,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 import pareo.operators as op
+from pareo.array import Array
 from pareo.backends.base import StepRunner, TrainingLoop
 from pareo.device import Device
 from pareo.nn.network import Sequential
@@ -27,7 +29,7 @@ from pareo.spec import Spec
 from pareo.training import arguments
 
 
-def parameter_specs(network: Sequential, dtype: Any) -> dict[str, Spec]:
+def parameter_specs(network: Sequential, dtype: DTypeLike) -> dict[str, Spec]:
     """The spec of each parameter of a network, by its path.
 
     >>> from pareo.nn import networks
@@ -42,7 +44,7 @@ def step_program(
     batch: int,
     momentum: float = 0.0,
     decay: float = 0.0,
-    dtype: Any = "float32",
+    dtype: DTypeLike = "float32",
 ) -> Program:
     """The program of one step.
 
@@ -57,16 +59,16 @@ def step_program(
     shapes = parameter_specs(network, dtype)
 
     def step(
-        parameters: Mapping[str, Any],
-        velocities: Mapping[str, Any],
-        images: Any,
-        labels: Any,
-        rate: Any,
-        seeds: tuple[Any, ...],
-    ) -> Any:
+        parameters: Mapping[str, Array],
+        velocities: Mapping[str, Array],
+        images: Array,
+        labels: Array,
+        rate: Array,
+        seeds: tuple[Array, ...],
+    ) -> tuple[Array, dict[str, Array], dict[str, Array]]:
         loss, gradients = value_and_grad(network.loss)(parameters, images, labels, seeds)
-        moved: dict[str, Any] = {}
-        speeds: dict[str, Any] = {}
+        moved: dict[str, Array] = {}
+        speeds: dict[str, Array] = {}
         for path, parameter in parameters.items():
             new = sgd_step(parameter, gradients[path], velocities.get(path), rate, momentum, decay)
             moved[path] = new[0]
@@ -87,11 +89,18 @@ def step_program(
 
 
 def sgd_step(
-    parameter: Any, gradient: Any, velocity: Any, rate: Any, momentum: float, decay: float
-) -> tuple[Any, Any]:
+    parameter: Array,
+    gradient: Array,
+    velocity: Array | None,
+    rate: Array,
+    momentum: float,
+    decay: float,
+) -> tuple[Array, Array | None]:
     """A parameter after one step, and its new velocity; without momentum that is None."""
     if momentum:
-        moved: tuple[Any, Any] = op.sgd(parameter, gradient, velocity, rate, momentum, decay)
+        moved: tuple[Array, Array | None] = op.sgd(
+            parameter, gradient, velocity, rate, momentum, decay
+        )
         return moved
     if decay:
         gradient = op.add(gradient, op.scale(decay, parameter))
@@ -110,7 +119,7 @@ def dropout_seeds(seed: int, step: int, count: int) -> list[int]:
     return [int(number >> np.uint64(1)) for number in numbers]
 
 
-def training_loop(network: Sequential, device: Device, dtype: Any) -> TrainingLoop | None:
+def training_loop(network: Sequential, device: Device, dtype: DTypeLike) -> TrainingLoop | None:
     """The backend's own loop of training steps for a network; None where it has none."""
     shapes = parameter_specs(network, dtype)
     image, label = Spec((1, *network.inputs), dtype), Spec((1,), "int64")
@@ -132,7 +141,7 @@ class Step:
         device: Device,
         momentum: float = 0.0,
         decay: float = 0.0,
-        dtype: Any = "float32",
+        dtype: DTypeLike = "float32",
     ) -> None:
         self.program = step_program(network, batch, momentum, decay, dtype)
         self.batch = batch
@@ -140,7 +149,7 @@ class Step:
         self._images, self._classes = Spec((batch, *network.inputs), dtype), network.classes
         self.device = device
         self._momentum, self._decay = momentum, decay
-        self._dtype = np.dtype(dtype)
+        self._dtype: np.dtype[Any] = np.dtype(dtype)
         self._seeds = network.seeds()
         self._loop = None if self._seeds else training_loop(network, device, dtype)
 
@@ -205,10 +214,10 @@ class Step:
 
     def __call__(
         self,
-        parameters: Mapping[str, Any],
-        velocities: Mapping[str, Any],
-        images: Any,
-        labels: Any,
+        parameters: Mapping[str, Array],
+        velocities: Mapping[str, Array],
+        images: Array,
+        labels: Array,
         rate: float,
         seeds: Sequence[int] = (),
     ) -> float:
@@ -225,15 +234,15 @@ class Step:
 
     def run(
         self,
-        parameters: Mapping[str, Any],
-        velocities: Mapping[str, Any],
-        images: Any,
-        labels: Any,
-        order: Any,
+        parameters: Mapping[str, Array],
+        velocities: Mapping[str, Array],
+        images: Array,
+        labels: Array,
+        order: Array,
         rate: float,
         seed: int = 0,
         first: int = 0,
-    ) -> Any:
+    ) -> Array:
         """Do several steps: row i of `order` (steps, batch) picks the images of step `first` + i.
 
         Returns the loss of each step. Everything is checked before anything is updated.
@@ -257,9 +266,9 @@ class Step:
         return losses
 
     def _losses(
-        self, parameters: Mapping[str, Any], velocities: Mapping[str, Any], images: Any,
-        labels: Any, order: Any, rate: float, seed: int, first: int,
-    ) -> Any:  # fmt: skip
+        self, parameters: Mapping[str, Array], velocities: Mapping[str, Array], images: Array,
+        labels: Array, order: Array, rate: float, seed: int, first: int,
+    ) -> Array:  # fmt: skip
         if self._loop is not None and self.device.backend.is_local(images):
             losses = self._loop(
                 list(parameters.values()), list(velocities.values()), images, labels, order, rate,
