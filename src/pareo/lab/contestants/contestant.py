@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Protocol, SupportsFloat
 
 from pareo.lab.contestants.task import Array, Task
-from pareo.machine import cards
+from pareo.machine import gpus
 
 EXTRAS = ("torch", "jax", "tensorflow")  # of pareo, under the frameworks' own names
 
@@ -80,4 +80,4 @@ class Contestant:
 @cache
 def _has_gpu() -> bool:
     """Cached, because the driver takes a second to answer."""
-    return bool(cards())
+    return bool(gpus())

@@ -100,7 +100,7 @@ class PareoTrainer:
 
     def standing_bytes(self) -> int:
         """Bytes that the device keeps for all programs: in `peak_bytes`, but in no prediction."""
-        return self._place.backend.standing_bytes()
+        return self._place.backend.persistent_bytes()
 
     def _pool(self) -> Any:
         if self._place.backend.name != "cuda":

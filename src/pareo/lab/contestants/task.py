@@ -9,7 +9,7 @@ import numpy as np
 from pareo.data import Dataset, load
 from pareo.errors import ShapeError
 from pareo.nn.network import Sequential
-from pareo.training.evaluate import fitted
+from pareo.training.evaluate import as_inputs
 
 Array: TypeAlias = Any  # of NumPy or of a framework
 MADE_UP = 64  # images, if the network is not for MNIST
@@ -87,7 +87,7 @@ class Task:
                 f"{self.network.name} has {self.network.classes} classes; a label of "
                 f"{self.trained_on} is {labels.max()}"
             )
-        return fitted(self.network, images, "float32"), labels
+        return as_inputs(self.network, images, "float32"), labels
 
     def least_bytes(self) -> int:
         """The fewest bytes that a step moves: parameters are read and written, images are read."""

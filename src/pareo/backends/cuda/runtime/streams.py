@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pareo.backends.base import Step
 from pareo.backends.cuda.runtime import memory
 from pareo.backends.cuda.runtime.cupy_module import cupy
-from pareo.program.order import Touches, Turn, heights, lines, waits
+from pareo.program.kernel import Call
+from pareo.program.streams import Access, Placement, assign_streams, dependencies, heights
 
 # A step is urgent when a chain of more steps than this depends on it. Fewer steps depend on the
 # gradient of a parameter.
@@ -28,14 +28,14 @@ def capturing() -> bool:
     return bool(cupy.cuda.get_current_stream().is_capturing())
 
 
-def perform(steps: Sequence[Step], values: list[Any]) -> None:
+def perform(steps: Sequence[Call], values: list[Any]) -> None:
     """Run the steps on streams that fork from the current one and join it again.
 
     Each step waits only for the steps whose values or memory it needs.
     """
-    before = waits([_touches(step, values) for step in steps])
+    before = dependencies([_touches(step, values) for step in steps])
     kinds = [URGENT if high > URGENT_HEIGHT else NORMAL for high in heights(before)]
-    turns = lines(before, kinds, MAX_STREAMS)
+    turns = assign_streams(before, kinds, MAX_STREAMS)
     _local.last_exclusive = None
     try:
         _launch(steps, values, turns, kinds)
@@ -44,16 +44,16 @@ def perform(steps: Sequence[Step], values: list[Any]) -> None:
         _local.on_streams = False
 
 
-def _touches(step: Step, values: list[Any]) -> Touches:
+def _touches(step: Call, values: list[Any]) -> Access:
     results = [values[number] for number in step.writes]
-    return Touches(
+    return Access(
         [memory.span(values[number]) for number in step.reads],
-        [memory.span(array) for array in (*results, *step.work)],
+        [memory.span(array) for array in (*results, *step.scratch)],
     )
 
 
 def _launch(
-    steps: Sequence[Step], values: list[Any], turns: Sequence[Turn], kinds: Sequence[int]
+    steps: Sequence[Call], values: list[Any], turns: Sequence[Placement], kinds: Sequence[int]
 ) -> None:
     main = cupy.cuda.get_current_stream()
     start = main.record()
@@ -63,10 +63,10 @@ def _launch(
     _local.on_streams = True
     try:
         for number, (step, turn) in enumerate(zip(steps, turns, strict=True)):
-            if turn.line not in streams:
-                streams[turn.line] = _stream(turn.line, PRIORITY[kinds[number]])
-                streams[turn.line].wait_event(start)
-            stream = streams[turn.line]
+            if turn.stream not in streams:
+                streams[turn.stream] = _stream(turn.stream, PRIORITY[kinds[number]])
+                streams[turn.stream].wait_event(start)
+            stream = streams[turn.stream]
             for one in turn.after:
                 stream.wait_event(done[one])
             with stream:
