@@ -14,7 +14,8 @@ import numpy as np
 
 from pareo.errors import PareoError
 from pareo.interrupt import AtOnce
-from pareo.parallel.trials.trial import Result, sentence
+from pareo.parallel.group.errors import sentence
+from pareo.parallel.trials.trial import Result
 
 AGREE = 2e-3  # of a loss after an epoch: float32's rounding, grown over hundreds of steps
 

@@ -20,7 +20,8 @@ from pareo.lab.experiment.worker import Worker
 from pareo.lab.papers.costa_banevicius import BATCH, RATE, SIZES, trials
 from pareo.lab.parallel.engine import Turn, Way, cpu_idle, tested
 from pareo.nn import networks
-from pareo.parallel.group.worker_group import Abandoned, run_threads
+from pareo.parallel.group.errors import Aborted
+from pareo.parallel.group.worker_group import run_threads
 from pareo.parallel.trials.many import train_many
 from pareo.parallel.trials.processes import Processes
 from pareo.parallel.trials.schedule import predicted_work
@@ -101,7 +102,7 @@ def _a_thread_each(three: list[Trial], data: Dataset) -> list[Result]:
     def share() -> int:
         """Asked between steps, which is where training can be ended."""
         if stopped.is_set():
-            raise Abandoned
+            raise Aborted
         return 1
 
     def train(number: int) -> None:

@@ -12,7 +12,7 @@ from pareo.lab.parallel.engine import Turn, Way, cpu_idle, tested
 from pareo.nn.network import Sequential
 from pareo.parallel import data as data_parallel
 from pareo.parallel import model as model_parallel
-from pareo.parallel.group.result import Outcome
+from pareo.parallel.group.result import TrainingResult
 from pareo.parallel.trials.many import train_many
 from pareo.parallel.trials.processes import Processes
 from pareo.parallel.trials.scoring import score_many
@@ -26,7 +26,7 @@ INSIDE = "threads inside each step"
 RATE = 0.01
 CORE = 2e10  # FLOP/s, to guess how many images a turn of some seconds needs
 
-Fit = Callable[..., Outcome]
+Fit = Callable[..., TrainingResult]
 ONE_NETWORK: dict[str, tuple[Fit, str]] = {
     "data, threads": (data_parallel.fit, "threads"),
     "data, processes": (data_parallel.fit, "processes"),
