@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pareo.errors import DeviceError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # backends import this module; here they are imported by name when first used
     from pareo.backends.base import Backend
 
 ALIASES = {"gpu": "cuda"}
@@ -83,7 +83,7 @@ class Device:
         return _backend(self.name)
 
     def __enter__(self) -> "Device":
-        _backend(self.name).enter(self)
+        _backend(self.name).check_available(self)
         _scopes.set((*_scopes.get(), self))
         return self
 

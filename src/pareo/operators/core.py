@@ -87,7 +87,7 @@ class Operator:
 
     def __init__(self, rule: Callable[..., Any]) -> None:
         self.name = rule.__name__.rstrip("_")
-        self.look: Callable[..., Any] | None = None
+        self.view_function: Callable[..., Any] | None = None
         self._rule = rule
         self._flops: Callable[..., int] | None = None
         self._reads: Callable[..., Sequence[int]] | None = None
@@ -134,8 +134,8 @@ class Operator:
         return function
 
     def view(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Attach how the result can be had by looking at the operand anew, moving nothing."""
-        self.look = function
+        """Attach a function that returns the result as a view of the operand, moving nothing."""
+        self.view_function = function
         return function
 
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
@@ -214,8 +214,8 @@ class Operator:
             count * spec.dtype.itemsize for count, spec in zip(counts, specs, strict=True)
         )
 
-    def usual(self, name: str, value: Any) -> bool:
-        """Whether an attribute has its default, which a listing need not show."""
+    def is_default(self, name: str, value: Any) -> bool:
+        """Whether an attribute has its default value, which a listing need not show."""
         default = self._defaults.get(name)
         return value == default or (isinstance(default, tuple) and value == default + default)
 

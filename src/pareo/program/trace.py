@@ -67,7 +67,7 @@ class Builder:
                 tuple(symbol.number for symbol in results),
                 attributes,
                 operator.count_flops(out, specs, attributes),
-                0 if operator.look else operator.count_bytes(out, specs, attributes),
+                0 if operator.view_function else operator.count_bytes(out, specs, attributes),
             )
         )
         return tuple(results) if several else results[0]

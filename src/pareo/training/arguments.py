@@ -35,7 +35,7 @@ def moved(what: str, wanted: Mapping[str, Spec], given: Arrays, backend: Backend
     for path, spec in wanted.items():
         array = given[path]
         _fits(f"the {what} {path}", spec.dtype, spec.shape, array, backend)
-        if not (array.flags.c_contiguous and backend.writable(array)):
+        if not (array.flags.c_contiguous and backend.is_writable(array)):
             raise DtypeError(
                 f"the {what} {path} is moved in place: it must be C-contiguous and writable"
             )

@@ -186,9 +186,9 @@ class _Run:
         backend = self.device.backend
         with self.device, backend.scope(self.device):
             self.labels = backend.to_device(self.labels)
-            self.images = backend.held(self.images)
+            self.images = backend.place_dataset(self.images)
             if self.test is not None:
-                self.test = backend.held(self.test[0]), self.test[1]
+                self.test = backend.place_dataset(self.test[0]), self.test[1]
             moved = self.state.parameters, self.state.velocities
             self.parameters, self.velocities = (
                 {path: backend.to_device(a) for path, a in arrays.items()} for arrays in moved

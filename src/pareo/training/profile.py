@@ -246,11 +246,11 @@ def watched(executable: Executable, watch: Callable[[Instruction, Run], Run]) ->
         for instruction in executable.program.instructions
         if instruction.outputs[0] not in executable.plan.views
     ]
-    steps = executable._steps
-    plain = list(steps)
+    calls = executable._calls
+    plain = list(calls)
     for at, instruction in enumerate(working):
-        steps[at] = replace(steps[at], run=watch(instruction, steps[at].run))
+        calls[at] = replace(calls[at], run=watch(instruction, calls[at].run))
     try:
         yield
     finally:
-        steps[:] = plain
+        calls[:] = plain

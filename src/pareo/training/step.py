@@ -20,7 +20,7 @@ from pareo.program import (
     trace,
     value_and_grad,
 )
-from pareo.program.passes import prepared
+from pareo.program.compiler import prepared
 from pareo.seeds import seed_of
 from pareo.spec import Spec
 from pareo.training import arguments
@@ -117,7 +117,7 @@ def image_loop(network: Sequential, device: Device, dtype: Any) -> Any:
             trace(value_and_grad(network.loss), shapes, image, label), device.backend
         )
         layout = plan(program, device.backend)
-        return device.backend.loop(program, layout, device.threads)
+        return device.backend.training_loop(program, layout, device.threads)
 
 
 class Step:
@@ -194,7 +194,7 @@ class Step:
     @cached_property
     def _many(self) -> Any:
         """The backend's own way to run many steps, if it has one."""
-        return self.device.backend.steps(self.executable, self._seeds)
+        return self.device.backend.step_runner(self.executable, self._seeds)
 
     @property
     def kept_bytes(self) -> int:
@@ -258,7 +258,7 @@ class Step:
         self, parameters: Mapping[str, Any], velocities: Mapping[str, Any], images: Any,
         labels: Any, order: Any, rate: float, seed: int, first: int,
     ) -> Any:  # fmt: skip
-        if self._loop is not None and self.device.backend.reads(images):
+        if self._loop is not None and self.device.backend.is_local(images):
             losses = self._loop(
                 list(parameters.values()), list(velocities.values()), images, labels, order, rate,
                 self._momentum, self._decay,

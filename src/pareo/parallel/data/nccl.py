@@ -77,7 +77,7 @@ def fit(
     """
     devices = [Device(f"cuda:{gpu}", precision=precision) for gpu in gpus]
     for device in devices:
-        device.backend.enter(device)
+        device.backend.check_available(device)
     unique_id = nccl().get_unique_id()
     results, _ = run_workers(
         _work, len(devices), "threads", {}, network, data, settings, epochs, devices, unique_id

@@ -95,8 +95,8 @@ class Replica:
         with place, backend.scope(place):
             self._vectors = [backend.to_device(a) for a in self._initial_vectors()]
             self._parameters = self._views(self._vectors[0])
-            self._images = backend.held(self._data.images)
-            self._labels = backend.held(self._data.labels)
+            self._images = backend.place_dataset(self._data.images)
+            self._labels = backend.place_dataset(self._data.labels)
             # The last element is this worker's share of the loss.
             self._gradients = backend.to_device(np.zeros(layout.length + 1, settings.dtype))
         self._rows: dict[int, tuple[RowGradients, Any, Any]] = {}
@@ -144,7 +144,7 @@ class Replica:
     def _gather(self, buffer: Any, held: Any, indices: np.ndarray) -> None:
         """Copy some images, or labels, from where they are held into a buffer on the device."""
         backend = self._job.device.backend
-        if backend.reads(held):
+        if backend.is_local(held):
             backend.copy(buffer, held[backend.to_device(indices)])
         else:
             backend.copy(buffer, backend.to_device(held[indices]))

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from pareo.device import Device
-from pareo.operators.core import Operator
 from pareo.parallel.group.shared_programs import (
     GradientLayout,
     argument_updates,
@@ -165,10 +164,8 @@ def _backward_instructions(
     needed = set(results)
     found = []
     for instruction in reversed(program.instructions):
-        operator = instruction.operator
-        is_view = isinstance(operator, Operator) and operator.look is not None
         if not needed.isdisjoint(instruction.outputs) and (
-            is_view or instruction.outputs[0] not in made
+            instruction.is_view or instruction.outputs[0] not in made
         ):
             found.append(instruction)
             needed.update(instruction.inputs)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from pareo.backends.pool import together
+from pareo.backends.threads import run_concurrently
 from pareo.data import Dataset
 from pareo.device import Device
 from pareo.nn.network import Sequential
@@ -59,7 +59,7 @@ def score_with(
             errors.append(error)
             waiting.clear()
 
-    together(len(workers), work)
+    run_concurrently(len(workers), work)
     if errors:
         raise errors[0]
     return [score(found, labels) for found in logits]

@@ -13,7 +13,7 @@ import numpy as np
 from pareo.backends import blas
 from pareo.backends.compiled.kernels.linear import finish_planes
 from pareo.backends.compiled.runtime.jit import jit
-from pareo.backends.pool import split_numbered, workers
+from pareo.backends.compiled.runtime.thread_pool import split_numbered, workers
 from pareo.backends.sums import STRETCH, gathered
 from pareo.spec import Spec
 

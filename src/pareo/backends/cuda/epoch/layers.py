@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pareo.backends.base import Fusion
+from pareo.program.kernel import Fusion
 
 ACTIVATIONS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu"}
 
@@ -184,7 +184,7 @@ def _calls(program: Any) -> Iterator[_Call]:
         if not operator.pattern:
             raise Unsuited(f"{instruction.name}, which stands for no operators that are known here")
         outside = dict(zip(operator.inputs, instruction.inputs, strict=True))
-        outside |= dict(zip(operator.gives, instruction.outputs, strict=True))
+        outside |= dict(zip(operator.outputs, instruction.outputs, strict=True))
         for step in parse(operator.pattern):
             names = [outside.get(n, (position, n)) for n in (*step.operands, step.result)]
             yield _Call(

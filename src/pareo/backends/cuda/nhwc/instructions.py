@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pareo.backends.base import Fusion, Kernel
+from pareo.program.kernel import Fusion, Kernel
 
 INSTRUCTIONS: dict[str, Fusion] = {}
 NOTHING = np.uint64(0)  # for a kernel, no array

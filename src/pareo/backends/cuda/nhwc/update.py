@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from pareo.backends.base import Fusion, Kernel
 from pareo.backends.cuda.nhwc import launch
 from pareo.backends.cuda.nhwc.instructions import NOTHING
 from pareo.backends.cuda.runtime.launch import struct
+from pareo.program.kernel import Fusion, Kernel
 
 MOST, EACH = 40, 1024  # as in update.cu
 

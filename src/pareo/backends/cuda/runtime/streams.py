@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pareo.backends.base import Step
 from pareo.backends.cuda.runtime import memory
 from pareo.backends.cuda.runtime.cupy_module import cupy
-from pareo.program.order import Touches, Turn, heights, lines, waits
+from pareo.program.kernel import Call
+from pareo.program.streams import Access, Placement, assign_streams, dependencies, heights
 
 LONG = 3  # steps that follow upon one that is urgent; upon gradients of parameters there are less
 LEISURE, HASTE = 0, 1  # kinds of steps
@@ -26,11 +26,11 @@ def capturing() -> bool:
     return bool(cupy.cuda.get_current_stream().is_capturing())
 
 
-def perform(steps: Sequence[Step], values: list[Any]) -> None:
+def perform(steps: Sequence[Call], values: list[Any]) -> None:
     """Do the steps in any order that gives the same, on branches of the stream in use."""
-    before = waits([_touches(step, values) for step in steps])
+    before = dependencies([_touches(step, values) for step in steps])
     kinds = [HASTE if high > LONG else LEISURE for high in heights(before)]
-    turns = lines(before, kinds, MOST)
+    turns = assign_streams(before, kinds, MOST)
     _local.product = None
     try:
         _launch(steps, values, turns, kinds)
@@ -39,16 +39,16 @@ def perform(steps: Sequence[Step], values: list[Any]) -> None:
         _local.branching = False
 
 
-def _touches(step: Step, values: list[Any]) -> Touches:
+def _touches(step: Call, values: list[Any]) -> Access:
     results = [values[number] for number in step.writes]
-    return Touches(
+    return Access(
         [memory.span(values[number]) for number in step.reads],
-        [memory.span(array) for array in (*results, *step.work)],
+        [memory.span(array) for array in (*results, *step.scratch)],
     )
 
 
 def _launch(
-    steps: Sequence[Step], values: list[Any], turns: Sequence[Turn], kinds: Sequence[int]
+    steps: Sequence[Call], values: list[Any], turns: Sequence[Placement], kinds: Sequence[int]
 ) -> None:
     trunk = cupy.cuda.get_current_stream()
     start = trunk.record()
@@ -58,10 +58,10 @@ def _launch(
     _local.branching = True
     try:
         for number, (step, turn) in enumerate(zip(steps, turns, strict=True)):
-            if turn.line not in streams:
-                streams[turn.line] = _stream(turn.line, PRIORITY[kinds[number]])
-                streams[turn.line].wait_event(start)
-            stream = streams[turn.line]
+            if turn.stream not in streams:
+                streams[turn.stream] = _stream(turn.stream, PRIORITY[kinds[number]])
+                streams[turn.stream].wait_event(start)
+            stream = streams[turn.stream]
             for one in turn.after:
                 stream.wait_event(done[one])
             with stream:

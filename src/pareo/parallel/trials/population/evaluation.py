@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from pareo.backends.pool import split_numbered
 from pareo.device import Device
 from pareo.nn.network import Sequential
 from pareo.program import Executable, Program, trace
@@ -32,7 +31,7 @@ class PopulationEvaluator:
         members = len(next(iter(parameters.values())))
         if not len(self._images):
             return [(None, None)] * members
-        if self._device.backend.members:
+        if self._device.backend.trains_members_separately:
             return self._one_by_one(parameters, labels, members)
         logits = self._logits(parameters, members)
         return [score(own, labels) for own in logits]
@@ -50,7 +49,7 @@ class PopulationEvaluator:
                 found[member] = self._evaluators[part](own, self._images, labels)
 
         with self._device:
-            split_numbered(test, members)
+            self._device.backend.split(test, members)
         return found
 
     def _logits(self, parameters: Arrays, members: int) -> np.ndarray:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 import pareo.operators as op
-from pareo.backends.pool import split
 from pareo.device import Device
 from pareo.nn.network import Sequential
 from pareo.program import Executable, Program, remove_common, remove_dead, trace
@@ -138,7 +137,7 @@ class PopulationStep:
         self._network, self._batch, self._device = network, batch, device
         self._momenta, self._decays, self._dtype = momenta, decays, np.dtype(dtype)
         self._seeds = network.seeds()
-        separate = device.backend.members and not self._seeds
+        separate = device.backend.trains_members_separately and not self._seeds
         one = Device(str(device), 1, device.precision)
         self._loop: Any = image_loop(network, one, dtype) if separate else None
 
@@ -159,7 +158,7 @@ class PopulationStep:
     @cached_property
     def _many(self) -> Any:
         seeds = self._seeds * len(self._momenta)
-        return self._device.backend.steps(self.executable, seeds)
+        return self._device.backend.step_runner(self.executable, seeds)
 
     def run(
         self,
@@ -220,7 +219,7 @@ class PopulationStep:
     ) -> np.ndarray:  # fmt: skip
         losses = np.empty(order.shape[:2])
 
-        def train(start: int, stop: int) -> None:
+        def train(part: int, start: int, stop: int) -> None:
             for member in range(start, stop):
                 moving = velocities if self._momenta[member] else {}
                 losses[:, member] = self._loop(
@@ -231,5 +230,5 @@ class PopulationStep:
                 )  # fmt: skip
 
         with self._device:
-            split(train, order.shape[1])
+            self._device.backend.split(train, order.shape[1])
         return losses

@@ -72,7 +72,7 @@ class _Population:
         backend = device.backend
         with device, backend.scope(device):
             self._labels = backend.to_device(self._labels)
-            self._images = backend.held(self._images)
+            self._images = backend.place_dataset(self._images)
             weights = stacked(self._network, [trials[n].seed for n in self._numbers])
             self._parameters = {path: backend.to_device(a) for path, a in weights.items()}
             moving = any(trials[n].momentum for n in self._numbers)
