@@ -7,7 +7,6 @@ than threads, each image is split: forward by rows of the result, backward by ch
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -63,7 +62,7 @@ def _scatter(
     out: Array, columns: Array, height: int, width: int, kh: int, kw: int,
     sh: int, sw: int, top: int, left: int, dh: int, dw: int,
 ) -> None:  # fmt: skip
-    """The inverse of `_gather`: add every element of the columns to the pixel it came from."""
+    """The adjoint of `_gather`: add every element of the columns to the pixel it came from."""
     out[:] = 0
     row = 0
     for c in range(out.shape[0]):
@@ -116,7 +115,7 @@ def _shape(
     return (*window, *stride, *padding[:2], *dilation)
 
 
-def _grouped(a: Array, groups: int, plane: tuple[int, ...]) -> Any:
+def _grouped(a: Array, groups: int, plane: tuple[int, ...]) -> Array:
     """Images (N, C, H, W) as (N, groups, C / groups, *plane).
 
     All sizes are given, because NumPy cannot infer one if a batch is empty.

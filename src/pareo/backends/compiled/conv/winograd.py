@@ -14,8 +14,6 @@ The work is cut into rows of tiles, some hundred tiles at a time, with buffers f
 transforms of rows are in `winograd_loops`.
 """
 
-from typing import Any
-
 import numpy as np
 
 from pareo.array import Array
@@ -36,10 +34,8 @@ from pareo.backends.compiled.runtime.jit import jit
 from pareo.backends.compiled.runtime.thread_pool import split_numbered, workers
 from pareo.spec import Spec
 
-TILES: dict[tuple[int, ...], int] = {
-    (3, 3): 4,
-    (5, 5): 2,
-}  # the side of a tile, by the filters' taps
+# The side of a tile, by the filters' taps.
+TILES: dict[tuple[int, ...], int] = {(3, 3): 4, (5, 5): 2}
 LEAST_CHANNELS = 16  # and filters: with fewer, the transforms take most of the time
 LEAST_TILES = 32  # of all images: with fewer, the filters' transform does
 BUFFER_BYTES = 16 << 20  # for the transformed tiles at hand, for each worker
@@ -228,11 +224,11 @@ def weight_gradient(
     split_numbered(transform, out.shape[0])
 
 
-def _planes(images: Array) -> Any:
+def _planes(images: Array) -> Array:
     return images.reshape(-1, *images.shape[2:])
 
 
-def _by_channel(w: Array, buffer: Array) -> Any:
+def _by_channel(w: Array, buffer: Array) -> Array:
     """The start of a worker's buffer, as rows of one number for each channel."""
     rows = w.shape[2] * (w.shape[2] + PATCH)
     return buffer[: rows * w.shape[1]].reshape(rows, w.shape[1])

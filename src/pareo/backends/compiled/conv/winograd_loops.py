@@ -38,16 +38,11 @@ def _transposed(matrix: list[list[float]]) -> list[list[float]]:
     return [list(row) for row in zip(*matrix, strict=True)]
 
 
-_patches_down, _gradients_down_4, _gradients_down_2 = (
-    transform(BT),
-    transform(_a(4)),
-    transform(_a(2)),
-)
+_patches_down = transform(BT)
 _patches_along_4, _patches_along_2 = transform(BT, interleaved=4), transform(BT, interleaved=2)
-_gradients_along_4, _gradients_along_2 = (
-    transform(_a(4), interleaved=4),
-    transform(_a(2), interleaved=2),
-)
+_gradients_down_4, _gradients_down_2 = transform(_a(4)), transform(_a(2))
+_gradients_along_4 = transform(_a(4), interleaved=4)
+_gradients_along_2 = transform(_a(2), interleaved=2)
 _tiles_down_4, _tiles_down_2 = transform(_transposed(_a(4))), transform(_transposed(_a(2)))
 _tiles_along_4 = transform(_transposed(_a(4)), interleave=4)
 _tiles_along_2 = transform(_transposed(_a(2)), interleave=2)

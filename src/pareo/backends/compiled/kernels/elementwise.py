@@ -1,7 +1,6 @@
 """Elementwise kernels: pareo's loops, and NumPy's for small arrays and for broadcasting."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -45,7 +44,7 @@ def _is_flat(out: Array, operand: Array) -> bool:
     return bool(operand.shape == out.shape and operand.flags.c_contiguous)
 
 
-def _rows(a: Array, ndim: int, lo: int, hi: int) -> Any:
+def _rows(a: Array, ndim: int, lo: int, hi: int) -> Array:
     """The part of an operand that rows lo to hi of the result need, with broadcasting."""
     return a[lo:hi] if a.ndim == ndim and a.shape[0] != 1 else a
 

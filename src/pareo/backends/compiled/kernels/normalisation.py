@@ -93,7 +93,7 @@ def _lrn_gradient(
                 out[n, c] = factor
         for c in range(lo, hi):
             base[:] = 0
-            # Channel c lies in the windows of these others.
+            # Channel c is in the windows of these others.
             for other in range(max(0, c - after), min(x.shape[1], c + before + 1)):
                 for i in range(base.size):
                     base[i] += spread[other, i]
@@ -101,7 +101,7 @@ def _lrn_gradient(
                 out[n, c, i] -= twice * x[n, c, i] * base[i]
 
 
-def _planes(a: Array) -> Any:
+def _planes(a: Array) -> Array:
     return a.reshape(*a.shape[:2], a.shape[2] * a.shape[3])
 
 

@@ -1,7 +1,6 @@
 """Reductions: compiled loops for axes that are adjacent, NumPy for others."""
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,7 @@ def adjacent(axes: tuple[int, ...]) -> bool:
     return not axes or axes == tuple(range(axes[0], axes[-1] + 1))
 
 
-def _reduced(a: Array, axes: tuple[int, ...]) -> Any:
+def _reduced(a: Array, axes: tuple[int, ...]) -> Array:
     """a as (before, reduced, after) if the axes are adjacent, else None."""
     if not axes or not adjacent(axes):
         return None
