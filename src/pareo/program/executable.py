@@ -64,7 +64,7 @@ class Executable:
             return arena(self.plan.bytes)
         except OutOfMemory as error:
             needed = memory(self.program, self.device, self.updates)
-            raise error.predicted_by(needed) from error
+            raise error.with_prediction(needed) from error
 
     @property
     def nbytes(self) -> int:
@@ -98,7 +98,7 @@ class Executable:
         self._runner(self._work, arrays)
         results = self._results()
         self.release()
-        return tree.filled(self.program.result, results)
+        return tree.unflatten(self.program.result, results)
 
     def _results(self) -> list[Array]:
         """The flat results; one that replaced an argument is that argument."""

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from pareo.array import Array
 from pareo.device import Device, current
 from pareo.errors import ShapeError
 from pareo.operators.core import Operator
-from pareo.program.kernel import Fusion
+from pareo.program.kernel import Attribute, Fusion
 from pareo.program.text import amount
 from pareo.spec import Spec
 
@@ -23,7 +23,7 @@ class Instruction:
     operator: Operator | Fusion
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, Attribute]
     flops: int
     bytes: int
 
@@ -142,9 +142,9 @@ class Program:
             raise ShapeError(f"with_batch expects a batch size of at least 1; got {size}")
         return self.rebuild(size)
 
-    def changed(self, **parts: Any) -> "Program":
+    def changed(self, **fields: Unpack["Fields"]) -> "Program":
         """A copy with some fields replaced."""
-        return replace(self, **parts)
+        return replace(self, **fields)
 
     def __str__(self) -> str:
         """One line for each instruction, with its shape, FLOPs and bytes."""
@@ -164,6 +164,19 @@ class Program:
             f"{amount(self.bytes, 'B')} moved"
         )
         return "\n".join(lines)
+
+
+class Fields(TypedDict, total=False):
+    """The fields of a program, as `Program.changed` takes them."""
+
+    specs: Mapping[int, Spec]
+    inputs: tuple[int, ...]
+    constants: Mapping[int, Array]
+    instructions: tuple[Instruction, ...]
+    outputs: tuple[int, ...]
+    result: object
+    arguments: tuple[object, ...]
+    rebuild: Callable[[int], Program] | None
 
 
 def readers(program: Program) -> dict[int, list[int]]:

@@ -8,7 +8,8 @@ from pareo.array import Array
 from pareo.spec import Spec
 
 ALIGNMENT = 64  # bytes: values of a program start at multiples of it, for the widest instructions
-Attributes: TypeAlias = dict[str, Any]  # an operator's arguments that are not arrays
+Attribute: TypeAlias = Any  # an argument of an operator that is not an array, such as a tuple
+Attributes: TypeAlias = dict[str, Attribute]
 Scratch: TypeAlias = Callable[..., Sequence[Spec]]
 Results: TypeAlias = Spec | tuple[Spec, ...]  # one spec, or a tuple of them for several results
 

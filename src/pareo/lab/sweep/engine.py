@@ -194,7 +194,7 @@ class Sweep:
             "settings": self.settings.as_dict(),
             "versions": {"pareo": __version__, **machine.libraries()},
             "machine": [here["processor"], here["cores"]],
-            "cards": [[card.name, card.driver] for card in machine.cards()],
+            "cards": [[card.name, card.driver] for card in machine.gpus()],
             "images": self._images,
         }
 

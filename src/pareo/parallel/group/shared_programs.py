@@ -19,7 +19,7 @@ from pareo.parallel.group.shared_memory import byte_offsets
 from pareo.program import Program, remove_common, remove_dead, trace, value_and_grad
 from pareo.spec import Spec
 from pareo.training.settings import Settings
-from pareo.training.step import descended, parameter_specs
+from pareo.training.step import parameter_specs, sgd_step
 
 _GOLDEN_INVERSE = pow(GOLDEN, -1, 1 << 64)
 
@@ -192,7 +192,7 @@ def update_program(
                 part = op.part(inputs[path], 1, rows[path])
                 gradient = op.dot(op.transpose(part), output_gradients[path])
             velocity = velocities.get(path)
-            new = descended(parameter, gradient, velocity, rate, momentum, decay)
+            new = sgd_step(parameter, gradient, velocity, rate, momentum, decay)
             new_parameters[path] = new[0]
             if momentum:
                 new_velocities[path] = new[1]

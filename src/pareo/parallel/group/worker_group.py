@@ -17,7 +17,7 @@ from multiprocessing.synchronize import Semaphore
 from typing import Any
 
 from pareo import interrupt
-from pareo.errors import PareoError, ending
+from pareo.errors import PareoError, exit_reason
 from pareo.parallel.group.errors import Aborted, WorkerError, sentence
 from pareo.parallel.group.shared_memory import SharedArrays, Specs
 from pareo.spec import Spec
@@ -190,7 +190,7 @@ def _run_in_processes(
             process = context.Process(
                 target=_serve, args=(far, group, work, shared, arguments), daemon=True
             )
-            with interrupt.deaf():
+            with interrupt.blocked():
                 process.start()
                 processes.append(process)
                 pipes[near] = group.rank
@@ -221,7 +221,7 @@ def _receive(
         kind, content = pipe.recv()
     except (EOFError, OSError):
         processes[rank].join()
-        kind, content = "error", ending(processes[rank].exitcode)
+        kind, content = "error", exit_reason(processes[rank].exitcode)
     if kind == "report":
         report(content)
         return

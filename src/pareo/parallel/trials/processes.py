@@ -11,7 +11,7 @@ import numpy as np
 from pareo import interrupt
 from pareo.data import Dataset
 from pareo.device import Device
-from pareo.errors import PareoError, ending
+from pareo.errors import PareoError, exit_reason
 from pareo.parallel.group.shared_memory import DatasetHandle, SharedArrays, shared_dataset
 from pareo.parallel.trials.schedule import Cores, predicted_work, train_all
 from pareo.parallel.trials.scoring import Network, PieceEvaluators, score_with
@@ -95,7 +95,7 @@ class _Process:
         context = multiprocessing.get_context("spawn")  # a fork would inherit locks of BLAS
         near, far = context.Pipe()
         process = context.Process(target=_serve, args=(far, *self._given), daemon=True)
-        with interrupt.deaf():
+        with interrupt.blocked():
             process.start()
             self._pipe: Any = near
             self._process: Any = process
@@ -125,7 +125,7 @@ class _Process:
             return message
         except (EOFError, OSError):
             self._process.join()
-            result.error = ending(self._process.exitcode)
+            result.error = exit_reason(self._process.exitcode)
             return result
 
     def ask(self, request: tuple[Any, ...]) -> Any:
@@ -135,7 +135,7 @@ class _Process:
             return self._pipe.recv()
         except (EOFError, OSError):
             self._process.join()
-            raise PareoError(ending(self._process.exitcode)) from None
+            raise PareoError(exit_reason(self._process.exitcode)) from None
 
     def close(self) -> None:
         """Ask the process to end; kill it if it does not."""

@@ -10,7 +10,7 @@ from pareo.backends.threads import run_concurrently
 from pareo.data import Dataset
 from pareo.device import Device
 from pareo.nn.network import Sequential
-from pareo.training.evaluate import Evaluator, fitted, score
+from pareo.training.evaluate import Evaluator, as_inputs, score
 
 PIECE = 1000  # images: enough for fast matrix products, few enough for workers to end together
 
@@ -92,7 +92,7 @@ class PieceEvaluators:
         network, parameters = self._networks[number]
         if number not in self._compiled:
             batch = min(PIECE, len(self._images))
-            images = fitted(network, self._images, "float32")
+            images = as_inputs(network, self._images, "float32")
             self._compiled[number] = Evaluator(network, self._device, batch), images
         run, images = self._compiled[number]
         return run.logits(parameters, images[start : start + PIECE])

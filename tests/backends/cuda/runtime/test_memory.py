@@ -67,7 +67,7 @@ def test_out_of_memory_is_told_and_survived():
         assert told.asked == 4 * 600_000**2
         assert 0 < told.free < told.asked
         assert told.predicted == program.memory()
-        assert f"{told.asked:,} B were asked" in str(told)
+        assert f"{told.asked:,} B were needed" in str(told)
         with pytest.raises(OutOfMemory):
             op.broadcast(pareo.to_device(ONES[:1, :1]), (600_000, 600_000))
         assert pareo.to_host(op.sum(pareo.to_device(ONES))) == 12

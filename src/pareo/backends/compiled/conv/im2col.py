@@ -15,7 +15,7 @@ from pareo.backends import blas
 from pareo.backends.compiled.kernels.linear import bias_activation_planes
 from pareo.backends.compiled.runtime.jit import jit
 from pareo.backends.compiled.runtime.thread_pool import split_numbered, workers
-from pareo.backends.sums import STRETCH, gathered
+from pareo.backends.sums import CHUNK, gathered
 from pareo.spec import Spec
 
 
@@ -238,7 +238,7 @@ def weight_gradient(
 
     def channels(part: int, n: int, lo: int, hi: int) -> None:
         """Add channels lo to hi of image n, of each group."""
-        total, keep = (sums[0], n > 0) if by_channels else (sums[part], added[part] % STRETCH > 0)
+        total, keep = (sums[0], n > 0) if by_channels else (sums[part], added[part] % CHUNK > 0)
         for more in totals if added[part] and not keep else []:
             np.add(more[part], total, out=more[part])
         added[part] += 1
@@ -265,4 +265,4 @@ def sums_scratch(x: Spec, filters: tuple[int, ...], groups: int) -> list[Spec]:
     """For every worker one set of filters; for many images also one in double precision."""
     depth = filters[1] * filters[2] * filters[3]
     sums = x.like((workers(), groups, filters[0] // groups, depth))
-    return [sums, Spec(sums.shape, np.float64)] if x.shape[0] > STRETCH else [sums]
+    return [sums, Spec(sums.shape, np.float64)] if x.shape[0] > CHUNK else [sums]

@@ -8,9 +8,9 @@ import numpy as np
 from pareo.device import Device
 from pareo.nn.network import Sequential
 from pareo.program import Executable, Program, trace
-from pareo.program.stack import Value, on_stacks
+from pareo.program.stack import Value, vmap
 from pareo.spec import Spec
-from pareo.training.evaluate import Evaluator, batch_for, score
+from pareo.training.evaluate import Evaluator, evaluation_batch, score
 from pareo.training.step import parameter_specs
 
 Arrays = Mapping[str, Any]
@@ -22,7 +22,9 @@ class PopulationEvaluator:
 
     def __init__(self, network: Sequential, device: Device, batch: int, images: np.ndarray) -> None:
         self._network, self._device, self._images = network, device, images
-        self._batch = max(1, min(batch_for(network, device, batch, images.dtype), len(images)))
+        self._batch = max(
+            1, min(evaluation_batch(network, device, batch, images.dtype), len(images))
+        )
         self._evaluators: list[Evaluator] = []
         self._program: tuple[int, Executable] | None = None
 
@@ -69,7 +71,7 @@ class PopulationEvaluator:
 
     def _forward(self, members: int) -> Program:
         network, dtype = self._network, self._images.dtype
-        many = on_stacks(network.program(self._batch, dtype), members)
+        many = vmap(network.program(self._batch, dtype), members)
         own = parameter_specs(network, dtype)
         each = {path: spec.like((members, *spec.shape)) for path, spec in own.items()}
 

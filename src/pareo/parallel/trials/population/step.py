@@ -14,10 +14,10 @@ from pareo.device import Device
 from pareo.nn.network import Sequential
 from pareo.program import Executable, Program, remove_common, remove_dead, trace
 from pareo.program.differentiate import pull_back
-from pareo.program.stack import Value, on_stacks
+from pareo.program.stack import Value, vmap
 from pareo.spec import Spec
 from pareo.training import arguments
-from pareo.training.step import dropout_seeds, image_loop, parameter_specs
+from pareo.training.step import dropout_seeds, parameter_specs, training_loop
 
 Arrays = Mapping[str, Any]
 
@@ -60,7 +60,7 @@ def population_program(
         label,
         (Spec((), "int64"),) * network.seeds(),
     )
-    many = on_stacks(one, members)
+    many = vmap(one, members)
     each = {path: spec.like((members, *spec.shape)) for path, spec in own.items()}
     moving, decaying = any(momenta), any(decays)
 
@@ -139,7 +139,7 @@ class PopulationStep:
         self._seeds = network.seeds()
         separate = device.backend.trains_members_separately and not self._seeds
         one = Device(str(device), 1, device.precision)
-        self._loop: Any = image_loop(network, one, dtype) if separate else None
+        self._loop: Any = training_loop(network, one, dtype) if separate else None
 
     @property
     def runs_members_separately(self) -> bool:
@@ -181,14 +181,14 @@ class PopulationStep:
             path: spec.like((members, *spec.shape))
             for path, spec in parameter_specs(self._network, self._dtype).items()
         }
-        parameters = arguments.moved("parameter", each, parameters, backend)
+        parameters = arguments.checked_arrays("parameter", each, parameters, backend)
         speeds = velocities if any(self._momenta) else {}  # members with momentum may have left
-        velocities = arguments.moved("velocity", each if speeds else {}, speeds, backend)
+        velocities = arguments.checked_arrays("velocity", each if speeds else {}, speeds, backend)
         wanted = Spec((self._batch, *self._network.inputs), self._dtype)
-        arguments.data(images, labels, wanted, self._network.classes, backend)
-        order = arguments.picked(order, (members, self._batch), len(images))
+        arguments.check_data(images, labels, wanted, self._network.classes, backend)
+        order = arguments.checked_order(order, (members, self._batch), len(images))
         moving = (*parameters.values(), *velocities.values())
-        arguments.apart(moving, (images, labels), backend)
+        arguments.check_disjoint(moving, (images, labels), backend)
         if self._loop is not None:
             return self._one_by_one(parameters, velocities, images, labels, order, rates)
         numbers = np.array(

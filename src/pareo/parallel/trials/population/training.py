@@ -16,7 +16,7 @@ from pareo.parallel.trials.population.step import PopulationStep, stacked
 from pareo.parallel.trials.schedule import NOT_BEGUN
 from pareo.parallel.trials.trial import Listener, Result, Trial
 from pareo.spec import Spec
-from pareo.training.evaluate import fitted
+from pareo.training.evaluate import as_inputs
 from pareo.training.fit import CHUNK_SECONDS, shuffled
 from pareo.training.history import Epoch
 from pareo.training.step import step_program
@@ -63,9 +63,9 @@ class _Population:
         first = trials[self._numbers[0]]
         self._network, self._size = first.built, first.batch_size
         floats = data.as_float()
-        self._images = fitted(self._network, floats.images, "float32")
+        self._images = as_inputs(self._network, floats.images, "float32")
         self._labels = np.ascontiguousarray(floats.labels)
-        self._tests = fitted(self._network, floats.test_images, "float32")
+        self._tests = as_inputs(self._network, floats.test_images, "float32")
         self._test_labels = floats.test_labels
         self._steps: dict[int, PopulationStep] = {}
         self._started = time.perf_counter()
