@@ -1,4 +1,4 @@
-"""What tests of splitting one network over workers have in common."""
+"""Helpers for tests that split one network over workers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What several tests here want: a Ray cluster on this machine; a Ctrl-C for those who start."""
+"""Fixtures: a Ray cluster on this machine; a Ctrl-C for every process that starts."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 @pytest.fixture
 def interrupted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Every process that is started gets a Ctrl-C at once, as from a terminal; their numbers."""
+    """Every process that is started gets a Ctrl-C, as from a terminal; their process ids."""
     start: Any = util.spawnv_passfds  # type: ignore[attr-defined]
     found: list[int] = []
 

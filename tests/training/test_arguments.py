@@ -10,7 +10,7 @@ import pytest
 from pareo import Device
 from pareo.errors import DtypeError, PareoError, ShapeError
 from pareo.nn import networks
-from pareo.parallel.trials.population_step import PopulationStep, stacked
+from pareo.parallel.trials.population.step import PopulationStep, stacked
 from pareo.training.step import Step
 
 NETWORK = networks.mlp([6, 5, 3])

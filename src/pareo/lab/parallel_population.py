@@ -27,7 +27,7 @@ from pareo.lab.experiment.worker import Failed, Worker, interleaved
 from pareo.machine import describe
 from pareo.nn import networks
 from pareo.nn.network import Sequential
-from pareo.parallel.trials.population_step import PopulationStep, stacked
+from pareo.parallel.trials.population.step import PopulationStep, stacked
 from pareo.training.fit import shuffled
 
 BATCH = 128

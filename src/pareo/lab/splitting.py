@@ -27,8 +27,8 @@ from pareo.nn import networks
 from pareo.nn.network import Sequential
 from pareo.parallel import data as data_parallel
 from pareo.parallel import model
-from pareo.parallel.group.batch_schedule import Course
-from pareo.parallel.group.result import Data, Outcome, Share
+from pareo.parallel.group.batch_schedule import BatchSchedule
+from pareo.parallel.group.result import FittedData, TrainingResult, WorkerTime
 from pareo.training.settings import Settings
 from pareo.training.step import Step
 
@@ -57,10 +57,10 @@ class Row:
         return float(np.median(self.samples)) if self.samples else float("nan")
 
 
-def alone(network: Sequential, given: Dataset, settings: Settings, threads: int) -> Outcome:
+def alone(network: Sequential, given: Dataset, settings: Settings, threads: int) -> TrainingResult:
     """The same steps by one worker, as `fit` takes them, with so many threads inside each."""
-    ready = Data.of(network, given, settings.dtype)
-    course = Course(settings, len(ready.images), epochs=1)
+    ready = FittedData.of(network, given, settings.dtype)
+    course = BatchSchedule(settings, len(ready.images), epochs=1)
     parameters = network.initialise(settings.seed, settings.dtype)
     moving = settings.momentum > 0
     velocities = {path: np.zeros_like(a) for path, a in parameters.items()} if moving else {}
@@ -77,8 +77,8 @@ def alone(network: Sequential, given: Dataset, settings: Settings, threads: int)
                      settings.seed, number)
         )  # fmt: skip
         seconds.append(time.perf_counter() - begin)
-    share = Share(0, sum(seconds), sum(seconds), 0.0, 0.0)
-    return Outcome(
+    share = WorkerTime(0, sum(seconds), sum(seconds), 0.0, 0.0)
+    return TrainingResult(
         network, settings, "threads", 1, parameters, velocities, np.array(losses),
         np.array(seconds), [share],
     )  # fmt: skip
@@ -86,9 +86,9 @@ def alone(network: Sequential, given: Dataset, settings: Settings, threads: int)
 
 def ways(
     network: Sequential, given: Dataset, settings: Settings, workers: int, micro: int
-) -> dict[str, Callable[[], Outcome]]:
+) -> dict[str, Callable[[], TrainingResult]]:
     """Every way that this network allows, one worker first."""
-    found: dict[str, Callable[[], Outcome]] = {
+    found: dict[str, Callable[[], TrainingResult]] = {
         ONE: lambda: alone(network, given, settings, 1),
         INSIDE: lambda: alone(network, given, settings, workers),
     }
@@ -112,11 +112,14 @@ def ways(
 
 
 def race(
-    entered: dict[str, Callable[[], Outcome]], workers: int, rounds: int, say: Callable[[str], None]
+    entered: dict[str, Callable[[], TrainingResult]],
+    workers: int,
+    rounds: int,
+    say: Callable[[str], None],
 ) -> list[Row]:
     """A turn for every way in every round; a way that fails is a row that says why."""
     rows = {way: Row(way, 1 if way == ONE else workers) for way in entered}
-    reference: Outcome | None = None
+    reference: TrainingResult | None = None
     for number in range(rounds):
         for way, run in entered.items():
             row = rows[way]
@@ -133,14 +136,14 @@ def race(
     return list(rows.values())
 
 
-def _note(row: Row, outcome: Outcome, reference: Outcome) -> None:
+def _note(row: Row, outcome: TrainingResult, reference: TrainingResult) -> None:
     row.apart = float(np.max(np.abs(outcome.losses / reference.losses - 1)))
     if not row.apart <= APART:
         row.samples, row.note = [], f"its losses are {row.apart:.2g} apart from one worker's"
         return
     row.samples += [float(seconds) for seconds in outcome.seconds[1:]]
     row.communication = outcome.share_of("communication")
-    row.idle, row.shown = outcome.share_of("idle"), outcome.shown
+    row.idle, row.shown = outcome.share_of("idle"), outcome.exchanged_bytes
     row.predicted, row.measured = outcome.predicted, outcome.measured
 
 

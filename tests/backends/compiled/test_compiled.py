@@ -1,4 +1,4 @@
-"""What only the compiled device promises: every way to convolve, and machine code that is kept."""
+"""What only the compiled device has: several ways to convolve, and machine code on disk."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pareo import Device, op
 from pareo.backends import blas
-from pareo.backends.compiled.kernels import dots
+from pareo.backends.compiled.kernels import skinny_matmul
 
 
 def layer(draw: Any) -> Any:
@@ -52,7 +52,7 @@ PROGRAM = """
 import numpy as np
 from pareo import Device, op
 from pareo.backends import blas
-from pareo.backends.compiled.kernels import dots
+from pareo.backends.compiled.kernels import skinny_matmul
 with Device("compiled"):
     print(op.sigmoid(np.zeros(2, np.float32)))
 """
@@ -67,7 +67,7 @@ def run_with_cache(folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_machine_code_is_compiled_once_and_kept(tmp_path: Path) -> None:
     first = run_with_cache(tmp_path)
-    assert "pareo: compiling loops.sigmoid ..." in first.stderr
+    assert "pareo: compiling elementwise_loops.sigmoid ..." in first.stderr
     assert re.search(r"sigmoid \.\.\. \d+\.\d s\n", first.stderr)
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nbc")}
     assert kept
@@ -110,7 +110,7 @@ def test_few_rows_by_a_large_transpose(rows: int, depth: int, columns: int) -> N
     random = np.random.default_rng(rows)
     a = random.standard_normal((rows, depth), np.float32)
     w = random.standard_normal((columns, depth), np.float32)
-    assert dots.suits(a, w)
+    assert skinny_matmul.suits(a, w)
     with Device("compiled", threads=2):
         found = op.dot(a, w.T)
     exact = a.astype(np.float64) @ w.T.astype(np.float64)

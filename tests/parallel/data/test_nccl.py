@@ -1,4 +1,4 @@
-"""NCCL between GPUs. One GPU is a crew of one: that much can be tested where there is one."""
+"""NCCL between GPUs. A group of one worker can be tested on one GPU."""
 
 import pytest
 from devices import needs_gpu
@@ -15,10 +15,10 @@ RUN = Settings(batch_size=20, rate=0.05, momentum=0.9)
 
 @pytest.mark.gpu
 @needs_gpu
-def test_a_crew_of_one_trains_as_one_alone() -> None:
+def test_a_group_of_one_trains_as_one_alone() -> None:
     images = load("synthetic:16:3:60")
     try:
-        found = nccl.fit(WIDE, images, RUN, 2, cards=[0])
+        found = nccl.fit(WIDE, images, RUN, 2, gpus=[0])
     except DeviceError as error:
         pytest.skip(str(error))
     same(found.parameters, alone(WIDE, images, RUN, 2, "cuda").parameters, **SINGLE)

@@ -13,10 +13,10 @@ from pareo import Device
 from pareo.data import load
 from pareo.errors import PareoError
 from pareo.nn import networks
+from pareo.parallel import data as data_parallel
 from pareo.parallel.data import on_ray
-from pareo.parallel.data.training import fit as here
+from pareo.parallel.group.errors import WorkerError
 from pareo.parallel.group.ray_cluster import connected
-from pareo.parallel.group.worker_group import WorkerError
 from pareo.training.fit import DivergenceError
 from pareo.training.settings import Settings
 
@@ -36,16 +36,16 @@ class Accidents:
 
     def __init__(self, *accidents: Callable[[on_ray.Run], Any]) -> None:
         self.waiting = list(accidents)
-        self.mended = 0
+        self.replaced = 0
 
     def __call__(self, run: on_ray.Run) -> None:
-        self.mended = run.mended
+        self.replaced = run.replaced
         if run.state.epoch and run.ahead and self.waiting:
             self.waiting.pop(0)(run)
 
 
 def test_what_is_lost_changes_no_bit(cluster: Any, tmp_path: Path) -> None:
-    alone = here.fit(NETWORK, DATA, SETTINGS, 4, device=DEVICE, factors=False)
+    alone = data_parallel.fit(NETWORK, DATA, SETTINGS, 4, device=DEVICE, factors=False)
     node = next(iter(cluster.worker_nodes))
     with connected() as ray:
 
@@ -61,7 +61,7 @@ def test_what_is_lost_changes_no_bit(cluster: Any, tmp_path: Path) -> None:
         result = on_ray.fit(
             ray, NETWORK, DATA, SETTINGS, 4, 2, DEVICE, tmp_path, watch=accidents
         )  # fmt: skip
-        assert accidents.mended == 2
+        assert accidents.replaced == 2
         for path, array in alone.parameters.items():
             np.testing.assert_array_equal(result.parameters[path], array)
         assert result.accuracy == alone.accuracy
@@ -69,20 +69,20 @@ def test_what_is_lost_changes_no_bit(cluster: Any, tmp_path: Path) -> None:
         assert len(result.history) == 4
 
         # Two more epochs from the checkpoint are the last two of six.
-        six = here.fit(NETWORK, DATA, SETTINGS, 6, device=DEVICE, factors=False)
+        six = data_parallel.fit(NETWORK, DATA, SETTINGS, 6, device=DEVICE, factors=False)
         more = on_ray.fit(
             ray, NETWORK, DATA, SETTINGS, 6, 2, DEVICE, tmp_path, tmp_path
         )  # fmt: skip
         for path, array in six.parameters.items():
             np.testing.assert_array_equal(more.parameters[path], array)
 
-        # What workers do wrong by themselves is told, and ends the run.
+        # An error of a worker's own is reported, and ends the run.
         wild = Settings(batch_size=3, rate=1e30)
         with pytest.raises(DivergenceError, match=r"try a rate below 1e\+30"):
             on_ray.fit(ray, NETWORK, DATA, wild, 1, 2, DEVICE)
         few = networks.mlp([6, 4, 2])  # the data has three classes
-        with pytest.raises(WorkerError, match="a worker failed: ") as told:
+        with pytest.raises(WorkerError, match="a worker failed: ") as raised:
             on_ray.fit(ray, few, DATA, SETTINGS, 1, 2, DEVICE)
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(raised.value)
         with pytest.raises(PareoError, match="has room for 2 workers; got 3"):
             on_ray.fit(ray, NETWORK, DATA, SETTINGS, 1, 3, DEVICE)

@@ -1,4 +1,4 @@
-"""Workers with parameters of their own: the same as one alone, and one that is lost goes on."""
+"""Workers with their own parameters train as one alone; a lost worker is replaced."""
 
 from pathlib import Path
 from typing import Any
@@ -8,9 +8,9 @@ import pytest
 from splitting import EXACT, WIDE, alone, same
 
 from pareo.data import load
-from pareo.parallel.data.replica import ReduceInMemory, Replica, train
-from pareo.parallel.group.shared_memory import Shared
-from pareo.parallel.group.worker_group import Member, together
+from pareo.parallel.data.replica import Replica, SharedMemoryReduce, train
+from pareo.parallel.group.shared_memory import SharedArrays
+from pareo.parallel.group.worker_group import WorkerGroup, run_workers
 from pareo.training import checkpoint as files
 from pareo.training import fit
 from pareo.training.settings import Settings
@@ -18,16 +18,16 @@ from pareo.training.settings import Settings
 RUN = Settings(batch_size=11, rate=0.05, momentum=0.9, precision="float64")
 
 
-def work(member: Member, shared: Shared, epochs: int) -> Any:
+def work(group: WorkerGroup, shared: SharedArrays, epochs: int) -> Any:
     images = load("synthetic:16:3:60")
-    replica = Replica(WIDE, images, RUN, member.rank, member.workers, "vectorized")
-    losses = train(replica, ReduceInMemory(member, shared), epochs)
+    replica = Replica(WIDE, images, RUN, group.rank, group.workers, "vectorized")
+    losses = train(replica, SharedMemoryReduce(group, shared), epochs)
     return losses, replica.checkpoint()
 
 
 def test_replicas_stay_the_same_and_are_what_one_alone_would_be() -> None:
-    specs = ReduceInMemory.specs(WIDE, RUN, 3)
-    results, _ = together(work, 3, "threads", specs, 2)
+    specs = SharedMemoryReduce.specs(WIDE, RUN, 3)
+    results, _ = run_workers(work, 3, "threads", specs, 2)
     expected = alone(WIDE, load("synthetic:16:3:60"), RUN, 2, "vectorized")
     for losses, found in results:
         assert losses == results[0][0]
@@ -40,7 +40,7 @@ def test_replicas_stay_the_same_and_are_what_one_alone_would_be() -> None:
 
 
 @pytest.mark.parametrize("lost_in", [2, 5, 7])
-def test_a_lost_worker_is_made_anew_from_the_others_checkpoint(
+def test_a_lost_worker_is_created_again_from_the_others_checkpoint(
     lost_in: int, tmp_path: Path
 ) -> None:
     images = load("synthetic:16:3:60")
@@ -57,7 +57,7 @@ def test_a_lost_worker_is_made_anew_from_the_others_checkpoint(
     expected = [step(undisturbed) for _ in range(10)]  # five in an epoch
     replicas = pair()
     found = [step(replicas) for _ in range(lost_in)]
-    replicas[0].gradients()  # rank 1 is lost before it shows its own
+    replicas[0].gradients()  # rank 1 is lost before it computes its own
     files.write(tmp_path / "last.safetensors", replicas[0].checkpoint())
     replicas = pair(files.load(tmp_path))
     found += [step(replicas) for _ in range(10 - lost_in)]

@@ -12,8 +12,9 @@ from splitting import EXACT, IMAGES, SINGLE, WIDE, alone, same
 from pareo.data import load
 from pareo.errors import PareoError
 from pareo.nn import Sequential, networks
-from pareo.parallel.data.training import fit
-from pareo.parallel.group.shared_programs import layout
+from pareo.parallel.data import fit
+from pareo.parallel.group.batch_schedule import batch_sizes
+from pareo.parallel.group.shared_programs import gradient_layout
 from pareo.training import DivergenceError
 from pareo.training.settings import Settings
 
@@ -32,13 +33,13 @@ def test_parity_with_one_worker(
     """Batches that workers do not divide, last batches of fewer images than workers, dropout."""
     few = load("synthetic:16:3:32")  # 27 to train with
     run = Settings(batch, 0.05, momentum, decay, seed=3, precision="float64")
-    found = fit.fit(WIDE, few, run, 2, workers, device="vectorized", factors=factors)
+    found = fit(WIDE, few, run, 2, workers, device="vectorized", factors=factors)
     expected = alone(WIDE, few, run, 2, "vectorized")
     same(found.parameters, expected.parameters, **EXACT)
     same(found.velocities, expected.velocities, **EXACT)
     assert found.accuracy == expected.accuracy
     np.testing.assert_allclose(found.test_loss, expected.history[-1].test_loss, rtol=1e-9)
-    sizes = np.resize(fit.batches(27, batch), len(found.losses))
+    sizes = np.resize(batch_sizes(27, batch), len(found.losses))
     mean = (found.losses * sizes).reshape(2, -1).sum(axis=1) / 27
     np.testing.assert_allclose(mean, expected.history.column("loss"), rtol=1e-9)
 
@@ -48,14 +49,14 @@ def test_parity_on_compiled(network: Sequential) -> None:
     shape = "x".join(map(str, network.inputs))
     images = load(f"synthetic:{shape}:3:60")
     run = Settings(batch_size=20, rate=0.05, momentum=0.9)
-    found = fit.fit(network, images, run, 2, workers=2)
+    found = fit(network, images, run, 2, workers=2)
     same(found.parameters, alone(network, images, run, 2, "compiled").parameters, **SINGLE)
 
 
 def test_threads_and_processes_give_the_same_bits_in_every_run() -> None:
     images, run = load("synthetic:16:3:60"), Settings(batch_size=13, momentum=0.5)
     hows = ("threads", "threads", "processes")
-    runs = [fit.fit(WIDE, images, run, 2, 2, how, "vectorized") for how in hows]
+    runs = [fit(WIDE, images, run, 2, 2, how, "vectorized") for how in hows]
     for other in runs[1:]:
         np.testing.assert_array_equal(other.losses, runs[0].losses)
         for path, array in runs[0].parameters.items():
@@ -64,39 +65,40 @@ def test_threads_and_processes_give_the_same_bits_in_every_run() -> None:
 
 
 def test_time_is_accounted_for() -> None:
-    outcome = fit.fit(WIDE, load("synthetic:16:3:60"), Settings(batch_size=10), 3)
-    for share in outcome.shares:
+    result = fit(WIDE, load("synthetic:16:3:60"), Settings(batch_size=10), 3)
+    for share in result.shares:
         spent = share.busy + share.communication + share.idle
         assert 0 < spent <= share.seconds
-    whole = sum(outcome.share_of(what) for what in ("busy", "communication", "idle"))
+    whole = sum(result.share_of(what) for what in ("busy", "communication", "idle"))
     assert 0 < whole <= 1
-    assert sum(outcome.measured) == pytest.approx(1)
+    assert sum(result.measured) == pytest.approx(1)
 
 
-def test_thin_factors_travel_instead_of_wide_gradients() -> None:
+def test_thin_factors_are_exchanged_instead_of_wide_gradients() -> None:
     wide = networks.mlp([784, 784, 784, 10])
-    assert list(layout(wide, 128, "float32").factors) == ["1.w", "3.w"]
-    assert list(layout(wide, 512, "float32").factors) == [], "the batch is as wide as they are"
-    assert not layout(networks.papers_cnn(), 2, "float32").factors.keys() & {"0.w"}
+    assert list(gradient_layout(wide, 128, "float32").factored) == ["1.w", "3.w"]
+    as_wide_as_the_layers = gradient_layout(wide, 512, "float32")
+    assert list(as_wide_as_the_layers.factored) == []
+    assert not gradient_layout(networks.papers_cnn(), 2, "float32").factored.keys() & {"0.w"}
 
 
 def test_progress_is_reported_in_order() -> None:
-    heard: list[Any] = []
+    reports: list[Any] = []
     run = Settings(batch_size=1)
-    outcome = fit.fit(WIDE, load("synthetic:16:3:300"), run, 2, report=heard.append)
-    steps = [progress.step for progress in heard]
+    result = fit(WIDE, load("synthetic:16:3:300"), run, 2, report=reports.append)
+    steps = [progress.step for progress in reports]
     assert steps == sorted(steps)
-    for progress in heard:
-        assert progress.loss == outcome.losses[progress.step - 1]
+    for progress in reports:
+        assert progress.loss == result.losses[progress.step - 1]
         assert progress.steps == 500
 
 
-def test_a_loss_that_is_no_number_ends_the_run() -> None:
+def test_a_loss_that_is_not_finite_ends_the_run() -> None:
     run = Settings(batch_size=10, rate=1e30)
     with pytest.raises(DivergenceError, match=r"^the loss became nan in step 2: try a rate below"):
-        fit.fit(WIDE, load("synthetic:16:3:60"), run)
+        fit(WIDE, load("synthetic:16:3:60"), run)
 
 
-def test_a_gpu_is_no_place_for_these_workers() -> None:
+def test_these_workers_refuse_a_gpu() -> None:
     with pytest.raises(PareoError, match="compute on the CPU"):
-        fit.fit(WIDE, load("synthetic:16:3:60"), Settings(), device="cuda")
+        fit(WIDE, load("synthetic:16:3:60"), Settings(), device="cuda")

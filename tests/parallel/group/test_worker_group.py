@@ -1,4 +1,4 @@
-"""Crews: workers meet, and when one fails or dies nobody waits for it and nothing is left."""
+"""Workers meet at barriers; when one fails or dies, all end and nothing is left behind."""
 
 import gc
 import os
@@ -10,56 +10,57 @@ from typing import Any
 import pytest
 
 from pareo.errors import PareoError
-from pareo.parallel.group.shared_memory import Shared
-from pareo.parallel.group.worker_group import HOWS, Member, WorkerError, together
+from pareo.parallel.group.errors import WorkerError
+from pareo.parallel.group.shared_memory import SharedArrays
+from pareo.parallel.group.worker_group import HOWS, WorkerGroup, run_workers
 from pareo.spec import Spec
 
 ONE_EACH = {"counts": Spec((2,), "int64")}
 
 
-def count(member: Member, shared: Shared, rounds: int) -> list[int]:
-    """In every round all workers must see that all have counted, before anyone goes on."""
+def count(group: WorkerGroup, shared: SharedArrays, rounds: int) -> list[int]:
+    """In every round, all workers must see that all have counted before any of them continues."""
     seen = []
     for _ in range(rounds):
-        shared["counts"][member.rank] += 1
-        member.meet()
+        shared["counts"][group.rank] += 1
+        group.barrier()
         seen.append(int(shared["counts"].min()))
-        member.meet()
-    member.report(member.rank)
+        group.barrier()
+    group.report(group.rank)
     return seen
 
 
 @pytest.mark.parametrize("how", HOWS)
 def test_workers_meet_and_report_and_return(how: str) -> None:
-    heard: list[int] = []
-    results, shared = together(count, 2, how, ONE_EACH, 50, report=heard.append)
+    reports: list[int] = []
+    results, shared = run_workers(count, 2, how, ONE_EACH, 50, report=reports.append)
     assert results == [list(range(1, 51))] * 2
-    assert sorted(heard) == [0, 1]
+    assert sorted(reports) == [0, 1]
     assert shared["counts"].tolist() == [50, 50]
 
 
-def test_workers_that_start_hear_no_interrupt(interrupted: list[int]) -> None:
-    results, _ = together(count, 2, "processes", ONE_EACH, 5)
+def test_workers_ignore_an_interrupt_while_they_start(interrupted: list[int]) -> None:
+    results, _ = run_workers(count, 2, "processes", ONE_EACH, 5)
     assert results == [list(range(1, 6))] * 2
     assert len(interrupted) == 2
 
 
-def fails(member: Member, shared: Shared) -> None:
-    if member.rank == 1:
+def fails(group: WorkerGroup, shared: SharedArrays) -> None:
+    if group.rank == 1:
         raise ValueError("no such thing")
-    member.meet()
+    group.barrier()
 
 
-def dies(member: Member, shared: Shared) -> None:
-    if member.rank == 1:
+def dies(group: WorkerGroup, shared: SharedArrays) -> None:
+    if group.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    member.meet()
+    group.barrier()
 
 
 @pytest.mark.parametrize("how", HOWS)
 def test_an_error_in_one_ends_all_of_them(how: str) -> None:
     with pytest.raises(WorkerError, match=r"^worker 1 of 2 failed: ValueError: no such thing$"):
-        together(fails, 2, how, ONE_EACH)
+        run_workers(fails, 2, how, ONE_EACH)
 
 
 def open_memory() -> int:
@@ -68,7 +69,7 @@ def open_memory() -> int:
     for file in Path("/proc/self/fd").iterdir():
         try:
             links.append(os.readlink(file))
-        except FileNotFoundError:  # the one that lists the folder
+        except FileNotFoundError:  # the one that lists the directory
             continue
     return sum("memfd:pareo" in link for link in links)
 
@@ -77,22 +78,22 @@ def test_a_worker_that_is_killed_is_named_and_leaves_nothing_behind() -> None:
     before = open_memory()
     began = time.monotonic()
     with pytest.raises(WorkerError, match="worker 1 of 2 failed: the process was ended by SIGKILL"):
-        together(dies, 2, "processes", ONE_EACH)
-    assert time.monotonic() - began < 60, "nobody waited for ever"
+        run_workers(dies, 2, "processes", ONE_EACH)
+    assert time.monotonic() - began < 60, "no worker waited for ever"
     assert open_memory() == before
 
 
-def waits(member: Member, shared: Shared, rounds: int) -> float:
-    """Rank 0 is late; the others wait for it, and say so."""
+def waits(group: WorkerGroup, shared: SharedArrays, rounds: int) -> float:
+    """Rank 0 is late; the others wait for it, and count the time."""
     for _ in range(rounds):
-        if member.rank == 0:
+        if group.rank == 0:
             time.sleep(0.02)
-        member.meet()
-    return member.idle
+        group.barrier()
+    return group.idle
 
 
 def test_waiting_is_counted_where_it_happens() -> None:
-    idle, _ = together(waits, 2, "threads", {}, 5)
+    idle, _ = run_workers(waits, 2, "threads", {}, 5)
     assert idle[1] > 0.05 > idle[0]
 
 
@@ -105,6 +106,6 @@ def test_waiting_is_counted_where_it_happens() -> None:
         (2.0, "threads", "expected a whole number of workers from 1; got 2.0"),
     ],
 )
-def test_what_makes_no_crew_is_refused(workers: Any, how: str, sentence: str) -> None:
+def test_wrong_arguments_are_refused(workers: Any, how: str, sentence: str) -> None:
     with pytest.raises(PareoError, match=sentence):
-        together(count, workers, how, ONE_EACH, 1)
+        run_workers(count, workers, how, ONE_EACH, 1)

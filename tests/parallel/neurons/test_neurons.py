@@ -1,4 +1,4 @@
-"""Splits by neurons: parts of dense layers on several workers train as one worker would."""
+"""Splits by neurons: several workers with shards of dense layers train as one worker would."""
 
 from typing import Any
 
@@ -85,7 +85,7 @@ def test_what_cannot_be_split_is_refused(network: Any, workers: int, sentence: s
         model.neurons(network, load(f"synthetic:{shape}:3:32"), Settings(), workers=workers)
 
 
-def test_a_loss_that_is_no_number_ends_the_run() -> None:
+def test_a_loss_that_is_not_finite_ends_the_run() -> None:
     run = Settings(batch_size=10, rate=1e30)
     with pytest.raises(DivergenceError, match=r"the loss became nan in step 2: try a rate below"):
         model.neurons(WIDE, load("synthetic:16:3:60"), run)

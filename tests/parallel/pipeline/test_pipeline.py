@@ -14,9 +14,9 @@ from pareo.errors import ShapeError
 from pareo.nn import AveragePool, Conv, Dense, Dropout, Flatten, ReLU, Sequential, networks
 from pareo.nn.network import Auxiliary, Branches
 from pareo.parallel import model
-from pareo.parallel.group.worker_group import WorkerError
+from pareo.parallel.group.errors import WorkerError
 from pareo.parallel.pipeline.balance import cuts, layer_costs, shares
-from pareo.parallel.pipeline.parts import schedule
+from pareo.parallel.pipeline.stages import schedule
 from pareo.training.settings import Settings
 
 _HEAD = Sequential([Flatten(), Dense(8), ReLU(), Dropout(0.4), Dense(3)])
@@ -84,14 +84,14 @@ def test_threads_and_processes_give_the_same_bits_in_every_run() -> None:
 
 
 @given(stages=st.integers(1, 6), micro=st.integers(1, 12))
-def test_every_stage_takes_every_micro_batch_there_and_back_and_keeps_few(
+def test_every_stage_runs_every_micro_batch_forward_and_backward_and_keeps_few(
     stages: int, micro: int
 ) -> None:
     for stage in range(stages):
-        ways = schedule(stage, stages, micro)
-        for way in ("forward", "back"):
-            assert [m for w, m in ways if w == way] == list(range(micro))
-        kept = np.cumsum([1 if way == "forward" else -1 for way, _ in ways])
+        passes = schedule(stage, stages, micro)
+        for direction in ("forward", "backward"):
+            assert [m for p, m in passes if p == direction] == list(range(micro))
+        kept = np.cumsum([1 if p == "forward" else -1 for p, _ in passes])
         assert kept.min() >= 0
         assert kept.max() <= stages - stage
 
@@ -117,7 +117,7 @@ def test_the_slowest_stage_is_as_fast_as_any_cut_allows(costs: list[int], stages
 
 def test_predicted_shares_follow_the_work() -> None:
     costs = layer_costs(Sequential([Dense(400), ReLU(), Dense(400), Dense(3)], (400,)), 32)
-    assert costs[2] > costs[0] > costs[1], "the first needs no gradient by its input"
+    assert costs[2] > costs[0] > costs[1], "the first needs no gradient of its input"
     assert shares(costs, [0, 2, 4]) == pytest.approx(
         [sum(costs[:2]) / sum(costs), sum(costs[2:]) / sum(costs)]
     )
@@ -129,7 +129,7 @@ def test_cuts_that_make_no_stages_are_refused(at: list[int]) -> None:
         model.pipeline(WIDE, load("synthetic:16:3:32"), Settings(), workers=2, at=at)
 
 
-def test_a_loss_that_is_no_number_ends_the_run() -> None:
+def test_a_loss_that_is_not_finite_ends_the_run() -> None:
     run = Settings(batch_size=10, rate=1e30)
     with pytest.raises(WorkerError, match=r"the loss became nan in step 2: try a rate below"):
         model.pipeline(WIDE, load("synthetic:16:3:60"), run)

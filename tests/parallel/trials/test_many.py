@@ -1,4 +1,4 @@
-"""Many networks at once: each ends as if it had been trained alone, and a failure is a result."""
+"""Many networks: each trains as it would alone, and a failure is a result."""
 
 import multiprocessing
 import os
@@ -51,7 +51,7 @@ def test_each_trial_ends_as_if_it_were_alone(how: str) -> None:
         assert result.accuracy == expected.accuracy
 
 
-def test_processes_that_start_hear_no_interrupt(interrupted: list[int]) -> None:
+def test_processes_ignore_an_interrupt_while_they_start(interrupted: list[int]) -> None:
     results = train_many(TRIALS, DATA, "processes", workers=2)
     assert [result.error for result in results] == [None] * 3
     assert len(interrupted) == 2
@@ -69,15 +69,15 @@ def test_a_trial_that_fails_is_a_result_and_the_others_finish(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_report_hears_of_every_epoch_and_may_end_a_trial(how: str) -> None:
-    heard: list[tuple[int, int]] = []
+def test_report_gets_every_epoch_and_may_end_a_trial(how: str) -> None:
+    reported: list[tuple[int, int]] = []
 
     def report(number: int, epoch: Epoch) -> bool:
-        heard.append((number, epoch.number))
+        reported.append((number, epoch.number))
         return number == 1 and epoch.number == 2
 
     results = train_many(TRIALS, DATA, how, workers=2, report=report)
-    assert sorted(heard) == [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1)]
+    assert sorted(reported) == [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1)]
     assert [result.stopped for result in results] == [False, True, False]
     assert [len(result.losses) for result in results] == [2, 2, 1]
 
@@ -96,12 +96,12 @@ def test_auto_takes_the_way_that_is_predicted() -> None:
     assert {result.how for result in train_many(many, DATA)} == {"population"}
 
 
-def test_an_unknown_way_is_said() -> None:
+def test_an_unknown_way_is_refused() -> None:
     with pytest.raises(PareoError, match=r"expects how to be auto, serial.*got 'swarm'"):
         train_many(TRIALS, DATA, "swarm")
 
 
-def test_a_process_that_is_killed_is_a_result_and_its_place_is_filled() -> None:
+def test_a_killed_process_is_a_result_and_is_replaced() -> None:
     def report(number: int, epoch: Epoch) -> None:
         if number == 1 and epoch.number == 1:
             for child in multiprocessing.active_children():
@@ -140,13 +140,13 @@ def test_ctrl_c_ends_what_runs_and_starts_nothing_more() -> None:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_ctrl_c_at_once_ends_everyone_and_is_not_lost(how: str) -> None:
+def test_immediate_ctrl_c_ends_all_and_is_not_lost(how: str) -> None:
     long = [Trial(NETWORK, batch_size=8, epochs=10_000, seed=seed) for seed in range(4)]
-    heard: list[int] = []
+    reported: list[int] = []
 
     def report(number: int, epoch: Epoch) -> None:
-        heard.append(number)
-        if len(heard) == 3:
+        reported.append(number)
+        if len(reported) == 3:
             os.kill(os.getpid(), signal.SIGINT)
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -155,11 +155,11 @@ def test_ctrl_c_at_once_ends_everyone_and_is_not_lost(how: str) -> None:
             train_many(long, DATA, how, workers=2, report=report)
     finally:
         signal.signal(signal.SIGINT, before)
-    count = len(heard)
+    count = len(reported)
     assert not multiprocessing.active_children()
     names = [thread.name for thread in threading.enumerate() if "work" in thread.name]
-    assert not names, "nobody trains on"
-    assert len(heard) == count < 4 * 10_000
+    assert not names, "no thread trains on"
+    assert len(reported) == count < 4 * 10_000
 
 
 def test_a_worker_that_fails_while_testing_is_an_error() -> None:
@@ -199,7 +199,7 @@ def test_a_run_goes_on_with_as_many_threads_as_it_has_now() -> None:
     assert changing.history.column("floor") == [None] * 3
 
 
-def test_free_cores_go_to_whoever_has_most_left() -> None:
+def test_free_cores_go_to_the_trial_with_most_work_left() -> None:
     shares: list[int] = []
     cores = Cores(4, [10.0, 30.0], shares)
     assert (cores.next(), cores.next()) == (1, 0)

@@ -51,14 +51,14 @@ def test_fifty_trials_finish_though_a_node_is_killed(cluster: Any, tmp_path: Pat
         connected() as ray,
         open_study(str(tmp_path / "a.journal"), "mlp", {"epochs": 8}, pruner="none") as study,
     ):
-        crew = Losing(
+        workers = Losing(
             lambda: cluster.remove_node(lost, allow_graceful=False), 12,
             ray, DATA, Device("vectorized"),
         )  # fmt: skip
-        assert crew.slots == 4
-        Search(study, SPACE, made, crew, 50, tmp_path / "kept").run()
+        assert workers.slots == 4
+        Search(study, SPACE, made, workers, 50, tmp_path / "kept").run()
         assert sum(node["Alive"] for node in ray.nodes()) == 2
     assert len(study.trials) == sum(map(counts, study.trials)) == 50
     assert {trial.state.name for trial in study.trials} == {"COMPLETE"}
-    assert sorted(crew.numbers) == list(range(50))
+    assert sorted(workers.numbers) == list(range(50))
     assert all(len(trial.intermediate_values) == 8 for trial in study.trials)

@@ -1,4 +1,4 @@
-"""Members of a population learn what each would learn alone."""
+"""Members of a population train as each would alone."""
 
 from typing import Any
 

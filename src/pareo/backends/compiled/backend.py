@@ -1,4 +1,4 @@
-"""The table of the `compiled` device, which the family modules fill."""
+"""The table of the `compiled` device, which the modules of kernels fill."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ class _Compiled(Backend):
         Numba would compile every kernel again for read-only arrays, and no kernel writes operands.
         """
         array = super().as_operand(name, array)
-        return array if array.flags.writeable else np.asarray(_Lent(array))
+        return array if array.flags.writeable else np.asarray(_Writable(array))
 
     def training_loop(self, program: Program, plan: Plan, threads: int) -> TrainingLoop | None:
         """A loop over batches for dense layers, over images for other very small networks."""
@@ -34,16 +34,16 @@ class _Compiled(Backend):
         split_numbered(work, count)
 
 
-class _Lent:
-    """The memory of an array, kept alive, without its mark against writing."""
+class _Writable:
+    """The memory of a read-only array, kept alive, as if it were writable."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
-        shown = array.__array_interface__
-        self.__array_interface__ = {**shown, "data": (shown["data"][0], False)}
+        interface = array.__array_interface__
+        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
 
 
 backend = _Compiled("compiled")
 
-# Waking a worker costs some 30 microseconds; a stretch of this many cheap elements takes as long.
+# Waking a worker takes about 30 microseconds, as long as this many cheap elements.
 GRAIN = 1 << 16

@@ -14,7 +14,7 @@ from pareo.interrupt import ImmediateInterrupt
 from pareo.lab.experiment.rounds import rounds
 from pareo.lab.parallel.result import Row
 from pareo.lab.parallel.speedup import compare_with_one_worker
-from pareo.parallel.trials.trial import sentence
+from pareo.parallel.group.errors import sentence
 
 AGREE = 2e-3  # of a loss after an epoch: float32's rounding, grown over hundreds of steps
 

@@ -22,7 +22,8 @@ from pareo.lab.parallel.names import (
     THREADS,
 )
 from pareo.lab.parallel.tasks import by_train_many, in_processes, in_threads
-from pareo.parallel.group.worker_group import Abandoned, run_threads
+from pareo.parallel.group.errors import Aborted
+from pareo.parallel.group.worker_group import run_threads
 from pareo.parallel.trials.schedule import predicted_work
 from pareo.parallel.trials.train_trial import train_one, untested
 from pareo.parallel.trials.trial import Result, Trial
@@ -62,7 +63,7 @@ def _a_thread_each(three: list[Trial], data: Dataset) -> list[Result]:
     def share() -> int:
         """Called between steps, where training can be ended."""
         if stopped.is_set():
-            raise Abandoned
+            raise Aborted
         return 1
 
     def train(number: int) -> None:

@@ -13,7 +13,7 @@ from pareo.lab.parallel.tasks import by_train_many, in_processes, tested
 from pareo.nn.network import Sequential
 from pareo.parallel import data as data_parallel
 from pareo.parallel import model as model_parallel
-from pareo.parallel.group.result import Outcome
+from pareo.parallel.group.result import TrainingResult
 from pareo.parallel.trials.scoring import score_many
 from pareo.parallel.trials.train_trial import train_one, untested
 from pareo.parallel.trials.trial import Trial
@@ -21,7 +21,7 @@ from pareo.training.settings import Settings
 
 RATE = 0.01
 
-Fit = Callable[..., Outcome]
+Fit = Callable[..., TrainingResult]
 ONE_NETWORK: dict[str, tuple[Fit, str]] = {
     "data, threads": (data_parallel.fit, "threads"),
     "data, processes": (data_parallel.fit, "processes"),

@@ -1,6 +1,6 @@
-"""Data parallelism over several GPUs of one machine: a thread and a replica for each, NCCL between.
+"""Data parallelism on several GPUs of one machine: a thread and a replica for each, joined by NCCL.
 
-NCCL adds in an order that its ring or tree fixes, not timing, and gives every card the same bits.
+NCCL's ring or tree fixes the order of additions, whatever the timing. All GPUs get the same bits.
 """
 
 import time
@@ -14,18 +14,19 @@ from pareo.device import Device
 from pareo.errors import DeviceError
 from pareo.nn.network import Sequential
 from pareo.parallel.data.replica import Replica, train
-from pareo.parallel.group.result import Outcome, Share, check_finite
-from pareo.parallel.group.shared_memory import Shared
-from pareo.parallel.group.worker_group import Member, together
+from pareo.parallel.group.result import TrainingResult, WorkerTime, check_finite
+from pareo.parallel.group.shared_memory import SharedArrays
+from pareo.parallel.group.worker_group import WorkerGroup, run_workers
+from pareo.training.checkpoint import Checkpoint
 from pareo.training.settings import Settings
 
 
 def nccl() -> Any:
-    """CuPy's NCCL, or a sentence that says why it cannot be used."""
+    """CuPy's NCCL module; the error says why it cannot be used."""
     try:
         from cupy.cuda import nccl as found
     except ImportError as error:
-        raise DeviceError(f"several GPUs need CuPy with NCCL, which is not here: {error}") from None
+        raise DeviceError(f"several GPUs need CuPy with NCCL, which is missing: {error}") from None
     if not getattr(found, "available", True):
         raise DeviceError(
             "several GPUs need NCCL, which CuPy does not find: pip install nvidia-nccl"
@@ -36,24 +37,25 @@ def nccl() -> Any:
 class NcclReduce:
     """An all-reduce between GPUs, in place; see `pareo.parallel.data.replica.AllReduce`."""
 
-    def __init__(self, workers: int, crew: tuple[int, ...], rank: int, device: Device) -> None:
+    def __init__(self, workers: int, unique_id: tuple[int, ...], rank: int, device: Device) -> None:
         library = nccl()
         self._device, self.seconds = device, 0.0
-        kinds = {"float32": library.NCCL_FLOAT32, "float64": library.NCCL_FLOAT64}
-        self._kinds, self._sum = kinds, library.NCCL_SUM
+        self._dtypes = {"float32": library.NCCL_FLOAT32, "float64": library.NCCL_FLOAT64}
+        self._sum = library.NCCL_SUM
         with device, device.backend.scope(device):
-            self._crew = library.NcclCommunicator(workers, crew, rank)
+            self._communicator = library.NcclCommunicator(workers, unique_id, rank)
 
     def reduce(self, gradients: Any) -> Any:
-        """The sum of everyone's vector, over each one's own."""
+        """The sum of all workers' vectors, which replaces this worker's."""
         import cupy
 
         with self._device, self._device.backend.scope(self._device):
-            self._device.backend.wait()  # so that what is timed is NCCL alone
+            self._device.backend.wait()  # so that only NCCL is timed
             begin = time.perf_counter()
             address, stream = gradients.data.ptr, cupy.cuda.get_current_stream()
-            kind = self._kinds[str(gradients.dtype)]
-            self._crew.allReduce(address, address, gradients.size, kind, self._sum, stream.ptr)
+            dtype = self._dtypes[str(gradients.dtype)]
+            size = gradients.size
+            self._communicator.allReduce(address, address, size, dtype, self._sum, stream.ptr)
             stream.synchronize()
             self.seconds += time.perf_counter() - begin
         return gradients
@@ -64,44 +66,45 @@ def fit(
     data: Dataset,
     settings: Settings,
     epochs: int = 1,
-    cards: Sequence[int] = (0, 1),
+    gpus: Sequence[int] = (0, 1),
     precision: str = "float32",
-) -> Outcome:
+) -> TrainingResult:
     """Train one network on several GPUs, each on its part of every batch (see `data.fit`).
 
     Args:
-        cards: the GPUs, by their numbers.
-        precision: in which they multiply: 'float32', 'tf32' or 'bfloat16'.
+        gpus: the numbers of the GPUs.
+        precision: of their matrix products: 'float32', 'tf32' or 'bfloat16'.
     """
-    devices = [Device(f"cuda:{card}", precision=precision) for card in cards]
+    devices = [Device(f"cuda:{gpu}", precision=precision) for gpu in gpus]
     for device in devices:
         device.backend.check_available(device)
-    crew = nccl().get_unique_id()
-    results, _ = together(
-        _work, len(devices), "threads", {}, network, data, settings, epochs, devices, crew
+    unique_id = nccl().get_unique_id()
+    results, _ = run_workers(
+        _work, len(devices), "threads", {}, network, data, settings, epochs, devices, unique_id
     )
-    losses, seconds, shares, state = (list(part) for part in zip(*results, strict=True))
-    check_finite(losses[0], settings)
-    first = state[0]
+    all_losses, seconds, shares, states = (list(part) for part in zip(*results, strict=True))
+    losses, first = np.array(all_losses[0]), states[0]
+    check_finite(losses, settings)
     vector = sum(array.nbytes for array in first.parameters.values())
-    return Outcome(
+    return TrainingResult(
         network, settings, "nccl", len(devices), first.parameters, first.velocities,
-        np.array(losses[0]), np.array([max(seconds)]), shares, shown=len(devices) * vector,
+        losses, np.array([max(seconds)]), shares, exchanged_bytes=len(devices) * vector,
     )  # fmt: skip
 
 
 def _work(
-    member: Member, shared: Shared, network: Sequential, data: Dataset, settings: Settings,
-    epochs: int, devices: list[Device], crew: tuple[int, ...],
-) -> Any:  # fmt: skip
-    device = devices[member.rank]
-    replica = Replica(network, data, settings, member.rank, member.workers, device)
-    all_reduce = NcclReduce(member.workers, crew, member.rank, device)
-    replica.gradients()  # compiles what the clock should not see
-    member.meet()
+    group: WorkerGroup, shared: SharedArrays, network: Sequential, data: Dataset,
+    settings: Settings, epochs: int, devices: list[Device], unique_id: tuple[int, ...],
+) -> tuple[list[float], float, WorkerTime, Checkpoint]:  # fmt: skip
+    device = devices[group.rank]
+    replica = Replica(network, data, settings, group.rank, group.workers, device)
+    all_reduce = NcclReduce(group.workers, unique_id, group.rank, device)
+    replica.gradients()  # compiles the machine code before time is measured
+    group.barrier()
     begin = time.perf_counter()
     losses = train(replica, all_reduce, epochs)
     device.backend.wait()
-    spent = time.perf_counter() - begin
-    share = Share(member.rank, spent, spent - all_reduce.seconds, all_reduce.seconds, 0.0)
-    return losses, spent, share, replica.checkpoint()
+    seconds = time.perf_counter() - begin
+    busy = seconds - all_reduce.seconds
+    share = WorkerTime(group.rank, seconds, busy, all_reduce.seconds, 0.0)
+    return losses, seconds, share, replica.checkpoint()

@@ -1,7 +1,7 @@
-"""Data-parallel training on a Ray cluster: a worker that is lost is replaced from the checkpoint.
+"""Data-parallel training on a Ray cluster; lost workers are replaced from the last checkpoint.
 
-A worker is an actor with a replica of the network. This process only says what is to be done next;
-gradients go from worker to worker.
+A worker is an actor with a replica of the network. This process only schedules the steps; gradients
+go from worker to worker.
 """
 
 import os
@@ -17,10 +17,9 @@ from pareo.device import Device
 from pareo.errors import PareoError
 from pareo.nn.network import Sequential
 from pareo.parallel.data.replica import Replica
-from pareo.parallel.group.ray_cluster import needs, room
-from pareo.parallel.group.result import Data, check_finite
-from pareo.parallel.group.worker_group import WorkerError
-from pareo.parallel.trials.trial import sentence
+from pareo.parallel.group.errors import WorkerError, sentence
+from pareo.parallel.group.ray_cluster import resources, worker_capacity
+from pareo.parallel.group.result import FittedData, check_finite
 from pareo.training import checkpoint as files
 from pareo.training.checkpoint import Checkpoint
 from pareo.training.evaluate import LEAST_BATCH, Evaluator
@@ -28,8 +27,8 @@ from pareo.training.fit import Result
 from pareo.training.resume import resumed, target
 from pareo.training.settings import Settings, whole
 
-AHEAD = 16  # steps that are told to the workers at once: they need not wait for us in between
-MENDINGS = 20  # so many workers may be lost before a run gives up
+STEPS_AHEAD = 16  # steps scheduled at a time, so that workers need not wait for this process
+MAX_REPLACEMENTS = 20  # workers that may be lost before a run fails
 
 Watch = Callable[["Run"], Any]
 
@@ -48,21 +47,21 @@ def fit(
 ) -> Result:
     """Train one network with workers on a Ray cluster, each on its part of every batch.
 
-    The bits depend on the number of workers, not on where they run, nor on how many were lost.
-    Where machines are lost and nobody takes their place, it waits until the cluster has room again.
+    The bits of the result depend on the number of workers, but not on where they run, nor on how
+    many were lost. If the cluster has no room to replace lost workers, `fit` waits until it has.
 
     Args:
         ray: what `pareo.parallel.group.ray_cluster.connected` gives.
         settings: as for `pareo.training.fit`; `batch_size` is that of all workers together.
-        epochs: how many passes over the data in all.
-        device: of each worker; its threads are the CPUs that a worker asks the cluster for.
+        epochs: the number of passes over the data in all.
+        device: of each worker; its threads are the CPUs that a worker takes of the cluster.
         checkpoint: as for `pareo.training.fit`; written at the start and after each epoch.
-        resume: a checkpoint, or its folder, to go on from.
+        resume: a checkpoint, or its directory, to continue from.
         watch: called with the `Run` after every few steps.
 
     Raises:
         PareoError: the cluster has no room for so many workers.
-        WorkerError: a worker failed by itself, or too many were lost.
+        WorkerError: a worker raised an error, or too many were lost.
         DivergenceError: the loss became NaN or infinite.
     """
     place = Device(device, 1) if isinstance(device, str) else device
@@ -76,7 +75,7 @@ def fit(
                 run.steps()
                 watch(run)
             except ray.exceptions.RayError as error:
-                run.mend(error)
+                run.recover(error)
     finally:
         run.close()
     state = run.state
@@ -85,7 +84,7 @@ def fit(
     )
 
 
-class Worker:
+class ReplicaActor:
     """The actor of one rank."""
 
     def __init__(
@@ -100,17 +99,17 @@ class Worker:
         self._arguments = network, data, settings, rank, workers, device
 
     def restore(self, start: Checkpoint | None) -> None:
-        """Stand where a checkpoint stands; None is the beginning."""
+        """Go to the state of a checkpoint; None is the beginning."""
         self._replica = Replica(*self._arguments, start)
 
     def gradients(self) -> Any:
-        """This worker's share of the gradients of the next step, for all to fetch."""
+        """This worker's share of the gradients of the next step, for all workers."""
         return self._arguments[-1].backend.to_host(self._replica.gradients())
 
-    def move(self, *shown: Any) -> float:
-        """Take the step by everyone's gradients, added in the order of ranks; the loss before."""
-        total = shown[0].copy()
-        for vector in shown[1:]:
+    def move(self, *vectors: np.ndarray) -> float:
+        """Take the step with the sum of all workers' gradients; the loss before it."""
+        total = vectors[0].copy()
+        for vector in vectors[1:]:
             total += vector
         device = self._arguments[-1]
         with device, device.backend.scope(device):
@@ -118,25 +117,25 @@ class Worker:
         return self._replica.move(total)
 
     def checkpoint(self) -> tuple[int, Checkpoint]:
-        """How many steps an epoch has, and where this worker stands, and with it all others."""
+        """The number of steps of an epoch, and the state of this worker, which all others share."""
         return self._replica.steps, self._replica.checkpoint()
 
     def test(self) -> tuple[float, float] | tuple[None, None]:
-        """The loss and the accuracy on the test images, if there are any."""
+        """The loss and the accuracy on the test images, or None without them."""
         network, data, settings, _, _, device = self._arguments
         if not len(data.test_images):
             return None, None
-        _, _, images, labels = Data.of(network, data, settings.dtype)
+        _, _, images, labels = FittedData.of(network, data, settings.dtype)
         forward = Evaluator(network, device, min(LEAST_BATCH, len(images)), settings.dtype)
         return forward(self._replica.checkpoint().parameters, images, labels)
 
 
 class Run:
-    """A run under way: its workers, and the checkpoint that all of them can go back to.
+    """A run: its workers, and the checkpoint that all of them can go back to.
 
-    state:  the last checkpoint
-    ahead:  losses of the steps since then
-    mended: how many workers were replaced
+    state:    the last checkpoint
+    ahead:    losses of the steps since then
+    replaced: the number of workers that were replaced
     """
 
     def __init__(
@@ -150,77 +149,79 @@ class Run:
         file: Path | None,
         start: Checkpoint | None,
     ) -> None:
-        places = room(ray.cluster_resources(), device)
-        if workers > places:
-            raise PareoError(f"the Ray cluster has room for {places} workers; got {workers}")
+        capacity = worker_capacity(ray.cluster_resources(), device)
+        if workers > capacity:
+            raise PareoError(f"the Ray cluster has room for {capacity} workers; got {workers}")
         self._ray, self.file, self._settings = ray, file, settings
         self._arguments = workers, network, ray.put(data.as_float(settings.dtype)), settings, device
-        # On as many machines as there are, so that one of them takes few workers with it.
-        self._actor = ray.remote(Worker).options(scheduling_strategy="SPREAD", **needs(device))
+        # Spread over the machines, so that few workers are lost with one of them.
+        self._actor = ray.remote(ReplicaActor).options(
+            scheduling_strategy="SPREAD", **resources(device)
+        )
         self.workers = [self._new(rank) for rank in range(workers)]
         self.ahead: list[float]
-        self.mended = 0
+        self.replaced = 0
         self._restore(start)
         self.steps_in_epoch, state = ray.get(self.workers[0].checkpoint.remote())
-        self._keep(state)
+        self._save(state)
 
     def steps(self) -> None:
         """The next few steps; at the end of an epoch, a test and a checkpoint."""
         left = self.steps_in_epoch - self.state.step - len(self.ahead)
-        losses = [self._step() for _ in range(min(AHEAD, left))]
+        losses = [self._step() for _ in range(min(STEPS_AHEAD, left))]
         self.ahead += self._ray.get([step[0] for step in losses])
-        self._ray.get(losses[-1])  # of the others, too: a failure there must not go unnoticed
+        self._ray.get(losses[-1])  # wait for the others, too, so that their errors are raised here
         check_finite(np.array(self.ahead), self._settings)
         if left == len(losses):
             self._finish()
 
     def _step(self) -> list[Any]:
-        shown = [worker.gradients.remote() for worker in self.workers]
-        return [worker.move.remote(*shown) for worker in self.workers]
+        vectors = [worker.gradients.remote() for worker in self.workers]
+        return [worker.move.remote(*vectors) for worker in self.workers]
 
     def _finish(self) -> None:
-        """Test, and keep what all workers have now."""
+        """Test, and save the state that all workers have now."""
         first = self.workers[0]
-        (loss, right), (_, now) = self._ray.get([first.test.remote(), first.checkpoint.remote()])
+        (loss, accuracy), (_, now) = self._ray.get([first.test.remote(), first.checkpoint.remote()])
         history = self.state.history[:]
-        history.add(replace(now.history[-1], accuracy=right, test_loss=loss))
-        self._keep(replace(now, history=history))
+        history.add(replace(now.history[-1], accuracy=accuracy, test_loss=loss))
+        self._save(replace(now, history=history))
 
-    def _keep(self, state: Checkpoint) -> None:
+    def _save(self, state: Checkpoint) -> None:
         self.state = state
         self.ahead = []
         if self.file is not None:
             files.write(self.file, state)
 
-    def mend(self, error: BaseException) -> None:
-        """Replace the workers that are lost; all go back to the checkpoint."""
-        before, why = self.mended, sentence(getattr(error, "cause", None) or error)
+    def recover(self, error: BaseException) -> None:
+        """Replace lost workers, and let all go back to the checkpoint."""
+        before, reason = self.replaced, sentence(getattr(error, "cause", None) or error)
         self._restore(self.state)
-        if self.mended == before:  # everyone is here: then it was none of the cluster's faults
-            raise WorkerError(f"a worker failed: {why}") from error
+        if self.replaced == before:  # no worker was lost, so the error is a worker's own
+            raise WorkerError(f"a worker failed: {reason}") from error
         self.ahead = []
 
     def close(self) -> None:
-        """Let the workers go."""
+        """End all workers."""
         for worker in self.workers:
             self._ray.kill(worker)
 
     def _restore(self, state: Checkpoint | None) -> None:
-        """All workers where a checkpoint stands; those that do not answer are replaced."""
+        """Bring all workers to a checkpoint's state; replace those that do not answer."""
         put = self._ray.put(state)
         waiting = dict(enumerate(self.workers))
         while waiting:
-            told = {rank: worker.restore.remote(put) for rank, worker in waiting.items()}
+            answers = {rank: worker.restore.remote(put) for rank, worker in waiting.items()}
             waiting = {}
-            for rank, answer in told.items():
+            for rank, answer in answers.items():
                 try:
                     self._ray.get(answer)
                 except self._ray.exceptions.RayActorError as error:
-                    self.mended += 1
-                    if self.mended > MENDINGS:
-                        why = sentence(error)[:200]
-                        raise WorkerError(f"too many workers were lost: {why}") from error
-                    self._ray.kill(self.workers[rank])  # it may only be out of reach
+                    self.replaced += 1
+                    if self.replaced > MAX_REPLACEMENTS:
+                        reason = sentence(error)[:200]
+                        raise WorkerError(f"too many workers were lost: {reason}") from error
+                    self._ray.kill(self.workers[rank])  # it may be alive but unreachable
                     self.workers[rank] = waiting[rank] = self._new(rank)
 
     def _new(self, rank: int) -> Any:

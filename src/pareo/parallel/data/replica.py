@@ -4,9 +4,9 @@
     for _ in range(steps):
         loss = replica.move(all_reduce.reduce(replica.gradients()))
 
-Every worker moves its own parameters by the same sum, so that all of them stay the same, bit by
-bit. A worker that was lost is made anew from any other's `checkpoint`, and goes on with the step
-that it was lost in.
+Every worker updates its own parameters by the same sum, so that all copies stay bitwise the same.
+A lost worker is created again from any other's `checkpoint`, and continues with the step in which
+it was lost.
 """
 
 import math
@@ -19,13 +19,18 @@ import numpy as np
 from pareo.data import Dataset
 from pareo.device import Device
 from pareo.nn.network import Sequential
-from pareo.parallel.data.worker import Job, Rows
-from pareo.parallel.group.batch_schedule import batches, stretch
-from pareo.parallel.group.result import Data
-from pareo.parallel.group.sharded_update import whole
-from pareo.parallel.group.shared_memory import Shared
-from pareo.parallel.group.shared_programs import dropout_widths, layout, seeds_from, update_program
-from pareo.parallel.group.worker_group import Member
+from pareo.parallel.data.worker import DataJob, RowGradients
+from pareo.parallel.group.batch_schedule import batch_sizes, shard
+from pareo.parallel.group.result import FittedData
+from pareo.parallel.group.sharded_update import vector_views
+from pareo.parallel.group.shared_memory import SharedArrays
+from pareo.parallel.group.shared_programs import (
+    dropout_widths,
+    gradient_layout,
+    seeds_from_row,
+    update_program,
+)
+from pareo.parallel.group.worker_group import WorkerGroup
 from pareo.spec import Spec
 from pareo.training.checkpoint import Checkpoint
 from pareo.training.fit import shuffled
@@ -39,16 +44,16 @@ class AllReduce(Protocol):
     """How workers add up their gradients."""
 
     def reduce(self, gradients: Any) -> Any:
-        """The sum of everyone's vector, taken in a fixed order: the same bits for all."""
+        """The sum of all workers' vectors, in a fixed order: bitwise the same for all."""
 
 
 class Replica:
-    """A worker with parameters of its own.
+    """A worker with its own copy of the parameters.
 
     Args:
         settings: `batch_size` is that of all workers together.
-        rank, workers: which rows of each batch are its own.
-        start: a checkpoint to go on from, any worker's; None is the beginning.
+        rank, workers: which determine this worker's rows of each batch.
+        start: a checkpoint of any worker to continue from; None starts from the beginning.
 
     Example:
         >>> from pareo.data import load
@@ -72,11 +77,10 @@ class Replica:
         start: Checkpoint | None = None,
     ) -> None:
         place = Device(device, 1) if isinstance(device, str) else device
-        self._data = Data.of(network, data, settings.dtype)
-        self._sizes = batches(len(self._data.images), settings.batch_size)
-        self._job = Job(
-            network, settings, place, layout(network, self._sizes[0], settings.dtype, True)
-        )
+        self._data = FittedData.of(network, data, settings.dtype)
+        self._sizes = batch_sizes(len(self._data.images), settings.batch_size)
+        layout = gradient_layout(network, self._sizes[0], settings.dtype, whole=True)
+        self._job = DataJob(network, settings, place, layout)
         self._rank, self._workers = rank, workers
         self._widths = dropout_widths(network)
         self.state = Checkpoint(
@@ -87,84 +91,82 @@ class Replica:
         if start is not None:  # a copy: others may start from it, too
             history, partial = History(start.history), dict(start.partial)
             self.state = replace(start, history=history, partial=partial)
-        length = self._job.layout.length
         backend = place.backend
         with place, backend.scope(place):
-            self._moved = [backend.to_device(a) for a in self._vectors()]
-            self._parameters = self._seen(self._moved[0])
+            self._vectors = [backend.to_device(a) for a in self._initial_vectors()]
+            self._parameters = self._views(self._vectors[0])
             self._images = backend.place_dataset(self._data.images)
             self._labels = backend.place_dataset(self._data.labels)
-            # One more than there are gradients: the share of the loss travels along.
-            self._shown = backend.to_device(np.zeros(length + 1, settings.dtype))
-        self._rows: dict[int, tuple[Rows, Any, Any]] = {}
-        update = update_program(self._job.layout, length, {}, self._sizes[0], settings)
-        self._update = update.compile(place, {k: k for k in range(len(self._moved))})
+            # The last element is this worker's share of the loss.
+            self._gradients = backend.to_device(np.zeros(layout.length + 1, settings.dtype))
+        self._rows: dict[int, tuple[RowGradients, Any, Any]] = {}
+        update = update_program(layout, layout.length, {}, self._sizes[0], settings)
+        self._update = update.compile(place, {k: k for k in range(len(self._vectors))})
         self._flops = step_program(network, self._sizes[0]).flops / self._sizes[0]
-        self._begun = 0.0
+        self._step_began = 0.0
 
     @property
     def steps(self) -> int:
-        """How many steps an epoch has."""
+        """The number of steps of an epoch."""
         return len(self._sizes)
 
     def gradients(self) -> Any:
-        """This worker's share of the next step's gradients; the last element is the loss's."""
-        self._begun = time.perf_counter()
+        """This worker's share of the next step's gradients; the last element is the loss."""
+        self._step_began = time.perf_counter()
         state, settings, place = self.state, self._job.settings, self._job.device
         size = self._sizes[state.step]
         order = shuffled(len(self._data.images), settings.order_seed, state.epoch)
-        lo, hi = between = stretch(size, self._rank, self._workers)
+        lo, hi = rows = shard(size, self._rank, self._workers)
         first = state.step * self._sizes[0]
-        mine = order[first + lo : first + hi]
+        own = order[first + lo : first + hi]
         number = state.epoch * self.steps + state.step
-        seeds = seeds_from(
+        seeds = seeds_from_row(
             dropout_seeds(settings.seed, number, len(self._widths)), self._widths, lo
         )
         with place, place.backend.scope(place):
-            rows, images, labels = self._on(size, between)
-            self._pick(images, self._images, mine)
-            self._pick(labels, self._labels, mine)
-            share = rows(self._parameters, images, labels, seeds)
-            self._shown[-1:] = share
-        return self._shown
+            compute, images, labels = self._for_rows(size, rows)
+            self._gather(images, self._images, own)
+            self._gather(labels, self._labels, own)
+            self._gradients[-1:] = compute(self._parameters, images, labels, seeds)
+        return self._gradients
 
-    def _on(self, size: int, between: tuple[int, int]) -> tuple[Rows, Any, Any]:
-        """The program for this worker's rows of a batch, and room for them that stays in place."""
+    def _for_rows(self, size: int, rows: tuple[int, int]) -> tuple[RowGradients, Any, Any]:
+        """The program for this worker's rows of a batch, and buffers for images and labels."""
         if size not in self._rows:
-            count, dtype = between[1] - between[0], self._job.layout.dtype
+            count, dtype = rows[1] - rows[0], self._job.layout.dtype
             backend = self._job.device.backend
             images = backend.empty(Spec((count, *self._job.network.inputs), dtype))
             labels = backend.empty(Spec((count,), "int64"))
-            rows = Rows(self._job, size, between, self._shown[:-1], ())
-            self._rows[size] = rows, images, labels
+            compute = RowGradients(self._job, size, rows, self._gradients[:-1], ())
+            self._rows[size] = compute, images, labels
         return self._rows[size]
 
-    def _pick(self, room: Any, held: Any, chosen: Any) -> None:
-        """Some images, or labels, from where they are held into their room on the device."""
+    def _gather(self, buffer: Any, held: Any, indices: np.ndarray) -> None:
+        """Copy some images, or labels, from where they are held into a buffer on the device."""
         backend = self._job.device.backend
         if backend.is_local(held):
-            backend.copy(room, held[backend.to_device(chosen)])
+            backend.copy(buffer, held[backend.to_device(indices)])
         else:
-            backend.copy(room, backend.to_device(held[chosen]))
+            backend.copy(buffer, backend.to_device(held[indices]))
 
     def move(self, total: Any) -> float:
-        """Move the parameters by the sum of all workers' gradients; the loss before that."""
+        """Update the parameters by the sum of all workers' gradients; return the loss before."""
         state, settings, place = self.state, self._job.settings, self._job.device
         with place, place.backend.scope(place):
             loss = float(place.backend.to_host(total[-1:])[0])
             if math.isfinite(loss):
-                parameters, velocities = ([{"": a} for a in self._moved] + [{}])[:2]
+                parameters, velocities = ([{"": a} for a in self._vectors] + [{}])[:2]
                 rate = np.dtype(settings.dtype).type(settings.rate_in(state.epoch))
                 self._update(parameters, velocities, total[:-1], {}, {}, rate)
         state.partial["loss"] += loss * self._sizes[state.step]
-        state.partial["seconds"] += time.perf_counter() - self._begun
+        state.partial["seconds"] += time.perf_counter() - self._step_began
         state.step += 1
         if state.step == self.steps:
             self._finish()
         return loss
 
     def _finish(self) -> None:
-        """Remember the epoch, and stand before the next."""
+        """Record the epoch and begin the next."""
         state, count = self.state, len(self._data.images)
         seconds, loss = state.partial["seconds"], state.partial["loss"] / count
         speed = count / seconds
@@ -175,17 +177,17 @@ class Replica:
         state.partial = {"loss": 0.0, "seconds": 0.0}
 
     def checkpoint(self) -> Checkpoint:
-        """Where this worker stands; `pareo.training.checkpoint.write` keeps it."""
+        """This worker's state, which `pareo.training.checkpoint.write` saves."""
         place = self._job.device
         with place, place.backend.scope(place):
-            homes = [self._seen(place.backend.to_host(a).copy()) for a in self._moved]
-        self.state.parameters, self.state.velocities = (*homes, {})[:2]
+            arrays = [self._views(place.backend.to_host(a).copy()) for a in self._vectors]
+        self.state.parameters, self.state.velocities = (*arrays, {})[:2]
         return self.state
 
-    def _seen(self, vector: Any) -> dict[str, Any]:
-        return whole(vector, self._job.layout)
+    def _views(self, vector: Any) -> dict[str, Any]:
+        return vector_views(vector, self._job.layout)
 
-    def _vectors(self) -> list[Any]:
+    def _initial_vectors(self) -> list[np.ndarray]:
         """The parameters, and with momentum the velocities, each as one vector."""
         given = [self.state.parameters]
         if self._job.settings.momentum:
@@ -193,38 +195,38 @@ class Replica:
         found = []
         for arrays in given:
             vector = np.zeros(self._job.layout.length, self._job.layout.dtype)
-            for path, target in self._seen(vector).items():
+            for path, target in self._views(vector).items():
                 target[...] = arrays.get(path, 0)
             found.append(vector)
         return found
 
 
-class ReduceInMemory:
-    """An all-reduce for a crew: the plainest there is, for tests and to be held against others."""
+class SharedMemoryReduce:
+    """An all-reduce through shared memory: the simplest, for tests and comparisons."""
 
-    def __init__(self, member: Member, shared: Shared) -> None:
-        self._member, self._shown = member, shared["shown"]
+    def __init__(self, group: WorkerGroup, shared: SharedArrays) -> None:
+        self._group, self._vectors = group, shared["vectors"]
 
-    def reduce(self, gradients: Any) -> Any:
-        """The sum of everyone's vector, in the order of ranks."""
-        self._shown[self._member.rank] = gradients
-        self._member.meet()
-        total = self._shown[0].copy()
-        with np.errstate(all="ignore"):  # a loss that is no number is told by the loss
-            for other in self._shown[1:]:
+    def reduce(self, gradients: np.ndarray) -> np.ndarray:
+        """The sum of all workers' vectors, in the order of ranks."""
+        self._vectors[self._group.rank] = gradients
+        self._group.barrier()
+        total = self._vectors[0].copy()
+        with np.errstate(all="ignore"):  # NaN and infinities show in the loss
+            for other in self._vectors[1:]:
                 total += other
-        self._member.meet()
+        self._group.barrier()
         return total
 
     @staticmethod
     def specs(network: Sequential, settings: Settings, workers: int) -> dict[str, Spec]:
-        """The arrays that the crew must share."""
-        length = layout(network, 1, settings.dtype, whole=True).length
-        return {"shown": Spec((workers, length + 1), settings.dtype)}
+        """The arrays that the workers must share."""
+        length = gradient_layout(network, 1, settings.dtype, whole=True).length
+        return {"vectors": Spec((workers, length + 1), settings.dtype)}
 
 
 def train(replica: Replica, all_reduce: AllReduce, epochs: int) -> list[float]:
-    """Take a replica from where it stands to the end of so many epochs; its losses on the way."""
+    """Train a replica from its current state until so many epochs are complete; its losses."""
     losses = []
     while replica.state.epoch < epochs:
         losses.append(replica.move(all_reduce.reduce(replica.gradients())))

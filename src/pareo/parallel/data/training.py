@@ -1,20 +1,24 @@
 """Data parallelism: one network, every batch split over workers that share its parameters."""
 
-from typing import Any
-
 import numpy as np
 
 from pareo.data import Dataset
 from pareo.device import Device
 from pareo.errors import PareoError
 from pareo.nn.network import Sequential
-from pareo.parallel.data.worker import Job, specs, work
-from pareo.parallel.group.batch_schedule import batches
-from pareo.parallel.group.result import Data, Outcome, Scored, check_finite
+from pareo.parallel.data.worker import DataJob, shared_specs, work
+from pareo.parallel.group.batch_schedule import batch_sizes
+from pareo.parallel.group.result import (
+    Evaluation,
+    FittedData,
+    TrainingResult,
+    check_finite,
+    copied,
+)
 from pareo.parallel.group.sharded_update import by_path
-from pareo.parallel.group.shared_memory import Shared
-from pareo.parallel.group.shared_programs import layout
-from pareo.parallel.group.worker_group import Report, silent, together
+from pareo.parallel.group.shared_memory import SharedArrays
+from pareo.parallel.group.shared_programs import gradient_layout
+from pareo.parallel.group.worker_group import Report, ignore_report, run_workers
 from pareo.training.settings import Settings, whole
 
 
@@ -26,23 +30,23 @@ def fit(
     workers: int = 2,
     how: str = "threads",
     device: Device | str = "compiled",
-    report: Report = silent,
-    parameters: dict[str, Any] | None = None,
+    report: Report = ignore_report,
+    parameters: dict[str, np.ndarray] | None = None,
     factors: bool = True,
-) -> Outcome:
+) -> TrainingResult:
     """Train one network with several workers, each on its part of every batch.
 
-    Losses and parameters are those of one worker at the same batch size, to rounding, and the same
-    bits in every run: gradients are added in the order of the workers, whoever comes first.
+    Losses and parameters are those of one worker at the same batch size, up to rounding, and
+    bitwise the same in every run: gradients are added in the order of ranks.
 
     Args:
         settings: as for `pareo.training.fit`; `batch_size` is that of all workers together.
         how: 'threads', or 'processes', which share parameters, gradients and data.
         device: 'compiled', 'vectorized' or 'sequential'; each worker has one thread of it.
-        report: called with a `Progress` every 0.2 s or so.
-        parameters: where to start; None is `network.initialise(settings.seed)`.
-        factors: whether dense layers may show the factors of their gradients instead (see
-            `parallel.group.shared_programs`); without them every gradient is written and added up.
+        report: called with a `Progress` about every 0.2 s.
+        parameters: the initial parameters; None is `network.initialise(settings.seed)`.
+        factors: whether dense layers may exchange the factors of their gradients instead (see
+            `parallel.group.shared_programs`); without them every gradient is written and added.
 
     Raises:
         WorkerError: a worker failed or was lost.
@@ -53,47 +57,46 @@ def fit(
         >>> from pareo.nn import networks
         >>> network = networks.mlp([16, 8, 3])
         >>> settings = Settings(batch_size=20)
-        >>> outcome = fit(network, load("synthetic:16:3:120"), settings, epochs=9)
-        >>> outcome.accuracy, len(outcome.shares)
+        >>> result = fit(network, load("synthetic:16:3:120"), settings, epochs=9)
+        >>> result.accuracy, len(result.shares)
         (1.0, 2)
     """
     place = one_thread(device)
     epochs = whole("epochs", epochs, 1)
-    ready = Data.of(network, data, settings.dtype)
-    size = batches(len(ready.images), settings.batch_size)[0]
-    how_shown = layout(network, size, settings.dtype, not factors)
-    job = Job(network, settings, place, how_shown, epochs)
+    ready = FittedData.of(network, data, settings.dtype)
+    size = batch_sizes(len(ready.images), settings.batch_size)[0]
+    layout = gradient_layout(network, size, settings.dtype, not factors)
+    job = DataJob(network, settings, place, layout, epochs)
     start = parameters or network.initialise(settings.seed, settings.dtype)
 
-    def prepare(shared: Shared) -> None:
-        for path, array in by_path(shared.__getitem__, how_shown, "p").items():
+    def prepare(shared: SharedArrays) -> None:
+        for path, array in by_path(shared.__getitem__, layout, "p").items():
             array[...] = start[path]
         ready.share(shared, how)
 
-    wanted = specs(job, workers, len(ready.images)) | ready.specs(how)
+    specs = shared_specs(job, workers, len(ready.images)) | ready.specs(how)
     given = None if how == "processes" else ready
-    results, shared = together(
-        work, workers, how, wanted, job, given, prepare=prepare, report=report
+    results, shared = run_workers(
+        work, workers, how, specs, job, given, prepare=prepare, report=report
     )
     check_finite(shared["losses"], settings)
-    moving = by_path(shared.__getitem__, how_shown, "v") if settings.momentum else {}
-    outcome = Outcome(
+    result = TrainingResult(
         network, settings, how, workers,
-        {path: a.copy() for path, a in by_path(shared.__getitem__, how_shown, "p").items()},
-        {path: a.copy() for path, a in moving.items()},
+        copied(by_path(shared.__getitem__, layout, "p")),
+        copied(by_path(shared.__getitem__, layout, "v")) if settings.momentum else {},
         shared["losses"].copy(), shared["seconds"].copy(), [share for share, _ in results],
-        shown=job.layout.bytes(size, workers),
+        exchanged_bytes=layout.bytes(size, workers),
     )  # fmt: skip
     if len(ready.test_images):
-        seconds, losses, right = np.array([tested for _, tested in results]).T
+        seconds, losses, correct = np.array([tested for _, tested in results]).T
         count = len(ready.test_images)
-        means = float(losses.sum()) / count, float(right.sum()) / count
-        outcome.tested = Scored(float(seconds.max()), *means)
-    return outcome
+        means = float(losses.sum()) / count, float(correct.sum()) / count
+        result.tested = Evaluation(float(seconds.max()), *means)
+    return result
 
 
 def one_thread(device: Device | str) -> Device:
-    """The device of one worker: it has the core to itself, and no more."""
+    """The device of one worker, which has one core to itself."""
     place = Device(device) if isinstance(device, str) else device
     if place.name == "cuda":
         raise PareoError(

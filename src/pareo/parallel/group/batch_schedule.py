@@ -1,12 +1,14 @@
-"""The course of a run, which all workers follow alike: its batches, their parts, its losses."""
+"""The schedule of a run, which all workers follow: its batches, their shards, its losses."""
 
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from pareo.parallel.group.result import Progress
-from pareo.parallel.group.shared_memory import Shared
-from pareo.parallel.group.worker_group import Member
+from pareo.parallel.group.shared_memory import SharedArrays
+from pareo.parallel.group.worker_group import WorkerGroup
 from pareo.spec import Spec
 from pareo.training.fit import shuffled
 from pareo.training.settings import Settings
@@ -14,19 +16,19 @@ from pareo.training.settings import Settings
 REPORT_SECONDS = 0.2
 
 
-def stretch(count: int, rank: int, workers: int) -> tuple[int, int]:
-    """A worker's part of `count` things, as even as can be.
+def shard(count: int, rank: int, workers: int) -> tuple[int, int]:
+    """The start and the end of a worker's share of `count` items, as even as possible.
 
-    >>> [stretch(5, rank, 2) for rank in range(2)]
+    >>> [shard(5, rank, 2) for rank in range(2)]
     [(0, 2), (2, 5)]
     """
     return count * rank // workers, count * (rank + 1) // workers
 
 
-def batches(count: int, batch: int) -> list[int]:
-    """How large the batches of an epoch are: the last may be smaller.
+def batch_sizes(count: int, batch: int) -> list[int]:
+    """The sizes of the batches of an epoch; the last may be smaller.
 
-    >>> batches(10, 4)
+    >>> batch_sizes(10, 4)
     [4, 4, 2]
     """
     size = min(batch, count)
@@ -34,56 +36,59 @@ def batches(count: int, batch: int) -> list[int]:
     return [size] * whole + ([rest] if rest else [])
 
 
-class Step(NamedTuple):
-    """One step: its number from 0, the images that it picks, and the rate."""
+class ScheduledStep(NamedTuple):
+    """One step: its number from 0, the indices of its images, and the learning rate."""
 
     number: int
-    chosen: Any
+    indices: np.ndarray
     rate: float
 
 
-class Course:
-    """All steps of a run on so many images, as `fit` would take them.
+class BatchSchedule:
+    """All steps of a run on `count` images, as `fit` would take them.
 
-    >>> [len(step.chosen) for step in Course(Settings(batch_size=4), count=10, epochs=1)]
+    >>> [len(step.indices) for step in BatchSchedule(Settings(batch_size=4), count=10, epochs=1)]
     [4, 4, 2]
     """
 
     def __init__(self, settings: Settings, count: int, epochs: int) -> None:
         self._settings, self._count, self._epochs = settings, count, epochs
-        self.sizes = batches(count, settings.batch_size)
+        self.sizes = batch_sizes(count, settings.batch_size)
 
     def __len__(self) -> int:
         return self._epochs * len(self.sizes)
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[ScheduledStep]:
         settings, number, size = self._settings, 0, self.sizes[0]
         for epoch in range(self._epochs):
             order = shuffled(self._count, settings.order_seed, epoch)
             for start in range(0, self._count, size):
-                yield Step(number, order[start : start + size], settings.rate_in(epoch))
+                indices = order[start : start + size]
+                yield ScheduledStep(number, indices, settings.rate_in(epoch))
                 number += 1
 
     def specs(self) -> dict[str, Spec]:
-        """Where losses and seconds of the steps are noted."""
+        """The shared arrays into which `StepLog` writes."""
         return {name: Spec((len(self),), "float64") for name in ("losses", "seconds")}
 
 
-class Notes:
-    """The losses and seconds of the steps, written down by one worker for all."""
+class StepLog:
+    """The losses and seconds of the steps. One worker writes them for all."""
 
-    def __init__(self, member: Member, shared: Shared, steps: int, writes: bool) -> None:
-        self._member, self._steps, self._writes = member, steps, writes
+    def __init__(
+        self, group: WorkerGroup, shared: SharedArrays, steps: int, is_writer: bool
+    ) -> None:
+        self._group, self._steps, self._is_writer = group, steps, is_writer
         self._losses, self._seconds = shared["losses"], shared["seconds"]
-        self._begun = self._said = time.perf_counter()
+        self._step_began = self._last_report = time.perf_counter()
 
     def add(self, number: int, loss: float) -> None:
-        """A step is done."""
-        if not self._writes:
+        """Record a step that is done, and report progress now and then."""
+        if not self._is_writer:
             return
         now = time.perf_counter()
-        self._losses[number], self._seconds[number] = loss, now - self._begun
-        if now - self._said > REPORT_SECONDS:
-            self._member.report(Progress(number + 1, self._steps, loss))
-            self._said = now
-        self._begun = now
+        self._losses[number], self._seconds[number] = loss, now - self._step_began
+        if now - self._last_report > REPORT_SECONDS:
+            self._group.report(Progress(number + 1, self._steps, loss))
+            self._last_report = now
+        self._step_began = now

@@ -1,4 +1,4 @@
-"""A Ray cluster to work on: one that is named, or one that is started on this machine."""
+"""A connection to a Ray cluster: one that is named, or one that is started on this machine."""
 
 import logging
 import os
@@ -10,15 +10,15 @@ from typing import Any
 from pareo.device import Device
 from pareo.errors import PareoError
 
-MISSING = "--on ray needs Ray: pip install 'pareo[ray]'"
+MISSING = "--on ray resources Ray: pip install 'pareo[ray]'"
 
 
 def import_ray() -> Any:
-    """Ray; where it is missing, a sentence says how to install it."""
+    """The `ray` module; if it is missing, the error says how to install it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray would hide the GPUs from tasks that ask for none, and warns that it will stop doing so.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    # What goes wrong in a task is in its result; Ray would print it as well.
+    # A task's result reports its error; Ray would print it as well.
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     try:
         import ray
@@ -28,7 +28,7 @@ def import_ray() -> Any:
 
 
 def check(address: str) -> None:
-    """Refuse what names no cluster.
+    """Raise `PareoError` if an address is not that of a cluster.
 
     >>> check("ray"), check("ray://head:10001")
     (None, None)
@@ -40,28 +40,28 @@ def check(address: str) -> None:
         raise PareoError(f"--on expects ray, or ray://HOST:PORT; got {address!r}")
 
 
-def needs(device: Device) -> dict[str, Any]:
-    """What a worker on a device asks the cluster for: a CPU for each thread, and on `cuda` a GPU.
+def resources(device: Device) -> dict[str, Any]:
+    """The resources of a worker on a device: a CPU for each thread, and on `cuda` a GPU.
 
-    >>> needs(Device("compiled", threads=2))
+    >>> resources(Device("compiled", threads=2))
     {'num_cpus': 2, 'num_gpus': 0}
     """
     return {"num_cpus": device.threads, "num_gpus": int(device.name == "cuda")}
 
 
-def room(resources: dict[str, float], device: Device) -> int:
-    """For how many workers on a device a cluster has room.
+def worker_capacity(available: dict[str, float], device: Device) -> int:
+    """The number of workers on a device for which a cluster has room.
 
-    >>> room({"CPU": 8.0, "GPU": 2.0}, Device("cuda", threads=2))
+    >>> worker_capacity({"CPU": 8.0, "GPU": 2.0}, Device("cuda", threads=2))
     2
 
     Raises:
-        PareoError: for none.
+        PareoError: there is room for none.
     """
-    asked = needs(device)
-    found = int(resources.get("CPU", 0) // asked["num_cpus"])
+    asked = resources(device)
+    found = int(available.get("CPU", 0) // asked["num_cpus"])
     if asked["num_gpus"]:
-        found = min(found, int(resources.get("GPU", 0)))
+        found = min(found, int(available.get("GPU", 0)))
     if not found:
         gpu = " and a GPU" if asked["num_gpus"] else ""
         raise PareoError(f"the Ray cluster has no {asked['num_cpus']} CPUs{gpu} for a worker")
@@ -70,14 +70,14 @@ def room(resources: dict[str, float], device: Device) -> int:
 
 @contextmanager
 def connected(address: str = "ray") -> Iterator[Any]:
-    """Ray, in touch with a cluster until the scope ends.
+    """The `ray` module, connected to a cluster until the scope ends.
 
     Args:
         address: `ray`, which is the cluster that $RAY_ADDRESS names, or else one that is started on
-            this machine and ends with the scope; or `ray://HOST:PORT`, where a cluster listens.
+            this machine and ends with the scope; or `ray://HOST:PORT`, the address of a cluster.
 
     Raises:
-        PareoError: Ray is not installed, or nobody listens at that address.
+        PareoError: Ray is not installed, or there is no cluster at that address.
     """
     check(address)
     ray = import_ray()
@@ -88,7 +88,7 @@ def connected(address: str = "ray") -> Iterator[Any]:
     if named == "local":
         quiet["include_dashboard"] = False
     try:
-        with warnings.catch_warnings(action="ignore"):  # what it means is in the error that follows
+        with warnings.catch_warnings(action="ignore"):  # the error that follows says enough
             ray.init(address=named, **quiet)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         where = address if named else os.environ["RAY_ADDRESS"]

@@ -1,29 +1,30 @@
-"""What becomes of training one network with several workers, however it was split."""
+"""The result of training one network with several workers, however it was split."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from pareo.data import Dataset
 from pareo.nn.network import Sequential
-from pareo.parallel.group.shared_memory import Shared
+from pareo.parallel.group.shared_memory import SharedArrays
 from pareo.spec import Spec
 from pareo.training.evaluate import as_inputs
 from pareo.training.fit import DivergenceError
 from pareo.training.settings import Settings
 
 
-class Data(NamedTuple):
-    """Images and labels as a network takes them, fitted once for all workers."""
+class FittedData(NamedTuple):
+    """Images and labels in a network's shape and dtype, converted once for all workers."""
 
-    images: Any
-    labels: Any
-    test_images: Any
-    test_labels: Any
+    images: np.ndarray
+    labels: np.ndarray
+    test_images: np.ndarray
+    test_labels: np.ndarray
 
     @classmethod
-    def of(cls, network: Sequential, data: Dataset, dtype: str) -> "Data":
+    def of(cls, network: Sequential, data: Dataset, dtype: str) -> "FittedData":
         """A dataset's images in the network's shape and dtype."""
         floats = data.as_float(dtype)
         return cls(
@@ -32,27 +33,27 @@ class Data(NamedTuple):
         )  # fmt: skip
 
     def specs(self, how: str) -> dict[str, Spec]:
-        """What they take in shared memory, by their names; nothing where workers are threads."""
+        """Specs of the arrays in shared memory, by name; empty if the workers are threads."""
         if how != "processes":
             return {}
         return {name: Spec(a.shape, a.dtype) for name, a in self._asdict().items()}
 
-    def share(self, shared: Shared, how: str) -> None:
-        """Copy them into shared memory, where workers are processes."""
+    def share(self, shared: SharedArrays, how: str) -> None:
+        """Copy the arrays into shared memory if the workers are processes."""
         for name in self.specs(how):
             shared[name][...] = getattr(self, name)
 
 
 class Progress(NamedTuple):
-    """What a run reports now and then: how many steps are done, of how many, and the last loss."""
+    """A report on a run: the number of steps done, of how many, and the last loss."""
 
     step: int
     steps: int
     loss: float
 
 
-class Scored(NamedTuple):
-    """What came of the test set."""
+class Evaluation(NamedTuple):
+    """The seconds of testing, and the mean loss and the accuracy on the test set."""
 
     seconds: float
     loss: float
@@ -60,12 +61,12 @@ class Scored(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Share:
-    """One worker's part in a run, in seconds of its own clock.
+class WorkerTime:
+    """Where one worker's time went, in seconds of its own clock.
 
-    seconds:       from its first step's begin to its last one's end
+    seconds:       from the start of its first step to the end of its last
     busy:          computing
-    communication: adding up or fetching what others computed
+    communication: adding or fetching what others computed
     idle:          waiting for others
     """
 
@@ -77,13 +78,13 @@ class Share:
 
 
 @dataclass
-class Outcome:
+class TrainingResult:
     """A network trained by several workers.
 
     losses, seconds: of each step; the loss is the one before the step
     shares:          where each worker's time went
-    shown:           bytes that the workers show each other in a step, all together
-    predicted:       each worker's share of the work, as foreseen; empty where it is the same
+    exchanged_bytes: bytes that the workers exchange in a step, all together
+    predicted:       each worker's predicted share of the work; empty where all are equal
     tested:          seconds, loss and accuracy on the test set; None without one
     """
 
@@ -91,18 +92,18 @@ class Outcome:
     settings: Settings
     how: str
     workers: int
-    parameters: dict[str, Any]
-    velocities: dict[str, Any]
-    losses: Any
-    seconds: Any
-    shares: list[Share]
-    shown: int = 0
+    parameters: dict[str, np.ndarray]
+    velocities: dict[str, np.ndarray]
+    losses: np.ndarray
+    seconds: np.ndarray
+    shares: list[WorkerTime]
+    exchanged_bytes: int = 0
     predicted: list[float] = field(default_factory=list)
-    tested: Scored | None = None
+    tested: Evaluation | None = None
 
     @property
     def accuracy(self) -> float | None:
-        """The share of the test set that was right."""
+        """The share of the test set that was classified correctly."""
         return self.tested.accuracy if self.tested else None
 
     @property
@@ -112,17 +113,17 @@ class Outcome:
 
     @property
     def test_seconds(self) -> float | None:
-        """Seconds of testing."""
+        """The seconds of testing."""
         return self.tested.seconds if self.tested else None
 
     @property
     def train_seconds(self) -> float:
-        """Seconds of all steps together."""
+        """The seconds of all steps together."""
         return float(np.sum(self.seconds))
 
     @property
     def measured(self) -> list[float]:
-        """Each worker's share of the computing, to be held against `predicted`."""
+        """Each worker's share of the computing time, to compare with `predicted`."""
         whole = sum(share.busy for share in self.shares) or 1.0
         return [share.busy / whole for share in self.shares]
 
@@ -132,11 +133,20 @@ class Outcome:
         return sum(getattr(share, what) for share in self.shares) / whole
 
 
-def check_finite(losses: Any, settings: Settings) -> None:
-    """A loss that is no number ends a run, as it does in `fit`."""
+def copied(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Copies of arrays, by name."""
+    return {name: array.copy() for name, array in arrays.items()}
+
+
+def check_finite(losses: np.ndarray, settings: Settings) -> None:
+    """Raise `DivergenceError` if a loss is NaN or infinite, as `fit` does."""
     wrong = np.flatnonzero(~np.isfinite(losses))
     if len(wrong):
-        raise DivergenceError(
-            f"the loss became {losses[wrong[0]]} in step {wrong[0] + 1}: "
-            f"try a rate below {settings.rate:g}"
-        )
+        raise diverged(losses[wrong[0]], int(wrong[0]) + 1, settings)
+
+
+def diverged(loss: float, step: int, settings: Settings) -> DivergenceError:
+    """The error for a loss that became NaN or infinite in a step, counted from 1."""
+    return DivergenceError(
+        f"the loss became {loss} in step {step}: try a rate below {settings.rate:g}"
+    )

@@ -1,94 +1,103 @@
-"""Where parameters and gradients lie while workers train, and how a worker moves its part of them.
+"""Where parameters and gradients lie while workers train, and how a worker updates its shard.
 
-Parameters whose gradients travel whole lie side by side in one vector, 'p'; matrices whose
-gradients travel as factors lie each for itself, as 'p.PATH'. Velocities are 'v' likewise. What
-came into a factored layer is 'x.PATH', its errors 'd.PATH', a row for each image of the batch.
+Parameters whose gradients are exchanged whole lie in one vector, named 'p'. A matrix whose gradient
+is exchanged as two factors has an array of its own, 'p.PATH'. Velocities are 'v' and 'v.PATH'. The
+inputs of a factored layer are 'x.PATH' and its output gradients 'd.PATH', with a row for each image
+of the batch.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 
 from pareo.device import Device
 from pareo.parallel.group.shared_memory import views
-from pareo.parallel.group.shared_programs import Layout, update_program
+from pareo.parallel.group.shared_programs import GradientLayout, update_program
 from pareo.spec import Spec
 from pareo.training.settings import Settings
 
-Named = Callable[[str], Any]  # from a name as above to the array
+ArrayByName = Callable[[str], np.ndarray]  # from a name as above to the array
+Interval = tuple[int, int]  # start and end
 
 
-def specs(layout: Layout, momentum: float, batch: int) -> dict[str, Spec]:
-    """All of these arrays, by name."""
+def specs(layout: GradientLayout, momentum: float, batch: int) -> dict[str, Spec]:
+    """The specs of all of these arrays, by name."""
     found = {}
     for kind in "pv" if momentum else "p":
         found[kind] = Spec((layout.length,), layout.dtype)
-        found |= {f"{kind}.{path}": spec for path, spec in layout.factors.items()}
-    for path, spec in layout.factors.items():
+        found |= {f"{kind}.{path}": spec for path, spec in layout.factored.items()}
+    for path, spec in layout.factored.items():
         found[f"x.{path}"] = Spec((batch, spec.shape[0]), layout.dtype)
         found[f"d.{path}"] = Spec((batch, spec.shape[1]), layout.dtype)
     return found
 
 
-def by_path(named: Named, layout: Layout, kind: str) -> dict[str, Any]:
+def by_path(named: ArrayByName, layout: GradientLayout, kind: str) -> dict[str, np.ndarray]:
     """All parameters ('p') or velocities ('v'), in the network's order."""
-    found = whole(named(kind), layout)
-    found |= {path: named(f"{kind}.{path}") for path in layout.factors}
+    found = vector_views(named(kind), layout)
+    found |= {path: named(f"{kind}.{path}") for path in layout.factored}
     return {path: found[path] for path in layout.paths}
 
 
-def whole(vector: Any, layout: Layout) -> dict[str, Any]:
-    """The arrays in a vector of everything that travels whole."""
+def vector_views(vector: np.ndarray, layout: GradientLayout) -> dict[str, np.ndarray]:
+    """Views of the arrays that lie in a vector, by path."""
     return views(vector.view(np.uint8), layout.whole) if layout.length else {}
 
 
-def rows_of(named: Named, layout: Layout, lo: int, hi: int) -> list[Any]:
-    """Where some rows of a batch write their factors: what came in, then the errors."""
-    return [named(f"{kind}.{path}")[lo:hi] for kind in "xd" for path in layout.factors]
+def factor_rows(named: ArrayByName, layout: GradientLayout, lo: int, hi: int) -> list[np.ndarray]:
+    """Where rows lo to hi of a batch write their factors: all inputs, then all output gradients."""
+    return [named(f"{kind}.{path}")[lo:hi] for kind in "xd" for path in layout.factored]
 
 
-class Descent:
-    """Moves one part of the parameters by a whole batch's gradients.
+class ShardedUpdate:
+    """Updates one shard of the parameters from a whole batch's gradients.
 
-    between: which elements of the vector; their gradients are expected in `total`
-    rows:    which rows of each factored matrix
+    elements: the shard of the vector; the sum of its gradients is expected in `total`
+    rows:     the shard of each factored matrix
     """
 
     def __init__(
         self,
-        layout: Layout,
+        layout: GradientLayout,
         settings: Settings,
         device: Device,
         batch: int,
-        named: Named,
-        between: tuple[int, int],
-        rows: Mapping[str, tuple[int, int]],
+        named: ArrayByName,
+        elements: Interval,
+        rows: Mapping[str, Interval],
     ) -> None:
-        lo, hi = between
+        lo, hi = elements
         rows = {path: part for path, part in rows.items() if part[1] > part[0]}
         program = update_program(layout, hi - lo, rows, batch, settings)
-        self._moved = [
+        self._state = [
             {
                 **({"": named(kind)[lo:hi]} if hi > lo else {}),
                 **{path: named(f"{kind}.{path}")[slice(*part)] for path, part in rows.items()},
             }
             for kind in ("pv" if settings.momentum else "p")
         ]
-        count = sum(map(len, self._moved))
+        count = sum(map(len, self._state))
         self._run = program.compile(device, {k: k for k in range(count)})
         self._factors = [{path: named(f"{k}.{path}")[:batch] for path in rows} for k in "xd"]
-        self._kind = np.dtype(layout.dtype).type
+        self._scalar = np.dtype(layout.dtype).type
         self.total = np.zeros(hi - lo, layout.dtype)
 
-    def move(self, rate: float) -> None:
-        """One step down."""
-        self._go(self._moved, rate)
+    def step(self, rate: float) -> None:
+        """One step of gradient descent."""
+        self._update(self._state, rate)
 
-    def warm(self) -> None:
-        """Compile machine code, on copies."""
-        self._go([{path: a.copy() for path, a in arrays.items()} for arrays in self._moved], 0.0)
+    def warm_up(self) -> None:
+        """Compile the machine code, by a step on copies."""
+        self._update([{path: a.copy() for path, a in arrays.items()} for arrays in self._state], 0)
 
-    def _go(self, moved: list[dict[str, Any]], rate: float) -> None:
-        parameters, velocities = (*moved, {})[:2]
-        self._run(parameters, velocities, self.total, *self._factors, self._kind(rate))
+    def _update(self, state: list[dict[str, np.ndarray]], rate: float) -> None:
+        parameters, velocities = (*state, {})[:2]
+        self._run(parameters, velocities, self.total, *self._factors, self._scalar(rate))
+
+
+def full_update(
+    layout: GradientLayout, settings: Settings, device: Device, batch: int, named: ArrayByName
+) -> ShardedUpdate:
+    """The update of a worker that owns all parameters in a layout."""
+    rows = {path: (0, spec.shape[0]) for path, spec in layout.factored.items()}
+    return ShardedUpdate(layout, settings, device, batch, named, (0, layout.length), rows)

@@ -1,7 +1,7 @@
 """Arrays that several workers see: threads as they are, processes through shared memory.
 
-The memory has no name that could be left behind: it is freed when the last who sees it is gone,
-however it went.
+The memory has no name that could be left behind. It is freed when the last process that maps it has
+ended, however it ended.
 """
 
 import mmap
@@ -18,13 +18,13 @@ from pareo.program.kernel import ALIGNMENT
 from pareo.spec import Spec
 
 Specs = Mapping[str, Spec]
-PARTS = ("images", "labels", "test_images", "test_labels")  # of a Dataset
+DATASET_ARRAYS = ("images", "labels", "test_images", "test_labels")
 
 
-def places(specs: Specs) -> tuple[dict[str, int], int]:
-    """Where each array starts in one block of bytes, and the bytes of it all.
+def byte_offsets(specs: Specs) -> tuple[dict[str, int], int]:
+    """Where each array starts in one aligned block of bytes, and the size of the block.
 
-    >>> places({"a": Spec((3,)), "b": Spec((2, 2))})
+    >>> byte_offsets({"a": Spec((3,)), "b": Spec((2, 2))})
     ({'a': 0, 'b': 64}, 128)
     """
     offsets, end = {}, 0
@@ -34,9 +34,9 @@ def places(specs: Specs) -> tuple[dict[str, int], int]:
     return offsets, max(1, end)
 
 
-def views(block: Any, specs: Specs) -> dict[str, Any]:
-    """The arrays in a block of bytes, by name."""
-    offsets, _ = places(specs)
+def views(block: np.ndarray, specs: Specs) -> dict[str, np.ndarray]:
+    """Views of the arrays in a block of bytes, by name."""
+    offsets, _ = byte_offsets(specs)
     return {
         name: block[start : start + specs[name].nbytes]
         .view(specs[name].dtype)
@@ -45,13 +45,13 @@ def views(block: Any, specs: Specs) -> dict[str, Any]:
     }
 
 
-class Shared:
-    """Arrays by name in one block of memory, all zero at first.
+class SharedArrays:
+    """Named arrays in one block of memory, all zero at first.
 
     With `processes` it can be an argument of a `multiprocessing.Process`, which then sees the same
     memory. The memory is freed with the last of its arrays.
 
-    >>> shared = Shared({"total": Spec((2,))}, processes=True)
+    >>> shared = SharedArrays({"total": Spec((2,))}, processes=True)
     >>> shared["total"][:] = 1, 2
     >>> float(shared["total"].sum())
     3.0
@@ -59,25 +59,24 @@ class Shared:
 
     def __init__(self, specs: Specs, processes: bool = False) -> None:
         self.specs = dict(specs)
-        size = places(self.specs)[1]
+        size = byte_offsets(self.specs)[1]
         self._file = -1
         if processes:
             self._file = os.memfd_create("pareo")
             os.ftruncate(self._file, size)
-            self._see(mmap.mmap(self._file, size))
-        else:
-            self._see(mmap.mmap(-1, size))
+        self._map(size)
 
-    def _see(self, memory: Any) -> None:
+    def _map(self, size: int) -> None:
+        memory = mmap.mmap(self._file, size)
         self._arrays = views(np.frombuffer(memory, np.uint8), self.specs)
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> np.ndarray:
         return self._arrays[name]
 
-    def below(self, prefix: str) -> dict[str, Any]:
-        """The arrays whose name starts with a prefix, without it.
+    def with_prefix(self, prefix: str) -> dict[str, np.ndarray]:
+        """The arrays whose names start with a prefix, by the rest of their names.
 
-        >>> list(Shared({"w.0": Spec(()), "b": Spec(())}).below("w."))
+        >>> list(SharedArrays({"w.0": Spec(()), "b": Spec(())}).with_prefix("w."))
         ['0']
         """
         skip = len(prefix)
@@ -93,45 +92,36 @@ class Shared:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.specs = state["specs"]
         self._file = state["file"].detach()
-        self._see(mmap.mmap(self._file, places(self.specs)[1]))
+        self._map(byte_offsets(self.specs)[1])
 
 
 @dataclass(frozen=True)
-class Handle:
-    """Data in shared memory, as it is sent to a process, which attaches it there."""
+class DatasetHandle:
+    """A dataset in shared memory, as it is sent to a process, which attaches it."""
 
-    shared: Shared
+    shared: SharedArrays
     name: str
     classes: int
     class_names: tuple[str, ...]
 
     def attach(self) -> Dataset:
-        """The data itself."""
-        images, labels, test_images, test_labels = (self.shared[part] for part in PARTS)
+        """The dataset, whose arrays lie in the shared memory."""
+        images, labels, test_images, test_labels = (self.shared[name] for name in DATASET_ARRAYS)
         return Dataset(
             self.name, images, labels, test_images, test_labels, self.classes, self.class_names
         )
 
 
-class SharedDataset:
-    """Data copied into shared memory once; a scope that gives a `Handle` to send to processes.
+def shared_dataset(data: Dataset) -> DatasetHandle:
+    """Copy a dataset into shared memory; the handle can be sent to processes.
 
     >>> from pareo.data import load
-    >>> with SharedDataset(load("synthetic:16:3:120")) as handle:
-    ...     handle.attach()
+    >>> shared_dataset(load("synthetic:16:3:120")).attach()
     <Dataset synthetic:16:3:120: 100 images of 16 float32, 20 more for testing, 3 classes>
     """
-
-    def __init__(self, data: Dataset) -> None:
-        arrays = {part: getattr(data, part) for part in PARTS}
-        specs = {part: Spec(a.shape, a.dtype) for part, a in arrays.items()}
-        self._shared = Shared(specs, processes=True)
-        for part, array in arrays.items():
-            self._shared[part][...] = array
-        self._about = (data.name, data.classes, data.class_names)
-
-    def __enter__(self) -> Handle:
-        return Handle(self._shared, *self._about)
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing to free: the memory goes with the last handle."""
+    arrays = {name: getattr(data, name) for name in DATASET_ARRAYS}
+    specs = {name: Spec(a.shape, a.dtype) for name, a in arrays.items()}
+    shared = SharedArrays(specs, processes=True)
+    for name, array in arrays.items():
+        shared[name][...] = array
+    return DatasetHandle(shared, data.name, data.classes, data.class_names)

@@ -1,7 +1,7 @@
-"""A crew: workers that train one network together, as threads or as processes.
+"""Workers that train one network together, as threads or as processes.
 
-They see the same arrays, and meet. Where one of them fails or dies, the others are told, all of
-them end, and whoever called them gets one error.
+They see the same arrays, signal each other and meet at barriers. When one of them fails or dies,
+all of them end, and the caller gets one error.
 """
 
 import multiprocessing
@@ -11,123 +11,131 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Semaphore
 from typing import Any
 
 from pareo import interrupt
 from pareo.errors import PareoError, exit_reason
-from pareo.parallel.group.shared_memory import Shared, Specs
-from pareo.parallel.trials.trial import sentence
+from pareo.parallel.group.errors import Aborted, WorkerError, sentence
+from pareo.parallel.group.shared_memory import SharedArrays, Specs
 from pareo.spec import Spec
 
 HOWS = ("threads", "processes")
-PATIENCE = 0.5  # seconds between looks at whether the others still live
-FAREWELL = 10.0  # seconds for the others to end by themselves after one has failed
+CHECK_SECONDS = 0.5  # while a worker waits, it checks this often that the group still runs
+SHUTDOWN_SECONDS = 10.0  # for the other workers to end by themselves after one has failed
 
-Work = Callable[..., Any]  # (member, shared, *arguments) to a result
+Work = Callable[..., Any]  # (group, shared, *arguments) to a result
 Report = Callable[[Any], Any]
 
 
-def silent(said: Any) -> None:
-    """Nobody wants to know."""
+def ignore_report(report: Any) -> None:
+    """Do nothing with a report."""
 
 
-class WorkerError(PareoError, RuntimeError):
-    """A worker failed or was lost; its sentence says which and why."""
+class WorkerGroup:
+    """A group of workers, as one of them sees it.
 
+    rank:    this worker's number
+    workers: the size of the group
+    idle:    the seconds that this worker has waited for others
+    report:  passes a message to the caller of `run_workers`
+    """
 
-class Abandoned(Exception):
-    """Another worker has failed: there is nobody to wait for."""
-
-
-class Member:
-    """One worker's place in a crew: its rank, the others' doors, and the seconds spent waiting."""
-
-    def __init__(self, rank: int, doors: Sequence[Sequence[Any]], given_up: Any) -> None:
-        self.rank, self.workers = rank, len(doors)
+    def __init__(
+        self, rank: int, semaphores: Sequence[Sequence[Semaphore]], aborted: SharedArrays
+    ) -> None:
+        self.rank, self.workers = rank, len(semaphores)
         self.idle = 0.0
-        self.report: Report = silent
-        self._doors, self._given_up = doors, given_up
+        self.report: Report = ignore_report
+        self._semaphores, self._aborted = semaphores, aborted
 
-    def tell(self, other: int) -> None:
-        """Let another worker go on from where it waits, or will wait, for this one."""
-        self._doors[self.rank][other].release()
+    def signal(self, other: int) -> None:
+        """Let another worker proceed from its next `wait_for` this one."""
+        self._semaphores[self.rank][other].release()
 
-    def hear(self, other: int) -> None:
-        """Wait until another worker has told this one; each telling counts once."""
-        door = self._doors[other][self.rank]
-        if not door.acquire(False):
+    def wait_for(self, other: int) -> None:
+        """Wait for a signal from another worker; each signal counts once."""
+        semaphore = self._semaphores[other][self.rank]
+        if not semaphore.acquire(False):
             begin = time.perf_counter()
-            while not door.acquire(True, PATIENCE):
-                self._look()
+            while not semaphore.acquire(True, CHECK_SECONDS):
+                self._check()
             self.idle += time.perf_counter() - begin
-        self._look()
+        self._check()
 
-    def meet(self) -> None:
-        """Wait until everyone is here."""
+    def barrier(self) -> None:
+        """Wait until all workers have reached this point."""
         others = [rank for rank in range(self.workers) if rank != self.rank]
         for other in others:
-            self.tell(other)
+            self.signal(other)
         for other in others:
-            self.hear(other)
+            self.wait_for(other)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
+        """Raise `Aborted` if a worker has failed or the parent process has died."""
         parent = multiprocessing.parent_process()
-        if self._given_up["given_up"][0] or (parent is not None and not parent.is_alive()):
-            raise Abandoned
+        if self._aborted["aborted"][0] or (parent is not None and not parent.is_alive()):
+            raise Aborted
 
-    def leave(self) -> None:
-        """Tell everyone that there is no use in waiting any more."""
-        self._given_up["given_up"][0] = 1
-        for door in self._doors[self.rank]:
-            door.release()
+    def abort(self) -> None:
+        """Make all workers end: none of them waits any longer."""
+        self._aborted["aborted"][0] = 1
+        for semaphore in self._semaphores[self.rank]:
+            semaphore.release()
 
 
-def together(
+def run_workers(
     work: Work,
     workers: int,
     how: str,
     specs: Specs,
     *arguments: Any,
-    prepare: Callable[[Shared], None] = lambda shared: None,
-    report: Report = silent,
-) -> tuple[list[Any], Shared]:
-    """Run work(member, shared, *arguments) in every worker at once; their results, and the arrays.
+    prepare: Callable[[SharedArrays], None] = lambda shared: None,
+    report: Report = ignore_report,
+) -> tuple[list[Any], SharedArrays]:
+    """Run work(group, shared, *arguments) in all workers at the same time.
 
     Args:
-        work: a function of a module, so that processes find it.
+        work: a function of a module, so that processes can import it.
         how: 'threads' or 'processes'.
-        specs: the arrays that all workers see; `prepare` fills them before anyone starts.
-        report: called here with whatever a worker gives to `member.report`.
+        specs: the arrays that all workers see; `prepare` fills them before the workers start.
+        report: called in this process with whatever a worker passes to `group.report`.
+
+    Returns:
+        The results in the order of ranks, and the shared arrays.
 
     Raises:
-        WorkerError: one of them failed or died; all have ended.
+        WorkerError: a worker failed or died; all have ended.
     """
     if how not in HOWS:
         raise PareoError(f"workers are {' or '.join(HOWS)}; got {how!r}")
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
         raise PareoError(f"expected a whole number of workers from 1; got {workers!r}")
-    shared = Shared(specs, how == "processes")
+    shared = SharedArrays(specs, how == "processes")
     prepare(shared)
-    run = _in_processes if how == "processes" else _in_threads
+    run = _run_in_processes if how == "processes" else _run_in_threads
     return run(work, workers, shared, arguments, report), shared
 
 
-def _crew(workers: int, context: Any, processes: bool) -> list[Member]:
-    doors = [[context.Semaphore(0) for _ in range(workers)] for _ in range(workers)]
-    given_up = Shared({"given_up": Spec((1,), "int64")}, processes)
-    return [Member(rank, doors, given_up) for rank in range(workers)]
+def _new_group(workers: int, context: BaseContext, processes: bool) -> list[WorkerGroup]:
+    """A group, as each of its workers sees it."""
+    semaphores = [[context.Semaphore(0) for _ in range(workers)] for _ in range(workers)]
+    aborted = SharedArrays({"aborted": Spec((1,), "int64")}, processes)
+    return [WorkerGroup(rank, semaphores, aborted) for rank in range(workers)]
 
 
-def _failed(rank: int, workers: int, why: str) -> WorkerError:
-    return WorkerError(f"worker {rank} of {workers} failed: {why}")
+def _failed(rank: int, workers: int, reason: str) -> WorkerError:
+    return WorkerError(f"worker {rank} of {workers} failed: {reason}")
 
 
 def run_threads(works: Sequence[Callable[[], Any]], stop: Callable[[], Any]) -> None:
-    """Run functions at once, each in a thread, and wait for them; none of them may raise.
+    """Run functions at the same time, each in a thread, and wait for them; none of them may raise.
 
-    Where this thread is interrupted, by Ctrl-C say, `stop` is called, which makes them end soon.
+    If this thread is interrupted, for example by Ctrl-C, `stop` is called, which makes them end.
     """
-    # Daemons: a process that ends waits for nobody who did not stop.
+    # Daemons, so that the process can exit even if a thread does not stop.
     threads = [threading.Thread(target=work, daemon=True) for work in works]
     try:
         for thread in threads:
@@ -136,95 +144,96 @@ def run_threads(works: Sequence[Callable[[], Any]], stop: Callable[[], Any]) -> 
             thread.join()
     except BaseException:
         stop()
-        until = time.monotonic() + FAREWELL
+        until = time.monotonic() + SHUTDOWN_SECONDS
         for thread in threads:
             if thread.ident is not None:  # it was started
                 thread.join(max(0.0, until - time.monotonic()))
         raise
 
 
-def _in_threads(
-    work: Work, workers: int, shared: Shared, arguments: tuple[Any, ...], report: Report
+def _run_in_threads(
+    work: Work, workers: int, shared: SharedArrays, arguments: tuple[Any, ...], report: Report
 ) -> list[Any]:
-    # Semaphores of processes serve threads, too, and faster than Python's own.
-    members = _crew(workers, multiprocessing.get_context("fork"), processes=False)
+    # Semaphores for processes work between threads, too, and are faster than Python's own.
+    groups = _new_group(workers, multiprocessing.get_context("fork"), processes=False)
     results: list[Any] = [None] * workers
     errors: dict[int, BaseException] = {}
 
-    def run(member: Member) -> None:
-        member.report = report
+    def run(group: WorkerGroup) -> None:
+        group.report = report
         try:
-            results[member.rank] = work(member, shared, *arguments)
-        except Abandoned:
+            results[group.rank] = work(group, shared, *arguments)
+        except Aborted:
             pass
         except BaseException as error:
-            errors[member.rank] = error
-            member.leave()
+            errors[group.rank] = error
+            group.abort()
 
-    run_threads([partial(run, member) for member in members], members[0].leave)
+    run_threads([partial(run, group) for group in groups], groups[0].abort)
     for rank, error in sorted(errors.items()):
         raise _failed(rank, workers, sentence(error)) from error
     return results
 
 
-def _in_processes(
-    work: Work, workers: int, shared: Shared, arguments: tuple[Any, ...], report: Report
+def _run_in_processes(
+    work: Work, workers: int, shared: SharedArrays, arguments: tuple[Any, ...], report: Report
 ) -> list[Any]:
     context = multiprocessing.get_context("spawn")  # a fork would inherit locks of BLAS
-    members = _crew(workers, context, processes=True)
+    groups = _new_group(workers, context, processes=True)
     results: dict[int, Any] = {}
     errors: dict[int, str] = {}
     pipes: dict[Any, int] = {}
-    processes = []
+    processes: list[BaseProcess] = []
     try:
-        for member in members:
+        for group in groups:
             near, far = context.Pipe(duplex=False)
-            given = (far, member, work, shared, arguments)
-            process = context.Process(target=_serve, args=given, daemon=True)
+            process = context.Process(
+                target=_serve, args=(far, group, work, shared, arguments), daemon=True
+            )
             with interrupt.blocked():
                 process.start()
                 processes.append(process)
-                pipes[near] = member.rank
-                far.close()  # so that this end closes when the process is gone
+                pipes[near] = group.rank
+                far.close()  # so that this end closes when the process ends
         while pipes and not errors:
             for pipe in wait(list(pipes)):
-                _listen(pipe, pipes, processes, results, errors, report)
+                _receive(pipe, pipes, processes, results, errors, report)
     finally:
         if len(results) < workers:
-            members[0].leave()
+            groups[0].abort()
         _end(processes, pipes)
-    for rank, why in sorted(errors.items()):
-        raise _failed(rank, workers, why)
+    for rank, reason in sorted(errors.items()):
+        raise _failed(rank, workers, reason)
     return [results[rank] for rank in range(workers)]
 
 
-def _listen(
+def _receive(
     pipe: Any,
     pipes: dict[Any, int],
-    processes: Sequence[Any],
+    processes: Sequence[BaseProcess],
     results: dict[int, Any],
     errors: dict[int, str],
     report: Report,
 ) -> None:
-    """What one worker has to say: a report, its result, why it failed, or nothing any more."""
+    """Handle one message of a worker: a report, its result, its error, or the end of its pipe."""
     rank = pipes[pipe]
     try:
-        word, said = pipe.recv()
+        kind, content = pipe.recv()
     except (EOFError, OSError):
         processes[rank].join()
-        word, said = "error", exit_reason(processes[rank].exitcode)
-    if word == "report":
-        report(said)
+        kind, content = "error", exit_reason(processes[rank].exitcode)
+    if kind == "report":
+        report(content)
         return
     del pipes[pipe]
-    if word == "result":
-        results[rank] = said
+    if kind == "result":
+        results[rank] = content
     else:
-        errors[rank] = said
+        errors[rank] = content
 
 
-def _end(processes: Sequence[Any], pipes: dict[Any, int]) -> None:
-    until = time.monotonic() + FAREWELL
+def _end(processes: Sequence[BaseProcess], pipes: dict[Any, int]) -> None:
+    until = time.monotonic() + SHUTDOWN_SECONDS
     for process in processes:
         process.join(max(0.0, until - time.monotonic()))
         if process.exitcode is None:
@@ -234,14 +243,16 @@ def _end(processes: Sequence[Any], pipes: dict[Any, int]) -> None:
         pipe.close()
 
 
-def _serve(pipe: Connection, member: Member, work: Work, shared: Shared, arguments: Any) -> None:
-    """The process of one worker."""
+def _serve(
+    pipe: Connection, group: WorkerGroup, work: Work, shared: SharedArrays, arguments: Any
+) -> None:
+    """The main function of a worker's process."""
     interrupt.ignore()
-    member.report = lambda said: pipe.send(("report", said))
-    with suppress(OSError, Abandoned):  # the caller is gone, or knows already
+    group.report = lambda content: pipe.send(("report", content))
+    with suppress(OSError, Aborted):  # the caller has gone, or knows already
         try:
-            pipe.send(("result", work(member, shared, *arguments)))
-        except (Abandoned, BrokenPipeError):
+            pipe.send(("result", work(group, shared, *arguments)))
+        except (Aborted, BrokenPipeError):
             raise
         except BaseException as error:
             pipe.send(("error", sentence(error)))

@@ -1,1 +1,5 @@
-"""Model parallelism by neurons: every worker has a part of each dense layer."""
+"""Model parallelism by neurons: every worker has a shard of each dense layer.
+
+`segments`  dense layers in pairs, and one worker's shard of a pair
+`worker`    one worker while it trains
+"""

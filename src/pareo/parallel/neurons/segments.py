@@ -2,11 +2,11 @@
 
 The first matrix of a pair is split by columns, the second by rows:
 
-    h = act(x @ w[:, mine] + b[mine])        nobody else's neurons are needed
-    y = sum over workers of h @ v[mine]      the one thing that has to be added up
+    h = act(x @ w[:, own] + b[own])          needs no other worker's neurons
+    y = sum over workers of h @ v[own]       needs one all-reduce
 
-so a pair costs one sum of a batch's outputs on the way forward, and one of its inputs on the way
-back. A layer that is left over is split by rows alone.
+So a pair costs one sum over the workers in the forward pass, of its outputs, and one in the
+backward pass, of the gradients of its inputs. A layer without a partner is split by rows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,20 +29,24 @@ from pareo.nn.layers import (
     Tanh,
 )
 from pareo.nn.network import Sequential
-from pareo.parallel.pipeline.stage import Traced, traced
+from pareo.parallel.group.forward_backward import TracedPart, trace_part
 from pareo.program import Program, trace
 from pareo.spec import Spec
 
-BETWEEN = (Dropout, Flatten, ReLU, Sigmoid, Tanh)  # each element by itself, or none at all
-Between = tuple[int, int]
+ELEMENTWISE = (Dropout, Flatten, ReLU, Sigmoid, Tanh)  # Flatten changes only the shape
+Interval = tuple[int, int]  # start and end
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A pair of dense layers, or one, with the layers before each, and the shape that comes in.
+    """A pair of dense layers, or a single one, with the layers before each.
 
-    pair: the paths of the layers ('1', '3'), or of the one
-    split: how many neurons, or inputs of the one, are shared out
+    shape:   of the inputs
+    before:  the layers before the first dense layer
+    pair:    the paths of the dense layers, for example ('1', '3'), or of the single one
+    inner:   the layers between the two
+    split:   the number of neurons between the two, or inputs of the single one
+    outputs: the number of outputs
     """
 
     shape: tuple[int, ...]
@@ -52,9 +56,9 @@ class Segment:
     split: int
     outputs: int
 
-    def parts(self, mine: Between, first: bool) -> dict[str, tuple[slice, ...]]:
-        """Which part of each parameter is a worker's own; the `first` adds the last bias."""
-        own, whole = slice(*mine), slice(None)
+    def slices(self, neurons: Interval, first: bool) -> dict[str, tuple[slice, ...]]:
+        """The slice of each parameter that a worker owns; the `first` worker has the last bias."""
+        own, whole = slice(*neurons), slice(None)
         found: dict[str, tuple[slice, ...]] = {}
         if len(self.pair) == 2:
             found |= {f"{self.pair[0]}.w": (whole, own), f"{self.pair[0]}.b": (own,)}
@@ -64,15 +68,18 @@ class Segment:
         return found
 
 
+OpenPair = tuple[tuple[int, ...], tuple[Layer, ...], str, int]  # shape, before, path, neurons
+
+
 def segments(network: Sequential, workers: int) -> tuple[list[Segment], tuple[Layer, ...]]:
-    """A network's dense layers in segments, and the layers that follow the last of them."""
+    """A network's dense layers in segments, and the layers after the last segment."""
     found: list[Segment] = []
     waiting: list[Layer] = []
-    open_pair: tuple[tuple[int, ...], tuple[Layer, ...], str, int] | None = None
+    open_pair: OpenPair | None = None
     shape = start = network.inputs
     dense = sum(isinstance(layer, Dense) for layer in network.layers)
     for number, layer in enumerate(network.layers):
-        if not isinstance(layer, (Dense, *BETWEEN)):
+        if not isinstance(layer, (Dense, *ELEMENTWISE)):
             raise ShapeError(
                 f"a split by neurons takes dense layers; {network.name} has {layer.label}: "
                 "split its data, or its layers in a pipeline"
@@ -83,8 +90,9 @@ def segments(network: Sequential, workers: int) -> tuple[list[Segment], tuple[La
             open_pair, waiting = (start, tuple(waiting), str(number), layer.units), []
             dense -= 1
         else:
-            made = _closed(open_pair, start, tuple(waiting), str(number), shape[0], layer.units)
-            found.append(made)
+            found.append(
+                _closed(open_pair, start, tuple(waiting), str(number), shape[0], layer.units)
+            )
             open_pair, waiting, start = None, [], (layer.units,)
             dense -= 1
         shape = layer.output(shape)
@@ -97,7 +105,7 @@ def segments(network: Sequential, workers: int) -> tuple[list[Segment], tuple[La
 
 
 def _closed(
-    open_pair: Any, start: tuple[int, ...], waiting: tuple[Layer, ...], path: str,
+    open_pair: OpenPair | None, start: tuple[int, ...], waiting: tuple[Layer, ...], path: str,
     inputs: int, units: int,
 ) -> Segment:  # fmt: skip
     if open_pair is None:
@@ -107,25 +115,26 @@ def _closed(
 
 
 @dataclass(frozen=True)
-class Mine:
-    """One worker's share of a segment: from the whole input to its part of the sum.
+class SegmentShard:
+    """One worker's shard of a segment, from the whole input to its term of the sum.
 
-    between: its neurons; first: whether it adds the last bias
+    neurons: the range of its neurons
+    first:   whether it adds the last bias
     """
 
     segment: Segment
-    between: Between
+    neurons: Interval
     first: bool
 
     def specs(self, parameters: Mapping[str, Parameter], dtype: str) -> dict[str, Spec]:
-        """The parts of the parameters that are its own."""
+        """The specs of its slices of the parameters, by path."""
         return {
-            path: Spec(np.empty(parameters[path].shape, np.bool_)[part].shape, dtype)
-            for path, part in self.segment.parts(self.between, self.first).items()
+            path: Spec(np.empty(parameters[path].shape, np.bool_)[own].shape, dtype)
+            for path, own in self.segment.slices(self.neurons, self.first).items()
         }
 
     def apply(self, given: Any, x: Any, context: Context) -> Any:
-        """What it does to a batch."""
+        """Apply it to a batch."""
         segment = self.segment
         last = segment.pair[-1]
         for layer in segment.before:
@@ -133,19 +142,19 @@ class Mine:
         if len(segment.pair) == 2:
             x = op.add_bias(op.dot(x, given[f"{segment.pair[0]}.w"]), given[f"{segment.pair[0]}.b"])
             for layer in segment.inner:
-                x = _on_some(layer, x, segment.split, self.between, context)
+                x = _apply_to_neurons(layer, x, segment.split, self.neurons, context)
         else:
-            x = op.part(x, 1, self.between)
+            x = op.part(x, 1, self.neurons)
         y = op.dot(x, given[f"{last}.w"])
         return op.add_bias(y, given[f"{last}.b"]) if self.first else y
 
-    def traced(self, own: dict[str, Spec], rows: int, wants_before: bool) -> Traced:
-        """Its programs in training, forward and back."""
+    def traced(self, own: dict[str, Spec], rows: int, wants_input_gradient: bool) -> TracedPart:
+        """Its programs in training, forward and backward."""
         segment, dtype = self.segment, next(iter(own.values())).dtype
         seeds = tuple(Spec((), "int64") for _ in range(dropouts([segment], ())[0]))
-        return traced(
+        return trace_part(
             lambda given, x, *seeds: (self.apply(given, x, Context(True, iter(seeds))),),
-            own, Spec((rows, *segment.shape), dtype), seeds, wants_before,
+            own, Spec((rows, *segment.shape), dtype), seeds, wants_input_gradient,
         )  # fmt: skip
 
     def forward(self, own: dict[str, Spec], rows: int) -> Program:
@@ -154,16 +163,16 @@ class Mine:
         return trace(lambda given, x: self.apply(given, x, Context()), own, x)
 
 
-def _on_some(layer: Layer, x: Any, width: int, mine: Between, context: Context) -> Any:
-    """A layer on some of the neurons; dropout drops what it would drop on all of them."""
+def _apply_to_neurons(layer: Layer, x: Any, width: int, neurons: Interval, context: Context) -> Any:
+    """Apply a layer to some of the neurons; dropout drops what it would drop of all of them."""
     if not isinstance(layer, Dropout) or not context.training:
         return layer.apply({}, x, context)
     ones = x.recorder.constant(np.ones((x.shape[0], width), x.dtype))
     mask = op.dropout(ones, layer.rate, next(context.seeds))
-    return op.hadamard(x, op.part(mask, 1, mine))
+    return op.hadamard(x, op.part(mask, 1, neurons))
 
 
 def dropouts(found: Sequence[Segment], after: Sequence[Layer]) -> list[int]:
-    """How many seeds each segment takes, and the layers after them."""
+    """The number of dropout seeds of each segment, and of the layers after the last."""
     each = [(*segment.before, *segment.inner) for segment in found]
     return [sum(isinstance(layer, Dropout) for layer in layers) for layers in (*each, after)]

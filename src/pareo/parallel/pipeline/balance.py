@@ -1,36 +1,36 @@
-"""Where to cut a network into stages, foreseen from its program's FLOPs and bytes."""
+"""Where to cut a network into stages, predicted from its program's FLOPs and bytes."""
 
 from collections.abc import Sequence
 from itertools import pairwise
 
 from pareo.errors import ShapeError
 from pareo.nn.network import Sequential
-from pareo.parallel.pipeline.parts import parts, traced_part
+from pareo.parallel.pipeline.stages import split_into_stages, trace_stage
 from pareo.program import Program
 
-# FLOPs that a core does in the time in which memory moves a byte, on common servers some 3 to 6.
-# A measured figure would be a little different each time, and with it the cut, and the bits.
-FLOPS_A_BYTE = 4
+# FLOPs of a core in the time in which memory moves a byte: 3 to 6 on common servers. A measured
+# value would differ a little each time, and with it the cut and the bits of the result.
+FLOPS_PER_BYTE = 4
 
 
-def predicted(program: Program) -> float:
-    """The cost of a program in FLOPs: of each instruction, or of its bytes if they weigh more."""
-    return float(sum(max(i.flops, FLOPS_A_BYTE * i.bytes) for i in program.instructions))
+def predicted_cost(program: Program) -> float:
+    """A program's cost in FLOPs; an instruction bound by memory counts by its bytes instead."""
+    return float(sum(max(i.flops, FLOPS_PER_BYTE * i.bytes) for i in program.instructions))
 
 
 def layer_costs(network: Sequential, rows: int, dtype: str = "float32") -> list[float]:
-    """The cost of each layer of a network, forward and back, for some rows of a batch.
+    """The cost of each layer of a network, forward and backward, for some rows of a batch.
 
     >>> from pareo.nn import networks
     >>> [round(cost / 1e6, 1) for cost in layer_costs(networks.mlp([100, 200, 10]), 32)]
     [0.0, 4.2, 0.5, 0.5]
     """
-    alone = parts(network, range(len(network.layers) + 1))
-    return [predicted(traced_part(part, rows, rows, dtype).program) for part in alone]
+    layers = split_into_stages(network, range(len(network.layers) + 1))
+    return [predicted_cost(trace_stage(layer, rows, rows, dtype).program) for layer in layers]
 
 
 def cuts(costs: Sequence[float], stages: int) -> list[int]:
-    """Where stages begin and end, so that the slowest is as fast as can be.
+    """The edges of stages, so that the slowest is as fast as possible.
 
     >>> cuts([1, 1, 4, 1, 2], 2)
     [0, 3, 5]

@@ -1,4 +1,4 @@
-"""`train_many`: many networks, each with its own settings, on all of one machine."""
+"""`train_many`: train many networks, each with its own settings, on one whole machine."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,7 +6,7 @@ from pareo.data import Dataset
 from pareo.device import Device
 from pareo.errors import PareoError
 from pareo.interrupt import Interrupt
-from pareo.parallel.trials.population import train_in_population
+from pareo.parallel.trials.population.training import train_in_population
 from pareo.parallel.trials.prediction import predict
 from pareo.parallel.trials.processes import train_in_processes
 from pareo.parallel.trials.schedule import NOT_BEGUN
@@ -15,7 +15,7 @@ from pareo.parallel.trials.train_trial import train_one, untested
 from pareo.parallel.trials.trial import Listener, Report, Result, Trial
 from pareo.training.history import Epoch
 
-Way = Callable[[Sequence[Trial], Dataset, Device, Listener], list[Result]]
+Strategy = Callable[[Sequence[Trial], Dataset, Device, Listener], list[Result]]
 
 
 def train_serially(
@@ -24,18 +24,18 @@ def train_serially(
     """Train trials one after the other, each with all of the device's threads."""
     results = []
     for number, trial in enumerate(trials):
-        if listener.asked():
+        if listener.stop_requested():
             results.append(Result(trial, "serial", error=NOT_BEGUN))
             continue
 
-        def heard(epoch: Epoch, number: int = number) -> bool:
+        def report(epoch: Epoch, number: int = number) -> bool:
             return listener(number, epoch)
 
-        results.append(train_one(trial, data, device, "serial", heard, lambda: device.threads))
+        results.append(train_one(trial, data, device, "serial", report, lambda: device.threads))
     return results
 
 
-WAYS: dict[str, Way] = {
+STRATEGIES: dict[str, Strategy] = {
     "serial": train_serially,
     "threads": train_in_threads,
     "processes": train_in_processes,
@@ -52,21 +52,21 @@ def train_many(
     report: Report | None = None,
     test: bool = True,
 ) -> list[Result]:
-    """Train many networks on the same data; their results, in the order of the trials.
+    """Train many networks on the same data; return their results in the order of the trials.
 
-    A trial that fails is a result with an `error`; the others go on.
+    A trial that fails has a result with an `error`; the others continue.
 
     Args:
-        trials: what to train.
+        trials: the networks to train, with their settings.
         data: a `pareo.data.Dataset`; it is shared, not copied.
         how: 'serial', one after the other with all cores; 'threads', one for each core, the longest
-            first, where a core that finds nothing left helps the others; 'processes', likewise in
-            processes that read one copy of the data; 'population', networks of one shape as one
-            program; 'auto', what `pareo.parallel.predict` expects to be fastest. Each result's
-            `how` tells what it was.
-        workers: how many CPU cores to use; None is all that the device has.
+            first, where a core without a trial helps the others; 'processes', the same in processes
+            that read one copy of the data; 'population', networks of one shape as one program;
+            'auto', what `pareo.parallel.predict` expects to be fastest. Each result's `how` says
+            which it was.
+        workers: the number of CPU cores to use; None is all that the device has.
         report: called as report(number, epoch) after each epoch of trials[number], in any order
-            between trials; where it returns True, that trial ends.
+            between trials; if it returns True, that trial ends.
         test: whether to test each network after each of its epochs.
 
     Example:
@@ -81,8 +81,8 @@ def train_many(
     place = Device(device) if isinstance(device, str) else device
     if workers is not None:
         place = Device(str(place), workers, place.precision)
-    if how not in ("auto", *WAYS):
-        raise PareoError(f"train_many expects how to be auto, {', '.join(WAYS)}; got {how!r}")
+    if how not in ("auto", *STRATEGIES):
+        raise PareoError(f"train_many expects how to be auto, {', '.join(STRATEGIES)}; got {how!r}")
     if not trials:
         return []
     chosen = predict(trials, data, place).how if how == "auto" else how
@@ -91,4 +91,5 @@ def train_many(
     with Interrupt() as interrupt:
         listener = Listener(report, lambda: interrupt.asked)
         floats = data.as_float()
-        return WAYS[chosen](trials, floats if test else untested(floats), place, listener)
+        tested = floats if test else untested(floats)
+        return STRATEGIES[chosen](trials, tested, place, listener)

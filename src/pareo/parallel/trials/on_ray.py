@@ -1,7 +1,7 @@
 """Trials as tasks of a Ray cluster, placed by the CPUs and GPUs that they need.
 
-A trial writes a checkpoint after each epoch to a folder that all machines see. Where the machine
-under it is lost, Ray begins its task again on another one, which goes on from there.
+A trial writes a checkpoint after each epoch, to a directory that all machines see. If its machine
+is lost, Ray starts the task again on another one, which continues from the checkpoint.
 """
 
 from collections.abc import Sequence
@@ -10,36 +10,37 @@ from typing import Any
 
 from pareo.data import Dataset
 from pareo.device import Device
-from pareo.parallel.group.ray_cluster import import_ray, needs, room
+from pareo.parallel.group.errors import sentence
+from pareo.parallel.group.ray_cluster import import_ray, resources, worker_capacity
 from pareo.parallel.trials.train_trial import train_one
-from pareo.parallel.trials.trial import Result, Trial, sentence
+from pareo.parallel.trials.trial import Result, Trial
 from pareo.parallel.tuning.local import NumberedTrial, Report
 from pareo.training.history import Epoch
 
-LOSSES = 10  # so often a trial may lose its machine before it counts as failed itself
+MAX_RETRIES = 10  # the number of machines that a trial may lose before it counts as failed
 
 
 class Board:
-    """Where trials report from all machines, and read whether they are to end."""
+    """Collects the reports of trials on all machines, and tells them when to end."""
 
     def __init__(self) -> None:
-        self._news: list[tuple[int, Epoch]] = []
+        self._reports: list[tuple[int, Epoch]] = []
         self._ended: set[int] = set()
 
     def report(self, number: int, epoch: Epoch) -> bool:
-        """A trial's epoch; whether it is to end."""
-        self._news.append((number, epoch))
+        """Add a trial's epoch; return whether the trial should end."""
+        self._reports.append((number, epoch))
         return number in self._ended
 
-    def news(self, ended: Sequence[int]) -> list[tuple[int, Epoch]]:
-        """What was reported since the last call; these trials are to end."""
+    def take_reports(self, ended: Sequence[int]) -> list[tuple[int, Epoch]]:
+        """The reports since the last call; the trials in `ended` should end."""
         self._ended.update(ended)
-        news, self._news = self._news, []
-        return news
+        reports, self._reports = self._reports, []
+        return reports
 
 
 def _train(number: int, trial: Trial, file: str, data: Dataset, device: Device, board: Any) -> Any:
-    """One trial, on whichever machine this runs."""
+    """Train one trial, on whichever machine this runs."""
     ray = import_ray()
 
     def report(epoch: Epoch) -> bool:
@@ -49,10 +50,10 @@ def _train(number: int, trial: Trial, file: str, data: Dataset, device: Device, 
 
 
 class Tasks:
-    """Workers on a Ray cluster, one trial each at a time.
+    """Workers on a Ray cluster, each with one trial at a time.
 
-    workers: how many trials at once; None is as many as the cluster has room for
-    threads: CPUs for each trial; a trial on `cuda` has a GPU to itself as well
+    workers: the number of trials at a time; None is as many as the cluster has room for
+    threads: the CPUs of each trial; a trial on `cuda` also has a GPU to itself
     """
 
     synchronous = False
@@ -67,14 +68,14 @@ class Tasks:
     ) -> None:
         self._ray = ray
         self._device = Device(device.name, threads, device.precision)
-        self.slots = workers or room(ray.cluster_resources(), self._device)
+        self.slots = workers or worker_capacity(ray.cluster_resources(), self._device)
         self._data = ray.put(data.as_float())
-        # Beside us, where it lives as long as we do.
+        # On this node, so that it lives as long as this process.
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=False
         )
         self._board = ray.remote(Board).options(num_cpus=0, scheduling_strategy=here).remote()
-        self._task = ray.remote(_train).options(max_retries=LOSSES, **needs(self._device))
+        self._task = ray.remote(_train).options(max_retries=MAX_RETRIES, **resources(self._device))
         self._running: dict[Any, tuple[int, Trial]] = {}
         self._report: Report = lambda number, epoch: False
         self._seen: dict[int, int] = {}
@@ -93,12 +94,12 @@ class Tasks:
     def finished(self, seconds: float) -> list[tuple[int, Result]]:
         """The trials that ended within so many seconds, by number."""
         done, _ = self._ray.wait(list(self._running), timeout=seconds)
-        self._hear()
+        self._pass_on_reports()
         return [(self._running[ref][0], self._result(ref)) for ref in done]
 
-    def _hear(self) -> None:
-        """Pass on what trials have reported; one that was begun again repeats itself."""
-        for number, epoch in self._ray.get(self._board.news.remote(list(self._ended))):
+    def _pass_on_reports(self) -> None:
+        """Pass on new reports; a trial that was started again repeats some, which are dropped."""
+        for number, epoch in self._ray.get(self._board.take_reports.remote(list(self._ended))):
             if epoch.number > self._seen.get(number, 0):
                 self._seen[number] = epoch.number
                 if self._report(number, epoch):

@@ -1,7 +1,7 @@
-"""Which way of training many networks will be the fastest: a rough sum, made before anything runs.
+"""Which way of training many networks is fastest: a rough estimate, made before anything runs.
 
-Only the order of the ways matters. FLOPs come from the programs; the other numbers are what was
-seen on one machine, and are the same for all ways.
+Only the order of the ways matters. FLOPs come from the programs. The other numbers were measured on
+one machine, and are the same for all ways.
 """
 
 from collections import Counter
@@ -14,28 +14,28 @@ from pareo.parallel.trials.schedule import predicted_work
 from pareo.parallel.trials.trial import Trial
 from pareo.training.step import step_program, training_loop
 
-CORE = 2e10  # FLOP/s of a CPU core in matrix products of middling size
-CARD = 2e13  # FLOP/s of a GPU likewise
-LAUNCH = 3e-6  # seconds: the least that one instruction takes on a GPU
+CORE = 2e10  # FLOP/s of a CPU core in matrix products of medium size
+GPU = 2e13  # FLOP/s of a GPU, likewise
+LAUNCH = 3e-6  # seconds: the minimum of one instruction on a GPU
 CALL = 1e-5  # seconds of Python for one instruction, during which other threads cannot run Python
 BUILD = 0.06  # seconds to trace and compile one network's step
-START = 1.5  # seconds until a new process computes
-SPLIT = 0.92  # of two cores' speed is left when one network's batch is split between them
+START = 1.5  # seconds to start a process
+SPLIT = 0.92  # the efficiency of two cores that share one network's batch
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The seconds that each way is expected to take."""
+    """The expected seconds of each way."""
 
     seconds: dict[str, float]
 
     @property
     def how(self) -> str:
-        """The fastest way; of equals, the one named first."""
+        """The fastest way; among equals, the first."""
         return min(self.seconds, key=lambda way: self.seconds[way])
 
     def __str__(self) -> str:
-        """In words.
+        """A sentence.
 
         >>> str(Prediction({"threads": 2.0, "population": 1.9}))
         'population: 1.9 s expected, threads 2 s'
@@ -45,7 +45,7 @@ class Prediction:
 
 
 def predict(trials: Sequence[Trial], data: Dataset, device: Device) -> Prediction:
-    """What each way of `train_many` is expected to take.
+    """The expected time of each way of `train_many`.
 
     >>> from pareo.data import load
     >>> data = load("synthetic:1x28x28:10:1200")
@@ -60,16 +60,16 @@ def predict(trials: Sequence[Trial], data: Dataset, device: Device) -> Predictio
     calls = _calls(trials, data, device)
     groups = Counter((trial.built, trial.batch_size) for trial in trials)
     if device.name == "cuda":
-        busy = sum(work) / CARD
-        alone = sum(calls) * LAUNCH / CALL
-        together = sum(
+        busy = sum(work) / GPU
+        launches_alone = sum(calls) * LAUNCH / CALL
+        launches_together = sum(
             max(c for c, t in zip(calls, trials, strict=True) if (t.built, t.batch_size) == group)
             for group in groups
         ) * LAUNCH / CALL  # fmt: skip
         return Prediction(
             {
-                "serial": busy + alone + BUILD * len(trials),
-                "population": busy + together + BUILD * len(groups),
+                "serial": busy + launches_alone + BUILD * len(trials),
+                "population": busy + launches_together + BUILD * len(groups),
             }
         )
     cores = device.threads
@@ -82,7 +82,7 @@ def predict(trials: Sequence[Trial], data: Dataset, device: Device) -> Predictio
         "processes": (sum(work) / CORE + python) / cores + BUILD * len(trials) / many + START,
         "serial": sum(work) / split + python + BUILD * len(trials),
     }
-    # A core takes whole members: the last ones may leave others idle.
+    # A core takes whole members, so some cores may be idle at the end.
     share = {
         group: sum(w for w, t in zip(work, trials, strict=True) if (t.built, t.batch_size) == group)
         for group in groups
@@ -95,7 +95,7 @@ def predict(trials: Sequence[Trial], data: Dataset, device: Device) -> Predictio
 
 
 def _calls(trials: Sequence[Trial], data: Dataset, device: Device) -> list[float]:
-    """Seconds of Python in each trial: none where the device has a loop for the network."""
+    """Seconds of Python in each trial: none if the device has a loop for the network."""
     known: dict[object, float] = {}
     for trial in trials:
         key = (trial.built, trial.batch_size)
@@ -105,7 +105,7 @@ def _calls(trials: Sequence[Trial], data: Dataset, device: Device) -> list[float
             network = trial.built
             looped = not network.seeds() and training_loop(network, device, "float32") is not None
             count = len(step_program(network, 1).instructions)
-        except Exception:  # told by the trial itself, when its turn comes
+        except Exception:  # the trial reports it when its turn comes
             looped, count = True, 0
         steps = -(-len(data.images) // trial.batch_size)
         known[key] = 0.0 if looped and device.name != "cuda" else steps * count * CALL

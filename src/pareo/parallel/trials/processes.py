@@ -1,4 +1,4 @@
-"""Trials in processes of their own, which read one copy of the data."""
+"""Trials in processes, which read one copy of the data."""
 
 import contextlib
 import multiprocessing
@@ -6,19 +6,21 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from pareo import interrupt
 from pareo.data import Dataset
 from pareo.device import Device
 from pareo.errors import PareoError, exit_reason
-from pareo.parallel.group.shared_memory import Handle, Shared, SharedDataset
+from pareo.parallel.group.shared_memory import DatasetHandle, SharedArrays, shared_dataset
 from pareo.parallel.trials.schedule import Cores, predicted_work, train_all
-from pareo.parallel.trials.scoring import Askers, Network, score_with
+from pareo.parallel.trials.scoring import Network, PieceEvaluators, score_with
 from pareo.parallel.trials.train_trial import train_one, untested
 from pareo.parallel.trials.trial import Listener, Result, Trial
 from pareo.spec import Spec
 from pareo.training.history import Epoch
 
-MOST_TRIALS = 1 << 16  # of one call: each has a number in shared memory
+MAX_TRIALS = 1 << 16  # of one call, because each has a number in shared memory
 
 
 def train_in_processes(
@@ -30,20 +32,20 @@ def train_in_processes(
 
 
 class Processes:
-    """Processes that stand ready to train and to test; a scope, which ends them.
+    """Processes that train and test on request; a context manager, which ends them.
 
-    A script that uses it must keep its own work under `if __name__ == "__main__":`, because every
-    process imports it.
+    A script that uses it must guard its own work by `if __name__ == "__main__":`, because every
+    process imports the script.
     """
 
     def __init__(self, data: Dataset, device: Device, count: int) -> None:
         self._data, self._device = data, device
-        self._shares = Shared({"cores": Spec((MOST_TRIALS,), "int64")}, processes=True)
+        self._shares = SharedArrays({"cores": Spec((MAX_TRIALS,), "int64")}, processes=True)
         self._workers: list[_Process] = []
         try:
-            with SharedDataset(data) as handle:
-                for _ in range(count):
-                    self._workers.append(_Process(handle, device, self._shares))
+            handle = shared_dataset(data)
+            for _ in range(count):
+                self._workers.append(_Process(handle, device, self._shares))
         except BaseException:
             self.__exit__()
             raise
@@ -51,24 +53,24 @@ class Processes:
     def train(
         self, trials: Sequence[Trial], listener: Listener | None = None, test: bool = True
     ) -> list[Result]:
-        """Train trials, as many at once as there are processes; with `test`, test each epoch."""
-        if len(trials) > MOST_TRIALS:
-            raise PareoError(f"processes take {MOST_TRIALS:,} trials at once; got {len(trials):,}")
+        """Train trials, as many at a time as there are processes; with `test`, test each epoch."""
+        if len(trials) > MAX_TRIALS:
+            raise PareoError(f"processes take {MAX_TRIALS:,} trials at once; got {len(trials):,}")
         work = [predicted_work(trial, self._data) for trial in trials]
         cores = Cores(self._device.threads, work, self._shares["cores"])
         trains = [partial(worker.train, trials, test) for worker in self._workers]
         return train_all(trials, cores, trains, listener or Listener(), "processes", self._kill)
 
     def score(self, networks: Sequence[Network]) -> list[tuple[float, float]]:
-        """The loss and the share of right answers of each network on the test images."""
+        """The loss and the accuracy of each network on the test images."""
         for worker in self._workers:
-            worker.revive()
+            worker.restart_if_ended()
             worker.ask(("networks", list(networks)))
-        asks = [
+        workers = [
             lambda number, start, worker=worker: worker.ask(("logits", number, start))
             for worker in self._workers
         ]
-        return score_with(asks, networks, self._data.test_labels)
+        return score_with(workers, networks, self._data.test_labels)
 
     def _kill(self) -> None:
         for worker in self._workers:
@@ -83,9 +85,9 @@ class Processes:
 
 
 class _Process:
-    """A process that does what it is told; if it has ended, the next trial starts another."""
+    """A worker process; if it has ended, the next trial starts another."""
 
-    def __init__(self, data: Handle, device: Device, shares: Shared) -> None:
+    def __init__(self, data: DatasetHandle, device: Device, shares: SharedArrays) -> None:
         self._given = (data, device, shares)
         self._start()
 
@@ -97,46 +99,46 @@ class _Process:
             process.start()
             self._pipe: Any = near
             self._process: Any = process
-            far.close()  # so that this end closes when the process is gone
+            far.close()  # so that this end closes when the process ends
 
-    def revive(self) -> None:
-        """Start another process where the last one has ended."""
+    def restart_if_ended(self) -> None:
+        """Start another process if the last one has ended."""
         if not self._process.is_alive():
             self._start()
 
     def kill(self) -> None:
-        """End the process at once: whoever waits for its answer is told that it has ended."""
+        """End the process immediately; a thread that waits for its answer gets an error."""
         self._process.kill()
 
     def train(
         self, trials: Sequence[Trial], test: bool, number: int, report: Callable[[Epoch], bool]
     ) -> Result:
-        """Have a trial trained; the result says so where the process did not live to the end."""
+        """Train a trial in the process; if the process dies, the result says so."""
         result = Result(trials[number], "processes")
-        self.revive()
+        self.restart_if_ended()
         try:
             self._pipe.send(("train", number, trials[number], test))
-            while isinstance(said := self._pipe.recv(), Epoch):
-                result.history.add(said)
-                self._pipe.send(report(said))
-            assert isinstance(said, Result)
-            return said
+            while isinstance(message := self._pipe.recv(), Epoch):
+                result.history.add(message)
+                self._pipe.send(report(message))
+            assert isinstance(message, Result)
+            return message
         except (EOFError, OSError):
             self._process.join()
             result.error = exit_reason(self._process.exitcode)
             return result
 
-    def ask(self, question: Any) -> Any:
-        """The answer to a question that is answered at once."""
+    def ask(self, request: tuple[Any, ...]) -> Any:
+        """Send a request and return the answer."""
         try:
-            self._pipe.send(question)
+            self._pipe.send(request)
             return self._pipe.recv()
         except (EOFError, OSError):
             self._process.join()
             raise PareoError(exit_reason(self._process.exitcode)) from None
 
     def close(self) -> None:
-        """End the process, kindly."""
+        """Ask the process to end; kill it if it does not."""
         self._pipe.close()
         self._process.join(2)
         if self._process.exitcode is None:
@@ -144,15 +146,15 @@ class _Process:
             self._process.join()
 
 
-def _serve(pipe: Any, data: Handle, device: Device, shares: Shared) -> None:
-    """The process: it ends when the other end of the pipe closes."""
+def _serve(pipe: Any, data: DatasetHandle, device: Device, shares: SharedArrays) -> None:
+    """The main function of a process, which ends when the other end of the pipe closes."""
     interrupt.ignore()
     attached = data.attach()
-    bare = untested(attached)
+    without_tests = untested(attached)
     one = Device(str(device), 1, device.precision)
-    askers: Askers | None = None
+    evaluators: PieceEvaluators | None = None
 
-    def told(epoch: Epoch) -> bool:
+    def report(epoch: Epoch) -> bool:
         pipe.send(epoch)
         return bool(pipe.recv())
 
@@ -161,15 +163,15 @@ def _serve(pipe: Any, data: Handle, device: Device, shares: Shared) -> None:
             match pipe.recv():
                 case ("train", number, trial, test):
                     threads = partial(_share, shares["cores"], number)
-                    given = attached if test else bare
-                    pipe.send(train_one(trial, given, one, "processes", told, threads))
+                    given = attached if test else without_tests
+                    pipe.send(train_one(trial, given, one, "processes", report, threads))
                 case ("networks", networks):
-                    askers = Askers(networks, attached.test_images, one)
+                    evaluators = PieceEvaluators(networks, attached.test_images, one)
                     pipe.send(None)
                 case ("logits", number, start):
-                    assert askers is not None
-                    pipe.send(askers(number, start))
+                    assert evaluators is not None
+                    pipe.send(evaluators(number, start))
 
 
-def _share(cores: Any, number: int) -> int:
+def _share(cores: np.ndarray, number: int) -> int:
     return int(cores[number])

@@ -1,17 +1,20 @@
-"""Who trains when, and on how many cores: the longest first, and whoever is done helps the others.
+"""Which trial runs when, and on how many cores: the longest first; free cores help the others.
 
-Three networks of which one is 70 % of the work leave one of two cores idle for long if each has a
-thread of its own. So a core that finds no trial left goes to the one with most work still to do.
+Consider three networks, one of which is 70 % of the work. With one thread for each, one of two
+cores would be idle for long. So a core without a trial goes to the trial with most work left.
 """
 
 import threading
-from collections.abc import Callable, MutableSequence, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+
+import numpy as np
 
 from pareo.data import Dataset
 from pareo.device import carried
+from pareo.parallel.group.errors import sentence
 from pareo.parallel.group.worker_group import run_threads
-from pareo.parallel.trials.trial import Listener, Result, Trial, sentence
+from pareo.parallel.trials.trial import Listener, Result, Trial
 from pareo.training.history import Epoch
 from pareo.training.step import step_program
 
@@ -19,7 +22,7 @@ NOT_BEGUN = "stopped before it began"
 
 
 def predicted_work(trial: Trial, data: Dataset) -> float:
-    """The FLOPs of a trial, which say how long it takes beside another; 0 where it cannot run.
+    """The FLOPs of a trial, to compare it with others; 0 if it cannot run.
 
     >>> from pareo.data import load
     >>> data = load("synthetic:1x28x28:10:1200")
@@ -32,15 +35,16 @@ def predicted_work(trial: Trial, data: Dataset) -> float:
     try:
         step = step_program(network, batch, trial.momentum, trial.decay).flops
         test = network.program(batch).flops
-    except Exception:  # told by the trial itself, when its turn comes
+    except Exception:  # the trial reports it when its turn comes
         return 0.0
     return trial.epochs * (step * len(data.images) + test * len(data.test_images)) / batch
 
 
 class Cores:
-    """How many of the machine's cores each trial has now.
+    """Divides the machine's cores between trials.
 
-    `shares[number]` is that of trials[number]: a list, or memory that other processes read.
+    shares[number] is the number of cores that trials[number] has now. It is a list, or memory that
+    other processes read.
 
     >>> shares: list[int] = []
     >>> cores = Cores(2, [70.0, 22.0, 8.0], shares)
@@ -54,7 +58,7 @@ class Cores:
     2
     """
 
-    def __init__(self, total: int, work: Sequence[float], shares: MutableSequence[int]) -> None:
+    def __init__(self, total: int, work: Sequence[float], shares: list[int] | np.ndarray) -> None:
         self._total, self._work, self._shares = total, list(work), shares
         shares[: len(work)] = [1] * len(work)
         self._waiting = sorted(range(len(work)), key=lambda number: work[number])
@@ -62,7 +66,7 @@ class Cores:
         self._lock = threading.Lock()
 
     def next(self) -> int | None:
-        """The trial to start now: the longest that waits; None where none does."""
+        """The trial to start now, which is the longest that waits; None if none does."""
         with self._lock:
             number = self._waiting.pop() if self._waiting else None
             if number is not None:
@@ -71,17 +75,17 @@ class Cores:
             return number
 
     def advance(self, number: int, left: float) -> None:
-        """A trial has this share of its work left."""
+        """Record the share of its remaining work that a trial has left."""
         with self._lock:
             self._work[number] *= left
 
     def done(self, number: int) -> None:
-        """A trial has ended; its cores wait for `next`."""
+        """Record that a trial has ended; `next` divides its cores."""
         with self._lock:
             self._running.discard(number)
 
     def _divide(self) -> None:
-        """A core for each that runs; those to spare, one by one, to whoever has most left to do."""
+        """One core for each running trial; the others go to the trials with most work left."""
         shares = dict.fromkeys(self._running, 1)
         for _ in range(self._total - len(shares) if shares and not self._waiting else 0):
             slowest = max(sorted(shares), key=lambda number: self._work[number] / shares[number])
@@ -103,8 +107,8 @@ def train_all(
 ) -> list[Result]:
     """Let each worker train one trial after the other, until all are done.
 
-    A worker is a function that trains the trial of a number and reports its epochs; after `stop` it
-    soon returns.
+    A worker is a function that trains the trial of a given number and reports its epochs. It
+    returns soon after `stop` is called.
     """
     results: dict[int, Result] = {}
     stopped = threading.Event()
@@ -114,15 +118,18 @@ def train_all(
         stop()
 
     def work(train: Train) -> None:
-        while not (stopped.is_set() or listener.asked()) and (number := cores.next()) is not None:
+        while not (stopped.is_set() or listener.stop_requested()):
+            number = cores.next()
+            if number is None:
+                return
             epochs = trials[number].epochs
 
-            def heard(epoch: Epoch, number: int = number, epochs: int = epochs) -> bool:
+            def report(epoch: Epoch, number: int = number, epochs: int = epochs) -> bool:
                 cores.advance(number, (epochs - epoch.number) / (epochs - epoch.number + 1))
                 return listener(number, epoch)
 
             try:
-                results[number] = train(number, heard)
+                results[number] = train(number, report)
             except Exception as error:
                 results[number] = Result(trials[number], how, error=sentence(error))
             cores.done(number)

@@ -1,9 +1,8 @@
-"""Testing many networks at once: pieces of the test images, each taken by whoever is free."""
+"""Testing many networks at the same time; free workers take pieces of the test images."""
 
 import itertools
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -13,10 +12,10 @@ from pareo.device import Device
 from pareo.nn.network import Sequential
 from pareo.training.evaluate import Evaluator, as_inputs, score
 
-PIECE = 1000  # images: enough for matrix products at full speed, few enough to end together
+PIECE = 1000  # images: enough for fast matrix products, few enough for workers to end together
 
-Network = tuple[Sequential, Mapping[str, Any]]  # with its parameters
-Ask = Callable[[int, int], Any]  # the network of a number about the images from a start: logits
+Network = tuple[Sequential, Mapping[str, np.ndarray]]  # with its parameters
+Logits = Callable[[int, int], np.ndarray]  # of a network's number, for the piece from an image on
 
 
 def score_many(
@@ -25,9 +24,9 @@ def score_many(
     workers: int | None = None,
     device: Device | str = "compiled",
 ) -> list[tuple[float, float]]:
-    """The loss and the share of right answers of each network on the test images.
+    """The loss and the accuracy of each network on the test images.
 
-    Networks are tested in threads, a core each; see `Processes.score` for processes.
+    Networks are tested in threads, with a core each; see `Processes.score` for processes.
 
     Example:
         >>> from pareo.data import load
@@ -39,24 +38,24 @@ def score_many(
     """
     place = Device(device) if isinstance(device, str) else device
     images = data.as_float().test_images
-    own = [Askers(networks, images, place) for _ in range(workers or place.threads)]
-    return score_with(own, networks, data.test_labels)
+    evaluators = [PieceEvaluators(networks, images, place) for _ in range(workers or place.threads)]
+    return score_with(evaluators, networks, data.test_labels)
 
 
 def score_with(
-    workers: Sequence[Ask], networks: Sequence[Network], labels: Any
+    workers: Sequence[Logits], networks: Sequence[Network], labels: np.ndarray
 ) -> list[tuple[float, float]]:
-    """Have every piece of the images answered by one of the workers; the largest network first."""
+    """Let the workers compute the logits of all pieces, the largest network first; the scores."""
     waiting = deque(_pieces(networks, len(labels)))
     logits = [np.empty((len(labels), network.classes), np.float32) for network, _ in networks]
     errors: list[BaseException] = []
 
     def work(worker: int) -> None:
         try:
-            while (piece := _taken(waiting)) is not None:
+            while (piece := _next_piece(waiting)) is not None:
                 number, start = piece
                 logits[number][start : start + PIECE] = workers[worker](number, start)
-        except BaseException as error:  # Ctrl-C, too: raised when nobody is at work any more
+        except BaseException as error:  # Ctrl-C, too: raised when all workers have ended
             errors.append(error)
             waiting.clear()
 
@@ -66,8 +65,8 @@ def score_with(
     return [score(found, labels) for found in logits]
 
 
-def _taken(waiting: deque[tuple[int, int]]) -> tuple[int, int] | None:
-    """The next piece, which nobody else has; None where none is left."""
+def _next_piece(waiting: deque[tuple[int, int]]) -> tuple[int, int] | None:
+    """Take the next piece; None if none is left."""
     try:
         return waiting.popleft()
     except IndexError:
@@ -79,21 +78,21 @@ def _pieces(networks: Sequence[Network], images: int) -> list[tuple[int, int]]:
     return list(itertools.product(largest, range(0, images, PIECE)))
 
 
-class Askers:
-    """One worker's programs, compiled when first needed: they serve one thread at a time."""
+class PieceEvaluators:
+    """One worker's programs, compiled when first needed; only one thread may use them at a time."""
 
-    def __init__(self, networks: Sequence[Network], images: Any, device: Device) -> None:
+    def __init__(self, networks: Sequence[Network], images: np.ndarray, device: Device) -> None:
         self._networks = networks
         self._images = images
         self._device = Device(str(device), 1, device.precision)
-        self._made: dict[int, tuple[Evaluator, Any]] = {}
+        self._compiled: dict[int, tuple[Evaluator, np.ndarray]] = {}
 
-    def __call__(self, number: int, start: int) -> Any:
-        """What a network says to one piece of the images."""
+    def __call__(self, number: int, start: int) -> np.ndarray:
+        """The logits of a network for one piece of the images."""
         network, parameters = self._networks[number]
-        if number not in self._made:
+        if number not in self._compiled:
             batch = min(PIECE, len(self._images))
             images = as_inputs(network, self._images, "float32")
-            self._made[number] = Evaluator(network, self._device, batch), images
-        run, images = self._made[number]
+            self._compiled[number] = Evaluator(network, self._device, batch), images
+        run, images = self._compiled[number]
         return run.logits(parameters, images[start : start + PIECE])

@@ -1,4 +1,4 @@
-"""Trials in threads of one process: the paper's way, with a better schedule."""
+"""Trials in threads of one process, which share its cores."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -6,7 +6,7 @@ from functools import partial
 
 from pareo.data import Dataset
 from pareo.device import Device
-from pareo.parallel.group.worker_group import Abandoned
+from pareo.parallel.group.errors import Aborted
 from pareo.parallel.trials.schedule import Cores, predicted_work, train_all
 from pareo.parallel.trials.train_trial import train_one
 from pareo.parallel.trials.trial import Listener, Result, Trial
@@ -18,7 +18,7 @@ def train_in_threads(
 ) -> list[Result]:
     """Train trials in as many threads as the device has (see `train_many`).
 
-    Python's lock hinders nobody: the loops of `compiled` and BLAS release it.
+    The loops of `compiled` and BLAS release Python's global lock.
     """
     shares: list[int] = []
     cores = Cores(device.threads, [predicted_work(trial, data) for trial in trials], shares)
@@ -26,13 +26,13 @@ def train_in_threads(
     stopped = threading.Event()
 
     def share(number: int) -> int:
-        """Asked between steps, which is where a trial can be ended."""
+        """The trial's cores; called between steps, where a trial can be ended."""
         if stopped.is_set():
-            raise Abandoned
+            raise Aborted
         return shares[number]
 
-    def train(number: int, heard: Callable[[Epoch], bool]) -> Result:
-        return train_one(trials[number], data, one, "threads", heard, partial(share, number))
+    def train(number: int, report: Callable[[Epoch], bool]) -> Result:
+        return train_one(trials[number], data, one, "threads", report, partial(share, number))
 
     workers = [train] * min(device.threads, len(trials))
     return train_all(trials, cores, workers, listener, "threads", stopped.set)

@@ -1,4 +1,4 @@
-"""One trial, trained here and now: whatever happens, there is a result."""
+"""Train one trial in this thread; an error is part of its result."""
 
 import time
 from collections.abc import Callable
@@ -7,7 +7,8 @@ from typing import Any
 
 from pareo.data import Dataset
 from pareo.device import Device
-from pareo.parallel.trials.trial import Result, Trial, sentence
+from pareo.parallel.group.errors import sentence
+from pareo.parallel.trials.trial import Result, Trial
 from pareo.training.fit import Result as Fitted
 from pareo.training.fit import fit
 from pareo.training.history import Epoch
@@ -22,11 +23,11 @@ def train_one(
     threads: Callable[[], int] | None = None,
     checkpoint: Path | None = None,
 ) -> Result:
-    """Train one trial on a device; an error ends up in its result.
+    """Train one trial on a device; an error is reported in its result.
 
-    `report` is called after each epoch and ends the trial by returning True. `threads` is asked
-    between steps how many of the machine's cores are for this trial now. `checkpoint` is a file,
-    written after each epoch; where it is there already, training goes on from it.
+    `report` is called after each epoch and ends the trial by returning True. `threads` is called
+    between steps and returns the number of cores that the trial has now. `checkpoint` is a file,
+    which is written after each epoch. If it exists already, training continues from it.
 
     >>> from pareo.data import load
     >>> from pareo.nn import networks
@@ -35,7 +36,7 @@ def train_one(
     'the loss became nan in epoch 1, step 2: try a rate below 1e+30'
     """
     result = Result(trial, how)
-    going_on = checkpoint if checkpoint is not None and checkpoint.exists() else None
+    resume = checkpoint if checkpoint is not None and checkpoint.exists() else None
     begin = time.perf_counter()
 
     def after_epoch(fitted: Fitted) -> bool:
@@ -49,7 +50,7 @@ def train_one(
             trial.built, data, trial.epochs, trial.batch_size, trial.rate, trial.momentum,
             trial.decay, device, seed=trial.seed, order=trial.order, schedule=trial.schedule,
             callbacks=[after_epoch], progress=False, threads=threads,
-            checkpoint=checkpoint, resume=going_on,
+            checkpoint=checkpoint, resume=resume,
         )  # fmt: skip
         result.history, result.parameters = fitted.history, fitted.parameters
     except Exception as error:
@@ -59,7 +60,7 @@ def train_one(
 
 
 def untested(data: Dataset) -> Dataset:
-    """The data without its test images, for training that is tested later or not at all.
+    """The data without its test images, to train without tests.
 
     >>> from pareo.data import load
     >>> len(untested(load("synthetic:16:3:120")).test_images)

@@ -1,10 +1,11 @@
-"""A trial: one network to be trained, with all that decides how; and what became of it."""
+"""A trial, which is one network to train with its settings, and the result of a trial."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pareo.errors import PareoError
+import numpy as np
+
 from pareo.nn import networks
 from pareo.nn.network import Sequential
 from pareo.training.history import Epoch, History
@@ -13,11 +14,11 @@ from pareo.training.settings import Settings, whole
 
 @dataclass(frozen=True)
 class Trial:
-    """One network to be trained, as `pareo.training.fit` would: its settings, by their names there.
+    """One network to train; the settings have the names that they have in `pareo.training.fit`.
 
     network: a network, or the name of one (see `pareo networks`)
-    seed:    decides its first weights and its dropout
-    order:   the seed that decides in which order it sees the images; None is `seed`
+    seed:    determines its initial weights and its dropout
+    order:   the seed that determines the order of the images; None is `seed`
 
     >>> Trial("mlp-small", rate=0.05, seed=3).built.count()
     233054
@@ -42,7 +43,7 @@ class Trial:
         _ = self.built
 
     def settings(self, precision: str = "float32") -> Settings:
-        """What training is told about this trial."""
+        """The settings for training."""
         return Settings(
             self.batch_size, self.rate, self.momentum, self.decay, self.seed, precision,
             self.schedule, self.epochs, self.order,
@@ -55,26 +56,26 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """What the network is called."""
+        """The name of the network."""
         return self.network if isinstance(self.network, str) else self.network.name
 
 
 @dataclass
 class Result:
-    """What became of a trial.
+    """The result of a trial.
 
     how:        the way it was trained: 'threads', 'processes', 'population', ...
     history:    its epochs: losses, accuracies, seconds
-    parameters: as they were after its last epoch; empty where it failed before
-    seconds:    from its start to its end, testing included
+    parameters: those after its last epoch; empty if it failed before
+    seconds:    from its start to its end, including tests
     stopped:    whether `report` ended it early
-    error:      why it failed, in one sentence; None where it did not
+    error:      why it failed, in one sentence; None if it did not
     """
 
     trial: Trial
     how: str
     history: History = field(default_factory=History)
-    parameters: dict[str, Any] = field(default_factory=dict)
+    parameters: dict[str, np.ndarray] = field(default_factory=dict)
     seconds: float = 0.0
     stopped: bool = False
     error: str | None = None
@@ -86,36 +87,26 @@ class Result:
 
     @property
     def accuracy(self) -> float | None:
-        """The share of the test set that was right after the last epoch."""
+        """The share of the test set that is classified correctly after the last epoch."""
         return self.history[-1].accuracy if self.history else None
 
 
-Report = Callable[[int, Epoch], Any]  # a trial's place in the list, its epoch: True ends the trial
+Report = Callable[[int, Epoch], Any]  # a trial's index, its epoch: True ends the trial
 
 
 @dataclass(frozen=True)
 class Listener:
-    """Who hears of epochs: the caller's `report`, unless Ctrl-C has ended everything.
+    """Passes epochs to the caller's `report`, and ends trials after Ctrl-C.
 
-    >>> Listener(lambda number, epoch: number == 1)(1, None)
+    >>> epoch = Epoch(1, 0.5, 0.7, None, None, 1e3, 1e9, None)
+    >>> Listener(lambda number, epoch: number == 1)(1, epoch)
     True
     """
 
     report: Report | None = None
-    asked: Callable[[], bool] = lambda: False
+    stop_requested: Callable[[], bool] = lambda: False
 
-    def __call__(self, number: int, epoch: Any) -> bool:
-        """Whether a trial is to end after this epoch."""
-        return (self.report is not None and self.report(number, epoch) is True) or self.asked()
-
-
-def sentence(error: BaseException) -> str:
-    """An error as a result keeps it.
-
-    >>> sentence(ValueError("no such thing"))
-    'ValueError: no such thing'
-    """
-    if isinstance(error, PareoError):
-        return str(error)
-    said = " ".join(str(error).split())
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    def __call__(self, number: int, epoch: Epoch) -> bool:
+        """Whether a trial should end after this epoch."""
+        ended = self.report is not None and self.report(number, epoch) is True
+        return ended or self.stop_requested()

@@ -48,8 +48,8 @@ caller(a, b, w)
 print(a.tobytes().hex())
 """
 SMALL = """
-from pareo.backends.compiled.runtime.generated import generated
-module = generated('''
+from pareo.backends.compiled.runtime.generated_module import generated_module
+module = generated_module('''
 from pareo.backends.compiled.runtime.jit import jit
 
 @jit

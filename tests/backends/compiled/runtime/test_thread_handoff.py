@@ -1,6 +1,6 @@
-"""Work handed to threads and back: nothing lost or done twice, whoever sleeps, comes late or fails.
+"""Work handed to threads: nothing is lost or done twice, if threads sleep, start late or fail.
 
-Elementwise loops are shared out without Python; everything else is a task for Python.
+Elementwise loops are split without Python; everything else is a task for Python.
 """
 
 import os
@@ -73,14 +73,14 @@ def test_infinities_and_nan_are_as_ieee_has_them():
             np.testing.assert_array_equal(np.signbit(found[zeros]), np.signbit(expected[zeros]))
 
 
-def test_a_worker_that_sleeps_is_woken_and_then_asks_for_a_while():
+def test_a_worker_that_sleeps_is_woken_and_then_polls_for_a_while():
     worker = taken()
     ran = []
     worker.give(lambda: ran.append(1))
     while not ran:
         time.sleep(0.001)
     assert worker.done()
-    asleep = (thread_handoff.ASLEEP + worker._box - worker._words.ctypes.data) // 8
+    asleep = (thread_handoff.ASLEEP + worker._mailbox - worker._words.ctypes.data) // 8
     while not worker._words[asleep]:
         time.sleep(0.001)
     worker.give(lambda: ran.append(2))
@@ -95,8 +95,10 @@ def test_a_task_that_was_not_begun_is_taken_back_and_never_run():
     worker.give(lambda: (ran.append(1), busy.set(), free.wait()))
     busy.wait()
     second = worker._given + 1
-    thread_handoff.offer(worker._box, second, 0)  # it is at another task, so nobody begins this one
-    assert not thread_handoff.finish(worker._box, second)
+    thread_handoff.offer(
+        worker._mailbox, second, 0
+    )  # it is busy with another task, so this one is not begun
+    assert not thread_handoff.finish(worker._mailbox, second)
     free.set()
     assert worker.done()
     worker.give(lambda: ran.append(2))
@@ -107,10 +109,10 @@ def test_a_task_that_was_not_begun_is_taken_back_and_never_run():
     give_back(worker)
 
 
-def test_pieces_that_nobody_came_for_are_run_by_the_caller():
+def test_pieces_that_no_worker_has_begun_are_run_by_the_caller():
     done = []
     with Device("compiled", threads=3):
-        for _ in range(2000):  # over at once: often before a worker has begun
+        for _ in range(2000):  # so short that workers have often not begun
             split(lambda lo, hi: done.append((lo, hi)), 6)
     assert len(done) == 6000
     assert [done.count(piece) for piece in ((0, 2), (2, 4), (4, 6))] == [2000] * 3
@@ -118,7 +120,7 @@ def test_pieces_that_nobody_came_for_are_run_by_the_caller():
 
 @pytest.mark.parametrize("pause", [0, 0.0005])
 def test_jobs_and_tasks_in_turn_by_many_callers(pause):
-    """Callers at once, workers awake or asleep, jobs and tasks mixed: every sum is right."""
+    """Concurrent callers, workers awake or asleep, jobs and tasks mixed: every sum is right."""
     wrong = []
 
     def caller(seed):

@@ -6,7 +6,7 @@ import pytest
 
 from pareo.backends import cuda
 from pareo.nn import networks
-from pareo.parallel.trials.population_step import population_program
+from pareo.parallel.trials.population.step import population_program
 from pareo.program.fuse import fuse
 
 FORWARD = ["stacked_dot_bias_relu", "stacked_dot_bias", "cross_entropy_with_gradient"]

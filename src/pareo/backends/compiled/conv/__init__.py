@@ -1,1 +1,10 @@
-"""Ways to convolve on a CPU, and the choice between them."""
+"""Ways to convolve on a CPU, and the choice between them.
+
+`convolution`     chooses by the shapes, and fills the table of kernels
+`shifted_rows`    few small filters: loops over whole images
+`register_tiles`  the same on one channel, with sums in registers (LLVM instructions)
+`tiled_layer`     a generated module that uses `register_tiles`
+`direct`          other very small filters: plain loops
+`winograd`        3x3 and 5x5 filters with many channels: fewer multiplications
+`im2col`          everything else: columns and BLAS
+"""

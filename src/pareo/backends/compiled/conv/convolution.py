@@ -1,22 +1,24 @@
-"""Convolution: which of four ways suits the shapes, and the fused entries.
+"""Convolution: the choice of an algorithm by the shapes, and the fused kernels.
 
-`rows`    few small filters at stride 1: whole images in straight loops, bias and activation fused;
-          in float32 and where the sizes allow it, in generated `tiles`.
-`direct`  very small filters at any stride, groups or dilation: plain loops.
-`winograd` 3x3 and 5x5 filters at stride 1, enough channels, float32: with far fewer products.
-`columns` everything else: columns and BLAS, bias and activation while the result is in the cache.
+`shifted_rows`  few small filters at stride 1: loops over whole images, with bias and activation; in
+                float32, and if the sizes allow it, by generated `register_tiles`
+`direct`        very small filters with any stride, groups or dilation: plain loops
+`winograd`      3x3 and 5x5 filters at stride 1, enough channels, float32: far fewer products
+`im2col`        everything else: columns and BLAS, with bias and activation while a result is in the
+                cache
 """
 
-from functools import lru_cache, partial
+from functools import partial
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from pareo.array import Array
 from pareo.backends.compiled.backend import backend
 from pareo.backends.compiled.conv import direct, im2col, register_tiles, shifted_rows, winograd
+from pareo.backends.compiled.conv.tiled_layer import tiled_layer
 from pareo.backends.compiled.kernels.activations import NONE, RELU, SIGMOID, TANH
-from pareo.backends.compiled.loops import templates
-from pareo.backends.compiled.runtime.generated import generated
 from pareo.backends.compiled.runtime.thread_pool import split, split_numbered, workers
 from pareo.backends.sums import gathered
 from pareo.spec import Spec
@@ -25,64 +27,63 @@ kernel = backend.kernel
 NAMES = {NONE: "", SIGMOID: "sigmoid", TANH: "tanh", RELU: "relu"}
 
 
-def _way(x: Spec, filters: tuple[int, ...], out: Any, **how: Any) -> str:
-    """How to convolve x, or to find the gradient of the filters from that of the result."""
+def _algorithm(x: Spec, filters: tuple[int, ...], out: Spec | Array, **how: Any) -> str:
+    """The algorithm to convolve x, or to compute the filters' gradient from the output's."""
     stride, dilation, groups = how["stride"], how["dilation"], how["groups"]
-    if not filters[1]:  # without channels every sum is empty: the others begin with the first
-        return "columns"
+    if not filters[1]:  # without channels all sums are empty; the others start from the first
+        return "im2col"
     if shifted_rows.suits(x, filters, stride, dilation, groups):
-        return "rows"
+        return "shifted_rows"
     if direct.suits(filters, groups):
         return "direct"
-    return "winograd" if winograd.suits(filters, out, **how) else "columns"
+    return "winograd" if winograd.suits(filters, out, **how) else "im2col"
 
 
-def _rows_room(x: Spec, filters: tuple[int, ...], out: Spec, padding: Any) -> list[Spec]:
-    """For every worker one padded image, and three output planes with rows as wide as its."""
+def _rows_scratch(x: Spec, out: Spec, padding: tuple[int, ...]) -> list[Spec]:
+    """For every worker one padded image, and three output planes with rows of the same width."""
     top, left, bottom, right = padding
     height, width = x.shape[2] + top + bottom, x.shape[3] + left + right
-    rooms = (workers(), x.shape[1], height, width), (workers(), 3, out.shape[2], width)
-    return [x.like(shape) for shape in rooms]
+    shapes = (workers(), x.shape[1], height, width), (workers(), 3, out.shape[2], width)
+    return [x.like(shape) for shape in shapes]
 
 
-def _tiled(x: Any, filters: tuple[int, ...], out: Any, padding: Any, activation: int) -> Any:
-    """The generated module for a layer of `rows` that can be cut into tiles, or None."""
+def _tiled(
+    x: Array, filters: tuple[int, ...], out: Array, padding: tuple[int, ...], activation: int
+) -> ModuleType | None:
+    """The generated module for a layer of `shifted_rows` that can be cut into tiles, or None."""
     if x.dtype != np.float32 or any(padding) or not register_tiles.suits(out.shape, filters):
         return None
-    return _tiled_module(*out.shape[1:], x.shape[3], *filters[2:], NAMES[activation])
+    return tiled_layer(*out.shape[1:], x.shape[3], *filters[2:], NAMES[activation])
 
 
-@lru_cache(maxsize=64)
-def _tiled_module(*sizes: Any) -> Any:
-    return generated(templates.tiled_layer(*sizes))
-
-
-def _by_threes(filters: int) -> int:
+def _padded_filters(filters: int) -> int:
+    """A number of filters, rounded up to a multiple of three (see `shifted_rows`)."""
     return -(-filters // 3) * 3
 
 
-def _forward_room(out: Spec, x: Spec, w: Spec, b: Any = None, **how: Any) -> list[Spec]:
-    way = _way(x, w.shape, out, **how)
-    if way == "rows":
-        threes = _by_threes(w.shape[0])
-        room = _rows_room(x, w.shape, out, how["padding"])
-        return [*room, w.like((threes, *w.shape[1:])), w.like((threes,))]
-    if way == "direct":
+def _forward_scratch(out: Spec, x: Spec, w: Spec, b: Spec | None = None, **how: Any) -> list[Spec]:
+    algorithm = _algorithm(x, w.shape, out, **how)
+    if algorithm == "shifted_rows":
+        threes = _padded_filters(w.shape[0])
+        planes = _rows_scratch(x, out, how["padding"])
+        return [*planes, w.like((threes, *w.shape[1:])), w.like((threes,))]
+    if algorithm == "direct":
         return []
-    if way == "winograd":
-        return [*winograd.room(x, out, w.shape[2]), winograd.filters_room(w.shape, x)]
-    return im2col.room(x, out, w.shape[2:], how["stride"], how["padding"], how["groups"])
+    if algorithm == "winograd":
+        return [*winograd.scratch(x, out, w.shape[2]), winograd.filters_scratch(w.shape, x)]
+    return im2col.scratch(x, out, w.shape[2:], how["stride"], how["padding"], how["groups"])
 
 
 def _forward(
-    out: Any, x: Any, w: Any, b: Any, activation: int,
-    stride: Any, padding: Any, dilation: Any, groups: int, scratch: tuple[Any, ...],
+    out: Array, x: Array, w: Array, b: Array | None, activation: int,
+    stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...], groups: int,
+    scratch: tuple[Array, ...],
 ) -> None:  # fmt: skip
-    """out = activation(conv(x, w) + b); b is None for the convolution alone."""
+    """out = activation(conv(x, w) + b); without a bias b is None."""
     how = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-    way = _way(Spec.of(x), w.shape, out, **how)
-    if way == "rows":
-        room, wide, filters, biases = scratch
+    algorithm = _algorithm(Spec.of(x), w.shape, out, **how)
+    if algorithm == "shifted_rows":
+        image, wide, filters, biases = scratch
         filters[w.shape[0] :] = 0
         filters[: w.shape[0]] = w
         biases[...] = 0
@@ -96,65 +97,67 @@ def _forward(
                 tiled.forward(out[lo:hi], x[lo:hi], w, biases)
                 return
             shifted_rows.forward(
-                out[lo:hi], room[part], wide[part], x[lo:hi], filters, biases, activation,
+                out[lo:hi], image[part], wide[part], x[lo:hi], filters, biases, activation,
                 *padding[:2],
             )  # fmt: skip
 
         split_numbered(work, x.shape[0])
-    elif way == "direct":
+    elif algorithm == "direct":
         shape = (*stride, *padding[:2], *dilation)
         split(lambda lo, hi: direct.forward(out[lo:hi], x[lo:hi], w, groups, *shape), x.shape[0])
         if any(padding):
             direct.padding_times_filters(out, x, w, *shape)
-    elif way == "winograd":
+    elif algorithm == "winograd":
         winograd.forward(out, x, w, b, activation, padding, scratch)
     else:
         im2col.forward(out, x, w, b, activation, stride, padding, dilation, groups, scratch[0])
 
 
 def _fusible(out: Spec, x: Spec, w: Spec, b: Spec, **how: Any) -> bool:
-    return _way(x, w.shape, out, **how) != "direct"
+    return _algorithm(x, w.shape, out, **how) != "direct"
 
 
-@kernel(strided=False, scratch=_forward_room)
-def conv(out: Any, x: Any, w: Any, **how: Any) -> None:
+@kernel(strided=False, scratch=_forward_scratch)
+def conv(out: Array, x: Array, w: Array, **how: Any) -> None:
     _forward(out, x, w, None, NONE, **how)
 
 
-_fused: dict[str, Any] = {"when": _fusible, "scratch": _forward_room}
+_fused: dict[str, Any] = {"when": _fusible, "scratch": _forward_scratch}
 
 
 @backend.fusion("t = conv(x, w)\nu = add_bias(t, b)\ny = sigmoid(u)", "y", **_fused)
-def conv_bias_sigmoid(out: Any, x: Any, w: Any, b: Any, **how: Any) -> None:
+def conv_bias_sigmoid(out: Array, x: Array, w: Array, b: Array, **how: Any) -> None:
     _forward(out, x, w, b, SIGMOID, **how)
 
 
 @backend.fusion("t = conv(x, w)\nu = add_bias(t, b)\ny = tanh(u)", "y", **_fused)
-def conv_bias_tanh(out: Any, x: Any, w: Any, b: Any, **how: Any) -> None:
+def conv_bias_tanh(out: Array, x: Array, w: Array, b: Array, **how: Any) -> None:
     _forward(out, x, w, b, TANH, **how)
 
 
 @backend.fusion("t = conv(x, w)\nu = add_bias(t, b)\ny = relu(u)", "y", **_fused)
-def conv_bias_relu(out: Any, x: Any, w: Any, b: Any, **how: Any) -> None:
+def conv_bias_relu(out: Array, x: Array, w: Array, b: Array, **how: Any) -> None:
     _forward(out, x, w, b, RELU, **how)
 
 
 @backend.fusion("t = conv(x, w)\nu = add_bias(t, b)", "u", **_fused)
-def conv_bias(out: Any, x: Any, w: Any, b: Any, **how: Any) -> None:
+def conv_bias(out: Array, x: Array, w: Array, b: Array, **how: Any) -> None:
     _forward(out, x, w, b, NONE, **how)
 
 
-def _input_room(out: Spec, g: Spec, w: Spec, *, size: Any, **how: Any) -> list[Spec]:
+def _input_gradient_scratch(
+    out: Spec, g: Spec, w: Spec, *, size: tuple[int, ...], **how: Any
+) -> list[Spec]:
     if direct.suits(w.shape, how["groups"]):
         return []
     if winograd.suits(w.shape, out, **how):
-        return [*winograd.room(g, out, w.shape[2]), winograd.filters_room(w.shape, g)]
-    return im2col.room(out, g, w.shape[2:], how["stride"], how["padding"], how["groups"])
+        return [*winograd.scratch(g, out, w.shape[2]), winograd.filters_scratch(w.shape, g)]
+    return im2col.scratch(out, g, w.shape[2:], how["stride"], how["padding"], how["groups"])
 
 
-@kernel(strided=False, scratch=_input_room)
+@kernel(strided=False, scratch=_input_gradient_scratch)
 def conv_input_gradient(
-    out: Any, g: Any, w: Any, size: Any, scratch: tuple[Any, ...], **how: Any
+    out: Array, g: Array, w: Array, size: tuple[int, ...], scratch: tuple[Array, ...], **how: Any
 ) -> None:
     if not scratch:
         shape = (how["groups"], *how["stride"], *how["padding"][:2], *how["dilation"])
@@ -165,66 +168,76 @@ def conv_input_gradient(
         im2col.input_gradient(out, g, w, **how, columns=scratch[0])
 
 
-def _weight_room(out: Spec, x: Spec, g: Spec, *, size: Any, **how: Any) -> list[Spec]:
-    way = _way(x, out.shape, g, **how)
-    if way == "rows":
-        return _rows_back_room((out, g), x, g, padding=how["padding"])
-    if way == "direct":
+def _weight_gradient_scratch(
+    out: Spec, x: Spec, g: Spec, *, size: tuple[int, ...], **how: Any
+) -> list[Spec]:
+    algorithm = _algorithm(x, out.shape, g, **how)
+    if algorithm == "shifted_rows":
+        return _rows_backward_scratch((out, g), x, g, padding=how["padding"])
+    if algorithm == "direct":
         return [Spec((workers(), *out.shape), np.float64)]
-    if way == "winograd":
-        return [*winograd.room(x, g, out.shape[2]), winograd.sums_room(out.shape, x)]
+    if algorithm == "winograd":
+        return [*winograd.scratch(x, g, out.shape[2]), winograd.sums_scratch(out.shape, x)]
     groups = how["groups"]
     return [
-        *im2col.room(x, g, size, how["stride"], how["padding"], groups),
-        *im2col.sums_room(x, out.shape, groups),
+        *im2col.scratch(x, g, size, how["stride"], how["padding"], groups),
+        *im2col.sums_scratch(x, out.shape, groups),
     ]
 
 
-@kernel(strided=False, scratch=_weight_room)
+@kernel(strided=False, scratch=_weight_gradient_scratch)
 def conv_weight_gradient(
-    out: Any, x: Any, g: Any, size: Any, scratch: tuple[Any, ...], **how: Any
+    out: Array, x: Array, g: Array, size: tuple[int, ...], scratch: tuple[Array, ...], **how: Any
 ) -> None:
-    way = _way(Spec.of(x), out.shape, g, **how)
-    if way == "rows":
-        _rows_back(out, None, x, g, g, NONE, how["padding"], scratch)
-    elif way == "direct":
+    algorithm = _algorithm(Spec.of(x), out.shape, g, **how)
+    if algorithm == "shifted_rows":
+        _rows_backward(out, None, x, g, g, NONE, how["padding"], scratch)
+    elif algorithm == "direct":
         sums = scratch[0]
         shape = (*how["stride"], *how["padding"][:2], *how["dilation"])
 
         def work(part: int, lo: int, hi: int) -> None:
             direct.weight_gradient(sums[part], x[lo:hi], g[lo:hi], how["groups"], *shape)
             if any(how["padding"]):
-                direct.padding_times_errors(sums[part], x[lo:hi], g[lo:hi], *shape)
+                direct.padding_times_gradients(sums[part], x[lo:hi], g[lo:hi], *shape)
 
         out[...] = gathered(sums, split_numbered(work, x.shape[0]))
-    elif way == "winograd":
+    elif algorithm == "winograd":
         winograd.weight_gradient(out, x, g, how["padding"], scratch)
     else:
-        room, *sums = scratch
-        im2col.weight_gradient(out, x, g, **how, columns=room, sums=sums[0], totals=sums[1:])
+        columns, sums, *totals = scratch
+        im2col.weight_gradient(out, x, g, **how, columns=columns, sums=sums, totals=totals)
 
 
-def _rows_back_room(out: Any, x: Spec, g: Spec, y: Any = None, *, padding: Any, **_: Any) -> Any:
-    """The rooms of the way forward, and for every worker the sums in double precision."""
+def _rows_backward_scratch(
+    out: tuple[Spec, ...],
+    x: Spec,
+    g: Spec,
+    y: Spec | None = None,
+    *,
+    padding: tuple[int, ...],
+    **_: Any,
+) -> list[Spec]:
+    """The work arrays of the forward pass, and for every worker the sums in double precision."""
     filters = out[0].shape
-    threes = _by_threes(filters[0])
+    threes = _padded_filters(filters[0])
     return [
-        *_rows_room(x, filters, g, padding),
+        *_rows_scratch(x, g, padding),
         Spec((workers(), threes, *filters[1:]), np.float64),
         Spec((workers(), threes), np.float64),
     ]
 
 
-def _rows_back(
-    gw: Any, gb: Any, x: Any, g: Any, y: Any, activation: int, padding: Any,
-    scratch: tuple[Any, ...],
+def _rows_backward(
+    gw: Array, gb: Array | None, x: Array, g: Array, y: Array,
+    activation: int, padding: tuple[int, ...], scratch: tuple[Array, ...],
 ) -> None:  # fmt: skip
-    """gw and, unless it is None, gb of y = activation(conv(x, w) + b), in one pass."""
-    room, wide, sums, bias_sums = scratch
+    """gw, and gb unless it is None, of y = activation(conv(x, w) + b), in one pass."""
+    image, wide, sums, bias_sums = scratch
 
     tiled = _tiled(x, gw.shape, g, padding, activation)
 
-    def work(apart: bool, part: int, lo: int, hi: int) -> None:
+    def work(by_rows: bool, part: int, lo: int, hi: int) -> None:
         sums[part] = 0
         bias_sums[part] = 0
         if tiled is not None:
@@ -232,8 +245,8 @@ def _rows_back(
             tiled.backward(flat, flat_bias, x[lo:hi], g[lo:hi], y[lo:hi])
             return
         shifted_rows.backward(
-            sums[part], bias_sums[part], room[part], wide[part], x[lo:hi], g[lo:hi], y[lo:hi],
-            activation, *padding[:2], apart,
+            sums[part], bias_sums[part], image[part], wide[part], x[lo:hi], g[lo:hi], y[lo:hi],
+            activation, *padding[:2], by_rows,
         )  # fmt: skip
 
     parts = split_numbered(partial(work, False), x.shape[0])
@@ -246,25 +259,36 @@ def _rows_back(
         gb[...] = gathered(bias_sums, parts)[: gb.shape[0]]
 
 
-def _is_rows(out: Any, x: Spec, g: Spec, y: Spec, *, stride: Any, dilation: Any, groups: int,
-             **_: Any) -> bool:  # fmt: skip
+def _uses_rows(
+    out: tuple[Spec, ...], x: Spec, g: Spec, y: Spec, *, stride: tuple[int, ...],
+    dilation: tuple[int, ...], groups: int, **_: Any,
+) -> bool:  # fmt: skip
     return shifted_rows.suits(x, out[0].shape, stride, dilation, groups)
 
 
-def _offer_back(name: str, activation: int) -> None:
-    """A fused way back through activation, bias and filters, for a first layer."""
+def _register_backward(name: str, activation: int) -> None:
+    """A fused backward pass through activation, bias and filters, for a first layer."""
 
-    def back(out: Any, x: Any, g: Any, y: Any, *, padding: Any, scratch: Any, **_: Any) -> None:
-        _rows_back(out[0], out[1], x, g, y, activation, padding, scratch)
+    def backward(
+        out: tuple[Array, Array],
+        x: Array,
+        g: Array,
+        y: Array,
+        *,
+        padding: tuple[int, ...],
+        scratch: tuple[Array, ...],
+        **_: Any,
+    ) -> None:
+        _rows_backward(out[0], out[1], x, g, y, activation, padding, scratch)
 
-    back.__name__ = f"conv_bias_{name}_gradient"
+    backward.__name__ = f"conv_bias_{name}_gradient"
     pattern = (
         f"d = {name}_gradient(g, y)\n"
         "gb = sum(d, axis=(0, 2, 3), keepdims=False)\n"
         "gw = conv_weight_gradient(x, d)"
     )
-    backend.fusion(pattern, "gw gb", when=_is_rows, scratch=_rows_back_room)(back)
+    backend.fusion(pattern, "gw gb", when=_uses_rows, scratch=_rows_backward_scratch)(backward)
 
 
 for _name, _activation in (("sigmoid", SIGMOID), ("tanh", TANH), ("relu", RELU)):
-    _offer_back(_name, _activation)
+    _register_backward(_name, _activation)

@@ -1,26 +1,25 @@
-"""Convolution by plain loops, tap by tap: for filters too small to be worth a matrix product.
+"""Convolution by plain loops, tap by tap, for filters too small to be worth a matrix product.
 
-Pixels in the padding are not visited. They are 0, so they matter only where they meet a number that
-is not finite, since 0 times infinity is NaN: `padding_times_...` adds that.
+Pixels in the padding are skipped. They are 0, so they matter only where they meet a number that is
+not finite, since 0 times infinity is NaN: the functions `padding_times_...` add that.
 """
 
-from typing import Any
-
-from pareo.backends.compiled.conv.im2col import reach
+from pareo.array import Array
+from pareo.backends.compiled.conv.im2col import valid_range
 from pareo.backends.compiled.runtime.jit import jit
 
-# Below this many multiply-adds for each output pixel of all filters, BLAS is mostly overhead.
-FEW = 64
+# With no more multiply-adds for each output pixel of all filters, BLAS is mostly overhead.
+MAX_PRODUCTS = 64
 
 
 def suits(filters: tuple[int, ...], groups: int) -> bool:
     """Whether filters (K, C / groups, kh, kw) are small enough for these loops."""
-    return filters[0] // groups * filters[1] * filters[2] * filters[3] <= FEW
+    return filters[0] // groups * filters[1] * filters[2] * filters[3] <= MAX_PRODUCTS
 
 
 @jit
 def forward(
-    out: Any, x: Any, w: Any, groups: int,
+    out: Array, x: Array, w: Array, groups: int,
     sh: int, sw: int, top: int, left: int, dh: int, dw: int,
 ) -> None:  # fmt: skip
     out[:] = 0
@@ -30,9 +29,9 @@ def forward(
             for c in range(w.shape[1]):
                 image = x[n, k // share * w.shape[1] + c]
                 for u in range(w.shape[2]):
-                    low, high = reach(out.shape[2], x.shape[2], sh, u * dh - top)
+                    low, high = valid_range(out.shape[2], x.shape[2], sh, u * dh - top)
                     for v in range(w.shape[3]):
-                        start, stop = reach(out.shape[3], x.shape[3], sw, v * dw - left)
+                        start, stop = valid_range(out.shape[3], x.shape[3], sw, v * dw - left)
                         weight = w[k, c, u, v]
                         for i in range(low, high):
                             line = image[i * sh + u * dh - top]
@@ -42,7 +41,7 @@ def forward(
 
 @jit
 def input_gradient(
-    out: Any, g: Any, w: Any, groups: int,
+    out: Array, g: Array, w: Array, groups: int,
     sh: int, sw: int, top: int, left: int, dh: int, dw: int,
 ) -> None:  # fmt: skip
     out[:] = 0
@@ -52,9 +51,9 @@ def input_gradient(
             for c in range(w.shape[1]):
                 image = out[n, k // share * w.shape[1] + c]
                 for u in range(w.shape[2]):
-                    low, high = reach(g.shape[2], out.shape[2], sh, u * dh - top)
+                    low, high = valid_range(g.shape[2], out.shape[2], sh, u * dh - top)
                     for v in range(w.shape[3]):
-                        start, stop = reach(g.shape[3], out.shape[3], sw, v * dw - left)
+                        start, stop = valid_range(g.shape[3], out.shape[3], sw, v * dw - left)
                         weight = w[k, c, u, v]
                         for i in range(low, high):
                             line = image[i * sh + u * dh - top]
@@ -64,7 +63,7 @@ def input_gradient(
 
 @jit
 def weight_gradient(
-    sums: Any, x: Any, g: Any, groups: int,
+    sums: Array, x: Array, g: Array, groups: int,
     sh: int, sw: int, top: int, left: int, dh: int, dw: int,
 ) -> None:  # fmt: skip
     """Sets sums (K, C / groups, kh, kw), in double precision."""
@@ -75,9 +74,9 @@ def weight_gradient(
             for c in range(sums.shape[1]):
                 image = x[n, k // share * sums.shape[1] + c]
                 for u in range(sums.shape[2]):
-                    low, high = reach(g.shape[2], x.shape[2], sh, u * dh - top)
+                    low, high = valid_range(g.shape[2], x.shape[2], sh, u * dh - top)
                     for v in range(sums.shape[3]):
-                        start, stop = reach(g.shape[3], x.shape[3], sw, v * dw - left)
+                        start, stop = valid_range(g.shape[3], x.shape[3], sw, v * dw - left)
                         total = 0.0
                         for i in range(low, high):
                             line = image[i * sh + u * dh - top]
@@ -89,8 +88,8 @@ def weight_gradient(
 
 
 @jit
-def _finite(a: Any) -> bool:
-    """Whether a flat array holds neither NaN nor infinities."""
+def _is_finite(a: Array) -> bool:
+    """Whether a flat array has neither NaN nor infinities."""
     total = a.dtype.type(0)
     for i in range(a.size):
         total += a.dtype.type(0) * a[i]
@@ -99,41 +98,41 @@ def _finite(a: Any) -> bool:
 
 @jit
 def padding_times_filters(
-    out: Any, x: Any, w: Any, sh: int, sw: int, top: int, left: int, dh: int, dw: int
+    out: Array, x: Array, w: Array, sh: int, sw: int, top: int, left: int, dh: int, dw: int
 ) -> None:
-    """What `forward` left out: NaN where a weight that is not finite meets the padding's 0."""
-    if _finite(w.reshape(-1)):
+    """Add what `forward` omits: NaN where a weight that is not finite meets the padding's 0."""
+    if _is_finite(w.reshape(-1)):
         return
     for k in range(w.shape[0]):
         for c in range(w.shape[1]):
             for u in range(w.shape[2]):
-                low, high = reach(out.shape[2], x.shape[2], sh, u * dh - top)
+                low, high = valid_range(out.shape[2], x.shape[2], sh, u * dh - top)
                 for v in range(w.shape[3]):
-                    start, stop = reach(out.shape[3], x.shape[3], sw, v * dw - left)
-                    none = w.dtype.type(0) * w[k, c, u, v]
+                    start, stop = valid_range(out.shape[3], x.shape[3], sw, v * dw - left)
+                    zero_or_nan = w.dtype.type(0) * w[k, c, u, v]
                     for n in range(out.shape[0]):
                         for i in range(out.shape[2]):
                             for j in range(out.shape[3]):
                                 if not (low <= i < high and start <= j < stop):
-                                    out[n, k, i, j] += none
+                                    out[n, k, i, j] += zero_or_nan
 
 
 @jit
-def padding_times_errors(
-    sums: Any, x: Any, g: Any, sh: int, sw: int, top: int, left: int, dh: int, dw: int
+def padding_times_gradients(
+    sums: Array, x: Array, g: Array, sh: int, sw: int, top: int, left: int, dh: int, dw: int
 ) -> None:
-    """What `weight_gradient` left out: NaN where an error that is not finite meets the padding."""
-    if _finite(g.reshape(-1)):
+    """Add what `weight_gradient` omits: NaN where a gradient that is not finite meets padding."""
+    if _is_finite(g.reshape(-1)):
         return
     for n in range(g.shape[0]):
         for k in range(g.shape[1]):
             for u in range(sums.shape[2]):
-                low, high = reach(g.shape[2], x.shape[2], sh, u * dh - top)
+                low, high = valid_range(g.shape[2], x.shape[2], sh, u * dh - top)
                 for v in range(sums.shape[3]):
-                    start, stop = reach(g.shape[3], x.shape[3], sw, v * dw - left)
+                    start, stop = valid_range(g.shape[3], x.shape[3], sw, v * dw - left)
                     for i in range(g.shape[2]):
                         for j in range(g.shape[3]):
                             if not (low <= i < high and start <= j < stop):
-                                none = g.dtype.type(0) * g[n, k, i, j]
+                                zero_or_nan = g.dtype.type(0) * g[n, k, i, j]
                                 for c in range(sums.shape[1]):
-                                    sums[k, c, u, v] += none
+                                    sums[k, c, u, v] += zero_or_nan

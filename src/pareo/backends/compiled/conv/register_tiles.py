@@ -1,8 +1,8 @@
-"""Convolution of one small image, tile by tile in registers, written as LLVM's own instructions.
+"""Convolution of one small image in tiles that stay in registers, written as LLVM instructions.
 
-The loops of `rows` read and write their sums at every tap. Here a row of three filters' outputs
-stays in registers for all taps, and its gradient for all rows; no compiler does that to a loop, so
-the instructions are laid out by hand, for whatever processor LLVM compiles for. All sizes are
+The loops of `shifted_rows` read and write their sums at every tap. Here a row of three filters'
+outputs stays in registers for all taps, and its gradient for all rows. No compiler does that to a
+loop, so the instructions are written out, for whatever processor LLVM compiles for. All sizes are
 literals. float32 only, one input channel, rows that are a multiple of a register.
 """
 
@@ -13,9 +13,9 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from pareo.backends.compiled.runtime.llvm_vectors import Vectors, literals
+from pareo.backends.compiled.runtime.llvm_vectors import VectorBuilder, literals
 
-# As wide as the registers: with 15 sums in flight, wider vectors would not fit into them.
+# As wide as the registers: 15 sums of wider vectors would not fit into them.
 LANES = 8 if platform.machine().lower() in ("x86_64", "amd64") else 4
 FILTERS = 3
 
@@ -26,28 +26,28 @@ def suits(out: tuple[int, ...], w: tuple[int, ...]) -> bool:
         w[1] == 1
         and out[3] % LANES == 0
         and out[1] % FILTERS == 0
-        and out[3] <= 24  # its sums fit into registers
+        and out[3] <= 24  # the sums must fit into the registers
         and w[2] * w[3] <= 49
     )
 
 
-def _weight(code: Vectors, w: Any, start: int, tap: int, taps: int) -> Any:
+def _weight(code: VectorBuilder, w: ir.Value, start: int, tap: int, taps: int) -> ir.Value:
     """One weight of a filter in all lanes.
 
-    Arm's multiply-add takes one lane of a vector for all, so weights come four at a time there; to
-    spread one that is read costs the arithmetic units a step.
+    Arm's multiply-add can take one lane of a vector, so weights are loaded four at a time there. To
+    broadcast a single weight would cost an instruction.
     """
     if LANES != 4 or taps < LANES:
-        return code.spread_at(w, start + tap)
+        return code.load_broadcast(w, start + tap)
     first = min(tap // LANES * LANES, taps - LANES)
-    return code.spread_lane(code.load(w, start + first), tap - first)
+    return code.broadcast_lane(code.load(w, start + first), tap - first)
 
 
 @intrinsic(prefer_literal=True)
 def forward_row(typingctx, y, x, w, b, plane, width, wide, kh, kw):  # type: ignore[no-untyped-def]
     """One row of three filters' outputs: y[r, :width] = b[r] + the taps of w[r] on x.
 
-    y, x, w, b are addresses; planes of y lie `plane` floats apart, rows of x `wide` floats.
+    y, x, w, b are addresses; planes of y are `plane` floats apart, rows of x `wide` floats.
     """
     sizes = literals(plane, width, wide, kh, kw)
     signature = types.void(y, x, w, b, plane, width, wide, kh, kw)
@@ -55,9 +55,9 @@ def forward_row(typingctx, y, x, w, b, plane, width, wide, kh, kw):  # type: ign
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         plane, width, wide, kh, kw = sizes
         y, x, w, b = arguments[:4]
-        code = Vectors(builder, LANES)
+        code = VectorBuilder(builder, LANES)
         across = range(width // LANES)
-        sums = [[code.spread_at(b, r)] * len(across) for r in range(FILTERS)]
+        sums = [[code.load_broadcast(b, r)] * len(across) for r in range(FILTERS)]
         for u in range(kh):
             for v in range(kw):
                 pixels = [code.load(x, u * wide + v + LANES * i) for i in across]
@@ -78,7 +78,7 @@ def gradient_row(typingctx, gw, x, d, height, width, wide, kh, kw):  # type: ign
     """One row of taps of three filters' gradients, summed over a whole image.
 
     gw[r, :kw] += the sum over rows i and columns j of d[r, i, j] * x[i, j : j + kw]; gw's filters
-    lie kh * kw floats apart, d's planes height * width.
+    are kh * kw floats apart, d's planes height * width.
     """
     sizes = literals(height, width, wide, kh, kw)
     signature = types.void(gw, x, d, height, width, wide, kh, kw)
@@ -86,25 +86,27 @@ def gradient_row(typingctx, gw, x, d, height, width, wide, kh, kw):  # type: ign
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         height, width, wide, kh, kw = sizes
         gw, x, d = arguments[:3]
-        code = Vectors(builder, LANES)
-        zero = code.number(0.0)
+        code = VectorBuilder(builder, LANES)
+        zero = code.constant(0.0)
         sums = [
             [cgutils.alloca_once_value(builder, zero) for _ in range(kw)] for _ in range(FILTERS)
         ]
         with cgutils.for_range(builder, ir.IntType(64)(height)) as loop:
-            line, errors = code.behind(x, loop.index, wide), code.behind(d, loop.index, width)
+            line, gradients = code.advance(x, loop.index, wide), code.advance(d, loop.index, width)
             for i in range(width // LANES):
-                slopes = [code.load(errors, r * height * width + LANES * i) for r in range(FILTERS)]
+                values = [
+                    code.load(gradients, r * height * width + LANES * i) for r in range(FILTERS)
+                ]
                 for v in range(kw):
                     pixels = code.load(line, LANES * i + v)
                     for r in range(FILTERS):
-                        total = code.multiply_add(slopes[r], pixels, builder.load(sums[r][v]))
+                        total = code.multiply_add(values[r], pixels, builder.load(sums[r][v]))
                         builder.store(total, sums[r][v])
         for r in range(FILTERS):
             for v in range(kw):
                 at = r * kh * kw + v
-                before = code.load_one(gw, at)
-                code.store_one(code.total(builder.load(sums[r][v]), before), gw, at)
+                before = code.load_scalar(gw, at)
+                code.store_scalar(code.reduce_add(builder.load(sums[r][v]), before), gw, at)
         return context.get_dummy_value()
 
     return signature, generate

@@ -1,23 +1,26 @@
-"""Convolution of small images by few filters, as loops over whole images at once.
+"""Convolution of small images by few filters, as loops over whole images.
 
-At stride 1 an output pixel p of a flattened image needs the pixels p + dy * width + dx, so each row
-of a filter is one loop over the image in a straight line; the few columns that wrap around an edge
-are computed too, and dropped. Three filters and up to five neighbouring taps go together: eight
-loads and fifteen multiply-adds, which keeps the arithmetic units busy, and few enough arrays for
-the compiler to see that they do not overlap.
+At stride 1, an output pixel p of a flattened image needs the pixels p + dy * width + dx. So each
+row of a filter is one loop over the flat image. The few columns that wrap around an edge are
+computed, too, and dropped. Three filters and up to five neighbouring taps share a loop: eight loads
+and fifteen multiply-adds, which keep the arithmetic units busy, on few enough arrays for the
+compiler to check that they do not overlap.
 """
 
 from typing import Any
 
+from pareo.array import Array
 from pareo.backends.compiled.kernels.activations import RELU, SIGMOID, TANH
 from pareo.backends.compiled.runtime.jit import jit, jit_in_order
-from pareo.backends.compiled.runtime.vector_math import hyperbolic, logistic
+from pareo.backends.compiled.runtime.vector_math import hyperbolic_tangent, logistic
 from pareo.spec import Spec
 
 FILTERS = 3
 
 
-def suits(x: Spec, w: tuple[int, ...], stride: Any, dilation: Any, groups: int) -> bool:
+def suits(
+    x: Spec, w: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...], groups: int
+) -> bool:
     """Whether filters of shape w are few and small enough for loops to beat a matrix product."""
     taps = w[1] * w[2] * w[3]
     plain = tuple(stride) == (1, 1) == tuple(dilation) and groups == 1
@@ -25,7 +28,7 @@ def suits(x: Spec, w: tuple[int, ...], stride: Any, dilation: Any, groups: int) 
 
 
 @jit_in_order
-def _first_five(y0: Any, y1: Any, y2: Any, x: Any, w: Any, b: Any) -> None:
+def _first_five(y0: Array, y1: Array, y2: Array, x: Array, w: Array, b: Array) -> None:
     a0, a1, a2, a3, a4 = w[0, 0], w[0, 1], w[0, 2], w[0, 3], w[0, 4]
     b0, b1, b2, b3, b4 = w[1, 0], w[1, 1], w[1, 2], w[1, 3], w[1, 4]
     c0, c1, c2, c3, c4 = w[2, 0], w[2, 1], w[2, 2], w[2, 3], w[2, 4]
@@ -38,7 +41,7 @@ def _first_five(y0: Any, y1: Any, y2: Any, x: Any, w: Any, b: Any) -> None:
 
 
 @jit_in_order
-def _five(y0: Any, y1: Any, y2: Any, x: Any, w: Any) -> None:
+def _five(y0: Array, y1: Array, y2: Array, x: Array, w: Array) -> None:
     a0, a1, a2, a3, a4 = w[0, 0], w[0, 1], w[0, 2], w[0, 3], w[0, 4]
     b0, b1, b2, b3, b4 = w[1, 0], w[1, 1], w[1, 2], w[1, 3], w[1, 4]
     c0, c1, c2, c3, c4 = w[2, 0], w[2, 1], w[2, 2], w[2, 3], w[2, 4]
@@ -50,7 +53,7 @@ def _five(y0: Any, y1: Any, y2: Any, x: Any, w: Any) -> None:
 
 
 @jit_in_order
-def _three(y0: Any, y1: Any, y2: Any, x: Any, w: Any) -> None:
+def _three(y0: Array, y1: Array, y2: Array, x: Array, w: Array) -> None:
     a0, a1, a2 = w[0, 0], w[0, 1], w[0, 2]
     b0, b1, b2 = w[1, 0], w[1, 1], w[1, 2]
     c0, c1, c2 = w[2, 0], w[2, 1], w[2, 2]
@@ -62,7 +65,7 @@ def _three(y0: Any, y1: Any, y2: Any, x: Any, w: Any) -> None:
 
 
 @jit_in_order
-def _one(y0: Any, y1: Any, y2: Any, x: Any, w: Any) -> None:
+def _one(y0: Array, y1: Array, y2: Array, x: Array, w: Array) -> None:
     a0, b0, c0 = w[0, 0], w[1, 0], w[2, 0]
     for p in range(y0.size):
         y0[p] += a0 * x[p]
@@ -71,10 +74,10 @@ def _one(y0: Any, y1: Any, y2: Any, x: Any, w: Any) -> None:
 
 
 @jit
-def _filter_row(y0: Any, y1: Any, y2: Any, x: Any, w: Any, b: Any, fresh: bool) -> None:
+def _filter_row(y0: Array, y1: Array, y2: Array, x: Array, w: Array, b: Array, fresh: bool) -> None:
     """Add one row of three filters, w (3, width), to their three flat images.
 
-    With `fresh`, the images start from their biases b instead of what they hold.
+    With `fresh`, the images start from their biases b instead of their contents.
     """
     dx = 0
     if fresh and w.shape[1] >= 5:
@@ -97,9 +100,9 @@ def _filter_row(y0: Any, y1: Any, y2: Any, x: Any, w: Any, b: Any, fresh: bool) 
             dx += 1
 
 
-# The loops below index planes directly: in compiled code a slice costs more than a short row.
+# The loops below index planes directly: in compiled code, a slice costs more than a short row.
 @jit
-def _activate(out: Any, y: Any, activation: int) -> None:
+def _activate(out: Array, y: Array, activation: int) -> None:
     """Copy a plane y with wide rows into out, through an activation."""
     if activation == SIGMOID:
         for i in range(out.shape[0]):
@@ -108,7 +111,7 @@ def _activate(out: Any, y: Any, activation: int) -> None:
     elif activation == TANH:
         for i in range(out.shape[0]):
             for j in range(out.shape[1]):
-                out[i, j] = hyperbolic(y[i, j])
+                out[i, j] = hyperbolic_tangent(y[i, j])
     elif activation == RELU:
         for i in range(out.shape[0]):
             for j in range(out.shape[1]):
@@ -120,42 +123,50 @@ def _activate(out: Any, y: Any, activation: int) -> None:
 
 
 @jit
-def padded(room: Any, x: Any, top: int, left: int) -> Any:
-    """An image (C, H, W) inside room's zeros, or itself where it needs no padding."""
-    if room.shape == x.shape:
+def padded(buffer: Array, x: Array, top: int, left: int) -> Any:
+    """An image (C, H, W) with zeros around it, in `buffer`; itself if it needs no padding."""
+    if buffer.shape == x.shape:
         return x
-    room[:] = 0
-    room[:, top : top + x.shape[1], left : left + x.shape[2]] = x
-    return room
+    buffer[:] = 0
+    buffer[:, top : top + x.shape[1], left : left + x.shape[2]] = x
+    return buffer
 
 
 @jit
 def forward(
-    out: Any, room: Any, wide: Any, x: Any, w: Any, b: Any, activation: int, top: int, left: int
+    out: Array,
+    buffer: Array,
+    wide: Array,
+    x: Array,
+    w: Array,
+    b: Array,
+    activation: int,
+    top: int,
+    left: int,
 ) -> None:
-    """out = activation(conv(x, w) + b). w and b have their filters padded to a multiple of three.
+    """out = activation(conv(x, w) + b). w and b are padded to a multiple of three filters.
 
-    room is (C, H, W) of one padded image; wide is three output planes with rows as long as room's.
+    buffer is (C, H, W) of one padded image; wide is three output planes with rows of its width.
     """
-    pixels = (out.shape[2] - 1) * room.shape[2] + out.shape[3]
+    pixels = (out.shape[2] - 1) * buffer.shape[2] + out.shape[3]
     y0 = wide[0].reshape(-1)[:pixels]
     y1 = wide[1].reshape(-1)[:pixels]
     y2 = wide[2].reshape(-1)[:pixels]
     for n in range(x.shape[0]):
-        image = padded(room, x[n], top, left)
+        image = padded(buffer, x[n], top, left)
         for k in range(0, out.shape[1], 3):
             for c in range(image.shape[0]):
                 line = image[c].reshape(-1)
                 for dy in range(w.shape[2]):
-                    row, part = line[dy * room.shape[2] :], w[k : k + 3, c, dy]
+                    row, part = line[dy * buffer.shape[2] :], w[k : k + 3, c, dy]
                     _filter_row(y0, y1, y2, row, part, b[k : k + 3], c == dy == 0)
             for r in range(min(3, out.shape[1] - k)):
                 _activate(out[n, k + r], wide[r], activation)
 
 
 @jit
-def _slope(d: Any, g: Any, y: Any, activation: int) -> None:
-    """d = g times the activation's slope at y, in wide rows."""
+def _activation_gradient(d: Array, g: Array, y: Array, activation: int) -> None:
+    """d = g times the activation's derivative at y, in wide rows."""
     if activation == SIGMOID:
         for i in range(g.shape[0]):
             for j in range(g.shape[1]):
@@ -167,7 +178,7 @@ def _slope(d: Any, g: Any, y: Any, activation: int) -> None:
     elif activation == RELU:
         for i in range(g.shape[0]):
             for j in range(g.shape[1]):
-                given = g[i, j]  # read whether used or not, so that the loop is vectorised
+                given = g[i, j]  # read unconditionally, so that the loop is vectorised
                 d[i, j] = g.dtype.type(0) if y[i, j] <= 0 else given
     else:
         for i in range(g.shape[0]):
@@ -176,7 +187,7 @@ def _slope(d: Any, g: Any, y: Any, activation: int) -> None:
 
 
 @jit
-def _sum(d: Any) -> Any:
+def _sum(d: Array) -> Any:
     total = d.dtype.type(0)
     for p in range(d.size):
         total += d[p]
@@ -184,7 +195,7 @@ def _sum(d: Any) -> Any:
 
 
 @jit
-def _dots_five(gw: Any, d0: Any, d1: Any, d2: Any, x: Any) -> None:
+def _dots_five(gw: Array, d0: Array, d1: Array, d2: Array, x: Array) -> None:
     zero = x.dtype.type(0)
     a0 = a1 = a2 = a3 = a4 = zero
     b0 = b1 = b2 = b3 = b4 = zero
@@ -225,7 +236,7 @@ def _dots_five(gw: Any, d0: Any, d1: Any, d2: Any, x: Any) -> None:
 
 
 @jit
-def _dots_one(gw: Any, d0: Any, d1: Any, d2: Any, x: Any) -> None:
+def _dots_one(gw: Array, d0: Array, d1: Array, d2: Array, x: Array) -> None:
     a = b = c = x.dtype.type(0)
     for p in range(d0.size):
         a += d0[p] * x[p]
@@ -237,8 +248,8 @@ def _dots_one(gw: Any, d0: Any, d1: Any, d2: Any, x: Any) -> None:
 
 
 @jit
-def _gradient_row(gw: Any, d0: Any, d1: Any, d2: Any, x: Any) -> None:
-    """Add to gw (3, width) the products of three flat errors with a flat image, tap by tap."""
+def _gradient_row(gw: Array, d0: Array, d1: Array, d2: Array, x: Array) -> None:
+    """Add to gw (3, width) the products of three flat gradients with a flat image, tap by tap."""
     dx = 0
     while dx < gw.shape[1]:
         if gw.shape[1] - dx >= 5:
@@ -251,33 +262,33 @@ def _gradient_row(gw: Any, d0: Any, d1: Any, d2: Any, x: Any) -> None:
 
 @jit
 def backward(
-    gw: Any,
-    gb: Any,
-    room: Any,
-    wide: Any,
-    x: Any,
-    g: Any,
-    y: Any,
+    gw: Array,
+    gb: Array,
+    buffer: Array,
+    wide: Array,
+    x: Array,
+    g: Array,
+    y: Array,
     activation: int,
     top: int,
     left: int,
-    apart: bool,
+    by_rows: bool,
 ) -> None:
     """Add to gw and gb, in double precision, the gradients of y = activation(conv(x, w) + b).
 
-    Where rows follow each other, errors of 0 meet the pixels that wrap around an edge, and 0 times
-    infinity is NaN. With `apart` each row goes by itself, which is slower.
+    In a loop over all rows, gradients of 0 meet the pixels that wrap around an edge, and 0 times
+    infinity is NaN. With `by_rows`, each row has its own loop, which is slower.
     """
     wide[:] = 0
-    pixels = (g.shape[2] - 1) * room.shape[2] + g.shape[3]
+    pixels = (g.shape[2] - 1) * buffer.shape[2] + g.shape[3]
     d0 = wide[0].reshape(-1)[:pixels]
     d1 = wide[1].reshape(-1)[:pixels]
     d2 = wide[2].reshape(-1)[:pixels]
     for n in range(x.shape[0]):
-        image = padded(room, x[n], top, left)
+        image = padded(buffer, x[n], top, left)
         for k in range(0, g.shape[1], 3):
             for r in range(min(3, g.shape[1] - k)):
-                _slope(wide[r], g[n, k + r], y[n, k + r], activation)
+                _activation_gradient(wide[r], g[n, k + r], y[n, k + r], activation)
             for r in range(g.shape[1] - k, 3):
                 wide[r] = 0
             gb[k] += _sum(d0)
@@ -286,10 +297,10 @@ def backward(
             for c in range(image.shape[0]):
                 line = image[c].reshape(-1)
                 for dy in range(gw.shape[2]):
-                    row, part = line[dy * room.shape[2] :], gw[k : k + 3, c, dy]
-                    if not apart:
+                    row, part = line[dy * buffer.shape[2] :], gw[k : k + 3, c, dy]
+                    if not by_rows:
                         _gradient_row(part, d0, d1, d2, row)
                         continue
-                    for at in range(0, pixels, room.shape[2]):
+                    for at in range(0, pixels, buffer.shape[2]):
                         end = at + g.shape[3]
                         _gradient_row(part, d0[at:end], d1[at:end], d2[at:end], row[at:])

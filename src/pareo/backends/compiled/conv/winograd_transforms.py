@@ -1,17 +1,17 @@
-"""Small fixed matrices times columns of numbers, four columns at a time in registers.
+"""Products of a small constant matrix with columns of numbers, four columns at a time.
 
-The compiler will not vectorise loops with a dozen streams of data, because it would have to check
-that none of them overlap; so the instructions are laid out here. float32 only. Four columns are
-always written: whoever calls leaves room for as many.
+The compiler does not vectorise loops over a dozen arrays, because it would have to check that none
+of them overlap. So the instructions are written out here. float32 only. Four columns are always
+written: the caller must leave space for them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
 
-from pareo.backends.compiled.runtime.jit import emits
+from pareo.backends.compiled.runtime.jit import llvm_intrinsic
 
 LANES = 4
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)
@@ -19,32 +19,37 @@ _FLAGS = ("contract", "nsz")
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 
 
-def transform(matrix: Sequence[Sequence[float]], *, strung: int = 0, string: int = 0) -> Any:
+def transform(
+    matrix: Sequence[Sequence[float]], *, interleaved: int = 0, interleave: int = 0
+) -> Any:
     """A compiled function f(out, out_gap, given, given_gap, count): out = matrix @ given.
 
-    All are addresses and distances in bytes: row k of `given` lies k * given_gap further on, and so
-    for `out`; `count` is the number of columns, divided by four and rounded up. `strung`: the
-    columns start one after another instead, so many numbers apart, and overlap where they are
-    longer. `string`: so they shall lie in the result, of as many rows.
+    `out` and `given` are addresses; the gaps are the distances between rows in bytes; `count` is
+    the number of columns, divided by four and rounded up.
+
+    Args:
+        interleaved: the columns of `given` are contiguous instead, and start this many numbers
+            after one another; they overlap if they are longer.
+        interleave: the columns of the result are contiguous, with this many rows.
     """
 
-    @emits
+    @llvm_intrinsic
     def apply(typingctx, out, out_gap, given, given_gap, count):  # type: ignore[no-untyped-def]
         signature = types.void(*[types.int64] * 5)
 
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
             out, out_gap, given, given_gap, count = arguments
             with cgutils.for_range(builder, count) as loop:
-                start = _moved(builder, given, loop.index, strung or 1)
+                start = _advance(builder, given, loop.index, interleaved or 1)
                 rows = len(matrix[0])
-                if strung:
-                    inputs = _strung(builder, start, rows, strung)
+                if interleaved:
+                    inputs = _load_interleaved(builder, start, rows, interleaved)
                 else:
                     inputs = [_load(builder, start, given_gap, k, _VECTOR) for k in range(rows)]
                 results = [_sum(builder, weights, inputs) for weights in matrix]
-                start = _moved(builder, out, loop.index, string or 1)
-                if string:
-                    _store(builder, _woven(builder, results), start, out_gap, 0)
+                start = _advance(builder, out, loop.index, interleave or 1)
+                if interleave:
+                    _store(builder, _interleave(builder, results), start, out_gap, 0)
                 else:
                     for k, result in enumerate(results):
                         _store(builder, result, start, out_gap, k)
@@ -55,50 +60,56 @@ def transform(matrix: Sequence[Sequence[float]], *, strung: int = 0, string: int
     return apply
 
 
-def _place(builder: Any, start: Any, gap: Any, k: int, kind: Any) -> Any:
+def _place(
+    builder: ir.IRBuilder, start: ir.Value, gap: ir.Value, k: int, kind: ir.Type
+) -> ir.Value:
     moved = builder.add(start, builder.mul(gap, _I64(k)))
     return builder.inttoptr(moved, kind.as_pointer())
 
 
-def _load(builder: Any, start: Any, gap: Any, k: int, kind: Any) -> Any:
+def _load(builder: ir.IRBuilder, start: ir.Value, gap: ir.Value, k: int, kind: ir.Type) -> ir.Value:
     return builder.load(_place(builder, start, gap, k, kind), align=4)
 
 
-def _store(builder: Any, value: Any, start: Any, gap: Any, k: int) -> None:
+def _store(builder: ir.IRBuilder, value: ir.Value, start: ir.Value, gap: ir.Value, k: int) -> None:
     builder.store(value, _place(builder, start, gap, k, value.type), align=4)
 
 
-def _moved(builder: Any, start: Any, index: Any, each: int) -> Any:
-    """The address of the next four columns, `each` floats apart."""
+def _advance(builder: ir.IRBuilder, start: ir.Value, index: ir.Value, each: int) -> ir.Value:
+    """The address of the next four columns, which are `each` floats apart."""
     return builder.add(start, builder.mul(index, _I64(4 * LANES * each)))
 
 
-def _strung(builder: Any, start: Any, rows: int, apart: int) -> list[Any]:
-    """Row k of four columns that start `apart` numbers after one another."""
+def _load_interleaved(
+    builder: ir.IRBuilder, start: ir.Value, rows: int, apart: int
+) -> list[ir.Value]:
+    """Each row of four columns that start `apart` numbers after one another."""
     found = []
     for k in range(rows):
         if k % apart == 0:
             wide = _load(builder, start, _I64(4), k, ir.VectorType(ir.FloatType(), LANES * apart))
-        found.append(_shuffled(builder, wide, [k % apart + apart * j for j in range(LANES)]))
+        found.append(_shuffle(builder, wide, [k % apart + apart * j for j in range(LANES)]))
     return found
 
 
-def _woven(builder: Any, rows: list[Any]) -> Any:
-    """Rows of four, two or four of them, as columns one after another."""
-    pairs = [_shuffled(builder, rows[k], range(8), rows[k + 1]) for k in range(0, len(rows), 2)]
+def _interleave(builder: ir.IRBuilder, rows: list[ir.Value]) -> ir.Value:
+    """Two or four rows of four numbers, as contiguous columns."""
+    pairs = [_shuffle(builder, rows[k], range(8), rows[k + 1]) for k in range(0, len(rows), 2)]
     places = [LANES * row + lane for lane in range(LANES) for row in range(len(rows))]
-    return _shuffled(builder, pairs[0], places, pairs[-1])
+    return _shuffle(builder, pairs[0], places, pairs[-1])
 
 
-def _shuffled(builder: Any, first: Any, places: Any, second: Any = None) -> Any:
+def _shuffle(
+    builder: ir.IRBuilder, first: ir.Value, places: Iterable[int], second: ir.Value = None
+) -> ir.Value:
     places = list(places)
     mask = ir.Constant(ir.VectorType(_I32, len(places)), places)
     other = ir.Constant(first.type, ir.Undefined) if second is None else second
     return builder.shuffle_vector(first, other, mask)
 
 
-def _sum(builder: Any, weights: Sequence[float], inputs: list[Any]) -> Any:
-    """The sum of the inputs times their weights; those of weight one are only added."""
+def _sum(builder: ir.IRBuilder, weights: Sequence[float], inputs: list[ir.Value]) -> ir.Value:
+    """The sum of the inputs times their weights; a weight of one needs no product."""
     total = None
     for weight, value in sorted(zip(weights, inputs, strict=True), key=lambda pair: -pair[0]):
         if weight == 0:
@@ -114,5 +125,5 @@ def _sum(builder: Any, weights: Sequence[float], inputs: list[Any]) -> Any:
     return total
 
 
-def _times(builder: Any, weight: float, value: Any) -> Any:
+def _times(builder: ir.IRBuilder, weight: float, value: ir.Value) -> ir.Value:
     return builder.fmul(ir.Constant(_VECTOR, [weight] * LANES), value, flags=_FLAGS)

@@ -1,4 +1,4 @@
-"""The activations that fused kernels know, as numbers for compiled code."""
+"""The activations of fused kernels, as numbers for compiled code."""
 
 NONE, SIGMOID, TANH, RELU = 0, 1, 2, 3
 ACTIVATIONS = {"none": NONE, "sigmoid": SIGMOID, "tanh": TANH, "relu": RELU}

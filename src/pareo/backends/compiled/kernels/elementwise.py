@@ -1,10 +1,10 @@
-"""Elementwise kernels: our loops, and NumPy's for arithmetic that is small or broadcasts."""
+"""Elementwise kernels: pareo's loops, and NumPy's for small arrays and for broadcasting."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
+from pareo.array import Array
 from pareo.backends.compiled.backend import GRAIN, backend
 from pareo.backends.compiled.kernels import parallel_elementwise
 from pareo.backends.compiled.runtime.thread_pool import split, workers
@@ -12,19 +12,19 @@ from pareo.backends.compiled.runtime.thread_pool import split, workers
 kernel = backend.kernel
 
 
-def _threaded(name: str, ufunc: Any) -> Callable[..., None]:
-    """One of our loops, or NumPy's on stretches of the leading axis where operands broadcast."""
+def _threaded(name: str, ufunc: np.ufunc) -> Callable[..., None]:
+    """A kernel that runs one of pareo's loops, or NumPy's by rows where operands broadcast."""
 
-    def run(out: Any, a: Any, b: Any) -> None:
+    def run(out: Array, a: Array, b: Array) -> None:
         rows = out.shape[0] if out.ndim else 1
         if out.size < 2 * GRAIN or rows < 2 or workers() == 1:
             ufunc(a, b, out=out)
-        elif name == "scale" and _flat(out, b) and a.size == 1:
+        elif name == "scale" and _is_flat(out, b) and a.size == 1:
             parallel_elementwise.run(name, out, b, a)
         elif (
-            _flat(out, a)
-            and _flat(out, b)
-            and not parallel_elementwise.same_place(out.reshape(-1), b.reshape(-1))
+            _is_flat(out, a)
+            and _is_flat(out, b)
+            and not parallel_elementwise.same_address(out.reshape(-1), b.reshape(-1))
         ):
             parallel_elementwise.run(name, out, a, b)
         else:
@@ -39,17 +39,17 @@ def _threaded(name: str, ufunc: Any) -> Callable[..., None]:
     return run
 
 
-def _flat(out: Any, operand: Any) -> bool:
-    """Whether an operand's elements lie in a row, each for one of the result's."""
+def _is_flat(out: Array, operand: Array) -> bool:
+    """Whether an operand is contiguous and has the shape of the result."""
     return bool(operand.shape == out.shape and operand.flags.c_contiguous)
 
 
-def _rows(a: Any, ndim: int, lo: int, hi: int) -> Any:
-    """The part of an operand that rows lo to hi of the result need, broadcasting included."""
+def _rows(a: Array, ndim: int, lo: int, hi: int) -> Array:
+    """The part of an operand that rows lo to hi of the result need, with broadcasting."""
     return a[lo:hi] if a.ndim == ndim and a.shape[0] != 1 else a
 
 
-def _enter(name: str, ufunc: Any) -> None:
+def _register(name: str, ufunc: np.ufunc) -> None:
     run = _threaded(name, ufunc)
     run.__name__ = name
     kernel(in_place=True)(run)
@@ -62,49 +62,49 @@ for _name, _ufunc in (
     ("div", np.divide),
     ("scale", np.multiply),
 ):
-    _enter(_name, _ufunc)
+    _register(_name, _ufunc)
 
 
 @kernel(in_place=True)
-def log(out: Any, a: Any) -> None:
+def log(out: Array, a: Array) -> None:
     np.log(a, out=out)
 
 
 @kernel(in_place=True, strided=False)
-def exp(out: Any, a: Any) -> None:
-    parallel_elementwise.run("exp", out, a, least=GRAIN // 2)
+def exp(out: Array, a: Array) -> None:
+    parallel_elementwise.run("exp", out, a, min_elements=GRAIN // 2)
 
 
 @kernel(in_place=True, strided=False)
-def sigmoid(out: Any, a: Any) -> None:
-    parallel_elementwise.run("sigmoid", out, a, least=GRAIN // 2)
+def sigmoid(out: Array, a: Array) -> None:
+    parallel_elementwise.run("sigmoid", out, a, min_elements=GRAIN // 2)
 
 
 @kernel(in_place=True, strided=False)
-def tanh(out: Any, a: Any) -> None:
-    parallel_elementwise.run("tanh", out, a, least=GRAIN // 2)
+def tanh(out: Array, a: Array) -> None:
+    parallel_elementwise.run("tanh", out, a, min_elements=GRAIN // 2)
 
 
 @kernel(in_place=True, strided=False)
-def relu(out: Any, a: Any) -> None:
+def relu(out: Array, a: Array) -> None:
     parallel_elementwise.run("relu", out, a)
 
 
 @kernel(in_place=True, strided=False)
-def sigmoid_gradient(out: Any, g: Any, y: Any) -> None:
+def sigmoid_gradient(out: Array, g: Array, y: Array) -> None:
     parallel_elementwise.run("sigmoid_gradient", out, g, y)
 
 
 @kernel(in_place=True, strided=False)
-def tanh_gradient(out: Any, g: Any, y: Any) -> None:
+def tanh_gradient(out: Array, g: Array, y: Array) -> None:
     parallel_elementwise.run("tanh_gradient", out, g, y)
 
 
 @kernel(in_place=True, strided=False)
-def relu_gradient(out: Any, g: Any, y: Any) -> None:
+def relu_gradient(out: Array, g: Array, y: Array) -> None:
     parallel_elementwise.run("relu_gradient", out, g, y)
 
 
 @kernel()
-def broadcast(out: Any, a: Any, shape: tuple[int, ...]) -> None:
+def broadcast(out: Array, a: Array, shape: tuple[int, ...]) -> None:
     out[...] = a

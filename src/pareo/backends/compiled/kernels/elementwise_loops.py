@@ -1,176 +1,175 @@
-"""Elementwise loops over flat arrays, each for two arrays apart and for one in place.
+"""Elementwise loops over flat arrays, each for a result in other memory and for one in place.
 
-The compiler vectorises a loop behind a check that its arrays do not overlap; on one and the same
-array that check fails and the slow loop runs. Hence the second of each pair. exp, sigmoid and tanh
-go block by block, and need no check.
+The compiler vectorises a loop behind a check that its arrays do not overlap. If the result is in
+place, the check fails and the slow loop runs; so there is a second loop for that case. exp, sigmoid
+and tanh go block by block, and need no check.
 """
 
-from typing import Any
-
-from pareo.backends.compiled.runtime.jit import jit, jit_as_written
+from pareo.array import Array
+from pareo.backends.compiled.runtime.jit import jit, jit_strict
 from pareo.backends.compiled.runtime.vector_math import (
     BLOCK,
+    exp_block,
     exponential,
-    exponential_block,
-    hyperbolic,
-    hyperbolic_block,
+    hyperbolic_tangent,
     logistic,
-    logistic_block,
+    sigmoid_block,
+    tanh_block,
 )
 
 
-@jit_as_written
-def add(out: Any, a: Any, b: Any) -> None:
+@jit_strict
+def add(out: Array, a: Array, b: Array) -> None:
     for i in range(a.size):
         out[i] = a[i] + b[i]
 
 
-@jit_as_written
-def add_here(a: Any, b: Any) -> None:
+@jit_strict
+def add_in_place(a: Array, b: Array) -> None:
     for i in range(a.size):
         a[i] = a[i] + b[i]
 
 
-@jit_as_written
-def sub(out: Any, a: Any, b: Any) -> None:
+@jit_strict
+def sub(out: Array, a: Array, b: Array) -> None:
     for i in range(a.size):
         out[i] = a[i] - b[i]
 
 
-@jit_as_written
-def sub_here(a: Any, b: Any) -> None:
+@jit_strict
+def sub_in_place(a: Array, b: Array) -> None:
     for i in range(a.size):
         a[i] = a[i] - b[i]
 
 
-@jit_as_written
-def hadamard(out: Any, a: Any, b: Any) -> None:
+@jit_strict
+def hadamard(out: Array, a: Array, b: Array) -> None:
     for i in range(a.size):
         out[i] = a[i] * b[i]
 
 
-@jit_as_written
-def hadamard_here(a: Any, b: Any) -> None:
+@jit_strict
+def hadamard_in_place(a: Array, b: Array) -> None:
     for i in range(a.size):
         a[i] = a[i] * b[i]
 
 
-@jit_as_written
-def div(out: Any, a: Any, b: Any) -> None:
+@jit_strict
+def div(out: Array, a: Array, b: Array) -> None:
     for i in range(a.size):
         out[i] = a[i] / b[i]
 
 
-@jit_as_written
-def div_here(a: Any, b: Any) -> None:
+@jit_strict
+def div_in_place(a: Array, b: Array) -> None:
     for i in range(a.size):
         a[i] = a[i] / b[i]
 
 
-@jit_as_written
-def scale(out: Any, a: Any, factor: Any) -> None:
+@jit_strict
+def scale(out: Array, a: Array, factor: Array) -> None:
     by = factor[0]
     for i in range(a.size):
         out[i] = a[i] * by
 
 
-@jit_as_written
-def scale_here(a: Any, factor: Any) -> None:
+@jit_strict
+def scale_in_place(a: Array, factor: Array) -> None:
     by = factor[0]
     for i in range(a.size):
         a[i] = a[i] * by
 
 
-@jit_as_written
-def exp(out: Any, a: Any) -> None:
+@jit_strict
+def exp(out: Array, a: Array) -> None:
     lanes = BLOCK // a.itemsize
     whole = a.size - a.size % lanes
     for i in range(0, whole, lanes):
-        exponential_block(out, a, i)
+        exp_block(out, a, i)
     for i in range(whole, a.size):
         out[i] = exponential(a[i])
 
 
-@jit_as_written
-def exp_here(a: Any) -> None:
+@jit_strict
+def exp_in_place(a: Array) -> None:
     exp(a, a)
 
 
-@jit_as_written
-def sigmoid(out: Any, a: Any) -> None:
+@jit_strict
+def sigmoid(out: Array, a: Array) -> None:
     lanes = BLOCK // a.itemsize
     whole = a.size - a.size % lanes
     for i in range(0, whole, lanes):
-        logistic_block(out, a, i)
+        sigmoid_block(out, a, i)
     for i in range(whole, a.size):
         out[i] = logistic(a[i])
 
 
-@jit_as_written
-def sigmoid_here(a: Any) -> None:
+@jit_strict
+def sigmoid_in_place(a: Array) -> None:
     sigmoid(a, a)
 
 
-@jit_as_written
-def tanh(out: Any, a: Any) -> None:
+@jit_strict
+def tanh(out: Array, a: Array) -> None:
     lanes = BLOCK // a.itemsize
     whole = a.size - a.size % lanes
     for i in range(0, whole, lanes):
-        hyperbolic_block(out, a, i)
+        tanh_block(out, a, i)
     for i in range(whole, a.size):
-        out[i] = hyperbolic(a[i])
+        out[i] = hyperbolic_tangent(a[i])
 
 
-@jit_as_written
-def tanh_here(a: Any) -> None:
+@jit_strict
+def tanh_in_place(a: Array) -> None:
     tanh(a, a)
 
 
 @jit
-def relu(out: Any, a: Any) -> None:
+def relu(out: Array, a: Array) -> None:
     for i in range(a.size):
         out[i] = a.dtype.type(0) if a[i] <= 0 else a[i]
 
 
 @jit
-def relu_here(a: Any) -> None:
+def relu_in_place(a: Array) -> None:
     for i in range(a.size):
         a[i] = a.dtype.type(0) if a[i] <= 0 else a[i]
 
 
 @jit
-def sigmoid_gradient(out: Any, g: Any, y: Any) -> None:
+def sigmoid_gradient(out: Array, g: Array, y: Array) -> None:
     for i in range(y.size):
         out[i] = g[i] * y[i] * (y.dtype.type(1) - y[i])
 
 
 @jit
-def sigmoid_gradient_here(g: Any, y: Any) -> None:
+def sigmoid_gradient_in_place(g: Array, y: Array) -> None:
     for i in range(y.size):
         g[i] = g[i] * y[i] * (y.dtype.type(1) - y[i])
 
 
 @jit
-def tanh_gradient(out: Any, g: Any, y: Any) -> None:
+def tanh_gradient(out: Array, g: Array, y: Array) -> None:
     for i in range(y.size):
         out[i] = g[i] * (y.dtype.type(1) - y[i] * y[i])
 
 
 @jit
-def tanh_gradient_here(g: Any, y: Any) -> None:
+def tanh_gradient_in_place(g: Array, y: Array) -> None:
     for i in range(y.size):
         g[i] = g[i] * (y.dtype.type(1) - y[i] * y[i])
 
 
 @jit
-def relu_gradient(out: Any, g: Any, y: Any) -> None:
+def relu_gradient(out: Array, g: Array, y: Array) -> None:
     for i in range(y.size):
-        given = g[i]  # read whether it is used or not: a read under a condition is not vectorised
+        given = g[i]  # read unconditionally: a read under a condition is not vectorised
         out[i] = g.dtype.type(0) if y[i] <= 0 else given
 
 
 @jit
-def relu_gradient_here(g: Any, y: Any) -> None:
+def relu_gradient_in_place(g: Array, y: Array) -> None:
     for i in range(y.size):
         given = g[i]
         g[i] = g.dtype.type(0) if y[i] <= 0 else given

@@ -1,73 +1,73 @@
-"""Loops over flat arrays (`loops`), shared out among threads that need no Python for it.
+"""The loops of `elementwise_loops`, split over threads that need no Python.
 
-Everyone takes one stretch after another, so whoever comes late does less. That gives the same bits
-as any other split, since each element stands for itself.
+Each thread takes one range of elements after another, so a thread that starts late does less. The
+result is bitwise the same as for any other split, since each element is computed by itself.
 """
 
 import functools
-from typing import Any
 
 import numpy as np
 
+from pareo.array import Array
 from pareo.backends.compiled.backend import GRAIN
 from pareo.backends.compiled.kernels import elementwise_loops
 from pareo.backends.compiled.runtime import thread_handoff
-from pareo.backends.compiled.runtime.generated import generated
+from pareo.backends.compiled.runtime.generated_module import generated_module
 from pareo.backends.compiled.runtime.jit import jit
 from pareo.backends.compiled.runtime.thread_pool import give_back, taken, workers
 
-ALIGNED = 64  # elements, of which a stretch has a multiple: vectors across cache lines are slow
-STRETCHES = 2  # for each thread: with more, memory is read in too many places at once
-_NATIVE = """\
+ALIGNED = 64  # elements: ranges start at multiples, because vectors across cache lines are slow
+RANGES = 2  # for each thread: with more, memory is read in too many places at a time
+_SOURCE = """\
 from numba import carray
-from pareo.backends.compiled.kernels import elementwise_loops as loops
-from pareo.backends.compiled.runtime.jit import native
+from pareo.backends.compiled.kernels import elementwise_loops
+from pareo.backends.compiled.runtime.jit import c_function
 
-@native("{kind}")
-def address(places, low, high):
-    loops.{name}({arrays})
+@c_function("{dtype}")
+def address(pointers, low, high):
+    elementwise_loops.{name}({arrays})
 """
 
 
-def run(name: str, out: Any, first: Any, *rest: Any, least: int = GRAIN) -> None:
-    """A loop on arrays of one dtype and size, all contiguous; the last may be a single number.
+def run(name: str, out: Array, first: Array, *rest: Array, min_elements: int = GRAIN) -> None:
+    """Run a loop on contiguous arrays of one dtype and size; the last may be a single number.
 
-    `out` may lie where `first` does, but not where another does. Each thread gets `least` elements
-    or more, by default as many cheap ones as are worth handing over.
+    `out` may be the memory of `first`, but not of another operand. Each thread gets at least
+    `min_elements`, by default as many cheap ones as are worth a thread.
     """
     arrays = tuple([array.reshape(-1) for array in (out, first, *rest)])
-    if same_place(arrays[0], arrays[1]):
-        name, arrays = f"{name}_here", arrays[1:]
-    threads = min(workers(), out.size // least)
+    if same_address(arrays[0], arrays[1]):
+        name, arrays = f"{name}_in_place", arrays[1:]
+    threads = min(workers(), out.size // min_elements)
     if threads <= 1:
         getattr(elementwise_loops, name)(*arrays)
         return
-    stretch = -(-out.size // (STRETCHES * threads))
-    stretch += -stretch % ALIGNED
-    words = np.empty(thread_handoff.PLACES + len(arrays), np.int64)
-    function = _native(name, out.dtype.char, len(arrays), arrays[-1].size == 1)
-    job = thread_handoff.plan(words, function, stretch, arrays)
+    length = -(-out.size // (RANGES * threads))
+    length += -length % ALIGNED
+    words = np.empty(thread_handoff.POINTERS + len(arrays), np.int64)
+    function = _function(name, out.dtype.char, len(arrays), arrays[-1].size == 1)
+    job = thread_handoff.write_job(words, function, length, arrays)
     helpers = [taken() for _ in range(threads - 1)]
     for worker in helpers:
         worker.help(job, (words, arrays))
-    thread_handoff.work_at(job)
+    thread_handoff.run_job(job)
     for worker in helpers:
         worker.done()
         give_back(worker)
 
 
 @jit
-def same_place(a: Any, b: Any) -> bool:
-    """Whether two flat arrays begin at one address; asking NumPy takes longer."""
+def same_address(a: Array, b: Array) -> bool:
+    """Whether two flat arrays start at the same address; asking NumPy takes longer."""
     return bool(a.ctypes.data == b.ctypes.data)
 
 
 @functools.cache
-def _native(name: str, character: str, arrays: int, number: bool) -> int:
-    """The address of a loop as a function of C."""
-    parts = [f"carray(places[{place}], high)[low:]" for place in range(arrays)]
-    if number:
-        parts[-1] = f"carray(places[{arrays - 1}], 1)"
-    kind = np.dtype(character).name
-    source = _NATIVE.format(kind=kind, name=name, arrays=", ".join(parts))
-    return int(generated(source).address)
+def _function(name: str, character: str, count: int, last_is_number: bool) -> int:
+    """The address of a loop on `count` arrays, as a C function."""
+    arrays = [f"carray(pointers[{k}], high)[low:]" for k in range(count)]
+    if last_is_number:
+        arrays[-1] = f"carray(pointers[{count - 1}], 1)"
+    dtype = np.dtype(character).name
+    source = _SOURCE.format(dtype=dtype, name=name, arrays=", ".join(arrays))
+    return int(generated_module(source).address)

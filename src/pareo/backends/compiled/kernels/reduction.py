@@ -1,10 +1,10 @@
-"""Reductions: axes that lie side by side fold in compiled loops, scattered ones in NumPy."""
+"""Reductions: compiled loops for axes that are adjacent, NumPy for others."""
 
 import math
-from typing import Any
 
 import numpy as np
 
+from pareo.array import Array
 from pareo.backends import sums
 from pareo.backends.compiled.backend import GRAIN, backend
 from pareo.backends.compiled.runtime.jit import jit
@@ -13,21 +13,21 @@ from pareo.spec import Spec
 
 kernel = backend.kernel
 
-# Long sums are taken in blocks of so many elements, and the blocks are added in double precision.
-# Along a row a block is added in many parts at once, and is exact to a few roundings; down a column
-# one by one.
+# Long sums are taken in blocks of this many elements, and the blocks are added in double precision.
+# Along a row, a block is summed in many parts at a time, with few roundings; along a column, one
+# element after the other.
 BLOCK = 1024
 ROWS = 256
 
 
-def side_by_side(axes: tuple[int, ...]) -> bool:
-    """Whether the axes form one run, so that folding them needs no change of layout."""
+def adjacent(axes: tuple[int, ...]) -> bool:
+    """Whether the axes are adjacent, so that they can be reduced without a change of layout."""
     return not axes or axes == tuple(range(axes[0], axes[-1] + 1))
 
 
-def _folded(a: Any, axes: tuple[int, ...]) -> Any:
-    """a as (before, folded, after) where the axes lie side by side, else None."""
-    if not axes or not side_by_side(axes):
+def _reduced(a: Array, axes: tuple[int, ...]) -> Array:
+    """a as (before, reduced, after) if the axes are adjacent, else None."""
+    if not axes or not adjacent(axes):
         return None
     before = math.prod(a.shape[: axes[0]])
     after = math.prod(a.shape[axes[-1] + 1 :])
@@ -35,7 +35,7 @@ def _folded(a: Any, axes: tuple[int, ...]) -> Any:
 
 
 @jit
-def _sum_rows(out: Any, a: Any) -> None:
+def _sum_rows(out: Array, a: Array) -> None:
     """out[i, 0] = sum of a[i, :, 0]."""
     for i in range(a.shape[0]):
         total = 0.0
@@ -49,8 +49,8 @@ def _sum_rows(out: Any, a: Any) -> None:
 
 
 @jit
-def _sum_columns(out: Any, a: Any, totals: Any, parts: Any) -> None:
-    """out[i, j] = sum over the middle axis of a[i, :, j]; totals and parts have room for a row."""
+def _sum_columns(out: Array, a: Array, totals: Array, parts: Array) -> None:
+    """out[i, j] = the sum of a[i, :, j]; totals and parts are buffers for a row."""
     for i in range(a.shape[0]):
         totals[:] = 0
         for start in range(0, a.shape[1], ROWS):
@@ -65,9 +65,9 @@ def _sum_columns(out: Any, a: Any, totals: Any, parts: Any) -> None:
             out[i, k] = totals[k]
 
 
-def _room(out: Spec, a: Spec, axis: tuple[int, ...], keepdims: bool) -> list[Spec]:
-    """A row in double precision and one in the array's own for each worker, for column sums."""
-    if not side_by_side(axis):
+def _sum_scratch(out: Spec, a: Spec, axis: tuple[int, ...], keepdims: bool) -> list[Spec]:
+    """For column sums, for every worker a row in double precision and one in the array's own."""
+    if not adjacent(axis):
         return sums.room(a, axis, contiguous=True)
     after = math.prod(a.shape[axis[-1] + 1 :]) if axis else 1
     if after == 1:
@@ -75,73 +75,77 @@ def _room(out: Spec, a: Spec, axis: tuple[int, ...], keepdims: bool) -> list[Spe
     return [Spec((workers(), after), np.float64), a.like((workers(), after))]
 
 
-@kernel(strided=False, scratch=_room)
-def sum_(out: Any, a: Any, axis: tuple[int, ...], keepdims: bool, scratch: tuple[Any, ...]) -> None:
-    folded = _folded(a, axis)
-    if folded is None:
+@kernel(strided=False, scratch=_sum_scratch)
+def sum_(
+    out: Array, a: Array, axis: tuple[int, ...], keepdims: bool, scratch: tuple[Array, ...]
+) -> None:
+    reduced = _reduced(a, axis)
+    if reduced is None:
         sums.add_up(out, a, axis, scratch)
         return
-    target = out.reshape(folded.shape[0], folded.shape[2])
-    least = max(1, GRAIN // max(1, folded.shape[1] * folded.shape[2]))
+    target = out.reshape(reduced.shape[0], reduced.shape[2])
+    least = max(1, GRAIN // max(1, reduced.shape[1] * reduced.shape[2]))
 
     def work(part: int, lo: int, hi: int) -> None:
         if scratch:
-            _sum_columns(target[lo:hi], folded[lo:hi], scratch[0][part], scratch[1][part])
+            _sum_columns(target[lo:hi], reduced[lo:hi], scratch[0][part], scratch[1][part])
         else:
-            _sum_rows(target[lo:hi], folded[lo:hi])
+            _sum_rows(target[lo:hi], reduced[lo:hi])
 
-    split_numbered(work, folded.shape[0], least)
+    split_numbered(work, reduced.shape[0], least)
 
 
-@kernel(strided=False, scratch=_room)
-def mean(out: Any, a: Any, axis: tuple[int, ...], keepdims: bool, scratch: tuple[Any, ...]) -> None:
+@kernel(strided=False, scratch=_sum_scratch)
+def mean(
+    out: Array, a: Array, axis: tuple[int, ...], keepdims: bool, scratch: tuple[Array, ...]
+) -> None:
     sum_(out, a, axis, keepdims, scratch)
     np.divide(out, out.dtype.type(math.prod(a.shape[i] for i in axis)), out=out)
 
 
 @kernel()
-def max_(out: Any, a: Any, axis: tuple[int, ...], keepdims: bool) -> None:
+def max_(out: Array, a: Array, axis: tuple[int, ...], keepdims: bool) -> None:
     np.max(a, axis=axis, keepdims=keepdims, out=out)
 
 
 @jit
-def _share_maximum(out: Any, g: Any, a: Any, y: Any) -> None:
-    """Along the middle axis, g in equal shares to the elements of a that equal y."""
+def _divide_gradient(out: Array, g: Array, a: Array, y: Array) -> None:
+    """Along the middle axis, divide g equally between the elements of a that equal y."""
     for i in range(a.shape[0]):
         for k in range(a.shape[2]):
             top = y[i, 0, k]
             ties = 0
             for j in range(a.shape[1]):
                 ties += a[i, j, k] == top
-            rest = top if top != top else a.dtype.type(0)  # a NaN equals nothing, and stays
+            rest = top if top != top else a.dtype.type(0)  # NaN equals nothing, and is kept
             for j in range(a.shape[1]):
                 out[i, j, k] = g[i, 0, k] / ties if a[i, j, k] == top else rest
 
 
-@kernel(strided=False, scratch=lambda out, g, a, y, axis: [a, a] if not side_by_side(axis) else [])
+@kernel(strided=False, scratch=lambda out, g, a, y, axis: [a, a] if not adjacent(axis) else [])
 def max_gradient(
-    out: Any, g: Any, a: Any, y: Any, axis: tuple[int, ...], scratch: tuple[Any, ...]
+    out: Array, g: Array, a: Array, y: Array, axis: tuple[int, ...], scratch: tuple[Array, ...]
 ) -> None:
     if scratch:
-        # Move the folded axes to the end, side by side, and back.
+        # Move the reduced axes to the end, and back.
         order = [i for i in range(a.ndim) if i not in axis] + list(axis)
-        turned, result = (piece.reshape([a.shape[i] for i in order]) for piece in scratch)
-        turned[...] = a.transpose(order)
+        moved, result = (piece.reshape([a.shape[i] for i in order]) for piece in scratch)
+        moved[...] = a.transpose(order)
         shape = (-1, math.prod(a.shape[i] for i in axis), 1)
-        _share_maximum(
-            result.reshape(shape), g.reshape(-1, 1, 1), turned.reshape(shape), y.reshape(-1, 1, 1)
+        _divide_gradient(
+            result.reshape(shape), g.reshape(-1, 1, 1), moved.reshape(shape), y.reshape(-1, 1, 1)
         )
         out.transpose(order)[...] = result
         return
-    # Where no axis is folded, every element is its own maximum.
-    folded = a.reshape(a.size, 1, 1) if not axis else _folded(a, axis)
-    small = (folded.shape[0], 1, folded.shape[2])
-    _share_maximum(out.reshape(folded.shape), g.reshape(small), folded, y.reshape(small))
+    # If no axis is reduced, every element is its own maximum.
+    reduced = a.reshape(a.size, 1, 1) if not axis else _reduced(a, axis)
+    small = (reduced.shape[0], 1, reduced.shape[2])
+    _divide_gradient(out.reshape(reduced.shape), g.reshape(small), reduced, y.reshape(small))
 
 
 @jit
-def _argmax(out: Any, best: Any, a: Any) -> None:
-    """out[i, k] = where a[i, :, k] first has its largest element; best has room for a row."""
+def _argmax(out: Array, best: Array, a: Array) -> None:
+    """out[i, k] = the first position of the maximum of a[i, :, k]; best is a buffer for a row."""
     for i in range(a.shape[0]):
         for k in range(a.shape[2]):
             best[k] = a[i, 0, k]
@@ -149,27 +153,27 @@ def _argmax(out: Any, best: Any, a: Any) -> None:
         for j in range(1, a.shape[1]):
             for k in range(a.shape[2]):
                 value, most, place = a[i, j, k], best[k], out[i, k]
-                larger = value > most or (value != value and most == most)  # NaN above all
+                larger = value > most or (value != value and most == most)  # NaN is larger than all
                 best[k] = value if larger else most
                 out[i, k] = j if larger else place
 
 
-def _best(out: Spec, a: Spec, axis: int | None) -> list[Spec]:
+def _argmax_scratch(out: Spec, a: Spec, axis: int | None) -> list[Spec]:
     after = 1 if axis is None else math.prod(a.shape[axis + 1 :])
     return [] if after == 1 else [a.like((workers(), after))]
 
 
-@kernel(strided=False, scratch=_best)
-def argmax(out: Any, a: Any, axis: int | None, scratch: tuple[Any, ...]) -> None:
+@kernel(strided=False, scratch=_argmax_scratch)
+def argmax(out: Array, a: Array, axis: int | None, scratch: tuple[Array, ...]) -> None:
     if axis is None or not scratch:
         np.argmax(a.reshape(-1) if axis is None else a, axis=axis, out=out)
         return
     # NumPy would make a copy with this axis last.
-    folded = _folded(a, (axis,))
-    target = out.reshape(folded.shape[0], folded.shape[2])
-    least = max(1, GRAIN // max(1, folded.shape[1] * folded.shape[2]))
+    reduced = _reduced(a, (axis,))
+    target = out.reshape(reduced.shape[0], reduced.shape[2])
+    least = max(1, GRAIN // max(1, reduced.shape[1] * reduced.shape[2]))
 
     def work(part: int, lo: int, hi: int) -> None:
-        _argmax(target[lo:hi], scratch[0][part], folded[lo:hi])
+        _argmax(target[lo:hi], scratch[0][part], reduced[lo:hi])
 
-    split_numbered(work, folded.shape[0], least)
+    split_numbered(work, reduced.shape[0], least)

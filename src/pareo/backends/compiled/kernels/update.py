@@ -1,7 +1,6 @@
-"""SGD updates in one pass over the parameter, its gradient and, if there is one, its velocity."""
+"""SGD updates in one pass over the parameter, its gradient and its velocity, if there is one."""
 
-from typing import Any
-
+from pareo.array import Array
 from pareo.backends.compiled.backend import GRAIN, backend
 from pareo.backends.compiled.runtime.jit import jit
 from pareo.backends.compiled.runtime.thread_pool import split
@@ -10,45 +9,52 @@ from pareo.spec import Spec
 
 @jit
 def _sgd(
-    new: Any,
-    speed: Any,
-    parameter: Any,
-    gradient: Any,
-    velocity: Any,
-    rate: Any,
-    momentum: Any,
-    decay: Any,
+    new: Array,
+    new_velocity: Array,
+    parameter: Array,
+    gradient: Array,
+    velocity: Array,
+    rate: float,
+    momentum: float,
+    decay: float,
 ) -> None:
     for i in range(parameter.size):
         step = momentum * velocity[i] + gradient[i] + decay * parameter[i]
-        speed[i] = step
+        new_velocity[i] = step
         new[i] = parameter[i] - rate * step
 
 
 @jit
 def _sgd_each(
-    new: Any,
-    speed: Any,
-    parameter: Any,
-    gradient: Any,
-    velocity: Any,
-    rate: Any,
-    momentum: Any,
-    decay: Any,
+    new: Array,
+    new_velocity: Array,
+    parameter: Array,
+    gradient: Array,
+    velocity: Array,
+    rate: Array,
+    momentum: Array,
+    decay: Array,
 ) -> None:
     for i in range(parameter.size):
         step = momentum[i] * velocity[i] + gradient[i] + decay[i] * parameter[i]
-        speed[i] = step
+        new_velocity[i] = step
         new[i] = parameter[i] - rate[i] * step
 
 
-def _repeated(out: Any, parameter: Spec, gradient: Spec, velocity: Spec, *numbers: Spec) -> list:
+def _number_scratch(
+    out: tuple[Spec, Spec], parameter: Spec, gradient: Spec, velocity: Spec, *numbers: Spec
+) -> list[Spec]:
     return [] if all(number.size == 1 for number in numbers) else [parameter] * 3
 
 
-@backend.kernel(in_place=(0, 2), strided=False, scratch=_repeated)
+@backend.kernel(in_place=(0, 2), strided=False, scratch=_number_scratch)
 def sgd(
-    out: Any, parameter: Any, gradient: Any, velocity: Any, *numbers: Any, scratch: tuple[Any, ...]
+    out: tuple[Array, Array],
+    parameter: Array,
+    gradient: Array,
+    velocity: Array,
+    *numbers: Array,
+    scratch: tuple[Array, ...],
 ) -> None:
     arrays = [a.reshape(-1) for a in (*out, parameter, gradient, velocity)]
     if not scratch:
@@ -63,13 +69,13 @@ def sgd(
 
 
 @jit
-def _down(new: Any, parameter: Any, gradient: Any, rate: Any) -> None:
+def _step(new: Array, parameter: Array, gradient: Array, rate: float) -> None:
     for i in range(parameter.size):
         new[i] = parameter[i] - rate * gradient[i]
 
 
 @jit
-def _down_here(parameter: Any, gradient: Any, rate: Any) -> None:
+def _step_in_place(parameter: Array, gradient: Array, rate: float) -> None:
     for i in range(parameter.size):
         parameter[i] -= rate * gradient[i]
 
@@ -80,11 +86,11 @@ def _down_here(parameter: Any, gradient: Any, rate: Any) -> None:
     when=lambda out, p, g, rate: p.shape == g.shape and rate.size == 1,
     in_place=(0,),
 )
-def step_down(out: Any, p: Any, g: Any, rate: Any) -> None:
-    """A parameter down its gradient."""
+def step_down(out: Array, p: Array, g: Array, rate: Array) -> None:
+    """One step of plain gradient descent."""
     number = p.dtype.type(rate.item())
-    new, old, slope = (a.reshape(-1) for a in (out, p, g))
+    new, old, gradient = (a.reshape(-1) for a in (out, p, g))
     if out.ctypes.data == p.ctypes.data:
-        split(lambda lo, hi: _down_here(old[lo:hi], slope[lo:hi], number), p.size, GRAIN)
+        split(lambda lo, hi: _step_in_place(old[lo:hi], gradient[lo:hi], number), p.size, GRAIN)
     else:
-        split(lambda lo, hi: _down(new[lo:hi], old[lo:hi], slope[lo:hi], number), p.size, GRAIN)
+        split(lambda lo, hi: _step(new[lo:hi], old[lo:hi], gradient[lo:hi], number), p.size, GRAIN)

@@ -1,1 +1,9 @@
-"""Loops that train a whole network without leaving compiled code."""
+"""Training loops for whole networks, which pay for Python once for many steps.
+
+`dense`           networks of dense layers: the batch is split once for a whole step
+`network`         other very small networks: a generated loop over images
+`emit`            how each instruction becomes lines of that loop
+`source`          the text of that loop
+`templates`       functions with literal sizes for that loop
+`narrow_matvec`, `window_rows`  parts of that loop as LLVM instructions
+"""

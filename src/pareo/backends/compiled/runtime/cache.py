@@ -1,12 +1,12 @@
-"""Machine code on disk, and none of it depends on what else a process has loaded.
+"""Machine code on disk, which does not depend on what else a process has loaded.
 
 Numba links the functions that a function calls into its module, where they are optimised again, and
-leaves them visible: of all copies in a process the linker then takes the first that was loaded. In
-the process that compiles this is the callee's own, in a later one the caller's copy, and they may
-round differently. So here every module keeps its copies to itself.
+leaves them visible. Of all copies in a process, the linker then takes the first that was loaded.
+In the process that compiles, this is the callee's own; in a later process, it is the caller's copy.
+The two may round differently. So here every module makes its copies private.
 
-There is a file for each function, signature and CPU, in a folder for each state of this backend's
-sources and each version of Numba, LLVM and Python.
+There is a file for each function, signature and CPU, in a directory for each version of Numba,
+LLVM, Python, and this backend's sources.
 """
 
 import hashlib
@@ -28,8 +28,8 @@ from pareo.cache import read_checked, write_checked
 
 
 @cache
-def folder() -> tuple[str, str]:
-    """Where machine code and generated modules are kept, in the cache folder."""
+def cache_path() -> tuple[str, str]:
+    """The path of machine code and generated modules in the cache directory."""
     versions = numba.__version__, llvmlite.__version__, sys.version
     digest = hashlib.sha256(repr(versions).encode())
     compiled = Path(__file__).parents[1]
@@ -39,46 +39,47 @@ def folder() -> tuple[str, str]:
     return "compiled", digest.hexdigest()[:16]
 
 
-class Store:
-    """The machine code of one function on disk, as Numba asks for it: a cache of overloads."""
+class OverloadCache:
+    """The machine code of one function on disk, with the interface that Numba expects."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         code = function.__code__
         self._name = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
         cells = tuple(cell.cell_contents for cell in function.__closure__ or ())
-        self._stamp = _stamp(code.co_filename)
+        self._source_digest = _source_digest(code.co_filename)
         self._key = repr((
-            function.__module__, function.__qualname__, code.co_firstlineno, self._stamp,
+            function.__module__, function.__qualname__, code.co_firstlineno, self._source_digest,
             code.co_code, dumps(cells) if cells else b"",
         ))  # fmt: skip
-        self.cache_path = None  # that Numba reports
+        self.cache_path = None  # an attribute that Numba reports
 
     def load_overload(self, signature: Any, context: Any) -> Any:
-        """The compiled function, or None where it must be compiled."""
+        """The compiled function; None if it must be compiled."""
         context.refresh()
         place = self._place(signature, context.codegen())
-        content = read_checked(*place) if self._stamp else None
+        content = read_checked(*place) if self._source_digest else None
         if content is None:
             return None
         return compiler.CompileResult._rebuild(context, *pickle.loads(content))
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
-        """Keep a compiled function, unless addresses of this process are part of it."""
-        if self._stamp and not compiled.library.has_dynamic_globals:
+        """Save a compiled function, unless it contains addresses of this process."""
+        if self._source_digest and not compiled.library.has_dynamic_globals:
             place = self._place(signature, compiled.library.codegen)
             write_checked(dumps(compiled._reduce()), *place)
 
     def _place(self, signature: Any, codegen: Any) -> tuple[str, ...]:
         key = repr((self._key, str(signature), codegen.magic_tuple()))
         name = self._name.replace("<", "").replace(">", "")
-        return *folder(), f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:24]}.nbc"
+        return *cache_path(), f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:24]}.nbc"
 
 
 @cache
-def _stamp(path: str) -> str:
-    """A digest of a source file, whose other functions and constants are compiled in.
+def _source_digest(path: str) -> str:
+    """A digest of a source file, whose other functions and constants may be compiled in.
 
-    Empty where it cannot be read: nobody could tell whether machine code is of that source.
+    It is empty if the file cannot be read; then machine code is not saved, because it could not be
+    matched with its source.
     """
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
@@ -87,10 +88,10 @@ def _stamp(path: str) -> str:
 
 
 class Library(JITCodeLibrary):
-    """A module of machine code in which only its own function is visible to others."""
+    """A module of machine code of which only its own function is visible to others."""
 
     def _finalize_final_module(self) -> None:
-        visible = self._final_module.clone()  # for whoever links this module into another
+        visible = self._final_module.clone()  # for linking this module into others
         for function in self._final_module.functions:
             if function.linkage == Linkage.linkonce_odr and not function.is_declaration:
                 function.linkage = Linkage.internal
@@ -99,7 +100,7 @@ class Library(JITCodeLibrary):
 
 
 class Compiler(compiler.Compiler):
-    """Numba's, which makes such a library."""
+    """Numba's compiler, with such a library."""
 
     def compile_extra(self, func: Any) -> Any:
         library = Library(self.state.targetctx.codegen(), func.__qualname__)

@@ -1,4 +1,4 @@
-"""Numba as pareo uses it: no GIL, loops that vectorise, machine code kept on disk (`store`)."""
+"""Numba with pareo's options: no GIL, vectorised loops, machine code on disk (see `cache`)."""
 
 import os
 import sys
@@ -11,84 +11,84 @@ from numba.core import event, types
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
-from pareo.backends.compiled.runtime.cache import Compiler, Store
+from pareo.backends.compiled.runtime.cache import Compiler, OverloadCache
 
-# Sums may be taken in another order, which vectorised loops need, and products and sums may become
-# one instruction. NaN and infinity keep their IEEE meaning, so the other liberties are not taken.
+# Sums may be reordered, which vectorised loops need, and a product and a sum may become one
+# instruction. NaN and infinity keep their IEEE meaning, so other liberties are not allowed.
 FASTMATH = {"reassoc", "contract", "nsz"}
 
 
 def jit(function: Callable[..., Any]) -> Any:
-    """Compile a function at its first call for each signature, or load what is on disk."""
+    """Compile a function at its first call for each signature, or load it from disk."""
     return _compiled(function, FASTMATH)
 
 
 def jit_in_order(function: Callable[..., Any]) -> Any:
-    """Likewise, with sums in the order written: left to itself, LLVM breaks up multiply-adds."""
+    """The same, with sums in the order written; otherwise LLVM may break up multiply-adds."""
     return _compiled(function, FASTMATH - {"reassoc"})
 
 
-def jit_as_written(function: Callable[..., Any]) -> Any:
-    """Likewise, each operation rounded as it stands there: for functions true to the last bit."""
+def jit_strict(function: Callable[..., Any]) -> Any:
+    """The same, with each operation rounded as written, for functions that need exact bits."""
     return _compiled(function, False)
 
 
 def _compiled(function: Callable[..., Any], fastmath: set[str] | bool) -> Any:
     options: Any = {"nogil": True, "fastmath": fastmath, "error_model": "numpy"}
     made: Any = numba.njit(pipeline_class=Compiler, **options)(function)
-    made._cache = Store(function)
+    made._cache = OverloadCache(function)
     return made
 
 
-def native(kind: str) -> Callable[[Callable[..., None]], int]:
-    """Make function(places, low, high) one of C's, now, and give its address.
+def c_function(dtype: str) -> Callable[[Callable[..., None]], int]:
+    """Compile function(pointers, low, high) as a C function immediately; return its address.
 
-    `places` are pointers to arrays of one kind of number.
+    `pointers` point to arrays of one dtype.
     """
-    numbers = types.CPointer(getattr(types, kind))
+    numbers = types.CPointer(getattr(types, dtype))
     signature = types.void(types.CPointer(numbers), types.int64, types.int64)
 
     def compiled(function: Callable[..., None]) -> int:
         made: Any = CFunc(function, (signature.args, signature.return_type), {}, {}, Compiler)
-        made._cache = Store(function)
+        made._cache = OverloadCache(function)
         made.compile()
-        _kept.append(made)
+        _alive.append(made)
         return int(made.address)
 
     return compiled
 
 
-_kept: list[Any] = []  # machine code goes with the object that brought it
+_alive: list[Any] = []  # machine code is freed with these objects
 
 
-def emits(function: Callable[..., Any]) -> Any:
-    """Numba's `intrinsic`: a function that writes LLVM's instructions instead of being compiled."""
+def llvm_intrinsic(function: Callable[..., Any]) -> Any:
+    """Numba's `intrinsic`: the function emits LLVM instructions in place of its calls."""
     return intrinsic(function)
 
 
 class _Announcer(event.Listener):
-    """Tells a person who waits what is being compiled and how long it took; a pipe gets nothing."""
+    """Reports what is being compiled, and how long it seconds, if stderr is a terminal."""
 
     def __init__(self) -> None:
         self.depth = 0
         self.started = 0.0
 
-    def on_start(self, happening: Any) -> None:
+    def on_start(self, compilation: Any) -> None:
         self.depth += 1
         if self.depth == 1:
             self.started = time.perf_counter()
-            self._say(happening, "pareo: compiling {name} ...", end=" ")
+            self._say(compilation, "pareo: compiling {name} ...", end=" ")
 
-    def on_end(self, happening: Any) -> None:
+    def on_end(self, compilation: Any) -> None:
         self.depth -= 1
         if self.depth == 0:
-            took = time.perf_counter() - self.started
-            self._say(happening, f"{took:.1f} s", end="\n")
+            seconds = time.perf_counter() - self.started
+            self._say(compilation, f"{seconds:.1f} s", end="\n")
 
-    def _say(self, happening: Any, text: str, end: str) -> None:
-        function = happening.data["dispatcher"].py_func
-        waits = sys.stderr.isatty() or os.environ.get("PAREO_VERBOSE")
-        if waits and function.__module__.startswith("pareo."):
+    def _say(self, compilation: Any, text: str, end: str) -> None:
+        function = compilation.data["dispatcher"].py_func
+        is_visible = sys.stderr.isatty() or os.environ.get("PAREO_VERBOSE")
+        if is_visible and function.__module__.startswith("pareo."):
             family = function.__module__.rpartition(".")[2]
             name = f"{family}.{function.__name__.lstrip('_')}"
             print(text.format(name=name), file=sys.stderr, end=end, flush=True)

@@ -1,71 +1,72 @@
-"""LLVM's instructions for floats at addresses, as vectors: what `tiles` and its like write with."""
+"""LLVM's instructions for vectors of floats at addresses."""
 
 from typing import Any
 
 from llvmlite import ir
+from numba.core import types
 
 FLOAT = ir.FloatType()
 _FLAGS = ("contract", "nsz")
 
 
-class Vectors:
-    """An instruction builder that thinks in vectors of so many floats."""
+class VectorBuilder:
+    """Emits instructions on vectors of `lanes` floats."""
 
-    def __init__(self, builder: Any, lanes: int) -> None:
+    def __init__(self, builder: ir.IRBuilder, lanes: int) -> None:
         self.builder, self.lanes = builder, lanes
         self.kind = ir.VectorType(FLOAT, lanes)
 
-    def _at(self, address: Any, offset: int, kind: Any) -> Any:
-        """A pointer `offset` floats behind an address."""
+    def _at(self, address: ir.Value, offset: int, kind: ir.Type) -> ir.Value:
+        """A pointer to `offset` floats after an address."""
         moved = self.builder.add(address, ir.IntType(64)(4 * offset))
         return self.builder.inttoptr(moved, kind.as_pointer())
 
-    def behind(self, address: Any, index: Any, step: int) -> Any:
-        """The address `index` times `step` floats further on."""
+    def advance(self, address: ir.Value, index: ir.Value, step: int) -> ir.Value:
+        """The address `index` times `step` floats after an address."""
         return self.builder.add(address, self.builder.mul(index, ir.IntType(64)(4 * step)))
 
-    def load(self, address: Any, offset: int = 0) -> Any:
+    def load(self, address: ir.Value, offset: int = 0) -> ir.Value:
         return self.builder.load(self._at(address, offset, self.kind), align=4)
 
-    def store(self, value: Any, address: Any, offset: int = 0) -> None:
+    def store(self, value: ir.Value, address: ir.Value, offset: int = 0) -> None:
         self.builder.store(value, self._at(address, offset, self.kind), align=4)
 
-    def load_one(self, address: Any, offset: int = 0) -> Any:
+    def load_scalar(self, address: ir.Value, offset: int = 0) -> ir.Value:
         return self.builder.load(self._at(address, offset, FLOAT), align=4)
 
-    def store_one(self, value: Any, address: Any, offset: int = 0) -> None:
+    def store_scalar(self, value: ir.Value, address: ir.Value, offset: int = 0) -> None:
         self.builder.store(value, self._at(address, offset, FLOAT), align=4)
 
-    def number(self, value: float) -> Any:
+    def constant(self, value: float) -> ir.Value:
         return ir.Constant(self.kind, [value] * self.lanes)
 
-    def spread(self, value: Any) -> Any:
+    def broadcast(self, value: ir.Value) -> ir.Value:
         """One float in all lanes."""
         empty = ir.Constant(self.kind, ir.Undefined)
-        return self.spread_lane(self.builder.insert_element(empty, value, ir.IntType(32)(0)), 0)
+        return self.broadcast_lane(self.builder.insert_element(empty, value, ir.IntType(32)(0)), 0)
 
-    def spread_lane(self, value: Any, lane: int) -> Any:
+    def broadcast_lane(self, value: ir.Value, lane: int) -> ir.Value:
         """One lane of a vector in all lanes."""
         everywhere = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [lane] * self.lanes)
         return self.builder.shuffle_vector(value, ir.Constant(self.kind, ir.Undefined), everywhere)
 
-    def spread_at(self, address: Any, offset: int = 0) -> Any:
+    def load_broadcast(self, address: ir.Value, offset: int = 0) -> ir.Value:
         """The float at an address in all lanes."""
-        return self.spread(self.load_one(address, offset))
+        return self.broadcast(self.load_scalar(address, offset))
 
-    def add(self, a: Any, b: Any) -> Any:
+    def add(self, a: ir.Value, b: ir.Value) -> ir.Value:
         return self.builder.fadd(a, b, flags=_FLAGS)
 
-    def less(self, a: Any, b: Any) -> Any:
+    def subtract(self, a: ir.Value, b: ir.Value) -> ir.Value:
         return self.builder.fsub(a, b, flags=_FLAGS)
 
-    def multiply(self, a: Any, b: Any) -> Any:
+    def multiply(self, a: ir.Value, b: ir.Value) -> ir.Value:
         return self.builder.fmul(a, b, flags=_FLAGS)
 
-    def multiply_add(self, a: Any, b: Any, total: Any) -> Any:
+    def multiply_add(self, a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
         return self.add(self.multiply(a, b), total)
 
-    def total(self, value: Any, start: Any) -> Any:
+    def reduce_add(self, value: ir.Value, start: ir.Value) -> ir.Value:
         """start plus the sum of all lanes."""
         name, module = f"llvm.vector.reduce.fadd.v{self.lanes}f32", self.builder.module
         kind = ir.FunctionType(FLOAT, [FLOAT, self.kind])
@@ -73,6 +74,6 @@ class Vectors:
         return self.builder.call(reduce, [start, value], fastmath=(*_FLAGS, "reassoc"))
 
 
-def literals(*kinds: Any) -> list[Any]:
-    """The values of literal arguments, which an intrinsic gets as types."""
+def literals(*kinds: types.Literal) -> list[Any]:
+    """The values of literal arguments, which an intrinsic receives as types."""
     return [kind.literal_value for kind in kinds]

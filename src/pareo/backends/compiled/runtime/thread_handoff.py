@@ -1,13 +1,13 @@
-"""Handing work to a thread and back in a few microseconds: a word that both look at for a while.
+"""Handing work to a thread within a few microseconds, by words in memory that both sides poll.
 
-Waking a thread takes the system 20 microseconds and more. So a worker that has nothing to do asks
-for some time, without Python's lock and lending its core to whoever else wants it, and only then
-goes to sleep. Whoever gave it work and is done first takes back what was not begun.
+To wake a thread takes the system 20 microseconds and more. So a worker without work polls for some
+time, without Python's global lock and yielding its core to others, and only then goes to sleep.
+When the thread that gave it work is done with its own part, it takes back what was not begun.
 
-A worker's box is four words, each in a cache line of its own: the number of the task that waits
-for it, or none; the number of the last task that it has done; whether it sleeps; the job that the
-task is a part of. A job needs no Python: it is a function of C on elements of arrays, of which all
-who work at it take one stretch after another. A task without a job is left to Python.
+A worker's mailbox has four words, each in its own cache line: the number of the task that waits
+for it, or 0; the number of the last task that it has done; whether it sleeps; and the address of
+the job to which the task belongs. A job needs no Python: it is a C function on elements of arrays,
+of which all threads take one range after another. A task without a job is done by Python.
 """
 
 from typing import Any
@@ -16,152 +16,155 @@ import numpy as np
 from llvmlite import ir
 from numba.core import types
 
-from pareo.backends.compiled.runtime.jit import emits, jit
+from pareo.backends.compiled.runtime.jit import jit, llvm_intrinsic
 
-LINE = 128  # bytes: some processors fetch two lines of 64 at once
-DONE, ASLEEP, JOB = LINE, 2 * LINE, 3 * LINE  # of a box, behind the task that waits
-COUNT, STRETCH, FUNCTION, PLACES = 16, 17, 18, 19  # of a job, in words, behind the next element
-SLEEP, WORK = 0, 1  # what a worker is to do
-# How often a worker asks before it sleeps: 100 microseconds or so, twice what waking would cost
-PATIENCE = 300
-# How often one asks for an end that is near, then also lends one's core, then rests in between
-EAGER, LENDING, REST = 1000, 2000, 50
+LINE = 128  # bytes: some processors fetch two lines of 64 at a time
+DONE, ASLEEP, JOB = LINE, 2 * LINE, 3 * LINE  # offsets in a mailbox, after the task that waits
+# Offsets in a job, in words, after the next element.
+COUNT, LENGTH, FUNCTION, POINTERS = 16, 17, 18, 19
+SLEEP, WORK = 0, 1  # what a worker does next
+# How often a worker polls before it sleeps: about 100 microseconds, twice the cost of waking it.
+POLLS = 300
+# A thread that waits for the end of a task polls so often without a pause, then yields its core
+# between polls, and after so many polls in all sleeps between them.
+BUSY_POLLS, MAX_POLLS, SLEEP_MICROSECONDS = 1000, 2000, 50
 
 
-def new_box() -> tuple[Any, int]:
-    """A box with no task in it: the array that keeps it alive, and its address."""
+def new_mailbox() -> tuple[np.ndarray, int]:
+    """An empty mailbox: the array that keeps it alive, and its address."""
     words = np.zeros(5 * LINE // 8, np.int64)
     return words, words.ctypes.data + -words.ctypes.data % LINE
 
 
 @jit
-def next_thing(box: int, done: int) -> int:
-    """Tell that a task is done, if one is, and do jobs as they come.
+def next_task(mailbox: int, done: int) -> int:
+    """Report that a task is done, if `done` is one, and run jobs as they come.
 
-    WORK where a task for Python came and is ours; SLEEP where none has come for long.
+    Returns WORK if a task for Python has come, which this worker must do, and SLEEP if none has
+    come for long.
     """
     if done:
-        _set(box + DONE, done)
+        _store(mailbox + DONE, done)
     while True:
-        asked = 0
-        while asked < PATIENCE:
-            task = _swap(box, 0) if _get(box) else 0
+        polls = 0
+        while polls < POLLS:
+            task = _exchange(mailbox, 0) if _load(mailbox) else 0
             if task:
-                job = _get(box + JOB)
+                job = _load(mailbox + JOB)
                 if not job:
                     return WORK
-                work_at(job)
-                _set(box + DONE, task)
-                asked = 0
-            asked += 1
-            _lend_core()
-        _set(box + ASLEEP, 1)
-        # A task that came before we said so was given by somebody who does not know that we sleep.
-        if not _get(box) or not _swap(box + ASLEEP, 0):
+                run_job(job)
+                _store(mailbox + DONE, task)
+                polls = 0
+            polls += 1
+            _yield_core()
+        _store(mailbox + ASLEEP, 1)
+        # A task that came before that was offered by a thread that does not know of the sleep.
+        if not _load(mailbox) or not _exchange(mailbox + ASLEEP, 0):
             return SLEEP
 
 
 @jit
-def plan(job: Any, function: int, stretch: int, arrays: Any) -> int:
-    """Write down a job on flat arrays, the first of which says how many elements; its address."""
+def write_job(job: np.ndarray, function: int, length: int, arrays: tuple[np.ndarray, ...]) -> int:
+    """Write a job on flat arrays of the first one's size into memory; return its address."""
     job[0] = 0
     job[COUNT] = arrays[0].size
-    job[STRETCH] = stretch
+    job[LENGTH] = length
     job[FUNCTION] = function
     for number, array in enumerate(arrays):
-        job[PLACES + number] = array.ctypes.data
+        job[POINTERS + number] = array.ctypes.data
     return job.ctypes.data
 
 
 @jit
-def work_at(job: int) -> None:
-    """Take one stretch of a job after another, until none is left."""
-    count, stretch = _get(job + 8 * COUNT), _get(job + 8 * STRETCH)
+def run_job(job: int) -> None:
+    """Run one range of a job after another, until none is left."""
+    count, length = _load(job + 8 * COUNT), _load(job + 8 * LENGTH)
     while True:
-        low = _advance(job, stretch)
+        low = _fetch_add(job, length)
         if low >= count:
             return
-        _call(_get(job + 8 * FUNCTION), job + 8 * PLACES, low, min(low + stretch, count))
+        _call(_load(job + 8 * FUNCTION), job + 8 * POINTERS, low, min(low + length, count))
 
 
 @jit
-def offer(box: int, task: int, job: int) -> int:
-    """Offer a task, of a job or of none; whether its worker sleeps and must be woken."""
-    _set(box + JOB, job)
-    _set(box, task)
-    return _swap(box + ASLEEP, 0)
+def offer(mailbox: int, task: int, job: int) -> int:
+    """Offer a task, with or without a job; return whether its worker sleeps and must be woken."""
+    _store(mailbox + JOB, job)
+    _store(mailbox, task)
+    return _exchange(mailbox + ASLEEP, 0)
 
 
 @jit
-def finish(box: int, task: int) -> bool:
-    """Wait until a task is done, or take it back; False where its worker had not begun it."""
-    if _swap(box, 0):
+def finish(mailbox: int, task: int) -> bool:
+    """Wait until a task is done; if its worker has not begun it, take it back and return False."""
+    if _exchange(mailbox, 0):
         return False
-    asked = 0
-    while _get(box + DONE) < task:
-        asked += 1
-        if asked > LENDING:
-            _rest()
-        elif asked > EAGER:
-            _lend_core()
+    polls = 0
+    while _load(mailbox + DONE) < task:
+        polls += 1
+        if polls > MAX_POLLS:
+            _sleep()
+        elif polls > BUSY_POLLS:
+            _yield_core()
     return True
 
 
-def _place(builder: Any, address: Any) -> Any:
+def _pointer(builder: Any, address: Any) -> Any:
     return builder.inttoptr(address, ir.IntType(64).as_pointer())
 
 
-@emits
-def _get(typingctx, address):  # type: ignore[no-untyped-def]
-    """The word at an address, as all threads see it."""
+@llvm_intrinsic
+def _load(typingctx, address):  # type: ignore[no-untyped-def]
+    """Load a word atomically."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        return builder.load_atomic(_place(builder, given[0]), "seq_cst", align=8)
+        return builder.load_atomic(_pointer(builder, given[0]), "seq_cst", align=8)
 
     return types.int64(types.int64), generate
 
 
-@emits
-def _set(typingctx, address, value):  # type: ignore[no-untyped-def]
-    """Write a word that other threads look at."""
+@llvm_intrinsic
+def _store(typingctx, address, value):  # type: ignore[no-untyped-def]
+    """Store a word atomically."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        builder.store_atomic(given[1], _place(builder, given[0]), "seq_cst", align=8)
+        builder.store_atomic(given[1], _pointer(builder, given[0]), "seq_cst", align=8)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
 
 
-@emits
-def _swap(typingctx, address, value):  # type: ignore[no-untyped-def]
-    """Write a word and give what was there, with nobody in between."""
+@llvm_intrinsic
+def _exchange(typingctx, address, value):  # type: ignore[no-untyped-def]
+    """Exchange a word atomically; return what was there."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        return builder.atomic_rmw("xchg", _place(builder, given[0]), given[1], "seq_cst")
+        return builder.atomic_rmw("xchg", _pointer(builder, given[0]), given[1], "seq_cst")
 
     return types.int64(types.int64, types.int64), generate
 
 
-@emits
-def _advance(typingctx, address, by):  # type: ignore[no-untyped-def]
-    """Add to a word and give what was there, with nobody in between."""
+@llvm_intrinsic
+def _fetch_add(typingctx, address, by):  # type: ignore[no-untyped-def]
+    """Add to a word atomically; return what was there."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        return builder.atomic_rmw("add", _place(builder, given[0]), given[1], "seq_cst")
+        return builder.atomic_rmw("add", _pointer(builder, given[0]), given[1], "seq_cst")
 
     return types.int64(types.int64, types.int64), generate
 
 
-@emits
-def _call(typingctx, function, places, low, high):  # type: ignore[no-untyped-def]
-    """Call the function of C at an address (`jit.native`)."""
+@llvm_intrinsic
+def _call(typingctx, function, pointers, low, high):  # type: ignore[no-untyped-def]
+    """Call the C function at an address (see `jit.c_function`)."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         i64 = ir.IntType(64)
         kind = ir.FunctionType(ir.VoidType(), [i64.as_pointer(), i64, i64])
-        function, places, low, high = given
+        function, pointers, low, high = given
         builder.call(
-            builder.inttoptr(function, kind.as_pointer()), [_place(builder, places), low, high]
+            builder.inttoptr(function, kind.as_pointer()), [_pointer(builder, pointers), low, high]
         )
         return context.get_dummy_value()
 
@@ -169,9 +172,9 @@ def _call(typingctx, function, places, low, high):  # type: ignore[no-untyped-de
     return types.void(whole, whole, whole, whole), generate
 
 
-@emits
-def _lend_core(typingctx):  # type: ignore[no-untyped-def]
-    """Let another thread have this core, if one wants it."""
+@llvm_intrinsic
+def _yield_core(typingctx):  # type: ignore[no-untyped-def]
+    """Yield this core to another thread, if one is ready."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         call_system(builder, "sched_yield")
@@ -180,19 +183,19 @@ def _lend_core(typingctx):  # type: ignore[no-untyped-def]
     return types.void(), generate
 
 
-@emits
-def _rest(typingctx):  # type: ignore[no-untyped-def]
+@llvm_intrinsic
+def _sleep(typingctx):  # type: ignore[no-untyped-def]
     """Sleep for some microseconds."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        call_system(builder, "usleep", REST)
+        call_system(builder, "usleep", SLEEP_MICROSECONDS)
         return context.get_dummy_value()
 
     return types.void(), generate
 
 
 def call_system(builder: Any, name: str, *given: int) -> None:
-    """Write a call of a function of the C library, which takes and gives 32 bits."""
+    """Emit a call of a function of the C library, whose arguments and result have 32 bits."""
     i32 = ir.IntType(32)
     kind = ir.FunctionType(i32, [i32] * len(given))
     function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)

@@ -31,7 +31,7 @@ class Worker(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(name="pareo", daemon=True)
-        self._words, self._box = thread_handoff.new_box()
+        self._words, self._mailbox = thread_handoff.new_mailbox()
         self._awake = threading.Lock()
         self._awake.acquire()
         self._given = 0
@@ -43,7 +43,7 @@ class Worker(threading.Thread):
         _inside.worker = True
         done = 0
         while True:
-            if thread_handoff.next_thing(self._box, done) == thread_handoff.SLEEP:
+            if thread_handoff.next_task(self._mailbox, done) == thread_handoff.SLEEP:
                 self._awake.acquire()
                 done = 0
                 continue
@@ -66,12 +66,12 @@ class Worker(threading.Thread):
     def _offer(self, task: Any, job: int) -> None:
         self._task = task
         self._given += 1
-        if thread_handoff.offer(self._box, self._given, job):
+        if thread_handoff.offer(self._mailbox, self._given, job):
             self._awake.release()
 
     def done(self) -> bool:
         """Wait for the task and raise its error; False if it had not begun."""
-        begun = thread_handoff.finish(self._box, self._given)
+        begun = thread_handoff.finish(self._mailbox, self._given)
         error, self._error, self._task = self._error, None, None
         if error is not None:
             raise error

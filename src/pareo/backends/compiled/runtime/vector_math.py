@@ -1,9 +1,9 @@
-"""exp, the logistic function and tanh, written as LLVM's own instructions for many numbers at once.
+"""exp, the logistic function and tanh, written as LLVM instructions for a block of numbers.
 
-All three rest on e**x = 2**n * e**s, with n a whole number and s between -ln(2)/2 and ln(2)/2. One
-text serves one number and a block of them alike, so the last few elements of an array, which fill
-no block, come out the same to the last bit. A block is four registers of 16 bytes: their steps
-overlap, which a loop that LLVM vectorised by itself leaves undone (it took 1.5 times as long).
+All three use e**x = 2**n * e**s, with an integer n, and s between -ln(2)/2 and ln(2)/2. The same
+code serves a single number and a block of them, so the last few elements of an array, which do not
+fill a block, have the same bits. A block is four registers of 16 bytes, whose instructions overlap;
+a loop that LLVM vectorises by itself takes 1.5 times as long.
 
 LARGEST_ERRORS has their largest errors over every float32 number, as
 `tests/backends/compiled/runtime/function_errors.py` prints them.
@@ -17,27 +17,27 @@ import numpy as np
 from llvmlite import ir
 from numba.core import types
 
-from pareo.backends.compiled.runtime.jit import emits, jit_as_written
+from pareo.backends.compiled.runtime.jit import jit_strict, llvm_intrinsic
 
-# In units in the last place, where the result is no smaller than the smallest normal number. Below,
-# exp and tanh are within one unit, and sigmoid may be 0.
+# In units in the last place, for results that are normal numbers. For smaller ones, exp and tanh
+# are within one unit, and sigmoid may be 0.
 LARGEST_ERRORS = {"exp": 1.1, "sigmoid": 2.5, "tanh": 2.7}
 BLOCK = 64  # bytes
 
 
 @dataclass(frozen=True)
 class _Format:
-    """What depends on the floating-point format."""
+    """Constants of a floating-point format."""
 
-    kind: Any
-    whole: Any
+    kind: ir.Type
+    whole: ir.IntType
     letter: str
     mantissa: int  # bits
     bias: int
-    ln2: tuple[float, float]  # in two parts, so that subtracting a multiple of it loses nothing
-    series: tuple[float, ...]  # e**s = 1 + s + s**2 * (its sum of series[k] * s**k), fitted
+    ln2: tuple[float, float]  # in two parts, so that subtracting a multiple of it is exact
+    series: tuple[float, ...]  # e**s = 1 + s + s**2 * (the sum of series[k] * s**k), fitted
     exp_range: tuple[float, float]  # outside, e**x is zero or infinite
-    logistic_range: float  # beyond, 2**n is too large to hold, or zero
+    logistic_range: float  # beyond, 2**n overflows, or is zero
     tanh_range: float  # beyond, tanh rounds to 1
 
 
@@ -57,45 +57,45 @@ _DOUBLE = _Format(
 _FORMATS = {types.float32: _SINGLE, types.float64: _DOUBLE}
 
 
-class _Writer:
-    """Writes arithmetic on one number (lanes = 0) or on a vector of them."""
+class _MathBuilder:
+    """Emits arithmetic on one number (lanes = 0) or on a vector of them."""
 
-    def __init__(self, builder: Any, form: _Format, lanes: int) -> None:
+    def __init__(self, builder: ir.IRBuilder, form: _Format, lanes: int) -> None:
         self.builder, self.form, self.lanes = builder, form, lanes
         self.kind = ir.VectorType(form.kind, lanes) if lanes else form.kind
         self.whole = ir.VectorType(form.whole, lanes) if lanes else form.whole
         self._suffix = f"v{lanes}{form.letter}" if lanes else form.letter
 
-    def number(self, value: float) -> Any:
+    def number(self, value: float) -> ir.Value:
         exact = float(np.float32(value)) if self.form is _SINGLE else float(value)
         return ir.Constant(self.kind, [exact] * self.lanes if self.lanes else exact)
 
-    def integer(self, value: int) -> Any:
+    def integer(self, value: int) -> ir.Value:
         return ir.Constant(self.whole, [value] * self.lanes if self.lanes else value)
 
-    def call(self, name: str, *given: Any) -> Any:
-        """One of LLVM's own functions."""
+    def call(self, name: str, *given: ir.Value) -> ir.Value:
+        """Call an LLVM intrinsic."""
         full, module = f"llvm.{name}.{self._suffix}", self.builder.module
         kind = ir.FunctionType(self.kind, [self.kind] * len(given))
         return self.builder.call(module.globals.get(full) or ir.Function(module, kind, full), given)
 
-    def between(self, x: Any, low: float, high: float) -> Any:
-        """x kept within bounds; NaN stays NaN."""
+    def clamp(self, x: ir.Value, low: float, high: float) -> ir.Value:
+        """x clamped to bounds; NaN stays NaN."""
         return self.call("maximum", self.call("minimum", x, self.number(high)), self.number(low))
 
-    def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
+    def multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         """a * b + c, rounded once."""
         return self.call("fma", a, b, c)
 
-    def add(self, a: Any, b: Any) -> Any:
+    def add(self, a: ir.Value, b: ir.Value) -> ir.Value:
         return self.builder.fadd(a, b)
 
-    def multiply(self, a: Any, b: Any) -> Any:
+    def multiply(self, a: ir.Value, b: ir.Value) -> ir.Value:
         return self.builder.fmul(a, b)
 
-    def reduced(self, x: Any, times: float, shift: int) -> tuple[Any, Any]:
+    def reduced(self, x: ir.Value, times: float, shift: int) -> tuple[ir.Value, ir.Value]:
         """(n + shift in the lowest bits, s) with times * x = n * ln(2) + times * s."""
-        # Added to a small number, this leaves the nearest whole number in the lowest bits.
+        # Added to a small number, this leaves the nearest integer in the lowest bits.
         rounder = self.number(1.5 * 2**self.form.mantissa + shift)
         high, low = self.form.ln2
         rounded = self.multiply_add(x, self.number(times / np.log(2)), rounder)
@@ -104,16 +104,16 @@ class _Writer:
         s = self.multiply_add(n, self.number(-low / times), s)
         return self.builder.bitcast(rounded, self.whole), s
 
-    def two_to(self, biased: Any) -> Any:
-        """2**n, where the lowest bits hold n + bias; 0 where that is 0."""
+    def two_to(self, biased: ir.Value) -> ir.Value:
+        """2**n, where the lowest bits are n + bias; 0 if they are 0."""
         bits = self.builder.shl(biased, self.integer(self.form.mantissa))
         return self.builder.bitcast(bits, self.kind)
 
-    def less_one(self, s: Any, times: float) -> Any:
-        """e**(times * s) - 1, as exact near 0 as s is."""
+    def exp_minus_one(self, s: ir.Value, times: float) -> ir.Value:
+        """e**(times * s) - 1, with a relative error near 0 as small as that of s."""
         square = self.multiply(s, s)
         terms = [c * times ** (k + 2) for k, c in enumerate(self.form.series)]
-        # In pairs, which do not wait for each other, from the highest down.
+        # In pairs, which do not depend on each other, from the highest down.
         total = None
         for k in reversed(range(0, len(terms), 2)):
             pair = self.number(terms[k])
@@ -123,11 +123,11 @@ class _Writer:
         return self.multiply_add(square, total, s if times == 1 else self.add(s, s))
 
 
-def _exponential(w: _Writer, x: Any) -> Any:
-    bits, s = w.reduced(w.between(x, *w.form.exp_range), 1.0, 0)
-    power = w.add(w.number(1), w.less_one(s, 1.0))
-    # Two factors, because 2**n alone may be too large or too small to hold. The bits above n's own
-    # 16 are the rounder's; they leave at the upper end.
+def _exponential(w: _MathBuilder, x: ir.Value) -> ir.Value:
+    bits, s = w.reduced(w.clamp(x, *w.form.exp_range), 1.0, 0)
+    power = w.add(w.number(1), w.exp_minus_one(s, 1.0))
+    # Two factors, because 2**n alone may overflow or underflow. The bits above the lowest 16 belong
+    # to the rounder, and are shifted out.
     above = w.integer(w.form.whole.width - 16)
     n = w.builder.ashr(w.builder.shl(bits, above), above)
     half = w.builder.ashr(n, w.integer(1))
@@ -137,45 +137,45 @@ def _exponential(w: _Writer, x: Any) -> Any:
     return w.multiply(w.multiply(power, first), second)
 
 
-def _logistic(w: _Writer, x: Any) -> Any:
-    """e**x / (e**x + 1), which loses no digits on either side."""
+def _logistic(w: _MathBuilder, x: ir.Value) -> ir.Value:
+    """e**x / (e**x + 1), which is accurate for both signs of x."""
     bound = w.form.logistic_range
-    bits, s = w.reduced(w.between(x, -bound, bound), 1.0, w.form.bias)
+    bits, s = w.reduced(w.clamp(x, -bound, bound), 1.0, w.form.bias)
     power = w.two_to(bits)
-    whole = w.multiply_add(power, w.less_one(s, 1.0), power)
+    whole = w.multiply_add(power, w.exp_minus_one(s, 1.0), power)
     return w.builder.fdiv(whole, w.add(whole, w.number(1)))
 
 
-def _hyperbolic(w: _Writer, x: Any) -> Any:
-    """tanh(x) = m / (m + 2) with m = e**(2 * x) - 1, which near 0 is as exact as x."""
+def _tanh(w: _MathBuilder, x: ir.Value) -> ir.Value:
+    """tanh(x) = m / (m + 2) with m = e**(2 * x) - 1, which is accurate near 0."""
     size = w.call("minimum", w.call("fabs", x), w.number(w.form.tanh_range))
     bits, s = w.reduced(size, 2.0, w.form.bias)
     power = w.two_to(bits)
     rest = w.builder.fsub(power, w.number(1))
-    less = w.multiply_add(power, w.less_one(s, 2.0), rest)
+    less = w.multiply_add(power, w.exp_minus_one(s, 2.0), rest)
     return w.call("copysign", w.builder.fdiv(less, w.add(less, w.number(2))), x)
 
 
-def _of_one(write: Callable[[_Writer, Any], Any]) -> Any:
-    @emits
+def _of_one(write: Callable[[_MathBuilder, ir.Value], ir.Value]) -> Any:
+    @llvm_intrinsic
     def one(typingctx, x):  # type: ignore[no-untyped-def]
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return write(_Writer(builder, _FORMATS[signature.args[0]], 0), arguments[0])
+        def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+            return write(_MathBuilder(builder, _FORMATS[signature.args[0]], 0), arguments[0])
 
         return x(x), generate
 
     return one
 
 
-def _of_block(write: Callable[[_Writer, Any], Any]) -> Any:
-    @emits
+def _of_block(write: Callable[[_MathBuilder, ir.Value], ir.Value]) -> Any:
+    @llvm_intrinsic
     def block(typingctx, out, a, start):  # type: ignore[no-untyped-def]
-        """out[start : start + lanes] = the function of a there; both flat, perhaps the same."""
+        """out[start : start + lanes] = the function of a; both flat, perhaps the same array."""
 
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
             form = _FORMATS[signature.args[1].dtype]
             size = form.whole.width // 8
-            w = _Writer(builder, form, BLOCK // size)
+            w = _MathBuilder(builder, form, BLOCK // size)
 
             def place(which: int) -> Any:
                 array = context.make_array(signature.args[which])(
@@ -193,25 +193,25 @@ def _of_block(write: Callable[[_Writer, Any], Any]) -> Any:
     return block
 
 
-_exponential_one, exponential_block = _of_one(_exponential), _of_block(_exponential)
-_logistic_one, logistic_block = _of_one(_logistic), _of_block(_logistic)
-_hyperbolic_one, hyperbolic_block = _of_one(_hyperbolic), _of_block(_hyperbolic)
+_exponential_one, exp_block = _of_one(_exponential), _of_block(_exponential)
+_logistic_one, sigmoid_block = _of_one(_logistic), _of_block(_logistic)
+_tanh_one, tanh_block = _of_one(_tanh), _of_block(_tanh)
 
 
-# Functions of their own, so that what the callers' compiler options allow does not reach inside.
-@jit_as_written
+# Separate functions, so that the callers' compiler options do not apply inside.
+@jit_strict
 def exponential(x: Any) -> Any:
     """e to the power of x."""
     return _exponential_one(x)
 
 
-@jit_as_written
+@jit_strict
 def logistic(x: Any) -> Any:
     """1 / (1 + exp(-x))."""
     return _logistic_one(x)
 
 
-@jit_as_written
-def hyperbolic(x: Any) -> Any:
+@jit_strict
+def hyperbolic_tangent(x: Any) -> Any:
     """Hyperbolic tangent of x."""
-    return _hyperbolic_one(x)
+    return _tanh_one(x)

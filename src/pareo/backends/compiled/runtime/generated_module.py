@@ -1,31 +1,30 @@
-"""Modules written with their sizes filled in; a copy to read lies beside their machine code."""
+"""Modules of generated source; a readable copy is stored beside their machine code."""
 
 import hashlib
 import sys
 import threading
 from types import ModuleType
-from typing import Any
 
-from pareo.backends.compiled.runtime.cache import folder
+from pareo.backends.compiled.runtime.cache import cache_path
 from pareo.cache import cache_folder, write
 
 
-def generated(source: str) -> Any:
-    """The module of a source text."""
+def generated_module(source: str) -> ModuleType:
+    """The module of a source text, which is executed only once."""
     name = f"sized_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
     with _lock:
         module = f"pareo_generated_{name}"
         if module not in sys.modules:
-            sys.modules[module] = _executed(source, module, _written(source, f"{name}.py"))
+            sys.modules[module] = _executed(source, module, _file(source, f"{name}.py"))
         return sys.modules[module]
 
 
-def _written(source: str, name: str) -> str:
-    """The file that holds the text, which is mended if it holds another; a name if there is none.
+def _file(source: str, name: str) -> str:
+    """The file with the text, which is written if it has another; a name if it cannot be written.
 
-    It is never executed, so that whatever happens to it is of no account.
+    The file is never executed, so damage to it does no harm.
     """
-    place = *folder(), "generated", name
+    place = *cache_path(), "generated", name
     try:
         path = cache_folder().joinpath(*place)
         if path.read_bytes() == source.encode():
@@ -39,7 +38,7 @@ def _written(source: str, name: str) -> str:
 def _executed(source: str, name: str, file: str) -> ModuleType:
     module = ModuleType(name)
     module.__file__ = file
-    sys.modules[name] = module  # Numba looks there when it loads machine code
+    sys.modules[name] = module  # where Numba looks when it loads machine code
     try:
         exec(compile(source, file, "exec"), vars(module))
     except BaseException:

@@ -1,4 +1,4 @@
-"""How well the members of a population do on images that none of them has seen."""
+"""The losses and accuracies of a population on the test images."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,12 +14,13 @@ from pareo.training.evaluate import Evaluator, evaluation_batch, score
 from pareo.training.step import parameter_specs
 
 Arrays = Mapping[str, Any]
+Score = tuple[float | None, float | None]  # loss and accuracy; None without test images
 
 
 class PopulationEvaluator:
     """Tests a population on images that all its members share."""
 
-    def __init__(self, network: Sequential, device: Device, batch: int, images: Any) -> None:
+    def __init__(self, network: Sequential, device: Device, batch: int, images: np.ndarray) -> None:
         self._network, self._device, self._images = network, device, images
         self._batch = max(
             1, min(evaluation_batch(network, device, batch, images.dtype), len(images))
@@ -27,8 +28,8 @@ class PopulationEvaluator:
         self._evaluators: list[Evaluator] = []
         self._program: tuple[int, Executable] | None = None
 
-    def __call__(self, parameters: Arrays, labels: Any) -> list[tuple[float | None, float | None]]:
-        """The loss and the share of right answers of each member; None without test images."""
+    def __call__(self, parameters: Arrays, labels: np.ndarray) -> list[Score]:
+        """The loss and the accuracy of each member; None without test images."""
         members = len(next(iter(parameters.values())))
         if not len(self._images):
             return [(None, None)] * members
@@ -37,8 +38,8 @@ class PopulationEvaluator:
         logits = self._logits(parameters, members)
         return [score(own, labels) for own in logits]
 
-    def _one_by_one(self, parameters: Arrays, labels: Any, members: int) -> Any:
-        found: list[Any] = [None] * members
+    def _one_by_one(self, parameters: Arrays, labels: np.ndarray, members: int) -> list[Score]:
+        found: list[Score] = [(None, None)] * members
         one = Device(str(self._device), 1, self._device.precision)
         while len(self._evaluators) < min(self._device.threads, members):
             dtype = self._images.dtype
@@ -53,7 +54,7 @@ class PopulationEvaluator:
             self._device.backend.split(test, members)
         return found
 
-    def _logits(self, parameters: Arrays, members: int) -> Any:
+    def _logits(self, parameters: Arrays, members: int) -> np.ndarray:
         backend, batch, dtype = self._device.backend, self._batch, self._images.dtype
         if self._program is None or self._program[0] != members:
             self._program = members, self._forward(members).compile(self._device)

@@ -1,6 +1,6 @@
-"""Steps of a whole population: networks of one shape, each with its own numbers, as one program.
+"""Steps of a population: networks of one shape, each with its own parameters, as one program.
 
-Arrays of a population have a leading axis, one index for each member.
+Arrays of a population have a leading axis for the members.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ Arrays = Mapping[str, Any]
 
 
 def stacked(network: Sequential, seeds: Sequence[int], dtype: Any = "float32") -> dict[str, Any]:
-    """The first parameters of a population, as each member would have them alone.
+    """The initial parameters of a population, the same as those of each member alone.
 
     >>> from pareo.nn import networks
     >>> stacked(networks.mlp([4, 3]), [0, 1, 2])["1.w"].shape
@@ -40,11 +40,11 @@ def population_program(
     decays: Sequence[float],
     dtype: Any = "float32",
 ) -> Program:
-    """The program of one step of all members: (parameters, velocities, images, labels, rates,
-    seeds) to (losses, parameters, velocities).
+    """The program of one step of all members.
 
-    Images are those of the first member, then of the second, and so on; labels (members, batch).
-    Without any momentum there are no velocities.
+    It maps (parameters, velocities, images, labels, rates, seeds) to (losses, parameters,
+    velocities). Images are those of the first member, then of the second, and so on; labels have
+    the shape (members, batch). Without momentum there are no velocities.
 
     >>> from pareo.nn import networks
     >>> program = population_program(networks.mlp([4, 3]), 8, [0, 0], [0, 0])
@@ -64,17 +64,17 @@ def population_program(
     each = {path: spec.like((members, *spec.shape)) for path, spec in own.items()}
     moving, decaying = any(momenta), any(decays)
 
-    def wide(values: Any, parameter: Any) -> Any:
-        """A number for each member, beside a parameter of theirs."""
+    def broadcastable(values: Any, parameter: Any) -> Any:
+        """One number for each member, in a shape that broadcasts with a stacked parameter."""
         shape = (members, *[1] * (parameter.ndim - 1))
         return (
             values.reshape(shape) if isinstance(values, np.ndarray) else op.reshape(values, shape)
         )
 
     def losses(parameters: Arrays, images: Any, labels: Any, seeds: tuple[Any, ...]) -> Any:
-        pictures = op.reshape(images, (members, batch, *network.inputs))
+        stacked_images = op.reshape(images, (members, batch, *network.inputs))
         drawn = [Value(tuple(seeds[i :: network.seeds()])) for i in range(network.seeds())]
-        given = [*map(Value, parameters.values()), Value(pictures), Value(labels), *drawn]
+        given = [*map(Value, parameters.values()), Value(stacked_images), Value(labels), *drawn]
         return many(given)[0].array
 
     def step(
@@ -85,25 +85,25 @@ def population_program(
         builder = rates.recorder
         start = len(builder.instructions)
         lost = losses(parameters, images, labels, seeds)
-        # Each member's loss is its own matter, so one way back serves all. Without momentum a
-        # gradient is wanted times the rate, which costs nothing if it sets out so.
+        # A member's loss depends only on its own parameters, so one backward pass serves all.
+        # Without momentum it starts from minus the rates, and its results are the updates.
         arriving = np.ones(members, dtype) if moving else down
         found = pull_back(builder, {lost: builder.own(arriving)}, [*parameters.values()], start)
         gradients = dict(zip(parameters, found, strict=True))
-        moved: dict[str, Any] = {}
-        speeds: dict[str, Any] = {}
+        new_parameters: dict[str, Any] = {}
+        new_velocities: dict[str, Any] = {}
         for path, parameter in parameters.items():
             if moving:
-                moved[path], speeds[path] = op.sgd(
-                    parameter, gradients[path], velocities[path], wide(rates, parameter),
-                    wide(momentum, parameter), wide(decay, parameter),
+                new_parameters[path], new_velocities[path] = op.sgd(
+                    parameter, gradients[path], velocities[path], broadcastable(rates, parameter),
+                    broadcastable(momentum, parameter), broadcastable(decay, parameter),
                 )  # fmt: skip
                 continue
             if decaying:
                 stays = op.add(1, op.hadamard(down, decay))
-                parameter = op.hadamard(wide(stays, parameter), parameter)
-            moved[path] = op.add(parameter, gradients[path])
-        return lost, moved, speeds
+                parameter = op.hadamard(broadcastable(stays, parameter), parameter)
+            new_parameters[path] = op.add(parameter, gradients[path])
+        return lost, new_parameters, new_velocities
 
     program = trace(
         step,
@@ -118,11 +118,11 @@ def population_program(
 
 
 class PopulationStep:
-    """Compiled steps of a population that move its parameters (and velocities) in place.
+    """Compiled steps of a population, which update its parameters (and velocities) in place.
 
-    Where the device has a loop of its own for one such network, each core takes its members through
-    many steps, one member after the other, whose weights stay in its cache. Elsewhere all members
-    are one program.
+    If the device has a loop for one such network, each core trains its members one after the other,
+    each for many steps, so that the weights stay in its cache. Otherwise all members are one
+    program.
     """
 
     def __init__(
@@ -137,18 +137,18 @@ class PopulationStep:
         self._network, self._batch, self._device = network, batch, device
         self._momenta, self._decays, self._dtype = momenta, decays, np.dtype(dtype)
         self._seeds = network.seeds()
-        alone = device.backend.trains_members_separately and not self._seeds
+        separate = device.backend.trains_members_separately and not self._seeds
         one = Device(str(device), 1, device.precision)
-        self._loop: Any = training_loop(network, one, dtype) if alone else None
+        self._loop: Any = training_loop(network, one, dtype) if separate else None
 
     @property
-    def alone(self) -> bool:
-        """Whether members go one by one, so that each call should be of many steps."""
+    def runs_members_separately(self) -> bool:
+        """Whether members run one by one, so that each call should take many steps."""
         return self._loop is not None
 
     @cached_property
     def executable(self) -> Executable:
-        """The step as a program that runs instruction by instruction."""
+        """The step as one compiled program."""
         program = population_program(
             self._network, self._batch, self._momenta, self._decays, self._dtype
         )
@@ -171,9 +171,10 @@ class PopulationStep:
         seeds: Sequence[int] = (),
         first: int = 0,
     ) -> Any:
-        """Several steps: order (steps, members, batch) picks images; the losses (steps, members).
+        """Take several steps; return the losses (steps, members).
 
-        `seeds` are the members' own, for dropout; `first` is the number of the first step.
+        `order` (steps, members, batch) has the indices of the images. `seeds` are those of the
+        members, for dropout. `first` is the number of the first step.
         """
         backend, members = self._device.backend, len(self._momenta)
         each = {
@@ -181,7 +182,7 @@ class PopulationStep:
             for path, spec in parameter_specs(self._network, self._dtype).items()
         }
         parameters = arguments.checked_arrays("parameter", each, parameters, backend)
-        speeds = velocities if any(self._momenta) else {}  # else those with momentum have left
+        speeds = velocities if any(self._momenta) else {}  # members with momentum may have left
         velocities = arguments.checked_arrays("velocity", each if speeds else {}, speeds, backend)
         wanted = Spec((self._batch, *self._network.inputs), self._dtype)
         arguments.check_data(images, labels, wanted, self._network.classes, backend)
@@ -213,9 +214,9 @@ class PopulationStep:
         return losses
 
     def _one_by_one(
-        self, parameters: Arrays, velocities: Arrays, images: Any, labels: Any, order: Any,
-        rates: Sequence[float],
-    ) -> Any:  # fmt: skip
+        self, parameters: Arrays, velocities: Arrays, images: np.ndarray, labels: np.ndarray,
+        order: np.ndarray, rates: Sequence[float],
+    ) -> np.ndarray:  # fmt: skip
         losses = np.empty(order.shape[:2])
 
         def train(part: int, start: int, stop: int) -> None:

@@ -6,20 +6,22 @@ from typing import Any
 
 import numpy as np
 
+from pareo.backends.base import Backend
 from pareo.data import Dataset
 from pareo.device import Device
 from pareo.nn.network import Sequential
-from pareo.parallel.trials.population_score import PopulationEvaluator
-from pareo.parallel.trials.population_step import PopulationStep, stacked
+from pareo.parallel.group.errors import sentence
+from pareo.parallel.trials.population.evaluation import PopulationEvaluator
+from pareo.parallel.trials.population.step import PopulationStep, stacked
 from pareo.parallel.trials.schedule import NOT_BEGUN
-from pareo.parallel.trials.trial import Listener, Result, Trial, sentence
+from pareo.parallel.trials.trial import Listener, Result, Trial
 from pareo.spec import Spec
 from pareo.training.evaluate import as_inputs
 from pareo.training.fit import CHUNK_SECONDS, shuffled
 from pareo.training.history import Epoch
 from pareo.training.step import step_program
 
-LEAST_STEPS = 16  # of a member alone, before the next one's weights come into the cache
+MIN_STEPS = 16  # of one member, before the next one's weights replace its own in the cache
 
 
 def train_in_population(
@@ -31,13 +33,13 @@ def train_in_population(
     for number, trial in enumerate(trials):
         groups.setdefault((trial.built, trial.batch_size), []).append(number)
     for numbers in groups.values():
-        if listener.asked():
+        if listener.stop_requested():
             for number in numbers:
                 results[number].error = NOT_BEGUN
             continue
         try:
             _Population(trials, numbers, data, device, results, listener).train()
-        except Exception as error:  # of all its members: a population shares one program
+        except Exception as error:  # all members fail, because a population shares one program
             for number in numbers:
                 if len(results[number].history) < trials[number].epochs:
                     results[number].error = results[number].error or sentence(error)
@@ -45,7 +47,7 @@ def train_in_population(
 
 
 class _Population:
-    """A population under training; members leave when they are done, stopped or have failed."""
+    """A population in training; members leave when they are done, stopped or have failed."""
 
     def __init__(
         self,
@@ -66,7 +68,7 @@ class _Population:
         self._tests = as_inputs(self._network, floats.test_images, "float32")
         self._test_labels = floats.test_labels
         self._steps: dict[int, PopulationStep] = {}
-        self._begin = time.perf_counter()
+        self._started = time.perf_counter()
         backend = device.backend
         with device, backend.scope(device):
             self._labels = backend.to_device(self._labels)
@@ -81,15 +83,15 @@ class _Population:
     def train(self) -> None:
         """All epochs of all members."""
         epoch = 0
-        while self._numbers and not (epoch and self._listener.asked()):
+        while self._numbers and not (epoch and self._listener.stop_requested()):
             losses, seconds = self._epoch(epoch)
             self._finish(epoch, losses, seconds)
             epoch += 1
         for number in self._numbers:  # Ctrl-C
             self._results[number].stopped = True
 
-    def _epoch(self, epoch: int) -> tuple[Any, float]:
-        """The mean loss of each member over an epoch, and the seconds that it took."""
+    def _epoch(self, epoch: int) -> tuple[np.ndarray, float]:
+        """The mean loss of each member over an epoch, and the seconds of the epoch."""
         count = len(self._images)
         size = min(self._size, count)
         orders = np.stack(
@@ -100,12 +102,12 @@ class _Population:
         )  # fmt: skip
         whole, rest = divmod(count, size)
         steps, done = whole + bool(rest), 0
-        rows = LEAST_STEPS if self._step(size).alone else 1
+        rows = MIN_STEPS if self._step(size).runs_members_separately else 1
         total, seconds = np.zeros(len(self._numbers)), 0.0
         while done < steps:
             last = min(whole, done + rows) if done < whole else steps
-            picked = orders[:, done * size : min(count, last * size)]
-            order = picked.reshape(len(orders), last - done, -1).swapaxes(0, 1)
+            chosen = orders[:, done * size : min(count, last * size)]
+            order = chosen.reshape(len(orders), last - done, -1).swapaxes(0, 1)
             width = order.shape[2]
             begin = time.perf_counter()
             losses = self._step(width).run(
@@ -113,18 +115,18 @@ class _Population:
                 [self._trials[n].settings().rate_in(epoch) for n in self._numbers],
                 [self._trials[n].seed for n in self._numbers], epoch * steps + done,
             )  # fmt: skip
-            took = time.perf_counter() - begin
-            self._note_failures(losses, epoch, done)
+            elapsed = time.perf_counter() - begin
+            self._record_failures(losses, epoch, done)
             total += np.sum(losses, axis=0, dtype=np.float64) * width
-            seconds += took
-            wanted = int(CHUNK_SECONDS / max(took / (last - done), 1e-9))
-            least = LEAST_STEPS if self._step(size).alone else 1
+            seconds += elapsed
+            wanted = int(CHUNK_SECONDS / max(elapsed / (last - done), 1e-9))
+            least = MIN_STEPS if self._step(size).runs_members_separately else 1
             rows = max(least, min(wanted, 8 * rows))
             done = last
         return total / count, seconds
 
-    def _note_failures(self, losses: Any, epoch: int, before: int) -> None:
-        """Members whose loss is no number have failed; they leave at the end of the epoch."""
+    def _record_failures(self, losses: np.ndarray, epoch: int, before: int) -> None:
+        """Members whose loss is NaN or infinite have failed; they leave at the end of the epoch."""
         for member, number in enumerate(self._numbers):
             wrong = np.flatnonzero(~np.isfinite(losses[:, member]))
             if len(wrong) and self._results[number].error is None:
@@ -140,12 +142,12 @@ class _Population:
                 for name in ("momentum", "decay")
             )
             step = PopulationStep(self._network, size, self._device, momenta, decays)
-            self._warm(step, size)
+            self._warm_up(step, size)
             self._steps[size] = step
         return self._steps[size]
 
-    def _warm(self, step: PopulationStep, size: int) -> None:
-        """One step on copies, outside the clock: the first of all compiles machine code."""
+    def _warm_up(self, step: PopulationStep, size: int) -> None:
+        """One step on copies, which compiles the machine code before time is measured."""
         with self._device.backend.scope(self._device):
             parameters, velocities = (
                 {path: a.copy() for path, a in arrays.items()}
@@ -155,21 +157,21 @@ class _Population:
         order, rates, seeds = np.zeros((1, count, size), np.int64), [0.0] * count, [0] * count
         step.run(parameters, velocities, self._images, self._labels, order, rates, seeds)
 
-    def _finish(self, epoch: int, losses: Any, seconds: float) -> None:
-        """Test, tell, and let members go."""
+    def _finish(self, epoch: int, losses: np.ndarray, seconds: float) -> None:
+        """Test, report, and let members leave."""
         tested = self._tester(self._parameters, self._test_labels)
-        share = seconds / len(self._numbers)  # each has the machine for this part of the time
+        share = seconds / len(self._numbers)  # the machine time of each member
         flops = step_program(self._network, 1).flops * len(self._images)
         leaving: list[int] = []
         for member, number in enumerate(self._numbers):
             result, trial = self._results[number], self._trials[number]
             if result.error is None:
-                passed = Epoch(
+                completed = Epoch(
                     epoch + 1, share, float(losses[member]), tested[member][1], tested[member][0],
                     len(self._images) / share, flops / share, None,
                 )  # fmt: skip
-                result.history.add(passed)
-                ended = self._listener(number, passed)
+                result.history.add(completed)
+                ended = self._listener(number, completed)
                 result.stopped = ended and epoch + 1 < trial.epochs
                 if not (ended or epoch + 1 == trial.epochs):
                     continue
@@ -178,12 +180,12 @@ class _Population:
             self._leave(leaving)
 
     def _leave(self, leaving: list[int]) -> None:
-        """Take members out, with their parameters; the others close ranks."""
+        """Remove members, with their parameters, from the stacked arrays."""
         backend = self._device.backend
         with self._device, backend.scope(self._device):
             for member in leaving:
                 result = self._results[self._numbers[member]]
-                result.seconds = time.perf_counter() - self._begin
+                result.seconds = time.perf_counter() - self._started
                 result.parameters = {
                     path: np.array(backend.to_host(a[member, ...]))
                     for path, a in self._parameters.items()
@@ -192,13 +194,13 @@ class _Population:
             self._numbers = [self._numbers[m] for m in staying]
             if staying:
                 self._parameters, self._velocities = (
-                    {path: _taken(backend, a, staying) for path, a in arrays.items()}
+                    {path: _selected(backend, a, staying) for path, a in arrays.items()}
                     for arrays in (self._parameters, self._velocities)
                 )
         self._steps.clear()
 
 
-def _taken(backend: Any, array: Any, members: list[int]) -> Any:
+def _selected(backend: Backend, array: Any, members: list[int]) -> Any:
     out = backend.empty(Spec((len(members), *array.shape[1:]), array.dtype))
     for place, member in enumerate(members):
         out[place] = array[member]

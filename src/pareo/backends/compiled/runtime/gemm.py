@@ -1,0 +1,72 @@
+"""BLAS's matrix product, called from compiled code."""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+
+from pareo.backends.compiled.runtime.jit import jit, llvm_intrinsic
+
+
+@jit
+def gemm(
+    function: int,
+    out: np.ndarray,
+    a: np.ndarray,
+    transpose_a: bool,
+    b: np.ndarray,
+    transpose_b: bool,
+    alpha: float,
+    beta: float,
+) -> None:
+    """out = alpha * a @ b + beta * out, with a or b transposed on request.
+
+    `function` is the address of BLAS's product (see `blas.address`).
+    """
+    if out.size == 0:
+        return
+    depth = a.shape[0] if transpose_a else a.shape[1]
+    _call_gemm(
+        function, 112 if transpose_a else 111, 112 if transpose_b else 111,
+        out.shape[0], out.shape[1], depth, alpha, a.ctypes.data, _row_stride(a),
+        b.ctypes.data, _row_stride(b), beta, out.ctypes.data, _row_stride(out),
+    )  # fmt: skip
+
+
+@jit
+def _row_stride(a: np.ndarray) -> int:
+    """The distance between a matrix's rows in elements; for a single row its length."""
+    return max(a.strides[0] // a.itemsize, a.shape[1]) if a.shape[0] > 1 else a.shape[1]
+
+
+@llvm_intrinsic
+def _call_gemm(typingctx, function, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):  # type: ignore[no-untyped-def]
+    """Call the BLAS function at an address, on row-major matrices at addresses."""
+    whole, real = types.int64, alpha
+    signature = types.void(
+        whole, whole, whole, whole, whole, whole, real, whole, whole, whole, whole, real, whole,
+        whole,
+    )  # fmt: skip
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        address, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc = arguments
+        i32, i64, pointer = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(
+            ir.VoidType(),
+            [i32] * 3 + [i64] * 3 + [alpha.type] + [pointer, i64] * 2
+            + [alpha.type, pointer, i64],
+        )  # fmt: skip
+        function = builder.inttoptr(address, kind.as_pointer())
+
+        def at(address: Any) -> Any:
+            return builder.inttoptr(address, pointer)
+
+        builder.call(
+            function,
+            [i32(101), builder.trunc(ta, i32), builder.trunc(tb, i32), m, n, k, alpha, at(a), lda,
+             at(b), ldb, beta, at(c), ldc],
+        )  # fmt: skip
+        return context.get_dummy_value()
+
+    return signature, generate
