@@ -78,7 +78,7 @@ def test_a_run_that_is_cut_short_leaves_what_it_has(known, monkeypatch, tmp_path
 
     def cut(benchmark):
         benchmark.doing = f"mul: {ops_command.READY}"
-        benchmark._watch(benchmark)
+        benchmark.watch(benchmark)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ops_command.Benchmark, "run", cut)

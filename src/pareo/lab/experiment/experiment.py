@@ -1,4 +1,4 @@
-"""What race, sweep and kernels share: contestants, what is under way, this machine's limits."""
+"""What experiments share: what is under way, contestants, this machine and its limits."""
 
 import threading
 import time
@@ -13,31 +13,11 @@ from pareo.lab.machine.floors import Peaks, place_of
 LONG = 20.0  # seconds, after which limits are measured again
 
 
-class Experiment:
-    """An experiment under way: `doing` says what it does now, and `watch` is called at a change.
+class Session:
+    """A measurement under way: `doing` says what it does now, and `watch` is called at a change."""
 
-    Attributes:
-        contestants: by name, in the precision of the experiment.
-        missing: why a contestant cannot take part, for those that cannot.
-        peaks: the best measured speed of each place where contestants compute.
-    """
-
-    def __init__(
-        self,
-        contestants: dict[str, Contestant],
-        precision: str,
-        threads: int,
-        watch: Callable[[Any], None] = lambda experiment: None,
-    ) -> None:
-        self.precision, self.doing = precision, ""
-        self.contestants = {name: one.in_precision(precision) for name, one in contestants.items()}
-        self.missing = {
-            name: reason
-            for name, one in contestants.items()
-            if (reason := _why_missing(one, precision))
-        }
-        self.peaks = Peaks(threads, precision)
-        self.watch = watch
+    def __init__(self, watch: Callable[[Any], None] = lambda session: None) -> None:
+        self.doing, self.watch = "", watch
         self._machine: Machine | None = None
         self._lock = threading.Lock()
         self._began = time.perf_counter()
@@ -53,6 +33,12 @@ class Experiment:
         self._machine = Machine.here(machine.idle_cores())
         self._began = time.perf_counter()
 
+    def end(self) -> None:
+        """Note how busy the machine is now, if it is busier than it was."""
+        if self._machine is not None:
+            idle = (self._machine.idle_cores, machine.idle_cores())
+            self._machine.idle_cores = min((one for one in idle if one is not None), default=None)
+
     @property
     def long(self) -> bool:
         """Whether it has lasted so long that the machine may be faster or slower by now."""
@@ -62,6 +48,33 @@ class Experiment:
         """The first fields of a result."""
         self._machine = self._machine or Machine.here()
         return declared.header(kind, here=self._machine)
+
+
+class Experiment(Session):
+    """A session of contestants that train.
+
+    Attributes:
+        contestants: by name, in the precision of the experiment.
+        missing: why a contestant cannot take part, for those that cannot.
+        peaks: the best measured speed of each place where contestants compute.
+    """
+
+    def __init__(
+        self,
+        contestants: dict[str, Contestant],
+        precision: str,
+        threads: int,
+        watch: Callable[[Any], None] = lambda experiment: None,
+    ) -> None:
+        super().__init__(watch)
+        self.precision = precision
+        self.contestants = {name: one.in_precision(precision) for name, one in contestants.items()}
+        self.missing = {
+            name: reason
+            for name, one in contestants.items()
+            if (reason := _why_missing(one, precision))
+        }
+        self.peaks = Peaks(threads, precision)
 
     def present(self) -> dict[str, Contestant]:
         """The contestants that can take part."""

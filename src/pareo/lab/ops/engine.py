@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from pareo import machine
+from pareo.lab.experiment.experiment import Session
 from pareo.lab.experiment.rounds import rounds
 from pareo.lab.experiment.worker import Failed, Worker
 from pareo.lab.machine.ceilings import Ceilings
@@ -33,7 +33,7 @@ COUNTERS = f"counters by {NCU}"  # what `doing` ends with at the end
 READY = "contestants are getting ready"  # what `doing` ends with when a piece of work begins
 
 
-class Benchmark:
+class Benchmark(Session):
     """Times operators: `run` it, and look at `cells` and `doing` while it runs."""
 
     def __init__(
@@ -47,18 +47,17 @@ class Benchmark:
         rungs: dict[Place, Rung] | None = None,
     ) -> None:
         """`seconds` are for the rounds of one piece of work; without rungs nothing is counted."""
+        super().__init__(watch)
         self.works, self.contestants, self.ceilings = works, contestants, ceilings
         self.threads, self.seconds = threads, seconds
         self.rungs = rungs or {}
         self.cells: list[Cell] = []
-        self.doing, self.done = "", 0
-        self._watch = watch
+        self.done = 0  # pieces of work
         self._workers: dict[str, Worker] = {}
-        self._idle_cores: float | None = None
 
     def run(self) -> Ops:
         """Measure everything; the result."""
-        self._idle_cores = before = machine.idle_cores()
+        self.begin()
         try:
             for work in self.works:
                 self._measure(work)
@@ -67,14 +66,13 @@ class Benchmark:
             for worker in self._workers.values():
                 worker.close()
         self._count_by_ncu()
-        idle = [cores for cores in (before, machine.idle_cores()) if cores is not None]
-        self._idle_cores = min(idle, default=None)
+        self.end()
         return self.result()
 
     def result(self) -> Ops:
         """Everything that is known so far."""
         return Ops(
-            **Ops.header("ops", self._idle_cores),
+            **self.header(Ops, "ops"),
             threads=self.threads,
             rungs=self.rungs,
             ceilings=self.ceilings,
@@ -98,7 +96,7 @@ class Benchmark:
         entered = _standing(cells)
         if not entered:
             return
-        self._say(work, READY)
+        self._say_of(work, READY)
         self._admit(work, entered)
         self._time(work, entered)
         for cell in entered:
@@ -169,7 +167,7 @@ class Benchmark:
             return number >= MOST or enough or slow or known
 
         def say(number: int) -> None:
-            self._say(work, f"round {number}")
+            self._say_of(work, f"round {number}")
 
         if _standing(cells):
             rounds(partial(_standing, cells), self._turn, over, say)
@@ -188,7 +186,7 @@ class Benchmark:
         cell.counters = {"rung": rung}
         if rung in (TIMING, NCU):  # ncu counts at the end, for all work at once
             return
-        self._say(work, f"counters of {cell.contestant}, by {rung}")
+        self._say_of(work, f"counters of {cell.contestant}, by {rung}")
         try:
             cell.counters = self._workers[cell.contestant].ask("count", rung)
         except Failed as failure:  # the times stay
@@ -204,8 +202,7 @@ class Benchmark:
                 if cell.contestant == name and cell.counters.get("rung") == NCU
             ]
             if cells:
-                self.doing = f"{name}, {COUNTERS}"
-                self._watch(self)
+                self.say(f"{name}, {COUNTERS}")
                 counted = ncu.counted(name, [cell.work for cell in cells])
                 for cell, found in zip(cells, counted, strict=True):
                     cell.counters = found
@@ -224,9 +221,8 @@ class Benchmark:
             cell.end("failed", str(failure))
             return None
 
-    def _say(self, work: Work, doing: str) -> None:
-        self.doing = f"{work.operator} {work.direction}, {shown(work.nbytes)}: {doing}"
-        self._watch(self)
+    def _say_of(self, work: Work, doing: str) -> None:
+        self.say(f"{work.operator} {work.direction}, {shown(work.nbytes)}: {doing}")
 
 
 def _standing(cells: list[Cell]) -> list[Cell]:

@@ -3,13 +3,12 @@
 from html import escape
 from math import log2
 from pathlib import Path
-from typing import Any
 
 from pareo.lab.atomic_write import write_whole
 from pareo.lab.formatting import digits, span
 from pareo.lab.machine.ceilings import Ceilings, Limit
 from pareo.lab.ops.sizes import shown
-from pareo.lab.report.charts import chart, colours, figure, line
+from pareo.lab.report.charts import Figure, chart, colours, figure, line
 from pareo.lab.report.page import page
 from pareo.lab.report.tables import table
 
@@ -24,7 +23,7 @@ def write(found: list[Ceilings], path: Path) -> None:
 
 def html(found: list[Ceilings]) -> str:
     """All devices on one page."""
-    drawn: dict[str, Any] = {}
+    drawn: dict[str, Figure] = {}
     parts = ["<h1>What this machine can do at most</h1>"]
     for number, one in enumerate(found):
         drawn[f"bandwidth{number}"] = bandwidth(one)
@@ -98,7 +97,7 @@ def _overheads(found: Ceilings) -> str:
     return table(["a call that computes next to nothing", "us", "95 % interval"], rows)
 
 
-def bandwidth(found: Ceilings) -> dict[str, Any]:
+def bandwidth(found: Ceilings) -> Figure:
     """Bytes a second of every stream, by size."""
     counts = sorted({1, found.threads})
     names = [(stream, count) for count in counts for stream in STREAMS]

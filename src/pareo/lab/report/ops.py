@@ -1,11 +1,5 @@
 """The report of `pareo ops`: the paper's tables, speed by size, rooflines, the worst cells."""
 
-from html import escape
-from pathlib import Path
-from typing import Any
-
-from pareo.lab.atomic_write import write_whole
-from pareo.lab.experiment.statistics import noticed
 from pareo.lab.formatting import digits, span
 from pareo.lab.machine.ceilings import Ceilings
 from pareo.lab.machine.places import Place
@@ -14,25 +8,18 @@ from pareo.lab.ops.sizes import shown
 from pareo.lab.ops.summary import Timed, ceilings, kinds, not_timed, offenders, timed
 from pareo.lab.report import ceilings as limits
 from pareo.lab.report import ops_paper as paper
-from pareo.lab.report.charts import chart, colours, figure, line
-from pareo.lab.report.page import page
+from pareo.lab.report.charts import GREY, Figure, chart, colours, figure, line
+from pareo.lab.report.page import head, items, page
 from pareo.lab.report.tables import table
 
-GREY = "#888888"
 SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon")
-
-
-def write(result: Ops, path: Path) -> None:
-    """Write the report of a result to a file."""
-    write_whole(path, html(result))
 
 
 def html(result: Ops) -> str:
     """The report as one page."""
     found, known = timed(result), ceilings(result)
-    drawn: dict[str, Any] = {}
-    parts = [_head(result, found, known)]
-    parts += paper.sections(found)
+    drawn: dict[str, Figure] = {}
+    parts = [_head(result, found), *paper.sections(found)]
     parts.append("<h2>FLOP/s against size</h2>")
     for number, kind in enumerate(_kinds(found)):
         drawn[f"size{number}"] = _by_size([one for one in found if one.cell.kind == kind], known)
@@ -50,26 +37,15 @@ def html(result: Ops) -> str:
     return page("Operators", "\n".join(part for part in parts if part), drawn)
 
 
-def _head(result: Ops, found: list[Timed], known: dict[Place, Ceilings]) -> str:
-    places = " and ".join(one.name for one in known.values())
-    when = result.when[:16].replace("T", " ")
-    noted = noticed({}, result.threads, result.machine.idle_cores)
-    warnings = "".join(f"<li>{escape(sentence)}</li>" for sentence in noted)
-    where = f"{when}, {places}, {result.threads} CPU threads, float32."
+def _head(result: Ops, found: list[Timed]) -> str:
     said = "Nothing was timed; the notes below say why."
     if found:
         best = max(found, key=lambda one: one.hot.of_roofline)
         said = f"Nearest to its roofline: {_placed(best)}."
         if worst := offenders(found, most=1):
             said += f" Furthest of pareo's own: {_placed(worst[0])}."
-    return "\n".join(
-        [
-            "<h1>Operators, each against its own limit</h1>",
-            f"<p>{escape(where)}</p>",
-            f'<p class="headline">{escape(said)}</p>',
-            f'<ul class="noticed">{warnings}</ul>' if warnings else "",
-        ]
-    )
+    title = "Operators, each against its own limit"
+    return head(result, title, said, result.threads, more=result.precision)
 
 
 def _named(one: Timed) -> str:
@@ -84,7 +60,7 @@ def _kinds(found: list[Timed]) -> list[tuple[str, str]]:
     return kinds([one.cell for one in found])
 
 
-def _by_size(found: list[Timed], known: dict[Place, Ceilings]) -> dict[str, Any]:
+def _by_size(found: list[Timed], known: dict[Place, Ceilings]) -> Figure:
     """FLOP/s of each contestant; bytes a second of an operator that computes nothing."""
     coloured = colours(dict.fromkeys(one.cell.contestant for one in found))
     moves = not any(one.cell.flops for one in found)
@@ -100,7 +76,7 @@ def _by_size(found: list[Timed], known: dict[Place, Ceilings]) -> dict[str, Any]
     return chart(lines, "bytes of all operands", "bytes a second" if moves else "FLOP/s", near)
 
 
-def _roofline(found: list[Timed], known: Ceilings) -> dict[str, Any]:
+def _roofline(found: list[Timed], known: Ceilings) -> Figure:
     """Roofs of memory and of each cache, and a point for each operator and contestant."""
     peak = known.peak("float32").value
     found = [one for one in found if one.cell.flops]
@@ -111,7 +87,7 @@ def _roofline(found: list[Timed], known: Ceilings) -> dict[str, Any]:
         rate = known.stream("copy", nbytes).value
         ends = [low, peak / rate, high]
         roof = [min(peak, rate * x) for x in ends]
-        more: dict[str, Any] = {
+        more: Figure = {
             "mode": "lines+text",
             "text": [name, "", ""],
             "textposition": "top right",
@@ -185,5 +161,5 @@ def _cells(found: list[Timed]) -> str:
 
 
 def _not_timed(result: Ops) -> str:
-    items = "".join(f"<li>{escape(sentence)}</li>" for sentence in not_timed(result))
-    return f"<h2>Not timed</h2><ul>{items}</ul>" if items else ""
+    found = items(not_timed(result))
+    return f"<h2>Not timed</h2>{found}" if found else ""
