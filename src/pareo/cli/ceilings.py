@@ -122,10 +122,10 @@ def picture(found: Ceilings) -> Group:
     when = found.when[:16].replace("T", " ")
     parts = [_products(found, counts, f"{found.name}, measured {when}")]
     parts += [_hierarchy(found, count) for count in counts]
-    told = [f"Data sheet: {found.datasheet.source}."]
+    lines = [f"Data sheet: {found.datasheet.source}."]
     if found.busy:
-        told += statistics.noticed({}, found.threads, found.idle_cores)
-    return Group(*parts, _overheads(found), *map(escape, told))
+        lines += statistics.noticed({}, found.threads, found.idle_cores)
+    return Group(*parts, _overheads(found), *map(escape, lines))
 
 
 def _products(found: Ceilings, counts: list[int], title: str) -> Table:
@@ -137,8 +137,8 @@ def _products(found: Ceilings, counts: list[int], title: str) -> Table:
         for count in counts:
             peak = found.peak(dtype, count)
             sheet = found.datasheet.flops.get(dtype) if count == found.threads else None
-            told = f"{sheet / 1e9:,.0f} ({peak.value / sheet:.0%} of it)" if sheet else "unknown"
-            table.add_row(_with_threads(found, dtype, count), *_rate(peak), escape(peak.how), told)
+            share = f"{sheet / 1e9:,.0f} ({peak.value / sheet:.0%} of it)" if sheet else "unknown"
+            table.add_row(_with_threads(found, dtype, count), *_rate(peak), escape(peak.how), share)
     return table
 
 

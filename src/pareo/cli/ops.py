@@ -40,7 +40,7 @@ def ops(
         typer.Option(help="pareo's, as in compiled,cuda.", show_default="all here but sequential"),
     ] = None,
     peers: Annotated[
-        str, typer.Option(help=f"Of {', '.join(PEERS)}; none for nobody.")
+        str, typer.Option(help=f"Of {', '.join(PEERS)}; or none.")
     ] = "numpy,torch,jax",
     direction: Annotated[str, typer.Option(help="forward, backward or both.")] = "forward",
     threads: options.Threads = None,
