@@ -1,11 +1,5 @@
 """The report of `pareo ops`: the paper's tables, speed by size, rooflines, the worst cells."""
 
-from html import escape
-from pathlib import Path
-from typing import Any
-
-from pareo.lab.atomic_write import write_whole
-from pareo.lab.experiment.statistics import noticed
 from pareo.lab.formatting import digits, span
 from pareo.lab.machine.ceilings import Ceilings
 from pareo.lab.machine.places import Place
@@ -13,25 +7,20 @@ from pareo.lab.ops.result import Ops
 from pareo.lab.ops.sizes import shown
 from pareo.lab.ops.summary import Timed, ceilings, kinds, not_timed, offenders, timed
 from pareo.lab.report import ceilings as limits
-from pareo.lab.report import ops_paper as paper
-from pareo.lab.report.charts import chart, colours, figure, line
-from pareo.lab.report.page import page
+from pareo.lab.report.charts import GREY, Figure, chart, colours, figure, line
+from pareo.lab.report.ops import paper
+from pareo.lab.report.page import head, items, page
 from pareo.lab.report.tables import table
 
-GREY = "#888888"
 SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon")
-
-
-def write(result: Ops, path: Path) -> None:
-    """Write the report of a result to a file."""
-    write_whole(path, html(result))
 
 
 def html(result: Ops) -> str:
     """The report as one page."""
     found, known = timed(result), ceilings(result)
-    drawn: dict[str, Any] = {}
-    parts = [_head(result, found, known)]
+    drawn: dict[str, Figure] = {}
+    title = "Operators, each against its own limit"
+    parts = [head(result, title, _headline(found), result.threads, more="float32")]
     parts += paper.sections(found)
     parts.append("<h2>FLOP/s against size</h2>")
     for number, kind in enumerate(_kinds(found)):
@@ -43,33 +32,24 @@ def html(result: Ops) -> str:
         drawn[f"roof-{place}"] = _roofline(here, one)
         said = "every operator at its largest size, on the roofline of its memory"
         parts.append(figure(f"roof-{place}", f"{one.name}: {said}."))
-    parts += [_worst(found), paper.counters(result.rows), _cells(found), _not_timed(result)]
+    parts += [_worst(found), paper.counters(result.rows), _cells(found)]
+    if untimed := not_timed(result):
+        parts += ["<h2>Not timed</h2>", items(untimed)]
     for place, one in known.items():
         drawn[f"bandwidth-{place}"] = limits.bandwidth(one)
         parts.append(limits.section(one, f"bandwidth-{place}"))
-    return page("Operators", "\n".join(part for part in parts if part), drawn)
+    return page("Operators", parts, drawn)
 
 
-def _head(result: Ops, found: list[Timed], known: dict[Place, Ceilings]) -> str:
-    places = " and ".join(one.name for one in known.values())
-    when = result.when[:16].replace("T", " ")
-    noted = noticed({}, result.threads, result.machine.idle_cores)
-    warnings = "".join(f"<li>{escape(sentence)}</li>" for sentence in noted)
-    where = f"{when}, {places}, {result.threads} CPU threads, float32."
-    said = "Nothing was timed; the notes below say why."
-    if found:
-        best = max(found, key=lambda one: one.hot.of_roofline)
-        said = f"Nearest to its roofline: {_placed(best)}."
-        if worst := offenders(found, most=1):
-            said += f" Furthest of pareo's own: {_placed(worst[0])}."
-    return "\n".join(
-        [
-            "<h1>Operators, each against its own limit</h1>",
-            f"<p>{escape(where)}</p>",
-            f'<p class="headline">{escape(said)}</p>',
-            f'<ul class="noticed">{warnings}</ul>' if warnings else "",
-        ]
-    )
+def _headline(found: list[Timed]) -> str:
+    """The cells nearest to and furthest from their rooflines, in a sentence or two."""
+    if not found:
+        return "Nothing was timed; the notes below say why."
+    best = max(found, key=lambda one: one.hot.of_roofline)
+    said = f"Nearest to its roofline: {_placed(best)}."
+    if worst := offenders(found, most=1):
+        said += f" Furthest of pareo's own: {_placed(worst[0])}."
+    return said
 
 
 def _named(one: Timed) -> str:
@@ -84,7 +64,7 @@ def _kinds(found: list[Timed]) -> list[tuple[str, str]]:
     return kinds([one.cell for one in found])
 
 
-def _by_size(found: list[Timed], known: dict[Place, Ceilings]) -> dict[str, Any]:
+def _by_size(found: list[Timed], known: dict[Place, Ceilings]) -> Figure:
     """FLOP/s of each contestant; bytes a second of an operator that computes nothing."""
     coloured = colours(dict.fromkeys(one.cell.contestant for one in found))
     moves = not any(one.cell.flops for one in found)
@@ -100,7 +80,7 @@ def _by_size(found: list[Timed], known: dict[Place, Ceilings]) -> dict[str, Any]
     return chart(lines, "bytes of all operands", "bytes a second" if moves else "FLOP/s", near)
 
 
-def _roofline(found: list[Timed], known: Ceilings) -> dict[str, Any]:
+def _roofline(found: list[Timed], known: Ceilings) -> Figure:
     """Roofs of memory and of each cache, and a point for each operator and contestant."""
     peak = known.peak("float32").value
     found = [one for one in found if one.cell.flops]
@@ -111,7 +91,7 @@ def _roofline(found: list[Timed], known: Ceilings) -> dict[str, Any]:
         rate = known.stream("copy", nbytes).value
         ends = [low, peak / rate, high]
         roof = [min(peak, rate * x) for x in ends]
-        more: dict[str, Any] = {
+        more: Figure = {
             "mode": "lines+text",
             "text": [name, "", ""],
             "textposition": "top right",
@@ -182,8 +162,3 @@ def _cells(found: list[Timed]) -> str:
     heads = ["operator", "contestant", "cache", "us", "95 % interval", "GFLOP/s", "GB/s"]
     heads += ["FLOP/B", "of peak", "of bandwidth", "of roofline", "off float64 by", "rung"]
     return f"<h2>Every cell</h2>{table(heads, rows)}" if rows else ""
-
-
-def _not_timed(result: Ops) -> str:
-    items = "".join(f"<li>{escape(sentence)}</li>" for sentence in not_timed(result))
-    return f"<h2>Not timed</h2><ul>{items}</ul>" if items else ""
