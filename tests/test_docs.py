@@ -1,9 +1,9 @@
-"""What the documentation says is so: its code runs, its links lead somewhere, its tables are true.
+"""The documentation is correct: its code runs, its links and paths exist, its tables are true.
 
-A comment on the line before a block of code says what is to be done with it:
+A comment on the line before a block of code says how the block is used:
 
-    <!-- not run -->            nothing
-    <!-- file: NAME -->         it is a module, which the page's other blocks may import
+    <!-- not run -->            it is not run
+    <!-- file: NAME -->         it is a module that the other blocks of the page may import
     <!-- add to: PATH -->       it belongs at the end of a file of the repository
 
 All other blocks of Python in one page are run as one script. Blocks of `text` in a page show what
@@ -49,7 +49,7 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=shown)
 
 @dataclass(frozen=True)
 class Block:
-    """A block of code, with its language, the comment before it, and the line that it starts on."""
+    """A block of code with its language, the comment before it, and its first line."""
 
     language: str
     comment: str
@@ -57,7 +57,7 @@ class Block:
     line: int
 
     def named(self, what: str) -> str | None:
-        """What the comment says after `what:`."""
+        """The text of the comment after `what:`."""
         key, _, value = self.comment.partition(":")
         return value.strip() if key == what else None
 
@@ -73,7 +73,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def script_of(page: Path) -> str:
-    """The page's own Python, on the lines where the page has it, so that a traceback tells them."""
+    """The Python of the page, on the same lines as in the page, so that tracebacks fit."""
     script = ""
     for block in blocks(page):
         if block.language == "python" and not block.comment:
@@ -110,7 +110,7 @@ def test_comments_are_understood(page: Path) -> None:
 
 
 def test_the_new_operator_works_if_pasted(tmp_path: Path) -> None:
-    """Pasted into a copy of the repository, its example and its tests pass."""
+    """If it is pasted into a copy of the repository, its example and its tests pass."""
     for folder in ("src/pareo", "tests/operators"):
         ignored = shutil.ignore_patterns("files", "__pycache__")
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
@@ -144,7 +144,7 @@ def prose(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """The places in a page that a link can name, as GitHub spells them."""
+    """The anchors of a page, as GitHub spells them."""
     headings = re.findall(r"^#+ (.*)$", prose(page), re.M)
     return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
 
@@ -160,8 +160,37 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(goal), f"{page.name} links to {target}"
 
 
+SOURCES = [
+    f"/{path.relative_to(ROOT)}"
+    for folder in ("src", "tests", "docs", "benchmarks")
+    for path in (ROOT / folder, *(ROOT / folder).rglob("*"))
+    if "__pycache__" not in path.parts
+]
+GENERATED = {"carry/"}  # by make
+# A file or a directory of the repository, from any directory on: `nhwc/rules/`, `cli/networks.py`.
+PATH = re.compile(r"`((?:[a-z_][\w.-]*/)*(?:[\w-]+\.(?:py|cu|cuh)|[a-z_][\w-]*/))`")
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name != "CHANGELOG.md"], ids=shown)
+def test_paths_in_prose_exist(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    own = {block.named("file") for block in blocks(page)}
+    for path in PATH.findall(text):
+        if path in own | GENERATED or "NAME" in path or "FAMILY" in path:
+            continue
+        assert any(file.endswith(f"/{path.rstrip('/')}") for file in SOURCES), path
+
+
+def test_the_citation_is_of_the_last_release() -> None:
+    cited = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.M)
+    released = re.search(r"^## (\d\S*) - ", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert cited is not None
+    assert released is not None
+    assert cited[1] == released[1]
+
+
 @pytest.mark.parametrize(
-    "page", [p for p in PAGES if p.parent.name == "docs"], ids=lambda p: p.name
+    "page", [p for p in PAGES if p.parent == ROOT / "docs"], ids=lambda p: p.name
 )
 def test_every_page_is_in_the_index(page: Path) -> None:
     index = ROOT / "docs" / "index.md"
@@ -188,7 +217,7 @@ def test_gradient_in_the_table(name: str) -> None:
 
 
 def places(image: Any, pooled: Any, how: dict[str, Any]) -> int:
-    """The pixels of all pooling windows, by walking over them."""
+    """The number of pixels of all pooling windows, counted one by one."""
     size, stride = how["size"], how["stride"]
     inside = np.pad(np.ones(image[2:]), [(before, 99) for before in how["padding"][:2]])
     corners = [(i * stride[0], j * stride[1]) for i, j in np.ndindex(pooled[2:])]
@@ -197,14 +226,14 @@ def places(image: Any, pooled: Any, how: dict[str, Any]) -> int:
 
 
 def near(shape: Any, size: int) -> int:
-    """The channels that normalise all elements, by walking over them."""
+    """The number of channels that normalise all elements, counted one by one."""
     pairs = [(c, other) for c in range(shape[1]) for other in range(shape[1])]
     found = sum(c - size // 2 <= other < c - size // 2 + size for c, other in pairs)
     return found * shape[0] * shape[2] * shape[3]
 
 
 def numbers(name: str, specs: Any, attributes: Any, result: Any) -> dict[str, Any]:
-    """What the names in the column of FLOPs stand for, in one call."""
+    """The values of the names in the FLOPs column, for one call."""
     parameters = inspect.signature(op.registry[name]).parameters
     operands = [p for p in parameters if p not in attributes and p != "out"]
     found = {p: spec.size for p, spec in zip(operands, specs, strict=False)}

@@ -1,4 +1,4 @@
-"""`pareo ceilings`: what this machine can do at most, measured once and kept."""
+"""`pareo ceilings`: the limits of this machine, measured once and kept."""
 
 import sys
 from collections.abc import Iterator
@@ -41,9 +41,9 @@ def ceilings(
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write pictures to this file.")] = None,
 ) -> None:
-    """Show what this machine can do at most: products, bandwidth at each level, overheads.
+    """Show the limits of this machine: products, bandwidth at each level, overheads.
 
-    It is measured once for each set of library versions, and kept. Every share of a limit that
+    They are measured once for each set of library versions, and kept. Every share of a limit that
     pareo shows is a share of these.
     """
     options.check_folders(json_file, html)
@@ -94,7 +94,7 @@ def measured(device: Device, again: bool = False) -> Ceilings:
 
 @contextmanager
 def _bar(title: str) -> Iterator[Watch]:
-    """A bar that is drawn between measurements only, and only where someone looks."""
+    """A bar that is drawn between measurements only, and only on a terminal."""
     if not sys.stderr.isatty():
         yield lambda done, of, what: None
         return
@@ -117,7 +117,7 @@ def _bar(title: str) -> Iterator[Watch]:
 
 
 def picture(found: Ceilings) -> Group:
-    """The hierarchy from arithmetic down to memory, and what calls cost."""
+    """The hierarchy from arithmetic down to memory, and the cost of calls."""
     counts = sorted({1, found.threads})
     when = found.when[:16].replace("T", " ")
     parts = [_products(found, counts, f"{found.name}, measured {when}")]

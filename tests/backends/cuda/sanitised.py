@@ -3,10 +3,10 @@
     compute-sanitizer --tool memcheck  python tests/backends/cuda/sanitised.py
     compute-sanitizer --tool racecheck python tests/backends/cuda/sanitised.py
 
-Without the pool every array is an allocation of its own, so that a step beyond its end is seen.
-Kernels are compiled so that every thread arrives at barriers itself: racecheck does not see those
-that another one arrives for. All of it takes long under racecheck; the kernels with such barriers
-are those of `-k "few_channels or strips or warpgroup"`.
+Without the pool every array is a separate allocation, so that an access beyond its end is found.
+Kernels are compiled so that every thread arrives at barriers itself: racecheck does not know of
+threads that another one arrives for. The whole run takes long under racecheck; the kernels with
+such barriers are those of `-k "few_channels or strips or warpgroup"`.
 """
 
 import os
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-FILES = ("kernels/test_sizes", "runtime/test_graph", "test_training", "nhwc/test_kernels")
+FILES = ("kernels/test_sizes", "runtime/test_graph", "test_training", "nhwc/test_instructions")
 
 
 def main() -> int:
@@ -29,7 +29,9 @@ def main() -> int:
     source._include_paths = lambda: (*plain(), *source.defines(EVERY_THREAD_ARRIVES="1"))
     files = [str(Path(__file__).with_name(f"{name}.py")) for name in FILES]
     with tempfile.TemporaryDirectory() as fresh:
-        os.environ["PAREO_CACHE_DIR"] = fresh  # what was compiled otherwise is not for this
+        os.environ["PAREO_CACHE_DIR"] = (
+            fresh  # the cached machine code was compiled without this option
+        )
         return pytest.main(["-q", "-p", "no:cacheprovider", *files, *sys.argv[1:]])
 
 

@@ -1,12 +1,13 @@
-"""What can be told of the cuda device without a GPU."""
+"""What can be tested of the cuda device without a GPU."""
 
 import numpy as np
 import pytest
 
 from pareo import Device, Spec, op
 from pareo.backends import cuda
-from pareo.backends.cuda.kernels import layout
-from pareo.backends.cuda.runtime import launch, training
+from pareo.backends.cuda import training
+from pareo.backends.cuda.kernels import strides
+from pareo.backends.cuda.runtime import launch
 from pareo.device import why_unavailable
 from pareo.errors import DeviceError, DtypeError, ShapeError
 
@@ -15,7 +16,7 @@ def test_every_operator_has_a_kernel():
     from importlib import import_module
 
     for family in cuda.FAMILIES:
-        import_module(f"pareo.backends.cuda.{family}")
+        import_module(f"pareo.backends.cuda.kernels.{family}")
     from pareo.backends.cuda.table import backend
 
     assert set(backend.kernels) >= set(op.registry)
@@ -47,13 +48,13 @@ def test_precision_is_checked_where_it_is_named():
         ((1, 1), [(5, 5)], ([1], [[0]])),
     ],
 )
-def test_axes_are_joined_where_all_arrays_go_on(sizes, steps, expected):
-    assert layout.joined(sizes, steps) == expected
+def test_axes_are_collapsed_where_all_arrays_allow_it(sizes, steps, expected):
+    assert strides.collapsed(sizes, steps) == expected
 
 
 def test_steps_of_a_broadcast_array_are_zero():
     array = np.zeros((3, 1), np.float32)
-    assert layout.steps(array, (2, 3, 4)) == [0, 1, 0]
+    assert strides.element_strides(array, (2, 3, 4)) == [0, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -69,12 +70,12 @@ def test_steps_of_a_broadcast_array_are_zero():
 )
 def test_data_is_checked_before_a_kernel_reads_it(images, labels, error, sentence):
     order = np.arange(4).reshape(2, 2)
-    training.check(Spec((2, 3)), np.zeros((4, 3), "f4"), np.zeros(4, "i8"), order)
+    training.check_data(Spec((2, 3)), np.zeros((4, 3), "f4"), np.zeros(4, "i8"), order)
     with pytest.raises(error, match=sentence):
-        training.check(Spec((2, 3)), images, labels, order)
+        training.check_data(Spec((2, 3)), images, labels, order)
 
 
 def test_a_struct_is_one_element_by_value():
-    told = launch.struct(1, (2, 3), [4])
-    assert told.size == 1
-    assert told.tobytes() == np.arange(1, 5, dtype=np.int64).tobytes()
+    struct = launch.struct(1, (2, 3), [4])
+    assert struct.size == 1
+    assert struct.tobytes() == np.arange(1, 5, dtype=np.int64).tobytes()

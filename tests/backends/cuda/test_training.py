@@ -1,4 +1,4 @@
-"""Training on the card: as on the other devices, from the card's memory or from the host's."""
+"""Training on the GPU, with data in GPU memory and in pinned host memory."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from devices import needs_gpu
 
 import pareo
 from pareo import Device, nn
-from pareo.backends.cuda.runtime import training
+from pareo.backends.cuda import training
 from pareo.data import load
 from pareo.errors import DeviceError
 from pareo.nn import networks
@@ -43,7 +43,7 @@ def apart(one, other):
 @pytest.mark.parametrize("network", [DEEP, networks.mlp([64, 16, 4])], ids=["deep", "mlp"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-3), ("float64", 1e-9)])
 def test_the_same_run_as_on_the_cpu(network, dtype, tolerance):
-    """Same weights, order and dropout; 24 steps carry rounding on."""
+    """Same weights, order and dropout; rounding errors grow over 24 steps."""
     there = trained(network, "cuda", precision=dtype)
     here = trained(network, "vectorized", precision=dtype)
     assert apart(there, here) < tolerance
@@ -55,15 +55,15 @@ def test_the_same_run_as_on_the_cpu(network, dtype, tolerance):
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("tf32", 0.02), ("bfloat16", 0.2)])
 def test_named_precisions_train_likewise(precision, tolerance):
-    """Factors lose 13 or 16 of 24 bits at each product, and 24 steps carry that on."""
+    """Factors lose 13 or 16 of 24 bits in each product, and these errors grow over 24 steps."""
     run = trained(DEEP, "cuda", precision=precision)
     assert run.settings.precision == precision
     assert 0 < apart(run, trained(DEEP, "cuda")) < tolerance
 
 
-def test_pinned_data_gives_the_bits_of_data_on_the_card(monkeypatch):
+def test_pinned_data_gives_the_bits_of_data_on_the_gpu(monkeypatch):
     resident = trained(DEEP, "cuda")
-    monkeypatch.setattr(training, "SHARE", 0.0)
+    monkeypatch.setattr(training, "DATASET_SHARE", 0.0)
     with pareo.transfers() as moved:
         streamed = trained(DEEP, "cuda")
     assert apart(resident, streamed) == 0
@@ -71,7 +71,7 @@ def test_pinned_data_gives_the_bits_of_data_on_the_card(monkeypatch):
     assert images <= moved.to_device.bytes < 2 * images + 400_000
 
 
-def test_an_epoch_moves_the_order_and_the_losses_alone():
+def test_an_epoch_transfers_only_the_order_and_the_losses():
     network = DEEP
     with Device("cuda") as place:
         step = Step(network, 50, place, momentum=0.9)
@@ -102,7 +102,7 @@ def test_images_that_the_gpu_cannot_read_are_refused():
             step.run(parameters, {}, DATA.images[:200].copy(), labels, order, 0.1)
 
 
-def test_evaluation_on_the_card():
+def test_evaluation_on_the_gpu():
     network = networks.mlp([64, 16, 4])
     run = trained(network, "cuda")
 

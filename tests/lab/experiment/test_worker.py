@@ -153,7 +153,7 @@ import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may ignore it
 from pareo.lab.experiment.worker import Worker
 sys.path.insert(0, {folder!r})
-from test_processes import fruitful
+from test_worker import fruitful
 
 if __name__ == "__main__":
     with Worker(fruitful) as worker:

@@ -51,7 +51,8 @@ def test_template_arguments_of_our_own_kernels_change_no_kind() -> None:
     [
         ("filters_back<64, 3>", "convolution"),
         ("dense_update", "gemm"),
-        ("turn_filters", "copy"),
+        ("flip_filters", "copy"),
+        ("transpose_gradients", "copy"),
         ("gather", "copy"),
         ("to_columns", "copy"),
         ("max_pool3_back", "reduction"),

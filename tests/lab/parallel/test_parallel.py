@@ -17,19 +17,18 @@ from pareo.lab.experiment import records, results
 from pareo.lab.papers import costa_banevicius as paper
 from pareo.lab.parallel import strategies
 from pareo.lab.parallel.engine import Strategy, Turn, race
-from pareo.lab.parallel.papers import (
+from pareo.lab.parallel.names import (
     ALL_CORES,
     PROCESSES,
     SCHEDULED_PROCESSES,
     SCHEDULED_THREADS,
+    SERIAL,
     THREADS,
-    papers_data,
-    pareo_strategies,
 )
+from pareo.lab.parallel.papers import papers_data, pareo_strategies
 from pareo.lab.parallel.papers_torch import TorchNetworks
 from pareo.lab.parallel.result import BatchSpeedup, OneNetwork, Papers, Row
 from pareo.lab.parallel.speedup import (
-    SERIAL,
     amdahl,
     at_batch,
     compare_with_one_worker,

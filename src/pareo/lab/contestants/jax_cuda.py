@@ -14,7 +14,7 @@ def build(
     task: Task, scan: bool = False, last: bool = False, precision: str = "float32"
 ) -> Trainer:
     """The task in JAX, with channels last if asked."""
-    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # the card is shared, and its use is read
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # the GPU is shared
     jax = jax_step.load()
     if jax.default_backend() != "gpu":
         raise RuntimeError(f"this JAX runs on '{jax.default_backend()}', not on a GPU")
@@ -23,30 +23,30 @@ def build(
 
 
 class JaxCudaTrainer(jax_step.JaxTrainer):
-    """The task in JAX, whose card tells what memory it took."""
+    """The task in JAX, which also reports its GPU memory."""
 
     def __init__(self, jax: Any, task: Task, scan: bool, last: bool, precision: str) -> None:
         super().__init__(task, scan, last, half=precision == "bfloat16")
         self._jax, self._precision = jax, precision
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """How it computes."""
         return {**super().facts(), "precision": self._precision}
 
     def peak_bytes(self) -> int:
-        """What a step has of the card's memory, by XLA's own account of what it compiled.
+        """The GPU memory of a step, as XLA reports it for what it compiled.
 
-        The allocator's peak has XLA's search for algorithms in it, and cannot begin anew.
+        The allocator's peak includes XLA's search for algorithms, and cannot be reset.
         """
-        with suppress(RuntimeError):  # where XLA does not tell
-            if told := jax_step.step_bytes():
-                return told
+        with suppress(RuntimeError):  # XLA may not report it
+            if nbytes := jax_step.step_bytes():
+                return nbytes
         return int(self._stats()["peak_bytes_in_use"])
 
     def reserved_bytes(self) -> int | None:
-        """The most that JAX's allocator has held, in use or not, where it tells.
+        """The most that JAX's allocator has held, in use or not; None if unknown.
 
-        As JAX comes, it takes three quarters of the card at once; here it grows as it needs.
+        By default JAX takes three quarters of the GPU's memory at once; here it grows as needed.
         """
         stats = self._stats()
         held = stats.get("peak_pool_bytes", stats.get("pool_bytes"))

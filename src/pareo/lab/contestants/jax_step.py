@@ -1,5 +1,6 @@
 """JAX: one jitted call for every step, or one `lax.scan` over all steps of a chunk."""
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -7,32 +8,33 @@ from typing import Any
 import numpy as np
 
 from pareo import nn
-from pareo.lab.contestants import Task, Trainer, Window, pair, total_loss, unknown
+from pareo.lab.contestants import Array, Task, Trainer, Window, pair, total_loss, unknown
 
-jax: Any  # imported by `build`, hence only where it is asked for
+jax: Any  # imported by `load`, when needed
 jnp: Any
 lax: Any
 
-LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)  # how axes go when channels come to lie last, or first
+Size = int | Sequence[int]
+LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)  # axes of images with channels last, or first
 
 
 def build(task: Task, scan: bool = False, last: bool = False) -> Trainer:
-    """The task in JAX, on the CPU where it has a GPU, too; with channels last if asked."""
+    """The task in JAX on the CPU, even if JAX has a GPU; with channels last if asked."""
     load().config.update("jax_platforms", "cpu")
     return JaxTrainer(task, scan, last)
 
 
-def load(**_: Any) -> Any:
-    """Import JAX for this module; the same."""
+def load(**_: object) -> Any:
+    """Import JAX for this module, and return it."""
     global jax, jnp, lax
     jax, jnp, lax = (import_module(name) for name in ("jax", "jax.numpy", "jax.lax"))
     return jax
 
 
 def step_bytes() -> int | None:
-    """Arguments, results and what lies between, of the largest step compiled; None if untold.
+    """Arguments, results and temporaries of the largest step compiled; None if unknown.
 
-    Arguments are the parameters and all data; what is donated is counted once.
+    Arguments are the parameters and all data. What is donated is counted once.
     """
     found = []
     for executable in jax.local_devices()[0].client.live_executables():
@@ -56,7 +58,7 @@ class JaxTrainer:
         self._parameters = {path: jnp.array(a) for path, a in task.parameters().items()}
         self._scan = scan
 
-        def step(parameters: Any, chosen: Any, data: Any) -> Any:
+        def step(parameters: Any, chosen: Array, data: Any) -> Any:
             x, labels = (a.at[chosen].get(mode="promise_in_bounds") for a in data)
             of = partial(loss_of, task.network, last=self._last, half=half)
             loss, gradients = jax.value_and_grad(of)(parameters, x, labels)
@@ -68,7 +70,7 @@ class JaxTrainer:
 
         self._step = jax.jit(steps if scan else step, donate_argnums=0)
 
-    def run(self, order: Any) -> Any:
+    def run(self, order: Array) -> Array:
         """Train one step for each row of image numbers; the losses."""
         order = order.astype(np.int32)
         losses: Any = []
@@ -81,15 +83,15 @@ class JaxTrainer:
         jax.block_until_ready((self._parameters, losses))
         return losses
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, Array]:
         """The parameters now."""
         return {path: np.array(a) for path, a in self._parameters.items()}
 
-    def load(self, parameters: dict[str, Any]) -> None:
-        """Go on from other parameters."""
+    def load(self, parameters: Mapping[str, Array]) -> None:
+        """Continue from other parameters."""
         self._parameters = {path: jnp.array(a) for path, a in parameters.items()}
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """How it computes."""
         mode = "jit, lax.scan over steps" if self._scan else "jit, a call for each step"
         return {
@@ -103,19 +105,19 @@ class JaxTrainer:
 
 def loss_of(
     network: nn.Sequential,
-    parameters: Any,
-    x: Any,
-    labels: Any,
+    parameters: Mapping[str, Array],
+    x: Array,
+    labels: Array,
     last: bool = False,
     half: bool = False,
-) -> Any:
-    """The mean cross-entropy, with that of auxiliary heads if any."""
+) -> Array:
+    """The mean cross-entropy, with that of auxiliary heads."""
     if half:
         parameters, x = jax.tree.map(lambda a: a.astype(jnp.bfloat16), (parameters, x))
     axis = -1 if last else 1
     join = partial(jnp.concatenate, axis=axis)
 
-    def loss(out: Any) -> Any:
+    def loss(out: Array) -> Array:
         # A product with ones and zeros: its gradient is no scatter, which is slow on a CPU.
         chances = jax.nn.log_softmax(out.astype(jnp.float32))
         return -jnp.mean(jnp.sum(chances * jax.nn.one_hot(labels, out.shape[1]), 1))
@@ -123,8 +125,8 @@ def loss_of(
     return total_loss(network, parameters, x, partial(layer, last=last), join, loss)
 
 
-def layer(this: nn.Layer, w: Any, b: Any, x: Any, last: bool = False) -> Any:
-    """One layer of pareo's, whose images have their channels first or last."""
+def layer(this: nn.Layer, w: Array, b: Array, x: Array, last: bool = False) -> Array:
+    """One of pareo's layers, on images with channels first or last."""
     match this:
         case nn.Conv():
             bias = b if last else b[:, None, None]
@@ -162,13 +164,15 @@ def layer(this: nn.Layer, w: Any, b: Any, x: Any, last: bool = False) -> Any:
     raise unknown(this)
 
 
-def sides(x: Any, last: bool) -> tuple[int, int]:
+def sides(x: Array, last: bool) -> tuple[int, int]:
     """Height and width of images."""
     height, width = x.shape[1:3] if last else x.shape[2:]
     return height, width
 
 
-def conv(x: Any, w: Any, stride: Any, padding: Any, groups: int = 1, last: bool = False) -> Any:
+def conv(
+    x: Array, w: Array, stride: Size, padding: Size, groups: int = 1, last: bool = False
+) -> Array:
     """A convolution without bias."""
     images = "NHWC" if last else "NCHW"
     return lax.conv_general_dilated(
@@ -177,7 +181,9 @@ def conv(x: Any, w: Any, stride: Any, padding: Any, groups: int = 1, last: bool 
     )  # fmt: skip
 
 
-def windows(x: Any, window: Window, start: float, combine: Any, last: bool = False) -> Any:
+def windows(
+    x: Array, window: Window, start: float, combine: Callable[..., Array], last: bool = False
+) -> Array:
     """Every window of every channel, combined to one number."""
 
     def placed(sides: Any, other: Any) -> tuple[Any, ...]:
@@ -189,8 +195,8 @@ def windows(x: Any, window: Window, start: float, combine: Any, last: bool = Fal
     )  # fmt: skip
 
 
-def subsample(x: Any, w: Any, b: Any, stride: tuple[int, int]) -> Any:
-    """One filter over every channel; as a plain product where windows do not overlap.
+def subsample(x: Array, w: Array, b: Array, stride: tuple[int, int]) -> Array:
+    """One filter over every channel; a plain product if windows do not overlap.
 
     That product is ten times as fast as the convolution here.
     """

@@ -1,5 +1,6 @@
-"""pareo itself: the very step that `fit` runs, many of them in one call."""
+"""pareo itself: the step that `fit` runs, many of them in one call."""
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -7,15 +8,15 @@ import numpy as np
 
 from pareo import __version__
 from pareo.device import Device
-from pareo.lab.contestants import Task, Trainer
+from pareo.lab.contestants import Array, Task, Trainer
 from pareo.moving import to_device, to_host
 from pareo.training.step import Step
 
 
-def load(device: str, **_: Any) -> None:
-    """Import what a device needs: for a card cuDNN, too, which takes a second or two."""
+def load(device: str, **_: object) -> None:
+    """Import what a device needs: for a GPU cuDNN, too, which takes a second or two."""
     if Device(device).backend.name == "cuda":
-        import_module("pareo.backends.cuda.nhwc.cudnn").missing()
+        import_module("pareo.backends.cuda.nhwc.conv.cudnn").missing()
 
 
 def build(task: Task, device: str, dtype: str = "float32", precision: str = "float32") -> Trainer:
@@ -39,7 +40,7 @@ class PareoTrainer:
             for path, array in task.parameters().items():
                 self._parameters[path] = self._there(array)
 
-    def run(self, order: Any) -> Any:
+    def run(self, order: Array) -> Array:
         """Train one step for each row of image numbers; the losses."""
         with self._place:
             return to_host(
@@ -47,9 +48,9 @@ class PareoTrainer:
             )
 
     def run_as_program(self) -> None:
-        """One step on the first images, instruction by instruction, whatever a race would do.
+        """One step on the first images, instruction by instruction, even if a race runs it whole.
 
-        Nothing of it is captured, however often it runs.
+        It is never captured, however often it runs.
         """
         backend = self._place.backend
         with self._place, backend.scope(self._place):
@@ -59,21 +60,21 @@ class PareoTrainer:
             backend.wait()
             self.step.executable.release()
 
-    def load(self, parameters: dict[str, Any]) -> None:
-        """Go on from other parameters, in the same arrays: a captured step is bound to them."""
+    def load(self, parameters: Mapping[str, Array]) -> None:
+        """Continue from other parameters, in the same arrays: a captured step is bound to them."""
         with self._place:
             for path, array in self._parameters.items():
                 array[...] = self._there(parameters[path])
 
-    def _there(self, array: Any) -> Any:
+    def _there(self, array: Array) -> Array:
         return to_device(np.array(array, self._dtype, order="C"))
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, Array]:
         """The parameters now."""
         with self._place:
             return {path: np.array(to_host(a)) for path, a in self._parameters.items()}
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """How it computes."""
         return {
             "precision": self._place.precision if self._dtype == "float32" else self._dtype,
@@ -85,21 +86,21 @@ class PareoTrainer:
         }
 
     def peak_bytes(self) -> int | None:
-        """What arrays have of a GPU's memory, the arena of all values with them; None on a CPU.
+        """The GPU memory of all arrays, with the arena of all values; None on a CPU.
 
-        A step takes no more than that: it allocates nothing, but for what its graph keeps.
+        A step needs no more: it allocates nothing but what its graph keeps.
         """
         pool = self._pool()
         return None if pool is None else int(pool.used_bytes()) + self.step.kept_bytes
 
     def reserved_bytes(self) -> int | None:
-        """What CuPy's pools hold of a GPU's memory; None on a CPU."""
+        """The GPU memory that CuPy's pools hold; None on a CPU."""
         pool = self._pool()
         return None if pool is None else int(pool.total_bytes()) + self.step.kept_bytes
 
     def standing_bytes(self) -> int:
-        """What the device keeps for all programs, in `peak_bytes` and in no prediction."""
-        return self._place.backend.standing_bytes()
+        """Bytes that the device keeps for all programs: in `peak_bytes`, but in no prediction."""
+        return self._place.backend.persistent_bytes()
 
     def _pool(self) -> Any:
         if self._place.backend.name != "cuda":

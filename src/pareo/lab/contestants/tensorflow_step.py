@@ -5,20 +5,21 @@ and `train_on_batch` add to it. Images are channels last: others Keras transpose
 """
 
 import os
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 from pareo import nn
-from pareo.lab.contestants import Task, Trainer, Window, forward, pair, unknown
+from pareo.lab.contestants import Array, Task, Trainer, Window, forward, pair, unknown
 
-tf: Any  # imported by `build`, hence only where it is asked for
+tf: Any  # imported by `load`, when needed
 keras: Any
 
 Sides = tuple[tuple[int, int], tuple[int, int]]  # ((top, bottom), (left, right))
 
 
 def build(task: Task, xla: bool = False, gpu: bool = False, precision: str = "float32") -> Trainer:
-    """The task in Keras on TensorFlow, on a GPU only where that is asked for."""
+    """The task in Keras on TensorFlow, on a GPU only if asked."""
     load()
     keras.config.set_floatx("float32")  # whatever the user's keras.json says
     keras.config.set_image_data_format("channels_last")
@@ -32,15 +33,15 @@ def build(task: Task, xla: bool = False, gpu: bool = False, precision: str = "fl
     elif precision == "bfloat16":
         raise RuntimeError("this adapter computes in float32 or tf32, not in bfloat16")
     else:
-        tf.config.experimental.set_memory_growth(cards[0], True)  # the card is shared
+        tf.config.experimental.set_memory_growth(cards[0], True)  # the GPU is shared
         tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
     return TensorflowTrainer(task, xla, gpu, precision)
 
 
-def load(**_: Any) -> None:
+def load(**_: object) -> None:
     """Import TensorFlow and Keras for this module."""
     global tf, keras
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its notes on start-up are no result
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # without its messages on start-up
     os.environ["KERAS_BACKEND"] = "tensorflow"  # read once, when Keras is imported
     tf, keras = import_module("tensorflow"), import_module("keras")
 
@@ -77,24 +78,24 @@ class TensorflowTrainer:
 
         self._step = step
 
-    def run(self, order: Any) -> Any:
+    def run(self, order: Array) -> list[Array]:
         """Train one step for each row of image numbers; the losses."""
         losses = [self._step(chosen) for chosen in tf.unstack(tf.constant(order))]
         losses[-1].numpy()  # which waits for all
         return losses
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, Array]:
         """The parameters now, filters first."""
         found = {path: variable.numpy() for path, variable in self._variables.items()}
         return {path: a.transpose(3, 2, 0, 1) if a.ndim == 4 else a for path, a in found.items()}
 
-    def load(self, parameters: dict[str, Any]) -> None:
-        """Go on from other parameters, filters first."""
+    def load(self, parameters: Mapping[str, Array]) -> None:
+        """Continue from other parameters, filters first."""
         for path, variable in self._variables.items():
             a = parameters[path]
             variable.assign(a.transpose(2, 3, 1, 0) if a.ndim == 4 else a)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """How it computes."""
         return {
             "precision": self._precision,
@@ -105,16 +106,16 @@ class TensorflowTrainer:
         }
 
     def peak_bytes(self) -> int | None:
-        """The most that TensorFlow has had of a GPU's memory; None on a CPU."""
+        """The most GPU memory that TensorFlow has had; None on a CPU."""
         if not self._gpu:
             return None
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
 
 
 def model_of(task: Task) -> tuple[Any, list[float]]:
-    """The task's network as a Keras model, and what the loss of each of its outputs counts.
+    """The task's network as a Keras model, and the weight of the loss of each of its outputs.
 
-    A layer with parameters has its path as its name. Outputs after the first are auxiliary heads'.
+    The name of a layer with parameters is its path. Outputs after the first are auxiliary heads.
     """
     shape = task.network.inputs
     x = keras.Input((*shape[1:], shape[0]) if len(shape) == 3 else shape, task.batch)
@@ -139,7 +140,7 @@ def variables_of(model: Any, task: Task) -> dict[str, Any]:
 
 
 def layer(this: nn.Layer, w: str | None, b: str | None, x: Any) -> Any:
-    """One layer of pareo's as Keras's, on images (N, H, W, C); w and b are paths."""
+    """One of pareo's layers as Keras's, on images (N, H, W, C); w and b are paths."""
     name = None if w is None else w.removesuffix(".w")
     match this:
         case nn.Conv():
@@ -185,9 +186,9 @@ LOWEST = -3.4028235e38  # of all float32
 def padded(
     x: Any, size: tuple[int, int], stride: tuple[int, int], sides: Sides, value: float = 0.0
 ) -> tuple[Any, str]:
-    """Images and the word for Keras's `padding`: pixels are put around them only if none says it.
+    """Images and Keras's `padding`; the images are padded only if neither value of it fits.
 
-    Keras knows `valid`, no pixel at all, and `same`, as many as make ceil(pixels / stride) windows.
+    The values are `valid`, no padding, and `same`, enough for ceil(pixels / stride) windows.
     """
     if sides == NO_SIDES:
         return x, "valid"
@@ -201,7 +202,7 @@ def padded(
 
 
 def grouped_conv() -> Any:
-    """Conv2D whose groups run one by one: Keras would leave them to XLA, within any graph."""
+    """Conv2D whose groups run one by one: Keras would leave them to XLA, in any graph."""
 
     class GroupedConv(keras.layers.Conv2D):
         def convolution_op(self, inputs: Any, kernel: Any) -> Any:
@@ -213,7 +214,7 @@ def grouped_conv() -> Any:
 
 
 def shared_filter() -> Any:
-    """One filter over every channel; as a plain product where windows do not overlap."""
+    """One filter over every channel; a plain product if windows do not overlap."""
 
     class SharedFilter(keras.layers.Layer):
         def __init__(self, size: tuple[int, int], stride: tuple[int, int], **rest: Any) -> None:

@@ -1,12 +1,13 @@
 """PyTorch: eager or through torch.compile, with oneDNN or without, channels first or last."""
 
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
 from pareo import nn
-from pareo.lab.contestants import Task, Trainer, pair, total_loss, unknown
+from pareo.lab.contestants import Array, Task, Trainer, pair, total_loss, unknown
 
-torch: Any  # imported by `build`, hence only where it is asked for
+torch: Any  # imported by `load`, when needed
 functional: Any
 
 
@@ -18,8 +19,8 @@ def build(task: Task, onednn: bool = True, last: bool = False, compiled: bool = 
     return TorchTrainer(task, last, compiled)
 
 
-def load(**_: Any) -> Any:
-    """Import PyTorch for this module; the same."""
+def load(**_: object) -> Any:
+    """Import PyTorch for this module, and return it."""
     global torch, functional
     torch, functional = import_module("torch"), import_module("torch.nn.functional")
     return torch
@@ -28,52 +29,62 @@ def load(**_: Any) -> Any:
 class TorchTrainer:
     """The task with autograd; only parameters have gradients, so the first layer's x has none."""
 
+    place = "cpu"
+
     def __init__(self, task: Task, last: bool, compiled: bool) -> None:
-        images, labels = task.data()
-        self._images, self._labels = torch.from_numpy(images), torch.from_numpy(labels)
+        images, labels = (torch.from_numpy(a).to(self.place) for a in task.data())
         self._last = last and images.ndim == 4
         if self._last:
             # Rows that are gathered keep this order; as (N, C, H, W) they are channels last.
-            self._images = self._images.permute(0, 2, 3, 1).contiguous()
+            images = images.permute(0, 2, 3, 1).contiguous()
+        self._images, self._labels = images, labels
         self._leaves = {path: self._leaf(a) for path, a in task.parameters().items()}
+        self._moving = list(self._leaves.values())
         self._rate = task.rate
         self._loss, self._compiled = loss_of(task.network), compiled
         if compiled:
             from torch._inductor import config
 
-            config.compile_threads = 1  # no idle helpers beside the others
+            self._configure(config)
             self._loss = torch.compile(self._loss, dynamic=False)
 
-    def _leaf(self, array: Any) -> Any:
-        leaf = torch.from_numpy(array)
+    def _configure(self, config: Any) -> None:
+        config.compile_threads = 1  # no idle helpers beside the other contestants
+
+    def _leaf(self, array: Array) -> Array:
+        leaf = torch.from_numpy(array).to(self.place)
         if self._last and leaf.ndim == 4:
             leaf = leaf.contiguous(memory_format=torch.channels_last)
         return leaf.requires_grad_()
 
-    def run(self, order: Any) -> Any:
+    def run(self, order: Array) -> list[Array]:
         """Train one step for each row of image numbers; the losses."""
-        leaves, losses = list(self._leaves.values()), []
-        for chosen in torch.from_numpy(order).unbind():
-            x = self._images.index_select(0, chosen)
-            x = x.permute(0, 3, 1, 2) if self._last else x
-            loss = self._loss(self._leaves, x, self._labels.index_select(0, chosen))
-            gradients = torch.autograd.grad(loss, leaves)
-            with torch.no_grad():
-                torch._foreach_add_(leaves, gradients, alpha=-self._rate)
-            losses.append(loss.detach())
-        return losses
+        return [self._step(chosen) for chosen in torch.from_numpy(order).unbind()]
 
-    def parameters(self) -> dict[str, Any]:
+    def _step(self, chosen: Array) -> Array:
+        """One step; its loss."""
+        x = self._images.index_select(0, chosen)
+        x = x.permute(0, 3, 1, 2) if self._last else x
+        loss = self._computed(x, self._labels.index_select(0, chosen))
+        gradients = torch.autograd.grad(loss, self._moving)
+        with torch.no_grad():
+            torch._foreach_add_(self._moving, gradients, alpha=-self._rate)
+        return loss.detach()
+
+    def _computed(self, x: Array, labels: Array) -> Array:
+        return self._loss(self._leaves, x, labels)
+
+    def parameters(self) -> dict[str, Array]:
         """The parameters now."""
-        return {path: leaf.detach().numpy().copy() for path, leaf in self._leaves.items()}
+        return {path: leaf.detach().cpu().numpy().copy() for path, leaf in self._leaves.items()}
 
-    def load(self, parameters: dict[str, Any]) -> None:
-        """Go on from other parameters."""
+    def load(self, parameters: Mapping[str, Array]) -> None:
+        """Continue from other parameters."""
         with torch.no_grad():
             for path, leaf in self._leaves.items():
                 leaf.copy_(torch.from_numpy(parameters[path]))
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """How it computes."""
         onednn = "on" if torch.backends.mkldnn.enabled else "off"
         return {
@@ -86,10 +97,10 @@ class TorchTrainer:
         }
 
 
-def loss_of(network: nn.Sequential) -> Any:
+def loss_of(network: nn.Sequential) -> Callable[..., Array]:
     """The mean cross-entropy, with that of auxiliary heads, of parameters, images and labels."""
 
-    def loss(parameters: dict[str, Any], x: Any, labels: Any) -> Any:
+    def loss(parameters: Mapping[str, Array], x: Array, labels: Array) -> Array:
         return total_loss(
             network, parameters, x, layer,
             join=lambda parts: torch.cat(parts, dim=1),
@@ -99,8 +110,8 @@ def loss_of(network: nn.Sequential) -> Any:
     return loss
 
 
-def layer(this: nn.Layer, w: Any, b: Any, x: Any) -> Any:
-    """One layer of pareo's."""
+def layer(this: nn.Layer, w: Array, b: Array, x: Array) -> Array:
+    """One of pareo's layers."""
     match this:
         case nn.Conv():
             return functional.conv2d(x, w, b, this.stride, this.padding, groups=this.groups)
@@ -131,8 +142,8 @@ def layer(this: nn.Layer, w: Any, b: Any, x: Any) -> Any:
     raise unknown(this)
 
 
-def subsample(x: Any, w: Any, b: Any, stride: tuple[int, int]) -> Any:
-    """One filter over every channel; as a plain product where windows do not overlap.
+def subsample(x: Array, w: Array, b: Array, stride: tuple[int, int]) -> Array:
+    """One filter over every channel; a plain product if windows do not overlap.
 
     That product is several times as fast as a convolution with a group for each channel.
     """

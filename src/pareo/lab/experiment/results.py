@@ -211,7 +211,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-PLACE = re.compile(r" - at (`key` in )?`\$\.?(.*?)`$")
+PLACE = re.compile(r" - at `(?:key` in `)?\$\.?(.*?)`$")
 NOT_ALLOWED = "Invalid enum value "
 WORDS = {
     "object": "an object", "array": "a list", "str": "text", "bool": "true or false",
@@ -228,12 +228,12 @@ def sentence(said: str, data: Any, declared: Any = None) -> str:
     'expected text in network; got 3'
     """
     found = PLACE.search(said)
-    place = found[2] if found else ""
+    place = found[1] if found else ""
     words = said[: found.start()] if found else said
     words, _, own = words.split(", got ")[0].partition("; got ")
     if words.startswith(NOT_ALLOWED):
         own = words.removeprefix(NOT_ALLOWED)
-        words = f"Expected {_choices(inspect.type_info(declared), place, bool(found and found[1]))}"
+        words = f"Expected {_choices(inspect.type_info(declared), place)}"
     got = f"; got {own}" if own else _at(data, place)
     words = words.replace("Object missing required field ", "Expected ")
     words = words.replace("Number out of range", "Expected a smaller number")
@@ -242,7 +242,7 @@ def sentence(said: str, data: Any, declared: Any = None) -> str:
     return f"{words[:1].lower()}{words[1:]}{at}{got}"
 
 
-def _choices(declared: inspect.Type, place: str, key: bool) -> str:
+def _choices(declared: inspect.Type, place: str) -> str:
     """The words that a type allows at a place, or as keys there."""
     for step in re.findall(r"\[[^\]]*\]|[^.\[\]]+", place):
         match declared:
@@ -250,7 +250,7 @@ def _choices(declared: inspect.Type, place: str, key: bool) -> str:
                 declared = next((one.type for one in fields if one.name == step), declared)
             case inspect.ListType(item_type=inner) | inspect.DictType(value_type=inner):
                 declared = inner
-    if key and isinstance(declared, inspect.DictType):
+    if isinstance(declared, inspect.DictType):
         declared = declared.key_type
     if isinstance(declared, inspect.LiteralType):
         return f"one of {', '.join(map(str, declared.values))}"

@@ -14,7 +14,7 @@ Rules = Sequence[tuple[str, Kind]]  # a pattern that is searched for, and the ki
 # What moves data is asked for before what computes: a transposing copy is a copy.
 OPERATORS: Rules = (
     (r"^(copy|concat|part|part_gradient|transpose|reshape|broadcast|gather)", "copy"),
-    (r"^(to_|as_|nhwc|nchw|blocks|turn|layout|round)", "copy"),
+    (r"^(to_|as_|nhwc|nchw|space_to_depth|flip|layout|round)", "copy"),
     (r"conv|subsample", "convolution"),
     (r"^(dot|descend)", "gemm"),
     (r"pool|^(sum|mean|max|argmax)", "reduction"),
@@ -51,7 +51,7 @@ XLA: Rules = (
 
 CUDA: Rules = (
     # pareo's own first, whose names are words, with template arguments or without.
-    (r"^((turn|block|unblock|lay)_filters|turn(ed)?|blocks|cast)(<|$)", "copy"),
+    (r"^((flip|arrange)_filters|filters_(to|from)_depth|space_to_depth|cast)(<|$)", "copy"),
     (r"^(to|from)_columns(<|$)", "copy"),
     (r"^(subsample|filters_back|strips|narrow)", "convolution"),
     (r"^dense_update", "gemm"),

@@ -19,7 +19,7 @@ from pareo.lab.kernels.events import KINDS, MATRIX, Profile, rows
 from pareo.lab.kernels.instruments import Watched
 from pareo.lab.race.engine import OneTask
 from pareo.lab.race.result import Row
-from pareo.machine import cards
+from pareo.machine import gpus
 from pareo.training.step import step_program
 
 TURN = 0.4  # seconds, about
@@ -33,7 +33,7 @@ ON_GPU = ("pareo-cuda", "torch-cuda", "jax-cuda")
 
 def usual() -> list[str]:
     """The contestants of a study where none are named: on a GPU where there is one."""
-    return list(ON_GPU if cards() else ON_CPU)
+    return list(ON_GPU if gpus() else ON_CPU)
 
 
 class Study(OneTask):

@@ -1,8 +1,8 @@
-"""How much memory a process has, has had at most, and may have.
+"""The memory of a process: now, at its peak, and its limit.
 
-What is counted is what is resident: pages that the process has touched, its libraries' among them,
-and those of it that the system swapped out. Address space that is only reserved costs nobody
-anything and is told apart: `reserved`.
+What counts is resident memory: pages that the process has touched, including those of its
+libraries, and those that were swapped out. Address space that is only reserved costs nothing;
+`reserved` reports it separately.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from pathlib import Path
 from pareo.errors import PareoError
 
 UNIT = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
-OFTEN = 0.004  # seconds between two looks: a process touches some 15 MB in that time
+OFTEN = 0.004  # seconds between two checks: a process touches some 15 MB in that time
 SHARE_OF_FREE = 0.85
 UNITS = {"GB": 10**9, "MB": 10**6, "GIB": 1 << 30, "MIB": 1 << 20}
 
@@ -32,20 +32,17 @@ def peak() -> int:
 
 
 def now() -> int:
-    """The bytes of memory that this process has now; where the system does not tell, the most."""
+    """The bytes of memory that this process has now; its peak if the system does not report it."""
     return _status("VmRSS") or peak()
 
 
 def reserved() -> int | None:
-    """The bytes that this process has asked the system for to write into, touched or not.
-
-    None where the system does not tell.
-    """
+    """The writable bytes that this process has requested, touched or not; None if unknown."""
     return _status("VmData")
 
 
 def forget_peak() -> bool:
-    """Let `peak` begin anew from what there is now; False where the system does not allow it."""
+    """Reset `peak` to the present value; False if the system does not allow it."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -54,25 +51,25 @@ def forget_peak() -> bool:
 
 
 def give_back() -> None:
-    """Return to the system what was freed but kept for later, as far as the C library can."""
+    """Return freed memory that is kept for later to the system, as far as the C library can."""
     gc.collect()
-    with suppress(OSError, AttributeError):  # glibc has it, others may not
+    with suppress(OSError, AttributeError):  # only glibc has it
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def free() -> int | None:
-    """The bytes that the system could give to processes without swapping; None if untold."""
+    """The bytes that the system can give to processes without swapping; None if unknown."""
     return _line(Path("/proc/meminfo"), "MemAvailable")
 
 
 def safe() -> int | None:
-    """The bytes that one more process may have, so that nothing is swapped; None if untold."""
+    """The bytes that one more process may have without swapping; None if unknown."""
     there = free()
     return None if there is None else int(SHARE_OF_FREE * there)
 
 
 def parsed(text: str) -> int:
-    """A size in bytes, as a person writes it.
+    """A size in bytes, from text.
 
     >>> parsed("2GB"), parsed("512 MiB"), parsed("1.5gb")
     (2000000000, 536870912, 1500000000)
@@ -87,12 +84,11 @@ def parsed(text: str) -> int:
 
 
 class Watch:
-    """Ends a process, by `end`, as soon as it is seen with more memory than `most` bytes.
+    """Calls `end` as soon as a process is seen with more memory than `most` bytes.
 
-    It looks from another process, so nothing that the watched one does can keep it from looking.
-    No reservation is refused: frameworks reserve what they never touch. What was touched between
-    two looks is not missed either, if the process is asked for its `peak` at last, which the system
-    itself keeps.
+    It checks from another process, so the watched one cannot prevent it. Reservations are not
+    limited, because frameworks reserve what they never touch. A peak between two checks is missed
+    here, but the system keeps it: ask the process for its `peak` at the end.
     """
 
     def __init__(self, pid: int, most: int, end: Callable[[], None], often: float = OFTEN) -> None:
@@ -108,7 +104,7 @@ class Watch:
         return self.seen > self.most
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         self._done.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -125,7 +121,7 @@ class Watch:
 
 
 def _status(name: str) -> int | None:
-    """A line of Linux's own account: unlike `getrusage`, it knows nothing of a parent process."""
+    """A line of /proc/self/status, which unlike `getrusage` ignores the parent process."""
     return _line(Path("/proc/self/status"), name)
 
 

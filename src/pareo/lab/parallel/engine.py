@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pareo.interrupt import AtOnce
+from pareo.interrupt import ImmediateInterrupt
 from pareo.lab.experiment.rounds import rounds
 from pareo.lab.parallel.result import Row
 from pareo.lab.parallel.speedup import compare_with_one_worker
@@ -70,7 +70,7 @@ def race(
         compare_with_one_worker(rows)
         watch(rows, f"{row.contestant}, {row.name}, {doing}")
         try:
-            with AtOnce():  # a turn that Ctrl-C cuts short does not count
+            with ImmediateInterrupt():  # a turn that Ctrl-C cuts short does not count
                 return strategy.run()
         except Exception as error:
             row.end("failed", sentence(error))

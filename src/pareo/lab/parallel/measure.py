@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pareo import machine
 from pareo.device import Device
 from pareo.lab.papers import costa_banevicius as paper
+from pareo.lab.parallel.datasets import data_for
 from pareo.lab.parallel.engine import Watch, race
 from pareo.lab.parallel.papers import flops, papers_data, pareo_strategies
 from pareo.lab.parallel.papers_torch import torch_strategies
@@ -17,7 +18,7 @@ from pareo.lab.parallel.result import (
     Published,
 )
 from pareo.lab.parallel.speedup import at_batch, pays_from, scalings
-from pareo.lab.parallel.strategies import data_for, strategies
+from pareo.lab.parallel.strategies import strategies
 from pareo.nn.network import Sequential
 from pareo.parallel.trials.prediction import predict
 from pareo.parallel.trials.trial import Trial

@@ -11,26 +11,26 @@ from functools import partial
 from pareo.data import Dataset, load
 from pareo.device import Device
 from pareo.lab.papers.costa_banevicius import BATCH, trials
+from pareo.lab.parallel.datasets import whole_batches
 from pareo.lab.parallel.engine import Strategy
-from pareo.lab.parallel.speedup import SERIAL
+from pareo.lab.parallel.names import (
+    ALL_CORES,
+    PROCESSES,
+    SCHEDULED_PROCESSES,
+    SCHEDULED_THREADS,
+    SERIAL,
+    THREADS,
+)
 from pareo.lab.parallel.tasks import by_train_many, in_processes, in_threads
 from pareo.parallel.group.worker_group import Abandoned, run_threads
 from pareo.parallel.trials.schedule import predicted_work
 from pareo.parallel.trials.train_trial import train_one, untested
 from pareo.parallel.trials.trial import Result, Trial
 
-ALL_CORES = "one after another, all cores each"
-THREADS, PROCESSES = "a thread for each network", "a process for each network"
-SCHEDULED_THREADS, SCHEDULED_PROCESSES = "threads, scheduled", "processes, scheduled"
-
 
 def papers_data(images: int) -> Dataset:
     """The first images of MNIST, as many as make whole batches, and all of its test images."""
-    data = load("mnist").as_float()
-    count = max(BATCH, min(images, len(data.images)) // BATCH * BATCH)
-    return Dataset(
-        "mnist", data.images[:count], data.labels[:count], data.test_images, data.test_labels, 10
-    )
+    return whole_batches(load("mnist").as_float(), BATCH, images)
 
 
 def flops(data: Dataset) -> float:

@@ -13,8 +13,7 @@ from pareo.lab.contestants import Task, forward, torch_step
 from pareo.lab.experiment.worker import Worker
 from pareo.lab.papers.costa_banevicius import BATCH, RATE, SIZES
 from pareo.lab.parallel.engine import Strategy, Turn
-from pareo.lab.parallel.papers import ALL_CORES, PROCESSES, THREADS
-from pareo.lab.parallel.speedup import SERIAL
+from pareo.lab.parallel.names import ALL_CORES, PROCESSES, SERIAL, THREADS
 from pareo.nn import networks
 from pareo.parallel.group.worker_group import run_threads
 from pareo.parallel.trials.scoring import PIECE

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from pareo.lab.parallel.names import ALONE, SERIAL, SERIAL_TASKS
 from pareo.lab.parallel.result import BatchSpeedup, Row, Scaling
 
-ALONE, SERIAL_TASKS = "one worker", "tasks, one after another"
-SERIAL = "one after another, 1 thread each"
 PAYS = 1.05  # times as fast as one worker, before another worker is worth its while
 
 

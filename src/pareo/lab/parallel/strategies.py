@@ -5,10 +5,10 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from pareo.data import Dataset, load
+from pareo.data import Dataset
 from pareo.device import Device
 from pareo.lab.parallel.engine import Strategy, Turn
-from pareo.lab.parallel.speedup import ALONE, SERIAL_TASKS
+from pareo.lab.parallel.names import ALONE, INSIDE, SERIAL_TASKS
 from pareo.lab.parallel.tasks import by_train_many, in_processes, tested
 from pareo.nn.network import Sequential
 from pareo.parallel import data as data_parallel
@@ -18,11 +18,8 @@ from pareo.parallel.trials.scoring import score_many
 from pareo.parallel.trials.train_trial import train_one, untested
 from pareo.parallel.trials.trial import Trial
 from pareo.training.settings import Settings
-from pareo.training.step import step_program
 
-INSIDE = "threads inside each step"
 RATE = 0.01
-CORE = 2e10  # FLOP/s, to estimate how many images a turn of some seconds needs
 
 Fit = Callable[..., Outcome]
 ONE_NETWORK: dict[str, tuple[Fit, str]] = {
@@ -33,33 +30,6 @@ ONE_NETWORK: dict[str, tuple[Fit, str]] = {
     "model, neurons in threads": (model_parallel.neurons, "threads"),
 }
 MANY = ("threads", "processes", "population")
-
-
-def data_for(network: Sequential, batch: int, seconds: float) -> Dataset:
-    """Whole batches that one worker trains on for about so many seconds, and some test images.
-
-    >>> from pareo.nn import networks
-    >>> len(data_for(networks.mlp("small"), 128, 0.1).images)
-    1792
-    """
-    step = step_program(network, batch).flops / CORE
-    steps = max(4, round(seconds / step))
-    if network.inputs == (1, 28, 28):
-        known = load("mnist").as_float()
-        count = min(steps * batch, len(known.images) // batch * batch)
-        tests = min(len(known.test_images), max(batch, count // 6))
-        return Dataset(
-            "mnist", known.images[:count], known.labels[:count], known.test_images[:tests],
-            known.test_labels[:tests], 10,
-        )  # fmt: skip
-    sizes = "x".join(map(str, network.inputs))
-    count = steps * batch
-    made = load(f"synthetic:{sizes}:{network.classes}:{count + max(batch, count // 6)}").as_float()
-    images = np.concatenate([made.images, made.test_images])
-    labels = np.concatenate([made.labels, made.test_labels])
-    return Dataset(
-        made.name, images[:count], labels[:count], images[count:], labels[count:], network.classes
-    )
 
 
 def strategies(

@@ -2,15 +2,16 @@
 
 from pareo.lab.experiment.statistics import noticed
 from pareo.lab.formatting import percent, times
-from pareo.lab.parallel.papers import (
+from pareo.lab.parallel.names import (
     ALL_CORES,
     PROCESSES,
     SCHEDULED_PROCESSES,
     SCHEDULED_THREADS,
+    SERIAL,
     THREADS,
 )
 from pareo.lab.parallel.result import OneNetwork, Papers, Parallel, Row
-from pareo.lab.parallel.speedup import SERIAL, ratio
+from pareo.lab.parallel.speedup import ratio
 
 # Strategies of pareo's, each with the one of PyTorch's that it is compared with.
 PEERS = {

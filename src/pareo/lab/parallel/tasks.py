@@ -44,7 +44,7 @@ def in_processes(
 ) -> Callable[[], Turn]:
     """A turn in processes, which are started before the clock and live until the stack closes.
 
-    `threads` is how many all of them have.
+    `threads` are those of the device, which all processes share.
     """
     ready: list[Processes] = []
 

@@ -31,7 +31,7 @@ from pareo.lab.sweep.journal import Journal
 from pareo.lab.sweep.limit import Limits
 from pareo.lab.sweep.result import Ceiling, Cell, Limit, Probe, Work
 from pareo.lab.sweep.settings import Settings
-from pareo.program.passes import prepared
+from pareo.program.compiler import prepared
 from pareo.training.step import step_program
 
 
@@ -164,7 +164,7 @@ class Sweep(Experiment):
             "settings": self.settings.as_dict(),
             "versions": {"pareo": __version__, **machine.libraries()},
             "machine": [here["processor"], here["cores"]],
-            "cards": [[card.name, card.driver] for card in machine.cards()],
+            "cards": [[card.name, card.driver] for card in machine.gpus()],
             "images": self._images,
         }
 

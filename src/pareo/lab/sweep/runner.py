@@ -182,6 +182,6 @@ def predicted(contestant: Contestant, task: Task) -> int | None:
     if not is_pareo(contestant):
         return None
     told = contestant.options
-    precision = told.get("precision", "float32")
-    place = Device(told["device"], threads=task.threads, precision=precision)
+    precision = str(told.get("precision", "float32"))
+    place = Device(str(told["device"]), threads=task.threads, precision=precision)
     return Step(task.network, task.batch, place).memory(tight=True)

@@ -15,7 +15,7 @@ from pareo.parallel.tuning.local import NumberedTrial, Report
 from pareo.parallel.tuning.space import Space
 from pareo.parallel.tuning.study import best_of, counts, origin, rank, token
 from pareo.training import checkpoint as files
-from pareo.training.evaluate import Evaluator, fitted
+from pareo.training.evaluate import Evaluator, as_inputs
 from pareo.training.history import Epoch
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Search:
         if self.best is None or not len(data.test_images):
             return None
         kept = files.load(self.file(self.best))
-        images = fitted(kept.network, data.as_float().test_images, "float32")
+        images = as_inputs(kept.network, data.as_float().test_images, "float32")
         evaluate = Evaluator(kept.network, device, min(len(images), 512))
         return float(evaluate(kept.parameters, images, data.test_labels)[1])
 

@@ -1,4 +1,4 @@
-"""Whole epochs in one launch: kernels compile for every architecture and train as others do."""
+"""Whole epochs in one launch: kernels compile for every architecture and train correctly."""
 
 import numpy as np
 import pytest
@@ -7,14 +7,15 @@ from devices import needs_gpu
 import pareo
 from pareo import Device, Spec, nn
 from pareo.backends.cuda.epoch import loop, tiled
-from pareo.backends.cuda.epoch.layers import Dense, Unsuited, Windows, layers_of
-from pareo.backends.cuda.epoch.source import Kernel
+from pareo.backends.cuda.epoch.layers import Dense, UnsupportedNetwork, Windows, layers_of
+from pareo.backends.cuda.epoch.source import PerImageKernel
 from pareo.backends.cuda.runtime import source
 from pareo.errors import ShapeError
 from pareo.nn import networks
 from pareo.nn.network import Sequential
 from pareo.program import trace, value_and_grad
-from pareo.program.passes import prepared, remove_common, remove_dead
+from pareo.program.compiler import prepared
+from pareo.program.passes import remove_common, remove_dead
 from pareo.training.step import Step
 
 COLOURS = Sequential(
@@ -43,8 +44,8 @@ def gradients(network):
 def kernel(network, batch, blocks=128, momentum=False):
     layers = layers_of(gradients(network))
     if sum(layer.parameters for layer in layers) <= 1 << 14:
-        return Kernel(layers, batch, min(batch, blocks), momentum)
-    return tiled.Kernel(layers, batch, blocks, momentum)
+        return PerImageKernel(layers, batch, min(batch, blocks), momentum)
+    return tiled.TiledKernel(layers, batch, blocks, momentum)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
@@ -63,7 +64,7 @@ def test_generated_kernels_compile(name, batch, momentum, arch):
     assert source.compile_to_binary(text, arch).startswith(b"\x7fELF")
 
 
-def test_layers_are_read_off_a_program_however_it_is_fused():
+def test_layers_are_found_in_a_program_however_it_is_fused():
     program = gradients(networks.papers_cnn())
     expected = [
         Windows((1, 28, 28), 6, (5, 5), (4, 4), "Sigmoid", "Sigmoid"),
@@ -85,7 +86,7 @@ def test_layers_are_read_off_a_program_however_it_is_fused():
 )
 def test_other_networks_have_no_kernel(layers):
     program = gradients(Sequential(layers, (1, 8, 8)))
-    with pytest.raises(Unsuited):
+    with pytest.raises(UnsupportedNetwork):
         layers_of(program)
     assert loop(program) is None
 
@@ -97,11 +98,11 @@ def test_a_network_that_is_too_large_has_no_kernel():
     assert loop(gradients(wide)) is None
 
 
-def test_products_that_fill_the_card_are_left_to_cublas():
+def test_products_that_fill_the_gpu_are_left_to_cublas():
     layers = layers_of(gradients(networks.mlp("big")))
-    tiled.Kernel(layers, 128, 132)
-    with pytest.raises(Unsuited):
-        tiled.Kernel(layers, 512, 132)
+    tiled.TiledKernel(layers, 128, 132)
+    with pytest.raises(UnsupportedNetwork):
+        tiled.TiledKernel(layers, 512, 132)
 
 
 def test_every_word_of_a_message_has_one_place():
@@ -165,7 +166,7 @@ def test_the_same_as_the_plain_program(name, batch, momentum):
 @pytest.mark.gpu
 @needs_gpu
 def test_products_in_tf32_are_rounded_and_no_more():
-    """11 bits of 24: a step's move is off by thousandths, where float32 is off by millionths."""
+    """11 bits of 24: a step is off by thousandths, where float32 is off by millionths."""
     network = NETWORKS["mlp"]
     _, truth, _ = runs(network, "vectorized", 128, 1, dtype="float64")
     start, off = network.initialise(0), {}
@@ -207,7 +208,7 @@ def test_two_launches_are_one():
 @pytest.mark.gpu
 @needs_gpu
 @pytest.mark.parametrize("name", ["papers-cnn", "mlp"])
-def test_a_wrong_label_is_told(name):
+def test_a_wrong_label_is_reported(name):
     network = NETWORKS[name]
     images = np.ones((8, *network.inputs), np.float32)
     with Device("cuda") as place:
@@ -219,7 +220,7 @@ def test_a_wrong_label_is_told(name):
 
 @pytest.mark.gpu
 @needs_gpu
-def test_a_batch_that_no_kernel_takes_trains_all_the_same():
+def test_a_batch_that_no_kernel_supports_is_trained_without_one():
     losses, _, _ = runs(networks.papers_cnn(), "cuda", 6000, 1)
     true_losses, _, _ = runs(networks.papers_cnn(), "vectorized", 6000, 1, dtype="float64")
     np.testing.assert_allclose(losses, true_losses, rtol=1e-5)
@@ -229,7 +230,7 @@ def test_a_batch_that_no_kernel_takes_trains_all_the_same():
 @needs_gpu
 @pytest.mark.parametrize("name", ["colours", "mlp"])
 def test_a_nan_is_not_lost_in_a_relu(name):
-    """`mlp` and `colours` have one behind their first layer: the loss shows what went wrong."""
+    """`mlp` and `colours` have one after their first layer: the loss must show the NaN."""
     network = NETWORKS[name]
     random = np.random.default_rng(0)
     images = random.standard_normal((20, *network.inputs)).astype(np.float32)

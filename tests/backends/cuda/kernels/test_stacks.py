@@ -1,4 +1,4 @@
-"""A population on the card: a few launches for each layer, however many members there are."""
+"""A population on the GPU: a few launches for each layer, however many members there are."""
 
 from importlib import import_module
 
@@ -14,7 +14,7 @@ FORWARD = ["stacked_dot_bias_relu", "stacked_dot_bias", "cross_entropy_with_grad
 
 def launched(momentum: float) -> list[str]:
     for family in cuda.FAMILIES:
-        import_module(f"pareo.backends.cuda.{family}")
+        import_module(f"pareo.backends.cuda.kernels.{family}")
     from pareo.backends.cuda.table import backend
 
     program = population_program(networks.mlp([6, 5, 3]), 4, [momentum] * 2, [0.0] * 2)
@@ -31,7 +31,7 @@ def test_layers_are_fused(momentum: float) -> None:
 def test_gradients_without_momentum_are_never_written() -> None:
     names = launched(0.0)
     assert names.count("stacked_descend") == 2
-    assert names.count("dot") == 1  # the error that goes back to the hidden layer
+    assert names.count("dot") == 1  # the error of the hidden layer
 
 
 def test_momentum_is_one_launch_for_each_parameter() -> None:

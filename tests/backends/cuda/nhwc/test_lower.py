@@ -1,4 +1,4 @@
-"""Lowering and merging, as programs: no GPU is needed to rewrite one."""
+"""Lowering and merging of programs: rewriting one needs no GPU."""
 
 from collections import Counter
 from dataclasses import replace
@@ -8,8 +8,8 @@ import pytest
 from odd_programs import ODD
 
 from pareo import Device, nn, op, trace, value_and_grad
-from pareo.backends.cuda.kernels.indexed_batch import pickable
 from pareo.backends.cuda.nhwc import lower, merge
+from pareo.backends.cuda.runtime.indexed_batch import reads_in_place
 from pareo.nn import networks
 from pareo.program import remove_common, remove_dead, tree
 from pareo.spec import Spec
@@ -28,7 +28,7 @@ def lowered(network, precision, batch=2):
 
 
 def modules():
-    """A small GoogLeNet: two modules, with their layers of one pixel side by side."""
+    """A small GoogLeNet: two modules with several 1 x 1 convolutions of the same images."""
 
     def module(scale):
         branch = [nn.Conv(4 * scale, 1), nn.ReLU(), nn.Conv(8, 3, 1, 1), nn.ReLU()]
@@ -59,29 +59,29 @@ def test_every_value_is_made_before_it_is_read(name, precision):
 
 def test_images_change_their_layout_only_at_the_flattening():
     _, after = lowered(networks.alexnet(), "tf32")
-    turned = [i for i in after.instructions if i.name in ("channels_last", "channels_first")]
-    filters = [i for i in turned if i.inputs[0] in after.inputs]
-    assert len(filters) == 4  # of five layers: the first one's filters go into blocks
-    assert len(turned) == 4 + 2  # there and back again between images and dense layers
+    transposed = [i for i in after.instructions if i.name in ("channels_last", "channels_first")]
+    filters = [i for i in transposed if i.inputs[0] in after.inputs]
+    assert len(filters) == 4  # of five layers: the first one's filters go to depth
+    assert len(transposed) == 4 + 2  # forward and backward between images and dense layers
 
 
 @pytest.mark.parametrize("name", ["alexnet", "googlenet"])
-def test_images_can_be_read_where_the_data_lies(name):
+def test_images_can_be_read_from_the_dataset(name):
     network = networks.by_name(name)
     before, after = lowered(network, "tf32")
     images = after.inputs[len(after.inputs) - 3 - network.seeds()]
     assert after.specs[images].shape == (2, *network.inputs)
-    assert pickable(after, images)
-    assert not pickable(before, images), "a plain convolution reads a batch"
+    assert reads_in_place(after, images)
+    assert not reads_in_place(before, images), "a plain convolution reads a gathered batch"
     kept = replace(after, outputs=(*after.outputs, images))
-    assert not pickable(kept, images), "nobody would fill what is given back"
+    assert not reads_in_place(kept, images), "the batch is a result, and would not be filled"
 
 
-def test_small_parameters_are_updated_together():
+def test_small_parameters_are_updated_in_one_launch():
     _, after = lowered(networks.alexnet(), "float32")
     assert names(after)["sgd"] == 3  # the weights of the dense layers
-    (together,) = [i for i in after.instructions if i.name == "update_all"]
-    assert len(together.outputs) == 2 * 13
+    (grouped,) = [i for i in after.instructions if i.name == "update_all"]
+    assert len(grouped.outputs) == 2 * 13
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
@@ -93,8 +93,8 @@ def test_large_dense_weights_are_updated_with_their_gradient(precision, momentum
     assert found["dense_momentum" if momentum else "dense_descend"] == 3
     assert not {"sgd", "scale", "sub"} & found.keys()
     assert after.flops == program.flops
-    (together,) = [i for i in after.instructions if i.name == "update_all"]
-    assert len(together.outputs) == (2 if momentum else 1) * 13
+    (grouped,) = [i for i in after.instructions if i.name == "update_all"]
+    assert len(grouped.outputs) == (2 if momentum else 1) * 13
 
 
 def test_bfloat16_leaves_the_parameters_and_the_loss_in_float32():
@@ -116,7 +116,7 @@ def test_float64_is_left_alone():
 
 def test_without_a_plan_a_convolution_stays_as_it_was():
     program = step_program(networks.alexnet(), 2, momentum=0.9)
-    after = lower.lowered(program, "tf32", lambda one: one.way == "result")
+    after = lower.lowered(program, "tf32", lambda one: one.computes == "result")
     assert names(after)["conv_forward"] == 5
     assert names(after)["conv_weight_gradient"] == 5
     assert names(after)["conv_input_gradient"] == 4
@@ -132,7 +132,7 @@ def test_odd_programs_are_whole(name, precision):
     known = {*after.inputs, *after.constants}
     for instruction in after.instructions:
         assert known.issuperset(instruction.inputs), instruction.name
-        if instruction.name == "total":
+        if instruction.name == "add_images":
             assert len(instruction.inputs) <= 4
         known.update(instruction.outputs)
     assert known.issuperset(after.outputs)
@@ -159,7 +159,9 @@ def test_merged_layers_compute_the_same():
     wanted = [a.copy() for a in tree.leaves(before.compile(device)(*arguments))]
     found = tree.leaves(after.compile(device)(*arguments))
     for one, other in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-5)  # other orders of summation
+        np.testing.assert_allclose(
+            one, other, rtol=2e-4, atol=1e-5
+        )  # the order of summation differs
 
 
 def test_layers_that_do_not_share_their_images_are_not_merged():
@@ -169,27 +171,27 @@ def test_layers_that_do_not_share_their_images_are_not_merged():
 
 
 def test_the_loop_over_images_leaves_lowered_programs_alone():
-    from pareo.backends.cuda.epoch.layers import Unsuited, layers_of
+    from pareo.backends.cuda.epoch.layers import UnsupportedNetwork, layers_of
 
     _, after = lowered(networks.alexnet(), "tf32")
-    with pytest.raises(Unsuited):
+    with pytest.raises(UnsupportedNetwork):
         layers_of(after)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_filters_are_turned_where_that_is_faster(precision):
+def test_filters_are_flipped_where_that_is_faster(precision):
     program = step_program(networks.alexnet(), 2)
     plain = lower.lowered(program, precision, lambda _: True)
     after = lower.lowered(program, precision, lambda _: True, lambda one: one.filters[2] == 5)
     found = names(after)
-    assert found["turned_filters"] == 1
-    assert found["conv_images"] == names(plain)["conv_images"] - 1
+    assert found["flipped_filters"] == 1
+    assert found["conv_backward_data"] == names(plain)["conv_backward_data"] - 1
     assert found["conv_forward"] == names(plain)["conv_forward"] + 1
     assert after.flops == plain.flops
 
 
-def test_updates_at_different_rates_are_not_made_together():
-    """Both are scaled before either is subtracted: the second must not lose its half."""
+def test_updates_at_different_rates_are_not_grouped():
+    """Both gradients are scaled before either is subtracted: the second must not be lost."""
 
     def steps(x, w, v, g, h, fast, slow):
         first, second = op.scale(fast, g), op.scale(slow, h)
@@ -204,7 +206,7 @@ def test_updates_at_different_rates_are_not_made_together():
 
 
 def two_gradients(apart):
-    """Two layers of one pixel on the same images; gradients in one sum or two."""
+    """Two 1 x 1 convolutions of the same images; gradients in one sum or in two."""
 
     def layer(x, w, b):
         return op.relu(op.add_bias(op.conv(x, w), b))
@@ -241,7 +243,7 @@ def test_gradients_are_merged_only_within_one_sum(apart):
 
 
 def test_a_layer_whose_filters_come_from_another_is_not_merged_with_it():
-    """Merged, each of the two would wait for the other."""
+    """Merged, each of the two would depend on the other."""
 
     def loss(x, w, b, c):
         y = op.relu(op.add_bias(op.conv(x, w), b))

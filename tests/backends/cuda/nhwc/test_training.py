@@ -1,4 +1,4 @@
-"""AlexNet and GoogLeNet on the card: one training step against PyTorch's, in each precision."""
+"""AlexNet and GoogLeNet on the GPU: a training step compared with PyTorch's, in each precision."""
 
 import gc
 import weakref
@@ -43,7 +43,7 @@ def ours(name, precision):
 
 
 def theirs(name, precision):
-    """PyTorch's on the same card: float32, tf32, or bfloat16 by autocast."""
+    """The same by PyTorch on the same GPU: float32, tf32, or bfloat16 by autocast."""
     torch = pytest.importorskip("torch")
     from torch_network import training_loss
 
@@ -68,9 +68,9 @@ def test_float32_agrees_with_pytorch(name):
     wanted, right = theirs(name, "float32")
     assert loss == pytest.approx(wanted, rel=1e-5)
     apart = list(distances(gradients, right).values())
-    assert max(apart[-2:]) < 1e-4  # the last layer's: nothing behind it can switch
-    # Elsewhere, a relu or a largest element that falls the other way in rounding, of a million in
-    # these untrained networks, moves a gradient by a percent: 1.3 % was seen in AlexNet.
+    assert max(apart[-2:]) < 1e-4  # the last layer's gradients
+    # In the layers before it, rounding may switch a relu or a maximum: one of a million in these
+    # untrained networks changes a gradient by a percent. 1.3 % was seen in AlexNet.
     assert max(apart) < 3e-2
 
 
@@ -83,19 +83,19 @@ def test_reduced_precision_is_no_farther_from_float32_than_pytorchs(name, precis
     assert abs(loss - exact) <= 2 * abs(their_loss - exact) + 2e-3 * exact
     our_distance = np.median(list(distances(gradients, right).values()))
     their_distance = np.median(list(distances(their_gradients, right).values()))
-    # Both round the same numbers, in other orders: chance decides which of the two is nearer.
+    # Both round the same numbers in different orders, so chance decides which of them is closer.
     assert our_distance <= 1.5 * their_distance
 
 
 # The first step runs launch by launch, the second is captured, the others are replayed.
 ORDERS = {"of four": [[2, 1], [0, 3], [3, 3], [1, 2]], "fewer than a batch": [[0, 0]] * 4}
-SLOW = 1e-7  # at 1e-4 a loss falls from 12 to 3e-4 in one step, where rounding is all that is left
+SLOW = 1e-7  # at 1e-4 a loss falls from 12 to 3e-4 in one step, where only rounding is left
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
 @pytest.mark.parametrize("data", ORDERS)
 def test_steps_without_momentum_or_dropout_run_as_fit_runs_them(data, precision):
-    """As in the races, where the backend may have a loop of its own and this network has none."""
+    """As in races; for this network the backend has no loop of its own."""
     import cupy
 
     order = np.array(ORDERS[data])
@@ -115,13 +115,13 @@ def test_steps_without_momentum_or_dropout_run_as_fit_runs_them(data, precision)
 
 
 def test_a_step_takes_the_memory_that_was_predicted():
-    """Images are read where the data lies: there is no room for a batch of them."""
+    """Images are read from the dataset: there is no buffer for a batch of them."""
     import cupy
 
     pool, network = cupy.get_default_memory_pool(), without_dropout(networks.alexnet())
     device, order = Device("cuda", precision="tf32"), np.arange(32).reshape(4, 8)
     images, labels = cupy.zeros((32, 3, 224, 224), np.float32), cupy.zeros(32, np.int64)
-    for _ in range(2):  # the first time, there is more that is kept for all steps
+    for _ in range(2):  # the first step also allocates what all steps share
         gc.collect()
         before = pool.used_bytes()
         step = Step(network, 8, device)
@@ -133,7 +133,7 @@ def test_a_step_takes_the_memory_that_was_predicted():
     assert used == pytest.approx(predicted, abs=1 << 20)  # a batch is 4.8 MB
 
 
-def test_data_is_let_go_when_its_steps_are_done():
+def test_the_dataset_is_released_after_the_steps():
     import cupy
 
     network = without_dropout(networks.alexnet())
@@ -149,7 +149,7 @@ def test_data_is_let_go_when_its_steps_are_done():
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_odd_programs_give_the_same_on_the_card(name):
+def test_odd_programs_give_the_same_on_the_gpu(name):
     import cupy
 
     function, *shapes = ODD[name]

@@ -1,4 +1,4 @@
-"""A program that runs again on the same arrays is replayed as one graph: the same bits."""
+"""A program that runs again on the same arrays is replayed as one graph, with the same bits."""
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ def test_updates_are_made_in_place_and_replayed():
 
 
 def test_temporaries_of_a_graph_are_its_own():
-    """A product of an array that cuBLAS cannot read allocates; nobody else may get that memory."""
+    """A product of an array that cuBLAS cannot read allocates memory for its copy."""
     with Device("cuda"):
 
         def product(x, y):
@@ -73,7 +73,7 @@ def test_scalars_that_change_are_not_baked_in():
             assert pareo.to_host(run(x, rate)).tolist() == [rate] * 4
 
 
-def test_memory_is_given_back_with_the_executable():
+def test_memory_is_released_with_the_executable():
     import cupy
 
     pool = cupy.cuda.MemoryPool()
@@ -89,7 +89,7 @@ def test_memory_is_given_back_with_the_executable():
 
 
 def test_views_of_arguments_are_results_of_a_replay_too():
-    """Nothing computes them, so no graph makes them."""
+    """No kernel computes them, so they are not part of the graph."""
     with Device("cuda"):
 
         def both(x):

@@ -1,4 +1,4 @@
-"""Arrays on the card: nothing moves unless asked, what moves is counted, no memory is an error."""
+"""Arrays on the GPU: explicit, counted transfers, and OutOfMemory errors."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.gpu, needs_gpu]
 ONES = np.ones((4, 3), np.float32)
 
 
-def test_there_and_back_is_counted():
+def test_transfers_in_both_directions_are_counted():
     with Device("cuda"), pareo.transfers() as moved:
         there = pareo.to_device({"a": ONES, "b": (ONES[0], ONES[1])})
         assert pareo.to_device(there["a"]) is there["a"]
@@ -46,7 +46,7 @@ def test_arrays_of_the_host_are_refused():
         op.add(there, there)
 
 
-def test_a_card_that_is_not_there():
+def test_a_gpu_that_does_not_exist():
     with pytest.raises(DeviceError, match="'cuda:99' is not available: this machine has"):  # noqa: SIM117
         with Device("cuda:99"):
             pass
@@ -58,23 +58,23 @@ def test_zeros_keep_their_signs():
     assert not np.signbit(found[1]).any()
 
 
-def test_out_of_memory_is_told_and_survived():
+def test_out_of_memory_is_reported_and_survived():
     program = trace(lambda x: op.exp(op.dot(x, x)), Spec((600_000, 600_000)))
     with Device("cuda"):
         with pytest.raises(OutOfMemory) as caught:
             program.compile()
-        told = caught.value
-        assert told.asked == 4 * 600_000**2
-        assert 0 < told.free < told.asked
-        assert told.predicted == program.memory()
-        assert f"{told.asked:,} B were asked" in str(told)
+        error = caught.value
+        assert error.asked == 4 * 600_000**2
+        assert 0 < error.free < error.asked
+        assert error.predicted == program.memory()
+        assert f"{error.asked:,} B were needed" in str(error)
         with pytest.raises(OutOfMemory):
             op.broadcast(pareo.to_device(ONES[:1, :1]), (600_000, 600_000))
         assert pareo.to_host(op.sum(pareo.to_device(ONES))) == 12
 
 
 def test_labels_that_name_no_class_make_the_loss_nan():
-    """Nothing is read or written out of bounds, and the host need not wait to look at them."""
+    """Nothing is accessed out of bounds, and the host need not wait to check the labels."""
     with Device("cuda"):
         logits, labels = pareo.to_device((np.zeros((3, 4), np.float32), np.array([0, 9, -1])))
         assert np.isnan(pareo.to_host(op.cross_entropy(logits, labels)))

@@ -17,7 +17,7 @@ def test_every_file_compiles(name, kind, arch):
     assert binary.startswith(b"\x7fELF")
 
 
-def test_what_the_compiler_refuses_is_told():
+def test_compile_errors_are_reported():
     with pytest.raises(CompileError, match='identifier "nonsense" is undefined'):
         source.compile_to_binary("__device__ int x = nonsense;", "sm_90")
 
@@ -28,7 +28,7 @@ def test_template_instances_are_compiled():
 
 
 def test_every_header_of_ours_is_found_by_its_whole_name():
-    """One that only its neighbour finds would be compiled, and its changes go unnoticed."""
+    """A header found only beside the including file would compile, but changes go unnoticed."""
     texts = [path.read_text() for path in source.HERE.rglob("*.cu*")]
     names = {name for text in texts for name in source.INCLUDE.findall(text)}
     assert names
@@ -36,7 +36,7 @@ def test_every_header_of_ours_is_found_by_its_whole_name():
         assert any((folder / name).exists() for folder in source.INCLUDES), name
 
 
-def test_a_text_is_compiled_anew_when_a_header_of_its_headers_changes(tmp_path, monkeypatch):
+def test_a_source_is_compiled_again_when_an_indirect_header_changes(tmp_path, monkeypatch):
     monkeypatch.setenv("PAREO_CACHE_DIR", str(tmp_path / "kept"))
     monkeypatch.setattr(source, "INCLUDES", (tmp_path,))
     near, far, other = (tmp_path / f"{name}.cuh" for name in ("near", "far", "other"))
@@ -65,7 +65,7 @@ def test_damaged_machine_code_is_compiled_again(damage, tmp_path, monkeypatch):
         assert path.read_bytes() == whole
 
 
-def test_without_a_folder_to_write_machine_code_lasts_as_long_as_the_process(tmp_path, monkeypatch):
+def test_without_a_writable_directory_machine_code_is_temporary(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PAREO_CACHE_DIR", str(tmp_path / "file"))
     path, _ = source._compiled("__global__ void fill(int* out) { *out = 1; }", "sm_90", (), ())

@@ -1,4 +1,4 @@
-"""Steps of a captured program run side by side, and give the same bits as one after the other."""
+"""Steps of a captured program run on several streams, with the same bits as one by one."""
 
 import gc
 from dataclasses import replace
@@ -11,15 +11,15 @@ import pareo
 from pareo import Device, Spec, nn, op, trace
 from pareo.backends.cuda.runtime import streams
 from pareo.program import plan
-from pareo.program.passes import prepared
+from pareo.program.compiler import prepared
 from pareo.training.step import Step
 
 pytestmark = [pytest.mark.gpu, needs_gpu]
-SIDE = 384  # so that kernels take long enough to meet
+SIDE = 384  # so that kernels take long enough to overlap
 
 
 def tangled(seed):
-    """A program of many products and sums of each other, which needs memory again and again."""
+    """A program of many products and sums that depend on each other and reuse memory."""
 
     def program(*inputs):
         rng = np.random.default_rng(seed)
@@ -39,7 +39,7 @@ def tangled(seed):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_branches_give_the_same_bits(seed):
+def test_streams_give_the_same_bits(seed):
     rng = np.random.default_rng(seed)
     with Device("cuda"):
         run = tangled(seed).compile()
@@ -48,11 +48,11 @@ def test_branches_give_the_same_bits(seed):
         for _ in range(20):
             for result, wanted in zip(run(*there), plain, strict=True):
                 assert (result == wanted).all()
-                result.fill(np.nan)  # nothing is left over for the next one
+                result.fill(np.nan)  # so that the next run cannot pass by leftovers
         assert run._runner.captured is not None
 
 
-def test_where_memory_is_short_it_is_used_again_sooner():
+def test_where_memory_is_short_it_is_reused_sooner():
     import cupy
 
     program, pool = tangled(3), cupy.get_default_memory_pool()
@@ -78,30 +78,30 @@ def test_where_memory_is_short_it_is_used_again_sooner():
                 assert (result == one).all()
 
 
-def test_after_a_step_that_failed_the_next_capture_is_well(monkeypatch):
+def test_after_a_failed_step_the_next_capture_works(monkeypatch):
     import cupy
 
     with Device("cuda"):
         run = tangled(1).compile()
         there = [cupy.ones((SIDE, SIDE), np.float32) for _ in range(3)]
         wanted = [result.copy() for result in run(*there)]
-        steps, at = run._steps, len(run._steps) // 2
+        steps, at = run._calls, len(run._calls) // 2
 
         def fail(values):
             raise MemoryError("no room for this step")
 
-        run._steps = [*steps[:at], replace(steps[at], run=fail), *steps[at + 1 :]]
+        run._calls = [*steps[:at], replace(steps[at], run=fail), *steps[at + 1 :]]
         with pytest.raises(MemoryError, match="no room for this step"):
             run(*there)  # the second call, which captures
-        run._steps = steps
+        run._calls = steps
         for _ in range(4):
             for result, one in zip(run(*there), wanted, strict=True):
                 assert (result == one).all()
         assert run._runner.captured is not None
 
 
-def test_there_are_branches(monkeypatch):
-    """The test above would pass without them."""
+def test_several_streams_are_used(monkeypatch):
+    """The tests above would pass with one stream."""
     import cupy
 
     used = set()
@@ -121,8 +121,8 @@ def test_there_are_branches(monkeypatch):
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
-def test_training_with_branches_is_training_without(precision, monkeypatch):
-    """A module of four branches: the same losses whether steps are captured side by side or not."""
+def test_training_on_several_streams_gives_the_same_losses(precision, monkeypatch):
+    """A network with parallel branches, captured on several streams and on one."""
     branch = [nn.Conv(16, 1), nn.ReLU(), nn.Conv(32, 3, 1, 1), nn.ReLU()]
     pooled = [nn.MaxPool(3, 1, 1), nn.Conv(16, 1), nn.ReLU()]
     module = nn.Branches([nn.Conv(32, 1), nn.ReLU()], branch, pooled)
@@ -132,9 +132,9 @@ def test_training_with_branches_is_training_without(precision, monkeypatch):
     images = rng.standard_normal((32, 3, 16, 16), np.float32)
     labels = rng.integers(0, 10, 32)
     device = Device("cuda", precision=precision)
-    told = []
-    for side_by_side in (True, False):
-        if not side_by_side:
+    runs = []
+    for several in (True, False):
+        if not several:
             monkeypatch.setattr(streams, "capturing", lambda: False)
         step = Step(network, 32, device, momentum=0.9)
         with device:
@@ -145,7 +145,7 @@ def test_training_with_branches_is_training_without(precision, monkeypatch):
                 float(step.executable(parameters, velocities, *there, np.float32(0.01), ())[0])
                 for _ in range(8)
             ]
-        told.append(losses)
-    # cuDNN may choose plans that add up in another order each time.
-    np.testing.assert_allclose(*told, rtol=2e-2 if precision == "bfloat16" else 2e-3)
-    assert told[0][-1] < told[0][0]
+        runs.append(losses)
+    # cuDNN may choose plans whose order of summation is not fixed.
+    np.testing.assert_allclose(*runs, rtol=2e-2 if precision == "bfloat16" else 2e-3)
+    assert runs[0][-1] < runs[0][0]

@@ -11,8 +11,9 @@ from pareo import nn
 from pareo.lab.contestants import CONTESTANTS, Contestant, Task, pareo_step
 from pareo.lab.experiment import runner
 from pareo.lab.experiment.gate import rounding
+from pareo.lab.experiment.gate.agreement import agreement
 from pareo.lab.experiment.gate.parity import parity, reference
-from pareo.lab.experiment.runner import Runner, agreement
+from pareo.lab.experiment.runner import Runner
 from pareo.lab.experiment.tasks import task_for
 from pareo.nn import networks
 

@@ -1,9 +1,9 @@
-// One block's threads at work together. THREADS is theirs, a multiple of 32.
+// Sums by all threads of one block. THREADS is their number, a multiple of 32.
 
 __device__ constexpr int least(int a, int b) { return a < b ? a : b; }
 __device__ constexpr int rounded(int count, int unit) { return (count + unit - 1) / unit * unit; }
 
-// How many neighbouring threads share one result: a power of two, so that they can shuffle.
+// The number of neighbouring threads that share one result: a power of two, for shuffles.
 __device__ constexpr int lanes_for(int results, int terms)
 {
     int lanes = 1;
@@ -11,8 +11,8 @@ __device__ constexpr int lanes_for(int results, int terms)
     return lanes;
 }
 
-// use(r, term(r, 0) + ... + term(r, TERMS - 1)) for each of RESULTS, added up in the same order
-// every time.
+// Calls use(r, term(r, 0) + ... + term(r, TERMS - 1)) for each of RESULTS; the order of summation
+// is fixed.
 template <int RESULTS, int TERMS, class Term, class Use>
 __device__ __forceinline__ void sum_each(Term term, Use use)
 {

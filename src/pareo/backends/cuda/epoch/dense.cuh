@@ -12,7 +12,7 @@ template <int IN_, int OUT_, class Outer_> struct Dense {
             [=](int j, float sum) { out[j] = Outer::value(sum + parameters[BIASES + j]); });
     }
 
-    // The errors of the layer below, whose values `in` are; both errors are those before the
+    // The errors of the layer below, whose values are `in`. Errors are gradients before the
     // activation.
     template <class Below>
     static __device__ __forceinline__ void backward(

@@ -1,11 +1,11 @@
-// All blocks of a launch at work together, and memory that they all write: it is read and written
-// past the first cache, which other multiprocessors cannot see.
+// A barrier for all blocks of a launch, and loads that bypass the first-level cache, in which
+// writes of other multiprocessors are not visible.
 
 struct Grid {
-    unsigned* arrived;  // goes on counting from launch to launch
+    unsigned* arrived;  // keeps counting from launch to launch
     unsigned goal;
 
-    // Wait for all blocks; what they wrote before can be read after.
+    // Wait for all blocks; what they wrote before is visible afterwards.
     __device__ __forceinline__ void meet()
     {
         goal += BLOCKS;
@@ -24,8 +24,8 @@ struct Grid {
     }
 };
 
-// Ask for four floats to be copied into shared memory, or for zeros.
-__device__ __forceinline__ void ask(float* to, const float* from, bool inside)
+// Start an asynchronous copy of four floats to shared memory, or of zeros if not `inside`.
+__device__ __forceinline__ void copy_async(float* to, const float* from, bool inside)
 {
     const unsigned place = (unsigned)__cvta_generic_to_shared(to);
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(from),
@@ -33,10 +33,10 @@ __device__ __forceinline__ void ask(float* to, const float* from, bool inside)
                  : "memory");
 }
 
-__device__ __forceinline__ void asked() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// Wait until all but the last PENDING groups that were asked for are there.
-template <int PENDING> __device__ __forceinline__ void arrived()
+// Wait until all but the last PENDING groups of copies have arrived.
+template <int PENDING> __device__ __forceinline__ void wait_for_copies()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }

@@ -1,4 +1,4 @@
-// The images of one block, each on its way from global memory while the one before is at work.
+// The images of one block; each is loaded from global memory while the one before is computed.
 
 struct Images {
     static constexpr int EACH = (PIXELS + THREADS - 1) / THREADS;
@@ -14,7 +14,7 @@ struct Images {
         chosen = order[place];
     }
 
-    // Ask for the next image, and for the number of the one after it.
+    // Start loading the next image, and the index of the one after it.
     __device__ __forceinline__ void fetch()
     {
         const float* from = images + chosen * PIXELS;

@@ -1,21 +1,22 @@
-"""The layers of a small network, read off the gradient program of one image."""
+"""The layers of a small network, found in the gradient program of one image."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pareo.backends.base import Fusion
+from pareo.program.ir import Program
+from pareo.program.kernel import Fusion
 
 ACTIVATIONS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu"}
 
 
-class Unsuited(Exception):
-    """Something in a program that no template stands for."""
+class UnsupportedNetwork(Exception):
+    """A program or network that no kernel template covers."""
 
 
 @dataclass(frozen=True)
 class Windows:
-    """A convolution and an activation, subsampled in windows, and an activation."""
+    """A convolution and its activation, subsampled in windows, and another activation."""
 
     image: tuple[int, int, int]
     filters: int
@@ -26,7 +27,7 @@ class Windows:
 
     @property
     def outputs(self) -> int:
-        """The number of values that it gives, and of threads that it takes."""
+        """The number of its values, and of the threads that it needs."""
         _, height, width = self.image
         (kh, kw), (ph, pw) = self.kernel, self.window
         return self.filters * ((height - kh + 1) // ph) * ((width - kw + 1) // pw)
@@ -38,7 +39,7 @@ class Windows:
 
     @property
     def sizes(self) -> list[int]:
-        """Of its arrays of parameters."""
+        """The sizes of its parameters."""
         return [self.filters * self.taps, self.filters, self.window[0] * self.window[1], 1]
 
     @property
@@ -47,7 +48,7 @@ class Windows:
 
     @property
     def registers(self) -> int:
-        """What a thread keeps at least."""
+        """The registers that a thread needs at least."""
         (kh, kw), (ph, pw) = self.kernel, self.window
         return self.image[0] * (ph + kh - 1) * (pw + kw - 1) + ph * pw + self.taps
 
@@ -59,7 +60,7 @@ class Windows:
 
     @property
     def type(self) -> str:
-        """It in the kernel."""
+        """Its type in the kernel."""
         sizes = (*self.image, self.filters, *self.kernel, *self.window)
         return f"Windows<{', '.join(map(str, sizes))}, {self.inner}, {self.outer}>"
 
@@ -74,7 +75,7 @@ class Dense:
 
     @property
     def sizes(self) -> list[int]:
-        """Of its arrays of parameters."""
+        """The sizes of its parameters."""
         return [self.inputs * self.outputs, self.outputs]
 
     @property
@@ -83,13 +84,16 @@ class Dense:
 
     @property
     def type(self) -> str:
-        """It in the kernel."""
+        """Its type in the kernel."""
         return f"Dense<{self.inputs}, {self.outputs}, {self.outer}>"
+
+
+Layer = Windows | Dense
 
 
 @dataclass(frozen=True)
 class _Call:
-    """One operator of a program, whether a backend fused it with others or not."""
+    """One operator of a program, whether or not a backend fused it with others."""
 
     name: str
     operands: tuple[Any, ...]
@@ -97,23 +101,23 @@ class _Call:
     attributes: dict[str, Any]
 
 
-def layers_of(program: Any) -> list[Windows | Dense]:
-    """The layers from the image to the loss; Unsuited where there is anything else."""
+def layers_of(program: Program) -> list[Layer]:
+    """The layers from the image to the loss; UnsupportedNetwork if there is anything else."""
     reader = _Reader(program)
-    found: list[Windows | Dense] = []
+    found: list[Layer] = []
     if reader.next_is("conv"):
         found.append(reader.windows())
     while not reader.next_is("cross_entropy"):
         found.append(reader.dense())
     if reader.used != list(program.inputs[:-2]):
-        raise Unsuited("parameters in another order")
+        raise UnsupportedNetwork("parameters in another order")
     return found
 
 
 class _Reader:
-    """Walks along the operators that lead from the image to the loss."""
+    """Follows the operators that lead from the image to the loss."""
 
-    def __init__(self, program: Any) -> None:
+    def __init__(self, program: Program) -> None:
         self.specs = program.specs
         self.calls = _leading_to(program.outputs[0], list(_calls(program)))
         self.value = program.inputs[-2]
@@ -126,9 +130,11 @@ class _Reader:
         return bool(self.calls) and self.calls[0].name in names
 
     def take(self, name: str) -> _Call:
-        """The next operator, which must be of a name and read the last one's value."""
+        """The next operator, which must have this name and read the last one's value."""
         if not self.calls or self.calls[0].name != name or self.calls[0].operands[0] != self.value:
-            raise Unsuited(f"{self.calls[0].name if self.calls else 'nothing'} instead of {name}")
+            raise UnsupportedNetwork(
+                f"{self.calls[0].name if self.calls else 'nothing'} instead of {name}"
+            )
         call = self.calls.pop(0)
         self.value = call.result
         self.used += call.operands[1:]
@@ -147,18 +153,20 @@ class _Reader:
         how, one = conv.attributes, (1, 1)
         plain = how["stride"] == one == how["dilation"] and how["groups"] == 1
         if not plain or any(how["padding"]) or len(self.shape) != 3:
-            raise Unsuited("conv with stride, padding, dilation or groups")
+            raise UnsupportedNetwork("conv with stride, padding, dilation or groups")
         self.take("add_bias")
         inner = self.activation()
         shrunk = self.take("subsample") if self.next_is("subsample") else None
         if shrunk is None:
-            raise Unsuited("conv without subsampling")
+            raise UnsupportedNetwork("conv without subsampling")
         window = self.specs[shrunk.operands[1]].shape
         rest = [(n - k + 1) % p for n, k, p in zip(self.shape[1:], kernel, window, strict=True)]
         if shrunk.attributes["stride"] != window or any(rest):
-            raise Unsuited("windows that overlap or leave a rest")
+            raise UnsupportedNetwork("windows that overlap or leave a remainder")
         outer = self.activation()
-        made = Windows(self.shape, filters, (kernel[0], kernel[1]), window, inner, outer)
+        made = Windows(
+            self.shape, filters, (kernel[0], kernel[1]), (window[0], window[1]), inner, outer
+        )
         self.shape = (made.outputs,)
         return made
 
@@ -168,12 +176,12 @@ class _Reader:
         return Dense(inputs, outputs, self.activation())
 
     def take_dot(self) -> _Call:
-        self.next_is("dot")  # behind a reshape
+        self.next_is("dot")  # after a reshape
         return self.take("dot")
 
 
-def _calls(program: Any) -> Iterator[_Call]:
-    """All operators, in order; the insides of fusions have names that are pairs."""
+def _calls(program: Program) -> Iterator[_Call]:
+    """All operators, in order; values inside a fusion are named (position, variable)."""
     from pareo.program.fuse import parse
 
     for position, instruction in enumerate(program.instructions):
@@ -182,9 +190,9 @@ def _calls(program: Any) -> Iterator[_Call]:
             yield _Call(instruction.name, instruction.inputs, instruction.outputs[0], attributes)
             continue
         if not operator.pattern:
-            raise Unsuited(f"{instruction.name}, which stands for no operators that are known here")
+            raise UnsupportedNetwork(f"{instruction.name}, whose operators are not known")
         outside = dict(zip(operator.inputs, instruction.inputs, strict=True))
-        outside |= dict(zip(operator.gives, instruction.outputs, strict=True))
+        outside |= dict(zip(operator.outputs, instruction.outputs, strict=True))
         for step in parse(operator.pattern):
             names = [outside.get(n, (position, n)) for n in (*step.operands, step.result)]
             yield _Call(
@@ -193,7 +201,7 @@ def _calls(program: Any) -> Iterator[_Call]:
 
 
 def _leading_to(value: Any, calls: list[_Call]) -> list[_Call]:
-    """Those calls that a value is computed from."""
+    """The calls that a value is computed from."""
     needed, found = {value}, []
     for call in reversed(calls):
         if call.result in needed:

@@ -1,8 +1,8 @@
 // Softmax and cross-entropy of one image. A label that names no class gives the loss NaN.
 
-template <int CLASSES, class Tell>
+template <int CLASSES, class Report>
 __device__ __forceinline__ void cross_entropy(
-    const float* logits, long long label, float* errors, Tell tell)
+    const float* logits, long long label, float* errors, Report report)
 {
     for (int j = threadIdx.x; j < CLASSES; j += THREADS) {
         float most = logits[0], sum = 0.0f;
@@ -13,7 +13,7 @@ __device__ __forceinline__ void cross_entropy(
         errors[j] = expf(logits[j] - most) / sum - (j == label ? 1.0f : 0.0f);
         if (j == 0) {
             const bool known = label >= 0 && label < CLASSES;
-            tell(known ? logf(sum) + most - logits[label] : __int_as_float(0x7fffffff));
+            report(known ? logf(sum) + most - logits[label] : __int_as_float(0x7fffffff));
         }
     }
 }

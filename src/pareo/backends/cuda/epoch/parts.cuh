@@ -1,6 +1,7 @@
-// What the products of layers read and write beside their operands: a piece of a row at a time.
+// What the products of layers read and write besides their operands: a piece of a row at a time.
 
-// Past the first cache, which other multiprocessors cannot see.
+// A load that bypasses the first-level cache, in which writes of other multiprocessors are not
+// visible.
 template <class Piece> __device__ __forceinline__ Piece fresh(const float* from)
 {
     constexpr int COUNT = sizeof(Piece) / 4;
@@ -43,7 +44,7 @@ template <class Of, class Outer> struct Activate {
     }
 };
 
-// Backward: the activation's slope at the value that went forward.
+// Backward: the activation's slope at the value of the forward pass.
 template <class Of> struct Value {
     const float* values;
 
@@ -64,7 +65,7 @@ template <class Of, class Outer> struct Slope {
     }
 };
 
-// Weights, and the biases as one row more: moved by the sum of their gradients over the batch.
+// Weights, and the biases as one more row: updated by the sum of their gradients over the batch.
 template <class Of> struct Place {
     float *weights, *biases;
 

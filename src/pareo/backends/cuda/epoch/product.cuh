@@ -1,21 +1,21 @@
 // One tile of a matrix product, c (M, N) = a (M, K) b (K, N), by a whole block on tensor cores.
 //
-// An operand's rows lie behind each other, and may be picked from many (`Rows`, `Picked`). ALONG says
-// that they run along K; else they run along M or N. They are a multiple of four floats long. With
-// ONES, a has one more column of ones behind its rows, which then run along M: the last row of c is
-// the sum of b's rows.
+// An operand's rows are consecutive (`Rows`) or selected by index (`Indexed`). ALONG: they run
+// along K; otherwise along M or N. Their length is a multiple of four floats. With ONES, the rows
+// of a run along M and are followed by a column of ones, so that the last row of c is the sum of
+// b's rows.
 //
-// The block's warps are WM x WN x WK, and a warp has RM x RN results of 16 x 8, or rather its share
-// of them: WK warps split each sum, so that a warp's results are many for the numbers it reads
-// while a tile is small enough for every multiprocessor to have one. Chunks of DEEP along K are on
-// their way while one is at work, STAGES of them in all.
+// The block's warps are WM x WN x WK. A warp computes its share of RM x RN results of 16 x 8: WK
+// warps split each sum, so that a warp has many results for the numbers that it reads, while tiles
+// stay small enough for every multiprocessor to have one. Chunks of DEEP along K are loaded while
+// one is in use; there are STAGES of them.
 //
-// Tensor cores round what they multiply to 11 bits. EXACT gives them every number in two parts,
-// which have 22 bits or more together, and leaves out the product of the lower two: nearly as exact
-// as float32, at a third of the tensor cores' speed.
+// Tensor cores round their factors to 11 bits. With EXACT, every number is passed in two parts,
+// which have at least 22 bits together, and the product of the two lower parts is left out: nearly
+// as precise as float32, at a third of the tensor cores' speed.
 
-// A number rounded to 11 bits: those that are left of 8193 times it when 8192 times it is gone. The
-// conversion that there is for it is five instructions on an H200; this is two, for numbers below 4e34.
+// A number rounded to 11 bits: 8193 times the number, minus 8192 times it. The conversion
+// instruction takes five instructions on an H200; this takes two, for numbers below 4e34.
 __device__ __forceinline__ float upper(float number)
 {
     return __fmaf_rn(number, -8192.0f, __fmaf_rn(number, 8192.0f, number));
@@ -30,7 +30,7 @@ __device__ __forceinline__ void multiply(
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// A row's length, at least so long, whose multiples by 0 to 3 are eight banks apart.
+// A row pitch, at least `length`, whose multiples by 0 to 3 are eight banks apart.
 __device__ constexpr int spread(int length)
 {
     const int over = length % 32;
@@ -43,17 +43,17 @@ struct Rows {
     __device__ __forceinline__ long long operator()(int i) const { return i; }
 };
 
-struct Picked {
+struct Indexed {
     const float* from;
     const long long* which;
 
     __device__ __forceinline__ long long operator()(int i) const { return which[i]; }
 };
 
-// One operand's part of a chunk: SIZE along M or N. A thread has eight numbers of K, two at a time:
-// its pair in a group of four threads are neighbours along K, for both operands.
+// One operand's part of a chunk: SIZE along M or N. A thread reads pairs of neighbours along K; the
+// four threads of a group cover eight numbers of K, for both operands.
 template <int LENGTH, int K, bool ALONG, int SIZE, int DEEP, bool ONES = false> struct Operand {
-    // Four threads along K and eight across, or the other way round, use different banks.
+    // Four threads along K and eight across, or vice versa, use different banks.
     static constexpr int PITCH = ALONG ? spread(DEEP) : spread(2 * SIZE) / 2;
     static constexpr int FLOATS = (ALONG ? SIZE : DEEP) * PITCH;
     static constexpr int ROWS = ALONG ? LENGTH : K, LINE = ALONG ? K : rounded(LENGTH, 4);
@@ -73,18 +73,18 @@ template <int LENGTH, int K, bool ALONG, int SIZE, int DEEP, bool ONES = false> 
             if (ONES && left + c == LENGTH)
                 *(float4*)(to + r * PITCH + c) = {top + r < K ? 1.0f : 0.0f, 0.0f, 0.0f, 0.0f};
             else
-                ask(to + r * PITCH + c,
+                copy_async(to + r * PITCH + c,
                     inside ? row.from + row(top + r) * LINE + left + c : row.from, inside);
         }
     }
 
-    // Where the number is that lies at `place` along M or N and at k.
+    // The offset of the number at `place` along M or N and at k.
     static __device__ constexpr int at(int place, int k)
     {
         return ALONG ? place * PITCH + k : k * PITCH + place;
     }
 
-    // The pair along K that begins there.
+    // The pair along K that starts at this address.
     static __device__ __forceinline__ float2 pair(const float* there)
     {
         if constexpr (ALONG) return *(const float2*)there;
@@ -92,7 +92,7 @@ template <int LENGTH, int K, bool ALONG, int SIZE, int DEEP, bool ONES = false> 
     }
 };
 
-// Floats that lie beside each other.
+// Contiguous floats.
 template <int COUNT> struct __align__(4 * COUNT) Some {
     float at[COUNT];
 
@@ -103,8 +103,8 @@ template <int COUNT> struct __align__(4 * COUNT) Some {
     }
 };
 
-// Eight numbers along K of R x 8 along M or N: as tensor cores take them, and what they leave, of
-// which they take the first 11 bits.
+// Eight numbers along K of R x 8 along M or N: the upper parts, and the remainders, of which tensor
+// cores use the first 11 bits.
 template <int R> struct Parts {
     unsigned high[R][2], low[R][2];
 
@@ -132,15 +132,15 @@ struct Product {
     static constexpr int STAGE = A::FLOATS + B::FLOATS;
     static constexpr int ROW = spread(TN), SHARE = TM * ROW;  // of the shares of all results
 
-    // A thread's results that lie beside each other, where rows of c are a multiple so long.
-    static constexpr int BESIDE = N % 4 == 0 ? 4 : N % 2 == 0 ? 2 : 1;
-    static constexpr int PIECES = TM * TN / BESIDE, EACH = (PIECES + THREADS - 1) / THREADS;
-    static constexpr int WIDE = TN / BESIDE;  // pieces in a row
-    using Piece = Some<BESIDE>;
+    // Contiguous results of a thread; the length of c's rows is a multiple of it.
+    static constexpr int CONTIGUOUS = N % 4 == 0 ? 4 : N % 2 == 0 ? 2 : 1;
+    static constexpr int PIECES = TM * TN / CONTIGUOUS, EACH = (PIECES + THREADS - 1) / THREADS;
+    static constexpr int WIDE = TN / CONTIGUOUS;  // pieces in a row
+    using Piece = Some<CONTIGUOUS>;
 
-    // use(m, n, sums, early(m, n)) for every piece of tile `t`. What `early` reads is on its way all
-    // the while. Layers of one shape share this code: a step that went through the code of every
-    // layer once would wait for it.
+    // Calls use(m, n, sums, early(m, n)) for every piece of tile `t`. The loads of `early` overlap
+    // the computation. Layers of the same shape share this function: separate code for every layer
+    // would miss the instruction cache in every step.
     template <class RowA, class RowB, class Early, class Use>
     static __device__ __noinline__ void tile(int t, RowA a, RowB b, Early early, Use use)
     {
@@ -151,14 +151,14 @@ struct Product {
         decltype(early(0, 0)) there[EACH];
 #pragma unroll
         for (int e = 0; e < EACH; e++) {
-            const int i = threadIdx.x + e * THREADS, m = top + i / WIDE, n = left + i % WIDE * BESIDE;
+            const int i = threadIdx.x + e * THREADS, m = top + i / WIDE, n = left + i % WIDE * CONTIGUOUS;
             if (i < PIECES && m < M && n < N) there[e] = early(m, n);
         }
         float sums[RM][RN][4] = {};
 #pragma unroll 1
         for (int chunk = 1 - STAGES; chunk < CHUNKS; chunk++) {
             if (chunk >= 0) {
-                arrived<STAGES - 2>();
+                wait_for_copies<STAGES - 2>();
                 __syncthreads();
             }
             const int next = chunk + STAGES - 1;
@@ -167,7 +167,7 @@ struct Product {
                 A::fetch(stage, top, next * DEEP, a);
                 B::fetch(stage + A::FLOATS, left, next * DEEP, b);
             }
-            asked();
+            commit_copies();
             if (chunk < 0) continue;
             const int k = 8 * wk + lane % 4 * 2, terms = least(DEEP, K - chunk * DEEP) - 8 * wk;
             const float* stage = room + chunk % STAGES * STAGE;
@@ -177,7 +177,7 @@ struct Product {
             for (int done = 0; done < DEEP; done += 8 * WK)
                 if (done < terms) add(sums, x + A::at(0, done), y + B::at(0, done));
         }
-        arrived<0>();
+        wait_for_copies<0>();
         __syncthreads();
         float* share = room + wk * SHARE + (16 * RM * wm + lane / 4) * ROW + 8 * RN * wn;
 #pragma unroll
@@ -191,18 +191,18 @@ struct Product {
         __syncthreads();
 #pragma unroll
         for (int e = 0; e < EACH; e++) {
-            const int i = threadIdx.x + e * THREADS, m = top + i / WIDE, n = left + i % WIDE * BESIDE;
+            const int i = threadIdx.x + e * THREADS, m = top + i / WIDE, n = left + i % WIDE * CONTIGUOUS;
             if (i >= PIECES || m >= M || n >= N) continue;
             Piece all = {};
 #pragma unroll
             for (int share = 0; share < WK; share++)
-                all += *(const Piece*)(room + share * SHARE + i / WIDE * ROW + i % WIDE * BESIDE);
+                all += *(const Piece*)(room + share * SHARE + i / WIDE * ROW + i % WIDE * CONTIGUOUS);
             use(m, n, all, there[e]);
         }
         __syncthreads();
     }
 
-    // Eight terms of a warp's sums, the small ones first.
+    // Eight terms of a warp's sums, the small parts first.
     static __device__ __forceinline__ void add(
         float (&sums)[RM][RN][4], const float* rows, const float* columns)
     {

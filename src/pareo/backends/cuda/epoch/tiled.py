@@ -1,29 +1,30 @@
-"""The text of the kernel that trains a network of dense layers: a tile of a product a block.
+"""The source of the kernel that trains dense layers: each block computes tiles of matrix products.
 
-A step is a chain of phases with a barrier of all blocks after each: the layers forward; the last
-layer and the loss, image by image; the errors backward, and beside them the weights of the layer
-above, whose gradients are never written down: a block moves the weights of its tile.
+A step is a sequence of phases with a barrier of all blocks after each: the layers forward; the last
+layer and the loss, image by image; the errors backward, and at the same time the weights of the
+layer above. Gradients of weights are never written to memory: a block updates the weights of its
+tile.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
 
 from pareo.backends.cuda.epoch.emit import rounded
-from pareo.backends.cuda.epoch.layers import Dense, Unsuited, Windows
+from pareo.backends.cuda.epoch.layers import Dense, Layer, UnsupportedNetwork
 
 THREADS = 256
 MOST_SHARED = 200 * 1024
-# Weights times images of a step. Larger products run faster in cuBLAS, one launch each; those of
-# mlp-big, a little below this, reach 0.39 of its float32 peak here.
+# Weights times images of a step. Larger products run faster in cuBLAS, one launch each. Those of
+# mlp-big, a little below this limit, reach 0.39 of cuBLAS's float32 peak.
 MOST_WORK = 1 << 28
-DEEP, LESS = 128, 32  # terms of a sum that are at work at a time, of many and of few
-MOST_STAGES = 4  # chunks of them on their way and at work
-MOST_RESULTS = 20  # of 16 x 8, for a warp: each takes four registers
+DEEP, LESS = 128, 32  # depth of a chunk, for long and for short sums
+MOST_STAGES = 4  # chunks in shared memory, loading or in use
+MOST_RESULTS = 20  # 16 x 8 results of a warp: each takes four registers of a thread
 MEET = "grid.meet();"
-# Cycles, by which tiles are chosen. Of two warps that share a scheduler, for eight terms of their
-# sums: at any rate, for 16 x 8 products and for a pair of numbers from shared memory. Of a tile: to
-# begin and to end, and for each result of a warp to be added to the others'; and the bytes that
-# arrive in one.
+# A cost model in cycles, by which tiles are chosen. For two warps that share a scheduler and eight
+# terms of their sums: STEP in any case, MULTIPLY for 16 x 8 products, READ for a pair of numbers
+# from shared memory. For a tile: START to begin and end, SHARE for each result that is added across
+# warps. FETCH is the bytes that arrive in a cycle.
 STEP, MULTIPLY, READ = 51, 11.7, 20
 START, SHARE, FETCH = 3600, 6.2 / 256, 79
 
@@ -44,7 +45,7 @@ constexpr bool MOMENTUM = {momentum}, EXACT = {exact};
 
 {types}
 
-// Steps of training. `work` is zeros at first; `goal` is what `count` has come to.
+// Training steps. `work` is zero at first; `goal` is the present value of `count`.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) epoch(
     {arguments}
     const float* images, const long long* labels, const long long* order, int steps,
@@ -67,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) epoch(
 
 @dataclass(frozen=True)
 class Product:
-    """A product (m, k) by (k, n), with the shape of its tiles: see product.cuh."""
+    """A product (m, k) by (k, n) with the shape of its tiles; see product.cuh."""
 
     m: int
     n: int
@@ -93,12 +94,12 @@ class Product:
 
     @property
     def deep(self) -> int:
-        """How much of k is at work at a time: at least eight for each warp."""
+        """The depth of a chunk along k: at least eight for each warp."""
         return max(DEEP if self.k > 2 * DEEP else LESS, 8 * self.shares)
 
     @property
     def stage(self) -> int:
-        """Floats of shared memory that a chunk of both operands takes."""
+        """Floats of shared memory for a chunk of both operands."""
         return sum(
             size * spread(self.deep) if along else self.deep * spread(2 * size) // 2
             for size, along in zip(self.tile, self.along, strict=True)
@@ -106,18 +107,18 @@ class Product:
 
     @property
     def stages(self) -> int:
-        """How many chunks there is room for, of those that there are: two at least."""
+        """Chunks that fit into shared memory, at most all of them and at least two."""
         most = min(MOST_STAGES, -(-self.k // self.deep), MOST_SHARED // 4 // self.stage)
         return max(2, most)
 
     @property
     def room(self) -> int:
-        """Floats of shared memory: chunks, or the shares of the sums."""
+        """Floats of shared memory: for the chunks, or for the partial sums afterwards."""
         high, wide = self.tile
         return max(self.stages * self.stage, self.shares * high * spread(wide))
 
     def cycles(self, blocks: int) -> float:
-        """How long it takes on so many blocks."""
+        """Estimated cycles on this many blocks."""
         (high, wide), (down, across) = self.tile, self.results
         multiplied = MULTIPLY * (3 if self.exact else 1) * down * across
         each = STEP + multiplied + READ * (2 * down + across)
@@ -135,7 +136,7 @@ class Product:
 
 
 def spread(length: int) -> int:
-    """A row's length whose multiples are eight banks apart: see product.cuh.
+    """A row pitch, at least `length`, whose multiples are eight banks apart; see product.cuh.
 
     >>> spread(128), spread(24), spread(56)
     (136, 24, 56)
@@ -146,7 +147,7 @@ def spread(length: int) -> int:
 def fitted(
     m: int, n: int, k: int, along: tuple[bool, bool], blocks: int, exact: bool, ones: bool = False
 ) -> Product:
-    """A product with the tiles that take least time."""
+    """A product with the tiles that are estimated to be fastest."""
     products = [
         Product(m, n, k, along, warps, (down, across), ones, exact)
         for warps in ((1, 1), (1, 2), (2, 1), (2, 2), (1, 4), (4, 1), (2, 4), (4, 2))
@@ -159,10 +160,10 @@ def fitted(
 
 
 @dataclass
-class Kernel:
-    """The kernel of a network for one batch size on a number of blocks."""
+class TiledKernel:
+    """The kernel of a network for one batch size and number of blocks."""
 
-    layers: list[Windows | Dense]
+    layers: list[Layer]
     batch: int
     blocks: int
     momentum: bool = False
@@ -171,19 +172,19 @@ class Kernel:
     def __post_init__(self) -> None:
         dense = [layer for layer in self.layers if isinstance(layer, Dense)]
         if len(dense) != len(self.layers) or len(dense) < 2 or dense[-1].outer != "Linear":
-            raise Unsuited("other layers than dense ones")
+            raise UnsupportedNetwork("other layers than dense ones")
         if any(layer.inputs % 4 for layer in dense) or dense[-1].outputs > 64:
-            raise Unsuited("widths that are no multiples of four")
+            raise UnsupportedNetwork("widths that are not multiples of four")
         self.dense = dense
         self.threads = THREADS
         if self.batch * sum(layer.parameters for layer in dense) > MOST_WORK:
-            raise Unsuited("products that are better off alone")
+            raise UnsupportedNetwork("products that run faster in cuBLAS")
         if self.shared > MOST_SHARED:
-            raise Unsuited("too much for shared memory")
+            raise UnsupportedNetwork("too much for shared memory")
 
     @cached_property
     def products(self) -> dict[str, Product]:
-        """All of a step, by the name of their types."""
+        """All products of a step, by the name of their types."""
         found, batch = {}, self.batch
         how = self.blocks, self.exact
         for n, layer in enumerate(self.dense):
@@ -221,7 +222,7 @@ class Kernel:
 
     @property
     def barriers(self) -> int:
-        """How often the blocks meet in a step."""
+        """Barriers of all blocks in a step."""
         return 2 * len(self.dense) - 1
 
     @cached_property
@@ -247,14 +248,14 @@ class Kernel:
         )  # fmt: skip
 
     def _phases(self) -> list[str]:
-        """What a step does."""
+        """The lines of a step."""
         last = len(self.dense) - 1
         lines = []
         for n in range(last):
             lines += self._phase(f"Forward{n}")
             if n == last - 1:
                 ready = f"{self.head}::prepare(w{last}, b{last}, room);"
-                lines += [f"if (blockIdx.x < BATCH) {ready}  // those that wait for it"]
+                lines += [f"if (blockIdx.x < BATCH) {ready}  // while others still compute"]
             lines += [MEET]
         lines += [*self._head(), MEET]
         for n in range(last - 1, 0, -1):
@@ -262,7 +263,7 @@ class Kernel:
         return [*lines, *self._phase("Weights0", "Weights1"), *self._loss(), MEET]
 
     def _phase(self, *names: str) -> list[str]:
-        """The tiles of some products, over all blocks."""
+        """The tiles of some products, distributed over all blocks."""
         total = sum(self.products[name].tiles for name in names)
         lines, end = ["#pragma unroll 1"], 0
         lines += [f"for (int t = blockIdx.x; t < {total}; t += BLOCKS) {{"]
@@ -277,7 +278,7 @@ class Kernel:
 
     def _below(self, n: int) -> str:
         """The rows that a layer reads."""
-        return "Picked{images, chosen}" if n == 0 else f"Picked{{values{n - 1}, all}}"
+        return "Indexed{images, chosen}" if n == 0 else f"Indexed{{values{n - 1}, all}}"
 
     def _forward(self, n: int) -> str:
         use = f"Activate<Forward{n}, Layer{n}::Outer>{{values{n}}}"

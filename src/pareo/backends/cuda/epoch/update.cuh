@@ -1,15 +1,15 @@
-// How the batch's gradients become new parameters: one block has a slice of them all.
+// From the batch's gradients to new parameters: each block updates a slice of them.
 
 // What every block knows in a step.
 struct Step {
-    float* parameters;  // in shared memory, as of the last step
+    float* parameters;  // in shared memory, as after the last step
     float* velocities;  // in shared memory; only those of a block's own slice are up to date
     float* speeds;      // the velocities in global memory
-    Word* letters;      // for the new parameters
+    Word* new_parameters;      // for the new parameters
     unsigned stamp;
     float rate, momentum, decay;
 
-    // Move a parameter by the sum of its gradients over the batch.
+    // Update a parameter by the sum of its gradients over the batch.
     __device__ __forceinline__ void move(int p, float sum) const
     {
         float change = sum * (1.0f / BATCH) + decay * parameters[p];
@@ -18,28 +18,28 @@ struct Step {
         if (BLOCKS == 1)
             parameters[p] = moved;
         else
-            send(letters + p, moved, stamp);
+            send(new_parameters + p, moved, stamp);
     }
 };
 
-// A part of every image's message: COUNT words from FIRST on, CHUNK for each block.
+// A part of every image's message: COUNT words from FIRST on, CHUNK of them for each block.
 template <int FIRST, int COUNT, int CHUNK> struct Part {
     static constexpr int CHUNKS = (COUNT + CHUNK - 1) / CHUNK;
 
-    // Those of one chunk, image by image, from the mail into `to`.
+    // Reads the words of one chunk, image by image, into `to`.
     static __device__ __forceinline__ void read(
-        const Word* mail, int chunk, float* to, unsigned stamp)
+        const Word* messages, int chunk, float* to, unsigned stamp)
     {
         receive<BATCH * CHUNK>(
             to,
             [=](int i) {
                 const int word = least(chunk * CHUNK + i % CHUNK, COUNT - 1);
-                return mail + i / CHUNK * WORDS + FIRST + word;
+                return messages + i / CHUNK * WORDS + FIRST + word;
             },
             stamp);
     }
 
-    // use(word, sum over all images) for each word of a chunk.
+    // Calls use(word, sum over all images) for each word of a chunk.
     template <class Use>
     static __device__ __forceinline__ void add_up(const float* words, int chunk, Use use)
     {
@@ -50,8 +50,8 @@ template <int FIRST, int COUNT, int CHUNK> struct Part {
             });
     }
 
-    // The same for a dense layer's weights, whose rows these words are: weight (i, j) has the
-    // gradient in[i] * errors[j].
+    // The same for the weights of a dense layer whose inputs these words are: the gradient of
+    // weight (i, j) is in[i] * errors[j].
     template <int OUT, class Use>
     static __device__ __forceinline__ void multiply(
         const float* in, const float* errors, int chunk, Use use)

@@ -1,10 +1,11 @@
 // Convolution, activation, subsampling by one filter in windows that do not overlap, activation.
 //
-// A thread has one window of one filter's image. Its pixels and everything in between stay in
-// registers from forward to backward; only the gradients' terms meet in shared memory.
+// A thread computes one window of one filter's output. Its pixels and intermediate values stay in
+// registers between the forward and the backward pass; only the terms of gradients go to shared
+// memory.
 //
-// Parameters lie one after another: filters (FILTERS, CHANNELS, KH, KW), their biases (FILTERS),
-// the window's weights (PH, PW), its bias.
+// Parameters are consecutive: filters (FILTERS, CHANNELS, KH, KW), their biases (FILTERS), the
+// window's weights (PH, PW), its bias.
 
 template <int CHANNELS, int HEIGHT, int WIDTH, int FILTERS, int KH, int KW, int PH, int PW,
           class Inner, class Outer_>
@@ -15,9 +16,9 @@ struct Windows {
     static constexpr int TAPS = CHANNELS * KH * KW;
     static constexpr int BIASES = FILTERS * TAPS, WINDOW = BIASES + FILTERS;
     static constexpr int WORDS = WINDOW + PH * PW + 1;
-    // What a thread adds to the gradients: of its filter, its bias, the window and its bias.
+    // A thread's terms of the gradients: of its filter, its bias, the window and its bias.
     static constexpr int TERMS = TAPS + 1 + PH * PW + 1;
-    static constexpr int STRIDE = TERMS | 1;  // odd, so that neighbours use other banks
+    static constexpr int STRIDE = TERMS | 1;  // odd, so that neighbours use different banks
     static constexpr int ROOM = OUT * STRIDE;
     static_assert(OUT <= THREADS, "a thread has one window");
 
@@ -73,7 +74,7 @@ struct Windows {
         out[threadIdx.x] = Outer::value(sum);
     }
 
-    // `errors` are those before the outer activation; `terms` has ROOM.
+    // `errors` are gradients before the outer activation; `terms` has ROOM floats.
     __device__ __forceinline__ void backward(
         const float* errors, const float* parameters, float* terms)
     {
@@ -99,8 +100,8 @@ struct Windows {
         mine[TERMS - 1] = error;
     }
 
-    // tell(word, sum) for the gradient of every parameter.
-    template <class Tell> static __device__ __forceinline__ void sums(const float* terms, Tell tell)
+    // Calls report(word, sum) for the gradient of every parameter.
+    template <class Report> static __device__ __forceinline__ void sums(const float* terms, Report report)
     {
         sum_each<FILTERS * (TAPS + 1), PLACES>(
             [=](int r, int n) {
@@ -108,10 +109,10 @@ struct Windows {
             },
             [=](int r, float sum) {
                 const int filter = r / (TAPS + 1), tap = r % (TAPS + 1);
-                tell(tap < TAPS ? filter * TAPS + tap : BIASES + filter, sum);
+                report(tap < TAPS ? filter * TAPS + tap : BIASES + filter, sum);
             });
         sum_each<PH * PW + 1, OUT>(
             [=](int r, int n) { return terms[n * STRIDE + TAPS + 1 + r]; },
-            [=](int r, float sum) { tell(WINDOW + r, sum); });
+            [=](int r, float sum) { report(WINDOW + r, sum); });
     }
 };

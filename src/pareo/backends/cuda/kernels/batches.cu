@@ -1,6 +1,7 @@
-// The images and labels of one step, gathered in the order that a step's number tells; the seeds of
-// its dropout layers; its loss, kept in its place. The number lies on the card, so that all of it
-// can be part of a captured graph. Images may lie in pinned memory of the host.
+// What a training step does besides its program: gathers its images and labels by the row of an
+// order, picks the seeds of its dropout layers, and stores its loss. The number of the step is in
+// GPU memory, so that all of it can be part of a captured graph. Images may be in pinned host
+// memory.
 
 #include "common.cuh"
 
@@ -26,20 +27,21 @@ extern "C" __global__ void gather(
         labels[blockIdx.x] = all_labels[chosen];
 }
 
-// By one block, before the step.
+// Launched with one block, before the step.
 extern "C" __global__ void pick_seeds(Size* seeds, const Size* all_seeds, const Size* step, Size count)
 {
     for (Size i = threadIdx.x; i < count; i += blockDim.x)
         seeds[i] = all_seeds[*step * count + i];
 }
 
-// By one block, after the step: its loss, or those of a population, to their place, and on to the next.
+// Launched with one block, after the step: stores its loss (of a population, its losses) and counts
+// on.
 extern "C" __global__ void advance(Real* losses, const Real* loss, Size* step, Size count)
 {
     const Size now = *step;
     for (Size i = threadIdx.x; i < count; i += blockDim.x)
         losses[now * count + i] = loss[i];
-    __syncthreads();  // all have read the number
+    __syncthreads();  // all threads have read the number
     if (threadIdx.x == 0)
         *step = now + 1;
 }

@@ -1,5 +1,5 @@
-// out = f(a + b), b having one number for each channel of (N, C, pixels); out may be a's memory.
-// NAME takes any arrays; NAME_packed those that start on 16 bytes, with whole packs of pixels.
+// out = f(a + b), where b has one element for each channel of (N, C, pixels); out may be a.
+// NAME takes any arrays; NAME_packed those aligned to 16 bytes whose pixels are whole packs.
 
 #include "common.cuh"
 

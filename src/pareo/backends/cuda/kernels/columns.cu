@@ -1,22 +1,22 @@
 // Convolution as matrix products: images to columns and back (im2col and col2im).
 //
-// A column holds what a window sees, channel by channel. `columns` is (depth, images, pixels) where
-// the images lie side by side, and (images, depth, pixels) where each has a matrix of its own.
-// blockIdx.x is a plane of what is written, a thread has one element at a time.
+// A column holds the input of one window, channel by channel. `columns` is (depth, images, pixels)
+// if side_by_side, else (images, depth, pixels): a matrix for each image. blockIdx.x is a plane of
+// the output; a thread computes one element at a time.
 
 #include "common.cuh"
 
-struct Sight {
+struct Im2col {
     int images, channels, height, width, rows, columns;  // of the images; of the output
     int size[2], stride[2], before[2], dilation[2];
-    int beside;
+    int side_by_side;
 };
 
-extern "C" __global__ void to_columns(Real* columns, const Real* x, Sight s)
+extern "C" __global__ void to_columns(Real* columns, const Real* x, Im2col s)
 {
     const int depth = s.channels * s.size[0] * s.size[1], pixels = s.rows * s.columns;
-    const int image = s.beside ? blockIdx.x % s.images : blockIdx.x / depth;
-    const int row = s.beside ? blockIdx.x / s.images : blockIdx.x % depth;
+    const int image = s.side_by_side ? blockIdx.x % s.images : blockIdx.x / depth;
+    const int row = s.side_by_side ? blockIdx.x / s.images : blockIdx.x % depth;
     const int channel = row / (s.size[0] * s.size[1]);
     const int top = row / s.size[1] % s.size[0] * s.dilation[0] - s.before[0];
     const int left = row % s.size[1] * s.dilation[1] - s.before[1];
@@ -28,15 +28,15 @@ extern "C" __global__ void to_columns(Real* columns, const Real* x, Sight s)
     }
 }
 
-// Which window along an axis has a pixel at one of its places; -1 where none has.
+// The window along an axis that starts at this pixel; -1 where none does.
 __device__ __forceinline__ int window_at(int pixel, int stride, int windows)
 {
     const int window = stride == 1 ? pixel : pixel / stride;
     return pixel < 0 || window >= windows || window * stride != pixel ? -1 : window;
 }
 
-// Each pixel is the sum of the places that saw it in columns (images, depth, pixels).
-extern "C" __global__ void from_columns(Real* x, const Real* columns, Sight s)
+// Each pixel is the sum of its copies in columns (images, depth, pixels).
+extern "C" __global__ void from_columns(Real* x, const Real* columns, Im2col s)
 {
     const int window = s.size[0] * s.size[1], pixels = s.rows * s.columns;
     const Real* from = columns + (Size)blockIdx.x * window * pixels;

@@ -1,19 +1,19 @@
-// What all kernels share: sizes, walks through strided arrays, sums over a block.
-// `Real`, float or double, is filled in by whoever compiles.
+// Shared by all kernels: sizes, iteration over strided arrays, reductions over a block.
+// `Real`, float or double, is a macro of the compilation.
 #pragma once
 
 typedef long long Size;
 
 constexpr int MOST_AXES = 8;
 
-// Some arrays of one shape, outermost axis first. Steps count elements; 0 repeats an element.
+// Some arrays of one shape, outermost axis first. Steps are in elements; 0 broadcasts.
 template <int arrays> struct Walk {
     Size axes;
     Size sizes[MOST_AXES];
     Size steps[arrays][MOST_AXES];
 };
 
-// Where each array has the element of a position. Index is unsigned where it suffices, for speed.
+// Each array's offset of the element at a position. A 32-bit Index is faster where it suffices.
 template <typename Index, int arrays>
 __device__ __forceinline__ void locate(const Walk<arrays>& walk, Index position, Size* offsets)
 {
@@ -28,7 +28,7 @@ __device__ __forceinline__ void locate(const Walk<arrays>& walk, Index position,
     }
 }
 
-// As many elements as a thread moves at once: from addresses that are multiples of 16 bytes.
+// The elements that a thread loads at once, from addresses that are multiples of 16 bytes.
 constexpr int WIDTH = 16 / sizeof(Real);
 
 struct alignas(16) Pack {
@@ -38,11 +38,11 @@ struct alignas(16) Pack {
 __device__ __forceinline__ Size first_position() { return (Size)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ __forceinline__ Size all_threads() { return (Size)gridDim.x * blockDim.x; }
 
-// Where blockIdx.x counts planes: a thread's first pixel, and how far it is to its next.
+// Where blockIdx.x is a plane: a thread's first pixel, and the distance to its next.
 __device__ __forceinline__ int first_pixel() { return blockIdx.y * blockDim.x + threadIdx.x; }
 __device__ __forceinline__ int next_pixel() { return gridDim.y * blockDim.x; }
 
-// Whether a value takes the place of the largest so far: a NaN beats all but another NaN.
+// Whether a value replaces the largest so far: a NaN beats everything but another NaN.
 __device__ __forceinline__ bool beats(Real value, Real best)
 {
     return value > best || (value != value && best == best);
@@ -58,7 +58,8 @@ struct Largest {
     static __device__ __forceinline__ Real of(Real a, Real b) { return beats(b, a) ? b : a; }
 };
 
-// One value from those of all threads of a block, whose number is a multiple of 32, given to all.
+// The reduction of one value for each thread of a block, returned to all. blockDim.x is a multiple
+// of 32.
 template <typename Fold> __device__ Real over_block(Real value)
 {
     __shared__ Real shared[32];
@@ -66,7 +67,7 @@ template <typename Fold> __device__ Real over_block(Real value)
         value = Fold::of(value, __shfl_xor_sync(~0u, value, apart));
     if (blockDim.x == 32)
         return value;
-    __syncthreads();  // the last call's values have been read by all
+    __syncthreads();  // all threads have read the values of the last call
     if (threadIdx.x % 32 == 0)
         shared[threadIdx.x / 32] = value;
     __syncthreads();

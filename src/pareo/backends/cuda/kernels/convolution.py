@@ -1,18 +1,19 @@
-"""Convolution as matrix products: what each window sees becomes a column (im2col).
+"""Convolution as matrix products of columns (im2col).
 
-Images are taken some at a time, so that their columns take no more than LIMIT bytes. A window of
-one pixel needs no columns at all: the images are the columns.
+Images are processed in chunks whose columns take at most LIMIT bytes. A window of one pixel needs
+no columns: the images themselves are the columns.
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pareo.backends.cuda.kernels import blas
+from pareo.array import Array
 from pareo.backends.cuda.kernels.elementwise import apply
 from pareo.backends.cuda.kernels.linear import add_biased
-from pareo.backends.cuda.runtime import launch
+from pareo.backends.cuda.runtime import cublas, launch
 from pareo.backends.cuda.table import backend
 from pareo.spec import Spec
 
@@ -20,30 +21,36 @@ LIMIT = 256 << 20  # bytes of columns at a time
 
 
 class Tiling(NamedTuple):
-    """How one convolution is cut into matrix products."""
+    """How one convolution is split into matrix products."""
 
     images: tuple[int, ...]  # (N, C, H, W)
     output: tuple[int, ...]  # (N, K, OH, OW)
-    window: tuple[int, int]
+    window: tuple[int, ...]
     stride: tuple[int, int]
     padding: tuple[int, ...]
     dilation: tuple[int, int]
     groups: int
-    some: int  # images at a time
+    chunk: int  # images at a time
 
     @classmethod
-    def of(cls, images: Any, output: Any, window: Any, how: dict[str, Any]) -> "Tiling":
+    def of(
+        cls,
+        images: Array | Spec,
+        output: Array | Spec,
+        window: Sequence[int],
+        how: Mapping[str, Any],
+    ) -> "Tiling":
         depth, pixels = images.shape[1] * math.prod(window), math.prod(output.shape[2:])
-        some = LIMIT // max(1, depth * pixels * images.dtype.itemsize)
-        some = max(1, min(some, images.shape[0]))
+        chunk = LIMIT // max(1, depth * pixels * images.dtype.itemsize)
+        chunk = max(1, min(chunk, images.shape[0]))
         return cls(
             images.shape, output.shape, tuple(window), how["stride"], how["padding"],
-            how["dilation"], how["groups"], some,
+            how["dilation"], how["groups"], chunk,
         )  # fmt: skip
 
     @property
-    def as_is(self) -> bool:
-        """Whether the images are the columns."""
+    def pointwise(self) -> bool:
+        """Whether the images themselves are the columns."""
         return self.window == self.stride == (1, 1) and not any(self.padding)
 
     @property
@@ -55,114 +62,118 @@ class Tiling(NamedTuple):
         return math.prod(self.output[2:])
 
     @property
-    def room(self) -> int:
-        """Elements of the columns of some images."""
-        return self.some * self.depth * self.pixels
+    def column_elements(self) -> int:
+        """Elements of the columns of one chunk."""
+        return self.chunk * self.depth * self.pixels
 
-    def sight(self, images: int, beside: bool) -> Any:
-        """The struct Sight of columns.cu."""
+    def im2col(self, images: int, side_by_side: bool) -> np.ndarray:
+        """The struct Im2col of columns.cu."""
         return launch.struct(
             images, self.images[1:], self.output[2:], self.window, self.stride, self.padding[:2],
-            self.dilation, beside, of=np.int32,
+            self.dilation, side_by_side, of=np.int32,
         )  # fmt: skip
 
-    def to_columns(self, work: Any, x: Any, beside: bool) -> Any:
+    def to_columns(self, work: Array, x: Array, side_by_side: bool) -> Array:
         """Columns of images x: (n, depth, pixels), or (depth, n * pixels) side by side."""
         n = len(x)
         columns = work[: n * self.depth * self.pixels]
-        arguments = ("to_columns", x.dtype.char, columns, x, self.sight(n, beside))
+        arguments = ("to_columns", x.dtype.char, columns, x, self.im2col(n, side_by_side))
         launch.planes(n * self.depth, self.pixels, "columns", *arguments)
         return columns.reshape(
-            (self.depth, n * self.pixels) if beside else (n, self.depth, self.pixels)
+            (self.depth, n * self.pixels) if side_by_side else (n, self.depth, self.pixels)
         )
 
-    def group(self, array: Any, number: int, axis: int) -> Any:
-        """One group's share of an array along an axis."""
+    def group(self, array: Array, number: int, axis: int) -> Array:
+        """One group's part of an array along an axis."""
         size = array.shape[axis] // self.groups
         return array[(slice(None),) * axis + (slice(number * size, (number + 1) * size),)]
 
 
 def _for_output(out: Spec, x: Spec, w: Spec, *_: Spec, **how: Any) -> list[Spec]:
     tiling = Tiling.of(x, out, w.shape[2:], how)
-    return [x.like((0 if tiling.as_is else tiling.room,))]
+    return [x.like((0 if tiling.pointwise else tiling.column_elements,))]
 
 
 @backend.kernel(strided=False, scratch=_for_output)
-def conv(out: Any, x: Any, w: Any, scratch: Any, **how: Any) -> None:
+def conv(out: Array, x: Array, w: Array, scratch: Sequence[Array], **how: Any) -> None:
     tiling = Tiling.of(x, out, w.shape[2:], how)
     if out.size == 0:
         return
     filters = w.reshape(1, len(w), -1)
-    for start in range(0, len(x), tiling.some):
-        images = x[start : start + tiling.some]
-        target = out[start : start + tiling.some].reshape(len(images), len(w), tiling.pixels)
-        if tiling.as_is:
+    for start in range(0, len(x), tiling.chunk):
+        images = x[start : start + tiling.chunk]
+        target = out[start : start + tiling.chunk].reshape(len(images), len(w), tiling.pixels)
+        if tiling.pointwise:
             columns = images.reshape(len(images), tiling.depth, tiling.pixels)
         else:
-            columns = tiling.to_columns(scratch[0], images, beside=False)
+            columns = tiling.to_columns(scratch[0], images, side_by_side=False)
         for number in range(tiling.groups):
-            blas.multiply(
+            cublas.multiply(
                 tiling.group(target, number, 1),
                 tiling.group(filters, number, 1),
                 tiling.group(columns, number, 1),
             )
 
 
-def _for_input(out: Spec, g: Spec, w: Spec, size: Any, **how: Any) -> list[Spec]:
+def _for_input(out: Spec, g: Spec, w: Spec, size: tuple[int, int], **how: Any) -> list[Spec]:
     return _for_output(g, out, w, **how)
 
 
 @backend.kernel(strided=False, scratch=_for_input)
-def conv_input_gradient(out: Any, g: Any, w: Any, size: Any, scratch: Any, **how: Any) -> None:
+def conv_input_gradient(
+    out: Array, g: Array, w: Array, size: tuple[int, int], scratch: Sequence[Array], **how: Any
+) -> None:
     tiling = Tiling.of(out, g, w.shape[2:], how)
-    if g.size == 0:  # no filters, no pixels or no images: sums of nothing
+    if g.size == 0:  # no filters, no pixels or no images: empty sums
         out.fill(0)
     if g.size == 0 or out.size == 0:
         return
     filters = w.reshape(1, len(w), -1)
-    for start in range(0, len(g), tiling.some):
-        images = out[start : start + tiling.some]
-        errors = g[start : start + tiling.some].reshape(len(images), len(w), tiling.pixels)
+    for start in range(0, len(g), tiling.chunk):
+        images = out[start : start + tiling.chunk]
+        errors = g[start : start + tiling.chunk].reshape(len(images), len(w), tiling.pixels)
         shape = (len(images), tiling.depth, tiling.pixels)
-        columns = images if tiling.as_is else scratch[0][: math.prod(shape)]
+        columns = images if tiling.pointwise else scratch[0][: math.prod(shape)]
         columns = columns.reshape(shape)
         for number in range(tiling.groups):
-            blas.multiply(
+            cublas.multiply(
                 tiling.group(columns, number, 1),
                 tiling.group(filters, number, 1).transpose(0, 2, 1),
                 tiling.group(errors, number, 1),
             )
-        if not tiling.as_is:
-            sight = tiling.sight(len(images), False)
+        if not tiling.pointwise:
+            im2col = tiling.im2col(len(images), False)
             planes, pixels = math.prod(images.shape[:2]), math.prod(images.shape[2:])
-            arguments = ("from_columns", g.dtype.char, images, columns, sight)
+            arguments = ("from_columns", g.dtype.char, images, columns, im2col)
             launch.planes(planes, pixels, "columns", *arguments)
 
 
-def _for_weight(out: Spec, x: Spec, g: Spec, size: Any, **how: Any) -> list[Spec]:
+def _for_weight(out: Spec, x: Spec, g: Spec, size: tuple[int, int], **how: Any) -> list[Spec]:
     tiling = Tiling.of(x, g, size, how)
-    return [x.like((tiling.room,)), x.like((tiling.some * g.shape[1] * tiling.pixels,))]
+    return [x.like((tiling.column_elements,)), x.like((tiling.chunk * g.shape[1] * tiling.pixels,))]
 
 
 @backend.kernel(strided=False, scratch=_for_weight)
-def conv_weight_gradient(out: Any, x: Any, g: Any, size: Any, scratch: Any, **how: Any) -> None:
-    """Columns and errors of the images side by side: one product sums over all of them."""
+def conv_weight_gradient(
+    out: Array, x: Array, g: Array, size: tuple[int, int], scratch: Sequence[Array], **how: Any
+) -> None:
+    """Columns and errors of a chunk side by side, so that one product sums over its images."""
     tiling = Tiling.of(x, g, size, how)
     if out.size == 0:
         return
     filters = out.reshape(len(out), -1)
     if len(x) == 0:
         out.fill(0)
-    for start in range(0, len(x), tiling.some):
-        images = x[start : start + tiling.some]
+    for start in range(0, len(x), tiling.chunk):
+        images = x[start : start + tiling.chunk]
         n = len(images)
-        columns = tiling.to_columns(scratch[0], images, beside=True)
+        columns = tiling.to_columns(scratch[0], images, side_by_side=True)
         errors = scratch[1][: n * g.shape[1] * tiling.pixels]
         each = g[start : start + n].reshape(n, g.shape[1], tiling.pixels).transpose(1, 0, 2)
         apply("copied", errors.reshape(each.shape), each)
         errors = errors.reshape(g.shape[1], n * tiling.pixels)
         for number in range(tiling.groups):
-            blas.multiply(
+            cublas.multiply(
                 tiling.group(filters, number, 0),
                 tiling.group(errors, number, 0),
                 tiling.group(columns, number, 0).T,
@@ -171,7 +182,9 @@ def conv_weight_gradient(out: Any, x: Any, g: Any, size: Any, scratch: Any, **ho
 
 
 def _fused(pattern: str, gives: str, activation: str) -> None:
-    def kernel(out: Any, x: Any, w: Any, b: Any, *, scratch: Any, **how: Any) -> None:
+    def kernel(
+        out: Array, x: Array, w: Array, b: Array, *, scratch: Sequence[Array], **how: Any
+    ) -> None:
         conv(out, x, w, scratch=scratch, **how)
         add_biased(f"bias{activation}", out, out, b)
 

@@ -1,5 +1,5 @@
-// Dropout: out[i] is 0 where the hash of (seed, i) lies below the threshold, else x[i] * factor.
-// The same bits as on every device: splitmix64 over the element's position (operators/normalisation).
+// Dropout: out[i] is 0 where the hash of (seed, i) is below the threshold, else x[i] * factor.
+// All devices give the same bits: splitmix64 of the element's position (operators/normalisation).
 
 extern "C" __global__ void dropout(
     Real* out, const Real* x, const long long* seed, long long count, unsigned threshold, Real factor)

@@ -1,9 +1,9 @@
-// Element by element: out[i] = f(a[i]) and out[i] = f(a[i], b[i]).
+// Elementwise functions: out[i] = f(a[i]) and out[i] = f(a[i], b[i]).
 //
-// Each function comes as four kernels. NAME takes contiguous arrays that start on 16 bytes, and
-// moves 16 bytes a thread, which is the memory's speed: four times as much took up to 8 % longer.
-// NAME_left and NAME_right do the same with one number for a or b. NAME_walk takes any layout with
-// broadcasting, NAME_far likewise for more elements than 32 bits count. out may be the memory of an
+// Each function has five kernels. NAME takes contiguous arrays aligned to 16 bytes; a thread loads
+// 16 bytes, which reaches memory speed (four times as many took up to 8 % longer). NAME_left and
+// NAME_right do the same with a scalar for a or b. NAME_walk takes any layout with broadcasting,
+// and NAME_far likewise for more elements than 32 bits can count. out may be the memory of an
 // operand.
 
 #include "common.cuh"
@@ -48,7 +48,7 @@ __device__ __forceinline__ void walked(
 
 #define ARRAYS Real *out, const Real *a, const Real *b, Size count
 
-// A function of one argument ignores b: its callers hand a over twice, which costs no second load.
+// A function of one argument ignores b: callers pass a twice, which costs no second load.
 #define ELEMENTWISE(name, expression) \
     struct name##_of { \
         static __device__ __forceinline__ Real of(Real a, Real b) { return expression; } \

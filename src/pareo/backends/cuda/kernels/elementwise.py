@@ -1,15 +1,14 @@
-"""Element by element: one kernel for each function, at the memory's speed where arrays allow it."""
+"""Elementwise operators: one kernel for each function, at memory speed where layouts allow it."""
 
-from typing import Any
-
-from pareo.backends.cuda.kernels import layout
+from pareo.array import Array
+from pareo.backends.cuda.kernels import strides
 from pareo.backends.cuda.runtime import launch
 from pareo.backends.cuda.table import backend
 
-WIDEST = 16  # bytes a thread moves at once
+WIDEST = 16  # bytes that a thread loads at once
 
 
-def apply(name: str, out: Any, a: Any, b: Any = None) -> None:
+def apply(name: str, out: Array, a: Array, b: Array = None) -> None:
     """out = NAME(a, b) of elementwise.cu, with broadcasting; out is contiguous."""
     b = a if b is None else b
     if out.size == 0:
@@ -17,18 +16,21 @@ def apply(name: str, out: Any, a: Any, b: Any = None) -> None:
     kind = out.dtype.char
     form = _form(out, a, b)
     if form is None:
-        walk = layout.walk(out.shape, [layout.steps(a, out.shape), layout.steps(b, out.shape)])
+        walk = strides.walk(
+            out.shape,
+            [strides.element_strides(a, out.shape), strides.element_strides(b, out.shape)],
+        )
         form = "_walk" if out.size < 1 << 31 else "_far"
-        told = (out, a, b, out.size, launch.struct(walk))
-        launch.over(out.size, "elementwise", name + form, kind, *told)
+        strided = (out, a, b, out.size, launch.struct(walk))
+        launch.over(out.size, "elementwise", name + form, kind, *strided)
         return
     blocks = -(-out.nbytes // (WIDEST * launch.THREADS))
     arguments = (out, a, b, out.size)
     launch.blocks(blocks, launch.THREADS, "elementwise", name + form, kind, *arguments)
 
 
-def _form(out: Any, a: Any, b: Any) -> str | None:
-    """Which of the fast kernels serves, by the end of its name; None where none does."""
+def _form(out: Array, a: Array, b: Array) -> str | None:
+    """The suffix of the fast kernel for these layouts; None where there is none."""
     if out.data.ptr % WIDEST:
         return None
     plain = [x.shape == out.shape and x.flags.c_contiguous and not x.data.ptr % WIDEST
@@ -43,70 +45,70 @@ def _form(out: Any, a: Any, b: Any) -> str | None:
 
 
 @backend.kernel(in_place=True)
-def add(out: Any, a: Any, b: Any) -> None:
+def add(out: Array, a: Array, b: Array) -> None:
     apply("add", out, a, b)
 
 
 @backend.kernel(in_place=True)
-def sub(out: Any, a: Any, b: Any) -> None:
+def sub(out: Array, a: Array, b: Array) -> None:
     apply("sub", out, a, b)
 
 
 @backend.kernel(in_place=True)
-def hadamard(out: Any, a: Any, b: Any) -> None:
+def hadamard(out: Array, a: Array, b: Array) -> None:
     apply("hadamard", out, a, b)
 
 
 @backend.kernel(in_place=True)
-def div(out: Any, a: Any, b: Any) -> None:
+def div(out: Array, a: Array, b: Array) -> None:
     apply("divide", out, a, b)
 
 
 @backend.kernel(in_place=True)
-def scale(out: Any, alpha: Any, a: Any) -> None:
+def scale(out: Array, alpha: Array, a: Array) -> None:
     apply("hadamard", out, alpha, a)
 
 
 @backend.kernel(in_place=True)
-def exp(out: Any, a: Any) -> None:
+def exp(out: Array, a: Array) -> None:
     apply("exponential", out, a)
 
 
 @backend.kernel(in_place=True)
-def log(out: Any, a: Any) -> None:
+def log(out: Array, a: Array) -> None:
     apply("logarithm", out, a)
 
 
 @backend.kernel(in_place=True)
-def sigmoid(out: Any, a: Any) -> None:
+def sigmoid(out: Array, a: Array) -> None:
     apply("sigmoid", out, a)
 
 
 @backend.kernel(in_place=True)
-def tanh(out: Any, a: Any) -> None:
+def tanh(out: Array, a: Array) -> None:
     apply("hyperbolic", out, a)
 
 
 @backend.kernel(in_place=True)
-def relu(out: Any, a: Any) -> None:
+def relu(out: Array, a: Array) -> None:
     apply("relu", out, a)
 
 
 @backend.kernel(in_place=True)
-def sigmoid_gradient(out: Any, g: Any, y: Any) -> None:
+def sigmoid_gradient(out: Array, g: Array, y: Array) -> None:
     apply("sigmoid_gradient", out, g, y)
 
 
 @backend.kernel(in_place=True)
-def tanh_gradient(out: Any, g: Any, y: Any) -> None:
+def tanh_gradient(out: Array, g: Array, y: Array) -> None:
     apply("tanh_gradient", out, g, y)
 
 
 @backend.kernel(in_place=True)
-def relu_gradient(out: Any, g: Any, y: Any) -> None:
+def relu_gradient(out: Array, g: Array, y: Array) -> None:
     apply("relu_gradient", out, g, y)
 
 
 @backend.kernel(in_place=True)
-def broadcast(out: Any, a: Any, shape: Any) -> None:
+def broadcast(out: Array, a: Array, shape: tuple[int, ...]) -> None:
     apply("copied", out, a)

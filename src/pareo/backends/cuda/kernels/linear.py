@@ -1,21 +1,21 @@
-"""Matrix products by cuBLAS, biases, and elements laid out anew."""
+"""Matrix products by cuBLAS, biases, and operators that copy elements to another layout."""
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pareo.backends.cuda.kernels import blas, layout
+from pareo.array import Array
+from pareo.backends.cuda.kernels import strides
 from pareo.backends.cuda.kernels.elementwise import WIDEST, apply
-from pareo.backends.cuda.runtime import launch, memory
+from pareo.backends.cuda.runtime import cublas, launch, memory
 from pareo.backends.cuda.runtime.cupy_module import cupy
 from pareo.backends.cuda.table import backend
 from pareo.device import current
 from pareo.spec import Spec
 
 TILE, LINES = 64, 4  # as in transpose.cu
-MOST_TILES = 1 << 16  # that a grid has along its second and third axis
+MOST_TILES = 1 << 16  # the limit of a grid's second and third dimension
 
 
 def rounded_room(out: Spec, a: Spec, b: Spec, *_: Spec) -> list[Spec]:
@@ -25,22 +25,22 @@ def rounded_room(out: Spec, a: Spec, b: Spec, *_: Spec) -> list[Spec]:
 
 
 @backend.kernel(scratch=rounded_room)
-def dot(out: Any, a: Any, b: Any, scratch: Any = (), add: bool = False) -> None:
-    a, b = (x if blas.readable(x) else backend.contiguous(x) for x in (a, b))
+def dot(out: Array, a: Array, b: Array, scratch: Sequence[Array] = (), add: bool = False) -> None:
+    a, b = (x if cublas.readable(x) else backend.contiguous(x) for x in (a, b))
     if scratch:
         a, b = (_rounded(room, x) for room, x in zip(scratch, (a, b), strict=True))
     if out.ndim == 2:
-        blas.multiply(out, a, b, add)
+        cublas.multiply(out, a, b, add)
         return
-    # All leading axes but the last one by one; it may be repeated, which is a step of 0.
+    # Loop over all leading axes but the last, which cuBLAS takes as a stack (stride 0: broadcast).
     leading = out.shape[:-2]
     a, b = (cupy.broadcast_to(x, (*leading, *x.shape[-2:])) for x in (a, b))
     for index in np.ndindex(leading[:-1]):
-        blas.multiply(out[index], a[index], b[index], add)
+        cublas.multiply(out[index], a[index], b[index], add)
 
 
-def _rounded(room: Any, a: Any) -> Any:
-    """A factor in bfloat16, its matrices turned or not as before."""
+def _rounded(room: Array, a: Array) -> Array:
+    """A factor rounded to bfloat16, its matrices transposed or not as before."""
     if not a.flags.c_contiguous and a.swapaxes(-1, -2).flags.c_contiguous:
         return _rounded(room, a.swapaxes(-1, -2)).swapaxes(-1, -2)
     a = backend.contiguous(a)
@@ -48,25 +48,25 @@ def _rounded(room: Any, a: Any) -> Any:
     return room.reshape(a.shape)
 
 
-def squared(a: Any) -> Callable[[], Any]:
-    """A call that gives a matrix times itself, which is rounded once, to the device's precision.
+def squared(a: Array) -> Callable[[], Array]:
+    """A function that multiplies a matrix by itself, rounded once to the device's precision.
 
-    So fast are products whose factors are in bfloat16 already; those of `dot` are not.
+    It shows the speed of products whose factors are bfloat16 already; `dot` rounds them each time.
     """
-    told = Spec(a.shape, a.dtype)
-    if rounded_room(told, told, told):
+    spec = Spec(a.shape, a.dtype)
+    if rounded_room(spec, spec, spec):
         a = _rounded(memory.empty(a.shape, np.uint16), a)
     out = memory.empty(a.shape, a.dtype)
 
-    def call() -> Any:
-        blas.multiply(out, a, a)
+    def call() -> Array:
+        cublas.multiply(out, a, a)
         return out
 
     return call
 
 
-def add_biased(name: str, out: Any, a: Any, b: Any) -> None:
-    """out = NAME(a + b) of bias.cu: b along axis 1 of a, and an activation."""
+def add_biased(name: str, out: Array, a: Array, b: Array) -> None:
+    """out = NAME(a + b) of bias.cu: b is added along axis 1 of a, then an activation is applied."""
     pixels, width = math.prod(a.shape[2:]), WIDEST // a.itemsize
     arguments = (out, a, b, a.size, a.shape[1], pixels)
     if pixels % width or a.data.ptr % WIDEST or out.data.ptr % WIDEST:
@@ -76,16 +76,16 @@ def add_biased(name: str, out: Any, a: Any, b: Any) -> None:
 
 
 @backend.kernel(in_place=(0,), strided=False)
-def add_bias(out: Any, a: Any, b: Any) -> None:
+def add_bias(out: Array, a: Array, b: Array) -> None:
     add_biased("bias", out, a, b)
 
 
 @backend.kernel()
-def transpose(out: Any, a: Any, axes: Any) -> None:
+def transpose(out: Array, a: Array, axes: tuple[int, ...]) -> None:
     if out.size == 0:
         return
     seen = a.transpose(axes)
-    sizes, (steps,) = layout.joined(out.shape, [layout.steps(seen, out.shape)])
+    sizes, (steps,) = strides.collapsed(out.shape, [strides.element_strides(seen, out.shape)])
     (rows, columns), stacks = (1, *sizes)[-2:], math.prod(sizes[:-2])
     if len(sizes) not in (2, 3) or steps[-2] != 1 or max(rows // TILE, stacks) >= MOST_TILES:
         apply("copied", out, seen)
@@ -97,27 +97,27 @@ def transpose(out: Any, a: Any, axes: Any) -> None:
 
 
 @backend.kernel(strided=False)
-def reshape(out: Any, a: Any, shape: Any) -> None:
+def reshape(out: Array, a: Array, shape: tuple[int, ...]) -> None:
     apply("copied", out, a.reshape(shape))
 
 
 @backend.kernel()
-def part(out: Any, a: Any, axis: int, between: Any) -> None:
+def part(out: Array, a: Array, axis: int, between: tuple[int, int]) -> None:
     apply("copied", out, _within(a, axis, between))
 
 
-def _within(a: Any, axis: int, between: Any) -> Any:
+def _within(a: Array, axis: int, between: tuple[int, int]) -> Array:
     return a[(slice(None),) * axis + (slice(*between),)]
 
 
 @backend.kernel()
-def part_gradient(out: Any, g: Any, axis: int, between: Any, size: int) -> None:
+def part_gradient(out: Array, g: Array, axis: int, between: tuple[int, int], size: int) -> None:
     out.fill(0)
     lay(_within(out, axis, between), g)
 
 
 @backend.kernel()
-def concat(out: Any, *arrays: Any, axis: int) -> None:
+def concat(out: Array, *arrays: Array, axis: int) -> None:
     start = 0
     for array in arrays:
         stop = start + array.shape[axis]
@@ -125,7 +125,7 @@ def concat(out: Any, *arrays: Any, axis: int) -> None:
         start = stop
 
 
-def lay(target: Any, source: Any) -> None:
+def lay(target: Array, source: Array) -> None:
     """Copy into a target that may be strided."""
     if target.flags.c_contiguous:
         apply("copied", target, source)
@@ -138,7 +138,7 @@ def _matrices(out: Spec, x: Spec, w: Spec, b: Spec) -> bool:
 
 
 def _fused(pattern: str, gives: str, activation: str) -> None:
-    def kernel(out: Any, x: Any, w: Any, b: Any, *, scratch: Any) -> None:
+    def kernel(out: Array, x: Array, w: Array, b: Array, *, scratch: Sequence[Array]) -> None:
         dot(out, x, w, scratch)
         add_biased(f"bias{activation}", out, out, b)
 

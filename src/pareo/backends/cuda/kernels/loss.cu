@@ -1,5 +1,6 @@
-// Softmax and the losses. A block has a row, the largest logit is subtracted first so that nothing
-// overflows. Rows are the middle axis of (outer, length, inner): blockIdx.x counts (outer, inner).
+// Softmax and the losses. A block computes a row; the largest logit is subtracted first, so that
+// nothing overflows. Rows are the middle axis of (outer, length, inner): blockIdx.x is (outer,
+// inner).
 
 #include "common.cuh"
 
@@ -42,7 +43,7 @@ extern "C" __global__ void log_softmax(Real* out, const Real* a, Size length, Si
         out[start + i * inner] = a[start + i * inner] - top - shift;
 }
 
-// Labels come in any integer type; `kind` is its bytes, negative where it has a sign.
+// Labels may have any integer type; `kind` is its size in bytes, negative for a signed type.
 __device__ __forceinline__ Size label_at(const void* labels, int kind, Size row)
 {
     switch (kind) {
@@ -57,9 +58,9 @@ __device__ __forceinline__ Size label_at(const void* labels, int kind, Size row)
     }
 }
 
-// The loss of each row into `losses` where it is wanted, and d = g / rows * (softmax - one at the
-// label) where that is; in a stack of such matrices each has its g. A label that names no class makes
-// both NaN: no kernel can raise an error.
+// Writes the loss of each row to `losses` unless it is null, and d = g / rows * (softmax - one-hot
+// label) unless d is null; in a stack of matrices each has its own g. A label that names no class
+// makes both NaN: a kernel cannot raise an error.
 extern "C" __global__ void cross_entropy_rows(
     Real* losses, Real* d, const Real* g, const Real* logits, const void* labels, int kind, Size rows,
     Size classes)
@@ -75,7 +76,8 @@ extern "C" __global__ void cross_entropy_rows(
     if (!d)
         return;
     const Real share = known ? g[blockIdx.x / rows] / Real(rows) : nothing;
-    // d may be the logits' own memory; the label's logit was read above, by every thread that needs it.
+    // d may be the memory of the logits; the label's logit was read above by the thread that needs
+    // it.
     if (losses)
         __syncthreads();
     for (Size i = threadIdx.x; i < classes; i += blockDim.x) {
@@ -84,7 +86,7 @@ extern "C" __global__ void cross_entropy_rows(
     }
 }
 
-// The sum of `count` numbers over `divisor`; a block has one such sum.
+// The sum of `count` numbers divided by `divisor`; a block computes one such sum.
 extern "C" __global__ void gathered(Real* out, const Real* parts, Size count, Size divisor)
 {
     Real total = 0;
@@ -95,7 +97,7 @@ extern "C" __global__ void gathered(Real* out, const Real* parts, Size count, Si
         out[blockIdx.x] = total / Real(divisor);
 }
 
-// Each block's share of the sum of (a - b) squared.
+// Each block's part of the sum of (a - b) squared.
 extern "C" __global__ void squared_error_parts(Real* parts, const Real* a, const Real* b, Size count)
 {
     Real total = 0;

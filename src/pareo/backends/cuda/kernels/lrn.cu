@@ -1,4 +1,4 @@
-// Local response normalisation: y = x / (k + share * s) ** beta, s being the sum of squares over
+// Local response normalisation: y = x / (k + share * s) ** beta, where s is the sum of squares over
 // `size` neighbouring channels, size / 2 of them before. blockIdx.x is a plane of (N, C, pixels).
 
 #include "common.cuh"
@@ -27,7 +27,7 @@ __device__ __forceinline__ Real divisor_of(const Real* x, int channel, Neighbour
     return Real(how.k) + Real(how.share) * total;
 }
 
-// value ** beta; the beta that everyone uses as two roots, which are cheap and precise.
+// value ** beta; the usual beta of 0.75 as two square roots, which are cheap and precise.
 __device__ __forceinline__ Real power(Real value, double beta)
 {
     if (beta == 0.75) {
@@ -47,8 +47,8 @@ extern "C" __global__ void lrn(Real* out, const Real* x, Lrn how)
     }
 }
 
-// The first half of the way back: g / divisor ** beta into out, and how much each element pulls at
-// its neighbours through their divisor into pulls.
+// First half of the backward pass: writes g / divisor ** beta to out, and each element's
+// contribution to the gradient of its neighbours, through their divisor, to pulls.
 extern "C" __global__ void lrn_pulls(Real* out, Real* pulls, const Real* g, const Real* x, Lrn how)
 {
     const int channel = blockIdx.x % (int)how.channels;

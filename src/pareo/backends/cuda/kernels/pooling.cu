@@ -1,5 +1,6 @@
-// Images shrunk window by window: blockIdx.x is the plane, a thread has one result at a time.
-// The ways back gather: each pixel asks the windows that see it, so no two threads add to one place.
+// Pooling: blockIdx.x is the plane, and a thread computes one element at a time. The backward
+// passes gather: each pixel reads the windows that contain it, so no two threads add to the same
+// element.
 
 #include "common.cuh"
 
@@ -28,7 +29,7 @@ __device__ __forceinline__ Size result_of(const Pool& p, int at)
     return (Size)blockIdx.x * (p.rows * p.columns) + at;
 }
 
-// The place, in its plane, of the first largest pixel of a window, or of its first NaN.
+// The index, in its plane, of the first largest pixel of a window, or of its first NaN.
 __device__ __forceinline__ int first_largest(const Real* plane, const Pool& p, int at)
 {
     const Window w = window_of(p, at / p.columns, at % p.columns);
@@ -52,15 +53,15 @@ extern "C" __global__ void max_pool(Real* out, const Real* x, Pool p)
         out[result_of(p, at)] = plane[first_largest(plane, p, at)];
 }
 
-// Where each window's largest pixel lies: the first half of the way back.
-extern "C" __global__ void max_pool_places(int* places, const Real* x, Pool p)
+// The index of each window's largest pixel: the first half of the backward pass.
+extern "C" __global__ void max_pool_indices(int* indices, const Real* x, Pool p)
 {
     const Real* plane = image_of(x, p);
     for (int at = first_pixel(); at < p.rows * p.columns; at += next_pixel())
-        places[result_of(p, at)] = first_largest(plane, p, at);
+        indices[result_of(p, at)] = first_largest(plane, p, at);
 }
 
-// The windows that see a pixel, by their rows and columns.
+// The windows that contain a pixel, as ranges of rows and columns.
 __device__ __forceinline__ Window seeing(const Pool& p, int pixel)
 {
     const int down = pixel / p.width + p.before[0], along = pixel % p.width + p.before[1];
@@ -72,7 +73,7 @@ __device__ __forceinline__ Window seeing(const Pool& p, int pixel)
     };
 }
 
-extern "C" __global__ void max_pool_gradient(Real* out, const Real* g, const int* places, Pool p)
+extern "C" __global__ void max_pool_gradient(Real* out, const Real* g, const int* indices, Pool p)
 {
     for (int own = first_pixel(); own < p.height * p.width; own += next_pixel()) {
         const Window w = seeing(p, own);
@@ -80,7 +81,7 @@ extern "C" __global__ void max_pool_gradient(Real* out, const Real* g, const int
         for (int i = w.top; i < w.bottom; ++i)
             for (int j = w.left; j < w.right; ++j) {
                 const Size at = result_of(p, i * p.columns + j);
-                if (places[at] == own)
+                if (indices[at] == own)
                     total += g[at];
             }
         out[(Size)blockIdx.x * (p.height * p.width) + own] = total;
@@ -117,7 +118,7 @@ extern "C" __global__ void average_pool_gradient(Real* out, const Real* g, Pool 
     }
 }
 
-// The first paper's trainable pooling: one filter w and one number b for all planes.
+// The first paper's trainable pooling: one filter w and one bias b for all planes.
 extern "C" __global__ void subsample(Real* out, const Real* x, const Real* w, const Real* b, Pool p)
 {
     const Real* plane = image_of(x, p);

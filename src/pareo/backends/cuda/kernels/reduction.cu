@@ -1,11 +1,12 @@
-// Axes folded into one value each: sums, largest elements, their positions and gradients.
+// Reductions along axes: sums, maxima, their positions and gradients.
 //
-// NAME_rows gives a block to each result (blockIdx.x) and each stretch (blockIdx.y) of the elements
-// that fold into it: for arrays whose innermost axis is folded. NAME_nested likewise where several
-// axes are folded and the innermost is long: a stretch is every gridDim.y-th run along it.
-// NAME_columns gives a thread to each result and 8 threads to a stretch, 32 results side by side:
-// for arrays whose innermost axis is kept. Stretches are folded by NAME_rows in their turn, always
-// in the same order, so sums are the same at every run.
+// The elements of a result are split into stretches; NAME_rows then folds the results of the
+// stretches, always in the same order, so that sums are the same in every run.
+//
+// NAME_rows: a block for each result (blockIdx.x) and stretch (blockIdx.y), for arrays whose
+// innermost axis is folded. NAME_nested: the same where several axes are folded and the innermost
+// is long; a stretch is every gridDim.y-th run along it. NAME_columns: for arrays whose innermost
+// axis is kept; a block has 32 neighbouring results, and 8 threads share a stretch of each.
 
 #include "common.cuh"
 
@@ -26,7 +27,7 @@ __device__ __forceinline__ Size offset(const Walk<1>& walk, Size position)
     return found;
 }
 
-// A thread's values so far: as many as it reads at once, folded into one at the end.
+// A thread's accumulators: as many as it loads at once, folded into one at the end.
 constexpr int PACKS = 4;
 
 template <typename Fold> struct Values {
@@ -44,7 +45,7 @@ template <typename Fold> struct Values {
         packs[0].at[0] = Fold::of(packs[0].at[0], value);
     }
 
-    // The elements of a run that lie together, shared out to the threads of a block.
+    // A run of contiguous elements, shared by the threads of a block.
     __device__ __forceinline__ void run(const Real* from, Size length)
     {
         Size rest = 0;
@@ -88,7 +89,7 @@ template <typename Fold> __device__ __forceinline__ void finish(Real* out, Real 
         out[(Size)blockIdx.x * gridDim.y + blockIdx.y] = divisor == 1 ? value : value / Real(divisor);
 }
 
-// A stretch of the elements: a multiple of WIDTH of them, so that all stretches start alike.
+// A stretch of the elements: a multiple of WIDTH of them, so that all stretches are aligned alike.
 __device__ __forceinline__ void stretch(Size length, Size* first, Size* last)
 {
     Size share = (length + gridDim.y - 1) / gridDim.y;
@@ -183,7 +184,7 @@ __device__ __forceinline__ void columns(
 FOLD(sum, Sum)
 FOLD(largest, Largest)
 
-// The first largest element of each fold, or the first NaN, as its position in the fold.
+// The position of the first largest element of each fold, or of its first NaN.
 extern "C" __global__ void argmax(Size* out, const Real* a, Size length, Folds folds)
 {
     __shared__ Real values[1024];
@@ -217,7 +218,7 @@ extern "C" __global__ void argmax(Size* out, const Real* a, Size length, Folds f
         out[blockIdx.x] = places[0];
 }
 
-// g, shared by the elements of a fold that are equal to y; NaN where y is. out lies as a does.
+// g, divided among the elements of a fold that equal y; NaN where y is NaN. out has a's layout.
 extern "C" __global__ void max_gradient(
     Real* out, const Real* g, const Real* a, const Real* y, Size length, Folds folds)
 {

@@ -1,29 +1,32 @@
-"""Axes folded into one value each."""
+"""Reductions along axes."""
 
 import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from pareo.backends.cuda.kernels import layout
+import numpy as np
+
+from pareo.array import Array
+from pareo.backends.cuda.kernels import strides
 from pareo.backends.cuda.runtime import launch
 from pareo.backends.cuda.table import backend
 from pareo.spec import Spec
 
-BLOCKS = 1024  # enough to keep any card of today busy
+BLOCKS = 1024  # enough to keep any GPU of today busy
 LEAST = 4096  # elements that are worth a block of their own
-LONG = 128  # elements that a block reads one after the other without waste
+LONG = 128  # contiguous elements that a block reads efficiently
 
 
 class Folding(NamedTuple):
-    """How one reduction of a contiguous array is shared out."""
+    """How one reduction of a contiguous array is split among blocks."""
 
     form: str  # of the kernel: rows, nested or columns, see reduction.cu
     results: int
     length: int  # elements that fold into one result
-    stretches: int  # in which they are folded first
+    stretches: int  # parts of them, each folded by its own block first
     threads: tuple[int, ...]
-    folds: Any  # the struct Folds
+    folds: np.ndarray  # the struct Folds
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -32,12 +35,12 @@ class Folding(NamedTuple):
 
 @lru_cache(4096)
 def folding(shape: tuple[int, ...], axes: tuple[int, ...]) -> Folding:
-    """How an array of a shape is folded along some axes."""
+    """How an array of this shape is reduced along these axes."""
     steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     kept = [axis for axis in range(len(shape)) if axis not in axes]
     results, length = (math.prod(shape[axis] for axis in which) for which in (kept, axes))
     walks = [
-        layout.walk([shape[axis] for axis in which], [[steps[axis] for axis in which]])
+        strides.walk([shape[axis] for axis in which], [[steps[axis] for axis in which]])
         for which in (kept, axes)
     ]
     wide = [axis for axis in range(len(shape)) if shape[axis] != 1]
@@ -55,13 +58,15 @@ def folding(shape: tuple[int, ...], axes: tuple[int, ...]) -> Folding:
     return Folding(form, results, length, stretches, threads, launch.struct(*walks))
 
 
-def _partial(out: Spec, a: Spec, axis: Any, **_: Any) -> list[Spec]:
+def _partial(out: Spec, a: Spec, axis: tuple[int, ...], **_: Any) -> list[Spec]:
     shared = folding(a.shape, tuple(axis))
     return [out.like((shared.results * shared.stretches if shared.stretches > 1 else 0,))]
 
 
-def fold(name: str, out: Any, a: Any, axes: Sequence[int], partial: Any, divisor: int = 1) -> None:
-    """Fold a contiguous array; `partial` is room for the stretches."""
+def fold(
+    name: str, out: Array, a: Array, axes: Sequence[int], partial: Array, divisor: int = 1
+) -> None:
+    """Reduce a contiguous array; `partial` is the work array for results of the stretches."""
     if out.size == 0:
         return
     shared = folding(a.shape, tuple(axes))
@@ -76,29 +81,35 @@ def fold(name: str, out: Any, a: Any, axes: Sequence[int], partial: Any, divisor
     _launch(name, out, partial, rows, divisor)
 
 
-def _launch(name: str, out: Any, a: Any, shared: Folding, divisor: int) -> None:
+def _launch(name: str, out: Array, a: Array, shared: Folding, divisor: int) -> None:
     kernel = launch.kernel("reduction", f"{name}_{shared.form}", a.dtype.char)
     arguments = (out, a, shared.results, shared.length, divisor, shared.folds)
     kernel(shared.grid, shared.threads, arguments)
 
 
 @backend.kernel(strided=False, scratch=_partial)
-def sum_(out: Any, a: Any, axis: Any, keepdims: bool, scratch: Any) -> None:
+def sum_(
+    out: Array, a: Array, axis: tuple[int, ...], keepdims: bool, scratch: Sequence[Array]
+) -> None:
     fold("sum", out, a, axis, scratch[0])
 
 
 @backend.kernel(strided=False, scratch=_partial)
-def mean(out: Any, a: Any, axis: Any, keepdims: bool, scratch: Any) -> None:
+def mean(
+    out: Array, a: Array, axis: tuple[int, ...], keepdims: bool, scratch: Sequence[Array]
+) -> None:
     fold("sum", out, a, axis, scratch[0], a.size // max(out.size, 1))
 
 
 @backend.kernel(strided=False, scratch=_partial)
-def max_(out: Any, a: Any, axis: Any, keepdims: bool, scratch: Any) -> None:
+def max_(
+    out: Array, a: Array, axis: tuple[int, ...], keepdims: bool, scratch: Sequence[Array]
+) -> None:
     fold("largest", out, a, axis, scratch[0])
 
 
 @backend.kernel(strided=False)
-def argmax(out: Any, a: Any, axis: int | None) -> None:
+def argmax(out: Array, a: Array, axis: int | None) -> None:
     shared = folding(a.shape, tuple(range(a.ndim)) if axis is None else (axis,))
     threads = launch.threads_for(shared.length)
     arguments = (out, a, shared.length, shared.folds)
@@ -106,7 +117,7 @@ def argmax(out: Any, a: Any, axis: int | None) -> None:
 
 
 @backend.kernel(strided=False)
-def max_gradient(out: Any, g: Any, a: Any, y: Any, axis: Any) -> None:
+def max_gradient(out: Array, g: Array, a: Array, y: Array, axis: tuple[int, ...]) -> None:
     shared = folding(a.shape, tuple(axis))
     threads = launch.threads_for(shared.length)
     arguments = (out, g, a, y, shared.length, shared.folds)

@@ -1,4 +1,4 @@
-// Numbers rounded to bfloat16, as the bits of unsigned short: four at a time, then the rest.
+// Numbers rounded to bfloat16, stored as unsigned short: four at a time, then the rest.
 
 #include "common.cuh"
 

@@ -1,5 +1,5 @@
-// Stacks of matrices (stacks, rows, columns): blockIdx.y counts the stacks. NAME takes any arrays;
-// NAME_packed those that start on 16 bytes with whole packs of columns, and counts in packs.
+// Stacks of matrices (stacks, rows, columns): blockIdx.y is the stack. NAME takes any arrays;
+// NAME_packed those aligned to 16 bytes whose columns are whole packs, and counts in packs.
 
 #include "common.cuh"
 
@@ -14,7 +14,7 @@ SLOPE(Relu, a < Real(0) ? Real(0) : a, y <= Real(0) ? Real(0) : g)
 SLOPE(Sigmoid, Real(1) / (Real(1) + exp(-a)), g * y * (Real(1) - y))
 SLOPE(Tanh, tanh(a), g * (Real(1) - y * y))
 
-// out = f(out + b), b having one number for each column of each stack.
+// out = f(out + b), where b has one element for each column of each stack.
 template <typename F> __device__ __forceinline__ void biased_rows(Real* out, const Real* b, int count, int columns)
 {
     Real* own = out + (Size)blockIdx.y * count;
@@ -52,7 +52,8 @@ BIASED(biased_relu, Relu)
 BIASED(biased_sigmoid, Sigmoid)
 BIASED(biased_tanh, Tanh)
 
-// d = g * slope(y), and the sums of d's columns: a block has 32 columns of one stack, 8 rows at once.
+// d = g * slope(y), and the sums of d's columns: a block has 32 columns of one stack, 8 rows at a
+// time.
 constexpr int COLUMNS = 32, LINES = 8;
 
 template <typename F>
@@ -90,7 +91,7 @@ BACK(relu, Relu)
 BACK(sigmoid, Sigmoid)
 BACK(tanh, Tanh)
 
-// Stochastic gradient descent as in update.cu, each stack with its own numbers.
+// Stochastic gradient descent as in update.cu, with rate, momentum and decay for each stack.
 __device__ __forceinline__ Real moved(Real& parameter, Real gradient, Real velocity, Real r, Real m, Real d)
 {
     const Real speed = m * velocity + gradient + d * parameter;

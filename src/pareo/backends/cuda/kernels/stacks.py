@@ -1,7 +1,8 @@
-"""Stacks of matrices, as a population's layers are: products with bias, slopes and updates."""
+"""Stacks of matrices, such as a population's layers: products with bias, gradients and updates."""
 
-from typing import Any
+from collections.abc import Sequence
 
+from pareo.array import Array
 from pareo.backends.cuda.kernels.elementwise import WIDEST
 from pareo.backends.cuda.kernels.linear import dot, rounded_room
 from pareo.backends.cuda.runtime import launch
@@ -12,12 +13,12 @@ COLUMNS, LINES = 32, 8  # as in stacks.cu
 
 
 def _grid(count: int, stacks: int) -> tuple[tuple[int, int], tuple[int]]:
-    """Blocks whose threads walk over `count` elements of each of the stacks."""
+    """Grid and block of a grid-stride loop over `count` elements of each stack."""
     return (min(-(-count // launch.THREADS), launch.MOST_BLOCKS), stacks), (launch.THREADS,)
 
 
-def _packs(*arrays: Any, size: int) -> int:
-    """Elements that a thread moves at once: 1 unless rows of `size` are whole packs."""
+def _packs(*arrays: Array, size: int) -> int:
+    """Elements that a thread loads at once: 1 unless rows of `size` are a multiple of 16 bytes."""
     width = WIDEST // arrays[0].itemsize
     fits = size % width == 0 and not any(array.data.ptr % WIDEST for array in arrays)
     return width if fits else 1
@@ -29,7 +30,7 @@ def _biased(out: Spec, x: Spec, w: Spec, b: Spec) -> bool:
 
 
 def _product(pattern: str, gives: str, activation: str) -> None:
-    def kernel(out: Any, x: Any, w: Any, b: Any, *, scratch: Any) -> None:
+    def kernel(out: Array, x: Array, w: Array, b: Array, *, scratch: Sequence[Array]) -> None:
         dot(out, x, w, scratch)
         stacks, rows, columns = out.shape
         width = _packs(out, b, size=columns)
@@ -48,7 +49,7 @@ _product("t = dot(x, w)\nu = add(t, b)", "u", "")
 
 
 def _slope(activation: str) -> None:
-    def kernel(out: Any, g: Any, y: Any) -> None:
+    def kernel(out: Array, g: Array, y: Array) -> None:
         d, sums = out
         stacks, rows, columns = g.shape
         grid = (-(-columns // COLUMNS), stacks)
@@ -76,15 +77,17 @@ for _name in ("relu", "sigmoid", "tanh"):
     in_place=(0,),
     strided=True,
 )
-def stacked_descend(out: Any, p: Any, a: Any, b: Any, *, scratch: Any) -> None:
-    """Weights down their gradients, which are never written anywhere."""
+def stacked_descend(out: Array, p: Array, a: Array, b: Array, *, scratch: Sequence[Array]) -> None:
+    """Gradient descent on weights whose gradients are never written to memory."""
     if out.data.ptr != p.data.ptr:
         out[...] = p
     dot(out, a, b, scratch, add=True)
 
 
-def sgd(out: Any, parameter: Any, gradient: Any, velocity: Any, numbers: Any) -> None:
-    """The step of `update.sgd`, with a rate, a momentum and a decay for each of the stacks."""
+def sgd(
+    out: Array, parameter: Array, gradient: Array, velocity: Array, numbers: Sequence[Array]
+) -> None:
+    """The step of `update.sgd`, with its own rate, momentum and decay for each stack."""
     stacks, size = parameter.shape[0], parameter.size // parameter.shape[0]
     width = _packs(*out, parameter, gradient, velocity, size=size)
     grid, block = _grid(size // width, stacks)

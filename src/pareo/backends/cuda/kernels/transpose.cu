@@ -1,5 +1,5 @@
-// Matrices turned: out[k][i][j] = a[k * stack + i + j * apart], in tiles of 64 x 64 that are read
-// along one axis and written along the other, both as the memory likes it. Blocks are (64, 4).
+// Transposed matrices: out[k][i][j] = a[k * stack + i + j * apart], in tiles of 64 x 64. Both reads
+// and writes are coalesced. Blocks are (64, 4).
 
 #include "common.cuh"
 
@@ -9,7 +9,7 @@ constexpr int LINES = 4;
 extern "C" __global__ void transpose(
     Real* out, const Real* a, Size rows, Size columns, Size apart, Size stack)
 {
-    __shared__ Real tile[TILE][TILE + 1];  // a column more, so that a column lies in all banks
+    __shared__ Real tile[TILE][TILE + 1];  // padded, so that a column has no bank conflicts
     const Size i = (Size)blockIdx.y * TILE, j = (Size)blockIdx.x * TILE;
     a += blockIdx.z * stack;
     out += blockIdx.z * rows * columns;

@@ -1,5 +1,5 @@
 // Stochastic gradient descent: velocity = momentum * velocity + gradient + decay * parameter, then
-// parameter -= rate * velocity. The results may be the memory of the parameter and the velocity.
+// parameter -= rate * velocity. The results may overwrite the parameter and the velocity.
 
 #include "common.cuh"
 
@@ -15,7 +15,7 @@ extern "C" __global__ void sgd(
     }
 }
 
-// Likewise, where the three numbers are arrays that broadcast.
+// The same, where rate, momentum and decay are arrays that broadcast.
 extern "C" __global__ void sgd_walk(
     Real* new_parameter, Real* new_velocity, const Real* parameter, const Real* gradient,
     const Real* velocity, const Real* rate, const Real* momentum, const Real* decay, Size count,

@@ -1,8 +1,7 @@
-"""The step that training takes."""
+"""The optimiser's step."""
 
-from typing import Any
-
-from pareo.backends.cuda.kernels import layout, stacks
+from pareo.array import Array
+from pareo.backends.cuda.kernels import stacks, strides
 from pareo.backends.cuda.runtime import launch
 from pareo.backends.cuda.table import backend
 from pareo.spec import Spec
@@ -10,7 +9,13 @@ from pareo.spec import Spec
 
 @backend.kernel(in_place=(0, 2), strided=False)
 def sgd(
-    out: Any, parameter: Any, gradient: Any, velocity: Any, rate: Any, momentum: Any, decay: Any
+    out: Array,
+    parameter: Array,
+    gradient: Array,
+    velocity: Array,
+    rate: Array,
+    momentum: Array,
+    decay: Array,
 ) -> None:
     numbers = (rate, momentum, decay)
     arguments = (*out, parameter, gradient, velocity, *numbers, parameter.size)
@@ -22,8 +27,8 @@ def sgd(
     if parameter.size and all(number.shape == own for number in numbers):
         stacks.sgd(out, parameter, gradient, velocity, numbers)
         return
-    steps = [layout.steps(number, parameter.shape) for number in numbers]
-    walk = launch.struct(layout.walk(parameter.shape, steps))
+    steps = [strides.element_strides(number, parameter.shape) for number in numbers]
+    walk = launch.struct(strides.walk(parameter.shape, steps))
     launch.over(parameter.size, "update", "sgd_walk", kind, *arguments, walk)
 
 
@@ -32,5 +37,5 @@ def _alike(q: Spec, p: Spec, rate: Spec, g: Spec) -> bool:
 
 
 @backend.fusion("s = scale(rate, g)\nq = sub(p, s)", "q", when=_alike, in_place=(0,))
-def descend(out: Any, p: Any, rate: Any, g: Any) -> None:
+def descend(out: Array, p: Array, rate: Array, g: Array) -> None:
     launch.over(p.size, "update", "descend", p.dtype.char, out, p, rate, g, p.size)

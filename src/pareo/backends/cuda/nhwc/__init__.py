@@ -1,26 +1,32 @@
-"""Large convolutional networks on the card: cuDNN's timed plans, and everything channels last."""
+"""Programs with large convolutions, rewritten ("lowered") to channels-last layout and cuDNN.
+
+`lower` is the pass: it merges layers (`merge`), then applies a rule to each instruction (`rules/`),
+which writes the new program (`lowering`). The new instructions, all listed in `instructions`, are
+kernels of `kernels/` and convolutions of `conv/`.
+"""
 
 import sys
 from functools import cache
-from typing import Any
 
-from pareo.backends.cuda.nhwc import cudnn
+from pareo.backends.cuda.nhwc.conv import cudnn
 from pareo.device import current
+from pareo.program.ir import Program
 
 
-def lowered(program: Any) -> Any:
-    """A program with large convolutions as cuDNN runs it; any other one as it is."""
-    from pareo.backends.cuda.nhwc import lower, plans
+def lowered(program: Program) -> Program:
+    """A program with large convolutions, lowered; any other program unchanged."""
+    from pareo.backends.cuda.nhwc import lower
+    from pareo.backends.cuda.nhwc.conv import plans
 
     if not lower.worth_lowering(program):
         return program
     why = cudnn.missing()
     if why is not None:
-        _say(f"pareo: convolutions go through matrix products, which is slower: {why}")
+        _say(f"pareo: convolutions are computed as matrix products, which is slower: {why}")
         return program
-    return lower.lowered(program, current().precision, plans.has_plan, plans.turns)
+    return lower.lowered(program, current().precision, plans.has_plan, plans.best_as_forward)
 
 
-@cache  # each sentence once
+@cache  # each sentence is printed once
 def _say(sentence: str) -> None:
     print(sentence, file=sys.stderr)

@@ -1,26 +1,16 @@
-"""The table of instructions that lowered programs are made of.
+"""All instructions of lowered programs; importing this module fills their table."""
 
-Images are (N, H, W, C) in all of them, in the working precision: float32, or bfloat16 where the
-device computes in it. What the optimiser reads and writes stays in float32.
-"""
+from pareo.backends.cuda.nhwc.conv import convolution, input_gradient_as_forward
+from pareo.backends.cuda.nhwc.kernels import bias, dense, layout, lrn, pool
+from pareo.backends.cuda.nhwc.kernels.table import INSTRUCTIONS
 
-from typing import Any
-
-import numpy as np
-
-from pareo.backends.base import Fusion, Kernel
-
-INSTRUCTIONS: dict[str, Fusion] = {}
-NOTHING = np.uint64(0)  # for a kernel, no array
-NOT = -1  # the operand that a result may overwrite, where there is none
-
-
-def offer(scratch: Any = None, in_place: Any = False, strided: bool = False) -> Any:
-    """Enter a function as the kernel of an instruction of its name."""
-
-    def enter(function: Any) -> Any:
-        name = function.__name__
-        INSTRUCTIONS[name] = Fusion(name, "", (), (), Kernel(function, in_place, strided, scratch))
-        return function
-
-    return enter
+__all__ = [
+    "INSTRUCTIONS",
+    "bias",
+    "convolution",
+    "dense",
+    "input_gradient_as_forward",
+    "layout",
+    "lrn",
+    "pool",
+]

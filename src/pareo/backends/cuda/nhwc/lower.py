@@ -1,21 +1,22 @@
-"""Lowering: a program of large convolutions, rewritten channels last and in the card's precision.
+"""The pass that rewrites a program of large convolutions to channels-last layout.
 
-The rewritten program computes the same values; an instruction without a rule stays as it is.
+The rewritten program computes the same values, in the device's precision. An instruction without a
+rule stays as it is.
 """
 
 import numpy as np
 
-from pareo.backends.cuda.nhwc.lowering import Lowering, Possible
+from pareo.backends.cuda.nhwc.lowering import ConvolutionTest, Lowering
 from pareo.backends.cuda.nhwc.merge import merged
-from pareo.backends.cuda.nhwc.rules import RULES, update_together
+from pareo.backends.cuda.nhwc.rules import RULES, add_grouped_updates
 from pareo.program.ir import Program
 from pareo.program.passes import remove_dead, rewrite
 
-LARGE = 4096  # weights of a convolution from which lowering a program pays
+LARGE = 4096  # weights of a convolution that make lowering worthwhile
 
 
 def worth_lowering(program: Program) -> bool:
-    """Whether a program has a convolution that is large enough, all of them in float32."""
+    """Whether a program has a large convolution, and all its convolutions are float32."""
     filters = [program.specs[i.inputs[1]] for i in program.instructions if i.name == "conv"]
     in_float32 = all(spec.dtype == np.float32 for spec in filters)
     return in_float32 and any(spec.size >= LARGE for spec in filters)
@@ -23,22 +24,29 @@ def worth_lowering(program: Program) -> bool:
 
 @rewrite
 def lowered(
-    program: Program, precision: str, possible: Possible, turning: Possible = lambda _: False
+    program: Program,
+    precision: str,
+    has_plan: ConvolutionTest,
+    as_forward: ConvolutionTest = lambda _: False,
 ) -> Program:
-    """The program as cuDNN and the kernels beside this file run it.
+    """The lowered program.
 
-    `precision` is 'float32', 'tf32' or 'bfloat16'; `possible` tells which convolutions have a plan,
-    and `turning` whose gradients of images are best a convolution with turned filters.
+    Args:
+        program: the program.
+        precision: 'float32', 'tf32' or 'bfloat16'.
+        has_plan: whether a convolution has a plan; others are not lowered.
+        as_forward: whether a gradient of images is fastest as a forward convolution with flipped
+            filters.
     """
     program = merged(program)
-    lowering = Lowering(program, precision, possible, turning)
+    lowering = Lowering(program, precision, has_plan, as_forward)
     for position, instruction in enumerate(program.instructions):
-        if position in lowering.handled:
+        if position in lowering.done:
             continue
         rule = RULES.get(instruction.name)
         if rule is None or not rule(lowering, instruction):
             lowering.keep(instruction)
-    update_together(lowering)
+    add_grouped_updates(lowering)
     outputs = tuple(map(lowering.as_plain, program.outputs))
     changed = program.changed(
         specs=lowering.specs, instructions=tuple(lowering.instructions), outputs=outputs

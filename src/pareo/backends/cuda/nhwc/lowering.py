@@ -1,48 +1,55 @@
 """A lowered program while it is written.
 
-Each value of the old program may appear in two forms in the new one: plain, as it was, or working:
-images as (N, H, W, C), and everything in bfloat16 where that is the precision. A value changes its
-form where someone needs it in the other.
+Each value of the old program may have two forms in the new one: plain, as it was, and working:
+images as (N, H, W, C), and everything in bfloat16 where that is the precision. A value is converted
+where an instruction needs the other form.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import pareo.operators as op
-from pareo.backends.cuda.nhwc.cudnn import Convolution
-from pareo.backends.cuda.nhwc.kernels import INSTRUCTIONS
+from pareo.backends.cuda.nhwc.conv.problem import Convolution
+from pareo.backends.cuda.nhwc.instructions import INSTRUCTIONS
 from pareo.program.ir import Instruction, Program, readers
 from pareo.spec import Spec
 
-Possible = Callable[[Convolution], bool]
+if TYPE_CHECKING:
+    from pareo.backends.cuda.nhwc.rules.update import Update
+
+ConvolutionTest = Callable[[Convolution], bool]
 
 
 class Lowering:
     """The new program while it is written."""
 
     def __init__(
-        self, program: Program, precision: str, possible: Possible, turning: Possible
+        self,
+        program: Program,
+        precision: str,
+        has_plan: ConvolutionTest,
+        as_forward: ConvolutionTest,
     ) -> None:
-        self.old = program
+        self.program = program
         self.precision = precision
-        self.possible = possible
-        self.turning = turning
-        self.reading = readers(program)
-        self.maker = {n: i for i in program.instructions for n in i.outputs}
+        self.has_plan = has_plan
+        self.as_forward = as_forward
+        self.reader_positions = readers(program)
+        self.producer = {n: i for i in program.instructions for n in i.outputs}
         self.specs = dict(program.specs)
         self.instructions: list[Instruction] = []
         self.plain = {n: n for n in (*program.inputs, *program.constants)}
         self.working: dict[int, int] = {}
-        self.places: dict[Any, tuple[int, bool]] = {}
-        self.blocks: dict[Any, int] = {}
+        self.pool_indices: dict[tuple[object, ...], tuple[int, bool]] = {}
+        self.depth_images: dict[tuple[object, ...], int] = {}
         self.addends: dict[int, tuple[int, ...]] = {}
-        self.beside: dict[int, tuple[int, ...]] = {}
-        self.updates: list[Any] = []
-        self.numbers: tuple[int, ...] = ()  # rate, momentum and decay of these updates
-        self.products: dict[int, tuple[int, int, int]] = {}
-        self.handled: set[int] = set()
+        self.concatenated: dict[int, tuple[int, ...]] = {}
+        self.deferred_updates: list[Update] = []
+        self.update_scalars: tuple[int, ...] = ()  # rate, momentum and decay of these updates
+        self.deferred_products: dict[int, tuple[int, int, int]] = {}
+        self.done: set[int] = set()
         if precision == "bfloat16":
             import ml_dtypes
 
@@ -53,7 +60,7 @@ class Lowering:
     # Writing
 
     def keep(self, instruction: Instruction) -> None:
-        """An instruction as it was, on plain values."""
+        """Copy an instruction as it was, on plain values."""
         inputs = tuple(self.as_plain(number) for number in instruction.inputs)
         self.instructions.append(
             Instruction(
@@ -66,7 +73,7 @@ class Lowering:
     def add(
         self, name: str, inputs: tuple[int, ...], *specs: Spec, flops: int = 0, **attributes: Any
     ) -> tuple[int, ...]:
-        """A new instruction; the numbers of its results."""
+        """Add an instruction; returns the numbers of its results."""
         outputs = tuple(next_number(self.specs) + i for i in range(len(specs)))
         self.specs |= dict(zip(outputs, specs, strict=True))
         moved = sum(self.specs[n].nbytes for n in (*inputs, *outputs))
@@ -75,16 +82,16 @@ class Lowering:
         )
         return outputs
 
-    def spec(self, number: int) -> Spec:
+    def working_spec(self, number: int) -> Spec:
         """The spec of an old value in its working form."""
-        shape = self.old.specs[number].shape
+        shape = self.program.specs[number].shape
         if len(shape) == 4:
             shape = (shape[0], shape[2], shape[3], shape[1])
         return Spec(shape, self.dtype)
 
-    def fresh(self, name: str, inputs: tuple[int, ...], result: int, **more: Any) -> bool:
-        """A new instruction that gives an old value in its working form."""
-        (self.working[result],) = self.add(name, inputs, self.spec(result), **more)
+    def add_working(self, name: str, inputs: tuple[int, ...], result: int, **more: Any) -> bool:
+        """Add an instruction that computes an old value in its working form; returns True."""
+        (self.working[result],) = self.add(name, inputs, self.working_spec(result), **more)
         return True
 
     # Forms
@@ -92,45 +99,47 @@ class Lowering:
     def as_working(self, number: int) -> int:
         """A value in its working form."""
         if number not in self.working:
-            plain, spec = self.plain[number], self.spec(number)
-            if spec.ndim == 4 and self.old.specs[number].shape[2:] != (1, 1):
-                self.fresh("channels_last", (plain,), number)
-            elif spec == self.old.specs[number]:
+            plain, spec = self.plain[number], self.working_spec(number)
+            if spec.ndim == 4 and self.program.specs[number].shape[2:] != (1, 1):
+                self.add_working("channels_last", (plain,), number)
+            elif spec == self.program.specs[number]:
                 self.working[number] = plain
-            elif spec.dtype != self.old.specs[number].dtype:
-                self.fresh("cast", (plain,), number)
+            elif spec.dtype != self.program.specs[number].dtype:
+                self.add_working("cast", (plain,), number)
             else:
-                self.working[number] = self.reshaped(plain, spec)
+                self.working[number] = self.reshape(plain, spec)
         return self.working[number]
 
     def as_plain(self, number: int) -> int:
         """A value as it was in the old program."""
         if number not in self.plain:
-            working, spec = self.working[number], self.old.specs[number]
+            working, spec = self.working[number], self.program.specs[number]
             if spec.ndim == 4 and spec.shape[2:] != (1, 1):
-                (self.plain[number],) = self.add("channels_first", (self.solid(working),), spec)
+                (self.plain[number],) = self.add(
+                    "channels_first", (self.contiguous(working),), spec
+                )
             elif spec == self.specs[working]:
                 self.plain[number] = working
             elif spec.dtype != self.specs[working].dtype:
-                (self.plain[number],) = self.add("cast", (self.solid(working),), spec)
+                (self.plain[number],) = self.add("cast", (self.contiguous(working),), spec)
             else:
-                self.plain[number] = self.reshaped(working, spec)
+                self.plain[number] = self.reshape(working, spec)
         return self.plain[number]
 
-    def solid(self, number: int) -> int:
-        """A value whose elements lie side by side."""
+    def contiguous(self, number: int) -> int:
+        """A value as a contiguous array."""
         made = next((i for i in reversed(self.instructions) if number in i.outputs), None)
         if made is not None and made.name == "part":
-            return self.add("joined", (number,), self.specs[number])[0]
+            return self.add("concat_channels", (number,), self.specs[number])[0]
         return number
 
-    def whole(self, number: int) -> int:
-        """A value in its working form, its elements side by side."""
-        self.working[number] = self.solid(self.as_working(number))
+    def contiguous_working(self, number: int) -> int:
+        """A value in its working form, as a contiguous array."""
+        self.working[number] = self.contiguous(self.as_working(number))
         return self.working[number]
 
-    def reshaped(self, number: int, spec: Spec) -> int:
-        """A new number for the same elements in another shape."""
+    def reshape(self, number: int, spec: Spec) -> int:
+        """The same elements in another shape, as a new value."""
         fresh = next_number(self.specs)
         self.specs[fresh] = spec
         self.instructions.append(
@@ -138,32 +147,32 @@ class Lowering:
         )
         return fresh
 
-    # What the rules ask
+    # Queries of the rules
 
     def only_reader(self, number: int) -> Instruction | None:
-        """The instruction that alone reads a value, which is no result."""
-        positions = self.reading[number]
-        if len(positions) != 1 or number in self.old.outputs:
+        """The only reader of a value, if it has one and is not a result of the program."""
+        positions = self.reader_positions[number]
+        if len(positions) != 1 or number in self.program.outputs:
             return None
-        return self.old.instructions[positions[0]]
+        return self.program.instructions[positions[0]]
 
     def reader(self, number: int, name: str, **attributes: Any) -> Instruction | None:
-        """An instruction of a name among the readers of a value."""
-        for position in self.reading[number]:
-            found = self.old.instructions[position]
+        """A reader of a value with this name and these attributes."""
+        for position in self.reader_positions[number]:
+            found = self.program.instructions[position]
             if found.name == name and attributes.items() <= dict(found.attributes).items():
                 return found
         return None
 
-    def take(self, *instructions: Instruction | None) -> None:
-        """Mark instructions as done by what was written for another one."""
+    def mark_done(self, *instructions: Instruction | None) -> None:
+        """Mark instructions as done: another one's replacement computes them as well."""
         for taken in instructions:
             if taken is not None:
-                self.handled.add(self.old.instructions.index(taken))
+                self.done.add(self.program.instructions.index(taken))
 
     def is_image(self, number: int) -> bool:
-        """Whether a value is there in its working form, as images."""
-        return number in self.working and self.old.specs[number].ndim == 4
+        """Whether a value is images that exist in their working form."""
+        return number in self.working and self.program.specs[number].ndim == 4
 
 
 def next_number(specs: Mapping[int, Spec]) -> int:

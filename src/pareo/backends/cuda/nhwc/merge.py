@@ -1,7 +1,7 @@
-"""Merging: convolutions of one pixel on the same images become one, with all their filters.
+"""Merges 1 x 1 convolutions of the same images into one, with all their filters.
 
-GoogLeNet has three of them side by side in every module. Merged, the images are read once instead
-of three times, and on the way back their gradient is written once instead of three times and added.
+GoogLeNet has three of them in every module. Merged, the images are read once instead of three
+times, and in the backward pass their gradient is written once instead of three times and added.
 """
 
 from collections import defaultdict
@@ -18,7 +18,7 @@ from pareo.program.passes import remove_dead, rewrite
 
 @dataclass(frozen=True)
 class Layer:
-    """One such layer: the way forward and, in training, the way back."""
+    """One such layer: its forward pass and, in training, its backward pass."""
 
     conv: Instruction
     bias: Instruction
@@ -35,14 +35,14 @@ class Layer:
 
 @rewrite
 def merged(program: Program) -> Program:
-    """The program with layers of one pixel on the same images merged."""
+    """The program with 1 x 1 convolutions of the same images merged."""
     while groups := _groups(program):
         program = _Merging(program, groups[0]).program()
     return program
 
 
 def _groups(program: Program) -> list[list[Layer]]:
-    """The layers that can be merged, by the images that they look at and the sum they end in."""
+    """The layers that can be merged: same images, and gradients that go into the same sum."""
     reading = readers(program)
     found = defaultdict(list)
     for layer in _layers(program):
@@ -59,7 +59,7 @@ def _layers(program: Program) -> Iterator[Layer]:
     reading = readers(program)
 
     def following(number: int, name: str, place: int = 0, **attributes: Any) -> Instruction | None:
-        """The one instruction of a name that reads a value at a place."""
+        """The only instruction of this name that reads a value as this operand."""
         every = [program.instructions[p] for p in reading[number]]
         every = [i for i in every if i.name == name and i.inputs[place] == number]
         same = [i for i in every if attributes.items() <= dict(i.attributes).items()]
@@ -87,7 +87,7 @@ def _layers(program: Program) -> Iterator[Layer]:
 
 
 def _sum_of(program: Program, reading: dict[int, list[int]], layer: Layer) -> int | None:
-    """The sum that a layer's gradient to its images goes into and nowhere else, if it does."""
+    """The sum that is the only reader of a layer's gradient of its images, if there is one."""
     assert layer.to_images is not None
     number = layer.to_images.outputs[0]
     total = None
@@ -101,7 +101,7 @@ def _sum_of(program: Program, reading: dict[int, list[int]], layer: Layer) -> in
 
 
 def _independent(program: Program, group: list[Layer]) -> bool:
-    """Whether no layer of a group, forward or backward, waits for what another one gives."""
+    """Whether no layer of a group, forward or backward, depends on another one."""
     fronts = [layer.conv.inputs + layer.bias.inputs[1:] for layer in group]
     backs = [layer.relu_back.inputs[:1] for layer in group if layer.relu_back]
     after_any = _reached(program, {layer.relu.outputs[0] for layer in group})
@@ -113,7 +113,7 @@ def _independent(program: Program, group: list[Layer]) -> bool:
 
 
 def _reached(program: Program, start: set[int]) -> set[int]:
-    """The values that some values lead to, themselves included."""
+    """The values that depend on some values, and these themselves."""
     found = set(start)
     for instruction in program.instructions:
         if not found.isdisjoint(instruction.inputs):
@@ -127,7 +127,7 @@ def _of_one_pixel(program: Program, conv: Instruction) -> bool:
 
 
 class _Merging:
-    """One group of layers as one."""
+    """Rewrites one group of layers as one layer."""
 
     def __init__(self, program: Program, group: list[Layer]) -> None:
         self.old, self.group = program, group
@@ -158,7 +158,7 @@ class _Merging:
     def add(
         self, operator: Operator, inputs: list[int], result: int | None = None, **attributes: Any
     ) -> int:
-        """A new instruction; the number of its result."""
+        """Add an instruction; returns the number of its result."""
         specs = [self.specs[n] for n in inputs]
         spec = operator.infer(specs, attributes)
         number = max(self.specs) + 1 if result is None else result
@@ -170,7 +170,7 @@ class _Merging:
         return number
 
     def parts(self, whole: int, results: list[int], axis: int) -> None:
-        """Cut a merged value into those that the program knows."""
+        """Split a merged value into the values of the old program."""
         start = 0
         for result in results:
             stop = start + self.old.specs[result].shape[axis]
@@ -178,7 +178,7 @@ class _Merging:
             start = stop
 
     def without(self, dropped: set[int]) -> Program:
-        """The program with the group replaced, and values left out of the sums they were in."""
+        """The program with the group replaced, and `dropped` values removed from their sums."""
         members = [(layer.conv, layer.bias, layer.relu, *layer.back) for layer in self.group]
         gone = {id(one) for layer in members for one in layer}
         same: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""CuPy where it is installed, else None: these modules can be imported, and tested, without it."""
+"""CuPy, or None where it is not installed: other modules can be imported and tested without it."""
 
 from importlib import import_module
 from importlib.util import find_spec

@@ -1,33 +1,37 @@
-"""Launching the kernels in `kernels/`: by file and name, for the dtype of an array."""
+"""Launches the kernels in `kernels/`, by file and name, for the dtype of an array."""
 
+from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from pareo.backends.cuda.runtime import source
 
+Numbers: TypeAlias = "int | Sequence[Numbers]"
+
 REALS = {"f": "float", "d": "double"}
 THREADS = 256
-MOST_BLOCKS = 1 << 16  # a kernel whose threads walk on needs no more
+MOST_BLOCKS = 1 << 16  # enough for a kernel with a grid-stride loop
 MOST_AXES = 8  # as in common.cuh
+NULL = np.uint64(0)  # a null pointer, as a kernel's argument
 
 
 @cache
 def kernel(file: str, name: str, kind: str) -> Any:
-    """A kernel of a file, for a dtype's character."""
+    """A kernel of a file, compiled for the dtype with this character."""
     return source.load(f"kernels/{file}.cu", Real=REALS[kind]).function(name)
 
 
 def over(count: int, file: str, name: str, kind: str, *arguments: Any) -> None:
-    """Launch a kernel whose threads walk over `count` elements."""
+    """Launch a kernel with a grid-stride loop over `count` elements."""
     if count:
         blocks = min(-(-count // THREADS), MOST_BLOCKS)
         kernel(file, name, kind)((blocks,), (THREADS,), arguments)
 
 
 def planes(count: int, pixels: int, file: str, name: str, kind: str, *arguments: Any) -> None:
-    """Launch a kernel that gives blockIdx.x a plane, and its threads the pixels of it."""
+    """Launch a kernel where blockIdx.x is a plane and the threads share its pixels."""
     if count and pixels:
         threads = min(THREADS, -(-pixels // 32) * 32)
         grid = (count, min(-(-pixels // threads), MOST_BLOCKS - 1))
@@ -41,7 +45,7 @@ def blocks(count: int, threads: int, file: str, name: str, kind: str, *arguments
 
 
 def threads_for(length: int, most: int = 1024) -> int:
-    """How many threads share a row: a power of two, a warp at least.
+    """The number of threads that share a row: a power of two, at least a warp.
 
     >>> threads_for(10), threads_for(100), threads_for(10**6)
     (32, 128, 1024)
@@ -49,15 +53,15 @@ def threads_for(length: int, most: int = 1024) -> int:
     return max(32, min(most, 1 << max(0, length - 1).bit_length()))
 
 
-def struct(*numbers: Any, of: Any = np.int64) -> Any:
-    """Whole numbers as one argument: a struct of `Size`, or of int (np.int32), by value."""
+def struct(*numbers: Numbers, of: type[np.signedinteger[Any]] = np.int64) -> np.ndarray:
+    """Integers as one argument passed by value: a struct of `Size`, or of int for np.int32."""
     flat = np.fromiter(_flat(numbers), of)
     return flat.view([("", of, flat.size)])
 
 
-def _flat(numbers: Any) -> Any:
+def _flat(numbers: Sequence[Numbers]) -> Iterator[int]:
     for number in numbers:
-        if isinstance(number, (tuple, list)):
+        if isinstance(number, Sequence):
             yield from _flat(number)
         else:
             yield int(number)

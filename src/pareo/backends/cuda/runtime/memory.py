@@ -1,31 +1,35 @@
-"""Memory of the card: arrays made, moved and compared."""
+"""GPU memory: allocating, copying and comparing arrays."""
 
 import gc
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from pareo import moving
+from pareo.array import Array
 from pareo.backends.cuda.runtime.cupy_module import cupy
 from pareo.device import current
 from pareo.errors import OutOfMemory
 
 
-def empty(shape: Any, dtype: Any) -> Any:
-    """A new array, its elements not set."""
+def empty(shape: Sequence[int], dtype: DTypeLike) -> Array:
+    """A new, uninitialised array."""
     nbytes = math.prod(shape) * np.dtype(dtype).itemsize
     return allocated(lambda: cupy.empty(shape, dtype), nbytes)
 
 
-def allocated(make: Callable[[], Any], nbytes: int) -> Any:
-    """What `make` makes, of so many bytes; CuPy gives up what its pool holds unused first."""
+def allocated(make: Callable[[], Array], nbytes: int) -> Array:
+    """The array that `make` allocates, or OutOfMemory with the `nbytes` that it asked for.
+
+    CuPy releases the unused blocks of its pool before it fails.
+    """
     try:
         return make()
     except cupy.cuda.memory.OutOfMemoryError:
-        gc.collect()  # what only refers to itself holds memory, too
+        gc.collect()  # reference cycles may hold GPU memory
     try:
         return make()
     except cupy.cuda.memory.OutOfMemoryError:
@@ -33,8 +37,8 @@ def allocated(make: Callable[[], Any], nbytes: int) -> Any:
         raise OutOfMemory(str(current()), nbytes, free) from None
 
 
-def to_device(array: Any) -> Any:
-    """An array of the host on the card."""
+def to_device(array: Array) -> Array:
+    """A host array, copied to the GPU."""
     if isinstance(array, cupy.ndarray):
         return array
     array = np.asarray(array)
@@ -42,38 +46,41 @@ def to_device(array: Any) -> Any:
     return allocated(lambda: cupy.array(array, order="C"), array.nbytes)
 
 
-def to_host(array: Any) -> Any:
-    """An array of the card on the host."""
+def to_host(array: Array) -> Array:
+    """A GPU array, copied to the host."""
     if not isinstance(array, cupy.ndarray):
         return array
     moving.count("to_host", array.nbytes)
     return cupy.asnumpy(array)
 
 
-def write(target: Any, array: Any) -> None:
-    """An array of the host, over one of the card."""
+def write(target: Array, array: Array) -> None:
+    """Copy a host array into an existing GPU array."""
     moving.count("to_device", array.nbytes)
     target.set(np.ascontiguousarray(array, target.dtype))
 
 
-def number(value: Any) -> Any:
-    """A NumPy number on the card: it goes with a launch, as arguments do, and is not a transfer."""
+def number(value: Array) -> Array:
+    """A NumPy scalar on the GPU.
+
+    It travels as a kernel argument, so it is not counted as a transfer.
+    """
     return _number(value.tobytes(), value.dtype.str, cupy.cuda.runtime.getDevice())
 
 
-@lru_cache(4096)  # by its bits: 0 and -0 are equal, and not the same
-def _number(bits: bytes, dtype: str, device: int) -> Any:
+@lru_cache(4096)  # keyed by the bits: 0 and -0 compare equal but differ
+def _number(bits: bytes, dtype: str, device: int) -> Array:
     return cupy.full((), np.frombuffer(bits, dtype)[0], dtype)
 
 
-def share(a: Any, b: Any) -> bool:
-    """Whether the stretches of memory of two arrays meet."""
+def share(a: Array, b: Array) -> bool:
+    """Whether the address ranges of two arrays overlap."""
     (low, high), (first, last) = span(a), span(b)
     return bool(low < last and first < high)
 
 
-def span(array: Any) -> tuple[int, int]:
-    """Where an array's memory starts, and where it has ended."""
+def span(array: Array) -> tuple[int, int]:
+    """The first address of an array's memory, and the one after its last."""
     low = high = array.data.ptr
     if array.flags.c_contiguous:
         return low, low + array.nbytes

@@ -1,4 +1,4 @@
-"""NVRTC, the CUDA C++ compiler that comes as a library: it needs no GPU and no driver."""
+"""NVRTC, NVIDIA's CUDA C++ compiler as a library: it needs neither a GPU nor a driver."""
 
 import ctypes
 from collections.abc import Sequence
@@ -9,15 +9,16 @@ from pareo.errors import DeviceError
 
 
 class CompileError(DeviceError):
-    """CUDA source text that the compiler refuses; the message holds what it said."""
+    """CUDA source that does not compile; the message holds the compiler's log."""
 
 
 def cubin(
     text: str, arch: str, names: Sequence[str] = (), options: Sequence[str] = ()
 ) -> tuple[bytes, dict[str, str]]:
-    """Machine code of a CUDA text for one architecture, and the names of functions in it.
+    """Compile CUDA source to machine code for one architecture.
 
-    `names` are template instances such as 'add<float>'; the dict tells how the code names them.
+    `names` are template instances such as 'add<float>'. The returned dict maps each of them to its
+    mangled name in the machine code.
     """
     library = _library()
     program = ctypes.c_void_p()
@@ -30,7 +31,7 @@ def cubin(
         wanted = [f"--gpu-architecture={arch}", "--std=c++17", *includes(), *options]
         given = (ctypes.c_char_p * len(wanted))(*(option.encode() for option in wanted))
         if library.nvrtcCompileProgram(program, len(wanted), given):
-            raise CompileError(f"NVRTC refuses a kernel for {arch}: {_log(program)}")
+            raise CompileError(f"NVRTC could not compile a kernel for {arch}: {_log(program)}")
         found = {}
         for name in names:
             lowered = ctypes.c_char_p()
@@ -51,7 +52,7 @@ def version() -> str:
 
 
 def missing() -> str | None:
-    """Why there is no compiler here, in one sentence; None where there is one."""
+    """Why the compiler is not available, in one sentence; None where it is."""
     try:
         _library()
     except DeviceError as error:
@@ -61,13 +62,13 @@ def missing() -> str | None:
 
 @cache
 def includes() -> tuple[str, ...]:
-    """The compiler options that name the folders of CUDA's own headers, where they are found."""
+    """The compiler options for the directories of CUDA's own headers."""
     folders = (*toolkit.folders("include"), *toolkit.folders("include/cccl"))
     return tuple(f"--include-path={folder}" for folder in folders)
 
 
 def _library() -> ctypes.CDLL:
-    # NVRTC asks for its builtins by their bare name, which is found once they are loaded.
+    # NVRTC loads its builtins by their bare name, which works once they are in memory.
     return toolkit.library("libnvrtc.so.13", "nvidia-cuda-nvrtc", "libnvrtc-builtins.so.13.*")
 
 

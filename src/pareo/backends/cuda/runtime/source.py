@@ -1,4 +1,4 @@
-"""CUDA source texts: read from `kernels/`, compiled once, kept on disk as machine code."""
+"""CUDA source files: read, compiled once, and cached on disk as machine code."""
 
 import hashlib
 import json
@@ -10,31 +10,34 @@ from pathlib import Path
 from typing import Any
 
 from pareo.backends.cuda.runtime import nvrtc
-from pareo.cache import cache_folder, discard, keep, kept, write
+from pareo.cache import cache_folder, discard, read_checked, write, write_checked
 from pareo.errors import DeviceError
 
 HERE = Path(__file__).parent.parent  # backends/cuda
-INCLUDES = HERE / "kernels", HERE  # where a text's `#include "..."` is looked for, in this order
+INCLUDES = HERE / "kernels", HERE  # the search path of `#include "..."`, in this order
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 
 class Module:
-    """Machine code on the card; `function` gives a kernel by the name it was compiled under."""
+    """Machine code that is loaded on the GPU."""
 
     def __init__(self, raw: Any, names: dict[str, str]) -> None:
         self.raw = raw
         self.names = names
 
     def function(self, name: str, shared: int = 0) -> Any:
-        """A `cupy.RawKernel`; `shared` is the dynamic shared memory that its launches may ask."""
+        """The `cupy.RawKernel` compiled under this name.
+
+        `shared` is the largest dynamic shared memory, in bytes, that its launches may request.
+        """
         kernel = self.raw.get_function(self.names.get(name, name))
-        if shared > 48 * 1024:  # more than every card gives without being asked
+        if shared > 48 * 1024:  # the limit without opting in
             kernel.max_dynamic_shared_size_bytes = shared
         return kernel
 
 
 def read(name: str) -> str:
-    """The text of a file, by its path from `backends/cuda`: 'kernels/elementwise.cu'."""
+    """The text of a file, by its path from `backends/cuda`, such as 'kernels/elementwise.cu'."""
     return (HERE / name).read_text()
 
 
@@ -45,13 +48,15 @@ def module(
     options: Sequence[str] = (),
     arch: str | None = None,
 ) -> Module:
-    """A CUDA text, compiled for the card in use (or `arch`, 'sm_90a' say) and loaded onto it.
+    """Compile CUDA source for the current GPU and load it.
 
     Args:
-        names: the template instances that it must hold, such as 'add<float>'.
-        cooperative: whether its kernels are launched with all blocks on the card at once.
-        options: for the compiler, '--use_fast_math' say. The folder `kernels/`, `backends/cuda`
-            and CUDA's own headers are on its include path already.
+        text: the source.
+        names: the template instances to compile, such as 'add<float>'.
+        cooperative: whether its kernels are launched cooperatively, with all blocks resident.
+        options: compiler options such as '--use_fast_math'. `backends/cuda/kernels`,
+            `backends/cuda` and CUDA's own headers are always on the include path.
+        arch: the architecture, such as 'sm_90a'; that of the current GPU by default.
     """
     import cupy
 
@@ -62,12 +67,12 @@ def module(
 
 @cache
 def load(name: str, **macros: str) -> Module:
-    """A `.cu` file on the card in use, with macros: load("kernels/lrn.cu", Real="float")."""
+    """A `.cu` file, compiled with macros and loaded: load("kernels/lrn.cu", Real="float")."""
     return module(read(name), options=defines(**macros))
 
 
 def defines(**macros: str) -> tuple[str, ...]:
-    """Macros as options of the compiler.
+    """Macro definitions as compiler options.
 
     >>> defines(Real="float")
     ('--define-macro=Real=float',)
@@ -78,12 +83,12 @@ def defines(**macros: str) -> tuple[str, ...]:
 def compile_to_binary(
     text: str, arch: str, options: Sequence[str] = (), names: Sequence[str] = ()
 ) -> bytes:
-    """A CUDA text as machine code for 'sm_80', 'sm_90' and so on; needs no GPU."""
+    """Compile CUDA source for an architecture such as 'sm_90'; needs no GPU."""
     return nvrtc.cubin(text, arch, names, (*_include_paths(), *options))[0]
 
 
 def this_arch() -> str:
-    """The architecture of the card in use, as the compiler names it."""
+    """The architecture of the current GPU, as the compiler names it."""
     import cupy
 
     return f"sm_{cupy.cuda.Device().compute_capability}"
@@ -101,12 +106,12 @@ def files() -> list[str]:
 def _compiled(
     text: str, arch: str, names: tuple[str, ...], options: tuple[str, ...]
 ) -> tuple[Path, dict[str, str]]:
-    """The file of the machine code and the functions' names in it, compiled if it is not there."""
-    told = json.dumps([text, arch, names, options, nvrtc.version(), included(text)])
-    stem = hashlib.sha256(told.encode()).hexdigest()[:24]
+    """The file with the machine code, and the mangled names in it; compiled if not cached."""
+    key = json.dumps([text, arch, names, options, nvrtc.version(), included(text)])
+    stem = hashlib.sha256(key.encode()).hexdigest()[:24]
     code = "cuda", f"{stem}.cubin"
-    about = "cuda", f"{stem}.names"  # and what the code's own file has no place for, its SHA-256
-    known = kept(*about)
+    about = "cuda", f"{stem}.names"  # with the SHA-256 of the machine code
+    known = read_checked(*about)
     if known is not None:
         described = json.loads(known)
         path = cache_folder().joinpath(*code)
@@ -119,18 +124,18 @@ def _compiled(
     written = write(binary, *code)
     if written is None:
         return _for_this_process(f"{stem}.cubin", binary), found
-    keep(json.dumps({"names": found, "sha256": digest}).encode(), *about)
+    write_checked(json.dumps({"names": found, "sha256": digest}).encode(), *about)
     return written, found
 
 
 def _for_this_process(name: str, binary: bytes) -> Path:
-    """A file for as long as this process lives: CuPy loads machine code from files."""
+    """A temporary file for this process: CuPy loads machine code from files only."""
     try:
         path = Path(_temporary().name) / name
         path.write_bytes(binary)
     except OSError as error:
         raise DeviceError(
-            f"CUDA's machine code needs a folder that can be written, but {error}; "
+            f"CUDA's machine code needs a writable directory, but {error}; "
             "set PAREO_CACHE_DIR to one"
         ) from error
     return path
@@ -146,10 +151,10 @@ def _include_paths() -> tuple[str, ...]:
 
 
 def included(text: str) -> dict[str, str]:
-    """All of our headers that a text includes, and those that they include, by their names.
+    """All of our headers that a source includes, directly or indirectly: texts by name.
 
-    >>> list(included(read("nhwc/pool.cu")))
-    ['nhwc/sums.cuh', 'nhwc/vector.cuh']
+    >>> list(included(read("nhwc/kernels/pool.cu")))
+    ['nhwc/kernels/sums.cuh', 'nhwc/kernels/vector.cuh']
     """
     found: dict[str, str] = {}
     texts = [text]

@@ -1,4 +1,4 @@
-"""Where the parts of the CUDA toolkit lie: in NVIDIA's wheels, or where the system has them."""
+"""Finds the parts of the CUDA toolkit, in NVIDIA's wheels or in the system's installation."""
 
 import ctypes
 import os
@@ -10,7 +10,7 @@ from pareo.errors import DeviceError
 
 
 def folders(name: str) -> list[Path]:
-    """The folders of one name, 'include' say, that exist."""
+    """The existing directories of the toolkit with this name, such as 'include'."""
     found = find_spec("nvidia")
     wheels = list(found.submodule_search_locations or ()) if found else []
     roots = [Path(wheel) / "cu13" for wheel in wheels]
@@ -21,7 +21,13 @@ def folders(name: str) -> list[Path]:
 
 @cache
 def library(name: str, wheel: str, before: str = "") -> ctypes.CDLL:
-    """A shared library of the toolkit; `before` is a pattern of those to load ahead of it."""
+    """A shared library of the toolkit.
+
+    Args:
+        name: the library's file name.
+        wheel: the package to name in the error when the library is missing.
+        before: a pattern of libraries that must be loaded first.
+    """
     for folder in (*folders("lib"), *folders("lib64")):
         if (folder / name).exists():
             for other in sorted(folder.glob(before)) if before else ():
@@ -35,7 +41,7 @@ def library(name: str, wheel: str, before: str = "") -> ctypes.CDLL:
 
 @cache
 def driver() -> ctypes.CDLL:
-    """The driver's own library, which comes with it."""
+    """The library that the GPU driver installs."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError as error:

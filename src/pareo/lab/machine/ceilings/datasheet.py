@@ -77,15 +77,15 @@ CORES = {
 def promised(device: Device) -> DataSheet:
     """The data sheet of a device; if it is unknown, its source says why."""
     if device.name == "cuda":
-        cards = machine.cards()
+        cards = machine.gpus()
         return _gpu(cards[device.index]) if device.index < len(cards) else _unknown("this GPU")
     return _processor(machine.processor(), device.threads, _clock())
 
 
-def _gpu(card: machine.Card) -> DataSheet:
+def _gpu(card: machine.Gpu) -> DataSheet:
     """The data sheet of a GPU at its highest clock here.
 
-    >>> card = machine.Card("NVIDIA H200", "580", 0, 0, 345, 990, 3201)
+    >>> card = machine.Gpu("NVIDIA H200", "580", 0, 0, 345, 990, 3201)
     >>> round(_gpu(card).flops["float32"] / 1e12, 2)
     33.45
     """

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from pareo.lab.experiment import statistics
-from pareo.lab.experiment.results import Amount, Count, Natural, Number, Positive
+from pareo.lab.experiment.results import Count, Natural, Number, Positive
 
 NARROWEST = 0.005  # share of the value on either side: clocks of processors move by more
 
@@ -115,7 +115,7 @@ class Key:
     device: str = "cpu"
     processor: str = ""
     cores: Natural | None = None
-    memory_bytes: Amount | None = None
+    memory_bytes: Natural | None = None
     threads: Natural = 1
     cards: list[tuple[str, str]] = field(default_factory=list)
     libraries: dict[str, str | None] = field(default_factory=dict)

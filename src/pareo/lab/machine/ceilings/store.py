@@ -17,7 +17,7 @@ PROBES = 3  # raised when other things are measured, or in another way
 
 def key_of(device: Device) -> Key:
     """What a measurement of this device holds for."""
-    cards = machine.cards() if device.name == "cuda" else []
+    cards = machine.gpus() if device.name == "cuda" else []
     return Key(
         probes=PROBES,
         device=str(device) if device.name == "cuda" else "cpu",

@@ -1,7 +1,11 @@
-"""What becomes of each operator in a lowered program: a rule for each, entered in one table."""
+"""The rules of lowering: what becomes of each operator in a lowered program.
+
+A rule is a function named after its operator and entered into `table`. `convolution`, `activation`,
+`images` (pooling and normalisation), `shapes`, `dense` and `update` are its families.
+"""
 
 from pareo.backends.cuda.nhwc.rules import activation, convolution, dense, images, shapes
 from pareo.backends.cuda.nhwc.rules.table import RULES
-from pareo.backends.cuda.nhwc.rules.update import update_together
+from pareo.backends.cuda.nhwc.rules.update import add_grouped_updates
 
-__all__ = ["RULES", "activation", "convolution", "dense", "images", "shapes", "update_together"]
+__all__ = ["RULES", "activation", "add_grouped_updates", "convolution", "dense", "images", "shapes"]

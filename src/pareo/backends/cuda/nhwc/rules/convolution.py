@@ -1,4 +1,4 @@
-"""Convolutions: with bias and activation in one, and a first layer as blocks of pixels."""
+"""Convolutions: fused with bias and activation, and a first layer with space-to-depth."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,30 +6,32 @@ from typing import Any
 
 import numpy as np
 
-from pareo.backends.cuda.nhwc.convolution import convolution
-from pareo.backends.cuda.nhwc.input_gradient_as_forward import forward_of
+from pareo.backends.cuda.nhwc.conv.convolution import convolution
+from pareo.backends.cuda.nhwc.conv.input_gradient_as_forward import forward_of
 from pareo.backends.cuda.nhwc.lowering import Lowering
 from pareo.backends.cuda.nhwc.rules.table import rule
 from pareo.program.ir import Instruction
 from pareo.spec import Spec
 
-FEW_CHANNELS = 4  # so few that cuDNN is slow, and blocks of pixels help
+FEW_CHANNELS = 4  # with so few, cuDNN is slow and space-to-depth helps
 
 
 def _block(lowering: Lowering, x: int, filters: tuple[int, ...], how: Mapping[str, Any]) -> int:
-    """The side of the blocks that a first layer's pixels are put in; 0 for none."""
+    """The side of the blocks of pixels for a first layer's space-to-depth; 0 for none."""
     stride = how["stride"][0]
     plain = how["stride"] == (stride, stride) and how["dilation"] == (1, 1) and how["groups"] == 1
-    images = x in lowering.old.inputs and lowering.old.specs[x].dtype == np.float32
+    images = x in lowering.program.inputs and lowering.program.specs[x].dtype == np.float32
     few = filters[1] <= FEW_CHANNELS and stride > 1
     return stride if plain and images and few else 0
 
 
-def _blocked(lowering: Lowering, x: int, filters: Any, out: Any, block: int) -> tuple[Spec, Spec]:
-    """The specs of a first layer's images and filters as blocks of pixels."""
-    images, channels = lowering.old.specs[x].shape[0], filters[1]
-    many = 16 // lowering.dtype.itemsize
-    wide = -(-channels * block * block // many) * many
+def _blocked(
+    lowering: Lowering, x: int, filters: tuple[int, ...], out: tuple[int, ...], block: int
+) -> tuple[Spec, Spec]:
+    """The specs of a first layer's images and filters after space-to-depth."""
+    images, channels = lowering.program.specs[x].shape[0], filters[1]
+    vector = 16 // lowering.dtype.itemsize
+    wide = -(-channels * block * block // vector) * vector
     rows, columns = (-(-side // block) for side in filters[2:])
     blocks = Spec((images, out[2] + rows - 1, out[3] + columns - 1, wide), lowering.dtype)
     return blocks, Spec((filters[0], rows, columns, wide), lowering.dtype)
@@ -45,12 +47,12 @@ ONE_STEP = {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1)}
 
 @dataclass
 class _Layer:
-    """A convolution with the bias and the activation that follow it, if they do."""
+    """A convolution, with the bias and activation that follow it, if any."""
 
     result: int
     flops: int
     bias: tuple[int, ...] = ()
-    ending: str = ""
+    epilogue: str = ""
     taken: tuple[Instruction, ...] = ()
 
 
@@ -73,49 +75,59 @@ def _layer(lowering: Lowering, conv: Instruction) -> _Layer:
 def conv(lowering: Lowering, conv: Instruction) -> bool:
     x, w = conv.inputs
     how, layer = dict(conv.attributes), _layer(lowering, conv)
-    result, ending, out = layer.result, layer.ending, lowering.spec(layer.result)
-    block = _block(lowering, x, lowering.old.specs[w].shape, how)
+    result, epilogue, out = layer.result, layer.epilogue, lowering.working_spec(layer.result)
+    block = _block(lowering, x, lowering.program.specs[w].shape, how)
     if block:
-        shapes = lowering.old.specs[w].shape, lowering.old.specs[result].shape
+        shapes = lowering.program.specs[w].shape, lowering.program.specs[result].shape
         images, filters = _blocked(lowering, x, *shapes, block)
         new = {**ONE_STEP, "precision": lowering.precision}
     else:
-        images, filters, new = lowering.spec(x), lowering.spec(w), _plain_how(lowering, how)
+        images, filters, new = (
+            lowering.working_spec(x),
+            lowering.working_spec(w),
+            _plain_how(lowering, how),
+        )
 
-    def possible(ending: str) -> bool:
+    def possible(epilogue: str) -> bool:
         three = images, filters, out
-        return lowering.possible(convolution("result", *three, ending=ending, **new))
+        return lowering.has_plan(convolution("result", *three, epilogue=epilogue, **new))
 
-    together = possible(ending)
-    if not (together or possible("")):  # the bias can be added afterwards
+    fused = possible(epilogue)
+    if not (fused or possible("")):  # the bias can be added by a separate kernel
         return False
     if block:
-        operands = _into_blocks(lowering, x, w, images, filters, block, how["padding"])
+        operands = _space_to_depth(lowering, x, w, images, filters, block, how["padding"])
     else:
-        operands = lowering.whole(x), lowering.as_working(w)
-    lowering.take(*layer.taken)
-    if together:
+        operands = lowering.contiguous_working(x), lowering.as_working(w)
+    lowering.mark_done(*layer.taken)
+    if fused:
         operands += tuple(map(lowering.as_working, layer.bias))
-        more: dict[str, Any] = {"flops": layer.flops, "ending": ending, **new}
-        return lowering.fresh("conv_forward", operands, result, **more)
-    more = {"flops": conv.flops, "ending": "", **new}
+        more: dict[str, Any] = {"flops": layer.flops, "epilogue": epilogue, **new}
+        return lowering.add_working("conv_forward", operands, result, **more)
+    more = {"flops": conv.flops, "epilogue": "", **new}
     (bare,) = lowering.add("conv_forward", operands, out, **more)
     numbers = tuple(lowering.plain[n] for n in layer.bias)
-    flops, relu = layer.flops - conv.flops, ending == "bias_relu"
-    return lowering.fresh("bias_forward", (bare, *numbers), result, flops=flops, relu=relu)
+    flops, relu = layer.flops - conv.flops, epilogue == "bias_relu"
+    return lowering.add_working("bias_forward", (bare, *numbers), result, flops=flops, relu=relu)
 
 
-def _into_blocks(
-    lowering: Lowering, x: int, w: int, images: Spec, filters: Spec, block: int, padding: Any
+def _space_to_depth(
+    lowering: Lowering,
+    x: int,
+    w: int,
+    images: Spec,
+    filters: Spec,
+    block: int,
+    padding: tuple[int, ...],
 ) -> tuple[int, ...]:
-    """A first layer's images and filters as blocks of pixels."""
+    """Add the space-to-depth of a first layer's images and filters."""
     key = (x, padding, images)
-    if key not in lowering.blocks:
-        (lowering.blocks[key],) = lowering.add(
-            "image_blocks", (lowering.as_plain(x),), images, block=block, padding=padding
+    if key not in lowering.depth_images:
+        (lowering.depth_images[key],) = lowering.add(
+            "space_to_depth", (lowering.as_plain(x),), images, block=block, padding=padding
         )
-    (blocks,) = lowering.add("filter_blocks", (lowering.as_plain(w),), filters, block=block)
-    return lowering.blocks[key], blocks
+    (blocks,) = lowering.add("filters_to_depth", (lowering.as_plain(w),), filters, block=block)
+    return lowering.depth_images[key], blocks
 
 
 @rule
@@ -123,44 +135,50 @@ def conv_input_gradient(lowering: Lowering, back: Instruction) -> bool:
     g, w = back.inputs
     result = back.outputs[0]
     new = _plain_how(lowering, back.attributes)
-    one = convolution("images", lowering.spec(result), lowering.spec(w), lowering.spec(g), **new)
-    if not lowering.possible(one):
-        return False
-    operands = lowering.whole(g), lowering.as_working(w)
-    forward = forward_of(one) if lowering.turning(one) else None
-    if forward is None:
-        return lowering.fresh("conv_images", operands, result, flops=back.flops, **new)
-    filters, *window, channels = lowering.spec(w).shape
-    turned = lowering.add(
-        "turned_filters", operands[1:], Spec((channels, *window, filters), lowering.dtype)
+    one = convolution(
+        "images",
+        lowering.working_spec(result),
+        lowering.working_spec(w),
+        lowering.working_spec(g),
+        **new,
     )
-    new |= {"padding": forward.padding, "ending": "", "flops": back.flops}
-    return lowering.fresh("conv_forward", (operands[0], *turned), result, **new)
+    if not lowering.has_plan(one):
+        return False
+    operands = lowering.contiguous_working(g), lowering.as_working(w)
+    forward = forward_of(one) if lowering.as_forward(one) else None
+    if forward is None:
+        return lowering.add_working("conv_backward_data", operands, result, flops=back.flops, **new)
+    filters, *window, channels = lowering.working_spec(w).shape
+    flipped = lowering.add(
+        "flipped_filters", operands[1:], Spec((channels, *window, filters), lowering.dtype)
+    )
+    new |= {"padding": forward.padding, "epilogue": "", "flops": back.flops}
+    return lowering.add_working("conv_forward", (operands[0], *flipped), result, **new)
 
 
 @rule
 def conv_weight_gradient(lowering: Lowering, back: Instruction) -> bool:
     x, g = back.inputs
     result = back.outputs[0]
-    filters, out = lowering.old.specs[result].shape, lowering.old.specs[g].shape
+    filters, out = lowering.program.specs[result].shape, lowering.program.specs[g].shape
     block = _block(lowering, x, filters, back.attributes)
     if block:
         specs = _blocked(lowering, x, filters, out, block)
-        images = lowering.blocks.get((x, back.attributes["padding"], specs[0]))
+        images = lowering.depth_images.get((x, back.attributes["padding"], specs[0]))
         new = {**ONE_STEP, "precision": lowering.precision}
-        if images is None or not lowering.possible(
-            convolution("filters", *specs, lowering.spec(g), **new)
+        if images is None or not lowering.has_plan(
+            convolution("filters", *specs, lowering.working_spec(g), **new)
         ):
             return False
-        operands = images, lowering.whole(g)
-        (found,) = lowering.add("conv_filters", operands, specs[1], flops=back.flops, **new)
+        operands = images, lowering.contiguous_working(g)
+        (found,) = lowering.add("conv_backward_filter", operands, specs[1], flops=back.flops, **new)
         (lowering.plain[result],) = lowering.add(
-            "filters_of_blocks", (found,), lowering.old.specs[result], block=block
+            "filters_from_depth", (found,), lowering.program.specs[result], block=block
         )
         return True
     new = _plain_how(lowering, back.attributes)
-    three = lowering.spec(x), lowering.spec(result), lowering.spec(g)
-    if not lowering.possible(convolution("filters", *three, **new)):
+    three = lowering.working_spec(x), lowering.working_spec(result), lowering.working_spec(g)
+    if not lowering.has_plan(convolution("filters", *three, **new)):
         return False
-    operands = lowering.whole(x), lowering.whole(g)
-    return lowering.fresh("conv_filters", operands, result, flops=back.flops, **new)
+    operands = lowering.contiguous_working(x), lowering.contiguous_working(g)
+    return lowering.add_working("conv_backward_filter", operands, result, flops=back.flops, **new)

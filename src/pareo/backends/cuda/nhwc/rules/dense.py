@@ -1,4 +1,4 @@
-"""Dense layers, where they have a precision of their own."""
+"""Dense layers, where the working precision is bfloat16."""
 
 from typing import Any
 
@@ -6,19 +6,19 @@ import numpy as np
 
 from pareo.backends.cuda.nhwc.lowering import Lowering
 from pareo.backends.cuda.nhwc.rules.table import rule
-from pareo.backends.cuda.nhwc.rules.update import put_off
+from pareo.backends.cuda.nhwc.rules.update import defer_to_update
 from pareo.program.ir import Instruction
 
 
 def _reduced(lowering: Lowering, *numbers: int) -> bool:
-    """Whether values are matrices, and matrices have a precision of their own."""
-    shapes = [lowering.old.specs[number].shape for number in numbers]
+    """Whether values are matrices, and the working precision is not float32."""
+    shapes = [lowering.program.specs[number].shape for number in numbers]
     return lowering.dtype != np.float32 and all(len(shape) == 2 for shape in shapes)
 
 
-def _straight(lowering: Lowering, number: int) -> tuple[int, bool]:
-    """A matrix, and whether it is to be turned: a transpose is not carried out, but passed on."""
-    made = lowering.maker.get(number)
+def _without_transpose(lowering: Lowering, number: int) -> tuple[int, bool]:
+    """A matrix, and whether the product must transpose it: a transpose is left to the product."""
+    made = lowering.producer.get(number)
     if made is not None and made.name == "transpose" and made.attributes["axes"] == (1, 0):
         return made.inputs[0], True
     return number, False
@@ -26,28 +26,28 @@ def _straight(lowering: Lowering, number: int) -> tuple[int, bool]:
 
 @rule
 def dot(lowering: Lowering, dot: Instruction) -> bool:
-    """In working precision; the results that the loss or the optimiser reads in float32."""
-    if put_off(lowering, dot):
+    """In working precision; a result that the loss or the optimiser reads is float32."""
+    if defer_to_update(lowering, dot):
         return True
     if not _reduced(lowering, *dot.inputs):
         return False
-    (a, a_turned), (b, b_turned) = (_straight(lowering, n) for n in dot.inputs)
+    (a, a_transposed), (b, b_transposed) = (_without_transpose(lowering, n) for n in dot.inputs)
     operands = lowering.as_working(a), lowering.as_working(b)
-    more: dict[str, Any] = {"turned": (a_turned, b_turned), "flops": dot.flops}
+    more: dict[str, Any] = {"transposed": (a_transposed, b_transposed), "flops": dot.flops}
     result = dot.outputs[0]
     if any(name not in WORKING_READERS for name in _readers_of(lowering, result)):
         (lowering.plain[result],) = lowering.add(
-            "dot_working", operands, lowering.old.specs[result], **more
+            "dot_working", operands, lowering.program.specs[result], **more
         )
         return True
-    return lowering.fresh("dot_working", operands, result, **more)
+    return lowering.add_working("dot_working", operands, result, **more)
 
 
 def _readers_of(lowering: Lowering, number: int) -> list[str]:
-    """Who reads a value in the end, a bias and transposes passed over."""
-    found = ["a result"] if number in lowering.old.outputs else []
-    for position in lowering.reading[number]:
-        reader = lowering.old.instructions[position]
+    """The names of a value's readers, looking through biases and transposes."""
+    found = ["a result"] if number in lowering.program.outputs else []
+    for position in lowering.reader_positions[number]:
+        reader = lowering.program.instructions[position]
         if reader.name in ("add_bias", "transpose"):
             found += _readers_of(lowering, reader.outputs[0])
         else:
@@ -60,11 +60,11 @@ WORKING_READERS = ("dot", "relu", "dropout", "relu_gradient", "reshape", "sum")
 
 @rule
 def transpose(lowering: Lowering, transpose: Instruction) -> bool:
-    """Left out where only products read it: they turn their operands themselves."""
+    """Left out where only products read it: they transpose their operands themselves."""
     result = transpose.outputs[0]
-    if result in lowering.old.outputs or transpose.attributes["axes"] != (1, 0):
+    if result in lowering.program.outputs or transpose.attributes["axes"] != (1, 0):
         return False
-    reading = [lowering.old.instructions[p] for p in lowering.reading[result]]
+    reading = [lowering.program.instructions[p] for p in lowering.reader_positions[result]]
     return all(i.name == "dot" and _reduced(lowering, *i.inputs) for i in reading)
 
 
@@ -76,11 +76,13 @@ def add_bias(lowering: Lowering, add: Instruction) -> bool:
     relu, result, flops = lowering.only_reader(add.outputs[0]), add.outputs[0], add.flops
     if relu is not None and relu.name == "relu":
         result, flops = relu.outputs[0], flops + relu.flops
-        lowering.take(relu)
+        lowering.mark_done(relu)
     else:
         relu = None
     operands = lowering.working[x], lowering.as_plain(b)
-    return lowering.fresh("bias_forward", operands, result, flops=flops, relu=relu is not None)
+    return lowering.add_working(
+        "bias_forward", operands, result, flops=flops, relu=relu is not None
+    )
 
 
 @rule
@@ -90,4 +92,4 @@ def dropout(lowering: Lowering, dropout: Instruction) -> bool:
         return False
     operands = lowering.working[x], lowering.as_plain(seed)
     more = dict(dropout.attributes, flops=dropout.flops)
-    return lowering.fresh("dropout_working", operands, dropout.outputs[0], **more)
+    return lowering.add_working("dropout_working", operands, dropout.outputs[0], **more)

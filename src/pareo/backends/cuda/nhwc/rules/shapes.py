@@ -1,4 +1,4 @@
-"""Images joined, cut, added up and flattened."""
+"""Images concatenated, sliced, added and flattened."""
 
 import pareo.operators as op
 from pareo.backends.cuda.nhwc.lowering import Lowering, next_number
@@ -8,7 +8,7 @@ from pareo.program.ir import Instruction
 
 
 def _through_relu_and_bias(lowering: Lowering, g: int) -> bool:
-    """Whether a gradient goes nowhere but back through a relu, and from there to a bias."""
+    """Whether a gradient's only reader is a relu gradient, whose sum is a bias' gradient."""
     back = lowering.only_reader(g)
     if back is None or back.name != "relu_gradient" or back.inputs[0] != g:
         return False
@@ -21,10 +21,10 @@ def concat(lowering: Lowering, join: Instruction) -> bool:
         return False
     result = join.outputs[0]
     if len(join.inputs) <= 4 and _through_relu_and_bias(lowering, result):
-        lowering.beside[result] = join.inputs  # they are read side by side
+        lowering.concatenated[result] = join.inputs  # its reader reads the parts
         return True
     operands = tuple(map(lowering.as_working, join.inputs))
-    return lowering.fresh("joined", operands, result)
+    return lowering.add_working("concat_channels", operands, result)
 
 
 @rule
@@ -34,32 +34,32 @@ def part(lowering: Lowering, part: Instruction) -> bool:
         return False
     result = part.outputs[0]
     fresh = next_number(lowering.specs)
-    lowering.specs[fresh] = lowering.spec(result)
+    lowering.specs[fresh] = lowering.working_spec(result)
     attributes = {"axis": 3, "between": part.attributes["between"]}
-    source = lowering.whole(a)
+    source = lowering.contiguous_working(a)
     lowering.instructions.append(Instruction(op.part, (source,), (fresh,), attributes, 0, 0))
     lowering.working[result] = fresh
     return True
 
 
-MOST = 4  # images that are added up at once
+MOST = 4  # images that one instruction adds
 
 
 def _adds_images(lowering: Lowering, add: Instruction) -> bool:
-    """Whether an instruction adds images of one shape, some of them in their working form."""
+    """Whether an instruction adds images of the same shape, some in their working form."""
     images = [lowering.is_image(n) or n in lowering.addends for n in add.inputs]
-    return any(images) and len({lowering.old.specs[n] for n in add.inputs}) == 1
+    return any(images) and len({lowering.program.specs[n] for n in add.inputs}) == 1
 
 
 def _total(lowering: Lowering, parts: tuple[int, ...], result: int) -> bool:
-    operands = tuple(map(lowering.whole, parts))
-    flops = lowering.old.specs[result].size * (len(parts) - 1)
-    return lowering.fresh("total", operands, result, flops=flops)
+    operands = tuple(map(lowering.contiguous_working, parts))
+    flops = lowering.program.specs[result].size * (len(parts) - 1)
+    return lowering.add_working("add_images", operands, result, flops=flops)
 
 
 @rule
 def add(lowering: Lowering, add: Instruction) -> bool:
-    """A sum of images: of up to four, where the sums on the way there are read by nobody else."""
+    """A sum of up to four images, where intermediate sums have no other reader."""
     if not _adds_images(lowering, add):
         return False
     result = add.outputs[0]
@@ -79,17 +79,17 @@ def add(lowering: Lowering, add: Instruction) -> bool:
 @rule
 def reshape(lowering: Lowering, reshape: Instruction) -> bool:
     x, result = reshape.inputs[0], reshape.outputs[0]
-    before, after = lowering.old.specs[x], lowering.old.specs[result]
+    before, after = lowering.program.specs[x], lowering.program.specs[result]
     if lowering.is_image(x) and after.shape == (before.shape[0], before.size // before.shape[0]):
-        source = lowering.whole(x)
+        source = lowering.contiguous_working(x)
         if before.shape[2:] == (1, 1):
-            lowering.working[result] = lowering.reshaped(source, lowering.spec(result))
+            lowering.working[result] = lowering.reshape(source, lowering.working_spec(result))
             return True
-        return lowering.fresh("channels_first", (source,), result)
+        return lowering.add_working("channels_first", (source,), result)
     if after.ndim == 4 and before.shape == (after.shape[0], after.size // after.shape[0]):
         source = lowering.as_working(x)
         if after.shape[2:] == (1, 1):
-            lowering.working[result] = lowering.reshaped(source, lowering.spec(result))
+            lowering.working[result] = lowering.reshape(source, lowering.working_spec(result))
             return True
-        return lowering.fresh("channels_last", (source,), result)
+        return lowering.add_working("channels_last", (source,), result)
     return False

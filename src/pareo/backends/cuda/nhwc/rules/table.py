@@ -1,4 +1,4 @@
-"""The table of rules, which the modules beside this one fill."""
+"""The table of rules, which the other modules of this package fill."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,8 @@ RULES: dict[str, Rule] = {}
 def rule(function: Rule) -> Rule:
     """Enter the rule for the operator that the function is named after.
 
-    It writes what stands for the instruction in the new program, or gives False where it cannot.
+    A rule writes the replacement of an instruction to the new program and returns True, or returns
+    False where it does not apply.
     """
     RULES[function.__name__.rstrip("_")] = function
     return function

@@ -1,55 +1,55 @@
-"""Updates of parameters: small ones made together, a dense layer's with its gradient."""
+"""Updates of parameters: small ones in one launch, a dense layer's fused with its gradient."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from pareo.backends.cuda.nhwc import dense
+from pareo.backends.cuda.nhwc.kernels import dense
+from pareo.backends.cuda.nhwc.kernels.update import update_all
 from pareo.backends.cuda.nhwc.lowering import Lowering
 from pareo.backends.cuda.nhwc.rules.table import rule
-from pareo.backends.cuda.nhwc.update import update_all
 from pareo.program.ir import Instruction
 
-ALONE = 1 << 20  # elements of a parameter from which it is updated by itself
+ALONE = 1 << 20  # a parameter with at least so count elements is updated by itself
 
 
 @dataclass(frozen=True)
 class Update:
-    """A parameter's step: `sgd`, or without momentum `scale` and `sub`."""
+    """A parameter's update: `sgd`, or without momentum `scale` and `sub`."""
 
     parameter: int
     gradient: int
-    velocity: tuple[int, ...]  # one, or none without momentum
+    velocity: tuple[int, ...]  # one, or empty without momentum
     numbers: tuple[int, ...]  # rate, momentum and decay, or the rate alone
     outputs: tuple[int, ...]
     flops: int
 
 
 def _update(lowering: Lowering, last: Instruction) -> Update | None:
-    """The update that an instruction ends."""
+    """The update that ends with an instruction."""
     if last.name == "sgd":
         parameter, gradient, velocity, *numbers = last.inputs
         found = Update(parameter, gradient, (velocity,), (*numbers,), last.outputs, last.flops)
     else:
-        scale = lowering.maker.get(last.inputs[1])
+        scale = lowering.producer.get(last.inputs[1])
         if scale is None or scale.name != "scale" or lowering.only_reader(scale.outputs[0]) is None:
             return None
         rate, gradient = scale.inputs
         flops = last.flops + scale.flops
         found = Update(last.inputs[0], gradient, (), (rate,), last.outputs, flops)
-    specs = lowering.old.specs
+    specs = lowering.program.specs
     alike = specs[found.parameter] == specs[found.gradient]
     single = all(specs[number].shape == () for number in found.numbers)
     known = all(
         number in lowering.plain for number in (found.parameter, *found.velocity, *found.numbers)
     )
     in_float32 = specs[found.parameter].dtype == np.float32
-    alone = all(not lowering.reading[number] for number in found.outputs)
+    alone = all(not lowering.reader_positions[number] for number in found.outputs)
     return found if alike and single and known and in_float32 and alone else None
 
 
 def _update_by(lowering: Lowering, gradient: int) -> Update | None:
-    """The update that alone reads a gradient."""
+    """The update that is the only reader of a gradient."""
     reader = lowering.only_reader(gradient)
     if reader is not None and reader.name == "scale":
         reader = lowering.only_reader(reader.outputs[0])
@@ -59,38 +59,40 @@ def _update_by(lowering: Lowering, gradient: int) -> Update | None:
     return update if update is not None and update.gradient == gradient else None
 
 
-def put_off(lowering: Lowering, dot: Instruction) -> bool:
-    """Leave a product to the update that alone reads it, where one kernel can do both."""
-    turned = lowering.maker.get(dot.inputs[0])
+def defer_to_update(lowering: Lowering, dot: Instruction) -> bool:
+    """Leave a product to the update that is its only reader, where one kernel can do both."""
+    transpose = lowering.producer.get(dot.inputs[0])
     update = _update_by(lowering, dot.outputs[0])
-    if lowering.precision == "float32" or update is None or turned is None:
+    if lowering.precision == "float32" or update is None or transpose is None:
         return False
-    spec = lowering.old.specs[update.parameter]
-    matrix = turned.name == "transpose" and turned.attributes["axes"] == (1, 0) and spec.ndim == 2
+    spec = lowering.program.specs[update.parameter]
+    matrix = (
+        transpose.name == "transpose" and transpose.attributes["axes"] == (1, 0) and spec.ndim == 2
+    )
     if not matrix or spec.size < ALONE or not dense.fits(*spec.shape):
         return False
-    lowering.products[dot.outputs[0]] = (turned.inputs[0], dot.inputs[1], dot.flops)
+    lowering.deferred_products[dot.outputs[0]] = (transpose.inputs[0], dot.inputs[1], dot.flops)
     return True
 
 
-def _put_together(lowering: Lowering, update: Update) -> bool:
-    """Whether an update waits for the other small ones; a large one frees its gradient sooner.
+def _is_grouped(lowering: Lowering, update: Update) -> bool:
+    """Whether an update is grouped with other small ones; a large one frees its gradient sooner.
 
-    All of them have the numbers of the first that is asked about, so that the answer stays.
+    All updates of the group have the rate, momentum and decay of the first one.
     """
-    if lowering.old.specs[update.parameter].size >= ALONE:
+    if lowering.program.specs[update.parameter].size >= ALONE:
         return False
-    lowering.numbers = lowering.numbers or update.numbers
-    return lowering.numbers == update.numbers
+    lowering.update_scalars = lowering.update_scalars or update.numbers
+    return lowering.update_scalars == update.numbers
 
 
 @rule
 def scale(lowering: Lowering, scale: Instruction) -> bool:
-    """Left out where it is the first half of an update that is made otherwise."""
+    """Left out where it is the first half of an update that another instruction computes."""
     update = _update_by(lowering, scale.inputs[1])
     if update is None or update.numbers != scale.inputs[:1] or update.velocity:
         return False
-    return update.gradient in lowering.products or _put_together(lowering, update)
+    return update.gradient in lowering.deferred_products or _is_grouped(lowering, update)
 
 
 @rule
@@ -103,39 +105,39 @@ def sgd(lowering: Lowering, last: Instruction) -> bool:
     update = _update(lowering, last)
     if update is None or _update_by(lowering, update.gradient) != update:
         return False
-    if update.gradient in lowering.products:
+    if update.gradient in lowering.deferred_products:
         _with_its_gradient(lowering, update)
         return True
-    if not _put_together(lowering, update):
+    if not _is_grouped(lowering, update):
         return False
-    lowering.updates.append(update)
+    lowering.deferred_updates.append(update)
     return True
 
 
 def _with_its_gradient(lowering: Lowering, update: Update) -> None:
-    x, g, flops = lowering.products[update.gradient]
+    x, g, flops = lowering.deferred_products[update.gradient]
     operands = (
         lowering.as_working(x), lowering.as_working(g),
         *map(lowering.as_plain, (update.parameter, *update.velocity, *update.numbers)),
     )  # fmt: skip
     name = "dense_momentum" if update.velocity else "dense_descend"
-    specs = (lowering.old.specs[number] for number in update.outputs)
+    specs = (lowering.program.specs[number] for number in update.outputs)
     found = lowering.add(name, operands, *specs, flops=flops + update.flops)
     lowering.plain |= dict(zip(update.outputs, found, strict=True))
 
 
-def update_together(lowering: Lowering) -> None:
-    """The updates that were put off, in one instruction."""
-    updates: list[Update] = lowering.updates
+def add_grouped_updates(lowering: Lowering) -> None:
+    """Add the grouped updates as one instruction."""
+    updates = lowering.deferred_updates
     if not updates:
         return
     operands = list(map(lowering.as_plain, updates[0].numbers))
     taps: list[int] = []
     for update in updates:
-        given, many = _gradient(lowering, update.gradient)
+        given, count = _gradient(lowering, update.gradient)
         operands += [lowering.plain[update.parameter], given]
         operands += [lowering.plain[number] for number in update.velocity]
-        taps.append(many)
+        taps.append(count)
     outputs = tuple(number for update in updates for number in update.outputs)
     moved = sum(lowering.specs[number].nbytes for number in (*operands, *outputs))
     fusion = update_all(len(updates), momentum=bool(updates[0].velocity))
@@ -145,9 +147,9 @@ def update_together(lowering: Lowering) -> None:
 
 
 def _gradient(lowering: Lowering, number: int) -> tuple[int, int]:
-    """A gradient as the update reads it, and how many taps lie before its channels."""
+    """A gradient as the update reads it, and the number of taps that precede its channels."""
     if number in lowering.plain:
         return lowering.plain[number], 1
-    shape = lowering.old.specs[number].shape
+    shape = lowering.program.specs[number].shape
     taps = shape[2] * shape[3] if len(shape) == 4 and shape[1] > 1 else 1
-    return lowering.whole(number), taps
+    return lowering.contiguous_working(number), taps

@@ -1,0 +1,7 @@
+"""Convolutions of lowered programs, each by the fastest plan for its shape.
+
+`plans` times the candidates on the GPU and remembers the fastest on disk. The candidates are
+cuDNN's plans (`cudnn`) and our own: `filter_gradient` and `filter_gradient_strips` for gradients of
+filters, `few_channels` for first layers, and `input_gradient_as_forward`. `convolution` are the
+instructions; `positions` and `work_split` are shared by our kernels.
+"""

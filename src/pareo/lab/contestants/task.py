@@ -1,0 +1,112 @@
+"""What every contestant does: train one network by plain SGD, on the same batches."""
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pareo.data import Dataset, load
+from pareo.errors import ShapeError
+from pareo.nn.network import Sequential
+from pareo.training.evaluate import as_inputs
+
+Array: TypeAlias = Any  # of NumPy or of a framework
+MADE_UP = 64  # images, if the network is not for MNIST
+
+
+@dataclass(frozen=True)
+class Task:
+    """A network to train by plain SGD, its batches, and the weights that it starts from.
+
+    source: the data, as `pareo train --data` names it. None is MNIST if that fits the network, else
+        images that are made up; the first of them are the same at every batch size.
+    made: the data, if it has been read already.
+    """
+
+    network: Sequential
+    batch: int
+    threads: int = 1
+    rate: float = 0.01
+    seed: int = 0
+    source: str | None = None
+    made: tuple[Array, Array] | None = field(default=None, compare=False, repr=False)
+
+    def parameters(self) -> dict[str, Array]:
+        """The weights that all contestants start from, in float32."""
+        return self.network.initialise(self.seed)
+
+    def data(self) -> tuple[Array, Array]:
+        """All images and labels to train on."""
+        if self.made is not None:
+            return self.made
+        found = self._dataset()
+        if found is not None:
+            return self._fitted(found.images, found.labels)
+        drawn, named = np.random.default_rng(self.seed).spawn(2)
+        shape = (self.count(), *self.network.inputs)
+        images = drawn.standard_normal(shape, dtype=np.float32)
+        return images, named.integers(0, self.network.classes, len(images))
+
+    def count(self) -> int:
+        """Number of images to train on.
+
+        >>> from pareo.nn import networks
+        >>> Task(networks.alexnet(), batch=512).count()
+        1024
+        """
+        found = self._dataset()
+        return max(MADE_UP, 2 * self.batch) if found is None else len(found.labels)
+
+    def uncopied_bytes(self) -> int:
+        """The bytes of `data` that are the dataset's own arrays, as they were read."""
+        found = self._dataset()
+        if found is None:
+            return 0
+        own = zip(self.data(), (found.images, found.labels), strict=True)
+        return sum(int(a.nbytes) for a, b in own if np.may_share_memory(a, b))
+
+    def test_data(self) -> tuple[Array, Array] | None:
+        """Images and labels to test on; None if there are none."""
+        found = self._dataset()
+        if found is None or not len(found.test_images):
+            return None
+        return self._fitted(found.test_images, found.test_labels)
+
+    @property
+    def trained_on(self) -> str | None:
+        """The name of the data; None if it is made up."""
+        return self.source or ("mnist" if self.network.inputs == (1, 28, 28) else None)
+
+    def _dataset(self) -> Dataset | None:
+        return None if self.trained_on is None else _loaded(self.trained_on)
+
+    def _fitted(self, images: Array, labels: Array) -> tuple[Array, Array]:
+        if len(labels) and labels.max() >= self.network.classes:
+            raise ShapeError(
+                f"{self.network.name} has {self.network.classes} classes; a label of "
+                f"{self.trained_on} is {labels.max()}"
+            )
+        return as_inputs(self.network, images, "float32"), labels
+
+    def least_bytes(self) -> int:
+        """The fewest bytes that a step moves: parameters are read and written, images are read."""
+        images = self.batch * int(np.prod(self.network.inputs))
+        return 4 * (2 * self.network.count() + images)
+
+    def order(self, count: int, first: int, steps: int) -> Array:
+        """Which of `count` images the steps from `first` on take, a row for each step.
+
+        >>> from pareo.nn import networks
+        >>> Task(networks.papers_cnn(), batch=2).order(4, first=0, steps=3).shape
+        (3, 2)
+        """
+        shuffled = np.random.default_rng(self.seed).permutation(count)
+        positions = np.arange(first * self.batch, (first + steps) * self.batch)
+        return shuffled[positions % count].reshape(steps, self.batch)
+
+
+@cache
+def _loaded(source: str) -> Dataset:
+    """A dataset, read once in each process."""
+    return load(source)
