@@ -13,6 +13,7 @@ from pareo.cli.tables.narrow import TIGHT
 from pareo.lab.experiment import records, results
 from pareo.lab.experiment.entry import ranked
 from pareo.lab.experiment.results import Result
+from pareo.lab.ops.result import Ops
 from pareo.lab.parallel.result import Parallel
 from pareo.lab.race.result import Race
 from pareo.lab.sweep.advice import answer
@@ -52,8 +53,7 @@ def history(
 @singledispatch
 def _best(result: Result) -> tuple[str, str]:
     """What is best in a result, and its seconds per epoch where that is what was measured."""
-    rows = results.plain(result)["rows"]  # of `pareo ops`: a best one for each operator and size
-    return f"{sum(bool(row['hot']) for row in rows)} cells timed", ""
+    raise NotImplementedError(f"a result of {result.kind}")
 
 
 @_best.register
@@ -66,6 +66,11 @@ def _(result: Race) -> tuple[str, str]:
 def _(result: Sweep) -> tuple[str, str]:
     best = answer(result)
     return (f"{best.contestant}, batch {best.batch}" if best else "nobody was timed"), ""
+
+
+@_best.register
+def _(result: Ops) -> tuple[str, str]:
+    return f"{sum(bool(cell.hot) for cell in result.rows)} cells timed", ""
 
 
 @_best.register

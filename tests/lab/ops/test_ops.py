@@ -205,7 +205,7 @@ def test_a_result_is_kept_and_comes_back(monkeypatch, tmp_path):
         (lambda r: r["rows"][0].update(read=0, written=0), r"bytes read or .* in rows\[0\]"),
         (lambda r: r["rungs"].update(cpu={"name": "timing"}), r"expected why in rungs"),
         (lambda r: r["ceilings"]["cpu"].pop("levels"), "expected levels in ceilings"),
-        (lambda r: r["ceilings"].update(tpu={}), "expected one of cpu, cuda in ceilings"),
+        (lambda r: r["ceilings"].update(tpu={}), "one of cpu, cuda in ceilings; got 'tpu'"),
         (
             lambda r: r["ceilings"]["cpu"]["samples"].clear(),
             "expected other ceilings of cpu: cpu: no measurement of a product of float32",
