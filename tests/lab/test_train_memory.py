@@ -3,8 +3,8 @@
 import pytest
 
 from pareo.lab.contestants import CONTESTANTS
+from pareo.lab.experiment.tasks import task_for
 from pareo.lab.experiment.worker import Worker
-from pareo.lab.race.engine import task_for
 from pareo.lab.sweep.cells import Cell
 from pareo.lab.sweep.runner import CellRunner
 from pareo.lab.train_memory import main

@@ -15,9 +15,9 @@ from pareo.cli.output import end, finish, left_alone, outputs
 from pareo.cli.tables import kernels as kernels_table
 from pareo.device import PRECISIONS, cores
 from pareo.lab.contestants.registry import chosen
+from pareo.lab.experiment.tasks import task_for
 from pareo.lab.kernels import chrome_trace
 from pareo.lab.kernels.study import Study, usual
-from pareo.lab.race.engine import task_for
 
 
 def kernels(

@@ -10,7 +10,8 @@ from pareo.cli.output import end, finish, outputs
 from pareo.cli.tables import race as race_table
 from pareo.device import PRECISIONS, cores
 from pareo.lab.contestants.registry import chosen, usual
-from pareo.lab.race.engine import QUICK, Race, Rules, task_for
+from pareo.lab.experiment.tasks import task_for
+from pareo.lab.race.engine import QUICK, Race, Rules
 
 
 def race(

@@ -13,8 +13,8 @@ from pareo.cli.tables import sweep as sweep_table
 from pareo.device import PRECISIONS, cores
 from pareo.errors import PareoError, ShapeError
 from pareo.lab.contestants.registry import chosen
+from pareo.lab.experiment.tasks import LARGE
 from pareo.lab.machine import memory
-from pareo.lab.race.engine import LARGE
 from pareo.lab.sweep.admission import CARD_TURN
 from pareo.lab.sweep.engine import Sweep
 from pareo.lab.sweep.journal import NotWritten

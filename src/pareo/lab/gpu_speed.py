@@ -20,8 +20,9 @@ from pareo.lab.arguments import among, least_one, numbers
 from pareo.lab.atomic_write import write_or_say
 from pareo.lab.contestants import Contestant, Task
 from pareo.lab.contestants.registry import ON_GPU
+from pareo.lab.experiment.tasks import LARGE, LARGE_RATE, network_of
 from pareo.lab.machine.ceilings import limits
-from pareo.lab.train_speed import EPOCH, LARGE, Cell
+from pareo.lab.train_speed import EPOCH, Cell
 from pareo.nn import networks
 
 CONTESTANTS: dict[str, Contestant] = {
@@ -110,8 +111,8 @@ def race_all(found: argparse.Namespace, console: Console) -> int:
     with train_speed.bars() as progress:
         for name in found.network:
             for batch in found.batches or [128]:
-                rate = train_speed.LARGE_RATE if name in LARGE else train_speed.RATE
-                network = train_speed.network_of(name, found.size)
+                rate = LARGE_RATE if name in LARGE else train_speed.RATE
+                network = network_of(name, found.size)
                 task = Task(network, batch, cores(), rate)
                 cells.append(
                     train_speed.race(

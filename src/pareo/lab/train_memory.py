@@ -18,8 +18,8 @@ from pareo.errors import PareoError
 from pareo.lab.arguments import among, least_one
 from pareo.lab.contestants import CONTESTANTS
 from pareo.lab.experiment.answers import Entrant
+from pareo.lab.experiment.tasks import task_for
 from pareo.lab.experiment.worker import Failed
-from pareo.lab.race.engine import task_for
 from pareo.lab.sweep.cells import Cell
 from pareo.lab.sweep.runner import CellRunner
 

@@ -23,24 +23,23 @@ from rich.table import Table
 from pareo.device import Device, cores
 from pareo.lab.arguments import among, least_one, numbers
 from pareo.lab.atomic_write import write_or_say
-from pareo.lab.contestants import CONTESTANTS, Contestant, Task, without_dropout
+from pareo.lab.contestants import CONTESTANTS, Contestant, Task
 from pareo.lab.experiment.answers import Entrant
 from pareo.lab.experiment.gate import audit
 from pareo.lab.experiment.gate.parity import reference
+from pareo.lab.experiment.results import plain
 from pareo.lab.experiment.runner import Runner, agreement
+from pareo.lab.experiment.tasks import LARGE, LARGE_RATE, network_of
 from pareo.lab.experiment.worker import Failed, Worker, interleaved
 from pareo.lab.machine.ceilings import limits
 from pareo.machine import describe
 from pareo.nn import networks
-from pareo.nn.network import Sequential
 from pareo.training.step import step_program
 
-LARGE = tuple(networks.SIZED)
 RACED = ("papers-cnn", "mlp-small", "mlp-medium", "mlp-big", "alexnet", "googlenet")
 EPOCH = 60_000  # images of MNIST
 MOST = 10**6  # steps of a sample, whose seconds are what counts
-# On images that are made up, 0.01 takes the large networks' loss from 13 to 200 in one step.
-RATE, LARGE_RATE = 0.01, 0.001
+RATE = 0.01
 
 
 @dataclass
@@ -260,20 +259,6 @@ def record(
         "machine": describe(),
         "cells": [plain({**asdict(cell), "sgemm_peak": cell.peak}) for cell in cells],
     }
-
-
-def plain(value: Any) -> Any:
-    """value as JSON has it, which knows no NaN."""
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def network_of(name: str, size: int) -> Sequential:
-    """The network of a name without Dropout; the large ones for images of a size."""
-    return without_dropout(networks.sized(name, (3, size, size), classes=1000))
 
 
 def arguments(words: list[str] | None = None) -> argparse.Namespace:

@@ -6,11 +6,11 @@ from devices import needs_gpu
 from pareo import nn
 from pareo.lab.contestants import Task
 from pareo.lab.contestants.registry import ON_GPU
+from pareo.lab.experiment.tasks import task_for
 from pareo.lab.experiment.worker import Worker
 from pareo.lab.kernels.events import MATRIX, Profile, by_kind, rows
 from pareo.lab.kernels.instruments import Watched
 from pareo.lab.kernels.study import costs
-from pareo.lab.race.engine import task_for
 from pareo.training.step import step_program
 
 pytestmark = [pytest.mark.gpu, needs_gpu]

@@ -12,9 +12,9 @@ from pareo.cli.tables import kernels as kernels_table
 from pareo.errors import DataError, PareoError
 from pareo.lab.contestants.registry import chosen
 from pareo.lab.experiment import records, results
+from pareo.lab.experiment.tasks import task_for
 from pareo.lab.kernels.study import Study
 from pareo.lab.kernels.summary import accounts, finding, sections, total_rows
-from pareo.lab.race.engine import task_for
 from pareo.lab.report import kernels as report
 
 

@@ -10,9 +10,9 @@ from devices import needs_gpu
 from pareo.lab.contestants import CONTESTANTS, Contestant, pareo_step
 from pareo.lab.contestants.registry import ON_GPU
 from pareo.lab.experiment.runner import Runner
+from pareo.lab.experiment.tasks import task_for
 from pareo.lab.experiment.turns import SLOW as MANY
 from pareo.lab.experiment.worker import Worker
-from pareo.lab.race.engine import task_for
 from pareo.lab.sweep.runner import CellRunner
 from pareo.training.step import Step
 

@@ -49,6 +49,15 @@ def parsed(text: str, source: str) -> dict[str, Any]:
         raise DataError(f"{source}: expected JSON; got: {error}") from error
 
 
+def plain(value: Any) -> Any:
+    """The value as JSON has it: a number that is not finite becomes null."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def checked(result: Any, source: str) -> dict[str, Any]:
     """The result, if it is one; otherwise a DataError says which field of `source` is wrong."""
     check = Check(source)

@@ -14,12 +14,12 @@ from pareo.lab.contestants import Contestant, Task
 from pareo.lab.experiment import results
 from pareo.lab.experiment.admission import Gate, Racer, Row
 from pareo.lab.experiment.gate import repeated_batch
+from pareo.lab.experiment.results import plain
 from pareo.lab.experiment.worker import PATIENCE
 from pareo.lab.kernels.classify import kind_of_operator
 from pareo.lab.kernels.events import KINDS, MATRIX, Profile, rows
 from pareo.lab.kernels.instruments import Watched
 from pareo.lab.machine.floors import Floors, place_of
-from pareo.lab.train_speed import plain
 from pareo.machine import cards
 from pareo.training.step import step_program
 

@@ -14,21 +14,15 @@ from itertools import count
 from typing import Any
 
 from pareo import __version__, machine
-from pareo.data import load
 from pareo.device import Device
-from pareo.lab.contestants import Contestant, Task, without_dropout
+from pareo.lab.contestants import Contestant, Task
 from pareo.lab.contestants.registry import SLOW_TO_BUILD
 from pareo.lab.experiment import results, statistics
 from pareo.lab.experiment.admission import Gate, Racer, Row
 from pareo.lab.experiment.best_setting import Trial
 from pareo.lab.machine.floors import Floors, place_of
-from pareo.lab.train_speed import LARGE, LARGE_RATE, network_of, plain
-from pareo.nn import networks
 from pareo.training.evaluate import Evaluator
 
-# With these, plain SGD learns MNIST within a few epochs.
-RATES = {"papers-cnn": 1.0}
-RATE = 0.1
 SLICED_ROUNDS = statistics.FEWEST  # of one that is too slow for a batch: enough to compare it
 
 
@@ -129,7 +123,7 @@ class Race:
             **self.settings(),
             "rows": [asdict(row) for row in self.rows.values()],
         }
-        return results.checked(plain(found), "this race")
+        return results.checked(results.plain(found), "this race")
 
     def settings(self) -> dict[str, Any]:
         """What everyone trains, and how."""
@@ -263,23 +257,3 @@ class Race:
                 statistics.enough(row.samples) for row in rows
             )
         return done or not self._racing() or self.left < last
-
-
-def task_for(
-    name: str, batch: int, threads: int, size: int = 224, source: str | None = None
-) -> Task:
-    """The task of a race by the network's name, on the data that `pareo train --data` knows.
-
-    Without a source AlexNet and GoogLeNet train on made-up images of a size.
-
-    >>> task_for("papers-cnn", 128, threads=2).rate
-    1.0
-    >>> task_for("alexnet", 8, threads=2, source="synthetic:3x64x64:5:60").network.classes
-    5
-    """
-    rate = LARGE_RATE if name in LARGE else RATES.get(name, RATE)
-    if source is None:
-        return Task(network_of(name, size), batch, threads, rate)
-    data = load(source)
-    network = without_dropout(networks.sized(name, data.shape, data.classes))
-    return Task(network, batch, threads, rate, source=source)

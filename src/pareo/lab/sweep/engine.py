@@ -21,6 +21,7 @@ from pareo.errors import DataError
 from pareo.lab import temp_dir
 from pareo.lab.contestants.registry import chosen
 from pareo.lab.experiment.gate import exact_files
+from pareo.lab.experiment.results import plain
 from pareo.lab.experiment.worker import Worker
 from pareo.lab.machine.floors import CARD, CPU, measured, place_of
 from pareo.lab.sweep.admission import Admission
@@ -30,7 +31,6 @@ from pareo.lab.sweep.journal import Journal
 from pareo.lab.sweep.limit import Limits
 from pareo.lab.sweep.results import SCHEMA
 from pareo.lab.sweep.settings import Settings
-from pareo.lab.train_speed import plain
 from pareo.program.passes import prepared
 from pareo.training.step import step_program
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pareo.errors import PareoError
 from pareo.lab.contestants import Task
-from pareo.lab.race.engine import task_for
+from pareo.lab.experiment.tasks import task_for
 
 LARGEST = 1 << 20  # of a batch: whoever writes more has not meant it
 

@@ -13,7 +13,7 @@ from pareo.lab.experiment import runner
 from pareo.lab.experiment.gate import rounding
 from pareo.lab.experiment.gate.parity import parity, reference
 from pareo.lab.experiment.runner import Runner, agreement
-from pareo.lab.race.engine import task_for
+from pareo.lab.experiment.tasks import task_for
 from pareo.nn import networks
 
 KINKS = nn.Sequential(
