@@ -33,7 +33,7 @@ test-gpu:
 # TensorFlow is large and no part of the usual race, so only this installs it.
 test-peers: $(READY)
 	@$(BIN)/pip install --quiet --no-build-isolation -c constraints.txt -e '.[tensorflow]'
-	$(BIN)/pytest tests/lab/test_train_speed.py -k tensorflow
+	$(BIN)/pytest tests/lab/contestants/test_adapters.py -k tensorflow
 
 # Ray is large and slow to start: the usual tests leave it out unless it is installed.
 test-ray: $(READY)
@@ -44,7 +44,7 @@ race: $(READY)
 	$(BIN)/pareo race --quick --json race.json --html race.html
 
 bench: $(READY)
-	$(BIN)/python -m pareo.lab.conv_speed
+	$(BIN)/python -m benchmarks.convolution
 
 # For x86-64 and Python 3.12, of which such a machine is likely.
 CARRIED := colorlog cupti-python execnet narwhals nvidia-cudnn-frontend optuna plotly pyelftools \
@@ -61,7 +61,7 @@ format: $(READY)
 
 clean:
 	rm -rf .venv carry .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist src/*.egg-info
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # setuptools comes first so that the build uses the pinned one, not a fresh download.
 $(READY): pyproject.toml constraints.txt

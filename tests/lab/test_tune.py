@@ -42,10 +42,10 @@ def test_a_search_is_kept_listed_and_drawn(tmp_path: Path, monkeypatch: pytest.M
     assert records.load(records.save(made())) == made()
     listed = CliRunner().invoke(app, ["history"], env={"COLUMNS": "160"})
     assert "trial 1, 97.25%" in listed.stdout
-    assert "no trial came to its end" in listed.stdout
+    assert "no trial finished" in listed.stdout
     page = tmp_path / "search.html"
     for number, words in (("1", "No trial came to its end"), ("2", "The best is trial 1 (rate")):
-        done = CliRunner().invoke(app, ["report", number, "--out", str(page)])
+        done = CliRunner().invoke(app, ["report", number, "--html", str(page)])
         assert done.exit_code == 0, done.exception
         assert words in page.read_text()
     assert "no &lt;memory&gt;" in page.read_text()

@@ -1,4 +1,4 @@
-"""`pareo history`: the results that were kept."""
+"""`pareo history`: the saved results."""
 
 import json
 from typing import Annotated, Any
@@ -19,14 +19,14 @@ def history(
         bool, typer.Option("--json", help="Print every result, with its samples, as JSON.")
     ] = False,
 ) -> None:
-    """List the results that were kept, the latest last."""
+    """List the results saved with --save, the latest last."""
     kept = records.everything()
     if as_json:
         print(json.dumps([{"number": number, **result} for number, result in kept], indent=1))
         return
     console = Console()
     if not kept:
-        console.print(f"Nothing is kept in {escape(str(records.place()))} yet.", soft_wrap=True)
+        console.print(f"Nothing is saved in {escape(str(records.place()))} yet.", soft_wrap=True)
         return
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for head in ("", "when", "network", "batch", "precision", "fastest", "s/epoch"):
@@ -39,29 +39,29 @@ def history(
         shown = (when, result["network"], batch, precision, name)
         table.add_row(str(number), *map(escape, shown), seconds)
     console.print(table)
-    console.print("[dim]pareo compare A B tells two of them apart; pareo report A draws one.[/]")
+    console.print("[dim]pareo compare A B compares two races; pareo report A writes a report.[/]")
 
 
 def _fastest(result: dict[str, Any]) -> tuple[str, str]:
-    if result["kind"] == "sweep":  # its times are those of an image, at many batch sizes
+    if result["kind"] == "sweep":  # its times are per image, at many batch sizes
         best = answer(result)
-        return (f"{best.contestant}, batch {best.batch}" if best else "nobody was timed"), ""
-    if result["kind"] == "ops":  # which has as many fastest as it has operators and sizes
+        return (f"{best.contestant}, batch {best.batch}" if best else "nothing was timed"), ""
+    if result["kind"] == "ops":  # which has no single fastest contestant
         return f"{sum(bool(row['hot']) for row in result['rows'])} cells timed", ""
-    if result["kind"] == "tune":  # whose best is the most accurate
+    if result["kind"] == "tune":  # whose best is the most accurate trial
         for trial in result["trials"]:
             if trial["number"] == result["best"]:
                 return f"trial {trial['number']}, {trial['accuracy']:.2%}", ""
-        return "no trial came to its end", ""
+        return "no trial finished", ""
     medians = _medians(result)
     if not medians:
-        return "nobody was timed", ""
+        return "nothing was timed", ""
     name = min(medians, key=medians.__getitem__)
     return name, f"{medians[name]:.4g}"
 
 
 def _medians(result: dict[str, Any]) -> dict[str, float]:
-    """Seconds of an epoch by who took them."""
+    """Median seconds of an epoch by contestant."""
     rows = result["rows"]
     if result["kind"] in ("parallel", "parallel-papers"):  # where several networks share the time
         return {

@@ -1,4 +1,4 @@
-"""`pareo ops`: single operators on every device and in the peers, each against its own limit."""
+"""`pareo ops`: single operators on every device and in other frameworks, beside their limits."""
 
 from contextlib import suppress
 from typing import Annotated
@@ -24,42 +24,50 @@ DIRECTIONS = {"forward": [FORWARD], "backward": [BACKWARD], "both": [FORWARD, BA
 
 def ops(
     operators: Annotated[
-        str, typer.Option("--ops", help="Names, as in `pareo.op`: add,mul,conv. Or all.")
+        str, typer.Option("--ops", help="Operators of `pareo.op` separated by commas, or all.")
     ] = ",".join(PAPER),
     sizes_text: Annotated[
-        str, typer.Option("--sizes", help="Bytes of all operands together, doubling.")
+        str,
+        typer.Option(
+            "--sizes", help="Bytes of all operands together: 2MB..256MB doubles; or a list."
+        ),
     ] = "2MB..256MB",
     devices: Annotated[
         str | None,
-        typer.Option(help="pareo's, as in compiled,cuda.", show_default="all here but sequential"),
+        typer.Option(
+            help="Devices of pareo, as in compiled,cuda.", show_default="all but sequential"
+        ),
     ] = None,
     peers: Annotated[
-        str, typer.Option(help=f"Of {', '.join(PEERS)}; none for nobody.")
+        str, typer.Option(help=f"Frameworks to compare with: some of {', '.join(PEERS)}; or none.")
     ] = "numpy,torch,jax",
-    direction: Annotated[str, typer.Option(help="forward, backward or both.")] = "forward",
+    direction: Annotated[
+        str, typer.Option(help="Pass to time: forward, backward or both.")
+    ] = "forward",
     threads: options.Threads = None,
     seconds: Annotated[
-        float, typer.Option(min=0.01, help="For the rounds of one operator at one size.")
+        float,
+        typer.Option(
+            min=0.01, help="Seconds for each operator and size, after which no round starts."
+        ),
     ] = 2.0,
     counters: Annotated[
         bool,
-        typer.Option("--counters", help="Read hardware counters too: ncu or CUPTI, perf_event."),
+        typer.Option("--counters", help="Also read hardware counters: ncu, CUPTI or perf_event."),
     ] = False,
-    cells: Annotated[
-        bool, typer.Option("--cells", help="Show every figure of every cell.")
-    ] = False,
+    cells: Annotated[bool, typer.Option("--cells", help="Show all figures of every cell.")] = False,
     json_file: options.JsonFile = None,
     html: options.Html = None,
     save: options.Save = False,
 ) -> None:
-    """Time single operators, each against the roofline of this machine.
+    """Time single operators, and compare them with the roofline of this machine.
 
-    Whose results do not agree with float64 gets no time. The exit status is 1 where one was
-    refused or failed.
+    Only contestants whose results match float64 are timed. The exit status is 1 if one was refused
+    or failed.
     """
     works = _works(operators, sizes_text, direction)
     chosen = _contestants(devices, peers)
-    options.check_folders(json_file, html)
+    options.check_writable(json_file, html)
     options.check_finite("--seconds", seconds)
     count = threads or cores()
     limits = {}
@@ -73,8 +81,10 @@ def ops(
         def watch(lab: Laboratory) -> None:
             show(lab)
             if json_file is not None and lab.doing.endswith((READY, COUNTERS)):
-                with suppress(PareoError):  # which is said at the end, and does not end it now
-                    write_json(lab.result(), json_file)  # a run cut short leaves what it has
+                with suppress(PareoError):  # which is reported at the end
+                    write_json(
+                        lab.result(), json_file
+                    )  # so that an interrupted run keeps its samples
 
         result = Laboratory(works, chosen, limits, count, seconds, watch, rungs).run()
 
@@ -100,7 +110,7 @@ def _works(operators: str, sizes_text: str, direction: str) -> list[Work]:
 
 
 def _contestants(devices: str | None, peers: str) -> list[str]:
-    """pareo's devices, and each peer on the CPU, on the GPU, or on both, where those are."""
+    """The devices of pareo, and each peer on the CPU, on the GPU, or on both."""
     if devices is None:
         places = [name for name in names() if name != "sequential" and not why_unavailable(name)]
     else:

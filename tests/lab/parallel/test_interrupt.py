@@ -33,7 +33,7 @@ if __name__ == "__main__":
         return [replace(way, run=run)]
 
     parallel_result.ways = only
-    usual = "mlp-big --workers 2 --seconds 60 --sizes none --rounds 1 --json way.json"
+    usual = "mlp-big --workers 2 --turn 60 --batches none --rounds 1 --json way.json"
     sys.argv = ["pareo", "parallel", *usual.split()]
     main()
 """

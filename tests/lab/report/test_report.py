@@ -129,7 +129,7 @@ def test_the_command_draws_from_a_file_and_from_the_records(tmp_path, monkeypatc
     (tmp_path / "a.json").write_text(json.dumps(made()))
     records.save(made())
     for words, path in (["a.json"], "a.html"), (["1"], "pareo-result-1.html"), (
-        ["last", "--out", "b.html"], "b.html"):  # fmt: skip
+        ["last", "--html", "b.html"], "b.html"):  # fmt: skip
         done = CliRunner().invoke(app, ["report", *words])
         assert done.exit_code == 0
         assert done.stdout.split()[-1] == str(tmp_path / path)
@@ -146,12 +146,12 @@ def test_the_kind_of_a_result_decides_no_path(tmp_path, monkeypatch):
     assert sorted(path.name for path in here.iterdir()) == ["pareo-", "pareo-result-1.html"]
 
 
-@pytest.mark.parametrize("words", [["a.html"], ["a.html", "--out", "./a.html"]])
+@pytest.mark.parametrize("words", [["a.html"], ["a.html", "--html", "./a.html"]])
 def test_a_report_never_replaces_its_result(tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.html").write_text(json.dumps(made()))
     done = CliRunner().invoke(app, ["report", *words])
-    assert str(done.exception) == "a.html: the report would replace it; choose another --out"
+    assert str(done.exception) == "a.html: the report would replace it; choose another --html"
     assert json.loads((tmp_path / "a.html").read_text()) == made()
 
 

@@ -106,7 +106,7 @@ def test_failures_are_cells_and_the_others_go_on(tmp_path: Path) -> None:
     assert right["memory"]["used"] > 2**20
     assert "right, batch 4: " in done.stderr
     assert "The best batch size here is" in done.stdout
-    assert "kept as     1" in done.stdout
+    assert "saved as    1" in done.stdout
     assert list((tmp_path / "sweeps").iterdir()) == []  # all is done: the next one begins anew
 
 
@@ -157,7 +157,7 @@ def test_what_is_interrupted_leaves_a_finished_result_alone(tmp_path: Path) -> N
     words = command("--batches", "2,4", "--contestants", "right", "--json", "a", "--html", "b")
     status, said, more = ended(words, env, tmp_path, signal.SIGINT)
     assert status == 130
-    assert "the same command goes on" in said
+    assert "run the same command again" in said
     assert "Traceback" not in more
     assert (tmp_path / "a").read_text() == "of a sweep that came to its end"
     assert "right" in (tmp_path / "b").read_text()  # which was not there

@@ -1,22 +1,23 @@
-"""Whether a race can be believed: `python -m pareo.lab.self_race` races a contestant with itself.
+"""Race a contestant with itself, to see whether the verdicts of a race can be trusted.
 
-In every race, three new processes run in turn: a contestant, the same one again, and the same one
-slowed by 10 %. The verdict on the second should be "cannot tell", and "slower" on the third. As in
-`pareo race`, rounds end when times are known well, or when there were enough of them.
+    python -m benchmarks.self_race --json races.json
+
+Each race runs three new processes in turn: a contestant, the same one again, and the same one
+slowed by 10 %. The verdict should be "cannot tell" on the second and "slower" on the third. As in
+`pareo race`, rounds end when the times are precise enough, or after a maximum number of rounds.
 """
 
-import argparse
 import json
-import sys
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.progress import track
 
-from pareo.lab.arguments import least_one
-from pareo.lab.atomic_write import write_or_say
+from pareo.cli import options
+from pareo.lab.atomic_write import write_whole
 from pareo.lab.contestants import CONTESTANTS, Task
 from pareo.lab.contestants.slowed import slowed
 from pareo.lab.experiment import statistics
@@ -53,7 +54,7 @@ def _samples(racer: Racer) -> list[float]:
 
 
 def verdicts(races: list[dict[str, list[float]]]) -> dict[str, Counter[str]]:
-    """How often each word was said of the same contestant, and of the slowed one.
+    """How often each verdict was given on the same contestant and on the slowed one.
 
     >>> verdicts([{"one": [1.0] * 8, "same": [1.0] * 8, "slowed": [1.1] * 8}])["slowed"]
     Counter({'slower': 1})
@@ -65,7 +66,7 @@ def verdicts(races: list[dict[str, list[float]]]) -> dict[str, Counter[str]]:
 
 
 def report(races: list[dict[str, list[float]]]) -> str:
-    """The verdicts in words, and how far two processes of one contestant were apart."""
+    """The verdicts in words, and by how much two processes of one contestant differed."""
     said = verdicts(races)
     same = [statistics.compare(found["same"], found["one"]) for found in races]
     apart = sorted(abs(verdict.ratio - 1) for verdict in same)
@@ -80,30 +81,32 @@ def report(races: list[dict[str, list[float]]]) -> str:
     return "\n".join(lines)
 
 
-def main(words: list[str] | None = None) -> int:
-    """Race, and say how often the verdict was right; 1 where that is not often enough."""
-    parser = argparse.ArgumentParser(prog="python -m pareo.lab.self_race", description=__doc__)
-    parser.add_argument("--contestant", choices=list(CONTESTANTS), default="pareo-vectorized")
-    parser.add_argument("--races", type=least_one, default=50)
-    parser.add_argument("--seconds", type=float, default=0.02, help="length of a turn, about")
-    parser.add_argument("--threads", type=least_one, default=1)
-    parser.add_argument("--json", type=Path, help="keep all samples here, and go on from them")
-    asked = parser.parse_args(words)
-    task = Task(networks.mlp("small"), 128, asked.threads, source=DATA)
-    races = json.loads(asked.json.read_text()) if asked.json and asked.json.exists() else []
-    written = True
-    for _ in track(range(len(races), asked.races), "racing", transient=True):
-        races.append(race(task, asked.contestant, asked.seconds))
-        if asked.json:  # after every race, so that a run cut short leaves what it has
-            written = write_or_say(asked.json, json.dumps(rounded(races)))
-    print(report(races))
-    said = verdicts(races)
-    enough = said["same"]["cannot tell"] >= 0.94 * asked.races
-    return 0 if written and enough and said["slowed"]["slower"] >= 0.9 * asked.races else 1
+def main(
+    contestant: Annotated[str, typer.Option(help="Contestant to race.")] = "pareo-vectorized",
+    races: Annotated[int, typer.Option(min=1, help="Number of races.")] = 50,
+    turn: Annotated[float, typer.Option(help="Seconds of a turn, about.")] = 0.02,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads to use.")] = 1,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Keep all samples here, and continue from them.")
+    ] = None,
+) -> None:
+    """Race a contestant with itself; exit with status 1 where too many verdicts are wrong."""
+    options.check_choice("--contestant", contestant, CONTESTANTS)
+    task = Task(networks.mlp("small"), 128, threads, source=DATA)
+    found = json.loads(json_file.read_text()) if json_file and json_file.exists() else []
+    for _ in track(range(len(found), races), "racing", transient=True):
+        found.append(race(task, contestant, turn))
+        if json_file:  # after every race, so that an interrupted run keeps its samples
+            write_whole(json_file, json.dumps(rounded(found)))
+    print(report(found))
+    counts = verdicts(found)
+    same, slow = counts["same"]["cannot tell"], counts["slowed"]["slower"]
+    if same < 0.94 * races or slow < 0.9 * races:
+        raise typer.Exit(1)
 
 
 def rounded(races: list[dict[str, list[float]]]) -> Any:
-    """Samples with five digits, as a file needs no more."""
+    """The samples rounded to five digits."""
     return [
         {name: [float(f"{value:.5g}") for value in samples] for name, samples in found.items()}
         for found in races
@@ -111,4 +114,4 @@ def rounded(races: list[dict[str, list[float]]]) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    typer.run(main)
