@@ -5,10 +5,11 @@ READY := .venv/.ready
 PYTEST_FLAGS ?= -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-gpu test-peers test-ray race bench carry format clean
+.PHONY: help test smoke test-gpu test-peers test-ray race bench carry format clean
 
 help:
 	@echo "make test        set up .venv, then run ruff, mypy and pytest"
+	@echo "make smoke       run a few quick tests of every package: under a minute"
 	@echo "make test-gpu    run the tests that need an NVIDIA GPU; skipped where there is none"
 	@echo "make test-peers  install TensorFlow with Keras too, then test their adapter"
 	@echo "make test-ray    install Ray too, then test clusters of several nodes on this machine"
@@ -25,6 +26,9 @@ test: $(READY)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest $(PYTEST_FLAGS)
+
+smoke: $(READY)
+	$(BIN)/pytest $(PYTEST_FLAGS) -m smoke tests
 
 # GPU_PYTHON names a Python that has CuPy already, on a machine that installs nothing.
 test-gpu:

@@ -8,6 +8,7 @@ import typer
 from benchmarks import self_race
 
 
+@pytest.mark.slow
 def test_samples_are_kept_and_continued(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept = tmp_path / "races.json"
 

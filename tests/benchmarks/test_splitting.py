@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 
 from pareo.nn import networks
 
+pytestmark = pytest.mark.smoke
+
 app = typer.Typer()
 app.command()(splitting.main)
 

@@ -8,6 +8,8 @@ from pareo import Device, nn
 from pareo.nn.network import Sequential
 from pareo.training.step import step_program
 
+pytestmark = pytest.mark.smoke
+
 
 def test_operator_by_operator_is_the_same_step() -> None:
     network = Sequential([nn.Flatten(), nn.Dense(4), nn.Sigmoid(), nn.Dense(3)], (2, 2))

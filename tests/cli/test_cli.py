@@ -21,6 +21,7 @@ def pareo(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.smoke
 def test_devices_lists_every_device_and_the_machine() -> None:
     done = pareo("devices")
     assert done.returncode == 0
@@ -75,6 +76,7 @@ def test_old_spellings_are_accepted_and_not_shown(name: str) -> None:
         assert old not in known
 
 
+@pytest.mark.smoke
 def test_an_old_spelling_means_the_new_one() -> None:
     commands = typer.main.get_command(app).commands
     words = ["mlp-small", "--sizes", "none", "--seconds=0.5"]
@@ -96,6 +98,7 @@ def test_files_that_cannot_be_written_are_refused_before_any_work(tmp_path: Path
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_numbers_that_mean_nothing_are_refused() -> None:
     for words, said in (
         (("--seconds", "inf"), "--seconds expects a finite number"),

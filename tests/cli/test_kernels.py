@@ -21,6 +21,7 @@ def kernels(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
+@pytest.mark.slow
 def test_a_study_from_the_command_line(tmp_path: Path) -> None:
     done = kernels(
         tmp_path, "mlp-small", "--batch", "16", "--threads", "1", "--rows", "3",

@@ -78,6 +78,7 @@ def test_what_cannot_be_written_is_said_after_the_table_and_the_rest_is_written(
     assert len(said) == 1 + ("--save" in words)
 
 
+@pytest.mark.slow
 def test_a_sweep_whose_result_was_not_kept_can_be_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,6 +67,7 @@ def fields(value: Any, path: str = "") -> set[str]:
     return set[str]().union(*(fields(v, f"{path}.{k}".lstrip(".")) for k, v in value.items()))
 
 
+@pytest.mark.slow
 def test_a_race_of_strangers(tmp_path: Path) -> None:
     entered(tmp_path, right="RIGHT", wrong="WRONG", best="BEST")
     done = race(
@@ -92,6 +93,7 @@ def test_a_race_of_strangers(tmp_path: Path) -> None:
     assert found == documented()
 
 
+@pytest.mark.slow
 def test_an_epoch_ends_with_an_accuracy(tmp_path: Path) -> None:
     done = race(
         tmp_path, "--contestants", "pareo-compiled", "--epochs", "1", "--json", "race.json",
@@ -107,6 +109,7 @@ def test_an_epoch_ends_with_an_accuracy(tmp_path: Path) -> None:
     assert row["curve"][0].keys() == CURVE.keys()
 
 
+@pytest.mark.slow
 def test_a_race_on_other_data(tmp_path: Path) -> None:
     data = "synthetic:1x28x28:10:120"
     done = race(

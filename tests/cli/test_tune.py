@@ -71,6 +71,7 @@ def killed_after(folder: Path, count: int, *arguments: str) -> None:
     process.communicate()
 
 
+@pytest.mark.slow
 def test_killed_and_started_again_it_has_exactly_the_asked_number(tmp_path: Path) -> None:
     asked = [*COMMAND, "--trials", "9", "--epochs", "10"]
     killed_after(tmp_path, 3, *asked)

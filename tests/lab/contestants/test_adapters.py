@@ -78,6 +78,7 @@ def test_tensorflow_is_keras_and_the_ledger_says_so(monkeypatch: pytest.MonkeyPa
     assert told == f"{version('tensorflow')}, Keras {version('keras')}"
 
 
+@pytest.mark.smoke
 def test_dropout_is_taken_out_however_deep() -> None:
     assert TINY.seeds() == 2
     assert TASK.network.seeds() == 0
@@ -90,6 +91,7 @@ def steps_of(exact: Any) -> list[Any]:
     return [(first.loss, first.parameters), (second.loss, second.parameters)]
 
 
+@pytest.mark.smoke
 def test_what_differs_is_named(exact: Any) -> None:
     (loss, one), (second, two) = steps_of(exact)
     assert parity(TASK, [(loss, one), (second, two)], exact, {}) == ""

@@ -13,6 +13,8 @@ from pareo.lab.experiment.turns import Turn
 from pareo.lab.experiment.worker import Failed
 from pareo.lab.kernels.events import Profile
 
+pytestmark = pytest.mark.smoke
+
 TASK = Task(nn.Sequential([nn.Dense(5)], (7,), "small"), batch=4)
 RIGHT = TASK.parameters()
 FACTS = {"precision": None, "threads": 1, "peak_memory_bytes": None}

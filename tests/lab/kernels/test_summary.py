@@ -17,6 +17,8 @@ from pareo.lab.kernels.study import Study
 from pareo.lab.kernels.summary import accounts, finding, sections, total_rows
 from pareo.lab.report import kernels as report
 
+pytestmark = pytest.mark.smoke
+
 
 def row(name: str, kind: str, calls: float, seconds: float, flops: float | None) -> dict[str, Any]:
     return {"name": name, "kind": kind, "shape": "2x3 -> 2", "calls": calls, "seconds": seconds,

@@ -127,6 +127,7 @@ def test_ceilings_that_cannot_be_kept_are_not_lost(small, monkeypatch, tmp_path)
     assert store.load(store.key_of(device)) is None
 
 
+@pytest.mark.slow
 def test_measured_once_then_kept_while_nothing_better_can_be(small, monkeypatch):
     idle = [2.0]
     monkeypatch.setattr(machine, "idle_cores", lambda: idle[0])

@@ -148,6 +148,7 @@ def test_who_passes_a_ceiling_by_a_little_raises_it(reached, shown):
     assert not raised(result) or "by 8% at most" in raised(result)[0]
 
 
+@pytest.mark.smoke
 def test_a_session_is_timed_gated_and_checked():
     seen = []
     works = [Work("add", FORWARD, MB), Work("sigmoid", BACKWARD, MB), Work("add", BACKWARD, MB)]
@@ -174,6 +175,7 @@ def test_what_does_not_fit_into_memory_is_a_row():
     assert row["note"].startswith("all together would take ")
 
 
+@pytest.mark.slow
 def test_a_contestant_that_fails_is_a_row_and_the_next_work_goes_on():
     works = [Work("add", FORWARD, SMALL)] * 2
     lab = Laboratory(works, ["numpy-nonsense", "torch-nonsense"], {"cpu": machine()}, 1, 0.01)

@@ -71,6 +71,7 @@ def test_many_networks_are_held_against_as_many_one_after_another() -> None:
     assert parallel_result.speedup(rows[4], rows) == pytest.approx(1.5)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(("serial", "counts"), [(0.0, (2,)), (0.1, (2, 4, 8)), (1.0, (2, 3))])
 def test_amdahls_share_is_found(serial: float, counts: tuple[int, ...]) -> None:
     speedups = {n: 1 / (serial + (1 - serial) / n) for n in counts}
@@ -190,6 +191,7 @@ def test_the_report_draws_what_was_measured_and_escapes_names() -> None:
     assert "<threads>" not in page
 
 
+@pytest.mark.smoke
 def test_the_tables_have_a_row_for_each_way() -> None:
     tables = list(everything(made_up()))
     assert tables[0].row_count == 3  # type: ignore[union-attr]

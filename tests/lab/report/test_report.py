@@ -39,6 +39,7 @@ def evil():
     return result
 
 
+@pytest.mark.smoke
 def test_no_text_becomes_html():
     page = report.html(evil())
     assert EVIL not in page
@@ -55,6 +56,7 @@ def test_plotly_is_there_once_and_nothing_is_fetched():
     assert "default-src 'none'" in page
 
 
+@pytest.mark.smoke
 def test_every_contestant_has_a_bar_or_a_reason():
     drawn = figures(made())
     assert list(drawn) == ["times", "epochs", "speedup", "accuracy"]

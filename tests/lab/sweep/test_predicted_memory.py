@@ -9,6 +9,7 @@ from pareo.lab.sweep.cells import Cell
 from pareo.lab.sweep.runner import CellRunner
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("network", "batch"), [("googlenet", 16)])
 def test_the_prediction_is_within_five_percent_of_what_is_used(network: str, batch: int) -> None:
     task = task_for(network, batch, threads=2, size=96)

@@ -29,6 +29,7 @@ def count(member: Member, shared: Shared, rounds: int) -> list[int]:
     return seen
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("how", HOWS)
 def test_workers_meet_and_report_and_return(how: str) -> None:
     heard: list[int] = []
