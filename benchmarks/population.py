@@ -140,13 +140,7 @@ def torch_steps(cell: Cell) -> Steps:
             leaf.copy_(start)
             speed.zero_()
 
-    held = (
-        leaves,
-        speeds,
-        pictures,
-        labels,
-        down,
-    )  # a graph stores addresses and keeps nothing alive
+    held = leaves, speeds, pictures, labels, down  # a graph keeps nothing alive
 
     def run(order: Any, held: Any = held) -> Any:
         rows = torch.from_numpy(order.reshape(len(order), -1)).cuda()

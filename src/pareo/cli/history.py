@@ -20,19 +20,19 @@ def history(
     ] = False,
 ) -> None:
     """List the results saved with --save, the latest last."""
-    kept = records.everything()
+    saved = records.everything()
     if as_json:
-        print(json.dumps([{"number": number, **result} for number, result in kept], indent=1))
+        print(json.dumps([{"number": number, **result} for number, result in saved], indent=1))
         return
     console = Console()
-    if not kept:
+    if not saved:
         console.print(f"Nothing is saved in {escape(str(records.place()))} yet.", soft_wrap=True)
         return
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for head in ("", "when", "network", "batch", "precision", "fastest", "s/epoch"):
         right, long = head in ("", "batch", "s/epoch"), head in ("network", "fastest")
         table.add_column(head, justify="right" if right else "left", no_wrap=not long)
-    for number, result in kept:
+    for number, result in saved:
         name, seconds = _fastest(result)
         batch = f"{result['batch']:g}" if "batch" in result else result["kind"]
         when, precision = result["when"][:16].replace("T", " "), result.get("precision", "")

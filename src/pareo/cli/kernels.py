@@ -1,14 +1,10 @@
 """`pareo kernels`: the kernels of a training step and their times, in every framework."""
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from pareo.cli import live, options
 from pareo.cli.output import end, finish, not_existing, outputs
@@ -49,9 +45,8 @@ def kernels(
     options.check_writable(trace, json_file, html)
     task = task_for(network, batch, threads or cores())
     named = chosen(options.named(contestants) or usual())
-    with _progress() as say:
-        study = Study(task, named, precision, together=together, say=say)
-        result = study.run()
+    study = Study(task, named, precision, together=together, say=live.activity())
+    result = study.run()
     if study.interrupted:
         trace, json_file, html = not_existing(trace, json_file, html)
     wanted = outputs(result, json_file, html, save and not study.interrupted)
@@ -73,14 +68,3 @@ def kernels(
 def _traced(study: Study, file: Path) -> str:
     chrome_trace.write(study.profiles, file)
     return f"trace       {file.absolute()}"
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """A function that prints the current activity on a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda doing: None
-        return
-    # A static line, not a spinner: it would take time from what is being measured.
-    console = Console(stderr=True)
-    yield lambda doing: console.print(f"[dim]{doing}[/]", highlight=False)

@@ -76,15 +76,15 @@ def ops(
     if any(on_gpu(name) for name in chosen):
         limits["cuda"] = measured(Device("cuda"))
     rungs = {place: rung_of(place) for place in limits} if counters else {}
-    with live.live(ops_table.running) as show:
+    with live.display(ops_table.running) as show:
 
         def watch(lab: Laboratory) -> None:
             show(lab)
             if json_file is not None and lab.doing.endswith((READY, COUNTERS)):
-                with suppress(PareoError):  # which is reported at the end
-                    write_json(
-                        lab.result(), json_file
-                    )  # so that an interrupted run keeps its samples
+                with suppress(
+                    PareoError
+                ):  # an interrupted run keeps its samples; `finish` reports errors
+                    write_json(lab.result(), json_file)
 
         result = Laboratory(works, chosen, limits, count, seconds, watch, rungs).run()
 

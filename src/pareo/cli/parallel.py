@@ -67,7 +67,7 @@ def parallel(
     counts = _workers(workers)
     options.check_writable(json_file, html)
     options.check_finite("--turn", turn)
-    with live.live(parallel_table.running) as watch:
+    with live.display(parallel_table.running) as watch:
         if papers:
             peer = find_spec("torch") is not None
             result = measure_papers(images, max(counts), rounds, peer, watch)

@@ -61,7 +61,7 @@ def race(
         options.check_choice("--against", against, entered)
     options.check_writable(json_file, html)
     rules = replace(_rules(quick, epochs, target_accuracy, seconds), together=together)
-    with live.live(race_table.running) as watch:
+    with live.display(race_table.running) as watch:
         result = Race(task, entered, rules, precision, watch).run()
 
     def show() -> None:

@@ -91,7 +91,7 @@ def sweep(
         epochs, _limit(memory_limit, names), CARD_TURN if _on_gpu(names) else TURN, seconds,
         patience, interleave, largest,
     )  # fmt: skip
-    with closing(_begun(settings, pixels)) as under_way:
+    with closing(_sweep_of(settings, pixels)) as under_way:
         result, ended = _run(under_way)
         timed = any(cell["seconds_per_batch"] for cell in result["cells"])
         if ended:
@@ -118,7 +118,7 @@ def _check_pixels(pixels: int | None, network: str, data: str | None) -> None:
         raise PareoError(f"--pixels expects synthetic images for one of {known}; got {got}")
 
 
-def _begun(settings: Settings, pixels: int | None) -> Sweep:
+def _sweep_of(settings: Settings, pixels: int | None) -> Sweep:
     """The sweep; an error about images that are too small names the option."""
     try:
         return Sweep(settings)
@@ -183,7 +183,7 @@ def _limit(text: str | None, names: tuple[str, ...]) -> int | None:
 def _live() -> Iterator[Callable[[Sweep], None]]:
     """On a terminal, the table as it grows; elsewhere, a line for each finished cell."""
     if sys.stderr.isatty():
-        with live.live(sweep_table.running) as show:
+        with live.display(sweep_table.running) as show:
             yield show
         return
     printed = 0

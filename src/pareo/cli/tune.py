@@ -1,20 +1,16 @@
 """`pareo tune`: search for the hyper-parameters with which a network learns best."""
 
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.live import Live
 
-from pareo.cli import live as showing
-from pareo.cli import options
+from pareo.cli import live, options
 from pareo.cli.output import finish, outputs
 from pareo.cli.tables import tune as tune_table
 from pareo.cli.train import USUAL
@@ -91,7 +87,7 @@ def tune(
     A sixth of the training images validates the trials; the test images are used once, for the best
     trial. To continue an interrupted search, run the same command again.
     """
-    base = networks.by_name(network)  # a wrong name is told before the data is read
+    base = networks.by_name(network)  # reports a wrong name before the data is read
     if on is not None:
         ray_cluster.check(on)
     options.check_choice("--sampler", sampler, SAMPLERS)
@@ -107,17 +103,17 @@ def tune(
     made = proposal.Maker(built, loaded, epochs, USUAL[network])
     about = {"network": network, "data": data, "epochs": epochs, "space": searched.plain()}
     searching = {**about, "fingerprint of the data": fingerprint(loaded)[:16]}
-    kept = storage or str(space_file.with_suffix(".sqlite"))
-    beside = space_file if "://" in kept else Path(kept)
-    directory = checkpoint or beside.with_suffix(".checkpoints") / network
-    judged = _judged(loaded)
+    storage_path = storage or str(space_file.with_suffix(".sqlite"))
+    base_path = space_file if "://" in storage_path else Path(storage_path)
+    directory = checkpoint or base_path.with_suffix(".checkpoints") / network
+    divided = _divided(loaded)
     if population is None:
         alone = on is not None or workers is not None
         population = 1 if alone else proposal.population(made, searched, place)
     with (
-        _crew(on, judged, place, workers, population) as crew,
-        opened(kept, network, searching, sampler, pruner, seed) as study,
-        _live() as watch,
+        _workers(on, divided, place, workers, population) as crew,
+        opened(storage_path, network, searching, sampler, pruner, seed) as study,
+        live.display(tune_table.running, every=REDRAW_SECONDS) as watch,
     ):
         search = Search(study, searched, made, crew, trials, directory, watch)
         search.run()
@@ -125,7 +121,7 @@ def tune(
     wanted = outputs(result, json_file, html, save and not search.interrupted)
     if best_file is not None and search.best is not None:
         wanted.insert(0, partial(_write_best, search.file(search.best), best_file))
-    written = finish(lambda: _show(result, search, kept), wanted)
+    written = finish(lambda: _show(result, search, storage_path), wanted)
     if search.interrupted:
         print("pareo: stopped by Ctrl-C: run the same command again to continue", file=sys.stderr)
         raise typer.Exit(130)
@@ -136,7 +132,7 @@ def tune(
 
 
 @contextmanager
-def _crew(
+def _workers(
     on: str | None, data: Dataset, device: Device, workers: int | None, population: int
 ) -> Iterator[Workers]:
     """What trains: a population or threads on this machine, or tasks on a Ray cluster."""
@@ -150,7 +146,7 @@ def _crew(
         yield Tasks(ray, data, device, workers)
 
 
-def _judged(data: Dataset) -> Dataset:
+def _divided(data: Dataset) -> Dataset:
     """The training images, a sixth of them for validation; test images are not used."""
     parts = divide(data.name, data.images, data.labels, data.class_names)
     if not len(parts.test_images):
@@ -160,26 +156,8 @@ def _judged(data: Dataset) -> Dataset:
     return parts
 
 
-@contextmanager
-def _live() -> Iterator[Callable[[Search], None]]:
-    """A function that shows the search on a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda search: None
-        return
-    shown = 0.0
-    with Live(console=Console(stderr=True), transient=True, auto_refresh=False) as live:
-
-        def watch(search: Search) -> None:
-            nonlocal shown
-            if time.monotonic() - shown > REDRAW_SECONDS:
-                live.update(tune_table.running(search), refresh=True)
-                shown = time.monotonic()
-
-        yield watch
-
-
-def _show(result: dict[str, Any], search: Search, kept: str) -> None:
-    console = showing.console(140)
+def _show(result: dict[str, Any], search: Search, storage_path: str) -> None:
+    console = live.console(140)
     names = search.space.searched
     console.print(tune_table.table(result["trials"], names, result["wanted"]))
     for error, count in Counter(t["error"] for t in result["trials"] if t["error"]).items():
@@ -194,7 +172,7 @@ def _show(result: dict[str, Any], search: Search, kept: str) -> None:
     if len(result["importances"]) > 1:
         shares = (f"{name} {share:.0%}" for name, share in result["importances"].items())
         print(f"importance  {', '.join(shares)}")
-    print(f"study       {kept}")
+    print(f"study       {storage_path}")
 
 
 def _write_best(best: Path, to: Path) -> str:

@@ -1,4 +1,4 @@
-"""A table for narrow terminals, too: no number is ever cut."""
+"""A table that fits narrow terminals: a number is shown in full or not at all."""
 
 from collections.abc import Sequence
 from copy import copy
@@ -9,15 +9,15 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Column, Table
 from rich.text import Text
 
-LEAST = 12  # characters that are left of a long name
+LEAST = 12  # characters that a long name keeps
 
 
 class Figures(Table):
-    """A table whose columns that are justified right are numbers, shown in full or not at all.
+    """A table whose numbers are never cut.
 
-    So are those that may not wrap, unless they have a `max_width`. Where the table is too wide,
-    names and notes wrap or are cut; where that is not enough, the columns in `least` go, the first
-    of them first, and a line beneath says which.
+    Columns of numbers are those that are justified right, and those that may not wrap and have no
+    `max_width`. In a table that is too wide, names and notes are wrapped or cut. If that is not
+    enough, the columns in `least` are dropped in their order, and a line below names them.
     """
 
     def __init__(self, *heads: str, least: Sequence[str] = (), **options: Any) -> None:
@@ -45,7 +45,7 @@ class Figures(Table):
 
 
 def _narrow(column: Column) -> Column:
-    """A column as narrow as it may be: a number's whole length, of words the longest's."""
+    """The column at its minimum width: its longest number, or its longest word."""
     made = copy(column)
     words = [len(word) for word in str(column.header).split()]
     cells = _cells(column)
@@ -58,7 +58,7 @@ def _narrow(column: Column) -> Column:
 
 
 def _widen(columns: Sequence[Column], spare: int) -> None:
-    """Share what width is left among columns that want more, whoever wants least first."""
+    """Share the spare width among the columns, those that need least first."""
     wanted = []
     for column in columns:
         full = max([len(str(column.header)), *map(cell_len, _cells(column))])
@@ -79,5 +79,5 @@ def _cells(column: Column) -> list[str]:
 
 
 def _width(table: Table, console: Console, options: ConsoleOptions) -> int:
-    """Of a table whose columns have theirs."""
+    """The width of a table whose columns have fixed widths."""
     return table.__rich_measure__(console, options.update(max_width=10_000)).maximum
