@@ -21,7 +21,7 @@ from rich.table import Table
 
 from pareo import Device, op, trace
 from pareo.backends import blas
-from pareo.cli import options
+from pareo.cli import live, options, run
 from pareo.device import cores
 from pareo.lab.experiment.worker import Failed, Worker, interleaved
 from pareo.lab.machine.ceilings import limits
@@ -237,11 +237,11 @@ def main(
     threads: options.Threads = None,
 ) -> None:
     """Time convolution layers on the CPU in pareo, NumPy and PyTorch."""
-    console = Console()
+    console = live.console(120)
     for layer in LAYERS:
         if layers.lower() in layer.name.lower():
             race(layer, list(CONTESTANTS), threads or cores(), rounds, console)
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(lambda: typer.run(main))

@@ -19,7 +19,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pareo.cli import options
+from pareo.cli import options, run
 from pareo.cli.output import write_json
 from pareo.data import mnist
 from pareo.device import PRECISIONS, Device
@@ -247,4 +247,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(lambda: typer.run(main))

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import track
 
-from pareo.cli import options
+from pareo.cli import options, run
 from pareo.lab.atomic_write import write_whole
 from pareo.lab.contestants import CONTESTANTS, Task
 from pareo.lab.contestants.slowed import slowed
@@ -114,4 +114,4 @@ def rounded(races: list[dict[str, list[float]]]) -> Any:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(lambda: typer.run(main))

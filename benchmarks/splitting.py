@@ -17,7 +17,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from pareo.cli import live, options
+from pareo.cli import live, options, run
 from pareo.cli.output import write_json
 from pareo.data import Dataset, load
 from pareo.device import Device, cores
@@ -159,4 +159,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(lambda: typer.run(main))

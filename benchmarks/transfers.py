@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pareo import op
-from pareo.cli import options
+from pareo.cli import options, run
 from pareo.device import Device, cores
 from pareo.moving import to_device, to_host, transfers
 from pareo.nn import networks
@@ -127,4 +127,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(lambda: typer.run(main))

@@ -71,10 +71,15 @@ for _command in (
 
 
 def main() -> None:
-    """Run the command line; an error of pareo becomes one sentence and exit status 1."""
+    """Run the command line."""
+    run(app)
+
+
+def run(command: Callable[[], Any]) -> None:
+    """Run a command; an error of pareo becomes one sentence and exit status 1."""
     try:
         try:
-            app()
+            command()
         finally:
             sys.stdout.flush()
     except PareoError as error:
