@@ -51,7 +51,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.convolution
 
 # For x86-64 and Python 3.12, of which such a machine is likely.
-CARRIED := colorlog cupti-python execnet narwhals nvidia-cudnn-frontend optuna plotly pyelftools \
+CARRIED := colorlog cupti-python execnet msgspec narwhals nvidia-cudnn-frontend optuna plotly pyelftools \
 	pytest-timeout pytest-xdist
 carry: $(READY)
 	@rm -rf carry

@@ -20,9 +20,10 @@ from rich.console import Console
 from rich.table import Table
 
 from pareo.cli import options, run
-from pareo.cli.output import write_json
 from pareo.data import mnist
 from pareo.device import PRECISIONS, Device
+from pareo.lab.atomic_write import write_whole
+from pareo.lab.experiment.results import to_json
 from pareo.lab.experiment.statistics import interval
 from pareo.lab.experiment.worker import Failed, Worker, interleaved
 from pareo.machine import describe
@@ -243,7 +244,7 @@ def main(
     ]
     Console(width=120).print(table(cells))
     if json_file:
-        write_json({"machine": describe(), "cells": cells}, json_file)
+        write_whole(json_file, to_json({"machine": describe(), "cells": cells}))
 
 
 if __name__ == "__main__":

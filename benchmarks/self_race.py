@@ -17,11 +17,14 @@ import typer
 from rich.progress import track
 
 from pareo.cli import options, run
+from pareo.errors import PareoError
 from pareo.lab.atomic_write import write_whole
 from pareo.lab.contestants import CONTESTANTS, Task
 from pareo.lab.contestants.slowed import slowed
 from pareo.lab.experiment import statistics
-from pareo.lab.experiment.admission import Gate, Racer, Row
+from pareo.lab.experiment.admission import Admission
+from pareo.lab.experiment.rounds import rounds
+from pareo.lab.race.result import Row
 from pareo.nn import networks
 
 MOST = 8 * statistics.ROUNDS
@@ -33,24 +36,22 @@ def race(task: Task, contestant: str, seconds: float) -> dict[str, list[float]]:
     """Samples of three new processes that ran in turn, by their names in RACERS."""
     entered = {"one": CONTESTANTS[contestant], "same": CONTESTANTS[contestant]}
     entered["slowed"] = slowed(contestant)
-    images = task.count()
+    rows = [Row(name) for name in RACERS]
+
+    def over(number: int, took: float) -> bool:
+        known = all(statistics.enough(row.samples) for row in rows if row.status == "ok")
+        failed = any(row.status != "ok" for row in rows)
+        return failed or number >= MOST or (number >= statistics.ROUNDS and known)
+
     with ExitStack() as stack:
-        gate = Gate(stack, task, images)
-        found = [gate.admit(Row(name), entered[name], 10**9, seconds) for name in RACERS]
-        racers = [racer for racer in found if racer is not None]
-        for number in range(MOST):
-            for racer in racers:
-                racer.run(number)
-            known = all(statistics.enough(_samples(racer)) for racer in racers)
-            if known and number + 1 >= statistics.ROUNDS:
-                break
-    return {racer.row.contestant: _samples(racer) for racer in racers}
-
-
-def _samples(racer: Racer) -> list[float]:
-    if racer.row.status != "ok":
-        raise RuntimeError(f"{racer.row.contestant}: {racer.row.note}")
-    return racer.row.samples
+        admission = Admission[Row](stack, task, task.count())
+        admitted = [admission.admit(row, entered[row.contestant], 10**9, seconds) for row in rows]
+        running = [one for one in admitted if one is not None]
+        rounds(lambda: running, lambda one, number: one.run(number), over)
+    for row in rows:
+        if row.status != "ok":
+            raise PareoError(f"{row.contestant}: {row.note}")
+    return {row.contestant: row.samples for row in rows}
 
 
 def verdicts(races: list[dict[str, list[float]]]) -> dict[str, Counter[str]]:

@@ -8,9 +8,9 @@ train from the same weights on the same batches, some steps at a time in turn. T
 turn is not timed, because it touches new memory.
 """
 
+import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Annotated
 
 import numpy as np
@@ -18,10 +18,12 @@ import typer
 from rich.table import Table
 
 from pareo.cli import live, options, run
-from pareo.cli.output import write_json
 from pareo.data import Dataset, load
 from pareo.device import Device, cores
-from pareo.lab.parallel.engine import Row, Turn, Way, race
+from pareo.lab.atomic_write import write_whole
+from pareo.lab.experiment.results import to_json
+from pareo.lab.parallel.engine import Strategy, Turn, race
+from pareo.lab.parallel.result import Row
 from pareo.machine import describe
 from pareo.nn import networks
 from pareo.nn.network import Sequential
@@ -86,15 +88,15 @@ def measure(
     """A row for each way, whose times are seconds of a step, and the outcome of its last turn."""
     last: dict[str, Outcome] = {}
 
-    def way(name: str, run: Fit) -> Way:
+    def strategy(name: str, run: Fit) -> Strategy:
         def turn() -> Turn:
             found = last[name] = run()
             shares = found.share_of("communication"), found.share_of("idle")
             return Turn(float(np.median(found.seconds[1:])), None, found.losses.tolist(), *shares)
 
-        return Way(name, 1 if name == ONE else workers, turn)
+        return Strategy(name, 1 if name == ONE else workers, turn)
 
-    entered = [way(name, run) for name, run in chosen.items()]
+    entered = [strategy(name, run) for name, run in chosen.items()]
     return race(entered, rounds, lambda rows, doing: say(doing)), last
 
 
@@ -106,18 +108,18 @@ def table(rows: list[Row], last: dict[str, Outcome], title: str) -> Table:
                  "communication", "idle", "MB shared", "balance: predicted", "measured",
                  "losses differ by"):  # fmt: skip
         made.add_column(head, justify="right")
-    known = {row.name: row.each for row in rows}
+    known = {row.name: row.seconds or math.nan for row in rows}
     for row in rows:
         if row.status != "ok":
             made.add_row(row.name, row.note)
             continue
-        outcome = last[row.name]
+        outcome, seconds = last[row.name], known[row.name]
         differ = np.max(np.abs(outcome.losses / last[ONE].losses - 1))
         measured = outcome.measured if outcome.predicted else []
         made.add_row(
             row.name,
-            *(f"{value * 1e3:.4g}" for value in (row.each, min(row.train), max(row.train))),
-            *(f"{known[base] / row.each:.2f}" for base in (ONE, INSIDE)),
+            *(f"{value * 1e3:.4g}" for value in (seconds, min(row.train), max(row.train))),
+            *(f"{known[base] / seconds:.2f}" for base in (ONE, INSIDE)),
             *(f"{value or 0:.1%}" for value in (row.communication, row.idle)),
             f"{outcome.shown / 1e6:.3g}",
             *(" : ".join(f"{s:.0%}" for s in each) for each in (outcome.predicted, measured)),
@@ -153,7 +155,7 @@ def main(
         rows, last = measure(chosen, count, rounds, status.update)
     console.print(table(rows, last, f"{built.name}, batch {batch}, {count} workers, {micro} parts"))
     if json_file:
-        write_json({"machine": describe(), "rows": [asdict(row) for row in rows]}, json_file)
+        write_whole(json_file, to_json({"machine": describe(), "rows": rows}))
     if any(row.status != "ok" for row in rows):
         raise typer.Exit(1)
 

@@ -1,8 +1,11 @@
-"""A race's result, made up, for tests of what is done with one."""
+"""A made-up result of a race, for tests of what reads one."""
 
 from typing import Any
 
 import numpy as np
+
+from pareo.lab.experiment import results
+from pareo.lab.race.result import Race
 
 # seconds per epoch, noise, peak memory in MiB
 TIMES = {
@@ -25,8 +28,15 @@ FLOOR = {
 }
 
 
+def race(data: dict[str, Any] | None = None) -> Race:
+    """The result that a file with these data holds."""
+    found = results.checked(made() if data is None else data, "a made-up race")
+    assert isinstance(found, Race)
+    return found
+
+
 def made(slowed: dict[str, float] | None = None, seed: int = 1, rounds: int = 20) -> dict[str, Any]:
-    """A race on two cores; contestants in `slowed` take so many times as long."""
+    """A race on two cores, as a file has it; contestants in `slowed` take so many times as long."""
     draw = np.random.default_rng(seed)
     rows = []
     for name, (seconds, noise, mebibytes) in TIMES.items():

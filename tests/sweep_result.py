@@ -1,11 +1,20 @@
-"""A sweep's result, made up, for tests of what is done with one."""
+"""A made-up result of a sweep, for tests of what reads one."""
 
 from typing import Any
 
-from pareo.lab.sweep.cells import MEMORY, OK, Cell
+from pareo.lab.experiment import results
+from pareo.lab.experiment.results import plain
+from pareo.lab.sweep.result import Cell, Memory, Sweep
 
 PEAK, BANDWIDTH = 70e9, 20e9
 FLOPS, PARAMETERS = 4.2e9, 244e6  # of an image; bytes
+
+
+def sweep(data: dict[str, Any] | None = None) -> Sweep:
+    """The result that a file with these data holds."""
+    found = results.checked(made() if data is None else data, "a made-up sweep")
+    assert isinstance(found, Sweep)
+    return found
 
 
 def made(
@@ -13,7 +22,10 @@ def made(
     short: tuple[tuple[str, int], ...] = (),
     flops: float = FLOPS,
 ) -> dict[str, Any]:
-    """Seconds per image by contestant and batch; cells in `short` had too little memory."""
+    """A sweep, as a file has it, with seconds per image by contestant and batch.
+
+    Cells in `short` had too little memory.
+    """
     seconds = seconds or {
         "pareo-compiled": {1: 0.12, 2: 0.08, 4: 0.0615, 8: 0.0610},
         "torch": {1: 0.15, 2: 0.12, 4: 0.11, 8: 0.105},
@@ -21,16 +33,17 @@ def made(
     cells = []
     for name, times in seconds.items():
         for batch, each in times.items():
-            cell = Cell(name, batch, OK, seconds_per_batch=[each * batch] * 8)
-            cell.rounds = list(range(8))
+            cell = Cell(name, batch, status="ok", rounds=list(range(8)),
+                        seconds_per_batch=[each * batch] * 8)  # fmt: skip
             cell.parity = {"loss": 1e-7, "parameter": 2e-6, "median": 1e-7}
-            cell.memory = {"used": 600_000_000 + batch, "reserved": 10**9}
-            if name.startswith("pareo"):
-                cell.memory |= {"before": 2 * 10**8, "data": 10**8, "program": 3 * 10**8}
+            cell.memory = Memory(used=600_000_000 + batch, reserved=10**9)
+            if cell.ours:
+                cell.memory.before, cell.memory.data = 2 * 10**8, 10**8
+                cell.memory.program = 3 * 10**8
             cells.append(cell)
     for name, batch in short:
         cell = Cell(name, batch)
-        cell.end(MEMORY, "more than 2 GB")
+        cell.end("memory", "more than 2 GB")
         cells.append(cell)
     batches = sorted({cell.batch for cell in cells})
     return {
@@ -49,14 +62,14 @@ def made(
         "work": [
             {
                 "batch": batch,
-                "flops": flops * batch,
-                "least_bytes": 2 * PARAMETERS + 6e5 * batch,
-                "moved_bytes": 4 * PARAMETERS + 3e7 * batch,
+                "flops": round(flops * batch),
+                "least_bytes": round(2 * PARAMETERS + 6e5 * batch),
+                "moved_bytes": round(4 * PARAMETERS + 3e7 * batch),
             }
             for batch in batches
         ],
         "ceilings": [{"place": "cpu", "peak_flops": PEAK, "bandwidth": BANDWIDTH}],
-        "cells": [{**cell.as_dict(), "place": "cpu"} for cell in cells],
+        "cells": plain(cells),
         "limits": [
             {
                 "contestant": "torch", "limit": 2 * 10**9, "largest": 28, "used": 1_990_000_000,

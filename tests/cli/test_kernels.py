@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pareo.lab.experiment import results
+from pareo.lab.kernels.result import Kernels
 from pareo.lab.kernels.summary import sections
 
 
@@ -32,16 +34,16 @@ def test_a_study_from_the_command_line(tmp_path: Path) -> None:
     assert done.stderr == ""
     assert "kernel or routine" in done.stdout
     assert "saved as    1" in done.stdout
-    result = json.loads((tmp_path / "kernels.json").read_text())
-    assert result["kind"] == "kernels"
+    result = results.read(tmp_path / "kernels.json")
+    assert isinstance(result, Kernels)
     found = list(sections(result))
-    assert [(one.contestant, bool(one.mode)) for one in found] == [
+    assert [(one.contestant, bool(one.profile.mode)) for one in found] == [
         ("pareo-compiled", False),
         ("pareo-compiled", True),
     ]
-    for section in found:
-        assert sum(row.flops or 0 for row in section.rows) == result["flops"]
-        assert sum(row.seconds for row in section.rows) == pytest.approx(section.seconds)
+    for profile in (section.profile for section in found):
+        assert sum(row.flops or 0 for row in profile.rows) == result.flops
+        assert sum(row.seconds for row in profile.rows) == pytest.approx(profile.seconds)
     trace = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert {event["pid"] for event in trace} == {1, 2}
     assert "pareo-compiled" in (tmp_path / "kernels.html").read_text()

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from pareo.cli import app
 from pareo.cli.tables import ops
 from pareo.errors import PareoError
+from pareo.lab.experiment import results
 
 # In `pareo.cli` the commands themselves have these names.
 ceilings_command, ops_command = map(import_module, ("pareo.cli.ceilings", "pareo.cli.ops"))
@@ -64,7 +65,7 @@ def test_ops_prints_a_table_for_each_operator_and_keeps_everything(known, tmp_pa
     assert status == 0
     for words in ("add, forward: GB/s", "mul, forward: GB/s", "2 MB", "of roofline", "worst"):
         assert words in text
-    assert "agrees with float64" in text
+    assert "agree with float64" in text
     result = json.loads(json_file.read_text())
     assert [(r["operator"], r["nbytes"] >> 20) for r in result["rows"]][::2] == [
         ("add", 1), ("add", 2), ("mul", 1), ("mul", 2),
@@ -75,21 +76,21 @@ def test_ops_prints_a_table_for_each_operator_and_keeps_everything(known, tmp_pa
 def test_a_run_that_is_cut_short_leaves_what_it_has(known, monkeypatch, tmp_path):
     result = made()
 
-    def cut(lab):
-        lab.doing = f"mul: {ops_command.READY}"
-        lab._watch(lab)
+    def cut(benchmark):
+        benchmark.doing = f"mul: {ops_command.READY}"
+        benchmark._watch(benchmark)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ops_command.Laboratory, "run", cut)
-    monkeypatch.setattr(ops_command.Laboratory, "result", lambda lab: result)
+    monkeypatch.setattr(ops_command.Benchmark, "run", cut)
+    monkeypatch.setattr(ops_command.Benchmark, "result", lambda benchmark: result)
     CliRunner().invoke(app, ["ops", "--json", str(tmp_path / "ops.json")])
-    assert json.loads((tmp_path / "ops.json").read_text()) == result
+    assert results.read(tmp_path / "ops.json") == result
 
 
 def test_who_was_refused_has_a_row_and_the_status_is_1(known, monkeypatch):
     result = made()
-    result["rows"][0].update(status="refused", note="result 0 differs by 0.5", hot=[], cold=[])
-    monkeypatch.setattr(ops_command.Laboratory, "run", lambda lab: result)
+    result.rows[0].end("refused", "result 0 differs by 0.5")
+    monkeypatch.setattr(ops_command.Benchmark, "run", lambda benchmark: result)
     text, status = said("ops")
     assert status == 1
     assert "pareo-compiled: refused: result 0 differs by 0.5 (add forward)" in text

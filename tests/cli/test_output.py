@@ -2,7 +2,6 @@
 
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import ops_result
 import pytest
@@ -12,8 +11,6 @@ from pareo.cli import app
 from pareo.cli.output import finish
 from pareo.errors import DataError
 from pareo.lab.experiment import results
-from pareo.lab.parallel import result
-from pareo.lab.parallel.engine import Row
 
 ROOT = Path(__file__).parents[2]
 # In `pareo.cli` the commands themselves have these names.
@@ -22,19 +19,20 @@ MODULES = {
 }
 
 
-def raced() -> dict[str, Any]:
+def raced() -> results.Result:
     return results.read(ROOT / "docs" / "results" / "race-h200.json")
 
 
-def split() -> dict[str, Any]:
-    rows = [Row("pareo", "one worker", 1, 1, [2.0, 2.1], [0.2, 0.2])]
-    return {
+def parallel_result() -> results.Result:
+    row = {"contestant": "pareo", "name": "one worker", "workers": 1, "networks": 1}
+    times = {"train": [2.0, 2.1], "test": [0.2, 0.2], "seconds": 2.05, "test_seconds": 0.2}
+    found = {
         "schema": 1, "kind": "parallel", "when": "2026-11-15T10:00:00+00:00",
         "network": "mlp-small", "machine": {"processor": "a processor"}, "versions": {},
         "batch": 128, "images": 1280, "test_images": 100, "workers": [1],
-        "rows": [result._plain(row, rows) for row in rows],
-        "strategies": [], "sizes": [], "pays_from": {}, "prediction": {"words": "1 s expected"},
+        "rows": [{**row, **times}], "prediction": {"words": "1 s expected"},
     }  # fmt: skip
+    return results.checked(found, "made up")
 
 
 @pytest.fixture
@@ -42,8 +40,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands that have measured already, for what becomes of it is the question here."""
     machine = ops_result.machine()
     monkeypatch.setattr(MODULES["race"].Race, "run", lambda race: raced())
-    monkeypatch.setattr(MODULES["ops"].Laboratory, "run", lambda lab: ops_result.made())
-    monkeypatch.setattr(MODULES["parallel"], "measure", lambda *_: split())
+    monkeypatch.setattr(MODULES["ops"].Benchmark, "run", lambda benchmark: ops_result.made())
+    monkeypatch.setattr(MODULES["parallel"], "measure", lambda *_: parallel_result())
     for name in ("ops", "ceilings"):
         monkeypatch.setattr(MODULES[name], "measured", lambda device, again=False: machine)
 

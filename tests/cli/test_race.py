@@ -13,6 +13,8 @@ from devices import needs_gpu
 
 from pareo.cli.tables import race as race_table
 from pareo.lab.experiment import results
+from pareo.lab.machine.floors import Floor
+from pareo.lab.race.result import Race, Row
 
 CURVE = {"epoch": 1, "seconds": 1.0, "loss": 1.0, "accuracy": 1.0}
 ROOT = Path(__file__).parents[2]
@@ -81,15 +83,17 @@ def test_a_race_of_strangers(tmp_path: Path) -> None:
     assert "moved 1.0e-02 off in step 1" in " ".join(refused.split())
     assert "saved as    1" in done.stdout
     result = results.read(tmp_path / "race.json")
-    rows = {row["contestant"]: row for row in result["rows"]}
-    assert [row["status"] for row in rows.values()] == ["ok", "refused", "ok"]
-    assert rows["right"]["samples"]
-    assert rows["best"]["note"] == "its fastest setting: right, timed once for both"
-    assert rows["best"]["samples"] == rows["right"]["samples"]
-    right, wrong = rows["best"]["ledger"]["settings_tried"]
+    assert isinstance(result, Race)
+    rows = {row.contestant: row for row in result.rows}
+    assert [row.status for row in rows.values()] == ["ok", "refused", "ok"]
+    assert rows["right"].samples
+    assert rows["best"].note == "its fastest setting: right, timed once for both"
+    assert rows["best"].samples == rows["right"].samples
+    right, wrong = rows["best"].ledger["settings_tried"]
     assert right["seconds_per_epoch"] > 0
-    assert wrong["note"] == rows["wrong"]["note"]
-    found = fields(result) | fields([CURVE], "rows[].curve")
+    assert wrong["note"] == rows["wrong"].note
+    written = json.loads((tmp_path / "race.json").read_text())
+    found = fields(written) | fields([CURVE], "rows[].curve")
     assert found == documented()
 
 
@@ -170,25 +174,25 @@ def test_a_wrong_entry_point_is_told(point: dict[str, str], reason: str, tmp_pat
     assert f"the entry point {reason}" in done.stderr
 
 
-def made_up(**samples: list[float]) -> dict[str, Any]:
-    floor = {"place": "cpu", "seconds_per_epoch": 0.5, "why": "arithmetic"}
+def made_up(**samples: list[float]) -> Race:
     rows = [
-        {
-            "floor": floor,
-            "contestant": name.replace("_", "-"), "status": "ok" if times else "failed",
-            "note": "" if times else "it fell", "samples": times, "rounds": [], "slice": 1.0,
-            "first_call": 1.5, "parity": {"loss": 1e-7, "parameter": 2e-6, "median": 1e-7},
-            "ledger": {"mode": "eager", "threads": 1, "version": "1"}, "curve": [],
-        }
+        Row(
+            name.replace("_", "-"), status="ok" if times else "failed",
+            note="" if times else "it fell", samples=times, rounds=[*range(len(times))], slice=1.0,
+            floor=Floor(place="cpu", seconds_per_epoch=0.5, why="arithmetic"), first_call=1.5,
+            parity={"loss": 1e-7, "parameter": 2e-6, "median": 1e-7},
+            ledger={"mode": "eager", "threads": 1, "version": "1"},
+        )
         for name, times in samples.items()
     ]  # fmt: skip
-    return {
-        "network": "papers-cnn", "batch": 128, "precision": "float32", "threads": 2,
-        "images": 60_000, "rows": rows, "machine": {},
-    }  # fmt: skip
+    return Race(
+        schema=2, kind="race", when="", machine=results.Machine(), versions={},
+        network="papers-cnn", batch=128, precision="float32", threads=2, images=60_000, flops=1,
+        rows=rows,
+    )  # fmt: skip
 
 
-def cells(result: dict[str, Any], **options: Any) -> list[list[str]]:
+def cells(result: Race, **options: Any) -> list[list[str]]:
     table = race_table.table(result, **options)
     return list(map(list, zip(*(column._cells for column in table.columns), strict=True)))
 
@@ -202,7 +206,7 @@ def test_the_table_holds_each_against_the_best_peer_and_the_floor() -> None:
     assert last == ["dead", "failed", "", "", "", "", "it fell"]
     assert cells(result, against="jax")[0][4] == "4"
     told = race_table.lines(result)
-    assert told[0].endswith("losses within 1e-07, parameters' moves within 2e-06.")
+    assert told[0].endswith("losses within 1e-07, updates of parameters within 2e-06.")
     assert told[1] == "pareo-compiled is faster than torch, by 2 times (2 to 2 at 99 %)."
 
 
@@ -211,4 +215,4 @@ def test_a_verdict_against_pareo_is_told_alike() -> None:
     told = race_table.lines(result)[1]
     assert told == "pareo-compiled is slower than torch, by 2 times (2 to 2 at 99 %)."
     few = made_up(torch=[1.0], pareo_compiled=[2.0])
-    assert "cannot tell who is faster from 1 and 1 samples" in race_table.lines(few)[1]
+    assert "cannot tell which is faster from 1 and 1 samples" in race_table.lines(few)[1]

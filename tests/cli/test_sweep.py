@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 
 from pareo.cli import app
 from pareo.cli.output import end
+from pareo.lab.experiment.entry import Outcome, Status
 
 
 @pytest.mark.parametrize(
@@ -58,10 +59,10 @@ def test_a_sweep_in_which_nobody_could_be_tried_is_no_success(tmp_path, monkeypa
         (["ok", "failed"], 1),
     ],
 )
-def test_the_exit_status_is_that_of_everyone(statuses: list[str], status: int) -> None:
+def test_the_exit_status_is_that_of_everyone(statuses: list[Status], status: int) -> None:
     found = 0
     try:
-        end([{"status": one} for one in statuses])
+        end([Outcome("someone", status=one) for one in statuses])
     except typer.Exit as left:
         found = left.exit_code
     assert found == status

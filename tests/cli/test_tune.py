@@ -1,4 +1,4 @@
-"""`pareo tune` as a person meets it: real processes, killed and started again."""
+"""`pareo tune` as a user runs it: real processes, killed and started again."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def tune(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def ended(folder: Path) -> int:
-    """How many trials the study has that were trained to their end."""
+    """How many completed trials the study has."""
     try:
         with sqlite3.connect(folder / "space.sqlite") as file:
             asked = "SELECT count(*) FROM trials WHERE state = 'COMPLETE'"
@@ -53,7 +53,7 @@ def ended(folder: Path) -> int:
 
 
 def figures_in(page: str) -> dict[str, Any]:
-    """What a report draws; it asks nobody for anything."""
+    """What a report draws; its policy allows no request."""
     assert "default-src 'none'" in page
     found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', page)
     assert found is not None
@@ -85,7 +85,7 @@ def test_killed_and_started_again_it_has_exactly_the_asked_number(tmp_path: Path
     assert "9 of 9 trials" in said
     assert "saved as    1, see `pareo history`" in said
     result = json.loads((tmp_path / "a.json").read_text())
-    assert results.checked(result, "a.json") == result
+    assert results.plain(results.checked(result, "a.json")) == result
     assert len(result["trials"]) == 9
     assert len({trial["number"] for trial in result["trials"]}) == 9
     assert all(len(trial["curve"]) == 10 for trial in result["trials"])

@@ -1,4 +1,4 @@
-"""Files on a full disk: what was there stays, and nothing is left over."""
+"""Files on a full disk: the old file is kept, and nothing else is left."""
 
 import os
 import subprocess
@@ -46,7 +46,7 @@ def test_links_and_modes_stay(tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o640
 
 
-def test_a_file_beside_the_one_that_is_written_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_beside_the_one_that_is_written_is_kept(tmp_path: Path) -> None:
     from pareo.lab.atomic_write import write_whole
 
     own, victim = tmp_path / f".a.{os.getpid()}", tmp_path / "victim"

@@ -1,4 +1,4 @@
-"""Folders for large files: a killed process leaves one, and the next process removes only that."""
+"""Temporary directories: the next process removes what a killed process left, and no more."""
 
 import os
 import signal
@@ -12,8 +12,8 @@ from pareo.lab import temp_dir
 
 CODE = """
 import sys, time
-from pareo.lab import temp_dir as scratch
-with scratch.folder() as place:
+from pareo.lab import temp_dir
+with temp_dir.folder() as place:
     (place / "large").write_text("x")
     print(place, flush=True)
     time.sleep(60)
@@ -24,12 +24,12 @@ with scratch.folder() as place:
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty temporary directory, for this process and those that it starts."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)  # which remembers the one before
+    monkeypatch.setattr("tempfile.tempdir", None)  # it caches the directory
     return tmp_path
 
 
 def abandoned(temporary: Path, name: str = f"{temp_dir.PREFIX}abc") -> Path:
-    """A folder as a killed process leaves it."""
+    """A directory as a killed process leaves it."""
     top = temporary / name
     (top / temp_dir.FILES).mkdir(parents=True)
     (top / temp_dir.FILES / "large").write_text("x")
@@ -48,7 +48,7 @@ def test_what_a_killed_process_left_is_removed(temporary: Path) -> None:
         assert process.stdout is not None
         left = Path(process.stdout.readline().strip())
         with temp_dir.folder():
-            assert (left / "large").is_file(), "its owner lives"
+            assert (left / "large").is_file(), "its process is alive"
         process.send_signal(signal.SIGKILL)
     assert left.is_dir()
     with temp_dir.folder() as own:
@@ -66,7 +66,7 @@ def test_what_a_killed_process_left_is_removed(temporary: Path) -> None:
         "pareo-scratch-2026",
     ],
 )
-def test_a_folder_of_somebody_else_is_left_alone(temporary: Path, name: str) -> None:
+def test_other_directories_are_kept(temporary: Path, name: str) -> None:
     (temporary / name).mkdir()
     (temporary / name / "thesis.csv").write_text("years of work")
     before = everything(temporary)
@@ -102,7 +102,7 @@ def _piped_marker(top: Path) -> None:
 @pytest.mark.parametrize(
     "change", [_renamed, _edited, _linked_folder, _linked_marker, _piped_marker]
 )
-def test_a_folder_whose_marker_is_not_ours_is_left_alone(temporary: Path, change: object) -> None:
+def test_a_directory_without_a_valid_marker_is_kept(temporary: Path, change: object) -> None:
     assert callable(change)
     change(abandoned(temporary))
     before = everything(temporary)
@@ -111,7 +111,7 @@ def test_a_folder_whose_marker_is_not_ours_is_left_alone(temporary: Path, change
     assert everything(temporary) == before
 
 
-def test_a_folder_of_another_user_is_left_alone(
+def test_a_directory_of_another_user_is_kept(
     temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = abandoned(temporary)
@@ -125,7 +125,7 @@ def test_a_folder_of_another_user_is_left_alone(
         assert not left.exists()
 
 
-def test_what_somebody_added_to_an_abandoned_folder_stays(temporary: Path) -> None:
+def test_files_that_were_added_to_an_abandoned_directory_are_kept(temporary: Path) -> None:
     left = abandoned(temporary)
     (left / "mine").write_text("x")
     with temp_dir.folder():
@@ -133,7 +133,7 @@ def test_what_somebody_added_to_an_abandoned_folder_stays(temporary: Path) -> No
     assert everything(temporary) == [left.name, f"{left.name}/mine"]
 
 
-def test_links_in_an_abandoned_folder_are_not_followed(temporary: Path) -> None:
+def test_links_in_an_abandoned_directory_are_not_followed(temporary: Path) -> None:
     left = abandoned(temporary)
     (temporary / "precious").mkdir()
     (temporary / "precious" / "file").write_text("x")

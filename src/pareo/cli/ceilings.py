@@ -1,6 +1,5 @@
 """`pareo ceilings`: the limits of this machine, measured once and saved."""
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,8 +18,8 @@ from pareo.cli.output import Output, finish
 from pareo.device import Device, cores, why_unavailable
 from pareo.errors import PareoError
 from pareo.lab.atomic_write import write_whole
-from pareo.lab.experiment import statistics
-from pareo.lab.machine.ceilings import Ceilings, Limit, ceilings_of, store
+from pareo.lab.experiment import results, statistics
+from pareo.lab.machine.ceilings import Ceilings, Limit, ceilings_of
 from pareo.lab.machine.ceilings.measuring import Watch
 from pareo.lab.ops.sizes import shown
 
@@ -62,7 +61,7 @@ def ceilings(
 
 
 def _written(found: list[Ceilings], file: Path) -> str:
-    write_whole(file, json.dumps([store.to_plain(one) for one in found], indent=1))
+    write_whole(file, results.to_json(found))
     return f"result      {file}"
 
 
@@ -117,11 +116,10 @@ def _bar(title: str) -> Iterator[Watch]:
 def picture(found: Ceilings) -> Group:
     """Tables of the hierarchy, from arithmetic to memory, and of the overheads of calls."""
     counts = sorted({1, found.threads})
-    where = found.key.get("cards") if found.device != "cpu" else None
-    name = where[0][0] if where else found.key.get("processor")
-    parts = [_products(found, counts, f"{name}, measured {found.when[:16].replace('T', ' ')}")]
+    when = found.when[:16].replace("T", " ")
+    parts = [_products(found, counts, f"{found.name}, measured {when}")]
     parts += [_hierarchy(found, count) for count in counts]
-    lines = [f"Data sheet: {found.datasheet['source']}."]
+    lines = [f"Data sheet: {found.datasheet.source}."]
     if found.busy:
         lines += statistics.noticed({}, found.threads, found.idle_cores)
     return Group(*parts, _overheads(found), *map(escape, lines))
@@ -135,7 +133,7 @@ def _products(found: Ceilings, counts: list[int], title: str) -> Table:
     for dtype in dict.fromkeys(p.name for p in found.samples if p.kind == "product"):
         for count in counts:
             peak = found.peak(dtype, count)
-            sheet = found.datasheet["flops"].get(dtype) if count == found.threads else None
+            sheet = found.datasheet.flops.get(dtype) if count == found.threads else None
             specified = (
                 f"{sheet / 1e9:,.0f} ({peak.value / sheet:.0%} of it)" if sheet else "unknown"
             )
@@ -156,7 +154,7 @@ def _hierarchy(found: Ceilings, count: int) -> Table:
     for name, size, nbytes in levels:
         rates = [found.stream(stream, nbytes, count) for stream in STREAMS]
         bar = "█" * max(1, round(BAR * rates[0].value / fastest))
-        sheet = found.datasheet["bandwidth"] if name == "memory" else None
+        sheet = found.datasheet.bandwidth if name == "memory" else None
         note = f" data sheet {sheet / 1e9:,.0f}" if sheet else ""
         table.add_row(
             name,
@@ -173,9 +171,9 @@ def _overheads(found: Ceilings) -> Table:
     table = Table(title="overhead of a call", title_justify="left")
     for head in ("call", "us", "interval"):
         table.add_column(head, justify="left" if head == "call" else "right")
-    for probe, limit in found.overheads().items():
+    for name, limit in found.overheads():
         low, middle, high = (f"{s * 1e6:.3g}" for s in (limit.low, limit.value, limit.high))
-        table.add_row(escape(probe.name), middle, f"{low} to {high}")
+        table.add_row(escape(name), middle, f"{low} to {high}")
     return table
 
 

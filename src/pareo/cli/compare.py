@@ -1,17 +1,18 @@
 """`pareo compare`: what changed between two races, and whether the times did."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from pareo.cli.tables.narrow import TIGHT
 from pareo.errors import PareoError
-from pareo.lab.experiment import records, results
-from pareo.lab.experiment.result_diff import changes, verdicts
+from pareo.lab.experiment import records
 from pareo.lab.experiment.statistics import Verdict, has_ends, interval
+from pareo.lab.race.result import Race
+from pareo.lab.race.result_diff import changes, verdicts
 
 COLOURS = {"faster": "green", "slower": "red", "cannot tell": "yellow"}
 
@@ -23,10 +24,7 @@ def compare(
     second: Annotated[str, typer.Argument(help="The race to compare with the first.")],
 ) -> None:
     """Show what changed between two races, and which contestants became faster or slower."""
-    before, after = records.find(first), records.find(second)
-    for name, result in ((first, before), (second, after)):
-        if result["kind"] in results.KINDS:
-            raise PareoError(f"compare expects two races; {name} is a {result['kind']}")
+    before, after = _race(first), _race(second)
     console = Console()
     console.print(_changes(before, after))
     console.print(_times(before, after))
@@ -36,23 +34,30 @@ def compare(
     )
 
 
-def _changes(before: dict[str, Any], after: dict[str, Any]) -> Table | str:
+def _race(name: str) -> Race:
+    found = records.find(name)
+    if not isinstance(found, Race):
+        raise PareoError(f"compare expects two races; {name} is a {found.kind}")
+    return found
+
+
+def _changes(before: Race, after: Race) -> Table | str:
     found = changes(before, after)
     if not found:
         return "Settings, versions and machine are the same."
-    table = Table("changed", "first", "second", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table("changed", "first", "second", **TIGHT)
     for change in found:
         shown = ("-" if v is None else str(v) for v in (change.before, change.after))
         table.add_row(escape(change.field), *map(escape, shown))
     return table
 
 
-def _times(before: dict[str, Any], after: dict[str, Any]) -> Table:
-    table = Table("contestant", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+def _times(before: Race, after: Race) -> Table:
+    table = Table("contestant", **TIGHT)
     table.add_column("first", justify="right", no_wrap=True)
     table.add_column("second", justify="right", no_wrap=True)
     table.add_column("verdict")
-    times = [{r["contestant"]: r["samples"] for r in result["rows"]} for result in (before, after)]
+    times = [{row.contestant: row.samples for row in result.rows} for result in (before, after)]
     for name, verdict in verdicts(before, after).items():
         colour = COLOURS[verdict.word] if isinstance(verdict, Verdict) else "dim"
         seconds = (_seconds(samples.get(name, [])) for samples in times)

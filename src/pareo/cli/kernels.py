@@ -62,7 +62,7 @@ def kernels(
     if study.interrupted:
         print("Interrupted: contestants that were not measured are marked.")
         raise typer.Exit(130)
-    end(result["rows"], written)
+    end(result.rows, written)
 
 
 def _traced(study: Study, file: Path) -> str:

@@ -11,15 +11,21 @@ from pareo.cli.output import end, finish, outputs, write_json
 from pareo.cli.tables import ops as ops_table
 from pareo.device import Device, cores, names, why_unavailable
 from pareo.errors import PareoError
-from pareo.lab.machine.counters import rung_of
+from pareo.lab.machine.ceilings import Ceilings
+from pareo.lab.machine.places import CPU, GPU, Place
 from pareo.lab.ops.cases import PAPER, checked
-from pareo.lab.ops.engine import COUNTERS, READY, Laboratory
-from pareo.lab.ops.peers import on_gpu
+from pareo.lab.ops.counters import rung_of
+from pareo.lab.ops.engine import COUNTERS, READY, Benchmark
+from pareo.lab.ops.peers import place_of
 from pareo.lab.ops.sizes import sizes
-from pareo.lab.ops.work import BACKWARD, FORWARD, Work
+from pareo.lab.ops.work import BACKWARD, FORWARD, Direction, Work
 
 PEERS = ("numpy", "torch", "jax", "cupy")
-DIRECTIONS = {"forward": [FORWARD], "backward": [BACKWARD], "both": [FORWARD, BACKWARD]}
+DIRECTIONS: dict[str, list[Direction]] = {
+    "forward": [FORWARD],
+    "backward": [BACKWARD],
+    "both": [FORWARD, BACKWARD],
+}
 
 
 def ops(
@@ -70,30 +76,30 @@ def ops(
     options.check_writable(json_file, html)
     options.check_finite("--seconds", seconds)
     count = threads or cores()
-    limits = {}
-    if not all(on_gpu(name) for name in chosen):
-        limits["cpu"] = measured(Device("compiled", threads=count))
-    if any(on_gpu(name) for name in chosen):
-        limits["cuda"] = measured(Device("cuda"))
+    places = {place_of(name) for name in chosen}
+    limits: dict[Place, Ceilings] = {}
+    if CPU in places:
+        limits[CPU] = measured(Device("compiled", threads=count))
+    if GPU in places:
+        limits[GPU] = measured(Device("cuda"))
     rungs = {place: rung_of(place) for place in limits} if counters else {}
     with live.display(ops_table.running) as show:
 
-        def watch(lab: Laboratory) -> None:
-            show(lab)
-            if json_file is not None and lab.doing.endswith((READY, COUNTERS)):
-                with suppress(
-                    PareoError
-                ):  # an interrupted run keeps its samples; `finish` reports errors
-                    write_json(lab.result(), json_file)
+        def watch(benchmark: Benchmark) -> None:
+            show(benchmark)
+            if json_file is not None and benchmark.doing.endswith((READY, COUNTERS)):
+                # So that an interrupted run keeps its samples; `finish` reports errors.
+                with suppress(PareoError):
+                    write_json(benchmark.result(), json_file)
 
-        result = Laboratory(works, chosen, limits, count, seconds, watch, rungs).run()
+        result = Benchmark(works, chosen, limits, count, seconds, watch, rungs).run()
 
     def shown() -> None:
         console = live.console(160)
         for part in ops_table.everything(result, cells):
             console.print(part)
 
-    end(result["rows"], finish(shown, outputs(result, json_file, html, save)))
+    end(result.rows, finish(shown, outputs(result, json_file, html, save)))
 
 
 def _works(operators: str, sizes_text: str, direction: str) -> list[Work]:

@@ -1,36 +1,23 @@
 """What commands do with a result: a JSON file, `pareo history`, a report, the exit status."""
 
-import json
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import typer
 
 from pareo.errors import PareoError
+from pareo.lab import report
 from pareo.lab.atomic_write import write_whole
 from pareo.lab.experiment import records
-
-# Kinds of results other than a race, each with the module that writes its report.
-PAGES = {
-    "sweep": "pareo.lab.report.sweep",
-    "kernels": "pareo.lab.report.kernels",
-    "ops": "pareo.lab.report.ops",
-    "parallel": "pareo.lab.report.parallel",
-    "parallel-papers": "pareo.lab.report.parallel",
-    "tune": "pareo.lab.report.tune",
-}
-
+from pareo.lab.experiment.entry import Outcome
+from pareo.lab.experiment.results import Result, to_json
 
 Output = Callable[[], str]  # writes a file, and returns a line that says where
 
 
-def outputs(
-    result: dict[str, Any], json_file: Path | None, html: Path | None, save: bool
-) -> list[Output]:
+def outputs(result: Result, json_file: Path | None, html: Path | None, save: bool) -> list[Output]:
     """The requested outputs, for `finish` to write."""
     found: list[Output] = []
     if json_file is not None:
@@ -70,7 +57,7 @@ def finish(show: Callable[[], None], outputs: Iterable[Output]) -> bool:
     return not failures
 
 
-def _json(result: dict[str, Any], path: Path) -> str:
+def _json(result: Result, path: Path) -> str:
     write_json(result, path)
     return f"result      {path}"
 
@@ -80,20 +67,19 @@ def not_existing(*files: Path | None) -> tuple[Path | None, ...]:
     return tuple(None if path is None or path.is_file() else path for path in files)
 
 
-def end(rows: list[dict[str, Any]], written: bool = True) -> None:
-    """Exit with status 1 if a row was refused or failed, if all are missing, or if not written."""
-    statuses = {row["status"] for row in rows}
+def end(outcomes: Iterable[Outcome], written: bool = True) -> None:
+    """Exit with status 1 if one was refused or failed, if all are missing, or if not written."""
+    statuses = {outcome.status for outcome in outcomes}
     if not written or statuses & {"refused", "failed"} or statuses == {"missing"}:
         raise typer.Exit(1)
 
 
-def write_json(result: dict[str, Any], path: Path) -> None:
+def write_json(result: Result, path: Path) -> None:
     """Write a result to a JSON file."""
-    write_whole(path, json.dumps(result, indent=1, allow_nan=False))
+    write_whole(path, to_json(result))
 
 
-def write_report(result: dict[str, Any], path: Path) -> str:
+def write_report(result: Result, path: Path) -> str:
     """Write the report of a result of any kind; return a line that says where."""
-    pages = PAGES.get(result["kind"], "pareo.lab.report.page")
-    import_module(pages).write(result, path)
+    report.write(result, path)
     return f"report      {path.absolute()}"

@@ -11,7 +11,8 @@ from pareo.cli.output import finish, outputs
 from pareo.cli.tables import parallel as parallel_table
 from pareo.device import cores
 from pareo.errors import PareoError
-from pareo.lab.parallel.result import measure, measure_papers
+from pareo.lab.parallel.measure import measure, measure_papers
+from pareo.lab.parallel.result import Parallel
 from pareo.nn import networks
 
 MOST = 64  # workers on one machine; more is a mistake
@@ -70,7 +71,7 @@ def parallel(
     with live.display(parallel_table.running) as watch:
         if papers:
             peer = find_spec("torch") is not None
-            result = measure_papers(images, max(counts), rounds, peer, watch)
+            result: Parallel = measure_papers(images, max(counts), rounds, peer, watch)
         else:
             built = networks.by_name(network or "")
             others = _batches(batches, batch)
@@ -83,7 +84,7 @@ def parallel(
             console.print(part, soft_wrap=isinstance(part, str), highlight=False)
 
     written = finish(show, outputs(result, json_file, html, save))
-    if not written or any(row["status"] != "ok" for row in result["rows"]):
+    if not written or any(row.status != "ok" for row in result.rows):
         raise typer.Exit(1)
 
 

@@ -70,7 +70,7 @@ def race(
         for line in race_table.lines(result):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    end(result["rows"], finish(show, outputs(result, json_file, html, save)))
+    end(result.rows, finish(show, outputs(result, json_file, html, save)))
 
 
 def _rules(quick: bool, epochs: int | None, accuracy: float | None, seconds: float | None) -> Rules:

@@ -1,14 +1,16 @@
 """`pareo report`: write the report of a saved result or of a JSON file, or of several sweeps."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from pareo.cli.output import write_report
 from pareo.errors import DataError
 from pareo.lab.experiment import records
+from pareo.lab.experiment.results import Result
 from pareo.lab.sweep.join import together
+from pareo.lab.sweep.result import Sweep
 
 
 def report(
@@ -63,13 +65,15 @@ def _number(name: str) -> bool:
     return name == "last" or records.NUMBER.fullmatch(name) is not None
 
 
-def _found(which: list[str]) -> dict[str, Any]:
+def _found(which: list[str]) -> Result:
     found = {name: records.find(name) for name in which}
     if len(found) == 1:
         return found[which[0]]
+    sweeps = {}
     for name, result in found.items():
-        if result["kind"] != "sweep":
+        if not isinstance(result, Sweep):
             raise DataError(
-                f"{name}: expected a sweep, because several were given; got {result['kind']}"
+                f"{name}: expected a sweep, because several were given; got {result.kind}"
             )
-    return together(found)
+        sweeps[name] = result
+    return together(sweeps)

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -15,9 +15,10 @@ from pareo.errors import PareoError, ShapeError
 from pareo.lab.contestants.registry import chosen
 from pareo.lab.experiment.tasks import LARGE
 from pareo.lab.machine import memory
-from pareo.lab.sweep.admission import CARD_TURN
+from pareo.lab.sweep.admission import GPU_TURN
 from pareo.lab.sweep.engine import Sweep
 from pareo.lab.sweep.journal import NotWritten
+from pareo.lab.sweep.result import Sweep as Result
 from pareo.lab.sweep.settings import Settings, batch_sizes
 from pareo.machine import cards
 
@@ -88,12 +89,12 @@ def sweep(
     names = _names(contestants)
     settings = Settings(
         network, batch_sizes(batches), names, precision, threads or cores(), pixels or PIXELS, data,
-        epochs, _limit(memory_limit, names), CARD_TURN if _on_gpu(names) else TURN, seconds,
+        epochs, _limit(memory_limit, names), GPU_TURN if _on_gpu(names) else TURN, seconds,
         patience, interleave, largest,
     )  # fmt: skip
     with closing(_sweep_of(settings, pixels)) as under_way:
         result, ended = _run(under_way)
-        timed = any(cell["seconds_per_batch"] for cell in result["cells"])
+        timed = any(cell.times for cell in result.cells)
         if ended:
             json_file, html = not_existing(json_file, html) if timed else (None, None)
         wanted = outputs(result, json_file, html, save and not ended)
@@ -106,9 +107,9 @@ def sweep(
         if not written:  # the journal stays: the same command will write it again
             raise typer.Exit(1)
         under_way.finish()
-    if any(one["largest"] is None for one in result["limits"]):
+    if any(one.largest is None for one in result.limits):
         raise typer.Exit(1)
-    end(result["cells"])
+    end(result.cells)
 
 
 def _check_pixels(pixels: int | None, network: str, data: str | None) -> None:
@@ -128,7 +129,7 @@ def _sweep_of(settings: Settings, pixels: int | None) -> Sweep:
         raise PareoError(f"--pixels {pixels}: too small for {settings.network}: {error}") from None
 
 
-def _run(under_way: Sweep) -> tuple[dict[str, Any], BaseException | None]:
+def _run(under_way: Sweep) -> tuple[Result, BaseException | None]:
     """The result, or the finished part of it, and what interrupted it."""
     try:
         with _live() as watch:
@@ -137,7 +138,7 @@ def _run(under_way: Sweep) -> tuple[dict[str, Any], BaseException | None]:
         return under_way.result(), ended
 
 
-def _show(result: dict[str, Any]) -> None:
+def _show(result: Result) -> None:
     console = live.console(170)
     console.print(sweep_table.table(result))
     largest = sweep_table.limits(result)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -18,13 +18,16 @@ from pareo.data import Dataset, load
 from pareo.data.dataset import divide
 from pareo.device import Device, cores
 from pareo.errors import DataError, PareoError
+from pareo.lab.tune.collect import collected
+from pareo.lab.tune.result import Tune
+from pareo.lab.tune.summary import shown
 from pareo.nn import networks
 from pareo.parallel.group import ray_cluster
 from pareo.parallel.trials.on_ray import Tasks
-from pareo.parallel.tuning import outcome, proposal, space
+from pareo.parallel.tuning import proposal, space
 from pareo.parallel.tuning.local import Population, Threads
 from pareo.parallel.tuning.search import Search, Workers
-from pareo.parallel.tuning.study import PRUNERS, SAMPLERS, opened
+from pareo.parallel.tuning.study import PRUNERS, SAMPLERS, open_study
 from pareo.training import checkpoint as files
 from pareo.training.evaluate import fitted
 from pareo.training.resume import fingerprint
@@ -112,20 +115,20 @@ def tune(
         population = 1 if alone else proposal.population(made, searched, place)
     with (
         _workers(on, divided, place, workers, population) as crew,
-        opened(storage_path, network, searching, sampler, pruner, seed) as study,
+        open_study(storage_path, network, searching, sampler, pruner, seed) as study,
         live.display(tune_table.running, every=REDRAW_SECONDS) as watch,
     ):
         search = Search(study, searched, made, crew, trials, directory, watch)
         search.run()
-        result = outcome.collected(search, loaded, place, about)
+        result = collected(search, loaded, place, about)
     wanted = outputs(result, json_file, html, save and not search.interrupted)
     if best_file is not None and search.best is not None:
         wanted.insert(0, partial(_write_best, search.file(search.best), best_file))
-    written = finish(lambda: _show(result, search, storage_path), wanted)
+    written = finish(lambda: _show(result, storage_path), wanted)
     if search.interrupted:
         print("pareo: stopped by Ctrl-C: run the same command again to continue", file=sys.stderr)
         raise typer.Exit(130)
-    if result["best"] is None:
+    if result.best is None:
         raise PareoError("no trial finished")
     if not written:
         raise typer.Exit(1)
@@ -156,21 +159,21 @@ def _divided(data: Dataset) -> Dataset:
     return parts
 
 
-def _show(result: dict[str, Any], search: Search, storage_path: str) -> None:
+def _show(result: Tune, storage_path: str) -> None:
     console = live.console(140)
-    names = search.space.searched
-    console.print(tune_table.table(result["trials"], names, result["wanted"]))
-    for error, count in Counter(t["error"] for t in result["trials"] if t["error"]).items():
+    names = result.parsed_space.searched
+    console.print(tune_table.table(result.trials, names, result.wanted))
+    for error, count in Counter(trial.error for trial in result.trials if trial.error).items():
         console.print(f"failed      {count} times: {error}", markup=False, soft_wrap=True)
-    if result["best"] is not None:
-        best = next(trial for trial in result["trials"] if trial["number"] == result["best"])
-        values = ", ".join(f"{name} {tune_table.shown(best['parameters'][name])}" for name in names)
-        print(f"best        trial {best['number']}: {values}")
-        print(f"validation  {best['accuracy']:.2%}")
-        if result["test_accuracy"] is not None:
-            print(f"test        {result['test_accuracy']:.2%} of images that no trial used")
-    if len(result["importances"]) > 1:
-        shares = (f"{name} {share:.0%}" for name, share in result["importances"].items())
+    best = result.best_trial
+    if best is not None:
+        values = ", ".join(f"{name} {shown(best.parameters[name])}" for name in names)
+        print(f"best        trial {best.number}: {values}")
+        print(f"validation  {best.accuracy:.2%}")
+        if result.test_accuracy is not None:
+            print(f"test        {result.test_accuracy:.2%} of images that no trial used")
+    if len(result.importances) > 1:
+        shares = (f"{name} {share:.0%}" for name, share in result.importances.items())
         print(f"importance  {', '.join(shares)}")
     print(f"study       {storage_path}")
 

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all: what was there before is lost to no full disk."""
+"""Files that are written completely or not at all: a full disk does not destroy the old file."""
 
 import secrets
 from contextlib import suppress
@@ -8,7 +8,7 @@ from pareo.errors import DataError
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a text to a file; a DataError says why it could not be.
+    """Write a text to a file; DataError says why that failed.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "a.txt"
@@ -18,7 +18,7 @@ def write_whole(path: Path, text: str) -> None:
     ('two', ['a.txt'])
     """
     try:
-        if path.exists() and not path.is_file():  # a pipe, say, or a terminal
+        if path.exists() and not path.is_file():  # for example a pipe or a terminal
             path.write_text(text, encoding="utf-8")
         else:
             _replace(path.resolve(), text)
@@ -29,7 +29,7 @@ def write_whole(path: Path, text: str) -> None:
 def _replace(path: Path, text: str) -> None:
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        # "x": a file or link of that name is somebody else's, and is neither written nor removed.
+        # "x": a file or link that has this name already is neither written nor removed.
         with fresh.open("x", encoding="utf-8") as stream:
             try:
                 stream.write(text)
@@ -41,5 +41,5 @@ def _replace(path: Path, text: str) -> None:
                 with suppress(OSError):
                     fresh.unlink()
                 raise
-    except PermissionError:  # in a folder where nothing new may be made
+    except PermissionError:  # the directory allows no new files
         path.write_text(text, encoding="utf-8")

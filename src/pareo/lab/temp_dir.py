@@ -1,7 +1,7 @@
-"""A folder for large files of one process, removed when it ends, or later if it was killed.
+"""A temporary directory for large files, removed when its process ends, or later if it was killed.
 
-What may be removed is decided by a marker file inside, never by a folder's name or age. The owner
-holds a lock on its marker for as long as it lives; the kernel drops the lock with the process.
+A marker file inside decides whether a directory may be removed, never its name or age. The process
+that owns it locks the marker while it lives; the kernel drops the lock when the process ends.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ MARKER, FILES = "marker", "files"
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """A new folder; those that killed processes of this user left behind are removed.
+    """A new directory; directories that killed processes of this user left are removed.
 
     >>> with folder() as place:
     ...     place.is_dir()
@@ -32,9 +32,9 @@ def folder() -> Iterator[Path]:
     top = Path(tempfile.mkdtemp(prefix=PREFIX))
     lock = os.open(top / MARKER, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        with suppress(OSError):  # a file system without locks: then nobody may remove it
+        with suppress(OSError):  # a file system without locks: then no other process removes it
             fcntl.flock(lock, fcntl.LOCK_EX)
-            os.write(lock, _written(top))  # after the lock, or another process would take it
+            os.write(lock, _written(top))  # after the lock, or another process could remove it
         files = top / FILES
         files.mkdir()
         yield files
@@ -44,7 +44,7 @@ def folder() -> Iterator[Path]:
 
 
 def _written(top: Path) -> bytes:
-    """What a marker says; it names its folder, so one that was copied or renamed is not ours."""
+    """The text of a marker; it names its directory, so a copied or renamed one is not removed."""
     return f"{top.name}: temporary files of pareo, which it may delete at any time\n".encode()
 
 
@@ -56,12 +56,12 @@ def _candidates() -> list[Path]:
 
 
 def _remove_abandoned(top: Path) -> None:
-    """Remove a folder of this user whose marker is ours and whose owner is gone."""
+    """Remove a directory of this user that has a valid marker and whose process has ended."""
     try:
         found = os.lstat(top)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
             return
-        # Neither a link nor a pipe, which would wait for a writer, is a marker.
+        # A link is not a marker, nor is a pipe, which would wait for a writer.
         lock = os.open(top / MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return
@@ -71,16 +71,16 @@ def _remove_abandoned(top: Path) -> None:
         if os.read(lock, len(expected) + 1) == expected:
             _remove(top)
     except OSError:
-        pass  # its owner lives, or its marker cannot be read
+        pass  # its process is alive, or its marker cannot be read
     finally:
         os.close(lock)
 
 
 def _remove(top: Path) -> None:
-    """Remove a folder, its marker last: if this is interrupted, the next process goes on."""
+    """Remove a directory, its marker last: if interrupted, the next process continues."""
     shutil.rmtree(top / FILES, ignore_errors=True)
     if (top / FILES).exists():
         return
-    with suppress(OSError):  # somebody put something of their own there, which is left alone
+    with suppress(OSError):  # another program put a file there, which is kept
         (top / MARKER).unlink()
         top.rmdir()

@@ -3,7 +3,6 @@
 Times are simulated: what a call costs is known, so what is reported can be held against it.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +82,7 @@ def test_a_slow_step_has_no_opening_and_a_long_turn_is_whole_epochs() -> None:
         calls.append(steps)
         return 0.3 * steps
 
-    assert planned(slow, 0.3, Wanted(47, seconds=0.5)) == Turn(1)
+    assert planned(slow, 0.3, Wanted(47, seconds=0.5)) == Turn.of(1)
     assert calls == [1]
     turn = planned(lambda steps: 1e-5 * steps, 1e-5, Wanted(47, seconds=0.5, epoch=469))
     assert turn.steps % 469 == 0
@@ -94,12 +93,12 @@ def raced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: Rules) -> Any:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "simulated.py").write_text(ADAPTER)
     result = Race(TASK, {"simulated": Contestant("simulated")}, rules).run()
-    (row,) = json.loads(json.dumps(result))["rows"]
-    assert row["status"] == "ok", row["note"]
+    (row,) = result.rows
+    assert row.status == "ok", row.note
     # An epoch is 16 steps; simulated time has no noise.
-    assert row["samples"] == pytest.approx([16 * EACH] * len(row["samples"]), rel=1.1 * LIMIT)
-    assert row["turn"]["fixed"] == pytest.approx(FIXED, rel=0.01)
-    assert row["turn"]["opening_seconds"] == pytest.approx(EACH + FIXED + WAKING)
+    assert row.samples == pytest.approx([16 * EACH] * len(row.samples), rel=1.1 * LIMIT)
+    assert row.turn.fixed == pytest.approx(FIXED, rel=0.01)
+    assert row.turn.opening_seconds == pytest.approx(EACH + FIXED + WAKING)
     return row
 
 
@@ -109,21 +108,21 @@ def test_a_quick_race_times_steps_and_not_what_a_call_costs(
 ) -> None:
     """With turns of a tenth of an epoch, two steps, it would report twice the seconds."""
     row = raced(tmp_path, monkeypatch, QUICK)
-    assert row["turn"]["steps"] * EACH > FIXED / LIMIT
-    assert row["turn"]["share"] < LIMIT
-    assert not row["turn"]["apart"]
-    assert row["slice"] == row["turn"]["steps"] / 16
-    assert row["turn"]["steps"] % 16 == 0
-    each = row["turn"]["steps"] // 16
-    assert [point["epoch"] for point in row["curve"][:3]] == [each, 2 * each, 3 * each]
+    assert row.turn.steps * EACH > FIXED / LIMIT
+    assert row.turn.share < LIMIT
+    assert not row.turn.apart
+    assert row.slice == row.turn.steps / 16
+    assert row.turn.steps % 16 == 0
+    each = row.turn.steps // 16
+    assert [point.epoch for point in row.curve[:3]] == [each, 2 * each, 3 * each]
 
 
 def test_epochs_that_are_marked_leave_fixed_costs_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = raced(tmp_path, monkeypatch, Rules(rounds=2).training(epochs=2, accuracy=None))
-    assert row["turn"]["steps"] == 16
-    assert row["turn"]["apart"]
-    assert row["turn"]["share"] == pytest.approx(FIXED / (FIXED + 15 * EACH), rel=0.01)
-    assert [point["epoch"] for point in row["curve"]] == [1, 2]
-    assert row["curve"][1]["seconds"] == pytest.approx(32 * EACH, rel=0.01)
+    assert row.turn.steps == 16
+    assert row.turn.apart
+    assert row.turn.share == pytest.approx(FIXED / (FIXED + 15 * EACH), rel=0.01)
+    assert [point.epoch for point in row.curve] == [1, 2]
+    assert row.curve[1].seconds == pytest.approx(32 * EACH, rel=0.01)

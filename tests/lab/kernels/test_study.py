@@ -17,12 +17,12 @@ def test_a_study_has_the_step_and_the_flops(together: bool) -> None:
     absent = Contestant("some.module", needs="frobnicate")
     study = Study(TASK, {**OURS, "absent": absent}, together=together)
     result = study.run()
-    ours, other = result["rows"]
-    assert (other["status"], other["profiles"]) == ("missing", [])
-    assert ours["status"] == "ok"
-    assert len(ours["samples"]) == 6
+    ours, other = result.rows
+    assert (other.status, other.profiles) == ("missing", [])
+    assert ours.status == "ok"
+    assert len(ours.samples) == 6
     (section,) = sections(result)
-    assert sum(row.flops or 0 for row in section.rows) == result["flops"]
+    assert sum(row.flops or 0 for row in section.rows) == result.flops
     assert sum(row.seconds for row in section.rows) == pytest.approx(section.seconds)
     assert study.profiles["pareo-vectorized"][0].events
 
@@ -34,14 +34,14 @@ def test_an_interrupt_keeps_what_is_there() -> None:
 
     two = {"first": OURS["pareo-vectorized"], "second": OURS["pareo-vectorized"]}
     result = Study(TASK, two, say=impatient).run()
-    assert [row["status"] for row in result["rows"]] == ["ok", "failed"]
-    assert result["rows"][1]["note"] == "it was interrupted"
+    assert [row.status for row in result.rows] == ["ok", "failed"]
+    assert result.rows[1].note == "it was interrupted"
     assert [section.contestant for section in sections(result)] == ["first"]
 
 
 def test_one_that_computes_something_else_has_no_kernels() -> None:
     wrong = Contestant("pareo.lab.contestants.pareo_step", {"device": "vectorized", "dtype": "f2"})
     result = Study(TASK, {"wrong": wrong}).run()
-    assert result["rows"][0]["status"] in ("refused", "failed")
-    assert result["rows"][0]["profiles"] == []
+    assert result.rows[0].status in ("refused", "failed")
+    assert result.rows[0].profiles == []
     assert not list(sections(result))

@@ -10,27 +10,44 @@ from devices import needs_gpu
 from pareo import machine
 from pareo.device import Device
 from pareo.errors import DataError
-from pareo.lab.machine.ceilings import Ceilings, Limit, Probe, ceilings_of, cpu, gpu, limits, store
+from pareo.lab.experiment import results
+from pareo.lab.machine.ceilings import (
+    Ceilings,
+    Limit,
+    Measured,
+    Probe,
+    ceilings_of,
+    cpu,
+    gpu,
+    limits,
+    store,
+)
 from pareo.lab.machine.ceilings.caches import levels
-from pareo.lab.machine.ceilings.model import Level
+from pareo.lab.machine.ceilings.model import DataSheet, Key, Level
 
 MB = 1 << 20
 
 
-def made(**more):
+def made(key=None):
     """Ceilings of a machine that does not exist."""
-    samples = {
-        Probe("product", "float32", "numpy", 1, 1536): (30e9, 31e9),
-        Probe("product", "float32", "numpy", 2, 1536): (60e9, 58e9, 59e9),
-        Probe("product", "float32", "torch", 2, 4096): (61e9, 55e9, 60e9),
-        Probe("stream", "copy", "loops", 2, 1 * MB): (90e9,),
-        Probe("stream", "copy", "loops", 2, 4 * MB): (40e9,),
-        Probe("stream", "copy", "loops", 2, 16 * MB): (50e9,),
-        Probe("stream", "triad", "loops", 2, 16 * MB): (45e9,),
-        Probe("overhead", "np.add of one number", "numpy", 1): (2e-6, 1e-6, 3e-6),
-    }
-    sheet = {"flops": {}, "bandwidth": None, "source": "unknown"}
-    return Ceilings("cpu", more.get("key", {}), "2026-01-01", (), samples, sheet)
+    return Ceilings(
+        device="cpu",
+        key=key or Key(),
+        when="2026-01-01",
+        levels=[],
+        samples=[
+            Measured("product", "float32", "numpy", 1, 1536, samples=[30e9, 31e9]),
+            Measured("product", "float32", "numpy", 2, 1536, samples=[60e9, 58e9, 59e9]),
+            Measured("product", "float32", "torch", 2, 4096, samples=[61e9, 55e9, 60e9]),
+            Measured("stream", "copy", "loops", 2, 1 * MB, samples=[90e9]),
+            Measured("stream", "copy", "loops", 2, 4 * MB, samples=[40e9]),
+            Measured("stream", "copy", "loops", 2, 16 * MB, samples=[50e9]),
+            Measured("stream", "triad", "loops", 2, 16 * MB, samples=[45e9]),
+            Measured("overhead", "np.add of one number", "numpy", 1, samples=[2e-6, 1e-6, 3e-6]),
+        ],
+        datasheet=DataSheet(source="unknown"),
+        idle_cores=None,
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +68,7 @@ def small(monkeypatch):
     return chosen
 
 
+@pytest.mark.smoke
 def test_a_peak_is_the_best_of_all_libraries_and_sizes():
     peak = made().peak("float32")
     assert (peak.value, peak.how) == (61e9, "torch, 4096 x 4096")
@@ -68,7 +86,8 @@ def test_less_to_move_never_has_a_lower_limit():
 
 
 def test_an_overhead_is_a_median_with_its_interval():
-    (overhead,) = made().overheads().values()
+    ((name, overhead),) = made().overheads()
+    assert name == "np.add of one number"
     assert overhead.low <= overhead.value == 2e-6 <= overhead.high
 
 
@@ -90,30 +109,33 @@ def test_kept_ceilings_come_back_whole_and_only_for_their_machine():
     found = made(key=key)
     store.save(found)
     assert store.load(key) == found
-    assert store.load({**key, "threads": 3}) is None
+    assert store.load(replace(key, threads=3)) is None
     assert limits(Device("compiled", threads=2)).peak.value == 61e9
 
 
 @pytest.mark.parametrize(
-    "damage",
+    ("damage", "said"),
     [
-        lambda kept: kept.update(schema=0),
-        lambda kept: kept["samples"][0].update(samples=[]),
-        lambda kept: kept["samples"][0].update(samples=[-1.0]),
-        lambda kept: kept["samples"][0].update(kind="rumour"),
-        lambda kept: kept["samples"][0].pop("threads"),
-        lambda kept: kept.pop("levels"),
+        (lambda kept: kept.update(schema=0), "in schema; got 0"),
+        (
+            lambda kept: kept["samples"][0].update(samples=[]),
+            r">= 1 in samples\[0\].samples",
+        ),
+        (lambda kept: kept["samples"][0].update(samples=[-1.0]), r"> 0.0 in samples\[0\].samples"),
+        (lambda kept: kept["samples"][0].update(kind="rumour"), r"in samples\[0\].kind; got"),
+        (lambda kept: kept["samples"][0].pop("threads"), r"expected `threads` in samples\[0\]"),
+        (lambda kept: kept.pop("levels"), "expected `levels`"),
     ],
 )
-def test_a_damaged_file_is_measured_anew(damage):
+def test_a_damaged_file_is_measured_again(damage, said):
     key = store.key_of(Device("compiled"))
     path = store.save(made(key=key))
     kept = json.loads(path.read_text())
     damage(kept)
     path.write_text(json.dumps(kept))
     assert store.load(key) is None
-    with pytest.raises(DataError, match="kept: expected this machine's ceilings; got"):
-        store.from_plain(kept, "kept")
+    with pytest.raises(DataError, match=f"kept: .*{said}"):
+        results.convert(kept, Ceilings, "kept")
     path.write_text("{")
     assert store.load(key) is None
 
@@ -133,7 +155,7 @@ def test_measured_once_then_kept_while_nothing_better_can_be(small, monkeypatch)
     monkeypatch.setattr(machine, "idle_cores", lambda: idle[0])
     device, seen = Device("compiled", threads=2), []
     first = ceilings_of(device, watch=lambda done, of, what: seen.append((done, of)))
-    assert [len(samples) for samples in first.samples.values()] == [6, 6, 6]
+    assert [len(measured.samples) for measured in first.samples] == [6, 6, 6]
     assert seen == [(n, 18) for n in range(18)]
     assert ceilings_of(device) == first
     assert not first.busy
@@ -144,7 +166,9 @@ def test_measured_once_then_kept_while_nothing_better_can_be(small, monkeypatch)
     small.append(Probe("product", "no such dtype", "pareo", 2, 16))
     second = ceilings_of(device)
     assert second.samples != first.samples, "now it can be measured better"
-    assert [*second.samples] == small[:-1], "a library that fails sets no limit"
+    assert [str(measured) for measured in second.samples] == [str(probe) for probe in small[:-1]], (
+        "a library that fails sets no limit"
+    )
 
 
 def test_limits_without_ceilings_are_measured_briefly(folder):
@@ -162,7 +186,7 @@ def test_every_size_class_is_streamed():
 
 @pytest.mark.gpu
 @needs_gpu
-def test_every_probe_of_a_card_answers():
+def test_every_probe_of_a_gpu_answers():
     prober = gpu.Prober()
     for probe in gpu.probes(threads=1):
         if probe.size <= max(gpu.SMALLEST_CALL, min(gpu.SIDES)):
@@ -170,7 +194,7 @@ def test_every_probe_of_a_card_answers():
     assert gpu.levels()[0].nbytes > MB
 
 
-def test_caches_as_linux_tells_of_them(tmp_path):
+def test_caches_as_linux_reports_them(tmp_path):
     told = [
         ("index0", "Data", "1", "64K", "0"),
         ("index1", "Instruction", "1", "64K", "0"),
@@ -182,5 +206,5 @@ def test_caches_as_linux_tells_of_them(tmp_path):
         (tmp_path / name).mkdir()
         for file, text in zip(("type", "level", "size", "shared_cpu_list"), texts, strict=True):
             (tmp_path / name / file).write_text(text + "\n")
-    assert levels(tmp_path) == (Level("L1", 65536, 1), Level("L2", MB, 1), Level("L3", 32 * MB, 3))
-    assert levels(tmp_path / "nowhere") == ()
+    assert levels(tmp_path) == [Level("L1", 65536, 1), Level("L2", MB, 1), Level("L3", 32 * MB, 3)]
+    assert levels(tmp_path / "nowhere") == []

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pareo.errors import PareoError
-from pareo.lab.experiment.worker import Failed, ShortOfMemory, Told, Worker
+from pareo.lab.experiment.worker import Failed, Raised, ShortOfMemory, Worker
 from pareo.lab.machine import memory
 
 MEGA = 10**6
@@ -64,7 +64,7 @@ def test_a_limit_that_was_lifted_ends_nothing(base: int) -> None:
             "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory",
             ShortOfMemory,
         ),
-        ("shapes do not fit", Told),
+        ("shapes do not fit", Raised),
     ],
 )
 def test_frameworks_words_for_too_little_memory_are_known(text: str, kind: type) -> None:

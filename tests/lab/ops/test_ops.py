@@ -1,24 +1,21 @@
-"""The operator laboratory: what is measured, that it is right, and what it is held against."""
-
-import copy
-import json
+"""`pareo ops`: what is measured, that it is right, and the limits that it is compared with."""
 
 import numpy as np
 import pytest
-from ops_result import MB, machine, made
+from ops_result import MB, machine, made, plain
 from typer.testing import CliRunner
 
 from pareo import op
 from pareo.cli import app
 from pareo.errors import DataError, PareoError
-from pareo.lab.experiment import records
+from pareo.lab.experiment import records, results
 from pareo.lab.experiment.worker import Worker
-from pareo.lab.machine.counters import ncu
-from pareo.lab.ops import cases, results, sizes
-from pareo.lab.ops.bench import Bench, Judge, difference, shown
-from pareo.lab.ops.engine import Laboratory
-from pareo.lab.ops.reading import offenders, raised, timed
-from pareo.lab.ops.shares import limits
+from pareo.lab.ops import cases, sizes
+from pareo.lab.ops.counters import Rung, ncu
+from pareo.lab.ops.engine import Benchmark
+from pareo.lab.ops.roofline import limits
+from pareo.lab.ops.runner import Reference, Runner, difference, shown
+from pareo.lab.ops.summary import offenders, raised, timed
 from pareo.lab.ops.work import BACKWARD, FORWARD, POINTWISE, Work
 from pareo.lab.report import ops as pages
 
@@ -56,13 +53,15 @@ def test_what_the_papers_six_cost():
 def test_backward_counts_what_it_uses_and_no_more():
     work = Work("sigmoid", BACKWARD, 2 * MB)
     assert work.read == 2 * work.written == 2 * MB, "the gradient and the result, not the operand"
-    assert Work("add", BACKWARD, MB).missing.startswith("its gradient is the one that arrives")
+    assert Work("add", BACKWARD, MB).missing.startswith("its gradient is the incoming one")
     assert Work("argmax", BACKWARD, MB).missing == "argmax has no gradient"
-    assert Work("tanh_gradient", BACKWARD, MB).missing == "it is the backward of another"
+    assert (
+        Work("tanh_gradient", BACKWARD, MB).missing == "it is the backward pass of another operator"
+    )
     assert not Work("dot", BACKWARD, MB).missing
 
 
-def agreement(bench, judge, names):
+def agreement(runner, reference, names):
     """Everything that a contestant computes, forward and backward, and what differs."""
     wrong, computed = [], []
     for direction in (FORWARD, BACKWARD):
@@ -70,10 +69,10 @@ def agreement(bench, judge, names):
             work = Work(name, direction, SMALL)
             if work.missing:
                 continue
-            found = bench("prepare", work, 2)
+            found = runner("prepare", work, 2)
             if isinstance(found, str):
                 continue
-            _, reason = difference(found, judge(work))
+            _, reason = difference(found, reference(work))
             computed.append((name, direction))
             wrong += [(name, direction, reason)] if reason else []
     return wrong, computed
@@ -81,7 +80,7 @@ def agreement(bench, judge, names):
 
 @pytest.mark.parametrize("contestant", ["pareo-vectorized", "numpy"])
 def test_here_all_agree_with_float64(contestant):
-    wrong, computed = agreement(Bench(contestant, 1), Judge(1), cases.names())
+    wrong, computed = agreement(Runner(contestant, 1), Reference(1), cases.names())
     assert not wrong
     assert len(computed) > (20 if contestant == "numpy" else 60)
 
@@ -89,20 +88,20 @@ def test_here_all_agree_with_float64(contestant):
 @pytest.mark.parametrize("peer", ["torch", "jax"])
 def test_peers_agree_with_float64(peer):
     pytest.importorskip(peer)
-    # In a process of its own, as in the laboratory: it sets what holds for a whole process.
+    # In a process of its own, as in a benchmark: it changes settings of the whole process.
     chosen = cases.names() if peer == "torch" else [*cases.PAPER, "conv", "max_pool", "sum"]
-    with Worker(Bench, peer, 1, threads=1) as worker:
-        wrong, computed = agreement(worker.ask, Judge(1), chosen)
+    with Worker(Runner, peer, 1, threads=1) as worker:
+        wrong, computed = agreement(worker.ask, Reference(1), chosen)
     assert not wrong
     assert len(computed) > (50 if peer == "torch" else 12)
 
 
 @pytest.mark.parametrize("name", POINTWISE)
-def test_the_judge_needs_only_the_elements_that_are_compared(name):
-    work, judge = Work(name, FORWARD, 1 << 18), Judge(1)
+def test_the_reference_needs_only_the_elements_that_are_compared(name):
+    work, reference = Work(name, FORWARD, 1 << 18), Reference(1)
     assert work.pointwise
-    (few,) = judge(work)
-    (whole,) = judge._exact.call(work, work.inputs("float64"))()
+    (few,) = reference(work)
+    (whole,) = reference._exact.call(work, work.inputs("float64"))()
     np.testing.assert_allclose(few, shown(whole), rtol=1e-14)
     assert not Work("dot", FORWARD, 1 << 18).pointwise
 
@@ -115,7 +114,7 @@ def test_what_differs_is_said():
     assert difference([np.full(4, np.nan)], [np.ones(4)])[1] == "result 0 differs by nan"
 
 
-def test_hot_operands_are_held_against_the_cache_that_holds_them_and_cold_ones_against_memory():
+def test_hot_operands_are_limited_by_the_cache_that_holds_them_and_cold_ones_by_memory():
     found = limits(flops=60, read=2 * MB, written=MB, ceilings=machine())
     assert found.arithmetic == 1e-9
     assert found.hot == pytest.approx(3 * MB / 81e9), "a triad's rate, in the cache"
@@ -137,11 +136,11 @@ def test_a_winograd_convolution_cannot_pass_its_roofline():
 )
 def test_who_passes_a_ceiling_by_a_little_raises_it(reached, shown):
     result = made()
-    for row in result["rows"]:
-        if row["hot"]:
-            limit = limits(row["least_flops"], row["read"], row["written"], machine())
-            row["hot"] = [limit.floor(cold=False) / reached / 0.9] * 5
-            row["cold"] = [limit.floor(cold=True) / reached] * 5
+    for cell in result.rows:
+        if cell.hot:
+            limit = limits(cell.least_flops, cell.read, cell.written, machine())
+            cell.hot = [limit.floor(cold=False) / reached / 0.9] * 5
+            cell.cold = [limit.floor(cold=True) / reached] * 5
     shares = [f.of_roofline for cell in timed(result) for f in (cell.hot, cell.cold)]
     assert max(shares) == pytest.approx(shown)
     assert len(raised(result)) == (reached == 1.08)
@@ -152,43 +151,42 @@ def test_who_passes_a_ceiling_by_a_little_raises_it(reached, shown):
 def test_a_session_is_timed_gated_and_checked():
     seen = []
     works = [Work("add", FORWARD, MB), Work("sigmoid", BACKWARD, MB), Work("add", BACKWARD, MB)]
-    lab = Laboratory(
+    result = Benchmark(
         works, ["pareo-vectorized", "numpy", "cupy"], {"cpu": machine()}, 2, 0.01,
-        lambda lab: seen.append(lab.doing),
-    )  # fmt: skip
-    result = json.loads(json.dumps(lab.run(), allow_nan=False))
-    assert results.checked(result, "it") == result
-    add, ours, *_ = (r for r in result["rows"] if r["contestant"] == "pareo-vectorized")
-    assert min(len(add["hot"]), len(add["cold"]), len(ours["hot"])) >= 2
-    assert 0 < add["error"] + ours["error"] < 1e-5
-    told = {(r["operator"], r["direction"], r["contestant"]): r["note"] for r in result["rows"]}
-    assert told["sigmoid", BACKWARD, "numpy"] == "numpy does not differentiate"
-    assert "nothing is computed" in told["add", BACKWARD, "pareo-vectorized"]
-    assert told["add", FORWARD, "cupy"]
-    assert seen[0] == "add forward, 1 MB: everyone is getting ready"
+        lambda benchmark: seen.append(benchmark.doing),
+    ).run()  # fmt: skip
+    assert results.parsed(results.to_json(result), "it") == result
+    add, ours, *_ = (cell for cell in result.rows if cell.contestant == "pareo-vectorized")
+    assert min(len(add.hot), len(add.cold), len(ours.hot)) >= 2
+    assert 0 < add.error + ours.error < 1e-5
+    notes = {(*cell.kind, cell.contestant): cell.note for cell in result.rows}
+    assert notes["sigmoid", BACKWARD, "numpy"] == "numpy does not differentiate"
+    assert "nothing is computed" in notes["add", BACKWARD, "pareo-vectorized"]
+    assert notes["add", FORWARD, "cupy"]
+    assert seen[0] == "add forward, 1 MB: contestants are getting ready"
 
 
 def test_what_does_not_fit_into_memory_is_a_row():
-    lab = Laboratory([Work("add", FORWARD, 1 << 46)], ["numpy"], {"cpu": machine()}, 2)
-    (row,) = lab.run()["rows"]
-    assert row["status"] == "missing"
-    assert row["note"].startswith("all together would take ")
+    benchmark = Benchmark([Work("add", FORWARD, 1 << 46)], ["numpy"], {"cpu": machine()}, 2)
+    (cell,) = benchmark.run().rows
+    assert cell.status == "missing"
+    assert cell.note.startswith("all contestants together need ")
 
 
 @pytest.mark.slow
 def test_a_contestant_that_fails_is_a_row_and_the_next_work_goes_on():
     works = [Work("add", FORWARD, SMALL)] * 2
-    lab = Laboratory(works, ["numpy-nonsense", "torch-nonsense"], {"cpu": machine()}, 1, 0.01)
-    result = lab.run()
-    assert [r["status"] for r in result["rows"]] == ["ok", "failed"] * 2
-    assert "nonsense" in result["rows"][1]["note"]
+    names = ["numpy-nonsense", "torch-nonsense"]
+    cells = Benchmark(works, names, {"cpu": machine()}, 1, 0.01).run().rows
+    assert [cell.status for cell in cells] == ["ok", "failed"] * 2
+    assert "nonsense" in cells[1].note
 
 
 def test_offenders_are_ours_at_their_largest_size_the_worst_first():
     found = offenders(timed(made()))
-    assert [cell.row["operator"] for cell in found] == ["transpose", "add", "dot"]
-    assert found[1].row["nbytes"] == 64 * MB
-    assert all(cell.row["contestant"] == "pareo-compiled" for cell in found)
+    assert [one.cell.operator for one in found] == ["transpose", "add", "dot"]
+    assert found[1].cell.nbytes == 64 * MB
+    assert all(one.cell.contestant == "pareo-compiled" for one in found)
 
 
 def test_a_result_is_kept_and_comes_back(monkeypatch, tmp_path):
@@ -200,15 +198,24 @@ def test_a_result_is_kept_and_comes_back(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda r: r.update(schema=7), "expected a result of `pareo ops`, schema 1; got"),
-        (lambda r: r["rows"][0].update(hot=[-1.0]), r"a number above 0 in rows\[0\].hot\[0\]"),
-        (lambda r: r["rows"][0].update(status="fine"), r"one of ok, .* in rows\[0\].status"),
-        (lambda r: r["rows"][0].update(place="cuda"), "those of cuda in ceilings"),
-        (lambda r: r["ceilings"]["cpu"].pop("levels"), "ceilings.cpu: expected this machine's"),
+        (lambda r: r.update(schema=7), "expected .*schema.*; got 7"),
+        (lambda r: r["rows"][0].update(hot=[-1.0]), r"a number > 0.0 in rows\[0\].hot\[0\]"),
+        (lambda r: r["rows"][0].update(status="fine"), r"in rows\[0\].status; got 'fine'"),
+        (lambda r: r["rows"][0].update(direction="up"), r"in rows\[0\].direction; got 'up'"),
+        (lambda r: r["rows"][0].update(place="cuda"), r"ceilings of this place in rows\[0\].place"),
+        (lambda r: r["rows"][0].update(error=None), r"expected an error.* in rows\[0\]"),
+        (lambda r: r["rows"][0].update(read=0, written=0), r"bytes read or .* in rows\[0\]"),
+        (lambda r: r["rungs"].update(cpu={"name": "timing"}), r"expected `why` in rungs"),
+        (lambda r: r["ceilings"]["cpu"].pop("levels"), "expected `levels` in ceilings"),
+        (lambda r: r["ceilings"].update(tpu={}), "'tpu'.* in .*ceilings"),
+        (
+            lambda r: r["ceilings"]["cpu"]["samples"].clear(),
+            "expected other ceilings of cpu: cpu: no measurement of a product of float32",
+        ),
     ],
 )
 def test_a_damaged_result_is_one_sentence(damage, said):
-    result = copy.deepcopy(made())
+    result = plain()
     damage(result)
     with pytest.raises(DataError, match=said):
         results.checked(result, "it")
@@ -238,10 +245,10 @@ def test_history_lists_it_and_report_draws_it(monkeypatch, tmp_path):
 def test_counters_have_a_table_and_dot_its_stalls():
     result = made()
     kernel = {"kernel": "gemm", "nanoseconds": 5.0, "multiply-adds": 10.0, "wait": 12.5}
-    row = next(row for row in result["rows"] if row["operator"] == "dot")
-    row["counters"] = ncu.summed([kernel])
-    result["rungs"] = {"cpu": {"name": "timing", "why": "no perf_event: not here"}}
-    text = pages.html(results.checked(result, "it"))
+    cell = next(cell for cell in result.rows if cell.operator == "dot")
+    cell.counters = ncu.summed([kernel])
+    result.rungs = {"cpu": Rung("timing", "no perf_event: not here")}
+    text = pages.html(results.parsed(results.to_json(result), "it"))
     assert "Why warps waited" in text
     assert "12.5" in text
     assert "the paper&#x27;s K40, 6 MB" in text

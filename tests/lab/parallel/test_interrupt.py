@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-# The command with one of its ways, long enough for its first turn to be cut. The signal goes to all
-# of its processes, as from a terminal, so many seconds after the turn began.
+# The command with one of its strategies, long enough for its first turn to be cut. The signal goes
+# to all of its processes, as from a terminal, so many seconds after the turn began.
 CODE = """
 import os, signal, sys, threading
 from dataclasses import replace
@@ -19,21 +19,21 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
     name, delay = sys.argv[1], float(sys.argv[2])
     from pareo.__main__ import main
-    from pareo.lab.parallel.engine import result as parallel_result, strategies as parallel_ways
+    from pareo.lab.parallel import measure, strategies
 
     def only(*about):
-        (way,) = (way for way in parallel_ways.ways(*about) if way.name == name)
+        (one,) = (one for one in strategies.strategies(*about) if one.name == name)
 
         def run():
             later = threading.Timer(delay, os.killpg, (os.getpgrp(), signal.SIGINT))
             later.daemon = True
             later.start()
-            return way.run()
+            return one.run()
 
-        return [replace(way, run=run)]
+        return [replace(one, run=run)]
 
-    parallel_result.ways = only
-    usual = "mlp-big --workers 2 --turn 60 --batches none --rounds 1 --json way.json"
+    measure.strategies = only
+    usual = "mlp-big --workers 2 --turn 60 --batches none --rounds 1 --json one.json"
     sys.argv = ["pareo", "parallel", *usual.split()]
     main()
 """
@@ -41,17 +41,17 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("way", "delay"),
+    ("strategy", "delay"),
     [
         ("one worker", 0.5),
         ("tasks, processes", 0.1),
         ("data, processes", 3),
     ],
 )
-def test_one_sentence_and_nothing_is_kept(tmp_path: Path, way: str, delay: float) -> None:
+def test_one_sentence_and_nothing_is_kept(tmp_path: Path, strategy: str, delay: float) -> None:
     (tmp_path / "run.py").write_text(CODE)  # a file: processes that are started import it
     with subprocess.Popen(
-        [sys.executable, "run.py", way, str(delay)],
+        [sys.executable, "run.py", strategy, str(delay)],
         env={**os.environ, "PAREO_RECORDS": str(tmp_path / "r.sqlite")}, cwd=tmp_path,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     ) as process:  # fmt: skip
@@ -65,7 +65,7 @@ def test_one_sentence_and_nothing_is_kept(tmp_path: Path, way: str, delay: float
 
 
 def living(group: int) -> list[str]:
-    """The processes of a group, but for those that have ended and that nobody has asked about."""
+    """The processes of a group, without zombies."""
     found = []
     for file in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):

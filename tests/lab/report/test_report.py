@@ -7,15 +7,15 @@ from threading import Thread
 
 import pytest
 from browser import browser, why_none
-from race_result import curve, made
+from race_result import curve, made, race
 from typer.testing import CliRunner
 
 from pareo.cli import app
 from pareo.errors import DataError
 from pareo.lab import report
 from pareo.lab.experiment import records
-from pareo.lab.report.race_figures import figures
-from pareo.lab.report.summary import headline
+from pareo.lab.race.summary import headline
+from pareo.lab.report.race.figures import figures
 
 FIGURES = ["times", "epochs", "accuracy", "speedup"]
 EVIL = "<script>document.title='evil'</script><img src=x onerror=\"document.title='evil'\">"
@@ -31,7 +31,7 @@ def evil():
             return [spoiled(item) for item in value]
         return value + EVIL if isinstance(value, str) else value
 
-    result = spoiled(made())
+    result = {**spoiled(made()), "kind": "race"}
     for row in result["rows"]:
         row["status"] = row["status"].removesuffix(EVIL)
         row["ledger"][EVIL] = EVIL
@@ -41,14 +41,14 @@ def evil():
 
 @pytest.mark.smoke
 def test_no_text_becomes_html():
-    page = report.html(evil())
+    page = report.html(race(evil()))
     assert EVIL not in page
     assert page.count("<script") == page.count("</script>") == 3
     assert page.count("&lt;script&gt;") > 20
 
 
 def test_plotly_is_there_once_and_nothing_is_fetched():
-    page = report.html(made())
+    page = report.html(race())
     assert page.count("plotly.js v") == 1
     start = page.index('<script type="application/json"')
     assert "http:" not in page[:start]
@@ -58,17 +58,17 @@ def test_plotly_is_there_once_and_nothing_is_fetched():
 
 @pytest.mark.smoke
 def test_every_contestant_has_a_bar_or_a_reason():
-    drawn = figures(made())
+    drawn = figures(race())
     assert list(drawn) == ["times", "epochs", "speedup", "accuracy"]
     (bars,) = drawn["times"]["data"]
     assert len(bars["x"]) == 6
-    page = report.html(made())
+    page = report.html(race())
     assert "<b>wrong</b> refused: the gradient of layers.0.bias differs" in page
     assert "<b>tensorflow</b> missing: install it with" in page
 
 
 def test_the_floor_is_a_line_at_its_place():
-    layout = figures(made())["times"]["layout"]
+    layout = figures(race())["times"]["layout"]
     assert layout["shapes"][0]["x0"] == 0.42
     assert layout["xaxis"]["type"] == "log"
     assert layout["annotations"][0]["x"] == pytest.approx(-0.3768, abs=1e-3)
@@ -78,11 +78,11 @@ def test_each_place_has_its_own_floor_and_each_row_its_share():
     result = made()
     card = result["rows"][1]
     card["floor"] = {**card["floor"], "place": "cuda", "seconds_per_epoch": 0.0274}
-    layout = figures(result)["times"]["layout"]
+    layout = figures(race(result))["times"]["layout"]
     assert [line["x0"] for line in layout["shapes"]] == [0.42, 0.0274]
     texts = [note["text"] for note in layout["annotations"]]
     assert texts == ["floor of the CPU 0.42 s", "floor of the GPU 0.0274 s"]
-    page = report.html(result)
+    page = report.html(race(result))
     assert "on the CPU by its arithmetic and on the GPU by its arithmetic" in page
     assert "<td>1 %</td>" in page  # 0.0274 of 2.74 s
     assert "<td>32 %</td>" in page  # 0.42 of 1.31 s
@@ -92,7 +92,7 @@ def test_speedup_is_the_bases_seconds_over_ones_own():
     result = made()
     by_name = {row["contestant"]: row for row in result["rows"]}
     by_name["torch"]["curve"], by_name["pareo-compiled"]["curve"] = curve(3.0, 10), curve(1.5, 4)
-    drawn = figures(result)["speedup"]
+    drawn = figures(race(result))["speedup"]
     assert drawn["base"] == "torch"
     lines = {line["name"]: line for line in drawn["data"]}
     assert lines["pareo-compiled"]["x"] == [1, 2, 3, 4]
@@ -101,10 +101,10 @@ def test_speedup_is_the_bases_seconds_over_ones_own():
 
 
 def test_the_headline_claims_no_more_than_was_told():
-    assert headline(made()).endswith("2.09 times as fast as torch.")
+    assert headline(race()).endswith("2.09 times as fast as torch.")
     equal = made({"torch": 1.31 / 2.74})
-    assert "cannot be told" in headline(equal)
-    assert headline({**made(), "rows": []}).startswith("Nobody was timed")
+    assert "cannot tell" in headline(race(equal))
+    assert headline(race({**made(), "rows": []})).startswith("Nobody was timed")
 
 
 @pytest.mark.parametrize("spoil", [
@@ -120,7 +120,7 @@ def test_the_headline_claims_no_more_than_was_told():
 def test_a_result_with_little_in_it_still_has_a_page(spoil):
     result = made()
     spoil(result)
-    page = report.html(result)
+    page = report.html(race(result))
     assert "<h2>Machine</h2>" in page
     assert "nan" not in page[: page.index('<script type="application/json"')].lower()
 
@@ -129,23 +129,25 @@ def test_the_command_draws_from_a_file_and_from_the_records(tmp_path, monkeypatc
     monkeypatch.setenv("PAREO_RECORDS", str(tmp_path / "records.sqlite"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.json").write_text(json.dumps(made()))
-    records.save(made())
+    records.save(race())
     for words, path in (["a.json"], "a.html"), (["1"], "pareo-result-1.html"), (
         ["last", "--html", "b.html"], "b.html"):  # fmt: skip
         done = CliRunner().invoke(app, ["report", *words])
         assert done.exit_code == 0
         assert done.stdout.split()[-1] == str(tmp_path / path)
-        assert (tmp_path / path).read_text() == report.html(made())
+        assert (tmp_path / path).read_text() == report.html(race())
 
 
 def test_the_kind_of_a_result_decides_no_path(tmp_path, monkeypatch):
-    monkeypatch.setenv("PAREO_RECORDS", str(tmp_path / "records.sqlite"))
     here = tmp_path / "some" / "where"
     (here / "pareo-").mkdir(parents=True)
     monkeypatch.chdir(here)
-    records.save({**made(), "kind": "/../../../victim"})
-    assert CliRunner().invoke(app, ["report", "1"]).exit_code == 0
-    assert sorted(path.name for path in here.iterdir()) == ["pareo-", "pareo-result-1.html"]
+    (here / "a.json").write_text(json.dumps({**made(), "kind": "/../../../victim"}))
+    before = set(tmp_path.rglob("*"))
+    done = CliRunner().invoke(app, ["report", "a.json"])
+    assert "expected one of race, kernels, sweep" in str(done.exception)
+    assert "in kind; got '/../../../victim'" in str(done.exception)
+    assert set(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("words", [["a.html"], ["a.html", "--html", "./a.html"]])
@@ -159,7 +161,7 @@ def test_a_report_never_replaces_its_result(tmp_path, monkeypatch, words):
 
 def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path):
     with pytest.raises(DataError, match=r"r\.html: cannot be written: No such file"):
-        report.write(made(), tmp_path / "nowhere" / "r.html")
+        report.write(race(), tmp_path / "nowhere" / "r.html")
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +175,7 @@ def window(tmp_path_factory):
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280], ids=["phone", "desktop"])
 def test_every_figure_is_drawn_and_nothing_leaves_the_page(window, tmp_path, width, dark):
-    report.write(made(), tmp_path / "r.html")
+    report.write(race(), tmp_path / "r.html")
     window.device(width, 800, dark)
     window.open(tmp_path / "r.html")
     window.screenshot(tmp_path / "r.png")
@@ -192,7 +194,7 @@ def test_every_figure_is_drawn_and_nothing_leaves_the_page(window, tmp_path, wid
 
 
 def test_another_base_may_be_chosen_for_the_speedup(window, tmp_path):
-    report.write(made(), tmp_path / "r.html")
+    report.write(race(), tmp_path / "r.html")
     window.open(tmp_path / "r.html")
     choose = "base.value = 'jax'; base.dispatchEvent(new Event('change'))"
     heights = "return speedup.data.map((line) => line.y[0])"
@@ -204,7 +206,7 @@ def test_another_base_may_be_chosen_for_the_speedup(window, tmp_path):
 
 
 def test_in_the_browser_too_no_text_becomes_html(window, tmp_path):
-    report.write(evil(), tmp_path / "r.html")
+    report.write(race(evil()), tmp_path / "r.html")
     window.open(tmp_path / "r.html")
     assert EVIL in window.run("return document.body.innerText")
     assert window.run("return document.querySelectorAll('img').length") == 0
@@ -215,7 +217,7 @@ def test_in_the_browser_too_no_text_becomes_html(window, tmp_path):
 
 
 def test_the_printed_page_is_black_on_white(window, tmp_path):
-    report.write(made(), tmp_path / "r.html")
+    report.write(race(), tmp_path / "r.html")
     window.device(1280, 800, dark=True)
     window.open(tmp_path / "r.html")
     colour = "return epochs.layout.font.color"
@@ -267,7 +269,7 @@ def test_this_browser_would_notice_an_error_and_a_request(window, tmp_path, serv
 
 def test_the_policy_stops_a_page_that_asks(window, tmp_path, server):
     url, asked = server
-    policy = report.html(made()).splitlines()[2]
+    policy = report.html(race()).splitlines()[2]
     page = f'{policy}<img src="{url}/x.png"><script>throw new Error("seen")</script>'
     (tmp_path / "bad.html").write_text(page)
     window.open(tmp_path / "bad.html")

@@ -9,11 +9,12 @@ import pytest
 
 from pareo.lab.contestants import Contestant
 from pareo.lab.experiment.gate import exact_files
+from pareo.lab.experiment.gate.judge import judging
 from pareo.lab.experiment.worker import Worker
 from pareo.lab.machine import memory
-from pareo.lab.sweep.admission import Admission
-from pareo.lab.sweep.cells import Cell
+from pareo.lab.sweep.admission import Cells
 from pareo.lab.sweep.group import Group
+from pareo.lab.sweep.result import Cell
 from pareo.lab.sweep.settings import Settings
 
 STRANGER = """
@@ -59,9 +60,9 @@ def notes(tmp_path: Path) -> list[tuple[str, int, float]]:
 
 def stood(contestants, batches, tmp_path, names, warm=False, more=()):
     settings = Settings("mlp-small", batches, names, data=DATA, seconds=0.3, threads=1)
-    judge = Worker(exact_files.reference, settings.task(1), tmp_path, "float32", threads=1)
+    judge = Worker(judging, exact_files.reference, settings.task(1), tmp_path, "float32", threads=1)
     cells = [Cell(name, batch) for batch in batches for name in names]
-    with judge, Admission(settings, contestants, judge, lambda said: None) as admission:
+    with judge, Cells(settings, contestants, judge, lambda said: None) as admission:
         if warm:
             admission.warm(cells)
         admission.expect([*cells, *more])
@@ -110,8 +111,8 @@ def test_pictures_take_no_time_from_the_rounds(stranger, tmp_path):
         said.append(doing)
         time.sleep(0.25)
 
-    judge = Worker(exact_files.reference, settings.task(1), tmp_path, "float32", threads=1)
-    with judge, Admission(settings, stranger, judge, draw) as admission:
+    judge = Worker(judging, exact_files.reference, settings.task(1), tmp_path, "float32", threads=1)
+    with judge, Cells(settings, stranger, judge, draw) as admission:
         Group(admission).run(cells)
     assert len(cells[0].seconds_per_batch) >= 5
     assert sum("running" in doing for doing in said) == 1
@@ -122,9 +123,9 @@ def test_pictures_take_no_time_from_the_rounds(stranger, tmp_path):
 def test_memory_is_what_is_free_however_much_was_asked_for(stranger, tmp_path, monkeypatch):
     limit = 20 * 10**9
     settings = Settings("mlp-small", (2,), ("here",), data=DATA, memory_limit=limit)
-    judge = Worker(exact_files.reference, settings.task(1), tmp_path, "float32", threads=1)
+    judge = Worker(judging, exact_files.reference, settings.task(1), tmp_path, "float32", threads=1)
     here = Contestant("pareo.lab.contestants.pareo_step", {"device": "vectorized"})
-    with judge, Admission(settings, {"here": here}, judge, lambda said: None) as admission:
+    with judge, Cells(settings, {"here": here}, judge, lambda said: None) as admission:
         cell = Cell("here", 2)
         for free, crowded in ((3 * 10**9, True), (40 * 10**9, False)):
             monkeypatch.setattr(memory, "free", lambda free=free: free)
@@ -136,8 +137,8 @@ def test_memory_is_what_is_free_however_much_was_asked_for(stranger, tmp_path, m
 
 def test_who_is_dropped_is_sent_home(stranger, tmp_path):
     settings = Settings("mlp-small", (2,), ("right",), data=DATA, threads=1)
-    judge = Worker(exact_files.reference, settings.task(1), tmp_path, "float32", threads=1)
-    with judge, Admission(settings, stranger, judge, lambda said: None) as admission:
+    judge = Worker(judging, exact_files.reference, settings.task(1), tmp_path, "float32", threads=1)
+    with judge, Cells(settings, stranger, judge, lambda said: None) as admission:
         admission.expect([Cell("right", 2), Cell("right", 4)])
         admission.drop([Cell("right", 4)])
         assert list(admission._coming) == [("right", 2)]

@@ -45,13 +45,13 @@ def test_another_sweep_has_another_journal(tmp_path: Path) -> None:
 def test_a_sweep_that_runs_is_not_run_twice(tmp_path: Path) -> None:
     with (
         closing(Journal(ABOUT, tmp_path)),
-        pytest.raises(DataError, match="this very sweep is running already"),
+        pytest.raises(DataError, match="this sweep is already running"),
     ):
         Journal(ABOUT, tmp_path)
     assert lines(tmp_path) == []
 
 
-def test_after_the_end_all_begins_anew(tmp_path: Path) -> None:
+def test_after_the_end_all_begins_again(tmp_path: Path) -> None:
     lines(tmp_path, more=(ONE,))
     Journal(ABOUT, tmp_path).finish()
     assert lines(tmp_path) == []

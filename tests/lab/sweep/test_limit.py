@@ -16,9 +16,9 @@ from pareo.lab.contestants.registry import ON_GPU
 from pareo.lab.experiment.worker import Worker
 from pareo.lab.machine import memory
 from pareo.lab.sweep.ballast import Ballast
-from pareo.lab.sweep.cells import Cell
 from pareo.lab.sweep.journal import Journal
 from pareo.lab.sweep.limit import Limits, next_batch
+from pareo.lab.sweep.result import Cell, Probe
 from pareo.lab.sweep.runner import probing
 from pareo.lab.sweep.settings import Settings
 
@@ -27,13 +27,13 @@ DATA = "synthetic:1x28x28:10:60"
 
 def searched(memory, most: int, hint: int = 1) -> tuple[int, int]:
     """The largest batch under a limit by a rule for memory, and the probes that took."""
-    probes: list[dict] = []
+    probes: list[Probe] = []
     while (batch := next_batch(probes, most, hint)) is not None:
         used = memory(batch)
         fits = used <= most
-        probes.append({"batch": batch, "fits": fits, "used": used if fits else None})
+        probes.append(Probe(batch=batch, fits=fits, used=used if fits else None))
         assert len(probes) < 60
-    return max((p["batch"] for p in probes if p["fits"]), default=0), len(probes)
+    return max((p.batch for p in probes if p.fits), default=0), len(probes)
 
 
 @given(
@@ -58,8 +58,8 @@ def test_a_straight_line_needs_few_probes():
 
 
 def test_a_line_that_points_past_a_miss_wastes_no_probe():
-    known = [{"batch": 1, "fits": True, "used": 10}, {"batch": 2, "fits": True, "used": 11}]
-    missed = {"batch": 16, "fits": False, "used": None}
+    known = [Probe(batch=1, fits=True, used=10), Probe(batch=2, fits=True, used=11)]
+    missed = Probe(batch=16, fits=False)
     assert next_batch([*known, missed], most=100, hint=1) == 9
 
 
@@ -78,15 +78,15 @@ def test_real_processes_under_a_limit(asked: bool, tmp_path: Path, monkeypatch):
     with closing(Journal({}, tmp_path)) as journal:
         search = Limits(settings, [], journal, lambda doing: None)
         found = search.largest("hungry", Contestant("hungry"), [])
-    assert (found["note"], found["limit"]) == ("", most)
-    assert most - 2 * EACH < found["used"] <= most
-    fits = {probe["batch"]: probe["fits"] for probe in found["probes"]}
-    assert fits[found["largest"]] is True
-    assert fits[found["largest"] + 1] is False
+    assert (found.note, found.limit) == ("", most)
+    assert most - 2 * EACH < found.used <= most
+    fits = {probe.batch: probe.fits for probe in found.probes}
+    assert fits[found.largest] is True
+    assert fits[found.largest + 1] is False
     with closing(Journal({}, tmp_path)) as journal:
-        kept = [line["probe"] for line in journal.lines]
+        kept = [Probe(**line["probe"]) for line in journal.lines]
         again = Limits(settings, kept, journal, pytest.fail)
-        assert again.largest("hungry", Contestant("hungry"), [])["largest"] == found["largest"]
+        assert again.largest("hungry", Contestant("hungry"), []).largest == found.largest
 
 
 @pytest.mark.slow
@@ -101,14 +101,14 @@ def test_a_search_goes_on_under_its_limit_or_begins_anew(now, again, tmp_path: P
         first = search.largest("hungry", Contestant("hungry"), [])
     free = int(now * free)
     with closing(Journal({}, tmp_path)) as journal:
-        kept = [line["probe"] for line in journal.lines]
+        kept = [Probe(**line["probe"]) for line in journal.lines]
         second = Limits(settings, kept, journal, said.append).largest(
             "hungry", Contestant("hungry"), []
         )
     assert bool(said) == bool(again)
-    assert second["limit"] == (free if again else first["limit"])
-    assert (second["largest"] < first["largest"]) == bool(again)
-    assert second["used"] <= second["limit"]
+    assert second.limit == (free if again else first.limit)
+    assert (second.largest < first.largest) == bool(again)
+    assert second.used <= second.limit
 
 
 @pytest.mark.slow
@@ -119,8 +119,8 @@ def test_the_largest_batch_was_predicted(tmp_path: Path):
     with Worker(probing, CONTESTANTS[who], settings.task(batch), threads=1) as worker:
         told = worker.ask()
     probes = [
-        {"contestant": who, "batch": batch, "fits": True, "under": told["used"], **told},
-        {"contestant": who, "batch": batch + 1, "fits": False, "under": told["used"]},
+        Probe(contestant=who, batch=batch, fits=True, under=told["used"], **told),
+        Probe(contestant=who, batch=batch + 1, fits=False, under=told["used"]),
     ]
     limited = replace(settings, memory_limit=told["used"])
     with closing(Journal({}, tmp_path)) as journal:
@@ -129,8 +129,8 @@ def test_the_largest_batch_was_predicted(tmp_path: Path):
         )
     with closing(Journal({}, tmp_path)) as journal:
         assert journal.lines == []  # no probe was wanting
-    assert (found["note"], found["largest"]) == ("", batch)
-    assert found["predicted"] == pytest.approx(batch, rel=0.05)
+    assert (found.note, found.largest) == ("", batch)
+    assert found.predicted == pytest.approx(batch, rel=0.05)
 
 
 def test_without_a_limit_free_memory_must_be_known(tmp_path: Path, monkeypatch):
@@ -139,8 +139,8 @@ def test_without_a_limit_free_memory_must_be_known(tmp_path: Path, monkeypatch):
     with closing(Journal({}, tmp_path)) as journal:
         search = Limits(settings, [], journal, lambda doing: None)
         found = search.largest("hungry", Contestant("hungry"), [])
-    assert found["largest"] is None
-    assert "--memory-limit says how much" in found["note"]
+    assert found.largest is None
+    assert "give --memory-limit" in found.note
 
 
 def test_a_probe_that_fails_for_another_reason_is_no_limit(tmp_path: Path):
@@ -150,8 +150,8 @@ def test_a_probe_that_fails_for_another_reason_is_no_limit(tmp_path: Path):
         found = search.largest("absent", Contestant("no_such_module"), [])
     with closing(Journal({}, tmp_path)) as journal:
         assert journal.lines == []
-    assert found["largest"] is None
-    assert "No module named 'no_such_module'" in found["note"]
+    assert found.largest is None
+    assert "No module named 'no_such_module'" in found.note
 
 
 @pytest.mark.gpu
@@ -160,12 +160,12 @@ def test_a_probe_that_fails_for_another_reason_is_no_limit(tmp_path: Path):
 def test_the_largest_batch_in_what_is_left_of_a_card(tmp_path: Path):
     settings = Settings("mlp-small", (1,), ("pareo-cuda",), data=DATA, largest=True)
     timed = Cell("pareo-cuda", 1 << 16, seconds_per_batch=[1.0])  # where the search begins
-    with Ballast.leaving(2 * 10**9, on_card=True) as others, closing(Journal({}, tmp_path)) as kept:
+    with Ballast.leaving(2 * 10**9, on_gpu=True) as others, closing(Journal({}, tmp_path)) as kept:
         search = Limits(settings, [], kept, lambda doing: None)
         found = search.largest("pareo-cuda", ON_GPU["pareo-cuda"], [timed])
-    assert found["note"] == ""
-    assert 10**9 < found["limit"] < others.left  # the search's own process has some of it
-    fits = {probe["batch"]: probe["fits"] for probe in found["probes"]}
-    assert fits[found["largest"]] is True
-    assert fits[found["largest"] + 1] is False
-    assert found["predicted"] == pytest.approx(found["largest"], rel=0.05)
+    assert found.note == ""
+    assert 10**9 < found.limit < others.left  # the search's own process has some of it
+    fits = {probe.batch: probe.fits for probe in found.probes}
+    assert fits[found.largest] is True
+    assert fits[found.largest + 1] is False
+    assert found.predicted == pytest.approx(found.largest, rel=0.05)

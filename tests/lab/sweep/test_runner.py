@@ -40,17 +40,17 @@ def test_turns_are_as_long_as_steps_will_be() -> None:
     contestant = Contestant(__name__, {"device": "vectorized"})
     cell = CellRunner(contestant, task)
     cell.footprint()
-    assert cell.ready(10**6, 0.5)["steps"] > 10  # a sleep may take longer, but not so much
+    assert cell.ready(10**6, 0.5).steps > 10  # a sleep may take longer, but not so much
     racer = Runner(contestant, task)
     racer.agree()
-    assert racer.ready(10**6, 0.5)["steps"] > 10
+    assert racer.ready(10**6, 0.5).steps > 10
 
 
 def test_a_step_that_takes_many_turns_is_not_taken_again_to_make_sure() -> None:
     task = task_for("mlp-small", 8, 1)
     runner = Runner(Contestant(__name__, {"device": "vectorized"}), task)
     runner.agree()
-    assert runner.ready(10**6, SLOW / MANY / 2)["steps"] == 1
+    assert runner.ready(10**6, SLOW / MANY / 2).steps == 1
     assert runner._trainer._done == 2
 
 

@@ -96,15 +96,15 @@ def test_failures_are_cells_and_the_others_go_on(tmp_path: Path) -> None:
     words = ("--batches", "4..16", "--contestants", "right,wrong,small", "--save", "--json", "a")
     done = subprocess.run(command(*words), env=env, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
-    cells = {(c["contestant"], c["batch"]): c for c in results.read(tmp_path / "a")["cells"]}
+    cells = {(c.contestant, c.batch): c for c in results.read(tmp_path / "a").cells}
     assert {status_of(cells, "right", n) for n in (4, 8, 16)} == {"ok"}
-    assert "moved 1.0e-02 off in step 1" in cells["wrong", 8]["note"]
-    assert cells["wrong", 8]["seconds_per_batch"] == []
+    assert "moved 1.0e-02 off in step 1" in cells["wrong", 8].note
+    assert cells["wrong", 8].seconds_per_batch == []
     assert [status_of(cells, "small", n) for n in (4, 8, 16)] == ["ok", "memory", "memory"]
-    assert cells["small", 16]["note"] == "batch 8 did not fit"
+    assert cells["small", 16].note == "batch 8 did not fit"
     right = cells["right", 16]
-    assert right["steps"] > 1
-    assert right["memory"]["used"] > 2**20
+    assert right.steps > 1
+    assert right.memory.used > 2**20
     assert "right, batch 4: " in done.stderr
     assert "The best batch size here is" in done.stdout
     assert "saved as    1" in done.stdout
@@ -118,18 +118,18 @@ def test_who_stops_training_or_tells_nonsense_is_a_cell(tmp_path: Path) -> None:
     words = ("--batches", "4", "--contestants", names, "--epochs", "2", "--json", "a")
     done = subprocess.run(command(*words), env=env, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
-    cells = {(c["contestant"], c["batch"]): c for c in results.read(tmp_path / "a")["cells"]}
+    cells = {(c.contestant, c.batch): c for c in results.read(tmp_path / "a").cells}
     assert status_of(cells, "right", 4) == "ok"
-    assert cells["right", 4]["turn"]["steps"] == cells["right", 4]["steps"] == 13  # of 50 images
+    assert cells["right", 4].turn.steps == cells["right", 4].steps == 13  # of 50 images
     assert status_of(cells, "lazy", 4) == "refused"
-    assert "its parameters did not move" in cells["lazy", 4]["note"]
+    assert "its parameters did not move" in cells["lazy", 4].note
     assert status_of(cells, "strange", 4) == "failed"
-    assert cells["strange", 4]["note"] == "mode in facts() is a set, not a str"
-    assert cells["lazy", 4]["seconds_per_batch"] == cells["strange", 4]["seconds_per_batch"] == []
+    assert cells["strange", 4].note == "mode in facts() is a set, which JSON does not have"
+    assert cells["lazy", 4].seconds_per_batch == cells["strange", 4].seconds_per_batch == []
 
 
 def status_of(cells: dict, name: str, batch: int) -> str:
-    return str(cells[name, batch]["status"])
+    return str(cells[name, batch].status)
 
 
 @pytest.mark.slow
@@ -145,8 +145,8 @@ def test_after_sigkill_it_goes_on_and_measures_nothing_twice(tmp_path: Path) -> 
     env["BUILDS"] = "later"  # for a process of the first may outlive it for a moment
     done = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    cells = results.read(tmp_path / "a")["cells"]
-    assert [cell["status"] for cell in cells] == ["ok"] * 3
+    cells = results.read(tmp_path / "a").cells
+    assert [cell.status for cell in cells] == ["ok"] * 3
     assert len(known) in (1, 2)
     later = (tmp_path / "later").read_text().split()
     assert later == ["2", "4", "8"][len(known) :]  # none beforehand
@@ -179,7 +179,7 @@ def test_what_cannot_be_printed_is_written_all_the_same(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("pareo: nothing more can be printed: No space")
     assert "Traceback" not in done.stderr
-    assert results.read(tmp_path / "a")["cells"][0]["status"] == "ok"
+    assert results.read(tmp_path / "a").cells[0].status == "ok"
     assert len(list((tmp_path / "sweeps").iterdir())) == 1  # and what is done is not forgotten
 
 
@@ -214,9 +214,9 @@ def swept(folder: Path, settings: Settings) -> dict[str, Any]:
 
 def test_epochs_are_rounds_of_whole_epochs(tmp_path: Path) -> None:
     settings = Settings("mlp-small", (8,), ("pareo-vectorized",), data=DATA, epochs=3)
-    (cell,) = swept(tmp_path, settings)["cells"]
-    assert len(cell["seconds_per_batch"]) == 3
-    assert cell["steps"] == 7  # of 50 images
+    (cell,) = swept(tmp_path, settings).cells
+    assert len(cell.seconds_per_batch) == 3
+    assert cell.steps == 7  # of 50 images
 
 
 @pytest.mark.parametrize("text", ["", "0..8", "8..1", "1,two", "1..", "-4", "9999999"])

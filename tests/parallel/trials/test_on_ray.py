@@ -13,8 +13,8 @@ from pareo.parallel.trials.on_ray import Tasks
 from pareo.parallel.trials.trial import Result
 from pareo.parallel.tuning.proposal import Maker
 from pareo.parallel.tuning.search import Search
-from pareo.parallel.tuning.space import understood
-from pareo.parallel.tuning.study import counts, opened
+from pareo.parallel.tuning.space import parse
+from pareo.parallel.tuning.study import counts, open_study
 
 pytest.importorskip("ray", reason="Ray is not installed: make test-ray")
 # Ray's nodes are forks that become other programs at once. JAX, if another test imported it into
@@ -22,7 +22,7 @@ pytest.importorskip("ray", reason="Ray is not installed: make test-ray")
 pytestmark = pytest.mark.filterwarnings(r"ignore:os.fork\(\) was called:RuntimeWarning")
 
 DATA = load("synthetic:6:2:60")
-SPACE = understood({"rate": {"low": 0.05, "high": 0.5, "log": True}})
+SPACE = parse({"rate": {"low": 0.05, "high": 0.5, "log": True}})
 
 
 class Losing(Tasks):
@@ -49,13 +49,13 @@ def test_fifty_trials_finish_though_a_node_is_killed(cluster: Any, tmp_path: Pat
     made = Maker(networks.mlp([6, 4, 2]), DATA, 8, {"batch_size": 10})
     with (
         connected() as ray,
-        opened(str(tmp_path / "a.journal"), "mlp", {"epochs": 8}, pruner="none") as study,
+        open_study(str(tmp_path / "a.journal"), "mlp", {"epochs": 8}, pruner="none") as study,
     ):
         crew = Losing(
             lambda: cluster.remove_node(lost, allow_graceful=False), 12,
             ray, DATA, Device("vectorized"),
         )  # fmt: skip
-        assert crew.places == 4
+        assert crew.slots == 4
         Search(study, SPACE, made, crew, 50, tmp_path / "kept").run()
         assert sum(node["Alive"] for node in ray.nodes()) == 2
     assert len(study.trials) == sum(map(counts, study.trials)) == 50

@@ -79,11 +79,11 @@ def test_every_form_reaches_optuna(tmp_path: Path) -> None:
         "activation": "CategoricalDistribution(choices=('relu', 'tanh'))",
     }
     assert found.fixed == {"decay": 0.01}
-    assert space.understood(found.plain()) == found
+    assert space.parse(found.plain()) == found
 
 
 def test_a_width_is_for_an_mlp() -> None:
-    found = space.understood({"width": [8, 16], "hidden": 2})
+    found = space.parse({"width": [8, 16], "hidden": 2})
     proposal.check(found, networks.mlp("small"), "space.toml")
     with pytest.raises(PareoError, match=r"width, hidden is for an MLP.*; got papers-cnn"):
         proposal.check(found, networks.papers_cnn(), "space.toml")

@@ -1,4 +1,4 @@
-"""The study: exactly as many trials as were asked for, whoever died in between."""
+"""The study: exactly as many trials as were asked for, even if processes died in between."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,19 +10,20 @@ import pytest
 from pareo import Device
 from pareo.data import load
 from pareo.errors import DataError
+from pareo.lab.experiment.results import checked, plain
+from pareo.lab.tune.collect import collected
 from pareo.nn import networks
 from pareo.parallel.trials.train_trial import train_one
 from pareo.parallel.trials.trial import Result
-from pareo.parallel.tuning import outcome
-from pareo.parallel.tuning.local import Job, Population, Report, Threads
+from pareo.parallel.tuning.local import NumberedTrial, Population, Report, Threads
 from pareo.parallel.tuning.proposal import POPULATION, Maker, population
 from pareo.parallel.tuning.search import Search
-from pareo.parallel.tuning.space import Space, understood
-from pareo.parallel.tuning.study import best_of, counts, opened
+from pareo.parallel.tuning.space import Space, parse
+from pareo.parallel.tuning.study import best_of, counts, open_study
 from pareo.training import checkpoint as files
 
 DATA = load("synthetic:6:2:60")
-SPACE = understood({"rate": {"low": 0.01, "high": 1.0, "log": True}, "width": [2, 3]})
+SPACE = parse({"rate": {"low": 0.01, "high": 1.0, "log": True}, "width": [2, 3]})
 ABOUT = {"epochs": 3}
 STATES = optuna.trial.TrialState
 # Searches here keep a journal, which is quickly made; those of tests/cli/test_tune.py use SQLite.
@@ -33,11 +34,11 @@ def maker(**usual: Any) -> Maker:
 
 
 def searched(
-    folder: Path, wanted: int, space: Space = SPACE, made: Any = None, **options: Any
+    folder: Path, wanted: int, space: Space = SPACE, make_trial: Any = None, **options: Any
 ) -> Search:
-    crew = options.pop("crew", None) or Threads(DATA, Device("vectorized"), 2)
-    with opened(str(folder / "a.journal"), "mlp", ABOUT, **options) as study:
-        search = Search(study, space, made or maker(), crew, wanted, folder / "kept")
+    workers = options.pop("workers", None) or Threads(DATA, Device("vectorized"), 2)
+    with open_study(str(folder / "a.journal"), "mlp", ABOUT, **options) as study:
+        search = Search(study, space, make_trial or maker(), workers, wanted, folder / "kept")
         search.run()
         return search
 
@@ -56,7 +57,7 @@ def test_a_search_does_what_was_asked_and_keeps_the_best(tmp_path: Path) -> None
     kept = files.load(file)
     # The file is the network that the study says: trained again, it has the same bits.
     again = Threads(DATA, Device("vectorized", 2), 2)
-    again.start([Job(0, maker()(best.params), file)], lambda number, epoch: False)
+    again.start([NumberedTrial(0, maker()(best.params), file)], lambda number, epoch: False)
     [(_, result)] = again.finished(60)
     assert result.accuracy == best.value
     assert all((kept.parameters[path] == a).all() for path, a in result.parameters.items())
@@ -69,7 +70,7 @@ def test_more_trials_go_on_where_the_search_ended(tmp_path: Path) -> None:
     assert len(ended(second)) == 5
     rates = [trial.params["rate"] for trial in second.study.trials]
     assert rates[:3] == begun
-    assert len(set(rates)) == 5  # the sampler does not begin anew
+    assert len(set(rates)) == 5  # the sampler does not start again
     assert len(ended(searched(tmp_path, 2, sampler="random"))) == 5
 
 
@@ -83,9 +84,9 @@ class Dying(Threads):
         return found
 
 
-def test_trials_of_a_dead_process_are_begun_anew_and_not_counted(tmp_path: Path) -> None:
+def test_trials_of_a_dead_process_are_started_again_and_not_counted(tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
-        searched(tmp_path, 4, crew=Dying(DATA, Device("vectorized"), 1))
+        searched(tmp_path, 4, workers=Dying(DATA, Device("vectorized"), 1))
     search = searched(tmp_path, 4)
     states = [trial.state for trial in search.study.trials]
     assert len(ended(search)) == 4
@@ -98,30 +99,34 @@ def test_trials_of_a_dead_process_are_begun_anew_and_not_counted(tmp_path: Path)
 
 
 def test_a_trial_that_fails_is_one_of_those_asked_for(tmp_path: Path) -> None:
-    space = understood({"rate": [1e-3, 1e30]})
+    space = parse({"rate": [1e-3, 1e30]})
     search = searched(tmp_path, 4, space, sampler="random", seed=1)
-    result = outcome.collected(search, DATA, Device("vectorized"), ABOUT)
-    states = {trial["parameters"]["rate"]: trial["state"] for trial in result["trials"]}
+    about = {"network": "mlp", "data": "synthetic", "epochs": 3, "space": space.plain()}
+    result = collected(search, DATA, Device("vectorized"), about)
+    states = {trial.parameters["rate"]: trial.state for trial in result.trials}
     assert states == {1e-3: "complete", 1e30: "failed"}
-    assert len(result["trials"]) == 4
-    errors = {trial["error"] for trial in result["trials"] if trial["error"]}
+    assert len(result.trials) == 4
+    errors = {trial.error for trial in result.trials if trial.error}
     assert all("the loss became" in error for error in errors)
+    assert result.best_trial is not None
+    assert result.best_trial.parameters == {"rate": 1e-3}
+    assert checked(plain(result), "again") == result
 
 
 def test_hyper_parameters_that_no_network_has(tmp_path: Path) -> None:
-    def made(found: Any) -> Any:
+    def make_trial(found: Any) -> Any:
         raise DataError("no such network")
 
-    search = searched(tmp_path, 3, made=made)
+    search = searched(tmp_path, 3, make_trial=make_trial)
     assert ended(search) == ["FAIL"] * 3
     assert search.best is None
 
 
 @pytest.mark.parametrize("pruner", ["median", "hyperband"])
 def test_poor_trials_are_pruned(pruner: str, tmp_path: Path) -> None:
-    space = understood({"rate": {"low": 0.01, "high": 0.5, "log": True}})
-    crew = Threads(DATA, Device("vectorized"), 1)  # one at a time: the same ones every time
-    search = searched(tmp_path, 16, space, crew=crew, pruner=pruner, sampler="random")
+    space = parse({"rate": {"low": 0.01, "high": 0.5, "log": True}})
+    workers = Threads(DATA, Device("vectorized"), 1)  # one at a time: the same ones every time
+    search = searched(tmp_path, 16, space, workers=workers, pruner=pruner, sampler="random")
     states = ended(search)
     assert len(states) == 16
     assert 0 < states.count("PRUNED") < 16
@@ -135,13 +140,13 @@ def test_a_study_of_something_else_is_refused(tmp_path: Path) -> None:
     file = str(tmp_path / "a.journal")
     with (
         pytest.raises(DataError, match="its study 'mlp' has epochs 3, not 4; choose another"),
-        opened(file, "mlp", {"epochs": 4}),
+        open_study(file, "mlp", {"epochs": 4}),
     ):
         pass
     with (
-        opened(file, "mlp", ABOUT),
-        pytest.raises(DataError, match="another pareo tune is at work on it"),
-        opened(file, "mlp", ABOUT),
+        open_study(file, "mlp", ABOUT),
+        pytest.raises(DataError, match="another pareo tune is using it"),
+        open_study(file, "mlp", ABOUT),
     ):
         pass
 
@@ -159,7 +164,7 @@ def test_storages_that_are_none(storage: str, told: str, tmp_path: Path) -> None
     (tmp_path / "text.sqlite").write_text("no database" * 100)
     with (
         pytest.raises(DataError, match=told) as error,
-        opened(storage.format(folder=tmp_path), "mlp", ABOUT),
+        open_study(storage.format(folder=tmp_path), "mlp", ABOUT),
     ):
         pass
     assert "\n" not in str(error.value)
@@ -169,11 +174,11 @@ def test_populations_are_rounds_and_count_as_threads_do(tmp_path: Path) -> None:
     rounds: list[int] = []
 
     class Watched(Population):
-        def start(self, jobs: Sequence[Job], report: Report) -> None:
-            rounds.append(len(jobs))
-            super().start(jobs, report)
+        def start(self, trials: Sequence[NumberedTrial], report: Report) -> None:
+            rounds.append(len(trials))
+            super().start(trials, report)
 
-    search = searched(tmp_path, 10, crew=Watched(DATA, Device("vectorized"), 4))
+    search = searched(tmp_path, 10, workers=Watched(DATA, Device("vectorized"), 4))
     assert rounds == [4, 4, 2]
     assert len(ended(search)) == len(search.study.trials) == 10
     assert {trial.user_attrs["how"] for trial in search.study.trials} == {"population"}
@@ -187,12 +192,12 @@ def test_populations_are_rounds_and_count_as_threads_do(tmp_path: Path) -> None:
 def test_a_population_is_for_networks_of_one_shape() -> None:
     many = Maker(networks.mlp("small"), load("synthetic:1x28x28:10:1200"), 1, {})
     device = Device("compiled", 2)
-    assert population(many, understood({"rate": [0.1, 0.2]}), device) == POPULATION
-    assert population(many, understood({"rate": [0.1, 0.2], "width": [8, 9]}), device) == 1
-    assert population(many, understood({"batch_size": [32, 64]}), device) == 1
+    assert population(many, parse({"rate": [0.1, 0.2]}), device) == POPULATION
+    assert population(many, parse({"rate": [0.1, 0.2], "width": [8, 9]}), device) == 1
+    assert population(many, parse({"batch_size": [32, 64]}), device) == 1
 
 
-def test_a_trial_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+def test_a_trial_is_resumed_from_its_checkpoint(tmp_path: Path) -> None:
     trial, device = maker(momentum=0.9)({"rate": 0.1}), Device("vectorized", 1)
     file = tmp_path / "a.safetensors"
     whole = train_one(trial, DATA, device, "serial")
@@ -206,30 +211,30 @@ def test_a_trial_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     assert seen == [2, 3]
     assert rest.history.column("loss") == whole.history.column("loss")
     assert all((rest.parameters[path] == a).all() for path, a in whole.parameters.items())
-    # One that is done already is there at once.
+    # A trial that has ended already is returned at once.
     again = train_one(trial, DATA, device, "serial", checkpoint=file)
     assert again.accuracy == whole.accuracy
     assert len(again.history) == 3
 
 
-class Told(Threads):
-    """Workers that ask to be interrupted as soon as a trial reports."""
+class Interrupting(Threads):
+    """Workers that interrupt the search as soon as a trial reports."""
 
     search: Search
 
-    def start(self, jobs: Sequence[Job], report: Report) -> None:
+    def start(self, trials: Sequence[NumberedTrial], report: Report) -> None:
         def stopped(number: int, epoch: Any) -> bool:
             self.search.interrupted = True
             return report(number, epoch)
 
-        super().start(jobs, stopped)
+        super().start(trials, stopped)
 
 
 def test_ctrl_c_leaves_trials_open(tmp_path: Path) -> None:
-    crew = Told(DATA, Device("vectorized"), 1)
-    with opened(str(tmp_path / "a.journal"), "mlp", ABOUT) as study:
-        crew.search = Search(study, SPACE, maker(), crew, 3, tmp_path / "kept")
-        crew.search.run()
+    workers = Interrupting(DATA, Device("vectorized"), 1)
+    with open_study(str(tmp_path / "a.journal"), "mlp", ABOUT) as study:
+        workers.search = Search(study, SPACE, maker(), workers, 3, tmp_path / "kept")
+        workers.search.run()
         assert [trial.state for trial in study.trials] == [STATES.RUNNING]
     assert len(ended(searched(tmp_path, 3))) == 3
 
@@ -255,7 +260,7 @@ def test_only_files_of_this_study_are_removed(tmp_path: Path) -> None:
 
 def test_a_study_from_outside_decides_no_path(tmp_path: Path) -> None:
     storage = str(tmp_path / "a.journal")
-    with opened(storage, "mlp", ABOUT) as study:
+    with open_study(storage, "mlp", ABOUT) as study:
         study.set_user_attr("files", "/../../victim")
     with pytest.raises(DataError, match="expected 8 hexadecimal digits; got"):
         searched(tmp_path, 2)

@@ -1,27 +1,40 @@
-"""A table that fits narrow terminals: a number is shown in full or not at all."""
+"""Tables that fit narrow terminals: no number is ever cut."""
 
 from collections.abc import Sequence
 from copy import copy
-from typing import Any
+from typing import Any, Literal
 
+from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Column, Table
 from rich.text import Text
 
-LEAST = 12  # characters that a long name keeps
+LEAST = 12  # characters that are left of a long name
+TIGHT: dict[str, Any] = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
 
 
 class Figures(Table):
-    """A table whose numbers are never cut.
+    """A table of numbers, which are shown in full or not at all.
 
-    Columns of numbers are those that are justified right, and those that may not wrap and have no
-    `max_width`. In a table that is too wide, names and notes are wrapped or cut. If that is not
-    enough, the columns in `least` are dropped in their order, and a line below names them.
+    Numbers are the columns that are justified right, and those that may not wrap unless they have
+    a `max_width`. Where the table is too wide, names and notes wrap or are cut; where that is not
+    enough, the columns in `least` are left out, in their order, and a line below says which.
     """
 
-    def __init__(self, *heads: str, least: Sequence[str] = (), **options: Any) -> None:
-        super().__init__(*heads, **options)
+    def __init__(
+        self,
+        *heads: str,
+        left: Sequence[str] = (),
+        whole: Sequence[str] = (),
+        least: Sequence[str] = (),
+        **options: Any,
+    ) -> None:
+        """A column for each head, of numbers unless it is in `left`; `whole` ones never wrap."""
+        super().__init__(**{"title_justify": "left", "caption_justify": "left", **options})
+        for head in heads:
+            justify: Literal["left", "right"] = "left" if head in left else "right"
+            self.add_column(head, justify=justify, no_wrap=head in whole)
         self._least = least
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -39,13 +52,12 @@ class Figures(Table):
         if hidden:
             said = f"Too narrow for: {', '.join(hidden)}."
             shown.caption = f"{self.caption}\n{said}" if self.caption else said
-            shown.caption_justify = "left"
         _widen(shown.columns, options.max_width - needs)
         yield from super(Figures, shown).__rich_console__(console, options)
 
 
 def _narrow(column: Column) -> Column:
-    """The column at its minimum width: its longest number, or its longest word."""
+    """A column as narrow as it may be: as long as its numbers, or as its longest word."""
     made = copy(column)
     words = [len(word) for word in str(column.header).split()]
     cells = _cells(column)
@@ -58,7 +70,7 @@ def _narrow(column: Column) -> Column:
 
 
 def _widen(columns: Sequence[Column], spare: int) -> None:
-    """Share the spare width among the columns, those that need least first."""
+    """Share the spare width among the columns that want more, those that want least first."""
     wanted = []
     for column in columns:
         full = max([len(str(column.header)), *map(cell_len, _cells(column))])
@@ -79,5 +91,5 @@ def _cells(column: Column) -> list[str]:
 
 
 def _width(table: Table, console: Console, options: ConsoleOptions) -> int:
-    """The width of a table whose columns have fixed widths."""
+    """The width of a table whose columns have their widths."""
     return table.__rich_measure__(console, options.update(max_width=10_000)).maximum

@@ -1,21 +1,32 @@
-"""The border: whatever comes from a contestant's process is checked here, before anything uses it.
+"""The border: what comes from a contestant's process is checked before anything uses it.
 
-What is wrong becomes a `Failed`, hence the contestant's own row, and the others race on.
+An answer must fit the type that the asked method of its `Runner` declares. What does not fit
+becomes a `Failed`, hence the note of the contestant's own entry, and the others go on.
 """
 
 import math
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import Any, get_type_hints
 
+import msgspec
 import numpy as np
 
 from pareo.lab.contestants import Contestant, Task
+from pareo.lab.experiment.bounds import Natural
+from pareo.lab.experiment.results import number, sentence
 from pareo.lab.experiment.worker import PATIENCE, Failed, Worker
-from pareo.lab.kernels.events import Profile
 
-TEXT = ("precision", "layout", "mode", "version")  # of the ledger
-NUMBERS = ("threads", "peak_memory_bytes")
 LONGEST = 300  # characters of a text
+FACTS: dict[str, Any] = {  # that a reader asks for; an adapter may report more
+    "precision": str | None,
+    "layout": str | None,
+    "mode": str | None,
+    "version": str | None,
+    "first_layer_data_gradient": bool | None,
+    "threads": Natural | None,
+    "peak_memory_bytes": Natural | None,
+}
 
 
 class Entrant(Worker):
@@ -30,10 +41,10 @@ class Entrant(Worker):
         memory: int | None = None,
     ) -> None:
         super().__init__(runner, contestant, task, threads=threads, memory=memory)
-        self._task, self._question = task, ""
+        self._runner, self._task, self._question = runner, task, ""
 
     def put(self, *question: Any) -> None:
-        """Ask, and let it work on the answer, which `get` gives."""
+        """Ask, and let it work on the answer, which `get` returns."""
         self._question = str(question[0])
         super().put(*question)
 
@@ -41,71 +52,66 @@ class Entrant(Worker):
         """The answer to what was put, checked; Failed with the reason where there is none."""
         answer = super().get(patience)
         if self._question == "agree":
-            steps = [_several(step, 2, "a step") for step in _kind(answer, list, "its steps")]
-            return [(_real(loss, "a loss"), parameters(after, self._task)) for loss, after in steps]
+            return steps(answer, self._task)
         if self._question == "parameters":
             return parameters(answer, self._task)
-        return CHECKS[self._question](answer)
+        if self._question == "ledger":
+            return ledger(answer)
+        return fitting(answer, _declared(self._runner, self._question), self._question)
 
 
 class Wrong(Failed):
-    """An answer that is none: what is wrong with it, in a sentence."""
+    """An answer that does not fit: what is wrong with it, in a sentence."""
+
+
+def fitting(answer: Any, declared: Any, name: str) -> Any:
+    """The answer to a question of this name, as the declared type.
+
+    >>> fitting(np.float32(0.5), float, "first_call")
+    0.5
+    >>> fitting("soon", float, "first_call")
+    Traceback (most recent call last):
+    pareo.lab.experiment.answers.Wrong: first_call(): expected a number; got 'soon'
+    """
+    try:
+        return msgspec.convert(msgspec.to_builtins(answer, enc_hook=number), declared)
+    except (ValueError, TypeError, NotImplementedError) as error:
+        raise Wrong(f"{name}(): {sentence(str(error), answer)}") from None
+
+
+def steps(answer: Any, task: Task) -> list[tuple[float, dict[str, Any]]]:
+    """The steps that must agree: each one's loss, and the parameters after it."""
+    pairs = isinstance(answer, list) and all(isinstance(one, tuple) for one in answer)
+    if not pairs or any(len(one) != 2 for one in answer):
+        raise Wrong("agree(): expected a list of losses with parameters")
+    return [(fitting(loss, float, "run"), parameters(after, task)) for loss, after in answer]
 
 
 def parameters(answer: Any, task: Task) -> dict[str, Any]:
     """All parameters of the task's network, each an array of its shape, and nothing else."""
-    found = _kind(answer, dict, "parameters()")
+    if not isinstance(answer, dict):
+        raise Wrong(f"parameters() is a {type(answer).__name__}, not a dict")
     known = task.network.parameters(task.network.inputs)
     for path, parameter in known.items():
-        if path not in found:
+        if path not in answer:
             raise Wrong(f"parameters() lacks {path}")
-        array = found[path]
+        array = answer[path]
         if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
-            raise Wrong(f"parameters() has {path} as {_shown(array)}, not as an array of floats")
+            kind = type(array).__name__
+            raise Wrong(f"parameters() has {path} as a {kind}, not as an array of floats")
         if array.shape != tuple(parameter.shape):
             raise Wrong(f"{path} has the shape {array.shape}, not {tuple(parameter.shape)}")
-    return {path: found[path] for path in known}
-
-
-def turn(answer: Any) -> dict[str, Any]:
-    """What a turn of the contestant is, as `turns.Turn` has it."""
-    found = _kind(answer, dict, "its turn")
-    for name in ("steps", "opening"):
-        _count(found.get(name), f"the {name} of its turn")
-    for name in ("fixed", "share"):
-        _or_none(_seconds, found.get(name), f"the {name} cost of its turn")
-    return {**found, "apart": bool(found.get("apart"))}
-
-
-def ran(answer: Any) -> tuple[float, float | None, float]:
-    """A turn that was timed: seconds a step, seconds of the opening step, the mean loss."""
-    seconds, opening, loss = _several(answer, 3, "a turn")
-    if _seconds(seconds, "the time of a step") <= 0:
-        raise Wrong(f"the time of a step is {seconds} s")
-    return (
-        float(seconds),
-        _or_none(_seconds, opening, "the time of the opening step"),
-        _real(loss, "the mean loss"),
-    )
+    return {path: answer[path] for path in known}
 
 
 def ledger(answer: Any) -> dict[str, Any]:
     """What a reader may ask, in values that JSON has."""
-    found = {_key(name): value for name, value in _kind(answer, dict, "facts()").items()}
-    for name in TEXT:
-        _or_none(_text, found.get(name), f"{name} in facts()")
-    for name in NUMBERS:
-        found[name] = _or_none(_seconds, found.get(name), f"{name} in facts()")
-    if found["peak_memory_bytes"] is not None:
-        found["peak_memory_bytes"] = int(found["peak_memory_bytes"])
-    if found["threads"] is not None:
-        found["threads"] = int(found["threads"])
-    gradient = found.get("first_layer_data_gradient")
-    if gradient is not None and not isinstance(gradient, bool | np.bool_):
-        raise Wrong(f"first_layer_data_gradient in facts() is {_shown(gradient)}, not a bool")
-    return {name: plain(value, f"{name} in facts()") for name, value in found.items()} | {
-        "settings_tried": []
-    }
+    if not isinstance(answer, dict):
+        raise Wrong(f"facts(): expected a dict; got {answer!r:.40}")
+    found = {_text(name): plain(value, f"{name} in facts()") for name, value in answer.items()}
+    for name, declared in FACTS.items():
+        found[name] = fitting(found.get(name), declared, f"{name} in facts")
+    return {**found, "settings_tried": []}
 
 
 def plain(value: Any, name: str, depth: int = 8) -> Any:
@@ -117,7 +123,7 @@ def plain(value: Any, name: str, depth: int = 8) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return _text(value, name)
+        return _text(value)
     if isinstance(value, np.generic):
         return plain(value.item(), name, depth)
     if isinstance(value, int):
@@ -127,113 +133,17 @@ def plain(value: Any, name: str, depth: int = 8) -> Any:
     if isinstance(value, list | tuple) and depth:
         return [plain(one, name, depth - 1) for one in value]
     if isinstance(value, dict) and depth:
-        return {_key(key): plain(one, name, depth - 1) for key, one in value.items()}
-    raise Wrong(f"{name} is {_shown(value)}, which JSON does not have")
+        return {_text(key): plain(one, name, depth - 1) for key, one in value.items()}
+    raise Wrong(f"{name} is a {type(value).__name__}, which JSON does not have")
 
 
-def audited(answer: Any) -> dict[str, Any]:
-    """What became of the turns of an audit."""
-    found = _kind(answer, dict, "the audit")
-    losses = _kind(found.get("losses"), list, "the losses of the audit")
-    return {"moved": bool(found.get("moved")), "losses": [_real(one, "a loss") for one in losses]}
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise Wrong(f"facts(): expected names as text; got {value!r:.40}")
+    return str(value)[:LONGEST].encode("utf-8", "replace").decode()
 
 
-def sizes(answer: Any) -> dict[str, int | None]:
-    """Bytes by their names."""
-    found = _kind(answer, dict, "its memory")
-    return {_key(name): _bytes(size, f"{name} of its memory") for name, size in found.items()}
-
-
-def judgement(answer: Any) -> tuple[str, dict[str, float]]:
-    """What differs at the gate, and by how much."""
-    differs, error = _several(answer, 2, "the gate")
-    found = _kind(error, dict, "the gate's errors")
-    return _text(differs, "the gate"), {_key(n): _real(e, "an error") for n, e in found.items()}
-
-
-def profiles(answer: Any) -> list[Profile]:
-    """What an instrument saw: something, in some time."""
-    found = _kind(answer, list, "its profiles")
-    for one in found:
-        _kind(one, Profile, "a profile")
-        if not _seconds(one.seconds, "the time of a profile") > 0:
-            raise Wrong("the time of a profile is 0 s")
-    if not found:
-        raise Wrong("the instrument saw nothing")
-    return list(found)
-
-
-def _kind(value: Any, kind: Any, name: str) -> Any:
-    if not isinstance(value, kind):
-        raise Wrong(f"{name} is {_shown(value)}, not a {kind.__name__}")
-    return value
-
-
-def _several(value: Any, count: int, name: str) -> Any:
-    if not isinstance(value, tuple | list) or len(value) != count:
-        raise Wrong(f"{name} is {_shown(value)}, not {count} values")
-    return value
-
-
-def _real(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
-        raise Wrong(f"{name} is {_shown(value)}, not a number")
-    return float(value)
-
-
-def _seconds(value: Any, name: str) -> float:
-    """Seconds, or whatever is finite and not negative."""
-    if not (math.isfinite(_real(value, name)) and value >= 0):
-        raise Wrong(f"{name} is {value}")
-    return float(value)
-
-
-def _count(value: Any, name: str) -> int:
-    return int(_seconds(value, name))
-
-
-def _bytes(value: Any, name: str) -> int | None:
-    return None if value is None else int(_seconds(value, name))
-
-
-def _or_none(check: Callable[[Any, str], Any], value: Any, name: str) -> Any:
-    return None if value is None else check(value, name)
-
-
-def _text(value: Any, name: str) -> str:
-    return str(_kind(value, str, name))[:LONGEST].encode("utf-8", "replace").decode()
-
-
-def _key(value: Any) -> str:
-    return _text(value, "a name")
-
-
-def _nothing(answer: Any) -> None:
-    return None
-
-
-def _shown(value: Any) -> str:
-    """A value in an error, by its kind and its beginning.
-
-    >>> _shown({1, 2}), _shown("two")
-    ('a set', "'two'")
-    """
-    return repr(value)[:40] if isinstance(value, str | int | float) else f"a {type(value).__name__}"
-
-
-# By the method of a Runner, or of one of its kind; "agree" and "parameters" need the task.
-CHECKS: dict[str, Callable[[Any], Any]] = {
-    "audit": audited,
-    "first_call": lambda answer: _seconds(answer, "the time of the first call"),
-    "footprint": sizes,
-    "gate_judgement": judgement,
-    "gate_steps": _nothing,
-    "ledger": ledger,
-    "load": _nothing,
-    "memory": lambda answer: _bytes(answer, "peak_bytes()"),
-    "predicted": lambda answer: _bytes(answer, "its predicted memory"),
-    "profile": profiles,
-    "ready": turn,
-    "restart": _nothing,
-    "run": ran,
-}
+@cache
+def _declared(runner: Any, question: str) -> Any:
+    """What a method of a runner says that it returns."""
+    return get_type_hints(getattr(runner, question), include_extras=True)["return"]

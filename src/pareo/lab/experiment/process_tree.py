@@ -1,8 +1,8 @@
-"""Everything that a process has started, found and ended, however it tried to get away.
+"""Finding and ending everything that a process has started.
 
-A process that calls `lead` has a session of its own, and on Linux whatever is orphaned below it
-becomes its child: a daemon, too, that has left the session. What outlives a process that crashed is
-found if it has not left the session.
+A process that calls `lead` has a session of its own. On Linux it also becomes the parent of orphans
+below it, including daemons that have left the session. Descendants of a process that has crashed
+are found if they have not left the session.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ SWEEPS = 5  # over /proc, for processes that start others while they are ended
 
 
 class Found(NamedTuple):
-    """A process; its start tells it from a later one with the same number."""
+    """A process; its start time distinguishes it from a later one with the same number."""
 
     pid: int
     start: int
@@ -34,17 +34,17 @@ def lead() -> None:
 
 
 def of(pid: int, known: Collection[Found] = ()) -> set[Found]:
-    """What a process has started that still runs: its session, and all descendants.
+    """Running processes that a process has started: its session, and all descendants.
 
-    Those of the known ones count as well. To be asked while the process is alive, or dead and not
-    yet waited for. Empty where the system has no /proc.
+    Descendants of the known ones are included. The process must be alive, or dead and not yet
+    waited for. The set is empty where the system has no /proc.
     """
     parents: dict[int, int] = {}
     starts: dict[int, int] = {}
     session = set()
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):  # it has just ended
-            # Behind the name, which may hold anything: state, parent, group, session, ...
+            # After the name, which may hold anything: state, parent, group, session, ...
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
             number = int(folder.name)
             if fields[0] in "ZX":
@@ -59,9 +59,9 @@ def of(pid: int, known: Collection[Found] = ()) -> set[Found]:
 
 
 def end(pid: int, known: Collection[Found] = ()) -> None:
-    """Kill what a process has started, those that are known with theirs, and at last its group.
+    """Kill what a process has started, the known ones with their descendants, then its group.
 
-    The process itself is in the group that it leads: this is the last that it does.
+    A process that calls this for itself ends here, since it is in the group that it leads.
     """
     for _ in range(SWEEPS):
         living = of(pid, known)

@@ -1,6 +1,5 @@
-"""Every result that was kept, with its raw samples, in one SQLite file."""
+"""Results that were kept, with their raw samples, in one SQLite file."""
 
-import json
 import os
 import re
 import sqlite3
@@ -8,10 +7,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 from pareo.errors import DataError
 from pareo.lab.experiment import results
+from pareo.lab.experiment.results import Result
 
 VERSION = 1
 NUMBER = re.compile("[0-9]{1,18}")
@@ -26,7 +25,7 @@ CREATE TABLE results (
 
 
 def place() -> Path:
-    """$PAREO_RECORDS, or `pareo/records.sqlite` in the user's data folder."""
+    """$PAREO_RECORDS, or `pareo/records.sqlite` in the user's data directory."""
     chosen = os.environ.get("PAREO_RECORDS")
     if chosen:
         return Path(chosen)
@@ -34,17 +33,18 @@ def place() -> Path:
     return Path(folder) / "pareo" / "records.sqlite"
 
 
-def save(result: dict[str, Any]) -> int:
-    """Keep a result; its number."""
-    known = results.checked(result, "this result")
-    row = (known["when"], known["network"], json.dumps(known, allow_nan=False))
+def save(result: Result) -> int:
+    """Keep a result, and return its number."""
+    text = results.to_json(result, indent=None)
+    results.parsed(text, "this result")  # what cannot be read again is not kept
+    row = (result.when, result.network, text)
     with _opened(create=True) as file, file:
         added = file.execute("INSERT INTO results(moment, network, result) VALUES (?, ?, ?)", row)
         return int(added.lastrowid or 0)
 
 
-def load(number: int) -> dict[str, Any]:
-    """The result of a number."""
+def load(number: int) -> Result:
+    """The result with a number."""
     with _opened() as file:
         asked = "SELECT result FROM results WHERE number = ?"
         found = file.execute(asked, (number,)).fetchone()
@@ -53,8 +53,8 @@ def load(number: int) -> dict[str, Any]:
     return results.parsed(str(found[0]), f"{place()}, result {number}")
 
 
-def everything() -> list[tuple[int, dict[str, Any]]]:
-    """All results with their numbers, the oldest first; what is damaged is told and left out."""
+def everything() -> list[tuple[int, Result]]:
+    """All results with their numbers, the oldest first; damaged ones are reported and left out."""
     if not place().exists():
         return []
     with _opened() as file:
@@ -63,13 +63,13 @@ def everything() -> list[tuple[int, dict[str, Any]]]:
     for number, text in found:
         try:
             good.append((number, results.parsed(str(text), f"{place()}, result {number}")))
-        except DataError as error:  # which is no reason to show none of the others
+        except DataError as error:
             print(f"pareo: left out: {error}", file=sys.stderr)
     return good
 
 
-def find(name: str) -> dict[str, Any]:
-    """The result that a user names: a number of the records, `last`, or a JSON file."""
+def find(name: str) -> Result:
+    """The result that a user names: a number in the records, `last`, or a JSON file."""
     if name == "last":
         kept = everything()
         if not kept:
@@ -87,7 +87,9 @@ def _opened(create: bool = False) -> Iterator[sqlite3.Connection]:
         elif not path.exists():
             raise DataError(f"{path}: nothing is kept here yet; `pareo race --save` does")
         with closing(sqlite3.connect(path, timeout=30)) as file:
-            with file:  # one transaction, so that two races that start at once make one table
+            with (
+                file
+            ):  # one transaction, so that two races that start at the same time make one table
                 file.execute("BEGIN IMMEDIATE" if create else "BEGIN")
                 version = file.execute("PRAGMA user_version").fetchone()[0]
                 if create and version == 0 and _empty(file):

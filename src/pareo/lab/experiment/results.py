@@ -1,33 +1,148 @@
-"""A result as plain data, at first a race's: read from a file, checked before anything uses it."""
+"""Results of experiments: typed, with one header, read from JSON and checked by their types.
+
+A result's type is a dataclass. Its fields are those of the JSON file, so the type says what a file
+must hold. msgspec converts and checks; `__post_init__` raises ValueError where fields do not agree
+with each other. Unknown fields are ignored. A type that has changed reads older files through
+`upgraded`.
+"""
 
 import json
 import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self, TypeVar
 
+import msgspec
+import numpy as np
+from msgspec import inspect
+
+from pareo import __version__, machine
 from pareo.errors import DataError
-from pareo.lab.kernels.events import KINDS as KERNELS
+from pareo.lab.experiment.bounds import Amount, Count, Natural, Number, Positive
 
-SCHEMA = 2
-# Results of other kinds than a race, each with the module whose `checked` knows it.
-KINDS = {
-    "sweep": "pareo.lab.sweep.results",
-    "ops": "pareo.lab.ops.results",
-    "parallel": "pareo.lab.parallel.check",
-    "parallel-papers": "pareo.lab.parallel.check",
-    "tune": "pareo.lab.tune_check",
-}
-STATUSES = ("ok", "refused", "failed", "missing")
-MOST = 1e300  # of any number
 LARGEST = 256 << 20  # bytes of a JSON file: a race with a million samples has a tenth of it
 
+Json = Any  # what JSON can hold: the facts that adapters report have no fixed form
 
-def read(path: Path) -> dict[str, Any]:
+T = TypeVar("T")
+
+__all__ = [
+    "KINDS", "Amount", "Count", "Gpu", "Json", "Machine", "Natural", "Number", "Positive", "Result",
+    "checked", "convert", "number", "parsed", "plain", "read", "sentence", "to_json",
+]  # fmt: skip
+
+# The module that declares each kind of result, in `RESULTS`.
+KINDS = {
+    "race": "pareo.lab.race.result",
+    "kernels": "pareo.lab.kernels.result",
+    "sweep": "pareo.lab.sweep.result",
+    "ops": "pareo.lab.ops.result",
+    "parallel": "pareo.lab.parallel.result",
+    "parallel-papers": "pareo.lab.parallel.result",
+    "tune": "pareo.lab.tune.result",
+}
+
+
+@dataclass(kw_only=True)
+class Gpu:
+    """An NVIDIA GPU, as its driver describes it: bytes and MHz."""
+
+    name: str = ""
+    driver: str = ""
+    memory: Natural | None = None
+    free: Natural | None = None
+    clock: Natural | None = None
+    highest_clock: Natural | None = None
+    memory_clock: Natural | None = None
+
+
+@dataclass(kw_only=True)
+class Machine:
+    """Where something ran.
+
+    idle_cores: cores that no other program used before it began; None where that is not known.
+    """
+
+    processor: str = ""
+    architecture: str = ""
+    cores: Count | None = None
+    memory_bytes: Natural | None = None
+    python: str = ""
+    libraries: dict[str, str | None] = field(default_factory=dict)
+    cards: list[Gpu] | None = None
+    idle_cores: Amount | None = None
+
+    @classmethod
+    def here(cls, idle_cores: float | None = None) -> Self:
+        """This machine, now."""
+        return msgspec.convert({**machine.describe(), "idle_cores": idle_cores}, cls)
+
+    @property
+    def gpus(self) -> list[Gpu]:
+        """The GPUs; none in files that do not say."""
+        return self.cards or []
+
+    @property
+    def name(self) -> str:
+        """The processor and the GPUs.
+
+        >>> Machine(processor="Arm Neoverse V2", cards=[Gpu(name="NVIDIA H200")]).name
+        'Arm Neoverse V2, NVIDIA H200'
+        """
+        return ", ".join([self.processor or "unknown processor", *(gpu.name for gpu in self.gpus)])
+
+
+@dataclass(kw_only=True)
+class Result:
+    """What every result begins with. SCHEMA is the version that this type reads and writes."""
+
+    SCHEMA: ClassVar[int] = 1
+
+    schema: int
+    kind: str
+    when: str
+    machine: Machine
+    versions: dict[str, str | None]
+    network: str
+
+    @classmethod
+    def upgraded(cls, data: dict[str, Any]) -> dict[str, Any]:
+        """The data of an older schema in the form of this one; ValueError for any other schema."""
+        if data.get("schema") != cls.SCHEMA:
+            raise ValueError(f"Expected {cls.SCHEMA} - at `$.schema`")
+        return data
+
+    @classmethod
+    def header(
+        cls, kind: str, idle_cores: float | None = None, here: Machine | None = None
+    ) -> dict[str, Any]:
+        """The fields above for a result that is made here and now, but for the network."""
+        return {
+            "schema": cls.SCHEMA,
+            "kind": kind,
+            "when": datetime.now(UTC).isoformat(timespec="seconds"),
+            "machine": here or Machine.here(idle_cores),
+            "versions": {"pareo": __version__, **machine.libraries()},
+        }
+
+    def __post_init__(self) -> None:
+        """Raise ValueError where fields do not agree with each other."""
+
+    @property
+    def moment(self) -> str:
+        """When it was made, to the minute."""
+        return self.when[:16].replace("T", " ")
+
+
+def read(path: Path) -> Result:
     """The result in a JSON file."""
     try:
         if path.stat().st_size > LARGEST:
-            raise DataError(f"{path}: expected a race's result; got {path.stat().st_size:,} B")
+            raise DataError(f"{path}: expected a result; got {path.stat().st_size:,} B")
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise DataError(f"{path}: expected a file to read; got: {error.strerror}") from error
@@ -36,199 +151,126 @@ def read(path: Path) -> dict[str, Any]:
     return parsed(text, str(path))
 
 
-def parsed(text: str, source: str) -> dict[str, Any]:
+def parsed(text: str, source: str) -> Result:
     """The result in a text that came from `source`."""
     try:
         found = json.loads(text)
-        if "\\ud" in text.lower():  # half of a character, maybe, which no file or terminal can hold
+        if "\\ud" in text.lower():  # maybe half of a character, which no file or terminal can hold
             json.dumps(found, ensure_ascii=False).encode()
-        return checked(found, source)
     except (ValueError, RecursionError) as error:
-        if isinstance(error, DataError):
-            raise
         raise DataError(f"{source}: expected JSON; got: {error}") from error
+    return checked(found, source)
+
+
+def checked(data: Any, source: str) -> Result:
+    """The result that plain data describe; DataError names the field of `source` that is wrong."""
+    if not isinstance(data, dict):
+        raise DataError(f"{source}: expected an object; got {_shown(data)}")
+    kind = data.get("kind", "race")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise DataError(f"{source}: expected one of {', '.join(KINDS)} in kind; got {_shown(kind)}")
+    declared: type[Result] = import_module(KINDS[kind]).RESULTS[kind]
+    return convert(data, declared, source, declared.upgraded)
+
+
+def convert(
+    data: Any, declared: type[T], source: str, upgraded: Callable[[Any], Any] = lambda data: data
+) -> T:
+    """Plain data as a type; DataError names the field of `source` that does not fit."""
+    try:
+        return msgspec.convert(upgraded(data), declared)
+    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+        raise DataError(f"{source}: {sentence(str(error), data, declared)}") from None
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON has it: a number that is not finite becomes null."""
+    """A result, or part of one, as JSON has it: NumPy's numbers as Python's, None for NaN.
+
+    >>> plain({"a": np.float32(0.5), "b": [math.nan]})
+    {'a': 0.5, 'b': [None]}
+    """
+    return _finite(msgspec.to_builtins(value, enc_hook=number, str_keys=True))
+
+
+def to_json(result: Any, indent: int | None = 1) -> str:
+    """A result as the text of a JSON file."""
+    return json.dumps(plain(result), indent=indent, allow_nan=False)
+
+
+def number(value: Any) -> Any:
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise NotImplementedError(f"JSON has no {type(value).__name__}")
+
+
+def _finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [plain(item) for item in value]
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def checked(result: Any, source: str) -> dict[str, Any]:
-    """The result, if it is one; otherwise a DataError says which field of `source` is wrong."""
-    check = Check(source)
-    check.field(result, "", dict, "an object")
-    if str(result.get("kind")) in KINDS:
-        return dict(import_module(KINDS[result["kind"]]).checked(result, source))
-    if result.get("schema") == 1:
-        result = _from_1(check, result)
-    if result.get("schema") != SCHEMA:
-        raise DataError(
-            f"{source}: expected a race's result with schema 1 or {SCHEMA}; "
-            f"got {result.get('schema')!r}"
-        )
-    for name in ("kind", "when", "network", "precision"):
-        check.field(result.get(name), name, str, "text")
-    for name in ("batch", "threads", "images"):
-        check.number(result.get(name), name, least=1)
-    check.number(result.get("flops"), "flops", least=0)
-    if result.get("data") is not None:
-        check.field(result["data"], "data", str, "text")
-    check.machine(result.get("machine"))
-    check.field(result.get("versions"), "versions", dict, "an object")
-    check.field(result.get("rows"), "rows", list, "a list")
-    for number, row in enumerate(result["rows"]):
-        _row(check, row, f"rows[{number}]")
-    if result["kind"] == "kernels":
-        _kernels(check, result)
-    return dict(result)
+PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$")
+WORDS = {
+    "object": "an object", "array": "a list", "str": "text", "bool": "true or false",
+    "int": "a whole number", "float": "a number",
+}  # fmt: skip
 
 
-def _kernels(check: "Check", result: dict[str, Any]) -> None:
-    """What a study of kernels has besides."""
-    check.number(result.get("matrix_instructions"), "matrix_instructions", least=1)
-    check.field(result.get("flops_by_kind"), "flops_by_kind", dict, "an object")
-    if not result["flops_by_kind"]:
-        check.wrong("flops_by_kind", "at least one kind", {})
-    for kind, count in result["flops_by_kind"].items():
-        check.number(count, f"flops_by_kind.{kind}", least=0)
-    for number, row in enumerate(result["rows"]):
-        place = f"rows[{number}].profiles"
-        check.field(row.get("profiles"), place, list, "a list")
-        for which, profile in enumerate(row["profiles"]):
-            inner = f"{place}[{which}]"
-            check.field(profile, inner, dict, "an object")
-            for name in ("instrument", "mode", "note"):
-                check.field(profile.get(name), f"{inner}.{name}", str, "text")
-            check.number(profile.get("seconds"), f"{inner}.seconds", above=0)
-            check.field(profile.get("rows"), f"{inner}.rows", list, "a list")
-            if not profile["rows"]:
-                check.wrong(f"{inner}.rows", "at least the time between kernels", [])
-            for kernel, seen in enumerate(profile["rows"]):
-                _kernel(check, seen, f"{inner}.rows[{kernel}]")
+def sentence(said: str, data: Any, declared: Any = None) -> str:
+    """msgspec's message in words, with the value that is wrong; `declared` is the type expected.
+
+    >>> sentence("Expected `float` > 0.0 - at `$.rows[0].samples[1]`", {})
+    'expected a number > 0.0 in rows[0].samples[1]'
+    >>> sentence("Expected `str`, got `int` - at `$.network`", {"network": 3})
+    'expected text in network; got 3'
+    """
+    found = PLACE.search(said)
+    place = found[1] if found else ""
+    words = said[: found.start()] if found else said
+    words, _, own = words.split(", got ")[0].partition("; got ")
+    got = f"; got {own}" if own else _at(data, place)
+    if words.startswith("Invalid enum value"):
+        words = f"Expected {_choices(inspect.type_info(declared), place)}"
+    words = words.replace("Object missing required field ", "Expected ")
+    words = words.replace("Number out of range", "Expected a smaller number")
+    words = re.sub("`([^`]*)`", lambda name: _or(name[1]), words)
+    at = f" in {place}" if place and place != "..." else ""
+    return f"{words[:1].lower()}{words[1:]}{at}{got}"
 
 
-def _kernel(check: "Check", row: Any, place: str) -> None:
-    check.field(row, place, dict, "an object")
-    for name in ("name", "shape"):
-        check.field(row.get(name), f"{place}.{name}", str, "text")
-    if row.get("kind") not in KERNELS:
-        check.wrong(f"{place}.kind", f"one of {', '.join(KERNELS)}", row.get("kind"))
-    for name in ("calls", "seconds"):
-        check.number(row.get(name), f"{place}.{name}", least=0)
-    check.number_or_none(row.get("flops"), f"{place}.flops")
-    if extra := row.keys() - {"name", "kind", "shape", "calls", "seconds", "flops"}:
-        check.wrong(place, "a kernel's fields alone", sorted(extra))
+def _choices(declared: inspect.Type, place: str) -> str:
+    """The words that a type allows at a place."""
+    for step in re.findall(r"\[[^\]]*\]|[^.\[\]]+", place):
+        match declared:
+            case inspect.DataclassType(fields=fields):
+                declared = next((one.type for one in fields if one.name == step), declared)
+            case inspect.ListType(item_type=inner) | inspect.DictType(value_type=inner):
+                declared = inner
+    if isinstance(declared, inspect.LiteralType):
+        return f"one of {', '.join(map(str, declared.values))}"
+    return "another word"
 
 
-def _row(check: "Check", row: Any, place: str) -> None:
-    check.field(row, place, dict, "an object")
-    for name in ("contestant", "note"):
-        check.field(row.get(name), f"{place}.{name}", str, "text")
-    if row.get("status") not in STATUSES:
-        check.wrong(f"{place}.status", f"one of {', '.join(STATUSES)}", row.get("status"))
-    for name in ("samples", "rounds", "curve"):
-        check.field(row.get(name), f"{place}.{name}", list, "a list")
-    for number, seconds in enumerate(row["samples"]):
-        check.number(seconds, f"{place}.samples[{number}]", above=0)
-    if len(row["rounds"]) != len(row["samples"]):
-        check.wrong(f"{place}.rounds", f"{len(row['samples'])} of them", len(row["rounds"]))
-    for number, turn in enumerate(row["rounds"]):
-        check.number(turn, f"{place}.rounds[{number}]", least=0)
-    check.numbers_or_none(row, place, ("slice", "first_call"))
-    if row["samples"]:
-        check.number(row["slice"], f"{place}.slice", above=0)
-    for name in ("floor", "parity", "ledger"):
-        check.field(row.get(name), f"{place}.{name}", dict, "an object")
-    check.turn(row.get("turn", {}), f"{place}.turn")
-    for name in ("seconds_per_epoch", "peak_flops", "bandwidth"):
-        check.number_or_none(row["floor"].get(name), f"{place}.floor.{name}")
-    for name in ("loss", "parameter", "median", "share", "loss_share", "steps"):
-        check.number_or_none(row["parity"].get(name), f"{place}.parity.{name}")
-    check.number_or_none(
-        row["ledger"].get("peak_memory_bytes"), f"{place}.ledger.peak_memory_bytes"
-    )
-    for number, point in enumerate(row["curve"]):
-        inner = f"{place}.curve[{number}]"
-        check.field(point, inner, dict, "an object")
-        for name in ("epoch", "seconds"):
-            check.number(point.get(name), f"{inner}.{name}", least=0)
-        for name in ("loss", "accuracy"):
-            check.number_or_none(point.get(name), f"{inner}.{name}")
+def _or(types: str) -> str:
+    """Types in words.
+
+    >>> _or("int | null"), _or("network")
+    ('a whole number or null', 'network')
+    """
+    return " or ".join(WORDS.get(name, name) for name in types.split(" | "))
 
 
-def _from_1(check: "Check", result: dict[str, Any]) -> dict[str, Any]:
-    """A result of schema 1, which had one floor: the GPU's where there was one, else the CPU's."""
-    data = "mnist" if result.get("images") == 60_000 else None  # there was no choice
-    found = {**result, "schema": SCHEMA, "data": data}
-    floor = found.pop("floor", None)
-    check.field(floor, "floor", dict, "an object")
-    check.field(result.get("machine"), "machine", dict, "an object")
-    check.field(result.get("rows"), "rows", list, "a list")
-    place = "cuda" if result["machine"].get("cards") else "cpu"
-    rows = []
-    for number, row in enumerate(result["rows"]):
-        check.field(row, f"rows[{number}]", dict, "an object")
-        there = "cuda" if "cuda" in str(row.get("contestant")) else "cpu"
-        known = floor if there == place else {}
-        precision = result.get("precision")
-        rows.append({**row, "floor": {**known, "place": there, "precision": precision}})
-    return {**found, "rows": rows}
+def _at(data: Any, place: str) -> str:
+    """What lies at a place, for an error message; empty where that cannot be said."""
+    try:
+        for name, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", place):
+            data = data[name] if name else data[int(number)]
+    except (KeyError, IndexError, TypeError, ValueError):
+        return ""
+    return f"; got {_shown(data)}" if isinstance(data, str | int | float | None) else ""
 
 
-class Check:
-    """Says what is wrong, with the place where."""
-
-    def __init__(self, source: str) -> None:
-        self.source = source
-
-    def wrong(self, place: str, expected: str, got: Any) -> None:
-        shown = got if isinstance(got, float) else f"{got!r:.60}"
-        at = f" in {place}" if place else ""
-        raise DataError(f"{self.source}: expected {expected}{at}; got {shown}")
-
-    def field(self, value: Any, place: str, kind: type, expected: str) -> None:
-        if not isinstance(value, kind):
-            self.wrong(place, expected, value)
-
-    def number(
-        self, value: Any, place: str, least: float = -math.inf, above: float = -math.inf
-    ) -> None:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not abs(value) < MOST or value < least or value <= above:
-            bound = f" of {least:g} or more" if least > -math.inf else ""
-            bound = f" above {above:g}" if above > -math.inf else bound
-            self.wrong(place, f"a number{bound}", value)
-
-    def number_or_none(self, value: Any, place: str, least: float = -math.inf) -> None:
-        if value is not None:
-            self.number(value, place, least)
-
-    def numbers_or_none(self, value: dict[str, Any], place: str, names: tuple[str, ...]) -> None:
-        """Fields that must be there, if only to say that there is no number."""
-        for name in names:
-            if name not in value:
-                self.wrong(f"{place}.{name}", "a number or null", "nothing")
-            self.number_or_none(value[name], f"{place}.{name}")
-
-    def turn(self, value: Any, place: str) -> None:
-        """What a turn was, which files of before 2026-11-17 do not tell."""
-        self.field(value, place, dict, "an object")
-        for name in ("steps", "opening", "fixed", "share", "opening_seconds"):
-            self.number_or_none(value.get(name), f"{place}.{name}", least=0)
-        self.field(value.get("apart", False), f"{place}.apart", bool, "true or false")
-
-    def machine(self, value: Any) -> None:
-        """Where something ran."""
-        self.field(value, "machine", dict, "an object")
-        self.field(value.get("processor", ""), "machine.processor", str, "text")
-        for name in ("idle_cores", "memory_bytes"):
-            self.number_or_none(value.get(name), f"machine.{name}", least=0)
-        cards = value.get("cards") or []
-        self.field(cards, "machine.cards", list, "a list")
-        for number, card in enumerate(cards):
-            self.field(card, f"machine.cards[{number}]", dict, "an object")
+def _shown(value: Any) -> str:
+    return str(value) if isinstance(value, float) else f"{value!r:.60}"

@@ -1,4 +1,7 @@
-"""A contestant at work in a process of its own: what a race can ask of it."""
+"""A contestant in a process of its own: what an experiment can ask of it.
+
+Answers must fit the types that the methods declare: `answers` checks them.
+"""
 
 import time
 from collections.abc import Mapping
@@ -8,15 +11,14 @@ import numpy as np
 
 from pareo.lab.contestants import Contestant, Task
 from pareo.lab.experiment import answers
+from pareo.lab.experiment.bounds import Amount, Natural, Positive
 from pareo.lab.experiment.gate import audit
-from pareo.lab.experiment.gate.parity import by_chance, parity
 from pareo.lab.experiment.turns import Turn, Wanted, planned
-from pareo.lab.experiment.worker import PATIENCE, Failed, Worker
+from pareo.lab.experiment.worker import Failed
 from pareo.lab.machine import memory
 
 GATE = 2  # steps that must agree
-ATTEMPTS = 3  # at them
-ORDER = 1 << 24  # images of a turn, whose numbers must be held
+ORDER = 1 << 24  # images of a turn: their numbers must fit in memory
 
 
 class Runner:
@@ -29,7 +31,7 @@ class Runner:
         self._task = task
         self._trainer = contestant.build(task)
         self._images = task.count()
-        self._done, self._turn = 0, Turn()
+        self._done, self._turn = 0, Turn.of(1)
         self._first_call = self._step_seconds = 0.0
 
     def __call__(self, question: str, *details: Any) -> Any:
@@ -37,7 +39,7 @@ class Runner:
         return getattr(self, question)(*details)
 
     def agree(self) -> list[tuple[float, dict[str, Any]]]:
-        """The next steps, at first the first: each one's loss, and the parameters after it."""
+        """The next steps: the loss of each, and the parameters after it."""
         steps = []
         for _ in range(GATE):
             self._step_seconds, losses = self._timed(self._gate_order())
@@ -48,8 +50,8 @@ class Runner:
 
     def ready(
         self, steps: int, seconds: float, longer: bool = True, epoch: int | None = None
-    ) -> dict[str, Any]:
-        """Plan a turn, as `turns.Wanted` has it, then start over; what it is, as `turns.Turn` has.
+    ) -> Turn:
+        """Plan a turn, as `turns.Wanted` describes it, then start over.
 
         A turn of that length has run untimed, because a new length may have to be compiled. (On a
         GPU the second call is captured, and slower than any after it.)
@@ -58,15 +60,15 @@ class Runner:
         wanted = Wanted(steps, seconds, longer, epoch, most)
         self._turn = planned(lambda count: self._train(count)[0], self._step_seconds, wanted)
         self.restart()
-        return self._turn.as_dict()
+        return self._turn
 
     def restart(self) -> None:
-        """Back to the first weights and the first batch."""
+        """Return to the first weights and the first batch."""
         self._trainer.load(self._task.parameters())
         self._done = 0
 
-    def run(self) -> tuple[float, float | None, float]:
-        """One turn: seconds a step, seconds of the opening step if there is one, the mean loss."""
+    def run(self) -> tuple[Positive, Amount | None, float]:
+        """One turn: seconds per step, seconds of the opening step or None, the mean loss."""
         opening, took, losses = self._take(self._next(self._turn.steps))
         return self._turn.sample(took), opening, float(np.mean(losses))
 
@@ -80,8 +82,8 @@ class Runner:
         took, found = self._timed(rest)
         return opening, took, losses + _losses(found, len(rest))
 
-    def audit(self) -> dict[str, Any]:
-        """Two more turns: whether parameters moved in one, and the losses that `audit` knows."""
+    def audit(self) -> audit.Audited:
+        """Two more turns: whether parameters moved in one, and the losses to compare."""
         before = {path: np.array(a) for path, a in self.parameters().items()}
         losses = self._take(self._next(self._turn.steps))[2]
         after = self.parameters()
@@ -93,7 +95,7 @@ class Runner:
         while len(losses) < compared:
             order = audit.order_of(self._task, self._images, self._turn.steps)
             losses += self._take(order)[2]
-        return {"moved": moved, "losses": losses[:compared]}
+        return audit.Audited(moved, losses[:compared])
 
     def parameters(self) -> dict[str, Any]:
         """The parameters now."""
@@ -102,24 +104,22 @@ class Runner:
             raise Failed(f"parameters() returned a {type(found).__name__}, not a dict of arrays")
         return dict(found)
 
-    def memory(self) -> int | None:
-        """The most that it has had of a GPU's memory, where it tells."""
-        tell = getattr(self._trainer, "peak_bytes", lambda: None)
-        most: int | None = tell()
-        return most
+    def memory(self) -> Natural | None:
+        """Peak bytes of GPU memory, where the adapter reports them."""
+        peak: int | None = getattr(self._trainer, "peak_bytes", lambda: None)()
+        return peak
 
-    def first_call(self) -> float:
+    def first_call(self) -> Amount:
         """Seconds from nothing to the end of the first step."""
         return self._first_call
 
     def ledger(self) -> dict[str, Any]:
-        """What a fair reader asks; None is what the adapter's `facts` do not tell."""
+        """How it computed; None is what the adapter's `facts` do not report."""
         facts: Any = getattr(self._trainer, "facts", dict)()
         if not isinstance(facts, Mapping):
             raise Failed(f"facts() returned a {type(facts).__name__}, not a dict")
-        told = ("precision", "layout", "mode", "version", "first_layer_data_gradient")
         return answers.ledger({
-            **dict.fromkeys(told),
+            **dict.fromkeys(answers.FACTS),
             "threads": self._task.threads,
             "peak_memory_bytes": self.memory() or memory.peak(),
             **facts,
@@ -152,42 +152,3 @@ def _losses(found: Any, steps: int) -> list[float]:
     if len(losses) != steps:
         raise Failed(f"run() returned {len(losses)} losses for {steps} steps")
     return losses
-
-
-def agreement(
-    task: Task, worker: Worker, judge: Worker, patience: float = PATIENCE
-) -> tuple[str, dict[str, float]]:
-    """What differs in the first steps, which the worker was asked for, and how exact they were.
-
-    GATE steps must be exact. A step may be off by chance: rounding fell on the other side of a kink
-    where it did not in float64. Then more steps follow, from where it stands, until as many are
-    exact: kinks lie elsewhere then, and a gradient that is wrong is wrong in every step.
-    """
-    error: dict[str, float] = {"steps": 0}
-
-    def exact(step: int, parameters: dict[str, Any]) -> Any:
-        try:
-            return judge.ask(step, parameters)
-        except Failed as failure:  # which is not the contestant's
-            raise Failed(f"no reference to agree with: {failure}") from None
-
-    refusals: list[str] = []
-    before = task.parameters()
-    steps = worker.get(patience)
-    for attempt in range(ATTEMPTS):
-        if attempt:
-            steps = worker.ask("agree", patience=patience)
-        for loss, after in steps:
-            number = int(error["steps"])
-            error["steps"] += 1
-            found: dict[str, float] = {}
-            differs = parity(task, [(loss, after)], exact, found, number, before)
-            for name, value in found.items():
-                error[name] = max(error.get(name, 0.0), value)
-            before = after
-            if differs and not by_chance(found):
-                return differs, error
-            refusals += [differs] if differs else []
-        if error["steps"] - len(refusals) >= GATE:
-            return "", error
-    return f"{refusals[0]}; {len(refusals)} of {error['steps']:g} steps are not exact", error

@@ -1,9 +1,9 @@
 """Statistics of timings: how well a time is known, and whether two of them differ.
 
-Samples are seconds in the order they were taken. None is ever dropped: medians take an outlier as
-what it is. Intervals are bootstrap ones, with a fixed seed, so that the same samples always give
-the same answer. They are wider where noise lasts from one sample to the next, and have no ends
-where the samples are worth too few independent ones.
+Samples are seconds in the order they were taken. None is ever dropped: medians are robust against
+outliers. Intervals are bootstrap intervals with a fixed seed, so that the same samples always give
+the same result. They are wider where noise lasts from one sample to the next, and unbounded where
+the samples are worth too few independent ones.
 """
 
 import math
@@ -17,20 +17,20 @@ from typing import Any
 import numpy as np
 
 RESAMPLES = 4000
-ROUNDS = 25  # that a race should have: see tests/lab/test_measure.py
-FEWEST = 8  # samples: all of 7 lie on one side of the true median in more than 1 race of 100
+ROUNDS = 25  # that a race should have: see tests/lab/experiment/test_statistics.py
+FEWEST = 8  # samples: in more than 1 race of 100 all of 7 lie on one side of the true median
 ENDS = 5  # samples: the median of fewer lies beyond all of them more often than 1 time in 15
 INDEPENDENT = 2.0  # samples that the others must be worth: one alone has no spread
 # How far above its estimate the autocorrelation is taken to be, in standard errors: too low an
 # estimate makes an interval too narrow. With one, errors stay at their level for 25 samples and an
 # autocorrelation of up to 0.8, though rounds end when intervals are narrow: see
-# tests/lab/test_lasting_noise.py. A half did not.
+# tests/lab/experiment/test_lasting_noise.py. A half did not.
 CAUTION = 1.0
-# A verdict wants more certainty than an interval: at 95 % one race in twenty between equals is won.
+# A verdict needs more confidence than an interval: at 95 % one of twenty races of equals is won.
 SURE = 0.99
-# Two processes of one program differ for as long as they live: by where their memory lies, and by
-# who has his turn first while a machine slows down. No number of rounds takes that out, so a
-# difference must be beyond this one to be told.
+# Two processes of one program differ as long as they live: by the placement of their memory, and by
+# the order of their turns while a machine slows down. No number of rounds removes that, so only a
+# larger difference counts.
 MARGIN = 0.02
 SEED = 20
 
@@ -73,8 +73,8 @@ class Verdict:
 def interval(samples: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
     """The median between the two ends of its bootstrap interval.
 
-    The ends are 0 and infinity where nothing can be told: of fewer than 5 samples, and where noise
-    lasts for so long that all of them are worth fewer than 2 independent ones. `has_ends` tells.
+    The ends are 0 and infinity for fewer than 5 samples, and where noise lasts so long that all
+    samples are worth fewer than 2 independent ones. `has_ends` tells which.
 
     >>> [round(end, 2) for end in interval([2.0, 2.1, 1.9, 2.0, 2.2, 2.0])]
     [1.88, 2.0, 2.25]
@@ -99,7 +99,7 @@ def _interval(samples: tuple[float, ...], confidence: float) -> tuple[float, flo
 
 
 def has_ends(low: float, high: float) -> bool:
-    """Whether an interval says anything.
+    """Whether an interval is bounded.
 
     >>> has_ends(1.9, 2.2), has_ends(0.0, math.inf)
     (True, False)
@@ -108,7 +108,7 @@ def has_ends(low: float, high: float) -> bool:
 
 
 def error_bar(low: float, middle: float, high: float) -> tuple[float, float]:
-    """How far an interval reaches below and above its median, for a figure; 0 where it has no ends.
+    """Distances from the median to both ends, for a figure; 0 where there are none.
 
     >>> error_bar(1.5, 2.0, 2.25), error_bar(0.0, 2.0, math.inf)
     ((0.5, 0.25), (0.0, 0.0))
@@ -121,7 +121,7 @@ def compare(these: Sequence[float], others: Sequence[float], interleaved: bool =
     """Whether these samples are faster or slower than the others.
 
     Interleaved samples, as many of each, are compared round by round, so what slowed both in one
-    round counts against neither. Otherwise the two medians are compared.
+    round does not count. Otherwise the two medians are compared.
 
     >>> base = [1.00, 1.02, 0.99, 1.01, 1.00, 1.03, 0.98, 1.01]
     >>> compare([1.1 * s for s in base], base).word
@@ -149,7 +149,7 @@ def compare(these: Sequence[float], others: Sequence[float], interleaved: bool =
 
 
 def enough(samples: Sequence[float], narrow: float = 0.01, deadline: float | None = None) -> bool:
-    """Whether to stop: the interval is narrow (half of it, as a share of the median) or time is up.
+    """Whether to stop: half of the interval is narrow, as a share of the median, or time is up.
 
     `deadline` is a moment of `time.perf_counter()`.
 
@@ -165,7 +165,7 @@ def enough(samples: Sequence[float], narrow: float = 0.01, deadline: float | Non
 
 
 def outliers(samples: Sequence[float]) -> list[int]:
-    """Which samples lie far from the rest (over 5 robust standard deviations); they are kept.
+    """Positions of samples more than 5 robust standard deviations from the rest; they are kept.
 
     >>> outliers([1.0, 1.01, 0.99, 1.0, 1.9, 1.0])
     [4]
@@ -177,9 +177,9 @@ def outliers(samples: Sequence[float]) -> list[int]:
 
 
 def drift(samples: Sequence[float]) -> float:
-    """By which share times grew from the first sample to the last; 0 where no trend stands out.
+    """The relative growth of times from the first sample to the last; 0 without a clear trend.
 
-    A trend stands out if Mann and Kendall's test is 99 % sure of it and it is 2 % or more.
+    A trend is clear if the Mann-Kendall test has 99 % confidence and it is 2 % or more.
 
     >>> round(drift([1.00, 1.01, 1.02, 1.03, 1.04, 1.05, 1.06, 1.07]), 3)
     0.07
@@ -193,7 +193,7 @@ def drift(samples: Sequence[float]) -> float:
     spread = math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
     if count < FEWEST or abs(np.sign(steps).sum()) <= 2.576 * spread:
         return 0.0
-    slope = float(np.median(steps / (later - earlier)))  # Theil and Sen's: no outlier bends it
+    slope = float(np.median(steps / (later - earlier)))  # the Theil-Sen estimator
     middle = float(np.median(values))
     change = slope * (count - 1) / (middle - slope * (count - 1) / 2)
     return change if abs(change) >= 0.02 else 0.0
@@ -202,9 +202,9 @@ def drift(samples: Sequence[float]) -> float:
 def noticed(
     samples: Mapping[str, Sequence[float]], threads: int = 0, idle_cores: float | None = None
 ) -> list[str]:
-    """What a reader must know about the samples of a race, in sentences; often nothing.
+    """What a reader must know about the samples of an experiment, in sentences; often nothing.
 
-    idle_cores: how many nobody used before it began, where that is known.
+    idle_cores: how many were idle before it began, where that is known.
 
     >>> slowing = [1 + 0.01 * n for n in range(12)]
     >>> noticed({"a": slowing, "b": slowing})[0]
@@ -249,11 +249,11 @@ def _resampled(values: Any, seed: int = SEED) -> Any:
 
 
 def independent(values: Any) -> float:
-    """How many independent samples these are worth, at most as many as there are.
+    """The number of independent samples that these are worth, at most as many as there are.
 
-    Samples that follow each other are alike where noise lasts, and tell as much as fewer would. The
-    autocorrelation is that of ranks, which an outlier does not bend. Its estimate from a few of
-    them is too low by (1 + 4 r) / count (Marriott and Pope), which is put right, and uncertain by
+    Where noise lasts, successive samples are alike and carry less information. The autocorrelation
+    is that of ranks, which is robust against outliers. Its estimate from few samples is too low by
+    (1 + 4 r) / count (Marriott and Pope), which is corrected, and has the standard error
     1 / sqrt(count), of which CAUTION is added.
 
     >>> independent(np.array([1.0, 3.0, 0.0, 2.0, 1.5, 3.5, 0.5, 2.5]))
@@ -273,14 +273,14 @@ def independent(values: Any) -> float:
 def _stretched(
     drawn: Any, middle: float, confidence: float, count: int, worth: float
 ) -> tuple[float, float]:
-    """The ends of a bootstrap distribution of so many samples that are worth only so many."""
+    """The ends of a bootstrap distribution of `count` samples that are worth `worth`."""
     stretch = math.sqrt(count / worth)
     low, high = _ends(drawn, confidence, worth)
     return middle + stretch * (low - middle), middle + stretch * (high - middle)
 
 
 def _ends(drawn: Any, confidence: float, count: float) -> tuple[float, float]:
-    """The two quantiles between which a bootstrap distribution has so much of its mass.
+    """The two quantiles that hold a share of a bootstrap distribution.
 
     The bootstrap of a few samples is too narrow: of 15 samples it held the true median in 91 % of
     cases where it said 95 %. So the quantiles lie further out, as Student's t lies outside the

@@ -1,78 +1,81 @@
-"""How many steps a turn has: so many that what a call costs, whatever its steps, does not count.
+"""How many steps a turn has: enough that the fixed cost of a call does not count.
 
-A call of one step and a call of many tell the two apart: the seconds of a further step, and the
-fixed cost (the order of images brought over, the launch, waiting for the end, losses read back). A
-turn is made longer, by several epochs if need be, until the fixed cost is below LIMIT of it. Where
-it must not be longer, or would take more seconds than it may, samples are without the fixed cost,
-which is reported apart. Where it is most of a turn nothing is left to be told: samples hold all.
+A call of one step and a call of many steps give two times: the seconds of a further step, and the
+fixed cost (passing the order of images, the launch, waiting for the end, reading back losses). A
+turn is made longer, by several epochs if necessary, until the fixed cost is below LIMIT of it.
+Where a turn may not be longer, the fixed cost is subtracted from samples and reported separately.
+Where the fixed cost is most of a turn, nothing is subtracted.
 
-What has rested while others ran wakes up in an opening step, before the clock of the sample starts.
+Caches and clocks that have rested while others ran recover in an opening step, before the clock of
+the sample starts.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 LIMIT = 0.01  # of a turn: the fixed cost that a sample may hold
-MOST = 0.5  # of a turn: the fixed cost that can be taken off a sample
-SPARE = 1.5  # how much longer than that a turn is made: the two times are not known exactly
+MOST = 0.5  # of a turn: the fixed cost that can be subtracted from a sample
+SPARE = 1.5  # factor by which a turn is made longer still: the two times are not exact
 LEAST = 0.1  # seconds of a turn that may be made longer
 ONES = 7  # calls of one step; the fastest counts
-SLOW = 20  # turns that one step may take and yet be tried again
+SLOW = 20  # turns that one step may take and still be tried again
 TRIES = 4  # lengths of a turn, each of which may have to be compiled
-CLOSE = 0.7  # of the length that was wanted is enough
+CLOSE = 0.7  # of the wanted length is enough
 
 
 @dataclass(frozen=True)
 class Turn:
     """What one turn is.
 
-    steps: in all. opening: those of them before the clock of the sample starts, 0 or 1.
+    steps: in all. opening: how many of them come before the clock of the sample starts, 0 or 1.
     fixed: seconds of a call that do not depend on its steps; None where a step takes longer than
         LEAST, so that they do not count. share: the same as a share of the timed call.
+    apart: whether the fixed cost is subtracted from samples.
+    opening_seconds: of the opening step, the median; None where there is none.
     """
 
-    steps: int = 1
+    steps: int = 0
     opening: int = 0
     fixed: float | None = None
     share: float | None = None
+    apart: bool = False
+    opening_seconds: float | None = None
+
+    @classmethod
+    def of(
+        cls, steps: int, opening: int = 0, fixed: float | None = None, share: float | None = None
+    ) -> "Turn":
+        """A turn from whose samples the fixed cost is subtracted where LIMIT and MOST say so.
+
+        >>> [Turn.of(11, 1, 0.1, share).apart for share in (None, 0.005, 0.2, 0.8)]
+        [False, False, True, False]
+        """
+        apart = share is not None and LIMIT < share <= MOST
+        return cls(steps, opening, fixed, share, apart)
 
     @property
     def timed(self) -> int:
         """Steps of a sample."""
         return self.steps - self.opening
 
-    @property
-    def apart(self) -> bool:
-        """Whether samples are without the fixed cost; where that is most of a turn, none would be.
-
-        >>> [Turn(11, 1, 0.1, share).apart for share in (None, 0.005, 0.2, 0.8)]
-        [False, False, True, False]
-        """
-        return self.share is not None and LIMIT < self.share <= MOST
-
     def sample(self, took: float) -> float:
-        """Seconds a step, where the timed call took so many.
+        """Seconds per step, where the timed call took this many seconds.
 
-        >>> Turn(11, 1, fixed=0.2, share=0.2).sample(1.0)
+        >>> Turn.of(11, 1, fixed=0.2, share=0.2).sample(1.0)
         0.08
         """
-        least = (1 - MOST) * took  # however unlike two calls may be
+        least = (1 - MOST) * took  # however much two calls may differ
         return (max(took - (self.fixed or 0.0), least) if self.apart else took) / self.timed
-
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return {**asdict(self), "apart": self.apart}
 
 
 @dataclass(frozen=True)
 class Wanted:
     """The turn that is asked for.
 
-    steps: of a turn, fewer where they would take longer than so many seconds.
-    longer: whether it may be made longer. epoch: its steps; a longer turn is whole epochs.
-    most: steps, whatever they take: the order of their images must be held.
+    steps: of a turn; fewer where they would take longer than `seconds`.
+    longer: whether it may be made longer. epoch: steps of an epoch; a longer turn is whole epochs.
+    most: steps at most: the order of their images must fit in memory.
     """
 
     steps: int
@@ -97,29 +100,29 @@ class Wanted:
 
 
 def planned(call: Callable[[int], float], step: float, wanted: Wanted) -> Turn:
-    """The turn of a contestant: `call` trains so many steps in one call, and tells its seconds.
+    """The turn of a contestant: `call` trains a number of steps and returns the seconds it took.
 
-    step: seconds of such a call with one step. A call of the final length has run at last, for a
-    new one may have to be compiled.
+    step: seconds of such a call with one step. The last call has the final length, since a new
+    length may have to be compiled.
 
     >>> turn = planned(lambda steps: 1e-3 + 1e-4 * steps, 1e-3, Wanted(10, 0.5))
     >>> turn.steps // 100, round(turn.fixed, 6), turn.apart
     (15, 0.001, False)
     """
-    if step <= SLOW * wanted.seconds:  # else it is not because of something that is done once
+    if step <= SLOW * wanted.seconds:  # otherwise one-time work is not the reason
         step = min(step, call(1))
     if step >= LEAST:
         steps = max(1, int(min(wanted.steps, wanted.seconds / step)))
         if steps > 1:
             call(steps)
-        return Turn(steps)
+        return Turn.of(steps)
     one = min(call(1) for _ in range(ONES))
     opening = int(wanted.longer or wanted.steps > 1)
     count = wanted.timed(one, 0.0)
     for _ in range(TRIES):
         probe = max(count, 2)
         call(probe)
-        # A difference below a tenth of a call is noise: a longer one tells.
+        # A difference below a tenth of a call is noise: try a longer one.
         each = max((call(probe) - one) / (probe - 1), one / (10 * probe))
         fixed = max(0.0, one - each)
         goal = wanted.timed(each, fixed)
@@ -128,4 +131,4 @@ def planned(call: Callable[[int], float], step: float, wanted: Wanted) -> Turn:
         count = goal
     else:
         call(count)
-    return Turn(count + opening, opening, fixed, fixed / (fixed + count * each))
+    return Turn.of(count + opening, opening, fixed, fixed / (fixed + count * each))

@@ -1,4 +1,4 @@
-"""Contestants in processes of their own: a question goes in, an answer or a reason comes out."""
+"""Worker processes: a question goes in; an answer, or the reason why there is none, comes out."""
 
 import contextlib
 import multiprocessing
@@ -14,30 +14,32 @@ from pareo.errors import ending
 from pareo.lab.experiment import plain_pickle, process_tree
 from pareo.lab.machine.memory import Watch
 
-PATIENCE = 1800.0  # seconds: the slowest compiler has answered long before
+PATIENCE = 1800.0  # seconds: longer than the slowest compiler takes
 GRACE = 2.0  # seconds in which a process may end by itself
-MOMENT = 0.05  # seconds between the ends of a killed process' pipes, at most
+MOMENT = 0.05  # seconds, at most, between the ends of the pipes of a killed process
 
 
 class Failed(Exception):
-    """Why a contestant has no answer, in one line."""
+    """Why a worker has no answer, in one line."""
 
 
-class Told(Failed):
-    """It said itself why it has no answer."""
+class Raised(Failed):
+    """An exception was raised in the worker; this is its message."""
 
 
 class ShortOfMemory(Failed):
-    """It has no answer because it had not enough memory."""
+    """The worker did not have enough memory."""
 
 
 class Worker:
-    """A process that calls `make(*args)` once, and what that returned for every question.
+    """A process that calls `make(*args)` once, and then the result of that for every question.
 
-    With `threads`, libraries that read it from the environment are told how many to use.
-    With `memory`, it is ended when it has more bytes than that, until `unlimit` is called.
+    Args:
+        threads: how many threads libraries that read it from the environment may use.
+        memory: bytes; the process is ended when it has more, until `unlimit` is called.
+
     Processes that it starts end with it. An answer is plain data (`plain_pickle`): nothing that
-    was made there is executed here.
+    the process sends is executed here.
 
     >>> from operator import attrgetter
     >>> with Worker(attrgetter, "real") as worker:
@@ -52,7 +54,7 @@ class Worker:
         threads: int | None = None,
         memory: int | None = None,
     ) -> None:
-        context = multiprocessing.get_context("spawn")  # nothing of this process is inherited
+        context = multiprocessing.get_context("spawn")  # which inherits nothing of this process
         self._pipe, far = context.Pipe()
         process = context.Process(target=_serve, args=(far, make, args, threads), daemon=True)
         with interrupt.deaf():
@@ -62,7 +64,7 @@ class Worker:
         self._life, self._own_life = _life(process)
         self._started: set[process_tree.Found] = set()
         self._ended = False
-        far.close()  # so that this end closes when the contestant is gone
+        far.close()  # so that this end closes when the process is gone
         self._watch: Watch | None = None
         if memory is not None:
             self._watch = Watch(process.pid or 0, memory, self.kill)
@@ -73,14 +75,14 @@ class Worker:
         return self.get(patience)
 
     def put(self, *question: Any) -> None:
-        """Ask, and let it work on the answer, which `get` gives."""
-        with contextlib.suppress(OSError):  # then it is gone: `get` says how it ended
+        """Ask, and let it work on the answer, which `get` returns."""
+        with contextlib.suppress(OSError):  # the process has ended: `get` says how
             self._pipe.send(question)
 
     def get(self, patience: float = PATIENCE) -> Any:
         """The answer to what was put; Failed with the reason where there is none."""
         try:
-            # The pipe may be held open by what the process started, so its end is looked for too.
+            # Processes that it started may hold the pipe open, so the end of it is waited for too.
             if not wait([self._pipe, self._life], patience):
                 raise Failed(f"no answer within {patience:g} s")
             if not self._pipe.poll():
@@ -88,37 +90,37 @@ class Worker:
             packed = self._pipe.recv_bytes()
         except (EOFError, OSError):
             if self._process is not None and not wait([self._life], GRACE):
-                self.kill()  # it has closed its end of the pipe, and lives on
+                self.kill()  # it has closed its end of the pipe, and is still running
             exitcode = self._joined()
             if self._watch is not None and self._watch.passed:
                 raise ShortOfMemory(f"more than {self._watch.most / 1e9:g} GB") from None
             raise Failed(ending(exitcode)) from None
         try:
             fine, answer = plain_pickle.loads(packed)
-        except Exception as error:  # whatever came from there, it is no reason to end here
+        except Exception as error:  # whatever the process sent, this one goes on
             raise Failed(f"its answer is no plain data: {sentence(error)}") from None
         if not fine:
-            raise (ShortOfMemory if _is_short(answer) else Told)(answer)
+            raise (ShortOfMemory if _is_short(answer) else Raised)(answer)
         return answer
 
     def unlimit(self) -> None:
-        """From now on it may have what memory it wants."""
+        """Lift the limit on its memory."""
         if self._watch is not None:
             self._watch.stop()
 
     def kill(self) -> None:
-        """End the process at once: who waits for its answer is told that it has ended."""
+        """End the process at once: `get` then reports that it has ended."""
         if self._process is not None:
             self._look_after()
             self._process.kill()
 
     def dismiss(self) -> None:
-        """Let it end by itself, which takes a while where it holds a GPU; `close` waits for it."""
+        """Let it end by itself, which takes a while where it uses a GPU; `close` waits for it."""
         self._look_after()
         self._pipe.close()
 
     def close(self) -> None:
-        """End the process, kindly if it is idle, and all that it started."""
+        """End the process and all that it started; an idle one ends by itself."""
         self.unlimit()
         if self._process is None:
             return
@@ -127,24 +129,24 @@ class Worker:
             self._look_after()
             self._process.kill()
         self._exitcode = self._joined()
-        with interrupt.deaf():  # what Python calls when a process is collected would lose a Ctrl-C
+        with interrupt.deaf():  # a Ctrl-C would be lost in what Python calls here
             self._process.close()
             self._process = None
         if self._own_life:
             os.close(self._life)
 
     def _look_after(self) -> None:
-        """Note what it has started: what has left its session is not found once it has ended."""
+        """Note what it has started: a process that left its session is not found later."""
         if self._process is not None:
             self._started |= process_tree.of(self._process.pid, self._started)
 
     def _joined(self) -> int | None:
-        """How it ended, which is waited for; what it started has ended then, too."""
+        """Wait for its end, and for that of all it started; the exit code."""
         if self._process is None:
             return self._exitcode
-        with contextlib.suppress(ChildProcessError):  # who has been waited for already
+        with contextlib.suppress(ChildProcessError):  # it has been waited for already
             os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
-        if not self._ended:  # before it is collected: then its number may be another's
+        if not self._ended:  # before it is joined: later its number may be another process's
             self._ended = True
             process_tree.end(self._process.pid, self._started)
         self._process.join()
@@ -161,9 +163,9 @@ class Worker:
 def interleaved(
     workers: Mapping[str, Worker], rounds: int, *question: Any
 ) -> Iterator[dict[str, Any]]:
-    """Ask everyone in turn, round after round: answers by name, a Failed where one ended.
+    """Ask all workers in turn, round after round: answers by name, a Failed where one ended.
 
-    Whoever failed is not asked again.
+    A worker that failed is not asked again.
     """
     racing = dict(workers)
     for _ in range(rounds):
@@ -189,7 +191,7 @@ def sentence(error: BaseException) -> str:
 
 
 def _serve(pipe: Any, make: Callable[..., Any], args: tuple[Any, ...], threads: int | None) -> None:
-    """The process: it ends with its first failure, or when the other end of the pipe closes."""
+    """The main function of the process, which ends at its first failure or when the pipe closes."""
     interrupt.ignore()
     process_tree.lead()
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -202,21 +204,21 @@ def _serve(pipe: Any, make: Callable[..., Any], args: tuple[Any, ...], threads: 
 
 
 def _answer(pipe: Any, make: Callable[..., Any], args: tuple[Any, ...]) -> None:
-    """Answer questions, as long as that goes well."""
+    """Answer questions until one fails."""
     answer = None
     while True:
         question = pipe.recv()
         try:
             answer = answer or make(*args)
             packed = ForkingPickler.dumps((True, answer(*question)))
-        except Exception as error:  # a contestant that fails is a row, not the end of the run
+        except Exception as error:  # whatever it is, it is reported
             pipe.send((False, sentence(error)))
             return
         pipe.send_bytes(packed)
 
 
 def _end_with_parent(patience: float | None = None) -> None:
-    """Nobody waits for the answer of a question whose asker was killed, nor ends what it left."""
+    """End when the parent has been killed: nothing waits for answers any more."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join(patience)
@@ -226,17 +228,16 @@ def _end_with_parent(patience: float | None = None) -> None:
 
 
 def _life(process: Any) -> tuple[int, bool]:
-    """What `wait` finds ready when a process has ended, and whether it is to be closed.
+    """A handle that `wait` finds ready when a process has ended, and whether to close it.
 
-    The sentinel serves where the system has nothing better: processes that were forked below hold
-    it open.
+    The sentinel is used where the system has no pidfd: forked children of the process hold it open.
     """
     with contextlib.suppress(AttributeError, OSError):
         return os.pidfd_open(process.pid), True
     return int(process.sentinel), False
 
 
-# As NumPy and pareo, CuPy, PyTorch, XLA and TensorFlow, cuBLAS and cuDNN say it.
+# The words of NumPy and pareo, CuPy, PyTorch, XLA and TensorFlow, cuBLAS and cuDNN.
 SHORT = (
     "MemoryError", "OutOfMemory", "can't allocate memory", "out of memory", "RESOURCE_EXHAUSTED",
     "ResourceExhausted", "bad_alloc", "ALLOC_FAILED",
@@ -244,7 +245,7 @@ SHORT = (
 
 
 def _is_short(text: str) -> bool:
-    """Whether a failure's text speaks of memory.
+    """Whether a failure's message is about memory.
 
     >>> _is_short("XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.")
     True

@@ -11,7 +11,7 @@ from pareo.lab.kernels.events import Profile
 def trace(profiles: dict[str, list[Profile]]) -> dict[str, Any]:
     """The trace: one lane (a process) for each profile, threads or streams within it.
 
-    All lanes start at zero, so that steps lie beneath each other.
+    All lanes start at zero, so that steps are aligned.
 
     >>> from pareo.lab.kernels.events import Event
     >>> seen = Profile("a clock", 1, 2.0, [Event("dot", "gemm", 5.0, 7.0, shape="2x3, 3x4 -> 2x4")])
@@ -22,13 +22,13 @@ def trace(profiles: dict[str, list[Profile]]) -> dict[str, Any]:
     flat = [(name, profile) for name, several in profiles.items() for profile in several]
     for lane, (name, profile) in enumerate(flat, start=1):
         title = f"{name}, {profile.mode}" if profile.mode else name
-        found.append(_told("process_name", lane, 0, name=f"{title} ({profile.instrument})"))
-        found.append(_told("process_sort_index", lane, 0, sort_index=lane))
+        found.append(_metadata("process_name", lane, 0, name=f"{title} ({profile.instrument})"))
+        found.append(_metadata("process_sort_index", lane, 0, sort_index=lane))
         first = min((event.start for event in profile.events), default=0.0)
         threads = {event.lane: 0 for event in profile.events}
         threads = {thread: number for number, thread in enumerate(threads, start=1)}
         for thread, number in threads.items():
-            found.append(_told("thread_name", lane, number, name=thread or "steps"))
+            found.append(_metadata("thread_name", lane, number, name=thread or "steps"))
         for event in profile.events:
             known = {"shape": event.shape, "FLOP": event.flops}
             found.append(
@@ -46,8 +46,8 @@ def trace(profiles: dict[str, list[Profile]]) -> dict[str, Any]:
     return {"traceEvents": found, "displayTimeUnit": "ms"}
 
 
-def _told(what: str, lane: int, thread: int, **arguments: Any) -> dict[str, Any]:
-    """A line that names something; it has no time."""
+def _metadata(what: str, lane: int, thread: int, **arguments: Any) -> dict[str, Any]:
+    """A metadata event, which names something and has no time."""
     return {"name": what, "ph": "M", "pid": lane, "tid": thread, "args": arguments}
 
 

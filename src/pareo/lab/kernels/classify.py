@@ -1,13 +1,15 @@
-"""The kind of a kernel, by its name: rules in their order, the first that fits decides.
+"""The kind of a kernel, by its name: the first rule that matches decides.
 
-tests/lab/kernels holds those for CUDA against names that were recorded on a card in PyTorch, and
-against every kernel of pareo's own.
+tests/lab/kernels compares the rules for CUDA with names that were recorded on a GPU in PyTorch, and
+with every kernel of pareo's own.
 """
 
 import re
 from collections.abc import Sequence
 
-Rules = Sequence[tuple[str, str]]  # a pattern that is searched for, and the kind
+from pareo.lab.kernels.events import Kind
+
+Rules = Sequence[tuple[str, Kind]]  # a pattern that is searched for, and the kind
 
 # What moves data is asked for before what computes: a transposing copy is a copy.
 OPERATORS: Rules = (
@@ -79,8 +81,8 @@ CUDA: Rules = (
 )  # fmt: skip
 
 
-def kind(name: str, rules: Rules) -> str:
-    """The kind that the first fitting rule tells.
+def kind(name: str, rules: Rules) -> Kind:
+    """The kind by the first rule that matches.
 
     >>> kind("aten::addmm", TORCH), kind("aten::add_", TORCH)
     ('gemm', 'elementwise')
@@ -88,8 +90,8 @@ def kind(name: str, rules: Rules) -> str:
     return next(kind for pattern, kind in rules if re.search(pattern, name))
 
 
-def kind_of_operator(name: str) -> str:
-    """The kind of an instruction of pareo's, by its operator or fusion.
+def kind_of_operator(name: str) -> Kind:
+    """The kind of one of pareo's instructions, by its operator or fusion.
 
     >>> [kind_of_operator(n) for n in ("conv_bias_relu", "descend", "sum", "step_down", "part")]
     ['convolution', 'gemm', 'reduction', 'elementwise', 'copy']

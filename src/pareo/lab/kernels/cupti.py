@@ -1,7 +1,7 @@
 """Every kernel and copy on a GPU, as CUPTI records it: one instrument for all frameworks.
 
-A recorder is made before a framework starts, so that graphs that it captures are known, too. While
-it is off, nothing is recorded and a step takes as long as without it.
+A recorder is made before a framework starts, so that graphs which it captures are known, too. While
+it is off, nothing is recorded and a step is not slowed.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,9 +18,9 @@ COPIES = {1: "host to device", 2: "device to host", 8: "device to device"}
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel or copy on the card; start and end in seconds, `mark` as `marked` had it.
+    """One kernel or copy on the GPU; start and end in seconds, `mark` as given to `marked`.
 
-    node: of the CUDA graph that it is part of, numbered as they were captured; 0 outside of one.
+    node: its node in a CUDA graph, numbered in the order of capture; 0 outside of a graph.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Recorder:
     def recording(self, marks: bool = False) -> Iterator[list[Launch]]:
         """Record what runs inside; the list is filled at the end, in the order of starts.
 
-        The caller sees to it that the card is idle when the block begins and ends.
+        The caller ensures that the GPU is idle when the block begins and ends.
         """
         found: list[Launch] = []
         self._launches, self._marked = [], {}
@@ -81,7 +81,7 @@ class Recorder:
             found.append(Launch(name, *since, stream, self._marked.get(number), node))
 
     def marked(self, mark: int, work: Callable[[], Any]) -> Any:
-        """Do some work; what it launches from this thread carries the mark."""
+        """Do some work; kernels that it launches from this thread carry the mark."""
         custom = self._cupti.ExternalCorrelationKind.CUSTOM0
         self._cupti.activity_push_external_correlation_id(custom, mark)
         try:
@@ -90,7 +90,7 @@ class Recorder:
             self._cupti.activity_pop_external_correlation_id(custom)
 
     def _completed(self, activities: list[Any]) -> None:
-        """A buffer is full, or was asked for: its records are copied, for they go with it."""
+        """Copy the records of a buffer that is full or was flushed."""
         kinds = self._cupti.ActivityKind
         for record in activities:
             if record.kind == kinds.EXTERNAL_CORRELATION:

@@ -1,9 +1,13 @@
-"""What an instrument saw: events on a time line, and the rows of a table that they add up to."""
+"""What an instrument recorded: events on a time line, and the time of each kernel."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
-KINDS = ("gemm", "batched gemm", "convolution", "elementwise", "reduction", "copy", "other")
+from pareo.lab.experiment.bounds import Amount, Positive
+
+Kind = Literal["gemm", "batched gemm", "convolution", "elementwise", "reduction", "copy", "other"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 MATRIX = KINDS[:3]  # where nearly all FLOPs are
 
 
@@ -13,11 +17,11 @@ class Event:
 
     lane: where it ran (a thread, a stream); within one lane events nest.
     flops: of this one run; None where they are not known.
-    node: of the CUDA graph that it is part of; 0 where it is of none.
+    node: of the CUDA graph that it is part of; 0 where it is part of none.
     """
 
     name: str
-    kind: str
+    kind: Kind
     start: float
     end: float
     lane: str = ""
@@ -30,14 +34,14 @@ class Event:
 class Profile:
     """Some steps under an instrument.
 
-    mode: how the steps ran, where not as they are raced; else empty.
-    seconds: of one step, measured by the clock on the wall around all of them.
-    rest: what the time between events is.
+    mode: how the steps ran, where not as in a race; otherwise empty.
+    seconds: wall time of one step, measured around all of them.
+    rest: a name for the time between events.
     """
 
     instrument: str
     steps: int
-    seconds: float
+    seconds: Positive
     events: list[Event] = field(repr=False)
     rest: str = "(between operators)"
     mode: str = ""
@@ -45,21 +49,38 @@ class Profile:
 
 
 @dataclass
-class Row:
+class KernelTime:
     """A kernel at one shape: calls, seconds and FLOPs of one step."""
 
     name: str
-    kind: str
+    kind: Kind
     shape: str
-    calls: float = 0.0
-    seconds: float = 0.0
-    flops: float | None = None
+    calls: Amount = 0.0
+    seconds: Amount = 0.0
+    flops: Amount | None = None
+
+    @property
+    def rate(self) -> float | None:
+        """FLOP/s; None where FLOPs are not known.
+
+        >>> KernelTime("dot", "gemm", "", calls=1, seconds=2.0, flops=8.0).rate
+        4.0
+        """
+        return self.flops / self.seconds if self.flops and self.seconds else None
+
+    def add(self, other: "KernelTime") -> None:
+        """Add the calls, seconds and FLOPs of another one."""
+        self.calls += other.calls
+        self.seconds += other.seconds
+        if other.flops is not None:
+            self.flops = (self.flops or 0.0) + other.flops
 
 
 def credited(events: Sequence[Event]) -> list[float]:
     """Seconds for each event, so that no moment is counted twice.
 
-    Within a lane the innermost event has the moment; lanes that run at once share it equally.
+    Within a lane a moment belongs to the innermost event; lanes that run at the same time share it
+    equally.
 
     >>> outer, inner = Event("f", "other", 0.0, 4.0), Event("g", "other", 1.0, 2.0)
     >>> beside = Event("h", "other", 2.0, 4.0, lane="another")
@@ -88,8 +109,8 @@ def credited(events: Sequence[Event]) -> list[float]:
     return found
 
 
-def rows(profile: Profile) -> list[Row]:
-    """A step's kernels, the longest first, and what is left of its time at their end.
+def rows(profile: Profile) -> list[KernelTime]:
+    """A step's kernels, the longest first; the last row is the rest of its time.
 
     >>> twice = [Event("exp", "elementwise", t, t + 1.0, flops=8.0) for t in (0.0, 2.0)]
     >>> for row in rows(Profile("a clock", steps=2, seconds=2.0, events=twice)):
@@ -97,33 +118,26 @@ def rows(profile: Profile) -> list[Row]:
     exp 1.0 1.0 8.0
     (between operators) 0.0 1.0 None
     """
-    made: dict[tuple[str, str, str], Row] = {}
+    made: dict[tuple[str, Kind, str], KernelTime] = {}
     for event, seconds in zip(profile.events, credited(profile.events), strict=True):
         key = event.name, event.kind, event.shape
-        row = made.setdefault(key, Row(*key))
-        row.calls += 1
-        row.seconds += seconds
-        if event.flops is not None:
-            row.flops = (row.flops or 0.0) + event.flops
+        made.setdefault(key, KernelTime(*key)).add(KernelTime(*key, 1, seconds, event.flops))
     for row in made.values():
         row.calls, row.seconds = row.calls / profile.steps, row.seconds / profile.steps
         row.flops = None if row.flops is None else row.flops / profile.steps
     found = sorted(made.values(), key=lambda row: -row.seconds)
     rest = profile.seconds - sum(row.seconds for row in found)
-    return [*found, Row(profile.rest, "other", "", 0.0, max(rest, 0.0))]
+    return [*found, KernelTime(profile.rest, "other", "", 0.0, max(rest, 0.0))]
 
 
-def by_kind(table: Iterable[Row]) -> dict[str, Row]:
+def by_kind(kernels: Iterable[KernelTime]) -> dict[Kind, KernelTime]:
     """The sums of each kind that occurs, in the order of KINDS.
 
-    >>> [row.calls for row in by_kind([Row("a", "gemm", "", 2), Row("b", "gemm", "", 1)]).values()]
+    >>> two = KernelTime("a", "gemm", "", 2), KernelTime("b", "gemm", "", 1)
+    >>> [total.calls for total in by_kind(two).values()]
     [3.0]
     """
-    found = {kind: Row(kind, kind, "") for kind in KINDS}
-    for row in table:
-        total = found[row.kind]
-        total.calls += row.calls
-        total.seconds += row.seconds
-        if row.flops is not None:
-            total.flops = (total.flops or 0.0) + row.flops
-    return {kind: row for kind, row in found.items() if row.calls or row.seconds}
+    found = {kind: KernelTime(kind, kind, "") for kind in KINDS}
+    for kernel in kernels:
+        found[kernel.kind].add(kernel)
+    return {kind: total for kind, total in found.items() if total.calls or total.seconds}

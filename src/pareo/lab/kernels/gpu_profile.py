@@ -1,7 +1,7 @@
-"""Anyone on a GPU: kernels as CUPTI records them, with shapes where a framework's calls tell them.
+"""Profiles on a GPU: kernels as CUPTI records them, with shapes where they are known.
 
-The steps are recorded as they are raced. Then one more step runs call by call, each call marked, so
-that it is known which kernels it launches; the same kernels in the steps before get its shape.
+Steps are recorded as they are raced. Then one more step runs call by call, each call marked, to
+find which kernels it launches; the same kernels in the earlier steps are given its shape.
 """
 
 import time
@@ -26,9 +26,9 @@ LOOP = "(the whole epoch, one kernel)"
 
 @dataclass(frozen=True)
 class Label:
-    """What one call of a framework's computes: its shapes, and FLOPs where they are known.
+    """What one call of a framework computes: its shapes, and FLOPs where they are known.
 
-    parts: equal parts of the FLOPs that have a kernel each, as both gradients of a convolution.
+    parts: equal parts of the FLOPs with a kernel each, such as both gradients of a convolution.
     """
 
     shape: str
@@ -37,10 +37,10 @@ class Label:
 
 
 def profiles(trainer: Any, order: Any, recorder: Recorder, framework: str) -> list[Profile]:
-    """The steps under CUPTI; where they are one kernel of pareo's, as a program, too."""
+    """Steps under CUPTI; where they are one kernel of pareo, also as a program."""
     raced = _recorded(trainer, order, recorder)
     if framework == "jax":
-        raced.events = _named(raced.events, jax_profile.together(jax_profile.compiled()))
+        raced.events = _named(raced.events, jax_profile.merged(jax_profile.compiled()))
         return [raced]
     label = {"pareo": _pareo_calls, "torch": _torch_calls}.get(framework)
     if label is None:
@@ -78,11 +78,11 @@ def _recorded(trainer: Trainer, order: Any, recorder: Recorder) -> Profile:
 
 
 def labelled(events: list[Event], marked: list[Launch], labels: list[Label]) -> list[Event]:
-    """The events with shapes and FLOPs, where a kernel runs as often as in the marked step.
+    """Events with shapes and FLOPs, where a kernel runs as often as in the marked step.
 
-    The n-th run of a kernel in a step is that of the n-th in the marked one; in a graph, whose
-    branches run as they can, the n-th that was captured. A call's FLOPs are its longest kernel's
-    (of several parts its longest kernels'), products or convolutions if it can be.
+    The n-th run of a kernel in a step corresponds to the n-th in the marked one; in a graph, whose
+    branches run in any order, to the n-th that was captured. The FLOPs of a call are assigned to
+    its longest kernel (to several where it has parts), a product or convolution if possible.
 
     >>> two = [Launch("gemm", 0.0, 2.0, 7, mark=0), Launch("add", 2.0, 3.0, 7, mark=0)]
     >>> seen = [Event("gemm", "gemm", 0.0, 1.0), Event("gemm", "gemm", 2.0, 3.0)]
@@ -120,7 +120,7 @@ def labelled(events: list[Event], marked: list[Launch], labels: list[Label]) -> 
 
 
 def _places(events: list[Event]) -> list[int]:
-    """Which run of its kernel each event is, by the order of starts, or of a graph's nodes.
+    """The number of each event among the runs of its kernel, by start or by node of a graph.
 
     >>> _places([Event("a", "", t, t + 1.0, node=n) for t, n in ((0.0, 7), (1.0, 4), (2.0, 7))])
     [1, 0, 1]
@@ -149,7 +149,7 @@ def _weight(launch: Launch) -> tuple[bool, float]:
 
 
 def _as_loop(events: list[Event], flops: int) -> list[Event]:
-    """The longest kernel, which is the whole epoch, says so, and has all FLOPs."""
+    """Mark the longest kernel, which is the whole epoch; it has all FLOPs."""
     longest = max(events, key=lambda event: event.end - event.start)
     whole = Event(f"{LOOP} {longest.name}", "other", longest.start, longest.end, longest.lane, "",
                   float(flops))  # fmt: skip
@@ -171,7 +171,7 @@ def _pareo_calls(trainer: Any, recorder: Recorder) -> tuple[list[Launch], list[L
 
 
 def _torch_calls(trainer: Any, recorder: Recorder) -> tuple[list[Launch], list[Label]]:
-    """One step of PyTorch's, operator by operator; nothing where it was compiled."""
+    """One step of PyTorch, operator by operator; nothing where it was compiled."""
     if trainer.facts()["mode"].startswith("torch.compile"):
         return [], []
     import torch

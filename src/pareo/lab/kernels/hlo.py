@@ -1,10 +1,11 @@
-"""What XLA compiled: its text, read for the shape, kind and FLOPs of each instruction."""
+"""The text of what XLA compiled, parsed for the shape, kind and FLOPs of each instruction."""
 
 import math
 import re
 from dataclasses import dataclass, field
 
 from pareo.lab.kernels.classify import XLA, kind
+from pareo.lab.kernels.events import Kind
 
 LINE = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = (\(.*?\)|[\w\[\],]+)\S* ([\w\-]+)\(([^)]*)\)(.*)$")
 HEAD = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
@@ -20,7 +21,7 @@ MOVES = {
 
 @dataclass
 class Op:
-    """One instruction: operands are others' names, `inside` is the computation that it calls."""
+    """One instruction; operands are names, `inside` is the computation that it calls."""
 
     name: str
     opcode: str
@@ -31,7 +32,7 @@ class Op:
 
     @property
     def shape(self) -> list[int] | None:
-        """The sides of its result; None for a tuple of several."""
+        """The shape of its result; None for a tuple."""
         return self.results[0] if len(self.results) == 1 else None
 
 
@@ -43,7 +44,7 @@ class Module:
     computations: dict[str, list[Op]] = field(default_factory=dict)
 
     def products(self, name: str) -> list[Op]:
-        """The products and convolutions that an instruction is, or has inside."""
+        """The products and convolutions that an instruction is, or contains."""
         op = self.ops.get(name)
         if op is None:
             return []
@@ -54,8 +55,8 @@ class Module:
         return [found for part in self.computations.get(op.inside or "", ())
                 for found in self.products(part.name)]  # fmt: skip
 
-    def kind(self, name: str) -> str:
-        """The kind of an instruction: of what it has inside, else by its name."""
+    def kind(self, name: str) -> Kind:
+        """The kind of an instruction: by what it contains, otherwise by its name."""
         found = self.products(name)
         if any(op.opcode == "convolution" for op in found):
             return "convolution"
@@ -72,7 +73,7 @@ class Module:
         return "elementwise" if inside else kind(name, XLA)
 
     def _opcodes(self, name: str) -> set[str]:
-        """What an instruction consists of; nothing where it is not known."""
+        """The opcodes that an instruction consists of; empty where they are not known."""
         op = self.ops.get(name)
         if op is None or op.opcode in ("while", "conditional", "custom-call"):
             return set()
@@ -87,7 +88,7 @@ class Module:
         return sum(map(self._flops, found)) if found else None
 
     def shapes(self, name: str) -> str:
-        """What an instruction reads and writes; of a product inside, what that does."""
+        """Shapes that an instruction reads and writes; those of the product in a fusion."""
         op = next(iter(self.products(name)), self.ops.get(name))
         if op is None:
             return ""
@@ -148,7 +149,7 @@ def parsed(text: str) -> Module:
 
 
 def _sides(shape: str) -> list[list[int]]:
-    """The sides of an array, or of those in a tuple."""
+    """The shape of an array, or the shapes of those in a tuple."""
     found = re.findall(r"\w+\[([\d,]*)\]", shape)
     return [[int(side) for side in sides.split(",") if side] for sides in found]
 
@@ -159,7 +160,7 @@ def _numbers(attributes: str, name: str) -> list[int]:
 
 
 def _written(shapes: list[list[int]]) -> str:
-    """Arrays by their sides; a single number is 1.
+    """Shapes as text; a scalar is 1.
 
     >>> _written([[2, 3], []])
     '2x3, 1'

@@ -1,9 +1,11 @@
-"""Which instrument looks at whom, and the process in which it does."""
+"""The instrument that profiles a contestant, and the process in which it does."""
 
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from pareo.lab.contestants import Contestant, Task, Trainer
 from pareo.lab.experiment.gate import repeated_batch
@@ -24,7 +26,7 @@ WHOLE = "(the whole step)"
 
 
 def framework_of(contestant: Contestant) -> str:
-    """Whose adapter a contestant has; empty where it is not one of pareo's own.
+    """The framework of a contestant's adapter; empty where it is not one of pareo's own.
 
     >>> framework_of(Contestant("pareo.lab.contestants.torch_cuda")), framework_of(Contestant("my"))
     ('torch', '')
@@ -35,7 +37,7 @@ def framework_of(contestant: Contestant) -> str:
 
 
 def instrument_for(contestant: Contestant) -> Instrument:
-    """The instrument, made ready; to be called before the contestant's framework is imported."""
+    """The instrument, prepared; to be called before the contestant's framework is imported."""
     framework = framework_of(contestant)
     if contestant.gpu:
         return partial(gpu_profile.profiles, recorder=Recorder(), framework=framework)
@@ -45,27 +47,27 @@ def instrument_for(contestant: Contestant) -> Instrument:
 
 
 def whole(trainer: Trainer, order: Any) -> list[Profile]:
-    """Steps that nothing here can look into, each as one row."""
+    """Steps that no instrument here can profile, each as one row."""
     start = time.perf_counter()
     trainer.run(order)
     each = (time.perf_counter() - start) / len(order)
     steps = [Event(WHOLE, "other", n * each, (n + 1) * each) for n in range(len(order))]
-    note = "there is no instrument for it here, so its step is one row"
+    note = "no instrument here can profile it, so its step is one row"
     return [Profile("a clock around the steps", len(order), each, steps, note=note)]
 
 
 class Watched(Runner):
-    """A runner that can also say where its time goes.
+    """A runner that can also be profiled.
 
-    It is held against a few images, so that the exact steps of a large batch take no minutes.
+    The gate compares it on a few images, so that exact steps of a large batch do not take minutes.
     """
 
     def __init__(self, contestant: Contestant, task: Task) -> None:
         self._instrument = instrument_for(contestant)
         super().__init__(contestant, task)
 
-    def profile(self, steps: int) -> list[Profile]:
-        """So many steps under the instrument."""
+    def profile(self, steps: int) -> Annotated[list[Profile], Meta(min_length=1)]:
+        """Train this many steps under the instrument."""
         return self._instrument(self._trainer, self._next(steps))
 
     def _gate_order(self) -> Any:

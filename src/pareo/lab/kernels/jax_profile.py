@@ -1,4 +1,4 @@
-"""JAX on a CPU: XLA's own profiler, its events held against the text of what it compiled."""
+"""Profiles of JAX on a CPU: events of XLA's profiler, with shapes from the compiled text."""
 
 import re
 import tempfile
@@ -35,7 +35,7 @@ def profiles(trainer: Trainer, order: Any) -> list[Profile]:
 
 
 def compiled() -> dict[str, hlo.Module]:
-    """What JAX has compiled for steps, by name, from the executables that are alive."""
+    """The modules that JAX has compiled for steps, by name, from its live executables."""
     from jax.extend import backend
 
     modules: dict[str, hlo.Module] = {}
@@ -51,8 +51,8 @@ def compiled() -> dict[str, hlo.Module]:
     return modules
 
 
-def together(modules: dict[str, hlo.Module]) -> hlo.Module:
-    """All of them as one, for records that do not tell whose an instruction is."""
+def merged(modules: dict[str, hlo.Module]) -> hlo.Module:
+    """All modules as one, for records that do not name the module of an instruction."""
     module = hlo.Module()
     for one in modules.values():
         module.ops |= one.ops
@@ -61,7 +61,7 @@ def together(modules: dict[str, hlo.Module]) -> hlo.Module:
 
 
 def _events(seen: Any, modules: dict[str, hlo.Module]) -> Iterator[Event]:
-    """One for each instruction that ran, to its very end, wherever that was."""
+    """An event for each instruction that ran, until its end, on whichever thread that was."""
     ends: dict[Any, float] = {}
     begun = []
     for line in (line for plane in seen.planes for line in plane.lines):
@@ -84,7 +84,7 @@ def _events(seen: Any, modules: dict[str, hlo.Module]) -> Iterator[Event]:
 
 
 def shown(name: str, module: hlo.Module) -> str:
-    """An instruction's name less its number; of a fusion with a product inside, that too.
+    """The name of an instruction without its number, with the product inside a fusion.
 
     >>> shown("add_fusion.12", hlo.Module())
     'add_fusion'

@@ -1,4 +1,4 @@
-"""CUDA kernels' names as a person reads them: demangled, without what only a linker needs."""
+"""Readable names of CUDA kernels: demangled, without what only a linker needs."""
 
 import ctypes
 import re
@@ -6,7 +6,7 @@ from functools import cache
 
 
 def demangled(name: str) -> str:
-    """The C++ name behind a symbol; the same where it is none.
+    """The C++ name of a symbol; the name itself where it is not mangled.
 
     >>> demangled("_Z10max_pool3fPKfi"), demangled("nvjet_tst_128x64")
     ('max_pool3f(float const*, int)', 'nvjet_tst_128x64')
@@ -58,7 +58,7 @@ def readable(name: str) -> str:
 
 
 def _identifiers(symbol: str) -> str:
-    """The first long names in a symbol that is too deep for the C++ runtime: each has its length.
+    """The first long identifiers in a symbol that the C++ runtime cannot demangle.
 
     >>> _identifiers("_ZN7cutlass6KernelINS_4conv23ImplicitGemmConvolutionIiEEEEv")
     'Kernel<ImplicitGemmConvolution>'

@@ -1,4 +1,4 @@
-"""pareo on a CPU: a clock around each instruction of the very step that is raced."""
+"""Profiles of pareo on a CPU: a clock around each instruction of the step that is raced."""
 
 import time
 from typing import Any
@@ -14,7 +14,7 @@ LOOP = "(the whole step, one compiled loop)"
 
 
 def profiles(trainer: PareoTrainer, order: Any) -> list[Profile]:
-    """The steps as they are raced; where that is one loop, by instruction, too.
+    """The steps as they are raced; where that is one loop, also by instruction.
 
     Such a loop has no boundaries between instructions, so it is one row. The same program,
     instruction by instruction, is slower and says so; it tells where the work is.
@@ -67,7 +67,7 @@ def _clocked(trainer: PareoTrainer, order: Any) -> Profile:
 
 
 def shape_of(program: Program, instruction: Instruction) -> str:
-    """The shapes that an instruction reads, less numbers, and those that it writes.
+    """The shapes that an instruction reads, without scalars, and those that it writes.
 
     >>> from pareo import Spec, op, trace
     >>> program = trace(op.dot, Spec((2, 3)), Spec((3, 4)))

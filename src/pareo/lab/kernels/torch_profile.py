@@ -1,4 +1,4 @@
-"""PyTorch on a CPU: torch.profiler, with the FLOPs of products and convolutions by their shapes."""
+"""Profiles of PyTorch on a CPU: torch.profiler, with FLOPs of products and convolutions."""
 
 import math
 import os
@@ -7,7 +7,7 @@ from typing import Any
 
 from pareo.lab.contestants import Trainer
 from pareo.lab.kernels.classify import TORCH, kind
-from pareo.lab.kernels.events import Event, Profile
+from pareo.lab.kernels.events import Event, Kind, Profile
 
 Shapes = list[list[int]]
 
@@ -18,7 +18,7 @@ AUTOGRAD = "(autograd)"
 
 
 def prepare() -> None:
-    """Before PyTorch is imported: its profiler's own log lines are no result."""
+    """Silence the log of PyTorch's profiler; to be called before PyTorch is imported."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 
@@ -40,7 +40,7 @@ def profiles(trainer: Trainer, order: Any) -> list[Profile]:
 
 
 def _event(event: Any) -> Event | None:
-    """What the table counts; None for what belongs to a whole operator around it."""
+    """An event for the table; None for one that belongs to an operator around it."""
     around = event.cpu_parent
     while around is not None:
         if around.name in WHOLE:
@@ -56,8 +56,8 @@ def _event(event: Any) -> Event | None:
     return Event(event.name, _kind(event.name, shapes), start, end, lane, shape, count)
 
 
-def _kind(name: str, shapes: Shapes) -> str:
-    """By the name; a batch of one product is a product.
+def _kind(name: str, shapes: Shapes) -> Kind:
+    """The kind by the name; a batch of one product is a product.
 
     >>> _kind("aten::bmm", [[8, 2, 3], [8, 3, 4]]), _kind("aten::bmm", [[1, 2, 3], [1, 3, 4]])
     ('batched gemm', 'gemm')
@@ -68,7 +68,7 @@ def _kind(name: str, shapes: Shapes) -> str:
 
 
 def flops(name: str, shapes: Shapes, given: list[Any]) -> float | None:
-    """FLOPs of an operator by the shapes and numbers that it was given; None where not counted.
+    """FLOPs of an operator by its shapes and arguments; None where they are not counted.
 
     As everywhere in pareo a product and a sum are two; of a convolution's padding, the windows
     count in full.

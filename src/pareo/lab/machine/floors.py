@@ -1,77 +1,108 @@
 """The floor beneath each contestant: what the place that it computes on can do, measured here."""
 
-import math
-from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
 
 from pareo.device import Device, why_unavailable
 from pareo.lab.contestants import Contestant, Task
+from pareo.lab.experiment.bounds import Amount
 from pareo.lab.experiment.worker import Failed
 from pareo.lab.machine.ceilings import limits
-from pareo.training.step import step_program
-
-CPU, CARD = "cpu", "cuda"
+from pareo.lab.machine.places import CPU, GPU, Place
 
 
-def place_of(contestant: Contestant) -> str:
+@dataclass(kw_only=True)
+class Floor:
+    """The least seconds of an epoch in a place: its FLOPs at the measured peak, or its bytes.
+
+    why: what limits it, "arithmetic" or "bandwidth". None: not known.
+    """
+
+    place: str = ""
+    precision: str | None = ""
+    seconds_per_epoch: Amount | None = None
+    why: str = ""
+    peak_flops: Amount | None = None
+    bandwidth: Amount | None = None
+
+    @property
+    def name(self) -> str:
+        """The place as a reader knows it."""
+        names: dict[str, str] = {CPU: "the CPU", GPU: "the GPU"}
+        return names.get(self.place, self.place)
+
+
+def place_of(contestant: Contestant) -> Place:
     """Where a contestant computes: each place has a peak and a bandwidth of its own.
 
     >>> place_of(Contestant("some.module", gpu=True))
     'cuda'
     """
-    return CARD if contestant.gpu else CPU
+    return GPU if contestant.gpu else CPU
 
 
-def measured(
-    places: set[str], threads: int, precision: str, known: Mapping[str, Any]
-) -> Iterator[tuple[str, tuple[float, float]]]:
-    """The FLOP/s and bytes a second of each place, anew where it is `known` already.
-
-    A place that cannot tell is left out.
-    """
-    devices = {CPU: Device("compiled", threads=threads)}
-    if CARD in places and why_unavailable("cuda") is None:
-        devices[CARD] = Device("cuda", precision=precision)
-    for place in sorted(places & devices.keys()):
-        with suppress(Failed, LookupError):
-            found = limits(devices[place], again=bool(known.get(place)))
-            yield place, (found.peak.value, found.bandwidth.value)
+# What this process has measured last: one experiment after another need not begin with it.
+_measured: dict[tuple[str, int, str], tuple[float, float]] = {}
 
 
-class Floors:
-    """The floors of one task in the places of a race."""
+class Peaks:
+    """The FLOP/s and bytes a second of each place, the best that was measured."""
 
-    def __init__(self, task: Task, images: int, precision: str = "float32") -> None:
-        """`images` are those of an epoch."""
-        self._task, self._images, self._precision = task, images, precision
-        self.flops = step_program(task.network, task.batch).flops
+    def __init__(self, threads: int, precision: str = "float32") -> None:
+        self._threads, self._precision = threads, precision
         self._found: dict[str, list[tuple[float, float]]] = {}
 
-    def measure(self, places: set[str]) -> None:
-        """How fast each place is: as it is kept, and then as it is now, whichever is faster.
+    def measure(self, places: set[str]) -> dict[str, tuple[float, float]]:
+        """Measure places: as it is known here or on disk, and again where this object has it.
 
-        Where that cannot be told, its floor stays unknown.
+        A place whose limits cannot be measured is left out.
         """
-        for place, now in measured(places, self._task.threads, self._precision, self._found):
-            self._found.setdefault(place, []).append(now)
+        devices: dict[str, Device] = {CPU: Device("compiled", threads=self._threads)}
+        if GPU in places and why_unavailable("cuda") is None:
+            devices[GPU] = Device("cuda", precision=self._precision)
+        measured = {}
+        for place in sorted(places & devices.keys()):
+            key = place, self._threads, self._precision
+            with suppress(Failed, LookupError):
+                if place in self._found or key not in _measured:
+                    found = limits(devices[place], again=place in self._found)
+                    _measured[key] = found.peak.value, found.bandwidth.value
+                measured[place] = _measured[key]
+                self.add(place, measured[place])
+        return measured
 
-    def of(self, place: str) -> dict[str, Any]:
-        """The least seconds of an epoch in a place: its FLOPs at the measured peak, or its bytes.
+    def add(self, place: str, found: tuple[float, float]) -> None:
+        """What was measured in a place."""
+        self._found.setdefault(place, []).append(found)
 
-        >>> from pareo.nn import networks
-        >>> Floors(Task(networks.papers_cnn(), batch=1), images=1).of("cpu")["place"]
-        'cpu'
+    def best(self, place: str) -> tuple[float, float] | tuple[None, None]:
+        """FLOP/s and bytes a second; None where they are not known.
+
+        >>> Peaks(threads=1).best("cpu")
+        (None, None)
         """
-        found = self._found.get(place, [])
-        peak = max((peak for peak, _ in found), default=math.nan)
-        bandwidth = max((speed for _, speed in found), default=math.nan)
-        arithmetic, moving = self.flops / peak, self._task.least_bytes() / bandwidth
-        return {
-            "place": place,
-            "precision": self._precision,
-            "seconds_per_epoch": max(arithmetic, moving) * self._images / self._task.batch,
-            "why": "arithmetic" if arithmetic >= moving else "bandwidth",
-            "peak_flops": peak,
-            "bandwidth": bandwidth,
-        }
+        found = self._found.get(place)
+        if not found:
+            return None, None
+        return max(peak for peak, _ in found), max(speed for _, speed in found)
+
+
+def floor(task: Task, images: int, flops: float, place: str, peaks: Peaks, precision: str) -> Floor:
+    """The floor of an epoch of so many images, where a step has so many FLOPs.
+
+    >>> from pareo.nn import networks
+    >>> floor(Task(networks.papers_cnn(), batch=1), 1, 10, "cpu", Peaks(1), "float32").place
+    'cpu'
+    """
+    peak, bandwidth = peaks.best(place)
+    if peak is None or bandwidth is None:
+        return Floor(place=place, precision=precision)
+    arithmetic, moving = flops / peak, task.least_bytes() / bandwidth
+    return Floor(
+        place=place,
+        precision=precision,
+        seconds_per_epoch=max(arithmetic, moving) * images / task.batch,
+        why="arithmetic" if arithmetic >= moving else "bandwidth",
+        peak_flops=peak,
+        bandwidth=bandwidth,
+    )

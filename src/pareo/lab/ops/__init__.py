@@ -1,1 +1,1 @@
-"""The operator laboratory: every operator, on every device and in its peers, against its limit."""
+"""Times single operators, on pareo's devices and in other libraries, against their limits."""

@@ -1,6 +1,6 @@
-"""For every operator of the table, operands of so many bytes in all, the result included.
+"""Operands for every operator, of a given number of bytes in all, the result included.
 
-Matrices have rows of 1024; images are those of a network's middle layers.
+Rows of matrices have 1024 elements. Images have the shapes of the middle layers of a network.
 """
 
 import math
@@ -14,10 +14,10 @@ from pareo.errors import PareoError
 from pareo.operators.core import Operator, registry
 
 PAPER = ("add", "mul", "dot", "scalar", "sigmoid", "tanh")
-NAMES = {"mul": "hadamard", "scalar": "scale"}  # the paper's, and ours
+NAMES = {"mul": "hadamard", "scalar": "scale"}  # the paper's names, and pareo's
 ROW = 1024
 CLASSES = 1000
-BLOCK = 4_000_037  # numbers drawn before they repeat: a prime, so no row is like another
+BLOCK = 4_000_037  # numbers drawn before they repeat: a prime, so rows differ
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Values:
     high: float = 1.0
 
     def array(self, seed: int) -> Any:
-        """The operand, the same for everyone."""
+        """The operand, the same for all contestants."""
         count = math.prod(self.shape)
         drawn = np.random.default_rng(seed).random(min(count, BLOCK), np.float32)
         drawn = drawn * np.float32(self.high - self.low) + np.float32(self.low)
@@ -43,7 +43,7 @@ class Labels:
     shape: tuple[int, ...]
 
     def array(self, seed: int) -> Any:
-        """The operand, the same for everyone."""
+        """The operand, the same for all contestants."""
         return np.random.default_rng(seed).integers(0, CLASSES, self.shape)
 
 
@@ -61,14 +61,14 @@ class Case:
         return [o.array(seed) for seed, o in enumerate(self.operands) if not isinstance(o, float)]
 
     def filled(self, arrays: Any) -> list[Any]:
-        """The operands, these arrays in their places among the numbers."""
+        """The operands, with these arrays in their places among the numbers."""
         left = iter(arrays)
         found = [o if isinstance(o, float) else next(left) for o in self.operands]
         return [found] if self.many else found
 
 
 def case_of(name: str, nbytes: int) -> Case:
-    """The call of an operator that takes about so many bytes.
+    """The call of an operator whose operands and result have about `nbytes`.
 
     >>> case_of("mul", 12 * 1024).operands[0].shape
     (1, 1024)
@@ -81,12 +81,12 @@ def case_of(name: str, nbytes: int) -> Case:
 
 
 def names() -> list[str]:
-    """Every operator that can be measured, by our name."""
+    """Every operator that can be measured, by its name in pareo."""
     return list(_makers)
 
 
 def checked(given: list[str]) -> list[str]:
-    """Names of operators, if they are."""
+    """The same names, if each is an operator; PareoError otherwise."""
     for name in given:
         if NAMES.get(name, name) not in _makers:
             raise PareoError(_unknown(name))
@@ -100,18 +100,18 @@ def _unknown(name: str) -> str:
 
 
 def _rows(floats: float, arrays: float, width: int = ROW) -> tuple[int, int]:
-    """The shape of one of so many arrays that share the floats."""
+    """The shape of one of the arrays that share the floats."""
     return max(1, round(floats / arrays / width)), width
 
 
 def _same(arrays: int, *bounds: tuple[float, float], of: int) -> Callable[[int], Any]:
-    """A maker for so many operands of one shape; `of` arrays in all."""
+    """A maker of operands of one shape; there are `of` arrays in all, with the result."""
     bounds = bounds or ((-1.0, 1.0),) * arrays
     return lambda floats: (tuple(Values(_rows(floats, of), *b) for b in bounds), {})
 
 
 def _images(floats: float, channels: int, size: int, share: float) -> tuple[int, ...]:
-    """Images that are `share` of all floats."""
+    """The shape of images that have this share of all floats."""
     return max(1, round(floats * share / (channels * size**2))), channels, size, size
 
 

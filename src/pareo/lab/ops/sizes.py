@@ -1,4 +1,4 @@
-"""Sizes in bytes, as the command line has them: 2MB..1GB."""
+"""Sizes in bytes, as they are written on the command line: 2MB..1GB."""
 
 from pareo.errors import PareoError
 
@@ -6,7 +6,7 @@ UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "B": 1}
 
 
 def sizes(text: str) -> list[int]:
-    """Sizes one by one, or doubling from the first to the last.
+    """Sizes separated by commas, or doubling from the first to the last.
 
     >>> [size >> 20 for size in sizes("2MB..16MB,1GB")]
     [2, 4, 8, 16, 1024]
@@ -27,7 +27,7 @@ def sizes(text: str) -> list[int]:
 
 
 def size(text: str) -> int:
-    """One size; as the paper does, an MB is 2^20 bytes.
+    """One size; an MB is 2^20 bytes, as in the paper.
 
     >>> size("2MB"), size("1.5 kb")
     (2097152, 1536)
@@ -46,7 +46,7 @@ def size(text: str) -> int:
 
 
 def shown(nbytes: int) -> str:
-    """A size in a word.
+    """A size as text.
 
     >>> shown(2 << 20), shown(1 << 30), shown(1536)
     ('2 MB', '1 GB', '1.5 KB')

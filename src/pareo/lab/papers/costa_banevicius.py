@@ -1,4 +1,4 @@
-"""The fourth paper: three MLPs on MNIST, each in a thread of its own, or one after the other.
+"""The fourth paper: three MLPs on MNIST, each in its own thread, or one after another.
 
 A. H. da Costa and T. Banevicius, Processamento Paralelo para Treinamento de Deep Neural Networks.
 Keras 2.1.5 on TensorFlow 1.8.0; 256 epochs at batch 128. The paper does not name its processor.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Card:
+class Gpu:
     """A column of the paper's table 1: clocks in MHz, bytes, bytes a second."""
 
     name: str
@@ -21,22 +21,22 @@ class Card:
     bandwidth: float
 
 
-CARDS = (
-    Card("GT710M", "Fermi", 96, 1550, 900, 2e9, 0.125e6, 14e9),
-    Card("K40", "Kepler", 2880, 745, 3004, 12e9, 1.5e6, 288e9),
-    Card("GTX980", "Maxwell", 2048, 1241, 3505, 4e9, 2e6, 224e9),
+GPUS = (
+    Gpu("GT710M", "Fermi", 96, 1550, 900, 2e9, 0.125e6, 14e9),
+    Gpu("K40", "Kepler", 2880, 745, 3004, 12e9, 1.5e6, 288e9),
+    Gpu("GTX980", "Maxwell", 2048, 1241, 3505, 4e9, 2e6, 224e9),
 )
 
 # For `dot` of 6 MB: the share of instructions that failed to be fetched in time, and of those that
-# waited for another's result; "about" for the two cards that the text puts together.
+# waited for another's result; "about" for the two GPUs that the text puts together.
 STALLS = {
     "GT710M": {"instruction fetch": 0.12, "execution dependency": 0.10},
     "K40": {"instruction fetch": 0.35, "execution dependency": 0.24},
     "GTX980": {"instruction fetch": 0.12, "execution dependency": 0.10},
 }
 
-# Tables 2 and 3: by operator and MB of data, MFLOP/s and per cent of the card's arithmetic peak, on
-# each of the cards in turn.
+# Tables 2 and 3: by operator and MB of data, MFLOP/s and per cent of the arithmetic peak, on each
+# of the GPUs in turn.
 PUBLISHED: dict[str, dict[int, tuple[tuple[float, float], ...]]] = {
     "add": {
         6: ((979.11, 0.62), (10502.79, 0.22), (12261.28, 0.23)),
@@ -99,7 +99,7 @@ PUBLISHED: dict[str, dict[int, tuple[tuple[float, float], ...]]] = {
 
 
 def nearest(operator: str, nbytes: int) -> int | None:
-    """The paper's size (MB) that is nearest to so many bytes, by ratio; None for other operators.
+    """The paper's size (MB) that is nearest to `nbytes`, by ratio; None for other operators.
 
     >>> nearest("add", 16 << 20), nearest("exp", 16 << 20)
     (12, None)

@@ -1,7 +1,7 @@
 """The third paper: AlexNet and GoogLeNet at batch 1 to 512, on CPU and GPU, in two frameworks.
 
-R. G. Trindade and J. V. F. Lima, Análise de Desempenho de Frameworks de Deep Learning. Its times
-are drawn in a figure without numbers; what its text and its table say in numbers is here.
+R. G. Trindade and J. V. F. Lima, Análise de Desempenho de Frameworks de Deep Learning. Its figure
+of times has no numbers; the numbers of its text and its table are here.
 """
 
 MACHINE = "Intel Xeon E5620, 8 cores; 11 GB RAM; NVIDIA GeForce GTX Titan X, 12 GB"
@@ -10,10 +10,10 @@ NETWORKS = ("alexnet", "googlenet")
 BATCHES = tuple(2**power for power in range(10))
 EPOCHS = 10
 
-# Of a batch that fits; the text does not say which network this is about.
+# The largest batch that fits on the GPU; the text does not name the network.
 LARGEST = {"Caffe": 128, "TensorFlow": 256}
 
-# What the text says in numbers, a statement with its place.
+# The findings that the text gives in numbers, each with its device.
 FINDINGS = (
     ("GPU", "TensorFlow's time per image is up to 49 % less than Caffe's"),
     ("CPU", "TensorFlow's time per image is up to 70 % less than Caffe's"),
@@ -22,7 +22,7 @@ FINDINGS = (
     ("GPU", "TensorFlow allocates all of the memory, whatever it needs"),
 )
 
-# Table 1: kernel, then seconds and calls of Caffe, of TensorFlow, and of TensorFlow's batched ones.
+# Table 1: the kernel; seconds and calls in Caffe, in TensorFlow, and in its batched kernels.
 SGEMM: tuple[tuple[str, tuple[float, int] | None, tuple[float, int] | None,
                    tuple[float, int] | None], ...] = (
     ("128x64_nn", (6.90060, 75264), (0.016219, 21), (0.14928, 26)),
@@ -37,7 +37,7 @@ SGEMM: tuple[tuple[str, tuple[float, int] | None, tuple[float, int] | None,
 
 
 def totals() -> dict[str, tuple[float, int]]:
-    """Seconds and calls of all kernels of the table.
+    """Seconds and calls of all kernels in the table.
 
     >>> totals()["Caffe"][1], totals()["TensorFlow"][1], totals()["TensorFlow, batched"][1]
     (239799, 183, 219)

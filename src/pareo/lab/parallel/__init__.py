@@ -1,1 +1,1 @@
-"""`pareo parallel`: ways to use all cores, compared."""
+"""`pareo parallel`: strategies to use all cores, compared with one worker."""

@@ -1,183 +1,165 @@
-"""What `pareo parallel` measures, put together as one result: plain data, as JSON holds it."""
+"""The results of `pareo parallel`: strategies to use all cores, each compared with one worker."""
 
-import math
-from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import asdict
-from datetime import UTC, datetime
-from typing import Any
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Annotated, ClassVar
 
-from pareo import __version__, machine
-from pareo.device import Device
-from pareo.lab.papers import costa_banevicius as paper
-from pareo.lab.parallel.engine import Row, Watch, amdahl, race
-from pareo.lab.parallel.papers import SERIAL, flops, papers_data, pareo_ways, torch_ways
-from pareo.lab.parallel.strategies import AFTER, ALONE, data_for, ways
-from pareo.nn.network import Sequential
-from pareo.parallel.trials.prediction import predict
-from pareo.parallel.trials.trial import Trial
-from pareo.training.floor import matrix_peak
+import msgspec
 
-SCHEMA = 1
-PAYS = 1.05  # times as fast as one worker, before another worker is worth its while
+from pareo.lab.experiment.entry import Outcome
+from pareo.lab.experiment.results import Amount, Count, Natural, Number, Positive, Result
+
+Times = Annotated[list[Positive], msgspec.Meta(min_length=2)]  # of training, then of testing
 
 
-def measure(
-    network: Sequential,
-    batch: int,
-    workers: Sequence[int],
-    tasks: int,
-    rounds: int,
-    seconds: float,
-    sizes: Sequence[int],
-    watch: Watch,
-) -> dict[str, Any]:
-    """Every strategy with every number of workers, then each at other batch sizes.
+@dataclass
+class Row(Outcome):
+    """One strategy with a number of workers: what was measured, and what follows from it.
 
-    The task strategies train `tasks` networks, with other weights and orders each.
+    name: of the strategy. networks: how many networks it trains.
+    train, test: seconds of each turn, for all networks.
+    communication, idle: shares of all workers' time in the last turn; None where not known.
+    seconds, test_seconds: medians for each network.
+    speedup, test_speedup: how many times as fast as one worker. efficiency: speedup per worker.
+    of_peak: FLOP/s as a share of the measured peak of matrix products.
     """
-    most = max(workers)
-    about = _about("parallel", f"{network.name}", batch)
-    with ExitStack() as stack:
-        data = data_for(network, batch, seconds)
-        rows = race(ways(network, data, batch, workers, tasks, stack), rounds, watch)
-    other: list[dict[str, Any]] = []
-    for size in sizes:
-        if most == 1:
-            break
-        with ExitStack() as stack:
-            few = data_for(network, size, seconds / 2)
-            entered = ways(network, few, size, [most], tasks, stack)
-            found = race(entered, max(1, rounds // 2), watch)
-        for row in found:
-            speed = speedup(row, found)
-            if row.workers > 1:
-                other.append({"strategy": row.name, "batch": size, "speedup": finite(speed)})
-    trials = [Trial(network, batch_size=batch, seed=seed) for seed in range(tasks)]
-    expected = predict(trials, data, Device("compiled", most))
-    return {
-        **about,
-        "images": len(data.images),
-        "test_images": len(data.test_images),
-        "workers": list(workers),
-        "rows": [_plain(row, rows) for row in rows],
-        "strategies": strategies(rows),
-        "sizes": other,
-        "pays_from": pays_from(other, batch, rows),
-        "prediction": {"how": expected.how, "seconds": expected.seconds, "words": str(expected)},
-    }
+
+    name: str
+    workers: Count
+    networks: Count = 1
+    train: list[Positive] = field(default_factory=list)
+    test: list[Positive] = field(default_factory=list)
+    communication: Number | None = None
+    idle: Number | None = None
+    seconds: Number | None = None
+    test_seconds: Number | None = None
+    speedup: Number | None = None
+    test_speedup: Number | None = None
+    efficiency: Number | None = None
+    of_peak: Number | None = None
+
+    @property
+    def label(self) -> str:
+        """Contestant, strategy and workers, in a few words.
+
+        >>> Row("torch", "a thread for each network", 3).label
+        'torch: a thread for each network (3)'
+        """
+        return f"{self.contestant}: {self.name} ({self.workers})"
+
+    def drop(self) -> None:
+        self.train, self.test = [], []
+        self.seconds = self.test_seconds = None
+
+    def add(self, train: float, test: float | None) -> None:
+        """The seconds of one more turn."""
+        self.train.append(train)
+        self.seconds = median(self.train) / self.networks
+        if test is not None:
+            self.test.append(test)
+            self.test_seconds = median(self.test) / self.networks
 
 
-def measure_papers(images: int, cores: int, rounds: int, torch: bool, watch: Watch) -> Any:
-    """The fourth paper's experiment, and ours beside it."""
-    about = _about("parallel-papers", "mlp-small, mlp-medium, mlp-big", paper.BATCH)
-    data = papers_data(images)
-    peak = matrix_peak(cores)
-    with ExitStack() as stack:
-        entered = pareo_ways(data, cores, stack)
-        entered += torch_ways(data, cores, stack) if torch else []
-        rows = race(entered, rounds, watch)
-    work = flops(data)
-    best = max((work / (3 * row.each) for row in rows if row.train), default=0.0)
-    peak = matrix_peak(cores, reached=best)
-    plain = [_plain(row, rows) for row in rows]
-    for row, found in zip(rows, plain, strict=True):
-        found["of_peak"] = finite(work / (row.networks * row.each) / peak)
-    return {
-        **about,
-        "images": len(data.images),
-        "test_images": len(data.test_images),
-        "workers": [cores],
-        "flops": work,
-        "sgemm_peak": peak,
-        "rows": plain,
-        "published": {
-            "epochs": paper.EPOCHS,
-            "seconds": {name: list(times) for name, times in paper.PUBLISHED.items()},
-        },
-    }
+@dataclass(kw_only=True)
+class Scaling:
+    """What more workers do for a strategy, and Amdahl's law fitted to it.
+
+    speedups: by number of workers. serial_share: of the work, that more workers do not speed up.
+    limit: the speedup of any number of workers; None where there is no limit.
+    """
+
+    strategy: str
+    speedups: dict[str, Number | None]
+    serial_share: Number | None = None
+    limit: Number | None = None
+
+    def __post_init__(self) -> None:
+        for count in self.speedups:
+            if not count.isdecimal():
+                raise ValueError(f"Expected numbers of workers in speedups; got {count!r:.60}")
 
 
-def _about(kind: str, network: str, batch: int) -> dict[str, Any]:
-    idle = machine.idle_cores()
-    return {
-        "schema": SCHEMA,
-        "kind": kind,
-        "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {**machine.describe(), "idle_cores": idle},
-        "versions": {"pareo": __version__, **machine.libraries()},
-        "network": network,
-        "batch": batch,
-    }
+@dataclass(kw_only=True)
+class BatchSpeedup:
+    """How many times as fast as one worker a strategy is at one batch size."""
+
+    strategy: str
+    batch: Count
+    speedup: Number | None = None
 
 
-def base_of(row: Row, rows: Sequence[Row]) -> Row | None:
-    """Whom a way is held against: one worker on as many networks, of the same contestant."""
-    for name in (ALONE, AFTER, SERIAL):
-        for other in rows:
-            alike = other.networks == row.networks and other.contestant == row.contestant
-            if other.name == name and alike and other.train:
-                return other
-    return None
+@dataclass(kw_only=True)
+class Prediction:
+    """What was expected of the task strategies before they ran."""
+
+    words: str
+    how: str = ""
+    seconds: dict[str, Amount] = field(default_factory=dict)
 
 
-def speedup(row: Row, rows: Sequence[Row], test: bool = False) -> float:
-    """Times as fast as one worker; NaN where either has no time."""
-    base = base_of(row, rows)
-    if base is None or not (row.test if test else row.train):
-        return math.nan
-    return base.each_test / row.each_test if test else base.each / row.each
+@dataclass(kw_only=True)
+class Published:
+    """Seconds that the paper reports, by strategy: of training and of testing."""
+
+    epochs: Count
+    seconds: dict[str, Times]
+
+    def __post_init__(self) -> None:
+        for name in ("separate threads", "one thread"):
+            if name not in self.seconds:
+                raise ValueError(f"Expected the times of {name!r}")
 
 
-def _plain(row: Row, rows: Sequence[Row]) -> dict[str, Any]:
-    faster = speedup(row, rows)
-    return {
-        **asdict(row),
-        "seconds": finite(row.each),
-        "test_seconds": finite(row.each_test),
-        "speedup": finite(faster),
-        "efficiency": finite(faster / row.workers),
-        "test_speedup": finite(speedup(row, rows, test=True)),
-    }
+@dataclass(kw_only=True)
+class Parallel(Result):
+    """What both results have. NEEDED: fields of a row that has times."""
+
+    NEEDED: ClassVar[tuple[str, ...]] = ("seconds",)
+
+    batch: Count
+    images: Count
+    test_images: Natural
+    workers: Annotated[list[Count], msgspec.Meta(min_length=1)]
+    rows: list[Row]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for number, row in enumerate(self.rows):
+            for name in self.NEEDED if row.train else ():
+                if not (getattr(row, name) or 0) > 0:
+                    raise ValueError(f"Expected `float` > 0 - at `$.rows[{number}].{name}`")
+
+    @property
+    def most_workers(self) -> int:
+        """The largest number of workers."""
+        return max(self.workers)
 
 
-def finite(value: float) -> float | None:
-    """A number as JSON may hold it."""
-    return value if math.isfinite(value) else None
+@dataclass(kw_only=True)
+class OneNetwork(Parallel):
+    """Every strategy for one network, or several of the same, at several batch sizes.
+
+    sizes: speedups at other batch sizes. pays_from: the batch size from which a strategy pays.
+    """
+
+    strategies: list[Scaling] = field(default_factory=list)
+    sizes: list[BatchSpeedup] = field(default_factory=list)
+    pays_from: dict[str, Count | None] = field(default_factory=dict)
+    prediction: Prediction | None = None
 
 
-def strategies(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """For each strategy its speedups by workers, and what Amdahl's law makes of them."""
-    found = []
-    for name in dict.fromkeys(row.name for row in rows if row.workers > 1):
-        own = {row.workers: speedup(row, rows) for row in rows if row.name == name and row.train}
-        serial = amdahl(own)
-        found.append(
-            {
-                "strategy": name,
-                "speedups": {str(count): finite(value) for count, value in own.items()},
-                "serial_share": serial,
-                "limit": None if not serial else 1 / serial,
-            }
-        )
-    return found
+@dataclass(kw_only=True)
+class Papers(Parallel):
+    """The fourth paper's three networks, in its strategies and in others.
+
+    flops: of training all three once. sgemm_peak: FLOP/s of matrix products, measured.
+    """
+
+    NEEDED = ("seconds", "test_seconds", "of_peak")
+
+    flops: Amount | None = None
+    sgemm_peak: Positive
+    published: Published
 
 
-def pays_from(
-    other: Sequence[dict[str, Any]], batch: int, rows: Sequence[Row]
-) -> dict[str, int | None]:
-    """The batch size from which on each strategy pays; None where the largest does not."""
-    most = max(row.workers for row in rows)
-    seen = [*other]
-    for row in rows:
-        if row.workers == most > 1:
-            faster = finite(speedup(row, rows))
-            seen.append({"strategy": row.name, "batch": batch, "speedup": faster})
-    found: dict[str, int | None] = {}
-    for name in dict.fromkeys(entry["strategy"] for entry in seen):
-        found[name] = None
-        for entry in sorted((e for e in seen if e["strategy"] == name), key=lambda e: -e["batch"]):
-            if not entry["speedup"] or entry["speedup"] < PAYS:
-                break
-            found[name] = entry["batch"]
-    return found
+RESULTS: dict[str, type[Parallel]] = {"parallel": OneNetwork, "parallel-papers": Papers}

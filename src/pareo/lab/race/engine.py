@@ -1,27 +1,30 @@
-"""The race: everyone trains one network on the same batches, in turn, and is timed if it is right.
+"""A race: all contestants train one network on the same batches, in turns.
 
-Each contestant lives in a process of its own and is idle while others run. Whoever's first steps
-do not agree with float64 gets no time; whoever crashes or hangs is a row, and the others go on.
+Each contestant has a process of its own and is idle while others run. Only contestants whose first
+steps agree with float64 are timed. One that crashes or hangs is a row, and the others go on.
 """
 
 import math
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
-from itertools import count
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pareo import __version__, machine
 from pareo.device import Device
 from pareo.lab.contestants import Contestant, Task
 from pareo.lab.contestants.registry import SLOW_TO_BUILD
-from pareo.lab.experiment import results, statistics
-from pareo.lab.experiment.admission import Gate, Racer, Row
-from pareo.lab.experiment.best_setting import Trial
-from pareo.lab.machine.floors import Floors, place_of
+from pareo.lab.experiment import statistics
+from pareo.lab.experiment.admission import Admission
+from pareo.lab.experiment.experiment import Experiment
+from pareo.lab.experiment.rounds import rounds
+from pareo.lab.experiment.running import Running
+from pareo.lab.machine.floors import floor, place_of
+from pareo.lab.race import result
+from pareo.lab.race.best_setting import Trial
+from pareo.lab.race.result import Point, Row
 from pareo.training.evaluate import Evaluator
+from pareo.training.step import step_program
 
 SLICED_ROUNDS = statistics.FEWEST  # of one that is too slow for a batch: enough to compare it
 
@@ -68,7 +71,45 @@ class Rules:
 QUICK = Rules(share=0.1, turn=0.5, seconds=140.0, patience=60.0, untried=SLOW_TO_BUILD)
 
 
-class Race:
+class OneTask(Experiment):
+    """An experiment on one task, with a row for each contestant: a race, or a study of kernels."""
+
+    def __init__(
+        self,
+        task: Task,
+        contestants: dict[str, Contestant],
+        precision: str,
+        watch: Callable[[Any], None],
+    ) -> None:
+        super().__init__(contestants, precision, task.threads, watch)
+        self.task, self.images = task, task.count()
+        self.flops = step_program(task.network, task.batch).flops
+        self.rows = {name: Row(name) for name in contestants}
+        for name, reason in self.missing.items():
+            self.rows[name].end("missing", reason)
+
+    def settings(self) -> dict[str, Any]:
+        """The fields of a result that say what was trained."""
+        return {
+            "network": self.task.network.name,
+            "data": self.task.trained_on,
+            "batch": self.task.batch,
+            "precision": self.precision,
+            "threads": self.task.threads,
+            "images": self.images,
+            "flops": self.flops,
+        }
+
+    def measure_floors(self) -> None:
+        """Measure this machine, and with that the floor of every row."""
+        self.measure(self.places(self.present()))
+        for name, contestant in self.contestants.items():
+            self.rows[name].floor = floor(
+                self.task, self.images, self.flops, place_of(contestant), self.peaks, self.precision
+            )
+
+
+class Race(OneTask):
     """A race under way: `run` it, and look at `rows`, `doing` and `round` while it runs."""
 
     def __init__(
@@ -79,16 +120,10 @@ class Race:
         precision: str = "float32",
         watch: Callable[["Race"], None] = lambda race: None,
     ) -> None:
-        self.task, self.rules, self.precision = task, rules, precision
-        self.rows = {name: Row(name) for name in contestants}
-        self.doing, self.round = "", 0
-        self._contestants = contestants
-        self._watch = watch
-        self._images = task.count()
-        self._floors = Floors(task, self._images, precision)
-        self._racers: dict[str, Racer] = {}
-        self._same: dict[str, Row] = {}  # a framework's best that is a row of its own, too
-        self._idle_cores: float | None = None
+        super().__init__(task, contestants, precision, watch)
+        self.rules, self.round = rules, 0
+        self._running: dict[str, Running[Row]] = {}
+        self._same: dict[str, Row] = {}  # the row that a framework's best setting has of its own
         self._test = task.test_data()
         self._evaluate: Evaluator | None = None
         self._started = time.perf_counter()
@@ -98,145 +133,100 @@ class Race:
         """Seconds until no new round begins."""
         return self._started + self.rules.seconds - time.perf_counter()
 
-    def run(self) -> dict[str, Any]:
-        """Let everyone agree, then train in turn; the result."""
-        self._idle_cores = machine.idle_cores()
+    def run(self) -> result.Race:
+        """Admit contestants, let them train in turns, and return the result."""
+        self.begin()
         self._started = time.perf_counter()
         with ExitStack() as stack:
-            here = {name: c for name, c in self._contestants.items() if self._is_here(name, c)}
-            self._measure(here)
-            gate = Gate(stack, self.task, self._images, self.precision, self.rules.patience)
-            self._enter(gate, here)
-            self._race()
-            self._finish(gate)
-        self._measure(here)
+            self.measure_floors()
+            admission = Admission[Row](
+                stack, self.task, self.images, self.precision, self.rules.patience
+            )
+            self._admit(admission)
+            rounds(self._in_race, self._turn, self._over, self._begin_round)
+            for running in self._in_race():
+                self.say(f"{running.entry.contestant}: does it still train?")
+                admission.finish(running)
+            self._settle()
+        if self.long:
+            self.measure_floors()
         return self.result()
 
-    def result(self) -> dict[str, Any]:
-        """Everything that is known so far, as JSON has it: docs/race-json.md says what is what."""
-        found = {
-            "schema": results.SCHEMA,
-            "kind": "race",
-            "when": datetime.now(UTC).isoformat(timespec="seconds"),
-            "machine": {**machine.describe(), "idle_cores": self._idle_cores},
-            "versions": {"pareo": __version__, **machine.libraries()},
-            **self.settings(),
-            "rows": [asdict(row) for row in self.rows.values()],
-        }
-        return results.checked(results.plain(found), "this race")
+    def result(self) -> result.Race:
+        """Everything that is known so far."""
+        header = self.header(result.Race, "race")
+        return result.Race(**header, **self.settings(), rows=[*self.rows.values()])
 
-    def settings(self) -> dict[str, Any]:
-        """What everyone trains, and how."""
-        return {
-            "network": self.task.network.name,
-            "data": self.task.trained_on,
-            "batch": self.task.batch,
-            "precision": self.precision,
-            "threads": self.task.threads,
-            "images": self._images,
-            "flops": self._floors.flops,
-        }
+    def _admit(self, admission: Admission[Row]) -> None:
+        """Build everyone; frameworks at their best last, when more contestants are in the race."""
+        steps = max(1, math.ceil(self.rules.share * self.images / self.task.batch))
+        longer = self.rules.epochs is None and self.rules.accuracy is None  # else epochs count
 
-    def _measure(self, here: dict[str, Contestant]) -> None:
-        """How fast this machine is, and with it everyone's floor."""
-        self._say("measuring this machine's limits")
-        self._floors.measure({place_of(contestant) for contestant in here.values()})
-        for name, contestant in self._contestants.items():
-            self.rows[name].floor = self._floors.of(place_of(contestant))
-
-    def _say(self, doing: str) -> None:
-        self.doing = doing
-        self._watch(self)
-
-    def _is_here(self, name: str, contestant: Contestant) -> bool:
-        """Whether a contestant can race; where not, its row says why."""
-        reason = contestant.missing()
-        if self.precision != "float32" and not contestant.gpu:
-            reason = f"it computes in float32 only, not in {self.precision}"
-        if reason:
-            self.rows[name].end("missing", reason)
-        return not reason
-
-    def _enter(self, gate: Gate, here: dict[str, Contestant]) -> None:
-        """Everyone through the gate; frameworks at their best last, when more is in the race."""
-        steps = max(1, math.ceil(self.rules.share * self._images / self.task.batch))
-        longer = self.rules.epochs is None and self.rules.accuracy is None  # else epochs are marked
-
-        def admit(row: Row, contestant: Contestant) -> Racer | None:
-            self._say(f"{row.contestant}: building, first steps")
+        def admit(row: Row, contestant: Contestant) -> Running[Row] | None:
+            self.say(f"{row.contestant}: building, first steps")
             told = contestant.in_precision(self.precision)
-            return gate.admit(row, told, steps, self.rules.turn, longer)
+            running = admission.admit(row, told, steps, self.rules.turn, longer)
+            if running is not None:
+                row.slice = row.turn.steps / math.ceil(running.scale)
+            return running
 
+        present = self.present()
         if self.rules.together:
-            for name, contestant in here.items():
+            for name, contestant in present.items():
                 if not contestant.tries:
-                    gate.begin(self.rows[name], contestant.in_precision(self.precision))
-        for name, contestant in sorted(here.items(), key=lambda item: bool(item[1].tries)):
+                    admission.begin(self.rows[name], contestant)
+        for name, contestant in sorted(present.items(), key=lambda item: bool(item[1].tries)):
             row = self.rows[name]
             if not contestant.tries:
-                racer = admit(row, contestant)
+                running = admit(row, contestant)
             else:
                 out = {name: row for name, row in self.rows.items() if row.status != "ok"}
-                trial = Trial(row, admit, self._racers, out, self.rules.untried, self._say)
-                racer = trial.fastest(contestant)
-            if racer is not None and racer.row is not row:
-                self._same[name] = racer.row
-            elif racer is not None:
-                self._racers[name] = racer
+                trial = Trial(row, admit, self._running, out, self.rules.untried, self.say)
+                running = trial.fastest(contestant)
+            if running is not None and running.entry is not row:
+                self._same[name] = running.entry
+            elif running is not None:
+                self._running[name] = running
 
-    def _racing(self) -> list[Racer]:
-        return [racer for racer in self._racers.values() if racer.row.status == "ok"]
+    def _in_race(self) -> list[Running[Row]]:
+        return [running for running in self._running.values() if running.ok]
 
-    def _race(self) -> None:
-        """Rounds, until all is known or the time is up."""
-        for self.round in count(1):
-            began = time.perf_counter()
-            for racer in self._racing():
-                sliced = racer.task is not self.task
-                if sliced and self.round > SLICED_ROUNDS:
-                    continue
-                self._say(f"{racer.row.contestant} is running")
-                racer.run(self.round)
-                if not sliced and racer.row.status == "ok":
-                    self._mark_epoch(racer)
-            self._settle()
-            if self._over(time.perf_counter() - began):
-                return
+    def _begin_round(self, number: int) -> None:
+        self.round = number
 
-    def _finish(self, gate: Gate) -> None:
-        """Everyone's ledger, and whether it still trains."""
-        for racer in self._racing():
-            self._say(f"{racer.row.contestant}: does it still train?")
-            racer.close_ledger()
-            if racer.row.status == "ok":
-                gate.audit(racer)
-        self._settle()
+    def _turn(self, running: Running[Row], number: int) -> None:
+        """One turn; a contestant that is too slow for a whole batch has only a few."""
+        sliced = running.task is not self.task
+        if sliced and number > SLICED_ROUNDS:
+            return
+        self.say(f"{running.entry.contestant} is running")
+        running.run(number)
+        if not sliced and running.ok:
+            self._mark_epoch(running)
 
     def _settle(self) -> None:
-        """What holds for a setting that is a row of its own holds where it is the best, too."""
+        """Copy the row of a setting to the framework's best that it stands for."""
         for name, same in self._same.items():
             row, tried = self.rows[name], self.rows[name].ledger["settings_tried"]
             note = row.note if same.status == "ok" else same.note
             ledger = {**same.ledger, "settings_tried": tried}
             self.rows[name] = replace(same, contestant=name, note=note, ledger=ledger)
 
-    def _mark_epoch(self, racer: Racer) -> None:
-        """A point of the curve, where an epoch has just been completed."""
-        epoch = racer.steps // math.ceil(self._images / self.task.batch)
-        curve = racer.row.curve
-        if epoch <= racer.epochs:
+    def _mark_epoch(self, running: Running[Row]) -> None:
+        """Add a point to the learning curve where an epoch has just been completed."""
+        epoch = running.steps // math.ceil(running.scale)
+        if epoch <= running.epochs:
             return
-        racer.epochs = epoch
-        loss, racer.losses = sum(racer.losses) / len(racer.losses), []
-        found = racer.ask("parameters")
-        if found is None:
-            return
-        accuracy = self._accuracy(found)
-        point = {"epoch": epoch, "seconds": racer.seconds, "loss": loss, "accuracy": accuracy}
-        curve.append(point)
+        running.epochs = epoch
+        loss, running.losses = sum(running.losses) / len(running.losses), []
+        found = running.ask("parameters")
+        if found is not None:
+            accuracy = self._accuracy(found)
+            point = Point(epoch=epoch, seconds=running.seconds, loss=loss, accuracy=accuracy)
+            running.entry.curve.append(point)
 
     def _accuracy(self, parameters: dict[str, Any]) -> float | None:
-        """On images that nobody trained on, by one program for everyone; None without such."""
+        """On the test images, by one program for everyone; None where there are none."""
         if self._test is None:
             return None
         if self._evaluate is None:
@@ -244,16 +234,17 @@ class Race:
             self._evaluate = Evaluator(self.task.network, place)
         return self._evaluate(parameters, *self._test)[1]
 
-    def _over(self, last: float) -> bool:
+    def _over(self, number: int, took: float) -> bool:
         """Whether this round, which took so many seconds, was the last."""
-        rows = [racer.row for racer in self._racing() if racer.task is self.task]
+        self._settle()
+        rows = [running.entry for running in self._in_race() if running.task is self.task]
         wanted = self.rules.accuracy
         if self.rules.epochs is not None:
             done = all(len(row.curve) >= self.rules.epochs for row in rows)
         elif wanted is not None:
-            done = all(any((p["accuracy"] or 0) >= wanted for p in row.curve) for row in rows)
+            done = all(any((p.accuracy or 0) >= wanted for p in row.curve) for row in rows)
         else:
-            done = self.round >= self.rules.rounds and all(
+            done = number >= self.rules.rounds and all(
                 statistics.enough(row.samples) for row in rows
             )
-        return done or not self._racing() or self.left < last
+        return done or not self._in_race() or self.left < took

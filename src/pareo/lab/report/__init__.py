@@ -1,5 +1,30 @@
-"""The report of a race: one HTML file that needs nothing else and asks nobody for anything."""
+"""Reports: one HTML file for each result, which needs no network."""
 
-from pareo.lab.report.page import html, write
+from importlib import import_module
+from pathlib import Path
+
+from pareo.lab.atomic_write import write_whole
+from pareo.lab.experiment.results import Result
 
 __all__ = ["html", "write"]
+
+# The module that draws each kind of result, by its function `html`.
+PAGES = {
+    "race": "pareo.lab.report.race",
+    "kernels": "pareo.lab.report.kernels",
+    "sweep": "pareo.lab.report.sweep",
+    "ops": "pareo.lab.report.ops",
+    "parallel": "pareo.lab.report.parallel",
+    "parallel-papers": "pareo.lab.report.parallel",
+    "tune": "pareo.lab.report.tune",
+}
+
+
+def html(result: Result) -> str:
+    """The report of a result of any kind, as one page."""
+    return str(import_module(PAGES[result.kind]).html(result))
+
+
+def write(result: Result, path: Path) -> None:
+    """Write the report of a result to a file."""
+    write_whole(path, html(result))

@@ -1,4 +1,4 @@
-"""The report of `pareo ceilings`: the hierarchy as a picture, and bandwidth against size."""
+"""The report of `pareo ceilings`: a picture of the hierarchy, and bandwidth by size."""
 
 from html import escape
 from math import log2
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pareo.lab.atomic_write import write_whole
-from pareo.lab.formatting import digits
+from pareo.lab.formatting import digits, span
 from pareo.lab.machine.ceilings import Ceilings, Limit
 from pareo.lab.ops.sizes import shown
 from pareo.lab.report.charts import chart, colours, figure, line
@@ -36,21 +36,15 @@ def section(found: Ceilings, name: str) -> str:
     """One device: its picture, its figure's place, and its tables."""
     return "\n".join(
         [
-            f"<h2>{escape(title(found))}</h2>",
+            f"<h2>{escape(found.name)}</h2>",
             f"<p>Measured {escape(found.when[:16].replace('T', ' '))}. Data sheet: "
-            f"{escape(found.datasheet['source'])}.</p>",
+            f"{escape(found.datasheet.source)}.</p>",
             picture(found),
             figure(name, "Bytes read and written a second, by the bytes of all arrays together."),
             products(found),
             _overheads(found),
         ]
     )
-
-
-def title(found: Ceilings) -> str:
-    """The device's name."""
-    cards = found.key.get("cards") or []
-    return str(cards[0][0] if found.device != "cpu" and cards else found.key.get("processor"))
 
 
 def picture(found: Ceilings) -> str:
@@ -89,7 +83,7 @@ def products(found: Ceilings) -> str:
     for dtype in dict.fromkeys(p.name for p in measured):
         for count in sorted({p.threads for p in measured if p.name == dtype} & {1, found.threads}):
             peak = found.peak(dtype, count)
-            sheet = found.datasheet["flops"].get(dtype) if count == found.threads else None
+            sheet = found.datasheet.flops.get(dtype) if count == found.threads else None
             told = digits(sheet / 1e9) if sheet else "unknown"
             rows.append([dtype, count, *_rate(peak), peak.how, told])
     heads = ["product in", "threads", "GFLOP/s", "interval", "reached by", "data sheet"]
@@ -98,10 +92,9 @@ def products(found: Ceilings) -> str:
 
 def _overheads(found: Ceilings) -> str:
     rows = [
-        [probe.name, digits(limit.value * 1e6), f"{digits(limit.low * 1e6)} to "
-         f"{digits(limit.high * 1e6)}"]
-        for probe, limit in found.overheads().items()
-    ]  # fmt: skip
+        [name, digits(limit.value * 1e6), span(limit.low * 1e6, limit.high * 1e6)]
+        for name, limit in found.overheads()
+    ]
     return table(["a call that computes next to nothing", "us", "95 % interval"], rows)
 
 

@@ -1,14 +1,26 @@
-"""Lines on logarithmic axes, as plotly.js takes them, with marks at sizes of caches."""
+"""Figures as plotly.js takes them: plain data, every text escaped."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
 from math import log10
 from typing import Any
 
-from pareo.lab.report.race_figures import COLOURS
+from pareo.lab.experiment.statistics import error_bar
 
 Figure = dict[str, Any]
 LOGARITHMIC = {"type": "log", "exponentformat": "SI"}
+GREY = "#888888"
+
+# Colours that most people with a colour deficiency can tell apart, on white and on black.
+COLOURS = (
+    "#0072b2", "#d55e00", "#009e73", "#b0568f", "#9a7400", "#5873c4", "#c0504d", "#6b8e23",
+    "#8064c0", "#00838f",
+)  # fmt: skip
+
+
+def label(name: str) -> str:
+    """A text for plotly, which reads a few tags and knows no entity for quotation marks."""
+    return escape(name, quote=False)
 
 
 def colours(names: Iterable[str]) -> dict[str, str]:
@@ -21,7 +33,7 @@ def line(name: str, colour: str, x: Sequence[float], y: Sequence[float], **more:
     return {
         "type": "scatter",
         "mode": "lines+markers",
-        "name": escape(name, quote=False),
+        "name": label(name),
         "x": list(x),
         "y": list(y),
         "line": {"color": colour, "width": 2},
@@ -30,31 +42,77 @@ def line(name: str, colour: str, x: Sequence[float], y: Sequence[float], **more:
     }
 
 
+def error_bars(intervals: Iterable[tuple[float, float, float]], thickness: float) -> Figure:
+    """What plotly draws around points: each interval is a low end, the point and a high end."""
+    bars = [error_bar(*ends) for ends in intervals]
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [above for _, above in bars],
+        "arrayminus": [below for below, _ in bars],
+        "thickness": thickness,
+    }
+
+
+def upright(place: float, **style: Any) -> Figure:
+    """A vertical line through the whole figure."""
+    return {"type": "line", "x0": place, "x1": place, "y0": 0, "y1": 1, "yref": "paper",
+            "line": style}  # fmt: skip
+
+
+def above(text: str, place: float, **more: Any) -> Figure:
+    """A text above a figure; plotly wants a place on a logarithmic axis as a power of ten."""
+    return {"x": place, "y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False,
+            "text": label(text), **more}  # fmt: skip
+
+
+def bars(names: Iterable[str], values: Iterable[float], hover: str, **more: Any) -> Figure:
+    """Horizontal bars with their names; `hover` is plotly's template of what a bar shows."""
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "y": [label(name) for name in names],
+        "x": list(values),
+        "hovertemplate": hover,
+        **more,
+    }
+
+
+def with_legend(
+    lines: list[Figure], height: int, x: Figure, y: Figure, legend: Figure | None = None
+) -> Figure:
+    """Lines or bars on two axes, below a legend."""
+    layout = {
+        "height": height,
+        "showlegend": True,
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", **(legend or {})},
+        "xaxis": x,
+        "yaxis": {"automargin": True, **y},
+    }
+    return {"data": lines, "layout": layout}
+
+
+def titled(text: str, **more: Any) -> Figure:
+    """An axis with a title."""
+    return {"title": {"text": text}, **more}
+
+
 def chart(
     lines: list[Figure], across: str, up: str, marks: Sequence[tuple[str, float]] = ()
 ) -> Figure:
-    """Lines on two logarithmic axes; `marks` are upright, each with its name and its place."""
-    layout: Figure = {
-        "height": 420,
-        "showlegend": True,
-        "legend": {"orientation": "h", "y": 1.06, "yanchor": "bottom"},
-        "xaxis": {"title": {"text": across}, **LOGARITHMIC},
-        "yaxis": {"title": {"text": up}, "automargin": True, **LOGARITHMIC},
-    }
-    layout["shapes"] = [
-        {"type": "line", "x0": place, "x1": place, "y0": 0, "y1": 1, "yref": "paper",
-         "line": {"dash": "dot", "width": 1}}
-        for _, place in marks
-    ]  # fmt: skip
-    layout["annotations"] = [
-        {"x": log10(place), "y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False,
-         "text": escape(name, quote=False)}
-        for name, place in marks
-    ]  # fmt: skip
-    return {"data": lines, "layout": layout}
+    """Lines on two logarithmic axes; `marks` are vertical lines, each with its name and place."""
+    x, y = titled(across, **LOGARITHMIC), titled(up, **LOGARITHMIC)
+    found = with_legend(lines, 420, x, y, legend={"y": 1.06})
+    found["layout"]["shapes"] = [upright(place, dash="dot", width=1) for _, place in marks]
+    found["layout"]["annotations"] = [above(name, log10(place)) for name, place in marks]
+    return found
 
 
 def figure(name: str, caption: str) -> str:
     """The place of a figure on the page."""
-    text = escape(caption)
-    return f'<figure><figcaption>{text}</figcaption><div id="{escape(name)}"></div></figure>'
+    return framed(name, escape(caption))
+
+
+def framed(name: str, caption: str) -> str:
+    """The place of a figure under a caption that is HTML."""
+    return f'<figure><figcaption>{caption}</figcaption><div id="{escape(name)}"></div></figure>'

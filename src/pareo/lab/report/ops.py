@@ -1,4 +1,4 @@
-"""The report of `pareo ops`: the paper's tables, size, roofline, and our own to-do list."""
+"""The report of `pareo ops`: the paper's tables, speed by size, rooflines, the worst cells."""
 
 from html import escape
 from pathlib import Path
@@ -8,9 +8,10 @@ from pareo.lab.atomic_write import write_whole
 from pareo.lab.experiment.statistics import noticed
 from pareo.lab.formatting import digits, span
 from pareo.lab.machine.ceilings import Ceilings
-from pareo.lab.ops.reading import Read, ceilings, offenders, timed
-from pareo.lab.ops.results import checked
+from pareo.lab.machine.places import Place
+from pareo.lab.ops.result import Ops
 from pareo.lab.ops.sizes import shown
+from pareo.lab.ops.summary import Timed, ceilings, kinds, not_timed, offenders, timed
 from pareo.lab.report import ceilings as limits
 from pareo.lab.report import ops_paper as paper
 from pareo.lab.report.charts import chart, colours, figure, line
@@ -21,13 +22,12 @@ GREY = "#888888"
 SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon")
 
 
-def write(result: dict[str, Any], path: Path) -> None:
-    """Write the report of a laboratory's result to a file."""
-    text = html(checked(result, "this result"))
-    write_whole(path, text)
+def write(result: Ops, path: Path) -> None:
+    """Write the report of a result to a file."""
+    write_whole(path, html(result))
 
 
-def html(result: dict[str, Any]) -> str:
+def html(result: Ops) -> str:
     """The report as one page."""
     found, known = timed(result), ceilings(result)
     drawn: dict[str, Any] = {}
@@ -35,29 +35,30 @@ def html(result: dict[str, Any]) -> str:
     parts += paper.sections(found)
     parts.append("<h2>FLOP/s against size</h2>")
     for number, kind in enumerate(_kinds(found)):
-        drawn[f"size{number}"] = _by_size([c for c in found if _kind(c) == kind], known)
+        drawn[f"size{number}"] = _by_size([one for one in found if one.cell.kind == kind], known)
         parts.append(figure(f"size{number}", f"{' '.join(kind)}, hot. Dotted: where caches end."))
     parts.append("<h2>Roofline</h2>")
     for place, one in known.items():
-        drawn[f"roof-{place}"] = _roofline([c for c in found if c.row["place"] == place], one)
+        here = [timed for timed in found if timed.cell.place == place]
+        drawn[f"roof-{place}"] = _roofline(here, one)
         said = "every operator at its largest size, on the roofline of its memory"
-        parts.append(figure(f"roof-{place}", f"{limits.title(one)}: {said}."))
-    parts += [_worst(found), paper.counters(result["rows"]), _cells(found), _not_timed(result)]
+        parts.append(figure(f"roof-{place}", f"{one.name}: {said}."))
+    parts += [_worst(found), paper.counters(result.rows), _cells(found), _not_timed(result)]
     for place, one in known.items():
         drawn[f"bandwidth-{place}"] = limits.bandwidth(one)
         parts.append(limits.section(one, f"bandwidth-{place}"))
     return page("Operators", "\n".join(part for part in parts if part), drawn)
 
 
-def _head(result: dict[str, Any], found: list[Read], known: dict[str, Ceilings]) -> str:
-    places = " and ".join(limits.title(one) for one in known.values())
-    when = result["when"][:16].replace("T", " ")
-    noted = noticed({}, result["threads"], result["machine"].get("idle_cores"))
+def _head(result: Ops, found: list[Timed], known: dict[Place, Ceilings]) -> str:
+    places = " and ".join(one.name for one in known.values())
+    when = result.when[:16].replace("T", " ")
+    noted = noticed({}, result.threads, result.machine.idle_cores)
     warnings = "".join(f"<li>{escape(sentence)}</li>" for sentence in noted)
-    where = f"{when}, {places}, {result['threads']} CPU threads, float32."
-    said = "Nobody was timed; the notes below say why."
+    where = f"{when}, {places}, {result.threads} CPU threads, float32."
+    said = "Nothing was timed; the notes below say why."
     if found:
-        best = max(found, key=lambda cell: cell.hot.of_roofline)
+        best = max(found, key=lambda one: one.hot.of_roofline)
         said = f"Nearest to its roofline: {_placed(best)}."
         if worst := offenders(found, most=1):
             said += f" Furthest of pareo's own: {_placed(worst[0])}."
@@ -71,47 +72,43 @@ def _head(result: dict[str, Any], found: list[Read], known: dict[str, Ceilings])
     )
 
 
-def _named(cell: Read) -> str:
-    row = cell.row
-    return f"{row['operator']} {row['direction']} of {shown(row['nbytes'])}"
+def _named(one: Timed) -> str:
+    return f"{' '.join(one.cell.kind)} of {shown(one.cell.nbytes)}"
 
 
-def _placed(cell: Read) -> str:
-    return f"{_named(cell)} by {cell.row['contestant']}, {cell.hot.of_roofline:.0%}"
+def _placed(one: Timed) -> str:
+    return f"{_named(one)} by {one.cell.contestant}, {one.hot.of_roofline:.0%}"
 
 
-def _kind(cell: Read) -> tuple[str, str]:
-    return cell.row["operator"], cell.row["direction"]
+def _kinds(found: list[Timed]) -> list[tuple[str, str]]:
+    return kinds([one.cell for one in found])
 
 
-def _kinds(found: list[Read]) -> list[tuple[str, str]]:
-    return list(dict.fromkeys(_kind(cell) for cell in found))
-
-
-def _by_size(cells: list[Read], known: dict[str, Ceilings]) -> dict[str, Any]:
-    """FLOP/s of each contestant; of what computes nothing, bytes a second."""
-    told = colours(dict.fromkeys(cell.row["contestant"] for cell in cells))
-    moves = not any(cell.row["flops"] for cell in cells)
+def _by_size(found: list[Timed], known: dict[Place, Ceilings]) -> dict[str, Any]:
+    """FLOP/s of each contestant; bytes a second of an operator that computes nothing."""
+    coloured = colours(dict.fromkeys(one.cell.contestant for one in found))
+    moves = not any(one.cell.flops for one in found)
     lines = []
-    for name, colour in told.items():
-        own = [cell for cell in cells if cell.row["contestant"] == name]
-        rates = [cell.hot.byte_rate if moves else cell.hot.flops_rate for cell in own]
-        lines.append(line(name, colour, [cell.row["nbytes"] for cell in own], rates))
-    places = {cell.row["place"] for cell in cells}
+    for name, colour in coloured.items():
+        own = [one for one in found if one.cell.contestant == name]
+        rates = [one.hot.byte_rate if moves else one.hot.flops_rate for one in own]
+        lines.append(line(name, colour, [one.cell.nbytes for one in own], rates))
+    places = {one.cell.place for one in found}
     marks = [mark for place in sorted(places) for mark in limits.marks(known[place])]
-    sizes = [cell.row["nbytes"] for cell in cells]
+    sizes = [one.cell.nbytes for one in found]
     near = [mark for mark in marks if min(sizes) / 2 <= mark[1] <= max(sizes) * 2]
     return chart(lines, "bytes of all operands", "bytes a second" if moves else "FLOP/s", near)
 
 
-def _roofline(cells: list[Read], found: Ceilings) -> dict[str, Any]:
+def _roofline(found: list[Timed], known: Ceilings) -> dict[str, Any]:
     """Roofs of memory and of each cache, and a point for each operator and contestant."""
-    peak = found.peak("float32").value
-    reach = [cell.hot.intensity for cell in cells if cell.row["flops"]] or [1.0]
-    low, high = min(reach) / 4, max(*reach, peak / found.memory().value) * 4
+    peak = known.peak("float32").value
+    found = [one for one in found if one.cell.flops]
+    reach = [one.hot.intensity for one in found] or [1.0]
+    low, high = min(reach) / 4, max(*reach, peak / known.memory().value) * 4
     lines = []
-    for name, _, nbytes in found.hierarchy():
-        rate = found.stream("copy", nbytes).value
+    for name, _, nbytes in known.hierarchy():
+        rate = known.stream("copy", nbytes).value
         ends = [low, peak / rate, high]
         roof = [min(peak, rate * x) for x in ends]
         more: dict[str, Any] = {
@@ -122,36 +119,37 @@ def _roofline(cells: list[Read], found: Ceilings) -> dict[str, Any]:
             "showlegend": False,
         }
         lines.append(line(f"roof of {name}", GREY, ends, roof, **more))
-    largest = {(*_kind(cell), cell.row["contestant"]): cell for cell in cells if cell.row["flops"]}
-    told = colours(dict.fromkeys(name for *_, name in largest))
-    symbols = {kind: SYMBOLS[n % len(SYMBOLS)] for n, kind in enumerate(_kinds(cells))}
-    for name, colour in told.items():
-        own = [cell for (*_, who), cell in largest.items() if who == name]
-        first = name == next(iter(told))  # whose points carry the operators' names
+    largest = {(*one.cell.kind, one.cell.contestant): one for one in found}
+    coloured = colours(dict.fromkeys(name for *_, name in largest))
+    symbols = {kind: SYMBOLS[n % len(SYMBOLS)] for n, kind in enumerate(_kinds(found))}
+    for name, colour in coloured.items():
+        own = [one for one in largest.values() if one.cell.contestant == name]
+        first = name == next(iter(coloured))  # whose points carry the names of the operators
+        shapes = [symbols[one.cell.kind] for one in own]
         more = {
             "mode": "markers+text" if first else "markers",
-            "marker": {"color": colour, "size": 10, "symbol": [symbols[_kind(c)] for c in own]},
-            "text": [c.row["operator"] for c in own],
+            "marker": {"color": colour, "size": 10, "symbol": shapes},
+            "text": [one.cell.operator for one in own],
             "textposition": "bottom center",
-            "hovertext": [f"{_named(c)}: {c.hot.of_roofline:.0%}" for c in own],
+            "hovertext": [f"{_named(one)}: {one.hot.of_roofline:.0%}" for one in own],
             "hovertemplate": "%{hovertext}<extra>%{fullData.name}</extra>",
         }
-        points = [c.hot.intensity for c in own], [c.hot.flops_rate for c in own]
+        points = [one.hot.intensity for one in own], [one.hot.flops_rate for one in own]
         lines.append(line(name, colour, *points, **more))
     return chart(lines, "FLOPs for each byte", "FLOP/s")
 
 
-def _worst(found: list[Read]) -> str:
+def _worst(found: list[Timed]) -> str:
     rows = [
         [
-            _named(cell),
-            cell.row["contestant"],
-            f"{cell.hot.of_roofline:.0%}",
-            digits(cell.hot.seconds * 1e6),
-            digits(cell.limit.floor(cold=False) * 1e6),
-            cell.limit.why,
+            _named(one),
+            one.cell.contestant,
+            f"{one.hot.of_roofline:.0%}",
+            digits(one.hot.seconds * 1e6),
+            digits(one.limit.floor(cold=False) * 1e6),
+            one.limit.why,
         ]
-        for cell in offenders(found)
+        for one in offenders(found)
     ]
     if not rows:
         return ""
@@ -159,16 +157,16 @@ def _worst(found: list[Read]) -> str:
     return f"<h2>Worst offenders</h2><p>Our own to-do list.</p>{table(heads, rows)}"
 
 
-def _cells(found: list[Read]) -> str:
+def _cells(found: list[Timed]) -> str:
     rows = []
-    for cell in found:
-        both = [("hot", cell.hot)] + ([("cold", cell.cold)] if cell.row["cold"] else [])
-        for word, figures in both:
+    for one in found:
+        for cold, figures in one.shown:
+            word = "cold" if cold else "hot"
             rows.append(
                 [
-                    _named(cell),
-                    cell.row["contestant"],
-                    word if cell.row["cold"] else "no cache holds it",
+                    _named(one),
+                    one.cell.contestant,
+                    word if one.cell.cold else "no cache holds it",
                     digits(figures.seconds * 1e6),
                     span(figures.low * 1e6, figures.high * 1e6),
                     digits(figures.flops_rate / 1e9),
@@ -177,8 +175,8 @@ def _cells(found: list[Read]) -> str:
                     f"{figures.of_peak:.2%}",
                     f"{figures.of_bandwidth:.0%}",
                     f"{figures.of_roofline:.0%}",
-                    f"{cell.row['error']:.0e}",
-                    cell.row["counters"].get("rung", "timing"),
+                    f"{one.cell.error:.0e}",
+                    one.cell.counters.get("rung", "timing"),
                 ]
             )
     heads = ["operator", "contestant", "cache", "us", "95 % interval", "GFLOP/s", "GB/s"]
@@ -186,14 +184,6 @@ def _cells(found: list[Read]) -> str:
     return f"<h2>Every cell</h2>{table(heads, rows)}" if rows else ""
 
 
-def _not_timed(result: dict[str, Any]) -> str:
-    reasons: dict[str, list[str]] = {}
-    for row in result["rows"]:
-        if row["status"] != "ok":
-            told = f"{row['contestant']}: {row['status']}: {row['note']}"
-            reasons.setdefault(told, []).append(f"{row['operator']} {row['direction']}")
-    items = "".join(
-        f"<li>{escape(told)} ({escape(', '.join(dict.fromkeys(where)))})</li>"
-        for told, where in reasons.items()
-    )
+def _not_timed(result: Ops) -> str:
+    items = "".join(f"<li>{escape(sentence)}</li>" for sentence in not_timed(result))
     return f"<h2>Not timed</h2><ul>{items}</ul>" if items else ""

@@ -3,42 +3,19 @@
 import base64
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
-from pareo.lab.atomic_write import write_whole
-from pareo.lab.experiment import results
-from pareo.lab.experiment.statistics import MARGIN, noticed
-from pareo.lab.report import tables
-from pareo.lab.report.race_figures import figures
-from pareo.lab.report.summary import floors, headline
-
-CAPTIONS = {
-    "times": "Seconds per epoch: median and 95 % interval. A dashed line is a floor.",
-    "epochs": "Time by epoch: seconds of training at the end of each epoch.",
-    "accuracy": "Time to accuracy: seconds until the test images were first classified so well.",
-    "speedup": "Speedup: at the end of each epoch, how many times as fast as",
-}
-
-
-def write(result: dict[str, Any], path: Path) -> None:
-    """Write the report of a result to a file."""
-    text = html(results.checked(result, "this result"))
-    write_whole(path, text)
-
-
-def html(result: dict[str, Any]) -> str:
-    """The report as one page."""
-    drawn = figures(result)
-    title = f"{result['network']}, batch {result['batch']:g}, {result['precision']}"
-    return page(title, _body(result, title, drawn), drawn)
+from pareo.lab.experiment.results import Result
+from pareo.lab.experiment.statistics import noticed
+from pareo.lab.formatting import counted
 
 
 def page(title: str, body: str, drawn: dict[str, Any]) -> str:
-    """A page of its own for any body; each figure is drawn where the body has its name as an id."""
+    """A whole page; each figure is drawn where the body has its name as an id."""
     # "<" would end the script element if a name holds "</script>".
     data = json.dumps(drawn, allow_nan=False).replace("<", "\\u003c")
     scripts = [_plotly(), _part("report.js")]
@@ -58,66 +35,39 @@ def page(title: str, body: str, drawn: dict[str, Any]) -> str:
     )
 
 
-def _body(result: dict[str, Any], title: str, drawn: dict[str, Any]) -> str:
-    samples = {row["contestant"]: row["samples"] for row in result["rows"]}
-    noted = noticed(samples, result["threads"], result["machine"].get("idle_cores"))
-    warnings = "".join(f"<li>{escape(sentence)}</li>" for sentence in noted)
-    bound = {"arithmetic": "its arithmetic", "bandwidth": "the bytes it must move"}
-    limits = [f"on {f.name} by {bound[f.why]}" for f in floors(result) if f.why in bound]
-    floor = f", {' and '.join(limits)}," if limits else ""
-    none = "" if "epochs" in drawn else "<p>No whole epoch was trained, so no figure by epoch.</p>"
-    sections = [
+def head(
+    result: Result,
+    title: str,
+    headline: str,
+    threads: int | None = None,
+    samples: Mapping[str, Sequence[float]] | None = None,
+    more: str = "",
+) -> str:
+    """The beginning of a body: when and where, the main finding, and what to know of the samples.
+
+    samples: by contestant, in seconds. more: what else is said after the machine.
+    """
+    used = "" if threads is None else counted(threads, "thread")
+    where = ", ".join(part for part in (result.moment, result.machine.name, used, more) if part)
+    parts = [
         f"<h1>{escape(title)}</h1>",
-        f"<p>{escape(_circumstances(result))}</p>",
-        f'<p class="headline">{escape(headline(result))}</p>',
-        f'<ul class="noticed">{warnings}</ul>' if warnings else "",
-        "<h2>Times</h2>",
-        _figure("times", drawn),
-        tables.times(result),
-        f"<p>The floor is the least time that this network needs on this machine{floor} at the "
-        f"rate that was measured. A verdict is 99 % sure of a difference beyond {MARGIN:.0%}.</p>",
-        tables.not_timed(result),
-        f"<h2>Training</h2>{none}",
-        *(_figure(name, drawn) for name in ("epochs", "accuracy", "speedup")),
-        "<h2>Parity</h2><p>Distance of the first steps from float64, as a share. Who is too far "
-        "gets no time.</p>",
-        tables.parity(result),
-        "<h2>Ledger</h2>",
-        tables.ledger(result),
-        "<h2>Machine</h2>",
-        tables.machine(result),
+        f"<p>{escape(where)}.</p>",
+        f'<p class="headline">{escape(headline)}</p>' if headline else "",
+        items(noticed(samples or {}, threads or 0, result.machine.idle_cores), "noticed"),
     ]
-    return "\n".join(section for section in sections if section)
+    return "\n".join(part for part in parts if part)
 
 
-def _circumstances(result: dict[str, Any]) -> str:
-    place = result["machine"].get("processor", "an unknown processor")
-    return (
-        f"{result['when'][:16].replace('T', ' ')}, {place}, {result['threads']:g} threads, "
-        f"{result['images']:,} images {_data(result)}an epoch."
-    )
-
-
-def _data(result: dict[str, Any]) -> str:
-    return f"of {result['data']} " if result.get("data") else "that are made up "
-
-
-def _figure(name: str, drawn: dict[str, Any]) -> str:
-    if name not in drawn:
+def items(sentences: Sequence[str], style: str = "") -> str:
+    """Sentences as a list; nothing without any."""
+    if not sentences:
         return ""
-    caption = escape(CAPTIONS[name])
-    if name == "speedup":
-        chosen = drawn[name]["base"]
-        options = "".join(
-            f"<option{' selected' if base == chosen else ''}>{escape(base)}</option>"
-            for base in drawn[name]["bases"]
-        )
-        caption = f'<label>{caption} <select id="base">{options}</select></label>'
-    return f'<figure><figcaption>{caption}</figcaption><div id="{name}"></div></figure>'
+    inner = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
+    return f'<ul class="{style}">{inner}</ul>' if style else f"<ul>{inner}</ul>"
 
 
 def _policy(scripts: list[str]) -> str:
-    """No request to anywhere, and no script but these."""
+    """A policy that allows no request and no script but these."""
     hashes = (base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in scripts)
     allowed = " ".join(f"'sha256-{h}'" for h in hashes)
     return (

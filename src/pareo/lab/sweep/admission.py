@@ -13,24 +13,25 @@ from typing import Any
 from pareo.device import cores
 from pareo.lab.contestants import Contestant
 from pareo.lab.experiment.answers import Entrant
-from pareo.lab.experiment.gate import audit
 from pareo.lab.experiment.gate.parity import by_chance
 from pareo.lab.experiment.gate.repeated_batch import BATCHES
-from pareo.lab.experiment.worker import Failed, ShortOfMemory, Worker
+from pareo.lab.experiment.running import Running, end
+from pareo.lab.experiment.worker import Failed, Worker
 from pareo.lab.machine import memory
-from pareo.lab.sweep.cells import FAILED, MEMORY, OK, REFUSED, Cell
+from pareo.lab.sweep.result import Cell, Memory
 from pareo.lab.sweep.runner import CellRunner, warming
 from pareo.lab.sweep.settings import Settings
 
-CARD_TURN = 0.05  # seconds of a sample on a card, which is less disturbed than a CPU
+GPU_TURN = 0.05  # seconds of a sample on a GPU, which is less disturbed than a CPU
+Key = tuple[str, int]
 
 
-class Admission:
-    """Builds cells; `judge` is a worker that answers with the gate's references.
+class Cells:
+    """Builds cells, and admits those whose first steps are right.
 
-    On a card, processes start and import beside each other, those of the next cells too. Then one
-    at a time computes: frameworks choose algorithms by timing them, and would choose badly on a
-    busy card. On a CPU one alone takes all.
+    On a GPU, processes start and import at the same time, those of the next cells too. Then one at
+    a time computes: frameworks choose algorithms by timing them, and would choose badly on a busy
+    GPU. On a CPU one process at a time has all cores.
     """
 
     def __init__(
@@ -40,40 +41,39 @@ class Admission:
         judge: Worker,
         say: Callable[[str], None],
     ) -> None:
+        """`judge` is a worker that answers with files of exact steps, and with audits."""
         self.settings, self._contestants, self._judge = settings, contestants, judge
         self.say = say
         self._lock, self._judging = threading.Lock(), threading.Lock()
-        self._standing: dict[tuple[str, int], Worker] = {}
         self._workers: list[Worker] = []  # all that may live
         self._ended = False
-        self._beside = ThreadPoolExecutor(cores())
-        self._coming: dict[tuple[str, int], Future[Worker]] = {}
-        self._had: dict[tuple[str, int], int | None] = {}  # bytes that each process might have
-        self._auditor: Worker | None = None
+        self._pool = ThreadPoolExecutor(cores())
+        self._coming: dict[Key, Future[Running[Cell]]] = {}
+        self._allowed: dict[Key, int | None] = {}  # bytes that each process might have
 
-    def __enter__(self) -> "Admission":
+    def __enter__(self) -> "Cells":
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End all processes; nobody waits for what is still under way."""
+        """End all processes without waiting for what is still under way."""
         with self._lock:
             self._ended = True
         for worker in (*self._workers, self._judge):
             worker.kill()
-        self._beside.shutdown(cancel_futures=True)
+        self._pool.shutdown(cancel_futures=True)
         for worker in self._workers:
             worker.close()
 
     def warm(self, cells: list[Cell]) -> None:
-        """Build those at the same time whose compilers keep their code on disk, and drop them.
+        """Build the cells whose compilers keep their code on disk, all at once, and drop them.
 
-        What is left to do when they stand is to choose by timing, one at a time.
+        Later only the choice by timing is left to do, one cell at a time.
         """
         some = [cell for cell in cells if self._contestants[cell.contestant].warms]
-        if len(some) < 2:  # nobody to do it beside
+        if len(some) < 2:  # there is nothing to do at the same time
             return
         self.say(f"{len(some)} cells of {some[0].contestant} and such: compiling beforehand")
-        list(self._beside.map(self._warmed, some))
+        list(self._pool.map(self._warmed, some))
 
     def _warmed(self, cell: Cell) -> None:
         contestant, task = self._contestants[cell.contestant], self.settings.task(cell.batch)
@@ -81,67 +81,61 @@ class Admission:
             worker.ask(patience=self.settings.patience)
 
     def expect(self, cells: list[Cell]) -> None:
-        """These will run soon: on a card their processes start now, beside others."""
+        """These will run soon: on a GPU their processes start now, while others run."""
         for cell in cells:
-            if self._on_card(cell) and cell.key not in self._coming:
-                self._coming[cell.key] = self._beside.submit(self._loaded, cell)
+            if self._on_gpu(cell) and cell.key not in self._coming:
+                self._coming[cell.key] = self._pool.submit(self._loaded, cell)
 
-    def admitted(self, cells: list[Cell]) -> dict[tuple[str, int], Worker]:
-        """The processes of those who passed the gate, ready to be timed; nobody imports by then."""
-        self._standing = {}
+    def admitted(self, cells: list[Cell]) -> list[Running[Cell]]:
+        """The cells that passed the gate, ready to be timed; no process imports by then."""
         self.expect(cells)
         try:
-            self._build(cells)
+            standing = self._build(cells)
             wait(self._coming.values())
         except BaseException:  # Ctrl-C: no answer is waited for
             for worker in (*self._workers, self._judge):
                 worker.kill()
             raise
-        return self._standing
+        return standing
 
-    def audit(self, cell: Cell, worker: Worker) -> None:
-        """Refuse a cell that no longer trains, when its rounds are over."""
-        if self._auditor is None:
-            self._auditor = self._started(Worker, audit.reference, self.settings.task(1))
-        try:
-            found = worker.ask("audit", patience=self.settings.patience)
-            exact = self._auditor.ask(cell.batch)
-        except Failed as failure:
-            end(cell, worker, failure, "after the last round: ")
-            return
-        if refusal := audit.refusal(found, exact, self.settings.precision):
-            cell.end(REFUSED, refusal)
+    def finish(self, running: Running[Cell]) -> None:
+        """When its rounds are over: how it computed, its predicted memory, whether it trains."""
+        running.finish(self._judge, self.settings.precision)
+        if running.ok:
+            running.entry.memory.program = running.ask("predicted")
 
-    def dismiss(self, workers: list[Worker]) -> None:
-        """Let processes end that have done their work, all at the same time."""
-        for worker in workers:
-            worker.dismiss()
-        for worker in workers:
-            worker.close()
-            self._workers.remove(worker)
+    def dismiss(self, standing: list[Running[Cell]]) -> None:
+        """End processes that have done their work, all at the same time."""
+        for running in standing:
+            running.worker.dismiss()
+        for running in standing:
+            running.worker.close()
+            self._workers.remove(running.worker)
 
-    def _on_card(self, cell: Cell) -> bool:
+    def _on_gpu(self, cell: Cell) -> bool:
         return self._contestants[cell.contestant].gpu
 
-    def _build(self, cells: list[Cell]) -> None:
-        """Everyone's first steps, memory and gate, one at a time, in the order they are ready."""
-        judged: list[tuple[Cell, Worker, Future[Any]]] = []
+    def _build(self, cells: list[Cell]) -> list[Running[Cell]]:
+        """First steps, memory and gate, one cell at a time, in the order they are ready."""
+        entered: list[tuple[Running[Cell], Future[Any]]] = []
         coming = {self._coming.pop(c.key): c for c in cells if c.key in self._coming}
         for future in as_completed(coming):
-            self._enter(coming[future], future.result, judged)
+            self._enter(coming[future], future.result, entered)
         wait(self._coming.values())
+        standing = []
         for cell in cells:
-            if not self._on_card(cell):
-                self._enter(cell, partial(self._loaded, cell), judged)
-                self._judge_all(judged)
-        self._judge_all(judged)
+            if not self._on_gpu(cell):
+                self._enter(cell, partial(self._loaded, cell), entered)
+                standing += self._passed(entered)
+        return standing + self._passed(entered)
 
-    def _loaded(self, cell: Cell) -> Worker:
-        """A cell's process, with its libraries imported and the gate's reference there."""
+    def _loaded(self, cell: Cell) -> Running[Cell]:
+        """A cell's process, with its libraries imported and the gate's reference computed."""
         contestant, task = self._contestants[cell.contestant], self.settings.task(cell.batch)
         started = time.perf_counter()
-        most = self._had[cell.key] = self._most(contestant)
+        most = self._allowed[cell.key] = self._most(contestant)
         worker = self._started(Entrant, CellRunner, contestant, task, memory=most)
+        running = Running(cell, task, worker, 1.0, self.settings.patience, short="memory")
         try:
             worker.ask("load", patience=self.settings.patience)
             self._exact(cell.batch, 0)
@@ -149,9 +143,9 @@ class Admission:
             worker.close()
             raise
         cell.phases = {"loading": time.perf_counter() - started}
-        return worker
+        return running
 
-    def _started(self, kind: type[Worker], *what: Any, memory: int | None = None) -> Worker:
+    def _started(self, kind: type[Any], *what: Any, memory: int | None = None) -> Any:
         with self._lock:
             if self._ended:
                 raise Failed("the sweep is over")
@@ -162,60 +156,66 @@ class Admission:
     def _enter(
         self,
         cell: Cell,
-        loaded: Callable[[], Worker],
-        judged: list[tuple[Cell, Worker, Future[Any]]],
+        loaded: Callable[[], Running[Cell]],
+        entered: list[tuple[Running[Cell], Future[Any]]],
     ) -> None:
-        """A cell's first steps, its memory, and what the gate will judge."""
+        """A cell's first steps, its memory, its turns, and what the gate will judge."""
         self.say(f"{cell.contestant}, batch {cell.batch}: building, first steps")
-        worker, patience, started = None, self.settings.patience, time.perf_counter()
+        running, patience = None, self.settings.patience
         try:
-            worker = loaded()
+            running = loaded()
             started = time.perf_counter()
-            cell.memory = worker.ask("footprint", patience=patience)
+            cell.memory = Memory(**running.worker.ask("footprint", patience=patience))
             cell.phases["building"] = time.perf_counter() - started
-            worker.unlimit()  # the gate's copies are the lab's own
-            worker.ask("gate_steps", 0, patience=patience)
-            cell.turn = worker.ask("ready", *self._turn(cell), patience=patience)
-            cell.steps = cell.turn["steps"]
-            cell.first_call = worker.ask("first_call")
+            running.worker.unlimit()  # the gate's copies are the lab's own
+            running.worker.ask("gate_steps", 0, patience=patience)
+            running.prepare(*self._turn(cell))
             file = self._exact(cell.batch, 0)
         except Failed as failure:
-            end(cell, worker, failure)
+            end(cell, failure) if running is None else running.fail(failure)
             return
+        if not running.ok:
+            return
+        cell.steps = cell.turn.steps
         cell.phases["ready"] = time.perf_counter() - started
-        judged.append((cell, worker, self._beside.submit(self._judgement, worker, file)))
+        entered.append((running, self._pool.submit(self._judgement, running, file)))
 
-    def _judgement(self, worker: Worker, file: Path) -> Any:
-        return worker.ask("gate_judgement", file, patience=self.settings.patience)
+    def _judgement(self, running: Running[Cell], file: Path) -> Any:
+        return running.worker.ask("gate_judgement", file, patience=self.settings.patience)
 
-    def _judge_all(self, judged: list[tuple[Cell, Worker, Future[Any]]]) -> None:
-        """Let those stand whom the gate lets through; who may have met a kink tries again."""
-        for cell, worker, judgement in judged:
+    def _passed(self, entered: list[tuple[Running[Cell], Future[Any]]]) -> list[Running[Cell]]:
+        """Those whom the gate admits; a cell that may have met a kink tries again."""
+        passed = []
+        for running, judgement in entered:
             try:
-                if refused := self._refusal(cell, worker, judgement.result()):
-                    cell.end(REFUSED, refused)
-                    worker.close()
-                    continue
+                refused = self._refusal(running, judgement.result())
             except Failed as failure:
-                end(cell, worker, failure)
+                running.fail(failure)
                 continue
-            cell.status = OK
-            self._standing[cell.key] = worker
-        judged.clear()
+            if refused:
+                running.refuse(refused)
+            else:
+                running.entry.status = "ok"
+                passed.append(running)
+        entered.clear()
+        return passed
 
-    def _refusal(self, cell: Cell, worker: Worker, first: tuple[str, dict[str, float]]) -> str:
+    def _refusal(self, running: Running[Cell], first: tuple[str, dict[str, float]]) -> str:
         """Why the gate refuses a cell: what differs, on each of the images that it tried."""
-        differs, cell.parity = first
+        cell, worker, patience = running.entry, running.worker, self.settings.patience
+        differs, error = first
         refusals = [differs]
         for which in range(1, BATCHES):
+            cell.parity = {**error}
             if not differs:
                 return ""
-            if not by_chance(cell.parity):
+            if not by_chance(error):
                 break
-            worker.ask("gate_steps", which, patience=self.settings.patience)
-            differs, cell.parity = self._judgement(worker, self._exact(cell.batch, which))
-            worker.ask("restart", patience=self.settings.patience)
+            worker.ask("gate_steps", which, patience=patience)
+            differs, error = self._judgement(running, self._exact(cell.batch, which))
+            worker.ask("restart", patience=patience)
             refusals.append(differs)
+        cell.parity = {**error}
         if not differs:
             return ""
         again = f"; and so on other images, {len(refusals)} times" if len(refusals) > 1 else ""
@@ -228,17 +228,16 @@ class Admission:
         return file
 
     def _most(self, contestant: Contestant) -> int | None:
-        """The bytes that a process may have: what was asked for, else most of what is free."""
+        """The bytes that a process may have: what was asked for, otherwise most of what is free."""
         if contestant.gpu:
             return None
         sizes = memory.safe(), self.settings.memory_limit
         return min((size for size in sizes if size is not None), default=None)
 
     def crowded(self, cell: Cell) -> bool:
-        """Whether a cell had no room beside others, and may have it alone."""
-        asked = self.settings.memory_limit
-        had = self._had.get(cell.key)
-        return cell.status == MEMORY and (asked is None or had is None or had < asked)
+        """Whether a cell had too little memory beside others, and may have enough alone."""
+        asked, had = self.settings.memory_limit, self._allowed.get(cell.key)
+        return cell.status == "memory" and (asked is None or had is None or had < asked)
 
     def drop(self, cells: list[Cell]) -> None:
         """These will not run after all: processes that were started for them end."""
@@ -251,15 +250,7 @@ class Admission:
     def _turn(self, cell: Cell) -> tuple[int, float, bool]:
         """Steps of a turn, the seconds that it may take, and whether it may be longer."""
         if self.settings.epochs is None:
-            on_card = self._contestants[cell.contestant].gpu
-            most = min(self.settings.turn, CARD_TURN) if on_card else self.settings.turn
-            return 10**6, most, True
+            turn = self.settings.turn
+            return 10**6, min(turn, GPU_TURN) if self._on_gpu(cell) else turn, True
         images = self.settings.task(cell.batch).count()
         return math.ceil(images / cell.batch), math.inf, False
-
-
-def end(cell: Cell, worker: Worker | None, failure: Failed, when: str = "") -> None:
-    """A cell that failed says why, and its process ends."""
-    cell.end(MEMORY if isinstance(failure, ShortOfMemory) else FAILED, f"{when}{failure}")
-    if worker is not None:
-        worker.close()

@@ -1,18 +1,17 @@
-"""The question of a sweep, answered from what was measured: which batch size, and why."""
+"""The answer of a sweep, from what was measured: the best batch size, and why it is."""
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
-from pareo.lab.experiment.statistics import compare
+from pareo.lab.experiment.entry import fastest, ranked
 from pareo.lab.formatting import digits, few_digits
 from pareo.lab.formatting import seconds as written
-from pareo.lab.sweep.cells import MEMORY, MISSING, WAITING, Cell, from_dict
+from pareo.lab.sweep.result import Cell, Sweep
 
 NOTHING = 0.02  # less than this share is no gain
-WORSE = ("faster", "cannot tell", "slower")  # what is said of pareo, the best first
-UNTIMED = {MEMORY: "do not fit", WAITING: "were not tried", MISSING: "were not tried"}
-HOLDS = {
+WORSE = ("faster", "cannot tell", "slower")  # verdicts on pareo, the best first
+UNTIMED = {"memory": "do not fit", "waiting": "were not tried", "missing": "were not tried"}
+LIMITS = {
     "arithmetic": "its FLOPs alone take {share:.0%} of a step at the measured peak of products",
     "bandwidth": "the bytes that its instructions move take {share:.0%} of a step at the measured "
     "bandwidth",
@@ -23,7 +22,10 @@ HOLDS = {
 
 @dataclass(frozen=True)
 class Answer:
-    """The best cell; `why` is arithmetic, bandwidth, overhead or memory, `shares` of its step."""
+    """The best cell, and what limits it.
+
+    why: arithmetic, bandwidth, overhead, memory or unknown. shares: of its step, by reason.
+    """
 
     contestant: str
     batch: int
@@ -33,16 +35,18 @@ class Answer:
     sentence: str
 
 
-def answer(result: dict[str, Any]) -> Answer | None:
-    """The smallest batch size that is as fast as any, for the fastest contestant; None without."""
-    # Of sweeps that are shown together the later ones come last.
-    cells = list({(c["contestant"], c["batch"]): from_dict(c) for c in result["cells"]}.values())
-    timed = [cell for cell in cells if cell.seconds_per_batch]
+def answer(result: Sweep) -> Answer | None:
+    """The smallest batch size that is as fast as any, for the fastest contestant.
+
+    None where nothing was timed.
+    """
+    cells = result.latest
+    timed = ranked(cells)
     if not timed:
         return None
-    fastest = min(timed, key=lambda cell: cell.median)
-    own = sorted((c for c in timed if c.contestant == fastest.contestant), key=lambda c: c.batch)
-    best = next(cell for cell in own if cell.median <= (1 + NOTHING) * fastest.median)
+    first = timed[0]
+    own = sorted((c for c in timed if c.contestant == first.contestant), key=lambda c: c.batch)
+    best = next(cell for cell in own if cell.median <= (1 + NOTHING) * first.median)
     shares = shares_of(result, best)
     why = max(shares, key=shares.__getitem__) if shares else "unknown"
     fell = _fell(own, best)
@@ -50,7 +54,7 @@ def answer(result: dict[str, Any]) -> Answer | None:
         (c for c in cells if c.contestant == best.contestant and c.batch > best.batch),
         key=lambda cell: cell.batch,
     )
-    if fell > NOTHING and larger and larger[0].status == MEMORY:
+    if fell > NOTHING and larger and larger[0].status == "memory":
         why = "memory"
     return Answer(
         best.contestant, best.batch, best.median, why, shares,
@@ -58,22 +62,18 @@ def answer(result: dict[str, Any]) -> Answer | None:
     )  # fmt: skip
 
 
-def ahead(result: dict[str, Any]) -> str:
+def ahead(result: Sweep) -> str:
     """At which batch sizes pareo is faster than its fastest peer, and at which not; may be empty.
 
-    Two cells are told apart as two rows of a race are: round by round, at 99 %. Of several sweeps
-    that are shown together, each has a say, and the least good one counts.
+    Two cells are compared as two rows of a race are: round by round, at 99 %. Joined sweeps are
+    compared within each, and the worst verdict counts.
     """
-    timed = [cell for cell in result["cells"] if cell["seconds_per_batch"]]
     found: dict[int, list[str]] = {}
-    for batch, sweep in sorted({(cell["batch"], cell.get("sweep", 0)) for cell in timed}):
-        here = [
-            from_dict(cell)
-            for cell in timed
-            if (cell["batch"], cell.get("sweep", 0)) == (batch, sweep)
-        ]
-        if word := _verdict(here):
-            found.setdefault(batch, []).append(word)
+    for batch, sweep in sorted({(cell.batch, cell.sweep) for cell in result.cells}):
+        here = [c for c in result.cells if (c.batch, c.sweep) == (batch, sweep)]
+        one, other = fastest(here, ours=True), fastest(here, ours=False)
+        if one and other:
+            found.setdefault(batch, []).append(one.compared_with(other).word)
     words: dict[str, list[str]] = {}
     for batch, several in found.items():
         words.setdefault(max(several, key=WORSE.index), []).append(str(batch))
@@ -81,60 +81,42 @@ def ahead(result: dict[str, Any]) -> str:
     return f"pareo against its fastest peer: {'; '.join(said)}." if said else ""
 
 
-def _verdict(here: list[Cell]) -> str:
-    """What can be said of the fastest of pareo's beside its fastest peer; nothing without one."""
-    ours = [cell for cell in here if cell.contestant.startswith("pareo")]
-    peers = [cell for cell in here if not cell.contestant.startswith("pareo")]
-    if not ours or not peers:
-        return ""
-    one, other = (min(side, key=lambda cell: cell.median) for side in (ours, peers))
-    together = (one.began, one.rounds) == (other.began, other.rounds)
-    return compare(one.seconds_per_batch, other.seconds_per_batch, together).word
-
-
-def limits_title(result: dict[str, Any]) -> str:
-    """Under which limit, or which limits, the largest batches are."""
+def limits_title(result: Sweep) -> str:
+    """The title of the largest batches: under which limits of memory they are."""
     said = " and ".join(known_limits(result))
     return f"The largest batch{f' under {said} GB' if said else ''}"
 
 
-def known_limits(result: dict[str, Any]) -> dict[str, int]:
-    """The limits of memory that were searched under, or are asked for, by their GB in words.
+def known_limits(result: Sweep) -> dict[str, int]:
+    """The limits of memory that were searched under, or else asked for, in bytes by their GB.
 
-    Those that read the same are one: what is left of a card differs by a piece or two.
-
-    >>> searched = [{"limit": 3_998_351_360}, {"limit": 3_996_254_208}, {"limit": 2 * 10**9}]
-    >>> known_limits({"limits": searched, "settings": {"memory_limit": 4 * 10**9}})
-    {'2': 2000000000, '4': 3998351360}
+    Those with the same GB are one: the free memory of a GPU differs by a few pieces.
     """
-    asked = result["settings"].get("memory_limit")
-    sizes = [one["limit"] for one in result["limits"] if one["limit"]] or ([asked] if asked else [])
+    asked = result.settings.memory_limit
+    sizes = [one.limit for one in result.limits if one.limit] or ([asked] if asked else [])
     return {f"{size / 1e9:.3g}": size for size in sorted(sizes)}
 
 
-def shares_of(result: dict[str, Any], cell: Cell) -> dict[str, float]:
-    """Which share of a cell's step its FLOPs take at the measured peak, and its bytes likewise.
+def shares_of(result: Sweep, cell: Cell) -> dict[str, float]:
+    """The shares of a cell's step that its FLOPs and its bytes take at the measured rates.
 
     The two may overlap; overhead is what neither of them explains.
     """
-    place = next(c["place"] for c in result["cells"] if c["contestant"] == cell.contestant)
-    limits: dict[str, Any] = next((c for c in result["ceilings"] if c["place"] == place), {})
-    peak, bandwidth = limits.get("peak_flops"), limits.get("bandwidth")
-    if not peak or not bandwidth:
+    rates = result.rates(cell.place)
+    if not rates:
         return {}
-    work = {one["batch"]: one for one in result["work"]}
-    step = cell.median * cell.batch
+    work, step = result.work_of(cell.batch), cell.median * cell.batch
     found = {
-        "arithmetic": work[cell.batch]["flops"] / peak / step,
+        "arithmetic": work.flops / rates[0] / step,
         # Others may fuse more than pareo does on a CPU, or keep less: the whole step at most.
-        "bandwidth": min(1.0, work[cell.batch]["moved_bytes"] / bandwidth / step),
+        "bandwidth": min(1.0, work.moved_bytes / rates[1] / step),
     }
     found["overhead"] = max(0.0, 1 - max(found.values()))
     return found
 
 
 def _fell(own: list[Cell], best: Cell) -> float:
-    """By which share the time per image fell from the batch size before the best one."""
+    """The share by which the time per image fell from the next smaller batch size."""
     before = [cell for cell in own if cell.batch < best.batch]
     return 1 - best.median / before[-1].median if before else 0.0
 
@@ -156,17 +138,17 @@ def _sentence(
         said += f", {few_digits(own[0].median / seconds)} times as fast as at batch {own[0].batch}"
     if why == "memory":
         return (
-            f"{said}; memory ends it: batch {larger[0].batch} does not fit, though the last step "
+            f"{said}; memory limits it: batch {larger[0].batch} does not fit, though the last step "
             f"up still gained {fell:.0%}."
         )
-    if why in HOLDS:
-        said += f"; {why} holds it: {HOLDS[why].format(share=shares[why])}"
+    if why in LIMITS:
+        said += f"; {why} limits it: {LIMITS[why].format(share=shares[why])}"
         if shares[why] > 1:
             said += (
-                " (those of plain convolutions are counted, of which Winograd's filtering needs "
-                "fewer; or the peak was measured too low)"
+                " (they are counted for direct convolution, and Winograd's algorithm needs fewer; "
+                "or the measured peak is too low)"
             )
-    if any(cell.seconds_per_batch for cell in larger):
+    if ranked(larger):
         return f"{said}, and larger batches gain less than {NOTHING:.0%}."
     untimed = UNTIMED.get(larger[0].status, "failed") if larger else "were not tried"
     if math.isfinite(fell) and fell > NOTHING:

@@ -1,4 +1,4 @@
-"""All of a GPU's memory but some: the same wall for every framework."""
+"""A process that holds all of a GPU's memory but a limit, the same for every framework."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from pareo.lab.experiment.worker import Worker
 
 
 def holding() -> Callable[..., int]:
-    """Takes the card's memory until so many bytes are free, and tells how many are free."""
+    """Allocates GPU memory until only so many bytes are free; returns how many are free."""
     runtime = import_module("cupy").cuda.runtime
     taken = []
 
@@ -23,17 +23,17 @@ def holding() -> Callable[..., int]:
 
 
 class Ballast:
-    """A process that holds a card's memory; on a CPU there is none, and nothing is counted."""
+    """A process that holds GPU memory; on a CPU there is none, and nothing is counted."""
 
     def __init__(self, worker: Worker | None, left: int) -> None:
-        """`left`: the bytes of the card that are free beside it."""
+        """`left`: the bytes of the GPU that it leaves free."""
         self._worker, self.left = worker, left
 
     @classmethod
     @contextmanager
-    def leaving(cls, most: int | None, on_card: bool) -> Iterator["Ballast"]:
-        """A ballast that leaves so many bytes of the card free; None is all of them."""
-        if not on_card:
+    def leaving(cls, most: int | None, on_gpu: bool) -> Iterator["Ballast"]:
+        """A ballast that leaves this many bytes of the GPU free; None is all of them."""
+        if not on_gpu:
             yield cls(None, 0)
             return
         with Worker(holding) as worker:
@@ -41,7 +41,7 @@ class Ballast:
 
     @contextmanager
     def counting(self) -> Iterator[Callable[[], int]]:
-        """How many bytes of the card were taken by others since, the driver's among them."""
+        """A function: bytes that other processes, with the driver, have allocated since."""
         worker = self._worker
         if worker is None:
             yield lambda: 0

@@ -1,100 +1,73 @@
-"""Cells that stand at once: each in a process of its own, through the gate, timed in turn."""
+"""Cells that stand at once: each in a process of its own, through the gate, timed in turns."""
 
-import math
 import time
 from datetime import UTC, datetime
-from itertools import count
 
 from pareo.lab.experiment import statistics
-from pareo.lab.experiment.worker import Failed, Worker
-from pareo.lab.sweep.admission import Admission, end
-from pareo.lab.sweep.cells import OK, Cell
+from pareo.lab.experiment.rounds import rounds
+from pareo.lab.experiment.running import Running
+from pareo.lab.sweep.admission import Cells
+from pareo.lab.sweep.result import Cell
 
-SAID = 1.0  # seconds between two pictures of rounds under way
+SAID = 1.0  # seconds between two tables while rounds are under way
 
 
 class Group:
-    """Times the cells that an admission lets in, some at once."""
+    """Times the cells that are admitted, several at once."""
 
-    def __init__(self, admission: Admission) -> None:
-        self._admission, self.settings, self._say = admission, admission.settings, admission.say
+    def __init__(self, admission: Cells) -> None:
+        self._admission, self.settings = admission, admission.settings
         self.round, self.over = 0, False
+        self._running: list[Running[Cell]] = []
+        self._seconds = self._deadline = self._said = 0.0
 
     def run(self, cells: list[Cell]) -> None:
-        """Build cells and time them: each tells what became of it. `over`: all rounds are."""
+        """Build cells and time them; each then says what became of it. `over`: all rounds are."""
         self.over = False
-        standing = self._admission.admitted(cells)
-        racing = [cell for cell in cells if cell.key in standing]
+        self._running = standing = self._admission.admitted(cells)
         began = datetime.now(UTC).isoformat(timespec="microseconds")
-        for cell in racing:
-            cell.began = began
-        self._rounds(racing, standing)
+        for running in standing:
+            running.entry.began = began
+        self._seconds = self.settings.seconds * len({running.entry.batch for running in standing})
+        self._deadline, self._said = time.perf_counter() + self._seconds, 0.0
+        rounds(self._in_time, Running.run, self._last, self._begin_round)
         self.over = True
-        for cell in racing:
-            if cell.status == OK:
-                _close(cell, standing[cell.key])
-            if cell.status == OK:
-                self._admission.audit(cell, standing[cell.key])
-        self._admission.dismiss(list(standing.values()))
+        for running in self._in_time():
+            self._admission.finish(running)
+        self._admission.dismiss(standing)
 
     def crowded(self, cell: Cell) -> bool:
-        """Whether a cell had no room beside others, and may have it alone."""
+        """Whether a cell had too little memory beside others, and may have enough alone."""
         return self._admission.crowded(cell)
 
-    def _rounds(self, racing: list[Cell], standing: dict[tuple[str, int], Worker]) -> None:
-        """Turns for everyone, until all is known well or the time is up."""
-        seconds = self.settings.seconds * len({cell.batch for cell in racing})
-        deadline = time.perf_counter() + seconds
-        said = 0.0
-        for self.round in count(1):
-            began = time.perf_counter()
-            if began - said > SAID:  # and drawing the table is not what the time is for
-                self._say(f"{', '.join(cell.contestant for cell in racing)}: running")
-                said = time.perf_counter()
-                deadline, began = deadline + said - began, said
-            for cell in racing:
-                if cell.status == OK:
-                    self._run(cell, standing[cell.key])
-            now = time.perf_counter()
-            if self._over(racing, now - began, deadline - now, seconds):
-                return
+    def _in_time(self) -> list[Running[Cell]]:
+        return [running for running in self._running if running.ok]
 
-    def _over(self, racing: list[Cell], took: float, left: float, more: float) -> bool:
+    def _begin_round(self, number: int) -> None:
+        """Show what is under way, at most once a second and not at the expense of the rounds."""
+        self.round = number
+        began = time.perf_counter()
+        if began - self._said > SAID:
+            names = ", ".join(running.entry.contestant for running in self._running)
+            self._admission.say(f"{names}: running")
+            self._said = time.perf_counter()
+            self._deadline += self._said - began
+
+    def _last(self, number: int, took: float) -> bool:
         if self.settings.epochs is not None:
-            return self.round >= self.settings.epochs
-        known = all(statistics.enough(c.seconds_per_batch) for c in racing if c.status == OK)
-        return known or ends(self.round, took, left, more)
-
-    def _run(self, cell: Cell, worker: Worker) -> None:
-        """One turn, which may be its last."""
-        try:
-            seconds, _, loss = worker.ask("run", patience=self.settings.patience)
-        except Failed as failure:
-            end(cell, worker, failure, f"in round {self.round}: ")
-            return
-        if not math.isfinite(loss):
-            end(cell, worker, Failed(f"its loss became {loss} in round {self.round}"))
-            return
-        cell.seconds_per_batch.append(seconds)
-        cell.rounds.append(self.round)
+            return number >= self.settings.epochs
+        known = all(statistics.enough(r.entry.seconds_per_batch) for r in self._in_time())
+        left = self._deadline - time.perf_counter()
+        return known or ends(number, took, left, self._seconds)
 
 
 def ends(done: int, took: float, left: float, more: float) -> bool:
     """Whether no further round begins, which takes so long, with so much time left.
 
-    Those that a verdict needs may have `more`, if it is enough for all of them.
+    Rounds that a verdict needs may have `more`, if it is enough for all of them.
 
     >>> [ends(done, took=2, left=1, more=9) for done in (2, 3, 7, 8)]
     [True, False, False, True]
     """
     missing = (statistics.FEWEST - done) * took
     return took > left and not 0 < missing <= left + more
-
-
-def _close(cell: Cell, worker: Worker) -> None:
-    """What is asked last: how it computed, and the memory that was predicted."""
-    try:
-        cell.ledger = worker.ask("ledger")
-        cell.memory["program"] = worker.ask("predicted")
-    except Failed as failure:
-        end(cell, worker, failure)

@@ -1,72 +1,66 @@
 """Several sweeps of one network as one: other batch sizes, other contestants, another day.
 
-Cells of one sweep were interleaved and those of two were not. So every cell says of which it is
-(`sweep`, a number), and who is ahead is told within each.
+The cells of one sweep ran in turns and those of two sweeps did not. So every cell has the number of
+its sweep, and contestants are compared within each.
 """
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from pareo.errors import DataError
+from pareo.lab.sweep.result import Ceiling, Sweep
 
 
-def together(results: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The sweeps as one result, by their age; the keys are where each is from, to be told."""
+def together(results: Mapping[str, Sweep]) -> Sweep:
+    """The sweeps as one result, ordered by age; the keys are their sources, for errors."""
     (source, first), *others = results.items()
     for name, other in others:
-        for what, told in _told(first).items():
-            if _told(other)[what] != told:
-                raise DataError(
-                    f"{name}: expected {what} {told}, as in {source}; got {_told(other)[what]}"
-                )
-    every = sorted(results.values(), key=lambda one: str(one["when"]))
-    timed = {_key(cell) for one in every for cell in one["cells"] if cell["seconds_per_batch"]}
+        for what, expected in _in_common(first).items():
+            if (got := _in_common(other)[what]) != expected:
+                raise DataError(f"{name}: expected {what} {expected}, as in {source}; got {got}")
+    every = sorted(results.values(), key=lambda one: one.when)
+    last = every[-1]
+    timed = {cell.key for one in every for cell in one.cells if cell.times}
     cells = [
-        {**cell, "sweep": number, "note": cell["note"] or f"in the sweep of {_day(one)}"}
+        replace(cell, sweep=number, note=cell.note or f"in the sweep of {one.moment}")
         for number, one in enumerate(every)
-        for cell in one["cells"]
-        if cell["seconds_per_batch"] or _key(cell) not in timed
+        for cell in one.cells
+        if cell.times or cell.key not in timed
     ]
-    work = {entry["batch"]: entry for one in every for entry in one["work"]}
-    idle = [one["machine"].get("idle_cores") for one in every]
-    least = min((cores for cores in idle if cores is not None), default=None)
-    return {
-        **every[-1],
-        "machine": {**every[-1]["machine"], "idle_cores": least},
-        "settings": {**every[-1]["settings"], "batches": sorted(work)},
-        "work": [work[batch] for batch in sorted(work)],
-        "ceilings": _highest([entry for one in every for entry in one["ceilings"]]),
-        "cells": sorted(cells, key=lambda cell: int(cell["batch"])),
-        "limits": [entry for one in every for entry in one["limits"]],
-    }
+    work = {entry.batch: entry for one in every for entry in one.work}
+    batches = sorted(work)
+    idle = [cores for one in every if (cores := one.machine.idle_cores) is not None]
+    return replace(
+        last,
+        machine=replace(last.machine, idle_cores=min(idle, default=None)),
+        settings=replace(last.settings, batches=tuple(batches)),
+        work=[work[batch] for batch in batches],
+        ceilings=_highest(entry for one in every for entry in one.ceilings),
+        cells=sorted(cells, key=lambda cell: cell.batch),
+        limits=[entry for one in every for entry in one.limits],
+    )
 
 
-def _told(result: dict[str, Any]) -> dict[str, Any]:
+def _in_common(result: Sweep) -> dict[str, object]:
     """What must be the same."""
-    machine = result["machine"]
-    cards = [str(card.get("name")) for card in machine.get("cards") or []]
     return {
-        "network": result["network"],
-        "precision": result["precision"],
-        "data": result["data"],
-        "pixels": result["settings"].get("size"),
-        "threads": result["settings"]["threads"],
-        "machine": ", ".join([str(machine.get("processor")), *cards]),
+        "network": result.network,
+        "precision": result.precision,
+        "data": result.data,
+        "pixels": result.settings.size,
+        "threads": result.settings.threads,
+        "machine": result.machine.name,
     }
 
 
-def _key(cell: dict[str, Any]) -> tuple[str, int]:
-    return cell["contestant"], cell["batch"]
-
-
-def _day(result: dict[str, Any]) -> str:
-    return str(result["when"])[:16].replace("T", " ")
-
-
-def _highest(ceilings: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The best that was measured in each place."""
-    found: dict[str, dict[str, Any]] = {}
+def _highest(ceilings: Iterable[Ceiling]) -> list[Ceiling]:
+    """The highest rates that were measured in each place."""
+    found: dict[str, Ceiling] = {}
     for one in ceilings:
-        best = found.setdefault(one["place"], dict(one))
-        for name in ("peak_flops", "bandwidth"):
-            best[name] = max(best[name] or 0.0, one[name] or 0.0) or None
+        best = found.get(one.place, one)
+        found[one.place] = Ceiling(
+            place=one.place,
+            peak_flops=max(best.peak_flops or 0.0, one.peak_flops or 0.0) or None,
+            bandwidth=max(best.bandwidth or 0.0, one.bandwidth or 0.0) or None,
+        )
     return list(found.values())

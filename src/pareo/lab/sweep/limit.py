@@ -1,28 +1,29 @@
 """The largest batch that fits: found by bisection, each probe in a process of its own.
 
-On a CPU a probe's process is ended by a watch (`lab.memory`) when it has more than the limit; its
-own peak, which the system keeps, is compared as well. On a GPU all memory but the limit is taken
-first, by a process that does nothing else, so every framework meets the same wall.
+On a CPU the process of a probe is ended (`lab.machine.memory`) when it has more than the limit; its
+peak, which the system records, is compared as well. On a GPU another process first allocates all
+memory but the limit, so every framework meets the same limit.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from pareo.lab.contestants import Contestant
-from pareo.lab.experiment import answers
-from pareo.lab.experiment.worker import Failed, ShortOfMemory, Told, Worker
+from pareo.lab.experiment.answers import fitting
+from pareo.lab.experiment.bounds import Natural
+from pareo.lab.experiment.results import plain
+from pareo.lab.experiment.worker import Failed, Raised, ShortOfMemory, Worker
 from pareo.lab.machine import memory
 from pareo.lab.sweep.ballast import Ballast
-from pareo.lab.sweep.cells import Cell
 from pareo.lab.sweep.journal import Journal
+from pareo.lab.sweep.result import Cell, Limit, Probe
 from pareo.lab.sweep.runner import data_bytes, is_pareo, predicted, probing
 from pareo.lab.sweep.settings import LARGEST, Settings
 
-SAME = 0.99  # of a limit: a card's memory comes in pieces
+SAME = 0.99  # of a limit: a GPU's memory comes in pieces
 
 
 def predicting(contestant: Contestant, settings: Settings) -> Callable[..., int]:
-    """Answers with the least bytes of data and program at a batch size."""
+    """A function of the batch size: the least bytes of data and program."""
 
     def answer(batch: int) -> int:
         task = settings.task(batch)
@@ -38,7 +39,7 @@ class Limits:
     def __init__(
         self,
         settings: Settings,
-        probes: list[dict[str, Any]],
+        probes: list[Probe],
         journal: Journal,
         say: Callable[[str], None],
     ) -> None:
@@ -49,11 +50,11 @@ class Limits:
         """Whether it was asked for, under a limit or in all the memory there is."""
         return self._settings.largest or self._settings.memory_limit is not None
 
-    def largest(self, name: str, contestant: Contestant, known: list[Cell]) -> dict[str, Any]:
-        """What was found for one contestant: the largest batch, the probes, and our prediction."""
-        probes = [probe for probe in self._probes if probe["contestant"] == name]
-        # A search that goes on does so under the limit that it had, if there is still as much.
-        kept = next((one.get("under") for one in probes), None)
+    def largest(self, name: str, contestant: Contestant, known: list[Cell]) -> Limit:
+        """The largest batch of one contestant, the probes, and the prediction."""
+        probes = [probe for probe in self._probes if probe.contestant == name]
+        # A search continues under the limit that it had, if there is still as much memory.
+        kept = next((one.under for one in probes), None)
         limit = self._settings.memory_limit or kept
         most, note, expected = 0, "", None
         try:
@@ -62,33 +63,33 @@ class Limits:
                 if not kept or not SAME <= most / kept <= 1 / SAME:
                     probes = []
                 if not most:
-                    raise Failed("this system tells no free memory: --memory-limit says how much")
+                    raise Failed("free memory is unknown on this system: give --memory-limit")
                 while (batch := next_batch(probes, most, _hint(known))) is not None:
                     self._say(f"{name}: does batch {batch} fit under {most / 1e9:g} GB?")
-                    smaller = any(one["fits"] and one["batch"] < batch for one in probes)
-                    found = self._probe(contestant, batch, most, ballast, smaller)
-                    probe = {"contestant": name, "under": most, **found}
+                    smaller = any(one.fits and one.batch < batch for one in probes)
+                    probe = self._probe(contestant, batch, most, ballast, smaller)
+                    probe.contestant, probe.under = name, most
                     probes.append(probe)
-                    self._journal.add({"probe": probe})
+                    self._journal.add({"probe": plain(probe)})
                 if is_pareo(contestant):
                     self._say(f"{name}: which batch was to be expected?")
                     expected = self._prediction(contestant, probes, most)
         except Failed as failure:  # for another reason than memory
             note = str(failure)
-        fit = [probe for probe in probes if probe["fits"]]
-        best = max(fit, key=lambda probe: int(probe["batch"]), default=None)
-        return {
-            "contestant": name,
-            "limit": most,
-            "largest": None if note else (best["batch"] if best else 0),
-            "used": best["used"] if best else None,
-            "predicted": expected,
-            "note": note,
-            "probes": probes,
-        }
+        fit = [probe for probe in probes if probe.fits]
+        best = max(fit, key=lambda probe: probe.batch, default=None)
+        return Limit(
+            contestant=name,
+            limit=most,
+            largest=None if note else (best.batch if best else 0),
+            used=best.used if best else None,
+            predicted=expected,
+            note=note,
+            probes=probes,
+        )
 
     def _allowed(self, limit: int | None) -> int:
-        """What a probe may have on a CPU, as it was asked for or as it is free."""
+        """Bytes that a probe may use on a CPU: the limit asked for, or what is free."""
         if self._settings.memory_limit is not None:
             return self._settings.memory_limit
         free = memory.safe() or 0
@@ -96,75 +97,75 @@ class Limits:
 
     def _probe(
         self, contestant: Contestant, batch: int, most: int, ballast: Ballast, smaller: bool
-    ) -> dict[str, Any]:
+    ) -> Probe:
         """Whether a batch size fits, and what it used; `smaller` says that a smaller one did fit.
 
-        On a card, what worked and fails on more images has met a limit, whatever it calls it: in
-        the last bytes not even code finds room, and libraries say that a launch failed.
+        On a GPU, a contestant that worked and fails on more images has met a limit, whatever it
+        calls it: when memory is short not even code finds room, and libraries report that a launch
+        failed.
         """
         task = self._settings.task(batch)
         watched = None if contestant.gpu else most
-        answer: dict[str, Any] = {"used": None, "before": None}
-        note = ""
+        probe = Probe(batch=batch, fits=False)
         with (
             Worker(probing, contestant, task, threads=task.threads, memory=watched) as worker,
             ballast.counting() as taken,
         ):
             try:
-                answer = {**answers.sizes(worker.ask(patience=self._settings.patience))}
-                fits = contestant.gpu or answer["used"] <= most
+                answer = worker.ask(patience=self._settings.patience)
+                sizes = fitting(answer, dict[str, Natural | None], "its memory")
+                probe.used, probe.before = sizes["used"], sizes["before"]
                 if contestant.gpu:
-                    own, answer["used"] = answer["used"], taken()
-                    beside = None if own is None else answer["used"] - own  # code, the driver's
-                    kept = answer["before"]
-                    answer["before"] = None if None in (beside, kept) else beside + kept
+                    own, kept, probe.used = probe.used, probe.before, taken()
+                    known = own is not None and kept is not None
+                    # Beside its arrays there are code and what the driver keeps.
+                    probe.before = probe.used - own + kept if known else None
+                probe.fits = contestant.gpu or probe.used <= most
             except ShortOfMemory as failure:
-                fits, note = False, str(failure)
-            except Told as failure:  # whatever a framework makes of a card without room for code
+                probe.note = str(failure)
+            except Raised as failure:  # whatever it reports where there is no room for code
                 if not (contestant.gpu and smaller):
                     raise
-                fits, note = False, str(failure)
-        return {"batch": batch, "fits": fits, "note": note, **answer}
+                probe.note = str(failure)
+        return probe
 
-    def _prediction(
-        self, contestant: Contestant, probes: list[dict[str, Any]], most: int
-    ) -> int | None:
-        """The largest batch whose program, data and process fit; None where none was seen to.
+    def _prediction(self, contestant: Contestant, probes: list[Probe], most: int) -> int | None:
+        """The largest batch whose program, data and process fit; None where none did.
 
-        A program takes more where there is plenty, so its least counts, and on a card it is asked
-        for behind the same wall. The process is that of the largest batch that did fit.
+        A program uses more memory where there is plenty, so its least counts, and on a GPU it is
+        predicted under the same limit. The process is that of the largest batch that did fit.
         """
-        fit = sorted((p for p in probes if p["fits"]), key=lambda p: int(p["batch"]))
-        if not fit or fit[-1]["before"] is None:
+        best = max((p for p in probes if p.fits), key=lambda p: p.batch, default=None)
+        if best is None or best.before is None:
             return None
-        missed = sorted(p["batch"] for p in probes if not p["fits"])
-        likely = [fit[-1]["batch"], *missed[:1]]
-        found: list[dict[str, Any]] = []
+        missed = sorted(p.batch for p in probes if not p.fits)
+        likely = [best.batch, *missed[:1]]
+        found: list[Probe] = []
         while (batch := likely.pop(0) if likely else next_batch(found, most, 1)) is not None:
             try:
                 with Worker(predicting, contestant, self._settings) as worker:
-                    used = worker.ask(batch) + fit[-1]["before"]
-                found.append({"batch": batch, "fits": used <= most, "used": used})
+                    used = worker.ask(batch) + best.before
+                found.append(Probe(batch=batch, fits=used <= most, used=used))
             except ShortOfMemory:  # for timing one convolution alone
-                found.append({"batch": batch, "fits": False})
+                found.append(Probe(batch=batch, fits=False))
             except Failed:
                 return None
-        return max((one["batch"] for one in found if one["fits"]), default=0)
+        return max((one.batch for one in found if one.fits), default=0)
 
 
-def next_batch(probes: list[dict[str, Any]], most: int, hint: int) -> int | None:
-    """The batch size to try next; None when it is known which is the largest that fits.
+def next_batch(probes: list[Probe], most: int, hint: int) -> int | None:
+    """The batch size to try next; None when the largest that fits is known.
 
-    Memory grows nearly in proportion to the batch, so the line through what is known says where to
-    look; where it has misled, or points to what did not fit, the middle is taken.
+    Memory grows nearly in proportion to the batch, so a line through the known sizes says where to
+    look. Where it has misled, or points to a size that did not fit, the middle is taken.
 
-    >>> next_batch([{"batch": 8, "fits": True, "used": 90}], most=100, hint=1)
+    >>> next_batch([Probe(batch=8, fits=True, used=90)], most=100, hint=1)
     16
-    >>> next_batch([{"batch": 8, "fits": True}, {"batch": 9, "fits": False}], most=1, hint=1)
+    >>> next_batch([Probe(batch=8, fits=True), Probe(batch=9, fits=False)], most=1, hint=1)
     """
-    fit = {p["batch"]: p.get("used") for p in probes if p["fits"]}
+    fit = {p.batch: p.used for p in probes if p.fits}
     low = max(fit, default=0)
-    high = min((p["batch"] for p in probes if not p["fits"]), default=LARGEST + 1)
+    high = min((p.batch for p in probes if not p.fits), default=LARGEST + 1)
     if high - low <= 1:
         return None
     if not probes:
@@ -172,14 +173,14 @@ def next_batch(probes: list[dict[str, Any]], most: int, hint: int) -> int | None
     if not fit:
         return high // 2
     straight = _on_line(fit, most)
-    missed = sum(1 for probe in probes if not probe["fits"])
+    missed = sum(1 for probe in probes if not probe.fits)
     if straight is None or missed > 1 or straight >= high:
         straight = 2 * low if high > LARGEST else (low + high) // 2
     return min(max(straight, low + 1), high - 1, 8 * low)
 
 
 def _on_line(fit: dict[int, int | None], most: int) -> int | None:
-    """Where the line through the two largest that fit meets the limit."""
+    """The batch size at which a line through the two largest that fit meets the limit."""
     known = sorted((batch, used) for batch, used in fit.items() if used is not None)[-2:]
     if len(known) < 2:
         return None
@@ -189,5 +190,5 @@ def _on_line(fit: dict[int, int | None], most: int) -> int | None:
 
 
 def _hint(known: list[Cell]) -> int:
-    """The largest batch that was timed: where a search begins."""
+    """The largest batch that was timed, where a search begins."""
     return max((cell.batch for cell in known if cell.seconds_per_batch), default=1)

@@ -1,13 +1,13 @@
-"""A cell at work in a process of its own: it tells its memory, passes the gate, then is timed.
+"""A cell in a process of its own: it reports its memory, passes the gate, then is timed.
 
-What is told of memory, in bytes:
+Memory is reported in bytes:
 
-- `used`: the most that was resident while it trained, or on a GPU in use by arrays (after the
-  first step, which may search for algorithms; of JAX what XLA says that a step needs);
-- `reserved`: what it had asked the system for, or on a GPU what its allocator held;
-- `before`: what the process had before the task came (interpreter, libraries, machine code), for
-  those whose memory is predicted; on a GPU, where arrays are counted alone, what the device keeps
-  for all programs (cuBLAS's workspace);
+- `used`: the peak resident while it trained, or on a GPU the peak used by arrays (after the first
+  step, which may search for algorithms; for JAX what XLA says that a step needs);
+- `reserved`: what it asked the system for, or on a GPU what its allocator held;
+- `before`: what the process had before the task (interpreter, libraries, machine code), for
+  contestants whose memory is predicted; on a GPU, where only arrays are counted, what the device
+  keeps for all programs (cuBLAS's workspace);
 - `data`: images and labels, which all contestants keep;
 - `program`: what `program.memory` predicts, for pareo's devices.
 """
@@ -20,6 +20,7 @@ from typing import Any
 
 from pareo.device import Device
 from pareo.lab.contestants import Contestant, Task, Trainer
+from pareo.lab.experiment.bounds import Natural
 from pareo.lab.experiment.gate import exact_files
 from pareo.lab.experiment.runner import Runner
 from pareo.lab.machine import memory
@@ -30,17 +31,16 @@ PROBED = 1 + STEPS  # of a probe
 
 
 class CellRunner(Runner):
-    """`Entrant(CellRunner, contestant, task)`: ask for `footprint`, the gate, then turns.
+    """A runner that reports its memory: ask for `footprint`, then the gate, then turns.
 
-    The gate are `gate_steps`, and their `gate_judgement`, for which no card is needed.
-
-    Who has others beside it may ask it to `load` first, which computes nothing.
+    The gate consists of `gate_steps`, and of their `gate_judgement`, which needs no GPU. `load`
+    comes first; it computes nothing, so several cells may load at the same time.
     """
 
     def __init__(self, contestant: Contestant, task: Task) -> None:
         self._contestant, self._task = contestant, task
         self._first: dict[str, Any] = {}
-        self._foretold: int | None = None
+        self._prediction: int | None = None
         self._loading = 0.0
         self._taken: exact_files.Taken | None = None
 
@@ -49,29 +49,29 @@ class CellRunner(Runner):
         start = self.clock()
         self._contestant.load()
         self._loading = self.clock() - start
-        if self._contestant.gpu:  # on a CPU its memory would be taken for the contestant's
+        if self._contestant.gpu:  # on a CPU this would count as the contestant's memory
             self._task = replace(self._task, made=self._task.data())
             self._start_from()
 
-    def footprint(self) -> dict[str, int | None]:
-        """Train the first steps, and tell the memory that they took."""
+    def footprint(self) -> dict[str, Natural | None]:
+        """Train the first steps; the memory that they took."""
         self._before = before(self._contestant, self._task)
         super().__init__(self._contestant, self._task)
-        self._task = replace(self._task, made=None)  # the trainer has what it wants of them
-        if self._contestant.gpu:  # which has the memory that a plan depends on, until it runs
-            self._foretold = self._foretell()
+        self._task = replace(self._task, made=None)  # the trainer has its own copy
+        if self._contestant.gpu:  # before it runs: its plan depends on the memory that is free
+            self._prediction = self._predict()
         self._train(1)
         self._first_call = self.clock() - self._start + self._loading
         memory.give_back()
-        memory.forget_peak()  # the copies that were made on the way here are the lab's own
-        getattr(self._trainer, "forget_peak", lambda: None)()  # on a card, the search's memory
-        for _ in range(STEPS):  # the last is the fastest: on a card the one before is captured
+        memory.forget_peak()  # copies that were made until here are the lab's own
+        getattr(self._trainer, "forget_peak", lambda: None)()  # of a search for algorithms
+        for _ in range(STEPS):  # the last is the fastest: on a GPU the one before is captured
             self._step_seconds = self._train(1)[0]
-        on_card = self._contestant.gpu
+        on_gpu = self._contestant.gpu
         return {
-            "used": self.memory() if on_card else memory.peak(),
-            "reserved": reserved(self._trainer) if on_card else memory.reserved(),
-            "before": standing(self._trainer) if on_card else self._before,
+            "used": self.memory() if on_gpu else memory.peak(),
+            "reserved": reserved(self._trainer) if on_gpu else memory.reserved(),
+            "before": standing(self._trainer) if on_gpu else self._before,
             "data": data_bytes(self._task, self._images),
             "program": None,
         }
@@ -82,33 +82,33 @@ class CellRunner(Runner):
         self._done = 0
 
     def gate_steps(self, which: int) -> None:
-        """Take the gate's steps, on the first images or others."""
+        """Take the steps of the gate, on the first images or others."""
         start = self._start_from()
         self._taken = exact_files.steps(self._task, self._trainer, start, self._images, which)
 
     def gate_judgement(self, file: Path) -> tuple[str, dict[str, float]]:
-        """What differs in them from the exact step in a file, and by which parts."""
+        """How they differ from the exact step in a file: a sentence, and the relative errors."""
         taken, self._taken = self._taken, None
         assert taken is not None
         return exact_files.judged(self._task, taken, self._start_from(), file)
 
     def _start_from(self) -> dict[str, Any]:
-        """The first weights: kept, for AlexNet's take a second to draw."""
+        """The first weights; kept, because AlexNet's take a second to draw."""
         if not self._first:
             self._first = self._task.parameters()
         return self._first
 
-    def predicted(self) -> int | None:
+    def predicted(self) -> Natural | None:
         """The bytes of one step by `program.memory`; None for others than pareo."""
-        return self._foretold if self._contestant.gpu else self._foretell()
+        return self._prediction if self._contestant.gpu else self._predict()
 
-    def _foretell(self) -> int | None:
+    def _predict(self) -> int | None:
         step: Step | None = getattr(self._trainer, "step", None)
         return step.memory() if step and is_pareo(self._contestant) else None
 
 
 def warming(contestant: Contestant, task: Task) -> Callable[[], None]:
-    """Builds a contestant for the sake of what its compiler keeps on disk."""
+    """Builds a contestant so that its compiler keeps its code on disk."""
 
     def answer() -> None:
         contestant.build(task).run(task.order(task.count(), first=0, steps=1))
@@ -117,9 +117,9 @@ def warming(contestant: Contestant, task: Task) -> Callable[[], None]:
 
 
 def probing(contestant: Contestant, task: Task) -> Callable[[], dict[str, int | None]]:
-    """Trains a few steps and answers with the most memory that the process has had, all told.
+    """Trains a few steps and returns the peak memory of the whole process.
 
-    On a card only what its allocator holds: the rest is seen from outside.
+    On a GPU it returns only what its allocator holds: the rest is measured from outside.
     """
 
     def answer() -> dict[str, int | None]:
@@ -134,11 +134,11 @@ def probing(contestant: Contestant, task: Task) -> Callable[[], dict[str, int | 
 
 
 def before(contestant: Contestant, task: Task) -> int | None:
-    """The process's bytes before a task comes, which counts where its memory is predicted.
+    """The process's bytes before its task, for contestants whose memory is predicted.
 
-    Libraries and machine code come with the same network on one image or two: a batch of one goes
-    ways of its own. So does a dataset, as it was read; what of it serves as images is not counted
-    here, but as data.
+    Training the same network on one or two images loads libraries and machine code (two, because
+    a batch of one is computed differently), and the dataset as it was read. The part of the dataset
+    that is used as images is counted as data, not here.
     """
     if contestant.gpu or not is_pareo(contestant):
         return None
@@ -150,33 +150,29 @@ def before(contestant: Contestant, task: Task) -> int | None:
 
 
 def reserved(trainer: Trainer) -> int | None:
-    """What its allocator holds of a GPU's memory, where the adapter tells."""
-    tell = getattr(trainer, "reserved_bytes", lambda: None)
-    held: int | None = tell()
+    """GPU memory that its allocator holds, where the adapter reports it."""
+    held: int | None = getattr(trainer, "reserved_bytes", lambda: None)()
     return held
 
 
 def standing(trainer: Trainer) -> int | None:
-    """What a device keeps for all programs, beside the one that trains; None where it is untold."""
-    tell = getattr(trainer, "standing_bytes", lambda: None)
-    kept: int | None = tell()
+    """GPU memory that a device keeps for all programs; None where it is not known."""
+    kept: int | None = getattr(trainer, "standing_bytes", lambda: None)()
     return kept
 
 
 def data_bytes(task: Task, images: int) -> int:
-    """The bytes of so many images (float32) with their labels (int64)."""
+    """Bytes of this many images (float32) with their labels (int64)."""
     return images * (4 * math.prod(task.network.inputs) + 8)
 
 
 def is_pareo(contestant: Contestant) -> bool:
-    """Whether it is one of pareo's own devices."""
+    """Whether a contestant is one of pareo's devices."""
     return contestant.module.endswith(".pareo_step")
 
 
 def predicted(contestant: Contestant, task: Task) -> int | None:
-    """The least bytes of one step by `program.memory`, without running it.
-
-    None for others than pareo.
+    """The least bytes of one step by `program.memory`, without running it; None for peers.
 
     >>> from pareo.lab.contestants import CONTESTANTS
     >>> from pareo.nn import networks

@@ -1,4 +1,4 @@
-"""What a sweep is asked for: a network, batch sizes, contestants, and how to go about it."""
+"""The settings of a sweep: network, batch sizes, contestants, limits."""
 
 import re
 from dataclasses import asdict, dataclass
@@ -6,31 +6,32 @@ from typing import Any
 
 from pareo.errors import PareoError
 from pareo.lab.contestants import Task
+from pareo.lab.experiment.results import Count, Natural
 from pareo.lab.experiment.tasks import task_for
 
-LARGEST = 1 << 20  # of a batch: whoever writes more has not meant it
+LARGEST = 1 << 20  # of a batch: more is a mistake
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that makes two sweeps the same one; see `pareo sweep --help`.
+    """The settings of a sweep; one with the same settings continues it. See `pareo sweep --help`.
 
-    turn: seconds of a sample, about. seconds: after which no round begins, for each batch size, but
-    for those that a verdict needs, if as many seconds more are enough for them.
+    turn: seconds of a sample, about. seconds: for each batch size, after which no round begins.
+        Rounds that a verdict needs may take as many seconds more.
     patience: seconds without an answer after which a contestant counts as hanging.
-    abreast: batch sizes whose cells stand at once and take turns.
-    largest: whether the largest batch is searched where there is no limit, in all the memory.
+    abreast: how many batch sizes are timed at the same time.
+    largest: whether the largest batch is searched in all the memory, where there is no limit.
     """
 
-    network: str
-    batches: tuple[int, ...]
-    contestants: tuple[str, ...]
+    network: str = ""
+    batches: tuple[Count, ...] = ()
+    contestants: tuple[str, ...] = ()
     precision: str = "float32"
-    threads: int = 1
+    threads: Count = 1
     size: int = 224
     data: str | None = None
     epochs: int | None = None
-    memory_limit: int | None = None
+    memory_limit: Natural | None = None
     turn: float = 0.5
     seconds: float = 60.0
     patience: float = 600.0

@@ -13,7 +13,7 @@ from pareo.device import Device
 from pareo.parallel.group.ray_cluster import import_ray, needs, room
 from pareo.parallel.trials.train_trial import train_one
 from pareo.parallel.trials.trial import Result, Trial, sentence
-from pareo.parallel.tuning.local import Job, Report
+from pareo.parallel.tuning.local import NumberedTrial, Report
 from pareo.training.history import Epoch
 
 LOSSES = 10  # so often a trial may lose its machine before it counts as failed itself
@@ -55,7 +55,7 @@ class Tasks:
     threads: CPUs for each trial; a trial on `cuda` has a GPU to itself as well
     """
 
-    together = False
+    synchronous = False
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Tasks:
     ) -> None:
         self._ray = ray
         self._device = Device(device.name, threads, device.precision)
-        self.places = workers or room(ray.cluster_resources(), self._device)
+        self.slots = workers or room(ray.cluster_resources(), self._device)
         self._data = ray.put(data.as_float())
         # Beside us, where it lives as long as we do.
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
@@ -80,18 +80,18 @@ class Tasks:
         self._seen: dict[int, int] = {}
         self._ended: set[int] = set()
 
-    def start(self, jobs: Sequence[Job], report: Report) -> None:
-        """Begin to train; the caller sees to it that no more than `places` are under way."""
+    def start(self, trials: Sequence[NumberedTrial], report: Report) -> None:
+        """Start to train; the caller keeps to at most `slots` trials at the same time."""
         self._report = report
-        for job in jobs:
-            file = str(job.file.absolute())
+        for one in trials:
+            file = str(one.checkpoint.absolute())
             ref = self._task.remote(
-                job.number, job.trial, file, self._data, self._device, self._board
+                one.number, one.trial, file, self._data, self._device, self._board
             )
-            self._running[ref] = job.number, job.trial
+            self._running[ref] = one.number, one.trial
 
     def finished(self, seconds: float) -> list[tuple[int, Result]]:
-        """Who is done, by number; nobody where that takes longer than so many seconds."""
+        """The trials that ended within so many seconds, by number."""
         done, _ = self._ray.wait(list(self._running), timeout=seconds)
         self._hear()
         return [(self._running[ref][0], self._result(ref)) for ref in done]

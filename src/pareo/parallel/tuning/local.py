@@ -1,4 +1,4 @@
-"""Trials on this machine: in threads, or many of one shape as one population."""
+"""Trials on this machine: in threads, or several of one shape as one population."""
 
 import queue
 import threading
@@ -15,76 +15,77 @@ from pareo.training.history import Epoch
 
 
 @dataclass(frozen=True)
-class Job:
-    """A trial to train, under the number that Optuna gave it; `file` is for its checkpoints."""
+class NumberedTrial:
+    """A trial to train, with the number that Optuna gave it and a file for its checkpoints."""
 
     number: int
     trial: Trial
-    file: Path
+    checkpoint: Path
 
 
-Report = Callable[[int, Epoch], bool]  # a job's number, its epoch: True ends the trial
+Report = Callable[[int, Epoch], bool]  # a trial's number, its epoch: True ends the trial
 
 
 class Threads:
-    """Workers that share this machine's cores, one trial each at a time.
+    """Workers that share the cores of this machine, one trial each at a time.
 
-    pareo's kernels release Python's lock while they compute.
+    pareo's kernels release Python's global interpreter lock while they compute.
     """
 
-    together = False
+    synchronous = False
 
     def __init__(self, data: Dataset, device: Device, workers: int) -> None:
-        self.places = workers
+        self.slots = workers
         self._data = data.as_float()
         threads = 1 if device.name == "sequential" else max(1, device.threads // workers)
         self._device = Device(str(device), threads, device.precision)
         self._done: queue.SimpleQueue[tuple[int, Result]] = queue.SimpleQueue()
 
-    def start(self, jobs: Sequence[Job], report: Report) -> None:
-        """Begin to train; the caller sees to it that no more than `places` are under way."""
-        # Daemons: a second Ctrl-C ends the process without waiting for their epochs.
-        for job in jobs:
-            threading.Thread(target=self._train, args=(job, report), daemon=True).start()
+    def start(self, trials: Sequence[NumberedTrial], report: Report) -> None:
+        """Start to train; the caller keeps to at most `slots` trials at the same time."""
+        # Daemons, so that a second Ctrl-C ends the process without waiting for their epochs.
+        for one in trials:
+            threading.Thread(target=self._train, args=(one, report), daemon=True).start()
 
     def finished(self, seconds: float) -> list[tuple[int, Result]]:
-        """Who is done, by number; nobody where that takes longer than so many seconds."""
+        """The trials that ended within so many seconds, by number."""
         try:
             return [self._done.get(timeout=seconds)]
         except queue.Empty:
             return []
 
-    def _train(self, job: Job, report: Report) -> None:
+    def _train(self, one: NumberedTrial, report: Report) -> None:
         result = train_one(
-            job.trial, self._data, self._device, "threads", lambda epoch: report(job.number, epoch)
+            one.trial, self._data, self._device, "threads", lambda epoch: report(one.number, epoch)
         )
-        self._done.put((job.number, result))
+        self._done.put((one.number, result))
 
 
 class Population:
-    """Trials that begin together; those of one shape are trained as one program."""
+    """Trials that start at the same time; those of one shape are trained as one program."""
 
-    together = True
+    synchronous = True
 
     def __init__(self, data: Dataset, device: Device, size: int) -> None:
-        self.places = size
+        self.slots = size
         self._data, self._device = data.as_float(), device
         self._done: queue.SimpleQueue[list[tuple[int, Result]]] = queue.SimpleQueue()
 
-    def start(self, jobs: Sequence[Job], report: Report) -> None:
-        """Begin to train these jobs together."""
-        threading.Thread(target=self._train, args=(jobs, report), daemon=True).start()
+    def start(self, trials: Sequence[NumberedTrial], report: Report) -> None:
+        """Start to train these trials."""
+        threading.Thread(target=self._train, args=(trials, report), daemon=True).start()
 
     def finished(self, seconds: float) -> list[tuple[int, Result]]:
-        """All of them once the last is done; nobody where that takes longer."""
+        """All trials once the last has ended; none if that takes longer than so many seconds."""
         try:
             return self._done.get(timeout=seconds)
         except queue.Empty:
             return []
 
-    def _train(self, jobs: Sequence[Job], report: Report) -> None:
+    def _train(self, trials: Sequence[NumberedTrial], report: Report) -> None:
         results = train_many(
-            [job.trial for job in jobs], self._data, "population", device=self._device,
-            report=lambda place, epoch: report(jobs[place].number, epoch),
+            [one.trial for one in trials], self._data, "population", device=self._device,
+            report=lambda place, epoch: report(trials[place].number, epoch),
         )  # fmt: skip
-        self._done.put([(job.number, one) for job, one in zip(jobs, results, strict=True)])
+        numbers = (one.number for one in trials)
+        self._done.put(list(zip(numbers, results, strict=True)))

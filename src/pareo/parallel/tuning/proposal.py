@@ -1,4 +1,4 @@
-"""From hyper-parameters to a trial: what of them shapes the network, and what its training."""
+"""From hyper-parameters to a trial: some shape the network, the others its training."""
 
 import math
 from collections.abc import Mapping
@@ -15,15 +15,15 @@ from pareo.parallel.trials.prediction import predict
 from pareo.parallel.trials.trial import Trial
 from pareo.parallel.tuning.space import SHAPE, Space
 
-POPULATION = 16  # more would leave the sampler less to learn from between one and the next
+POPULATION = 16  # with more, the sampler would learn from fewer rounds of trials
 
 
 @dataclass(frozen=True)
 class Maker:
-    """Makes trials of a network for some data.
+    """Makes trials of a network for a dataset.
 
-    network: what is trained, unless hyper-parameters ask for an MLP of another shape
-    usual:   settings for what is neither searched nor fixed
+    network: the network, unless hyper-parameters ask for an MLP of another shape
+    usual:   settings that are neither searched nor fixed
 
     >>> from pareo.data import load
     >>> maker = Maker(mlp("small"), load("synthetic:16:3:120"), epochs=2, usual={"rate": 0.05})
@@ -51,31 +51,31 @@ class Maker:
         return mlp([math.prod(self.data.shape), *layers, self.data.classes], activation)
 
 
-def population(made: Maker, space: Space, device: Device) -> int:
+def population(make_trial: Maker, space: Space, device: Device) -> int:
     """How many trials to train as one population.
 
-    That is 1 where it is not expected to be faster, and where the shape itself is searched: then
-    few trials of a round would be alike.
+    It is 1 where a population is not expected to be faster, and where the shape itself is
+    searched: then few trials of a round would have the same one.
 
     >>> from pareo.data import load
-    >>> from pareo.parallel.tuning.space import understood
+    >>> from pareo.parallel.tuning.space import parse
     >>> maker = Maker(mlp("small"), load("mnist"), 1, {})
-    >>> population(maker, understood({"rate": [0.1, 0.2]}), Device("sequential"))
+    >>> population(maker, parse({"rate": [0.1, 0.2]}), Device("sequential"))
     1
     """
     if any(name in (*SHAPE, "batch_size") for name in space.searched):
         return 1
     some = {name: bounds["low"] for name, bounds in space.ranges.items()}
     some |= {name: values[0] for name, values in space.choices.items()}
-    trials = [made({**space.fixed, **some, "seed": seed}) for seed in range(POPULATION)]
-    return POPULATION if predict(trials, made.data, device).how == "population" else 1
+    trials = [make_trial({**space.fixed, **some, "seed": seed}) for seed in range(POPULATION)]
+    return POPULATION if predict(trials, make_trial.data, device).how == "population" else 1
 
 
 def check(space: Space, network: Sequential, source: str) -> None:
-    """Refuse a space that shapes a network which has no such shape.
+    """Refuse a space that shapes a network other than an MLP.
 
     Raises:
-        DataError: the space has a width, but the network is no MLP.
+        DataError: the space has a width, for example, but the network is not an MLP.
     """
     if space.shaped and not network.name.startswith("mlp-"):
         shape = ", ".join(name for name in (*space.searched, *space.fixed) if name in SHAPE)
@@ -83,5 +83,5 @@ def check(space: Space, network: Sequential, source: str) -> None:
 
 
 def _widths(network: Sequential) -> list[int]:
-    """The units of an MLP's hidden layers."""
+    """The units of the hidden layers of an MLP."""
     return [layer.units for layer in network.layers if isinstance(layer, Dense)][:-1]

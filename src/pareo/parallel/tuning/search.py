@@ -1,4 +1,4 @@
-"""The search: ask Optuna, train, tell Optuna, until as many trials are done as were asked for."""
+"""The search: Optuna proposes trials, pareo trains them, until there are as many as wanted."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -6,13 +6,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pareo.data import Dataset
+from pareo.device import Device
 from pareo.errors import PareoError
 from pareo.interrupt import Interrupt
 from pareo.parallel.trials.trial import Result, Trial
-from pareo.parallel.tuning.local import Job, Report
+from pareo.parallel.tuning.local import NumberedTrial, Report
 from pareo.parallel.tuning.space import Space
 from pareo.parallel.tuning.study import best_of, counts, origin, rank, token
 from pareo.training import checkpoint as files
+from pareo.training.evaluate import Evaluator, fitted
 from pareo.training.history import Epoch
 
 if TYPE_CHECKING:
@@ -22,38 +25,38 @@ POLL_SECONDS = 0.2  # how soon Ctrl-C is noticed
 
 
 class Workers(Protocol):
-    """Those who train: threads here, or tasks of a Ray cluster.
+    """What trains the trials: threads of this process, or tasks of a Ray cluster.
 
-    places:   how many trials at once
-    together: whether they all begin at once
+    slots:       how many trials at the same time
+    synchronous: whether all trials of a round start at the same time
     """
 
-    places: int
-    together: bool
+    slots: int
+    synchronous: bool
 
-    def start(self, jobs: Sequence[Job], report: Report) -> None:
-        """Begin to train; `report` is called after every epoch, where it is True the trial ends."""
+    def start(self, trials: Sequence[NumberedTrial], report: Report) -> None:
+        """Start to train; `report` is called after every epoch, and ends the trial if True."""
 
     def finished(self, seconds: float) -> list[tuple[int, Result]]:
-        """Who is done, by number; nobody where that takes longer than so many seconds."""
+        """The trials that ended within so many seconds, by number."""
 
 
 @dataclass
 class Search:
-    """A search under way.
+    """A search that is running.
 
-    study:   Optuna's; whatever is to survive this process is in there
-    space:   what is searched
-    made:    the trial for some hyper-parameters
-    workers: who trains
-    wanted:  how many trials there shall be in all
-    folder:  for checkpoints, and for the best network so far
-    watch:   called whenever something has changed
+    study:      Optuna's; it keeps everything that must survive this process
+    space:      what is searched
+    make_trial: the trial for some hyper-parameters
+    workers:    what trains the trials
+    wanted:     number of trials in all
+    folder:     for checkpoints, and for the best network so far
+    watch:      called after every change
     """
 
     study: "optuna.Study"
     space: Space
-    made: Callable[[dict[str, Any]], Trial]
+    make_trial: Callable[[dict[str, Any]], Trial]
     workers: Workers
     wanted: int
     folder: Path
@@ -79,34 +82,43 @@ class Search:
                     self.watch(self)
 
     def file(self, trial: Any) -> Path:
-        """Where the network of a trial is kept while it is the best."""
+        """The file of a trial's network, which exists while the trial is the best."""
         return self.folder / f"{self._stem(trial)}.safetensors"
 
+    def test_best(self, data: Dataset, device: Device) -> float | None:
+        """Accuracy of the best network on the test images; None where there is none to test."""
+        if self.best is None or not len(data.test_images):
+            return None
+        kept = files.load(self.file(self.best))
+        images = fitted(kept.network, data.as_float().test_images, "float32")
+        evaluate = Evaluator(kept.network, device, min(len(images), 512))
+        return float(evaluate(kept.parameters, images, data.test_labels)[1])
+
     def _start(self) -> None:
-        """Begin as many trials as there are places for."""
-        jobs: list[Job] = []
-        while self._free(jobs):
+        """Start as many trials as there are free slots."""
+        trials: list[NumberedTrial] = []
+        while self._has_slot(trials):
             asked = self.study.ask(self.space.distributions())
             try:
-                trial = self.made({**self.space.fixed, **asked.params})
+                trial = self.make_trial({**self.space.fixed, **asked.params})
             except PareoError as error:
                 asked.set_user_attr("error", str(error))
                 self._end(asked, "FAIL")
                 continue
             self.running[asked.number] = asked
-            jobs.append(Job(asked.number, trial, self._partial(asked)))
-        if jobs:
-            self.workers.start(jobs, self._report)
+            trials.append(NumberedTrial(asked.number, trial, self._partial(asked)))
+        if trials:
+            self.workers.start(trials, self._report)
 
-    def _free(self, begun: Sequence[Job]) -> bool:
+    def _has_slot(self, new: Sequence[NumberedTrial]) -> bool:
         busy = len(self.running)
         if self.interrupted or self.done + busy >= self.wanted:
             return False
-        late = self.workers.together and busy > len(begun)  # the present ones have begun already
-        return busy < self.workers.places and not late
+        late = self.workers.synchronous and busy > len(new)  # a round has already started
+        return busy < self.workers.slots and not late
 
     def _report(self, number: int, epoch: Epoch) -> bool:
-        """Called by workers, in their threads."""
+        """An epoch of a trial; called by workers, in their threads."""
         asked = self.running[number]
         self.epochs[number] = epoch
         asked.report(epoch.accuracy or 0.0, epoch.number)
@@ -114,11 +126,14 @@ class Search:
         return self.interrupted or bool(asked.should_prune())
 
     def _tell(self, asked: "optuna.Trial", result: Result) -> None:
-        """What became of a trial; one that Ctrl-C ended stays open, and is queued at the start."""
+        """Tell Optuna what became of a trial.
+
+        A trial that Ctrl-C ended stays open, and is queued again by the next search.
+        """
         self.epochs.pop(asked.number, None)
         if result.stopped and self.interrupted:
             return
-        # One that went on from a checkpoint has not told this study of its first epochs.
+        # A trial that was resumed from a checkpoint has not reported its first epochs here.
         known = self.study.trials[asked.number].intermediate_values
         for epoch in result.history:
             if epoch.number not in known:
@@ -136,7 +151,7 @@ class Search:
     def _complete(self, asked: "optuna.Trial", result: Result) -> None:
         value, before = float(result.accuracy or 0.0), self.best
         better = before is None or (value, -asked.number) > rank(before)
-        if better:  # written first: what the study calls the best must be there
+        if better:  # written first: the file of the best trial must always exist
             files.save(self.file(asked), result.trial.built, result.parameters)
         told = self._end(asked, "COMPLETE", value)
         if better:
@@ -153,23 +168,23 @@ class Search:
         return told
 
     def _partial(self, trial: Any) -> Path:
-        """Where a trial may keep its checkpoints while it is trained."""
+        """The file for the checkpoints of a trial while it is trained."""
         return self.folder / f"{self._stem(trial)}.partial.safetensors"
 
     def _stem(self, trial: Any) -> str:
         return f"trial-{origin(trial)}" + (f"-{self._token}" if self._token else "")
 
     def _tidy(self) -> None:
-        """Remove what a killed process left of this study, but for what is still to be read.
+        """Remove files that a killed process left, except those that are still needed.
 
-        The folder may be anyone's, so a file is ours only if its name has the study's token.
+        The folder may hold other files: only names with this study's token are removed.
         """
         from optuna.trial import TrialState
 
         waiting = self.study.get_trials(states=(TrialState.WAITING,))
         kept = {self._partial(trial) for trial in waiting}
         kept |= set() if self.best is None else {self.file(self.best)}
-        # A file that was not written to its end starts with a dot.
+        # The name of a file that was not written completely starts with a dot.
         ours = re.compile(rf"\.?trial-\d+-{self._token}(\.partial)?\.safetensors(\.partial)?")
         for file in self.folder.glob("*.safetensors*") if self._token else ():
             if ours.fullmatch(file.name) and file not in kept:

@@ -1,4 +1,4 @@
-"""What is searched: a TOML file of hyper-parameters, each checked before anything is trained.
+"""The search space: a TOML file of hyper-parameters, checked before anything is trained.
 
 rate = { low = 0.001, high = 1.0, log = true }  # a range
 batch_size = [32, 64, 128]                      # a choice
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 LARGEST_FILE = 1 << 20
-LARGEST_SIZE = 1 << 20  # of a layer or a batch: beyond it a number is a slip of the pen
+LARGEST_SIZE = 1 << 20  # of a layer or a batch: a larger number is a typing error
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a hyper-parameter may be; `expected` says it to the user."""
+    """The values that a hyper-parameter may have; `expected` describes them in errors."""
 
     expected: str
     fits: Callable[[Any], bool]
@@ -45,7 +45,7 @@ def _word(known: tuple[str, ...]) -> Kind:
     return Kind(f"one of {', '.join(known)}", lambda value: value in known, ranged=False)
 
 
-# Of the training, for every network.
+# Hyper-parameters of the training, for every network.
 TRAINING = {
     "rate": Kind("numbers above 0", lambda v: _number(v) and v > 0),
     "momentum": Kind("numbers from 0 to below 1", lambda v: _number(v) and 0 <= v < 1),
@@ -54,7 +54,7 @@ TRAINING = {
     "seed": Kind("whole numbers from 0", _whole(0, 2**32), whole=True),
     "schedule": _word(SCHEDULES),
 }
-# Of the network itself, where it is an MLP.
+# Hyper-parameters of the network itself, for MLPs.
 SHAPE = {
     "width": Kind("whole numbers from 1", _whole(1), whole=True),
     "hidden": Kind("whole numbers from 1 to 64", _whole(1, 64), whole=True),
@@ -66,7 +66,7 @@ SHAPE = {
 class Space:
     """Ranges, choices and fixed values, by the name of the hyper-parameter.
 
-    >>> space = understood({"rate": {"low": 0.01, "high": 1.0, "log": True}, "momentum": 0.9})
+    >>> space = parse({"rate": {"low": 0.01, "high": 1.0, "log": True}, "momentum": 0.9})
     >>> space.searched, space.fixed
     (['rate'], {'momentum': 0.9})
     """
@@ -77,12 +77,12 @@ class Space:
 
     @property
     def searched(self) -> list[str]:
-        """The names of those that have more than one value."""
+        """The names of the hyper-parameters that are not fixed."""
         return [*self.ranges, *self.choices]
 
     @property
     def shaped(self) -> bool:
-        """Whether it says anything about the network itself."""
+        """Whether it has hyper-parameters of the network itself."""
         return any(name in SHAPE for name in (*self.searched, *self.fixed))
 
     def distributions(self) -> "dict[str, BaseDistribution]":
@@ -102,15 +102,32 @@ class Space:
         return found
 
     def plain(self) -> dict[str, Any]:
-        """The space as JSON can hold it: what `understood` takes."""
+        """The space as JSON can hold it: what `parse` takes."""
         return {**self.ranges, **self.choices, **self.fixed}
+
+    def has(self, name: str, value: Any) -> bool:
+        """Whether a searched hyper-parameter may have a value; ranges are not enforced.
+
+        >>> space = parse({"rate": {"low": 0.01, "high": 1.0, "log": True}, "width": [4, 8]})
+        >>> space.has("rate", 2.0), space.has("rate", 0), space.has("width", 5)
+        (True, False, False)
+        """
+        if name in self.choices:
+            return value in self.choices[name]
+        return _number(value) and (value > 0 or not self.ranges[name].get("log"))
+
+    def expected(self, name: str) -> str:
+        """What `has` accepts, for an error message."""
+        if name in self.choices:
+            return f"one of {', '.join(map(str, self.choices[name]))}"
+        return "a number above 0" if self.ranges[name].get("log") else "a number"
 
 
 def read(path: Path) -> Space:
     """The space in a TOML file.
 
     Raises:
-        DataError: the file cannot be read, is no TOML, or one of its values makes no sense.
+        DataError: the file cannot be read, is not TOML, or has a value that is not allowed.
     """
     try:
         if path.stat().st_size > LARGEST_FILE:
@@ -120,13 +137,13 @@ def read(path: Path) -> Space:
         raise DataError(f"{path}: expected a file to read; got: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(f"{path}: expected TOML; got: {error}") from error
-    return understood(found, str(path))
+    return parse(found, str(path))
 
 
-def understood(found: dict[str, Any], source: str = "space") -> Space:
-    """The space that a dict describes; what is wrong with it is said with the name of `source`.
+def parse(found: dict[str, Any], source: str = "space") -> Space:
+    """The space that a dict describes; `source` is named in errors.
 
-    >>> understood({"rate": [0.1, 0]})
+    >>> parse({"rate": [0.1, 0]})
     Traceback (most recent call last):
     pareo.errors.DataError: space: rate expects numbers above 0; got 0
     """

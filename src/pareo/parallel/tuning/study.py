@@ -1,4 +1,4 @@
-"""The study: Optuna's record of every trial, which alone says what was done and what is left."""
+"""The study: Optuna's record of every trial, from which a search is resumed."""
 
 import fcntl
 import re
@@ -21,7 +21,7 @@ MISSING = "pareo tune needs Optuna: pip install 'pareo[tune]'"
 
 
 def import_optuna() -> Any:
-    """Optuna, without its own log; where it is missing, a sentence says how to install it."""
+    """Optuna, without its log; PareoError says how to install it where it is missing."""
     try:
         import optuna
     except ImportError as error:
@@ -31,7 +31,7 @@ def import_optuna() -> Any:
 
 
 @contextmanager
-def opened(
+def open_study(
     storage: str,
     name: str,
     about: dict[str, Any],
@@ -39,21 +39,21 @@ def opened(
     pruner: str = "median",
     seed: int = 0,
 ) -> "Iterator[optuna.Study]":
-    """The study of a name in a storage, made where there is none yet, for us alone.
+    """The study of this name in a storage, created if needed, and locked while it is open.
 
     Args:
         storage: a file for SQLite, a file that ends in `.journal`, or the URL of a database.
         name: of the study; a storage may hold several.
-        about: what is searched on what; a study that was made for something else is refused.
+        about: what is searched, on what data; a study of something else is refused.
         sampler: 'tpe' or 'random'.
         pruner: 'median', 'hyperband' or 'none'; `about["epochs"]` is hyperband's largest resource.
         seed: of the sampler.
 
-    Trials that a dead process left running are marked as failed, and queued once more.
+    Trials that a dead process left running are marked as failed, and queued again.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with opened(f"{folder}/a.sqlite", "mlp", {"epochs": 1}) as study:
+    ...     with open_study(f"{folder}/a.sqlite", "mlp", {"epochs": 1}) as study:
     ...         len(study.trials)
     0
     """
@@ -71,7 +71,7 @@ def opened(
             study.set_user_attr("files", secrets.token_hex(4))
         study.set_user_attr("pareo", about)
         study.pruner = _pruner(optuna, pruner, about["epochs"])
-        # With the seed alone, a search that goes on would propose what it began with.
+        # With the seed alone, a resumed search would propose its first trials again.
         stream = np.random.SeedSequence([seed, len(study.trials)]).generate_state(1)
         samplers = {"tpe": optuna.samplers.TPESampler, "random": optuna.samplers.RandomSampler}
         study.sampler = samplers[sampler](seed=int(stream[0]))
@@ -80,7 +80,7 @@ def opened(
 
 
 def counts(trial: "optuna.trial.FrozenTrial") -> bool:
-    """Whether a trial is one of those that were asked for: it ended, well or with its own error."""
+    """Whether a trial has ended, by itself or with an error of its own."""
     from optuna.trial import TrialState
 
     if trial.state == TrialState.FAIL:
@@ -89,32 +89,44 @@ def counts(trial: "optuna.trial.FrozenTrial") -> bool:
 
 
 def rank(trial: Any) -> tuple[float, int]:
-    """The larger, the better: of equals the one that was proposed first."""
+    """A key that is larger for better trials; of equals, the first one is the best."""
     return float(trial.value), -trial.number
 
 
 def best_of(study: "optuna.Study") -> "optuna.trial.FrozenTrial | None":
-    """The best trial that was trained to its end, or None before there is one."""
+    """The best completed trial; None before there is one."""
     from optuna.trial import TrialState
 
     return max(study.get_trials(states=(TrialState.COMPLETE,)), key=rank, default=None)
 
 
 def origin(trial: Any) -> int:
-    """The number under which a trial was first begun; another one where it was queued again."""
+    """The number under which a trial was first started, before it was queued again."""
     return int(trial.user_attrs.get("again", trial.number))
 
 
 def token(study: "optuna.Study") -> str:
-    """What the names of this study's files end in, and nobody else's; empty for an old study."""
+    """The suffix of the names of this study's files; empty for a study of an old version."""
     found = study.user_attrs.get("files", "")
     if not re.fullmatch("([0-9a-f]{8})?", str(found)):
         raise DataError(f"study '{study.study_name}': expected 8 hexadecimal digits; got {found!r}")
     return str(found)
 
 
+def importances(study: "optuna.Study") -> dict[str, float]:
+    """How much each hyper-parameter decided; empty where too few trials are complete to tell."""
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
+    values = {trial.value for trial in study.trials if trial.state.name == "COMPLETE"}
+    if len(values) < 2:
+        return {}
+    # PED-ANOVA needs no library but NumPy, and tells what distinguishes the good trials.
+    found = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
+    return {name: float(share) for name, share in found.items()}
+
+
 def _queue_abandoned(optuna: Any, study: "optuna.Study") -> None:
-    """Nobody else has the study, so what is still running has died with its process."""
+    """Queue trials of dead processes: the study is locked, so no other process is running them."""
     for trial in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
         study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
         if trial.params:
@@ -149,18 +161,18 @@ def _created(optuna: Any, storage: str, name: str) -> Any:
 
 @contextmanager
 def _locked(storage: str) -> Iterator[None]:
-    """A file is ours alone; the lock goes with the process, however that ends."""
-    if "://" in storage:  # a server's: that no other search has the study is the user's to see to
+    """Lock the file of a storage; the kernel drops the lock when the process ends."""
+    if "://" in storage:  # on a server, where users must avoid two searches of one study
         yield
         return
     path = Path(f"{storage}.busy")  # Optuna has a .lock of its own
     try:
-        stream = path.open("a")  # never truncated: it may be anyone's
+        stream = path.open("a")  # never truncated: the file may be someone else's
     except OSError as error:
         raise DataError(f"{storage}: cannot be written: {error.strerror}") from error
     with stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise DataError(f"{storage}: another pareo tune is at work on it") from error
+            raise DataError(f"{storage}: another pareo tune is using it") from error
         yield

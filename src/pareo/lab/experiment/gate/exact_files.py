@@ -1,7 +1,7 @@
-"""The parity gate of a sweep: one exact answer serves every contestant at every batch size.
+"""The gate of a sweep: one exact step, kept in a file, serves all contestants and batch sizes.
 
-Everyone is held against the same few images (`lab.few`), whatever its batch size. What is allowed
-is the race's.
+All cells train on the same few images (`repeated_batch`), whatever their batch size. Tolerances
+are those of the race.
 """
 
 from collections.abc import Callable
@@ -28,9 +28,9 @@ class Taken:
 
 @dataclass(frozen=True)
 class Kept:
-    """An exact step as it lies in a file, and what the loss is after it, and its slopes.
+    """An exact step as it is kept in a file.
 
-    A slope is the length of a parameter's gradient after the step.
+    next_loss: the loss after the step. slopes: norms of the parameters' gradients after the step.
     """
 
     loss: float
@@ -41,10 +41,10 @@ class Kept:
 
 
 def reference(task: Task, folder: Path, precision: str) -> Callable[[int, int], Path]:
-    """Writes an exact step of the task at a batch size to a file, and answers with its name.
+    """A function that writes an exact step at a batch size to a file, and returns its path.
 
-    There are several, on different images: where one falls on a kink, the next will not. Batch
-    sizes whose images are the same share a file.
+    There are several steps, on different images: if one meets a kink, the next will not. Batch
+    sizes with the same images share a file.
     """
 
     def answer(batch: int, which: int) -> Path:
@@ -85,9 +85,9 @@ def read(file: Path) -> Kept:
 
 
 def steps(task: Task, trainer: Trainer, start: dict[str, Any], images: int, which: int) -> Taken:
-    """What a contestant makes of a step of the gate.
+    """A step of the gate, taken by a contestant.
 
-    `start` are the first weights; `images` are all that there are.
+    start: the first weights. images: how many there are in all.
     """
     few = different(task.batch)
     order = chosen(few, which, task.batch, images)
@@ -100,7 +100,7 @@ def steps(task: Task, trainer: Trainer, start: dict[str, Any], images: int, whic
 def judged(
     task: Task, taken: Taken, start: dict[str, Any], file: Path
 ) -> tuple[str, dict[str, float]]:
-    """What differs in a step taken from the exact one in a file, and by which parts."""
+    """How a step differs from the exact one in a file: a sentence, and the relative errors."""
     error: dict[str, float] = {}
     kept = read(file)
     repeated = task.batch // different(task.batch)

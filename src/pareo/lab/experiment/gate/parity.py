@@ -1,9 +1,9 @@
-"""The parity gate: no time is shown for a contestant whose first steps are not exact enough.
+"""The parity gate: only contestants whose first steps are exact enough are timed.
 
-Each step is held against one in float64 from the contestant's own parameters before it, so that
-what rounding did in the first is not counted again, and amplified, in the second. What is allowed
-follows from the task: how far float64 itself moves when values are rounded to the named precision
-(`lab.rounding`), and what it costs to add up a gradient and to store a parameter in float32.
+Each step is compared with one in float64 that starts from the contestant's own parameters, so that
+the rounding of the first step is not amplified in the second. Tolerances follow from the task: how
+far float64 itself moves when values are rounded to the named precision (`rounding`), and the error
+of adding up a gradient and of storing a parameter in float32.
 """
 
 from collections.abc import Callable
@@ -15,15 +15,15 @@ import numpy as np
 from pareo.lab.contestants import Task
 from pareo.lab.experiment.gate.rounding import UNIT, Reach, Rounded
 
-# How much further than the rounded float64 an honest contestant may be: docs/parity.md has what was
-# measured. PyTorch's and JAX's bfloat16 on a CPU come out at 0.9 to 1.9 of the rounded float64.
+# How much further off than the rounded float64 a right contestant may be: docs/parity.md has
+# measurements. PyTorch and JAX in bfloat16 on a CPU are at 0.9 to 1.9 times the rounded float64.
 MARGIN = 4.0
-# Of a move or a loss: fast convolutions (Winograd's) round by a part of a result's norm, up to 5e-6
-# of it on `compiled`, whatever the single value is; four times that is a tenth of what tf32 does.
+# Of a move or a loss: errors of fast (Winograd) convolutions are relative to the norm of the whole
+# result, up to 5e-6 of it on `compiled`. Four times that is a tenth of tf32's error.
 FAST = 2e-5
-# Of a move, whatever the precision: who leaves a gradient out or takes it twice is off by 1.
+# Of a move, in any precision: a gradient that is left out or applied twice is off by 1.
 MOST = 0.75
-TINY = float(np.finfo(np.float32).tiny)  # what is smaller may be 0 in float32
+TINY = float(np.finfo(np.float32).tiny)  # anything smaller may be 0 in float32
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,14 @@ def reference(
     order: Callable[[int], Any] | None = None,
     repeated: int = 1,
 ) -> Callable[[int, dict[str, Any]], Exact]:
-    """pareo in float64: one step by its number, from any parameters.
+    """pareo in float64: a function of a step's number and the parameters before it.
 
-    `order` tells the images of a step, where they are not the task's own; contestants may take
-    each of them `repeated` times. How far rounding reaches is measured once for each step, on the
-    way that float64 takes from the first weights, and is the same for every contestant.
+    Args:
+        order: the images of a step, where they are not the task's own.
+        repeated: how often contestants repeat each image in a batch.
+
+    The effect of rounding is measured once for each step, along the path that float64 takes from
+    the first weights, and is the same for every contestant.
     """
     run = Rounded(task.network, task.batch, task.threads)
     images, labels = task.data()
@@ -54,7 +57,7 @@ def reference(
     of_step = order or (lambda step: task.order(count, step, 1))
     way = [task.parameters()]
     reaches: list[Reach] = []
-    begun: list[Exact] = []  # the first step from the first weights, which is everyone's
+    begun: list[Exact] = []  # the first step from the first weights, the same for all
 
     def batch(step: int) -> tuple[Any, Any]:
         chosen = of_step(step)[0]
@@ -93,7 +96,7 @@ def exact_step(
     reach: Reach,
     repeated: int = 1,
 ) -> Exact:
-    """A step of float64 from its gradients, with what is allowed."""
+    """A step of float64 from its gradients, with tolerances."""
     errors = {}
     for path, before in start.items():
         length = float(np.linalg.norm(gradients[path]))
@@ -107,7 +110,7 @@ def exact_step(
 
 
 def stored(parameter: Any) -> float:
-    """How far rounding takes a parameter that float32 computes and stores: once each.
+    """Rounding error of a parameter that float32 computes and stores: once each.
 
     >>> stored(np.ones(1)) == 2 * 2.0**-24
     True
@@ -116,7 +119,7 @@ def stored(parameter: Any) -> float:
 
 
 def by_chance(error: dict[str, float]) -> bool:
-    """Whether a step that is not exact may have fallen on the other side of a kink.
+    """Whether a step may be inexact because a rounded value lies on the other side of a kink.
 
     A loss has no kinks: it is right in every step.
     """
@@ -131,12 +134,12 @@ def parity(
     first: int = 0,
     before: dict[str, Any] | None = None,
 ) -> str:
-    """Empty where every step agrees with the exact one, else what differs and by how much.
+    """What differs from the exact steps, and by how much; empty where all steps agree.
 
-    Parameters are compared by how they moved: a gradient that is 1 % off is 1 % off here, however
-    small the rate. `error` is given the largest part by which a loss and a parameter were off, the
-    largest median of parameters, and the largest shares of what is allowed. Steps count from
-    `first`, from the parameters `before` it.
+    Parameters are compared by how far they moved: a gradient that is 1 % off is 1 % off here, for
+    any learning rate. `error` receives the largest relative errors of a loss and of a parameter,
+    the largest median of parameters, and the largest shares of the tolerances. Steps are numbered
+    from `first`, and start from the parameters `before`.
     """
     before = before or task.parameters()
     for number, (loss, after) in enumerate(steps, start=first):

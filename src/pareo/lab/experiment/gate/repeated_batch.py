@@ -1,8 +1,8 @@
-"""Few images again and again: a batch of any size that an exact step of a few can judge.
+"""A batch of any size that repeats a few images, so that an exact step of a few can judge it.
 
-A batch that holds the same few images again and again has the mean loss and the mean gradients of
-those few. So a reference in float64 computes a few images, and a contestant at batch 512 is held
-against it on those images, repeated.
+A batch that repeats a few images has the mean loss and the mean gradients of those few. So the
+float64 reference computes a few images, and a contestant at batch 512 is compared with it on those
+images, repeated.
 """
 
 from collections.abc import Callable
@@ -15,11 +15,11 @@ from pareo.lab.contestants import Task
 from pareo.lab.experiment.gate import parity
 
 MOST = 8  # different images in a batch
-BATCHES = 4  # of different images: one or two for a gate, others for who fell on a kink
+BATCHES = 4  # of different images: one or two for the gate, others after a kink
 
 
 def different(batch: int) -> int:
-    """How many different images a batch of the gate has: all of them, or as many as divide it.
+    """Number of different images in a batch of the gate: a divisor of the batch size.
 
     >>> different(4), different(512), different(12), different(13)
     (4, 8, 6, 1)
@@ -28,7 +28,10 @@ def different(batch: int) -> int:
 
 
 def chosen(few: int, which: int, batch: int, images: int) -> Any:
-    """The images of one batch of the gate, as an order of one step; `images` are all there are.
+    """The images of one batch of the gate, as an order of one step.
+
+    few: different images. which: the number of the batch. images: how many there are in all.
+
 
     >>> chosen(2, 1, batch=4, images=64)
     array([[2, 3, 2, 3]])
@@ -39,7 +42,7 @@ def chosen(few: int, which: int, batch: int, images: int) -> Any:
 
 @dataclass(frozen=True)
 class Few(Task):
-    """A task's first images in batches of a few: the same whatever the task's own batch is."""
+    """The first images of a task in batches of a few, whatever the task's own batch size is."""
 
     def count(self) -> int:
         return min(super().count(), BATCHES * self.batch)
@@ -50,13 +53,13 @@ class Few(Task):
 
 
 def few_of(task: Task, batch: int) -> Few:
-    """What stands for a task at a batch size."""
+    """The task of a few images that represents a task at a batch size."""
     few = different(batch)
     return Few(task.network, few, task.threads, task.rate, task.seed, task.source)
 
 
 def reference(task: Task, precision: str = "float32") -> Callable[..., Any]:
-    """As `parity.reference`, for a contestant whose steps are `chosen`: the sooner ready."""
+    """As `parity.reference`, for a contestant whose steps repeat images: it is ready sooner."""
     small = few_of(task, task.batch)
     few, images = small.batch, small.count()
     return parity.reference(

@@ -1,9 +1,9 @@
 """How far a training step in float64 moves when each of its values is rounded to a precision.
 
-The step's program runs instruction by instruction. Every value is rounded to as many bits as the
-named precision has, on a grid whose place is drawn: equal values are rounded alike, as on hardware,
-so an error that many equal pixels share adds up here as it does there. A rounded value may fall on
-the other side of a ReLU's kink, or become the largest of its window: that is measured, too.
+The step's program runs instruction by instruction. Every value is rounded to the bits of the named
+precision, on a grid with a random offset. Equal values are rounded alike, as on hardware, so an
+error that many equal pixels share adds up here as it does there. A rounded value may cross the kink
+of a ReLU, or become the largest of its window: that is measured, too.
 """
 
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from pareo.program import remove_common, remove_dead, trace, value_and_grad
 from pareo.program.ir import Instruction, readers
 from pareo.spec import Spec
 
-# Bits of a value. float32 has 24; most values are the end of a sum in which each step was rounded:
-# two bits less stand for that. Factors of products have 11 bits in tf32 and 8 in bfloat16, and sums
-# are float32's, far more exact.
+# Bits of a value. float32 has 24; most values are the result of a sum in which each step was
+# rounded, which two bits less account for. Factors of products have 11 bits in tf32 and 8 in
+# bfloat16; sums are in float32, far more exact.
 BITS = {"float32": 22, "tf32": 11, "bfloat16": 8}
 DOUBLE = 53  # bits of float64
-# The largest part by which a number is off that is rounded. Products are summed in float32 whatever
-# their factors are; who has all arrays in bfloat16 may add up a bias' gradient in it, too (JAX does
-# on a CPU, and is off by 0.1 in the first bias of papers-cnn).
+# The largest relative error of a rounded number. Products are summed in float32 whatever their
+# factors are. A contestant with all arrays in bfloat16 may also add up the gradient of a bias in it
+# (JAX does on a CPU, and is off by 0.1 in the first bias of papers-cnn).
 UNIT = 2.0**-24
 UNITS = {"float32": UNIT, "tf32": UNIT, "bfloat16": 2.0**-8}
 DRAWS = 3  # runs on different grids
@@ -35,10 +35,10 @@ SUMS = ("dot", "sum", "conv_weight_gradient")  # how the gradient of a parameter
 
 @dataclass(frozen=True)
 class Reach:
-    """How far rounding takes a batch's loss and gradients, as the length of the difference.
+    """The effect of rounding on a batch's loss and gradients, as norms of differences.
 
     loss: the largest of the draws. gradients: the median of the draws, for each parameter.
-    sums: what adding up a parameter's gradient, in any order, may cost.
+    sums: the error of adding up a parameter's gradient, in any order.
     """
 
     loss: float
@@ -101,7 +101,7 @@ class Rounded:
     def reach(
         self, parameters: dict[str, Any], images: Any, labels: Any, precision: str
     ) -> tuple[Reach, float, dict[str, Any]]:
-        """How far rounding takes loss and gradients, and both as they are."""
+        """The effect of rounding on loss and gradients, and both without rounding."""
         sums = Sums(UNITS[precision])
         loss, exact = self(parameters, images, labels, sums=sums)
         losses, lengths = [], []
@@ -131,7 +131,7 @@ class Rounded:
         return [values[number] for number in program.outputs]
 
     def _results(self, instruction: Instruction, operands: list[Any]) -> list[tuple[int, Any]]:
-        """What an instruction makes of its operands, by number."""
+        """The results of an instruction, by number."""
         specs = [self._program.specs[number] for number in instruction.inputs]
         out: Any = tuple(self._program.specs[number] for number in instruction.outputs)
         assert isinstance(instruction.operator, Operator)  # nothing is fused here

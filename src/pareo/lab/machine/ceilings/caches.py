@@ -1,4 +1,4 @@
-"""The caches of this machine's processor, as Linux tells of them."""
+"""The caches of this machine's processor, as Linux reports them."""
 
 from pathlib import Path
 
@@ -7,8 +7,8 @@ from pareo.lab.machine.ceilings.model import Level
 PLACE = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
-def levels(place: Path = PLACE) -> tuple[Level, ...]:
-    """The caches for data, the nearest first; none where the system does not tell.
+def levels(place: Path = PLACE) -> list[Level]:
+    """The caches for data, the nearest first; none if the system does not report them.
 
     >>> all(level.nbytes > 0 for level in levels())
     True
@@ -24,7 +24,7 @@ def levels(place: Path = PLACE) -> tuple[Level, ...]:
             continue
         if kind != "Instruction" and nbytes:
             found.append(Level(f"L{number}", nbytes, shared))
-    return tuple(sorted(found, key=lambda level: level.name))
+    return sorted(found, key=lambda level: level.name)
 
 
 def _bytes(text: str) -> int:
@@ -39,7 +39,7 @@ def _bytes(text: str) -> int:
 
 
 def _count(text: str) -> int:
-    """How many there are in a list of numbers.
+    """Length of a list of numbers and ranges.
 
     >>> _count("0-3,8,10-11")
     7

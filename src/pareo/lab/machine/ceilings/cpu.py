@@ -21,14 +21,12 @@ SMALLEST = 16 << 10  # bytes for each thread: a quarter of the smallest first ca
 MEMORY = 256 << 20  # bytes that no cache holds, or four times the last cache where that is more
 CALLS = 2000
 ROUNDS = 6
-ANEW = True  # overheads in a new process each round: one's are a tenth above another's
+FRESH = True  # overheads in a new process each round: processes differ by a tenth
 
 
 def probes(threads: int) -> list[Probe]:
-    """What is measured of a processor, with one thread and with so many."""
-    from pareo.lab.machine.ceilings.streams import (
-        LOOPS,  # which imports Numba, when it is asked for
-    )
+    """What is measured of a processor, with one thread and with this many."""
+    from pareo.lab.machine.ceilings.streams import LOOPS  # imports Numba
 
     counts = sorted({1, threads})
     libraries = ["numpy", *(["torch"] if find_spec("torch") else [])]
@@ -53,7 +51,7 @@ def probes(threads: int) -> list[Probe]:
 
 
 def sizes(threads: int) -> list[int]:
-    """Bytes of the streams: doubling from what fits the first cache to what fits none."""
+    """Bytes of the streams: doubling, from what fits the first cache to what fits none."""
     last = max((level.total(threads) for level in caches.levels()), default=0)
     found = [SMALLEST * threads]
     while found[-1] < max(MEMORY, 4 * last):
@@ -61,13 +59,13 @@ def sizes(threads: int) -> list[int]:
     return found
 
 
-def levels() -> tuple[Level, ...]:
+def levels() -> list[Level]:
     """The caches."""
     return caches.levels()
 
 
 class Prober:
-    """One sample of whatever is asked: a rate, or seconds of an overhead."""
+    """Takes one sample of a probe: a rate, or the seconds of an overhead."""
 
     def __init__(self) -> None:
         from pareo.lab.machine.ceilings.streams import Room, Stream
@@ -112,7 +110,7 @@ def _product(library: str, dtype: str, side: int) -> Callable[[], Any]:
 
 
 def _library_rate(probe: Probe) -> float:
-    """Bytes a second of a library's operator, made anew: its arrays are not kept for long."""
+    """Bytes a second of a library's operator; its arrays are made for each sample, and freed."""
     _set_threads(probe)
     device = Device("compiled", threads=probe.threads)
     moved, call = library_stream(probe.by, probe.name, probe.size, device)
@@ -130,7 +128,7 @@ def _set_threads(probe: Probe) -> None:
 
 
 def _overhead(probe: Probe) -> float:
-    """Seconds of a call that has next to nothing to do."""
+    """Seconds of a call that computes next to nothing."""
     one, out = np.ones(1, np.float32), np.ones(1, np.float32)
     calls: dict[str, Callable[[], Any]] = {
         "np.add": lambda: np.add(one, one, out=out),

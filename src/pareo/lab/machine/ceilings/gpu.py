@@ -17,13 +17,13 @@ from pareo.lab.machine.ceilings.model import Level, Probe
 SIDES = (4096, 8192)
 SMALLEST, LARGEST = 1 << 20, 1 << 30  # bytes of the streams
 CALLS = 500
-ROUNDS = 4  # nothing else runs on a card
-ANEW = False  # see cpu.py; a process on a card takes seconds to start
-LEAST = 0.003  # seconds of a stretch
+ROUNDS = 4  # nothing else runs on the GPU
+FRESH = False  # see cpu.py; a process on a GPU takes seconds to start
+LEAST = 0.003  # seconds of a series of calls
 AT_LEAST = 1 << 30  # bytes of one launch
 SMALLEST_CALL = 1 << 26  # bytes from which a launch for each call does not show
 STREAMS = {"copy": 2, "triad": 3, "read": 1}  # and the arrays of each
-# Loads go past the first cache, which no other launch finds as it was left.
+# Loads bypass the first cache, whose contents do not outlive a launch.
 SOURCE = r"""
 extern "C" __global__ void copy(float4* t, const float4* a, long long quads, int times) {
     for (int n = 0; n < times; ++n)
@@ -49,14 +49,14 @@ extern "C" __global__ void read(float4* a, long long quads, int times) {
             float4 x = __ldcg(a + i);
             sum += x.x + x.y + x.z + x.w;
         }
-    if (sum < 0) a[0].x = sum;  // never, which the compiler does not know
+    if (sum < 0) a[0].x = sum;  // never true, but the compiler cannot know
 }
 """
 TORCH_DTYPES = ("float32", "tf32", "bfloat16", "float16", "float64")
 
 
 def probes(threads: int) -> list[Probe]:
-    """What is measured of a GPU; how many threads the host has does not matter."""
+    """What is measured of a GPU; the number of threads does not matter."""
     del threads
     found = [Probe("product", name, "pareo", 1, side) for name in PRECISIONS for side in SIDES]
     if find_spec("torch"):
@@ -75,14 +75,14 @@ def probes(threads: int) -> list[Probe]:
     return found
 
 
-def levels() -> tuple[Level, ...]:
-    """The card's L2, which all its processors share."""
+def levels() -> list[Level]:
+    """The L2 cache, which all multiprocessors share."""
     told = import_module("cupy").cuda.runtime.getDeviceProperties(0)
-    return (Level("L2", int(told["l2CacheSize"]), int(told["multiProcessorCount"])),)
+    return [Level("L2", int(told["l2CacheSize"]), int(told["multiProcessorCount"]))]
 
 
 class Prober:
-    """One sample of whatever is asked: a rate, or seconds of an overhead."""
+    """Takes one sample of a probe: a rate, or the seconds of an overhead."""
 
     def __init__(self) -> None:
         self._call = cache(_call)
@@ -95,20 +95,20 @@ class Prober:
 
 
 def card_seconds(call: Callable[[], Any]) -> float:
-    """The time of a call: the best of three stretches of calls, the host's cost hidden in them.
+    """Seconds of a call: the best of three series of calls, which hide the cost on the host.
 
-    It waits for all of the card's streams, so that it does not matter whose a call uses.
+    It waits for all streams of the GPU, so a call may use any of them.
     """
     wait = import_module("cupy").cuda.Device().synchronize
     count = 1
-    took = _stretch(call, wait, count)
+    took = _series(call, wait, count)
     while took < LEAST:
         count = max(count + 1, int(count * min(100, 1.3 * LEAST / took)))
-        took = _stretch(call, wait, count)
-    return min(took, _stretch(call, wait, count), _stretch(call, wait, count)) / count
+        took = _series(call, wait, count)
+    return min(took, _series(call, wait, count), _series(call, wait, count)) / count
 
 
-def _stretch(call: Callable[[], Any], wait: Callable[[], Any], count: int) -> float:
+def _series(call: Callable[[], Any], wait: Callable[[], Any], count: int) -> float:
     start = time.perf_counter()
     for _ in range(count):
         call()
@@ -155,7 +155,7 @@ def _torch_product(name: str, side: int) -> Callable[[], Any]:
 
 
 def _stream(name: str, nbytes: int) -> tuple[int, Callable[[], Any]]:
-    """A kernel that goes over its arrays again and again: no launch is seen in its rate."""
+    """A kernel that goes over its arrays many times, so the launch does not show in its rate."""
     cupy = import_module("cupy")
     quads = max(1, nbytes // 16 // STREAMS[name])
     arrays = [cupy.ones(4 * quads, np.float32) for _ in range(STREAMS[name])]
@@ -176,7 +176,7 @@ def _stream_by(probe: Probe) -> tuple[int, Callable[[], Any]]:
 
 
 def _driver_copy(name: str, nbytes: int) -> tuple[int, Callable[[], Any]]:
-    """The copy that CUDA itself offers, which is faster where there is much to copy."""
+    """The driver's own copy, which is faster for large arrays."""
     cupy = import_module("cupy")
     target, source = (cupy.ones(nbytes // 8, np.float32) for _ in range(STREAMS[name]))
     return 2 * source.nbytes, lambda: cupy.copyto(target, source)

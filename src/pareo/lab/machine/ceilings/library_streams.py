@@ -1,7 +1,7 @@
-"""Streams that libraries offer as operators: a copy is a multiple, a triad a sum of two arrays.
+"""Streams by operators of libraries: `scale` is a copy, `add` is a triad.
 
-They are among the probes so that no operator passes its own limit: where a library moves bytes
-faster than our loops do, that is what the machine can do.
+They are among the probes so that no operator exceeds its own limit: if a library moves bytes
+faster than the plain loops do, the machine can move them that fast.
 """
 
 from collections.abc import Callable
@@ -15,12 +15,12 @@ from pareo.device import Device
 from pareo.program import trace
 from pareo.spec import Spec
 
-ARRAYS = {"copy": 1, "triad": 2}  # that are read; one is written
+ARRAYS = {"copy": 1, "triad": 2}  # arrays that are read; one is written
 SMALLEST = 1 << 25  # bytes from which the cost of a call does not show
 
 
 def library_stream(library: str, name: str, nbytes: int, device: Device) -> tuple[int, Any]:
-    """The bytes that a library's operator moves, and a call, which may not wait, that moves them.
+    """The bytes that a library's operator moves, and a call that moves them, maybe asynchronously.
 
     >>> moved, call = library_stream("pareo", "triad", 12 << 10, Device("vectorized"))
     >>> moved, call()[0].shape

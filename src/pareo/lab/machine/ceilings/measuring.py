@@ -1,26 +1,28 @@
-"""Measuring a machine's ceilings: everything in turn, round by round, and kept on disk."""
+"""Measures the ceilings of a machine: every probe in turn, round by round; kept on disk."""
 
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Protocol
 
 from pareo import machine
 from pareo.device import Device
+from pareo.lab.experiment.rounds import rounds
 from pareo.lab.experiment.worker import Failed, Worker
 from pareo.lab.machine.ceilings import cpu, datasheet, gpu, store
-from pareo.lab.machine.ceilings.model import Ceilings, Limit, Probe
+from pareo.lab.machine.ceilings.model import Ceilings, Key, Level, Limit, Measured, Probe
 from pareo.training import floor
 
 SECONDS = 60.0  # after which no further round begins
+FEWEST = 3  # rounds, however long they take
 Watch = Callable[[int, int, str], None]  # probes done, of how many, what is measured now
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a floor needs: FLOP/s of matrix products, bytes a second of a copy in memory."""
+    """What a floor is computed from: FLOP/s of matrix products, bytes a second of a copy."""
 
     peak: Limit
     bandwidth: Limit
@@ -31,7 +33,7 @@ def ceilings_of(
 ) -> Ceilings:
     """The ceilings of a device: those kept on disk, or measured now, which takes a minute.
 
-    What was measured while other programs ran serves only as long as they do.
+    Ceilings that were measured while other programs ran are used only as long as those run.
     """
     key = store.key_of(device)
     kept = None if again else store.load(key)
@@ -45,8 +47,9 @@ def ceilings_of(
 def limits(device: Device, dtype: str = "float32", again: bool = False) -> Limits:
     """The two limits of a floor: from ceilings that are kept, else (or `again`) measured briefly.
 
-    Ceilings from when other programs ran do not count. A brief measurement takes about a second, in
-    a process of its own, and is not kept. On a GPU the peak is that of the device's precision.
+    Ceilings that were measured while other programs ran do not count. A brief measurement takes
+    about a second, in a process of its own, and is not kept. On a GPU the peak is that of the
+    device's precision.
     """
     name = device.precision if device.name == "cuda" and dtype == "float32" else dtype
     kept = None if again else store.load(store.key_of(device))
@@ -67,37 +70,79 @@ def _brief(device: Device, dtype: str) -> Callable[[], tuple[float, float]]:
     return answer
 
 
-def _measured(
-    device: Device, key: dict[str, object], idle_cores: float | None, watch: Watch
-) -> Ceilings:
-    place: Any = gpu if device.name == "cuda" else cpu
-    probes = place.probes(device.threads)
-    samples: dict[Probe, list[float]] = {probe: [] for probe in probes}
-    started = time.perf_counter()
-    with ExitStack() as stack:
-        workers: dict[str, Worker | None] = {}  # one for each library; None where it cannot do it
-        for number in range(place.ROUNDS):
-            if number > 2 and time.perf_counter() - started > SECONDS:
-                break
-            for position, probe in enumerate(probes):
-                watch(number * len(probes) + position, place.ROUNDS * len(probes), str(probe))
-                whose = "anew" if place.ANEW and probe.kind == "overhead" else probe.by
-                if whose not in workers:
-                    fresh = Worker(place.Prober, threads=device.threads)
-                    workers[whose] = stack.enter_context(fresh)
-                worker = workers[whose]
-                if worker is None:
-                    continue
-                try:
-                    samples[probe].append(worker.ask(probe))
-                except Failed:  # which sets no limit
-                    worker.close()
-                    workers[whose] = None
-            if (last := workers.pop("anew", None)) is not None:
-                last.close()
-    taken = {probe: tuple(found) for probe, found in samples.items() if found}
-    when = datetime.now(UTC).isoformat(timespec="seconds")
-    promised = datasheet.promised(device)
-    # Others may have come meanwhile.
+class Place(Protocol):
+    """What `cpu` and `gpu` offer. FRESH: whether overheads have a new process in each round."""
+
+    ROUNDS: int
+    FRESH: bool
+
+    def probes(self, threads: int) -> list[Probe]:
+        """What is measured."""
+
+    def levels(self) -> list[Level]:
+        """The caches."""
+
+    def Prober(self) -> Callable[[Probe], float]:  # a class in both
+        """What takes one sample of a probe, in a process of its own."""
+
+
+class _Measuring:
+    """A process for each library, and the samples of its probes."""
+
+    def __init__(self, place: Place, device: Device, watch: Watch) -> None:
+        self._place, self._threads, self._watch = place, device.threads, watch
+        self._probes = place.probes(device.threads)
+        self._workers: dict[str, Worker | None] = {}  # None: the library cannot do it
+        self._began = time.perf_counter()
+        self.samples: dict[Probe, list[float]] = {probe: [] for probe in self._probes}
+
+    def run(self) -> None:
+        """Take a sample of each probe, round by round."""
+        with ExitStack() as self._stack:
+            rounds(lambda: self._probes, self._sample, self._over, self._renew)
+
+    def _sample(self, probe: Probe, number: int) -> None:
+        count = len(self._probes)
+        done = (number - 1) * count + self._probes.index(probe)
+        self._watch(done, self._place.ROUNDS * count, str(probe))
+        whose = "fresh" if self._place.FRESH and probe.kind == "overhead" else probe.by
+        if whose not in self._workers:
+            worker = Worker(self._place.Prober, threads=self._threads)
+            self._workers[whose] = self._stack.enter_context(worker)
+        asked = self._workers[whose]
+        if asked is None:
+            return
+        try:
+            self.samples[probe].append(asked.ask(probe))
+        except Failed:  # a library that fails sets no limit
+            asked.close()
+            self._workers[whose] = None
+
+    def _renew(self, number: int) -> None:
+        if (last := self._workers.pop("fresh", None)) is not None:
+            last.close()
+
+    def _over(self, number: int, took: float) -> bool:
+        late = time.perf_counter() - self._began > SECONDS
+        return number >= self._place.ROUNDS or (number >= FEWEST and late)
+
+
+def _measured(device: Device, key: Key, idle_cores: float | None, watch: Watch) -> Ceilings:
+    place: Place = gpu if device.name == "cuda" else cpu
+    measuring = _Measuring(place, device, watch)
+    measuring.run()
+    # Other programs may have started meanwhile.
     idle = None if idle_cores is None else min(idle_cores, machine.idle_cores() or 0.0)
-    return Ceilings(str(key["device"]), key, when, place.levels(), taken, promised, idle)
+    return Ceilings(
+        device=key.device,
+        key=key,
+        when=datetime.now(UTC).isoformat(timespec="seconds"),
+        levels=place.levels(),
+        samples=[
+            Measured(**asdict(probe), samples=taken)
+            for probe, taken in measuring.samples.items()
+            if taken
+        ],
+        datasheet=datasheet.promised(device),
+        idle_cores=idle,
+    )

@@ -1,24 +1,26 @@
 """What was measured of a machine, probe by probe, and the limits that follow from it."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from pareo.lab.experiment import statistics
+from pareo.lab.experiment.results import Amount, Count, Natural, Number, Positive
 
-KINDS = ("product", "stream", "overhead")
-NARROWEST = 0.005  # part on either side: clocks of processors move by more
+NARROWEST = 0.005  # share of the value on either side: clocks of processors move by more
 
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit with the interval that it lies in, and what reached it.
+    """A limit with its interval, and what reached it.
 
-    A rate is the best that was seen; its interval goes down to what a usual round reached and, for
-    a better round may come, as far up. An overhead is a median with its bootstrap interval. None is
-    narrower than NARROWEST.
+    A rate is the best that was seen. Its interval goes down to what a usual round reached, and as
+    far up, because a better round may come. An overhead is a median with its bootstrap interval.
+    No interval is narrower than NARROWEST.
     """
 
     value: float
@@ -27,7 +29,7 @@ class Limit:
     how: str
 
     def agrees(self, other: "Limit") -> bool:
-        """Whether two limits may be the same: their intervals meet.
+        """Whether two limits may be the same: their intervals overlap.
 
         >>> Limit(70.0, 68.0, 70.0, "a").agrees(Limit(69.0, 66.0, 69.0, "b"))
         True
@@ -37,17 +39,18 @@ class Limit:
 
 @dataclass(frozen=True)
 class Probe:
-    """One thing to measure, again and again.
+    """One thing to measure, several times.
 
-    kind: a matrix "product", a "stream" of bytes, or an "overhead". name: the stream's or the
-    overhead's. by: the library that does it. size: the side of a product, or bytes in all.
+    kind: a matrix "product", a "stream" of bytes, or an "overhead". name: the dtype of a product,
+    the loop of a stream, the call of an overhead. by: the library that does it. size: the side of
+    the matrices of a product, the bytes of all arrays of a stream.
     """
 
-    kind: str
+    kind: Literal["product", "stream", "overhead"]
     name: str
     by: str
-    threads: int
-    size: int = 0
+    threads: Natural
+    size: Natural = 0
 
     def __str__(self) -> str:
         if self.kind == "product":
@@ -56,15 +59,35 @@ class Probe:
 
 
 @dataclass(frozen=True)
+class Measured(Probe):
+    """A probe with its samples: rates, or the seconds of an overhead."""
+
+    samples: Annotated[list[Positive], Meta(min_length=1)] = field(kw_only=True)
+
+    def rate(self) -> Limit:
+        """The limit that it sets, where its samples are rates."""
+        usual, best = _ends(self.samples)[0], max(self.samples)
+        spread = max(best - usual, NARROWEST * best)
+        return Limit(best, best - spread, best + spread, str(self))
+
+    def seconds(self) -> Limit:
+        """The usual overhead, where its samples are seconds."""
+        low, high = _ends(self.samples)
+        middle = median(self.samples)
+        spread = NARROWEST * middle
+        return Limit(middle, min(low, middle - spread), max(high, middle + spread), str(self))
+
+
+@dataclass(frozen=True)
 class Level:
     """A cache, or memory: the bytes of one instance, and the cores that share it."""
 
     name: str
-    nbytes: int
-    shared_by: int
+    nbytes: Count
+    shared_by: Count
 
     def total(self, threads: int) -> int:
-        """Bytes of all the instances that so many threads have, one on each core.
+        """Bytes of all the instances that these threads have, one thread on each core.
 
         >>> Level("L2", 1 << 20, 1).total(4) >> 20, Level("L3", 1 << 25, 8).total(4) >> 20
         (4, 32)
@@ -72,20 +95,53 @@ class Level:
         return self.nbytes * math.ceil(threads / self.shared_by)
 
 
-@dataclass(frozen=True)
-class Ceilings:
-    """The limits of a device: samples by probe (rates; seconds of overheads), and its caches.
+@dataclass(frozen=True, kw_only=True)
+class DataSheet:
+    """What the maker of a device promises: FLOP/s by precision, bytes a second, and the source."""
 
-    idle_cores: how many nobody used before it was measured, where that is known and matters.
+    flops: dict[str, Number | None] = field(default_factory=dict)
+    bandwidth: Number | None = None
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """What a measurement holds for: if any of these differs, it is made again.
+
+    probes: the version of the set of probes. cards: name and driver of each GPU.
     """
 
+    probes: Natural = 0
+    device: str = "cpu"
+    processor: str = ""
+    cores: Natural | None = None
+    memory_bytes: Amount | None = None
+    threads: Natural = 1
+    cards: list[tuple[str, str]] = field(default_factory=list)
+    libraries: dict[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ceilings:
+    """The limits of a device: every sample of every probe, and its caches.
+
+    idle_cores: cores that no other program used while it was measured, where that is known.
+    """
+
+    schema: Literal[1] = 1
     device: str
-    key: Mapping[str, Any]
+    key: Key
     when: str
-    levels: tuple[Level, ...]
-    samples: Mapping[Probe, tuple[float, ...]]
-    datasheet: Mapping[str, Any]
-    idle_cores: float | None = None
+    levels: list[Level]
+    samples: list[Measured]
+    datasheet: DataSheet
+    idle_cores: Number | None
+
+    @property
+    def name(self) -> str:
+        """The name of the processor, or of the GPU."""
+        gpu = self.device != "cpu" and self.key.cards
+        return gpu[0][0] if gpu else self.key.processor
 
     @property
     def busy(self) -> bool:
@@ -94,11 +150,11 @@ class Ceilings:
 
     @property
     def threads(self) -> int:
-        """The most threads that it was measured with."""
+        """The largest number of threads that it was measured with."""
         return max((probe.threads for probe in self.samples), default=1)
 
     def peak(self, dtype: str = "float32", threads: int | None = None) -> Limit:
-        """FLOP/s of the best matrix product in a dtype, whoever did it, of whatever size."""
+        """FLOP/s of the best matrix product in a dtype, by any library and of any size."""
         count = threads or self.threads
         return self._best(
             f"a product of {dtype} with {count} threads",
@@ -106,10 +162,10 @@ class Ceilings:
         )
 
     def bandwidth(self, nbytes: int, mix: float = 1.0, threads: int | None = None) -> Limit:
-        """Bytes a second, for so many in all, of which `mix` are read for each that is written.
+        """Bytes a second for `nbytes` in all, of which `mix` are read for each that is written.
 
-        What more bytes than these reached, these could reach, too: so a limit never falls when
-        there is less to move.
+        A rate that more bytes have reached is possible for fewer bytes, too. So the limit never
+        falls when there is less to move.
         """
         name, count = stream_of(mix), threads or self.threads
         sizes = {p.size for p in self.samples if p.name == name and p.threads == count}
@@ -128,7 +184,8 @@ class Ceilings:
     def hierarchy(self, threads: int | None = None) -> list[tuple[str, int, int]]:
         """Each cache and memory: its name, its bytes, and the bytes of a stream that fits it.
 
-        A stream of half a cache is in it, and nowhere nearer. Memory's bytes are 0 where untold.
+        A stream of half the size of a cache lies in that cache, and in none that is nearer. The
+        bytes of memory are 0 if they are unknown.
         """
         count = threads or self.threads
         sizes = sorted({p.size for p in self.samples if p.kind == "stream" and p.threads == count})
@@ -139,53 +196,38 @@ class Ceilings:
                 found.append((level.name, level.nbytes, inside[-1]))
             nearer = level.total(count)
         if sizes:
-            found.append(("memory", int(self.key.get("memory_bytes") or 0), sizes[-1]))
+            found.append(("memory", int(self.key.memory_bytes or 0), sizes[-1]))
         return found
 
     def stream(self, name: str, nbytes: int, threads: int | None = None) -> Limit:
-        """Bytes a second of a stream of just so many bytes."""
+        """Bytes a second of a stream of exactly this many bytes."""
         count = threads or self.threads
         return self._best(
             f"a {name} of {nbytes} B with {count} threads",
             lambda p: (p.name, p.threads, p.size) == (name, count, nbytes),
         )
 
-    def overheads(self) -> dict[Probe, Limit]:
-        """Seconds that a call costs that computes next to nothing."""
-        found = {}
-        for probe, samples in self.samples.items():
-            if probe.kind == "overhead":
-                low, high = _ends(samples)
-                middle = median(samples)
-                least = NARROWEST * middle
-                low, high = min(low, middle - least), max(high, middle + least)
-                found[probe] = Limit(middle, low, high, str(probe))
-        return found
-
-    def limit(self, probe: Probe) -> Limit:
-        """What one probe says."""
-        rates = self.samples[probe]
-        usual, best = _ends(rates)[0], max(rates)
-        spread = max(best - usual, NARROWEST * best)
-        return Limit(best, best - spread, best + spread, str(probe))
+    def overheads(self) -> list[tuple[str, Limit]]:
+        """Seconds of each call that computes next to nothing, by its name."""
+        return [(one.name, one.seconds()) for one in self.samples if one.kind == "overhead"]
 
     def _best(self, what: str, fits: Callable[[Probe], bool]) -> Limit:
-        found = [self.limit(probe) for probe in self.samples if fits(probe)]
+        found = [probe.rate() for probe in self.samples if fits(probe)]
         if not found:
             raise LookupError(f"{self.device}: no measurement of {what}")
         return max(found, key=lambda limit: limit.value)
 
 
 def _ends(samples: Sequence[float]) -> tuple[float, float]:
-    """The interval of a median; from the least to the most where samples are too few for one."""
+    """The interval of a median; smallest and largest of samples that are too few for one."""
     low, _, high = statistics.interval(samples)
     return (low, high) if statistics.has_ends(low, high) else (min(samples), max(samples))
 
 
 def stream_of(mix: float) -> str:
-    """The stream that reads about as many bytes for each that it writes.
+    """The stream that reads about `mix` bytes for each byte that it writes.
 
-    Which differs by a third on some machines, so an operator is held against its like.
+    Their rates differ by a third on some machines, so an operator is compared with the like of it.
 
     >>> stream_of(1.0), stream_of(2.0), stream_of(1e6), stream_of(0.5)
     ('copy', 'triad', 'read', 'copy')

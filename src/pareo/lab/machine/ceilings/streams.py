@@ -1,4 +1,4 @@
-"""Loops that only move bytes: what a memory-bound operator is held against."""
+"""Loops that only move bytes: the limit of a memory-bound operator."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -8,8 +8,8 @@ import numpy as np
 
 from pareo.backends.compiled.runtime.jit import jit
 
-LEAST = 0.004  # seconds of one sample: a clock's tick and a thread's start do not show
-APART = 80  # floats between arrays: at multiples of 4096 B apart, some processors mix them up
+LEAST = 0.004  # seconds of one sample: long enough to hide a clock's tick and a thread's start
+APART = 80  # floats between arrays: addresses that differ by multiples of 4096 B may conflict
 
 
 @jit
@@ -42,13 +42,13 @@ LOOPS: dict[str, tuple[Any, int]] = {"copy": (copy, 2), "triad": (triad, 3), "re
 
 
 class Room:
-    """Memory that streams share, one at a time, grown to the largest of them."""
+    """Memory that streams use one at a time; it grows to the largest of them."""
 
     def __init__(self) -> None:
         self._floats = np.ones(0, np.float32)
 
     def arrays(self, count: int, length: int) -> list[Any]:
-        """So many arrays of so many floats."""
+        """`count` arrays of `length` floats."""
         step = length + APART
         if len(self._floats) < count * step:
             self._floats = np.ones(count * step, np.float32)
@@ -56,7 +56,7 @@ class Room:
 
 
 class Stream:
-    """A loop over arrays of so many bytes in all, each thread on its own part.
+    """A loop over arrays of `nbytes` in all, each thread on its own part.
 
     >>> Stream("copy", 1 << 16, threads=1).rate(Room()) > 0
     True
@@ -73,7 +73,7 @@ class Stream:
         arrays = room.arrays(self._arrays * self._threads, self._length)
         parts = [arrays[n :: self._threads] for n in range(self._threads)]
         with ThreadPoolExecutor(self._threads) as pool:
-            self._run(parts, pool)  # compiles, and brings the arrays near
+            self._run(parts, pool)  # compiles, and fills the caches
             took = self._run(parts, pool)
             while took < LEAST:
                 more = 1.5 * LEAST / max(took, 1e-6)

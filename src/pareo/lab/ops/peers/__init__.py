@@ -1,12 +1,13 @@
-"""The operators in other libraries, as their users write them; each is imported when asked for."""
+"""The operators in other libraries, as users of those write them; imported when needed."""
 
 from importlib.util import find_spec
 
 from pareo.device import why_unavailable
+from pareo.lab.machine.places import CPU, GPU, Place
 from pareo.lab.ops.peers.ours import Pareo
 from pareo.lab.ops.peers.peer import Missing, Peer
 
-__all__ = ["Missing", "Peer", "made", "on_gpu", "why_missing"]
+__all__ = ["Missing", "Peer", "made", "place_of", "why_missing"]
 
 
 def made(contestant: str, threads: int) -> Peer:
@@ -28,20 +29,19 @@ def made(contestant: str, threads: int) -> Peer:
 
 
 def why_missing(contestant: str) -> str:
-    """Why a contestant is not here, in one sentence; empty where it is."""
+    """Why a contestant cannot run here, in one sentence; empty if it can."""
     name, _, place = contestant.partition("-")
     if name == "pareo":
         return why_unavailable(place) or ""
     if find_spec(name) is None:
         return f"{name} is not installed"
-    on_gpu = name == "cupy" or place == "cuda"
-    return (why_unavailable("cuda") or "") if on_gpu else ""
+    return (why_unavailable("cuda") or "") if place_of(contestant) == GPU else ""
 
 
-def on_gpu(contestant: str) -> bool:
-    """Whether a contestant computes on a GPU.
+def place_of(contestant: str) -> Place:
+    """Where a contestant computes.
 
-    >>> [on_gpu(name) for name in ("pareo-cuda", "torch", "cupy", "jax-cuda")]
-    [True, False, True, True]
+    >>> [place_of(name) for name in ("pareo-cuda", "torch", "cupy", "jax-cuda")]
+    ['cuda', 'cpu', 'cuda', 'cuda']
     """
-    return contestant == "cupy" or contestant.endswith("-cuda")
+    return GPU if contestant == "cupy" or contestant.endswith("-cuda") else CPU

@@ -8,26 +8,26 @@ from typing import Any
 from pareo.lab.ops.peers.peer import Missing
 from pareo.lab.ops.work import FORWARD, Work
 
-jax: Any = None  # imported where it is asked for
+jax: Any = None  # imported when needed
 jnp: Any = None
 
 
 class Jax:
-    """JAX, on the CPU or, as 'cuda', on a GPU; float32 is IEEE's there, too."""
+    """JAX, on the CPU or, as 'cuda', on a GPU; float32 is IEEE's on both."""
 
     def __init__(self, place: str) -> None:
         global jax, jnp
-        os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # others need room, too
+        os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # others need memory, too
         jax, jnp = import_module("jax"), import_module("jax.numpy")
         jax.config.update("jax_platforms", place or "cpu")
         jax.config.update("jax_default_matmul_precision", "highest")
         self._pulled = jax.jit(lambda pullback, gradient: pullback(gradient))
-        self._wait_each = place != "cuda"  # on the CPU, two calls may run at once
+        self._wait_each = place != "cuda"  # on the CPU, two calls may overlap
         self._last: Any = None
         self._jitted: dict[Any, Any] = {}
 
     def call(self, work: Work, arrays: list[Any]) -> Callable[[], Any]:
-        """The work on these arrays."""
+        """A function that does the work on these arrays."""
         if work.case.operator.name not in OPERATORS:
             raise Missing(f"JAX has no {work.case.operator.name}")
         here = [jnp.array(array) for array in arrays]
@@ -42,7 +42,7 @@ class Jax:
         return run
 
     def _prepared(self, work: Work, arrays: list[Any]) -> tuple[Any, Any]:
-        """A jitted function, one for all sets of arrays, and what it is given."""
+        """A jitted function, one for all sets of arrays, and its arguments."""
         if work not in self._jitted:
             self._jitted = {work: _jitted(work)}
         jitted = self._jitted[work]
@@ -52,16 +52,16 @@ class Jax:
         return self._pulled, (jitted(*operands), gradient)
 
     def wait(self) -> None:
-        """Until all is done."""
+        """Wait until all calls have finished."""
         jax.block_until_ready(self._last)
 
     def host(self, result: Any) -> Any:
-        """NumPy's array."""
+        """A result as a NumPy array."""
         return import_module("numpy").asarray(result)
 
 
 def _jitted(work: Work) -> Any:
-    """Forward; or what gives its pullback, jitted so that those of all sets are compiled as one."""
+    """Forward, or a function that returns its pullback; jitted once for all sets of arrays."""
     case, function = work.case, OPERATORS[work.case.operator.name]
 
     def forward(*operands: Any) -> Any:

@@ -7,11 +7,11 @@ from typing import Any
 from pareo.lab.ops.peers.peer import Missing
 from pareo.lab.ops.work import FORWARD, Work
 
-torch: Any = None  # imported where it is asked for
+torch: Any = None  # imported when needed
 
 
 class Torch:
-    """PyTorch, on the CPU or, as 'cuda', on a GPU; float32 is IEEE's there, too."""
+    """PyTorch, on the CPU or, as 'cuda', on a GPU; float32 is IEEE's on both."""
 
     def __init__(self, place: str, threads: int) -> None:
         global torch
@@ -22,7 +22,7 @@ class Torch:
         self._place = place or "cpu"
 
     def call(self, work: Work, arrays: list[Any]) -> Callable[[], Any]:
-        """The work on these arrays."""
+        """A function that does the work on these arrays."""
         name = work.case.operator.name
         if name not in OPERATORS:
             raise Missing(f"PyTorch has no {name}")
@@ -57,12 +57,12 @@ class Torch:
         return run
 
     def wait(self) -> None:
-        """Until the GPU has done what it was asked for."""
+        """Wait until the GPU has finished."""
         if self._place == "cuda":
             torch.cuda.synchronize()
 
     def host(self, result: Any) -> Any:
-        """NumPy's array."""
+        """A result as a NumPy array."""
         return result.detach().cpu().numpy()
 
 
@@ -96,7 +96,7 @@ def _conv_weight_gradient(x: Any, g: Any, size: Any, padding: int) -> Any:
     return torch.nn.grad.conv2d_weight(x, shape, g, padding=padding)
 
 
-# Those that can write into an array that was made before.
+# Operators that can write into an existing array.
 INTO = {"add", "sub", "hadamard", "div", "scale", "exp", "log", "sigmoid", "tanh", "dot"}
 OPERATORS: dict[str, Callable[..., Any]] = {
     "add": lambda a, b, **out: torch.add(a, b, **out),

@@ -1,4 +1,4 @@
-"""NumPy's operators, and CuPy's, which has the same names: forward only, neither differentiates."""
+"""The operators of NumPy and of CuPy, which share names. Neither differentiates: forward only."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -19,7 +19,7 @@ class NumpyLike:
             blas.threads(threads)
 
     def call(self, work: Work, arrays: list[Any]) -> Callable[[], Any]:
-        """The work on these arrays, into arrays that were made before."""
+        """A function that does the work on these arrays, into arrays that are made once."""
         xp, case, name = self._xp, work.case, work.case.operator.name
         if work.direction != FORWARD:
             raise Missing(f"{self._name} does not differentiate")
@@ -36,17 +36,17 @@ class NumpyLike:
         return run
 
     def wait(self) -> None:
-        """Until the GPU has done what it was asked for."""
+        """Wait until the GPU has finished."""
         if self._name == "cupy":
             self._xp.cuda.get_current_stream().synchronize()
 
     def host(self, result: Any) -> Any:
-        """NumPy's array."""
+        """A result as a NumPy array."""
         return result.get() if self._name == "cupy" else result
 
 
 def _sigmoid(xp: Any, out: Any, a: Any) -> None:
-    """In place, one pass for each step: the fastest that NumPy alone offers."""
+    """In place, one pass for each operation: the fastest way in plain NumPy."""
     xp.negative(a, out=out)
     xp.exp(out, out=out)
     xp.add(out, 1, out=out)

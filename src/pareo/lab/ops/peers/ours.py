@@ -15,7 +15,7 @@ class Pareo:
         self._dtype = dtype
 
     def call(self, work: Work, arrays: list[Any]) -> Callable[[], Any]:
-        """The work on these arrays."""
+        """A function that does the work on these arrays."""
         with self._device:
             here = [self._device.backend.to_device(array) for array in arrays]
             bound = work.program(self._dtype).compile(self._device).bind(*here)
@@ -27,9 +27,9 @@ class Pareo:
         return run
 
     def wait(self) -> None:
-        """Until the device has done what it was asked for."""
+        """Wait until the device has finished."""
         self._device.backend.wait()
 
     def host(self, result: Any) -> Any:
-        """NumPy's array."""
+        """A result as a NumPy array."""
         return self._device.backend.to_host(result)

@@ -1,4 +1,4 @@
-"""What a peer is."""
+"""The interface of a peer: a library, or a device of pareo."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -7,17 +7,17 @@ from pareo.lab.ops.work import Work
 
 
 class Missing(Exception):
-    """A peer has no such operator, in one sentence."""
+    """The peer lacks an operator; the message is one sentence."""
 
 
 class Peer(Protocol):
-    """What runs operators."""
+    """Runs operators."""
 
     def call(self, work: Work, arrays: list[Any]) -> Callable[[], Any]:
-        """A function that does the work on these arrays of NumPy's, and returns its results."""
+        """A function that does the work on these NumPy arrays, and returns its results."""
 
     def wait(self) -> None:
-        """Until all that was called is done."""
+        """Wait until all calls have finished."""
 
     def host(self, result: Any) -> Any:
-        """NumPy's array of a result."""
+        """A result as a NumPy array."""

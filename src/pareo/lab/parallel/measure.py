@@ -1,0 +1,99 @@
+"""The measurements of `pareo parallel`: one network in every strategy, or the fourth paper's."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from pareo import machine
+from pareo.device import Device
+from pareo.lab.papers import costa_banevicius as paper
+from pareo.lab.parallel.datasets import data_for
+from pareo.lab.parallel.engine import Watch, race
+from pareo.lab.parallel.papers import flops, papers_data, pareo_strategies
+from pareo.lab.parallel.papers_torch import torch_strategies
+from pareo.lab.parallel.result import (
+    BatchSpeedup,
+    OneNetwork,
+    Papers,
+    Prediction,
+    Published,
+)
+from pareo.lab.parallel.speedup import at_batch, pays_from, scalings
+from pareo.lab.parallel.strategies import strategies
+from pareo.nn.network import Sequential
+from pareo.parallel.trials.prediction import predict
+from pareo.parallel.trials.trial import Trial
+from pareo.training.floor import matrix_peak
+
+
+def measure(
+    network: Sequential,
+    batch: int,
+    workers: Sequence[int],
+    tasks: int,
+    rounds: int,
+    seconds: float,
+    sizes: Sequence[int],
+    watch: Watch,
+) -> OneNetwork:
+    """Every strategy with every number of workers, then each at other batch sizes.
+
+    The task strategies train `tasks` networks, each with other weights and another order.
+    """
+    most = max(workers)
+    header = OneNetwork.header("parallel", machine.idle_cores())
+    with ExitStack() as stack:
+        data = data_for(network, batch, seconds)
+        rows = race(strategies(network, data, batch, workers, tasks, stack), rounds, watch)
+    other: list[BatchSpeedup] = []
+    for size in sizes if most > 1 else ():
+        with ExitStack() as stack:
+            few = data_for(network, size, seconds / 2)
+            entered = strategies(network, few, size, [most], tasks, stack)
+            found = race(entered, max(1, rounds // 2), watch)
+        other += at_batch(found, size, most)
+    trials = [Trial(network, batch_size=batch, seed=seed) for seed in range(tasks)]
+    expected = predict(trials, data, Device("compiled", most))
+    return OneNetwork(
+        **header,
+        network=network.name,
+        batch=batch,
+        images=len(data.images),
+        test_images=len(data.test_images),
+        workers=list(workers),
+        rows=rows,
+        strategies=scalings(rows),
+        sizes=other,
+        pays_from=pays_from([*other, *at_batch(rows, batch, most)] if most > 1 else []),
+        prediction=Prediction(how=expected.how, seconds=expected.seconds, words=str(expected)),
+    )
+
+
+def measure_papers(images: int, cores: int, rounds: int, torch: bool, watch: Watch) -> Papers:
+    """The fourth paper's experiment, and pareo's strategies beside it."""
+    header = Papers.header("parallel-papers", machine.idle_cores())
+    data = papers_data(images)
+    matrix_peak(cores)  # measured before the race, while the machine is idle
+    with ExitStack() as stack:
+        entered = pareo_strategies(data, cores, stack)
+        entered += torch_strategies(data, cores, stack) if torch else []
+        rows = race(entered, rounds, watch)
+    work = flops(data)
+    rates = [work / (row.networks * row.seconds) if row.seconds else 0.0 for row in rows]
+    peak = matrix_peak(cores, reached=max(rates))
+    for row, rate in zip(rows, rates, strict=True):
+        row.of_peak = rate / peak or None
+    return Papers(
+        **header,
+        network="mlp-small, mlp-medium, mlp-big",
+        batch=paper.BATCH,
+        images=len(data.images),
+        test_images=len(data.test_images),
+        workers=[cores],
+        flops=work,
+        sgemm_peak=peak,
+        rows=rows,
+        published=Published(
+            epochs=paper.EPOCHS,
+            seconds={name: list(times) for name, times in paper.PUBLISHED.items()},
+        ),
+    )

@@ -1,0 +1,1 @@
+"""`pareo tune`: the result of a search, and what it says."""
