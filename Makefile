@@ -5,10 +5,11 @@ READY := .venv/.ready
 PYTEST_FLAGS ?= -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-gpu test-peers test-ray race bench carry format clean
+.PHONY: help test smoke test-gpu test-peers test-ray race bench carry format clean
 
 help:
 	@echo "make test        set up .venv, then run ruff, mypy, import-linter and pytest"
+	@echo "make smoke       run a few quick tests of every package: under a minute"
 	@echo "make test-gpu    run the tests that need an NVIDIA GPU; skipped where there is none"
 	@echo "make test-peers  install TensorFlow with Keras too, then test their adapter"
 	@echo "make test-ray    install Ray too, then test clusters of several nodes on this machine"
@@ -27,6 +28,9 @@ test: $(READY)
 	$(BIN)/lint-imports
 	$(BIN)/pytest $(PYTEST_FLAGS)
 
+smoke: $(READY)
+	$(BIN)/pytest $(PYTEST_FLAGS) -m smoke tests
+
 # GPU_PYTHON names a Python that has CuPy already, on a machine that installs nothing.
 test-gpu:
 	@PYTHON='$(PYTHON)' GPU_PYTHON='$(GPU_PYTHON)' tests/test-gpu.sh
@@ -34,7 +38,7 @@ test-gpu:
 # TensorFlow is large and no part of the usual race, so only this installs it.
 test-peers: $(READY)
 	@$(BIN)/pip install --quiet --no-build-isolation -c constraints.txt -e '.[tensorflow]'
-	$(BIN)/pytest tests/lab/test_train_speed.py -k tensorflow
+	$(BIN)/pytest tests/lab/contestants/test_adapters.py -k tensorflow
 
 # Ray is large and slow to start: the usual tests leave it out unless it is installed.
 test-ray: $(READY)
@@ -45,7 +49,7 @@ race: $(READY)
 	$(BIN)/pareo race --quick --json race.json --html race.html
 
 bench: $(READY)
-	$(BIN)/python -m pareo.lab.conv_speed
+	$(BIN)/python -m benchmarks.convolution
 
 # For x86-64 and Python 3.12, of which such a machine is likely.
 CARRIED := colorlog cupti-python execnet msgspec narwhals nvidia-cudnn-frontend optuna plotly pyelftools \
@@ -62,7 +66,7 @@ format: $(READY)
 
 clean:
 	rm -rf .venv carry .grimp_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist src/*.egg-info
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # setuptools comes first so that the build uses the pinned one, not a fresh download.
 $(READY): pyproject.toml constraints.txt

@@ -14,6 +14,8 @@ from pareo.backends.base import Backend
 from pareo.device import carried, cores, current, names, why_unavailable
 from pareo.errors import DeviceError
 
+pytestmark = pytest.mark.smoke
+
 CPU = ("sequential", "vectorized", "compiled")
 
 

@@ -109,6 +109,7 @@ def test_comments_are_understood(page: Path) -> None:
         assert known, f"{page.name}, line {block.line}: <!-- {block.comment} -->"
 
 
+@pytest.mark.slow
 def test_the_new_operator_works_if_pasted(tmp_path: Path) -> None:
     """If it is pasted into a copy of the repository, its example and its tests pass."""
     for folder in ("src/pareo", "tests/operators"):

@@ -1,9 +1,12 @@
 """BLAS threads follow the device."""
 
 import numpy as np
+import pytest
 
 from pareo import Device, op
 from pareo.backends import blas
+
+pytestmark = pytest.mark.smoke
 
 
 def test_matrix_products_use_the_threads_of_the_device() -> None:

@@ -23,6 +23,7 @@ def kernels(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
+@pytest.mark.slow
 def test_a_study_from_the_command_line(tmp_path: Path) -> None:
     done = kernels(
         tmp_path, "mlp-small", "--batch", "16", "--threads", "1", "--rows", "3",
@@ -32,7 +33,7 @@ def test_a_study_from_the_command_line(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert "kernel or routine" in done.stdout
-    assert "kept as     1" in done.stdout
+    assert "saved as    1" in done.stdout
     result = results.read(tmp_path / "kernels.json")
     assert isinstance(result, Kernels)
     found = list(sections(result))
@@ -55,7 +56,7 @@ def test_a_study_from_the_command_line(tmp_path: Path) -> None:
         (["--contestants", "caffe"], "no contestant is called 'caffe'"),
         (["--contestants", "jax-best"], "kernels are those of one setting: name jax, jax-scan"),
         (["--precision", "float16"], "--precision expects one of float32, tf32, bfloat16"),
-        (["--trace", "nowhere/trace.json"], "nowhere/trace.json: its folder is not there"),
+        (["--trace", "nowhere/trace.json"], "nowhere/trace.json: its directory does not exist"),
     ],
 )
 def test_wrong_words_are_told_in_a_sentence(words: list[str], reason: str, tmp_path: Path) -> None:

@@ -43,9 +43,9 @@ def known(monkeypatch):
         (["ops", "--peers", "theano"], "--peers expects some of numpy, torch, jax, cupy, or none"),
         (["ops", "--direction", "up"], "--direction expects one of forward, backward, both"),
         (["ops", "--devices", "fpga"], "Device expects one of sequential, vectorized"),
-        (["ops", "--json", "no/where.json"], "no/where.json: its folder is not there"),
-        (["ceilings", "--on", "tpu"], "--on expects cpu or cuda; got 'tpu'"),
-        (["ceilings", "--html", "no/where.html"], "no/where.html: its folder is not there"),
+        (["ops", "--json", "no/where.json"], "no/where.json: its directory does not exist"),
+        (["ceilings", "--device", "tpu"], "--device expects cpu or cuda; got 'tpu'"),
+        (["ceilings", "--html", "no/where.html"], "no/where.html: its directory does not exist"),
     ],
 )
 def test_bad_input_is_one_sentence(known, words, sentence):
@@ -116,7 +116,9 @@ def test_arithmetic_has_flops_and_moving_has_bytes():
 
 def test_ceilings_show_the_hierarchy_and_the_data_sheet(known, tmp_path):
     html, json_file = tmp_path / "ceilings.html", tmp_path / "ceilings.json"
-    text, status = said("ceilings", "--on", "cpu", "--html", str(html), "--json", str(json_file))
+    text, status = said(
+        "ceilings", "--device", "cpu", "--html", str(html), "--json", str(json_file)
+    )
     assert status == 0
     for words in ("float32, 2 threads", "60", "80 (75% of it)", "L2", "memory", "np.add", "triad"):
         assert words in text

@@ -54,7 +54,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
         (["race", "papers-cnn", "--contestants", "pareo-compiled", "--save"], "pareo-cuda"),
         (["ops", "--devices", "vectorized", "--peers", "none", "--save"], "add, forward"),
         (["parallel", "mlp-small", "--workers", "1", "--save"], "one worker"),
-        (["ceilings", "--on", "cpu"], "matrix product"),
+        (["ceilings", "--device", "cpu"], "matrix product"),
     ],
 )
 def test_what_cannot_be_written_is_said_after_the_table_and_the_rest_is_written(
@@ -76,6 +76,7 @@ def test_what_cannot_be_written_is_said_after_the_table_and_the_rest_is_written(
     assert len(said) == 1 + ("--save" in words)
 
 
+@pytest.mark.slow
 def test_a_sweep_whose_result_was_not_kept_can_be_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,7 +93,7 @@ def test_a_sweep_whose_result_was_not_kept_can_be_gone_on_with(
     kept.rmdir()
     done = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
     assert done.exit_code == 0
-    assert "kept as     1" in done.stdout
+    assert "saved as    1" in done.stdout
     assert not list((tmp_path / "sweeps").iterdir())
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devices import needs_gpu
 
 from pareo.cli.tables import race as race_table
 from pareo.lab.experiment import results
@@ -68,6 +69,7 @@ def fields(value: Any, path: str = "") -> set[str]:
     return set[str]().union(*(fields(v, f"{path}.{k}".lstrip(".")) for k, v in value.items()))
 
 
+@pytest.mark.slow
 def test_a_race_of_strangers(tmp_path: Path) -> None:
     entered(tmp_path, right="RIGHT", wrong="WRONG", best="BEST")
     done = race(
@@ -79,7 +81,7 @@ def test_a_race_of_strangers(tmp_path: Path) -> None:
     refused = next(line for line in done.stdout.splitlines() if "wrong" in line)
     assert "refused" in refused
     assert "moved 1.0e-02 off in step 1" in " ".join(refused.split())
-    assert "kept as     1" in done.stdout
+    assert "saved as    1" in done.stdout
     result = results.read(tmp_path / "race.json")
     assert isinstance(result, Race)
     rows = {row.contestant: row for row in result.rows}
@@ -95,6 +97,7 @@ def test_a_race_of_strangers(tmp_path: Path) -> None:
     assert found == documented()
 
 
+@pytest.mark.slow
 def test_an_epoch_ends_with_an_accuracy(tmp_path: Path) -> None:
     done = race(
         tmp_path, "--contestants", "pareo-compiled", "--epochs", "1", "--json", "race.json",
@@ -110,6 +113,7 @@ def test_an_epoch_ends_with_an_accuracy(tmp_path: Path) -> None:
     assert row["curve"][0].keys() == CURVE.keys()
 
 
+@pytest.mark.slow
 def test_a_race_on_other_data(tmp_path: Path) -> None:
     data = "synthetic:1x28x28:10:120"
     done = race(
@@ -124,6 +128,17 @@ def test_a_race_on_other_data(tmp_path: Path) -> None:
     assert 0 <= point["accuracy"] <= 1  # of the 20 images that it did not train on
 
 
+@pytest.mark.gpu
+@needs_gpu
+def test_a_race_on_a_gpu(tmp_path: Path) -> None:
+    done = race(
+        tmp_path, "--batch", "32", "--quick", "--seconds", "1",
+        "--contestants", "pareo-cuda,torch-cudagraph",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "torch-cudagraph" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
@@ -134,7 +149,7 @@ def test_a_race_on_other_data(tmp_path: Path) -> None:
         (["--contestants", "caffe"], "no contestant is called 'caffe'"),
         (["--precision", "float16"], "--precision expects one of float32, tf32, bfloat16"),
         (["--against", "caffe"], "--against expects one of pareo-compiled"),
-        (["--json", "nowhere/race.json"], "nowhere/race.json: its folder is not there"),
+        (["--json", "nowhere/race.json"], "nowhere/race.json: its directory does not exist"),
     ],
 )
 def test_wrong_words_are_told_in_a_sentence(words: list[str], reason: str, tmp_path: Path) -> None:

@@ -71,18 +71,19 @@ def killed_after(folder: Path, count: int, *arguments: str) -> None:
     process.communicate()
 
 
+@pytest.mark.slow
 def test_killed_and_started_again_it_has_exactly_the_asked_number(tmp_path: Path) -> None:
     asked = [*COMMAND, "--trials", "9", "--epochs", "10"]
     killed_after(tmp_path, 3, *asked)
     process = tune(
-        tmp_path, *asked, "--save", "best.safetensors", "--json", "a.json",
-        "--html", "a.html", "--keep",
+        tmp_path, *asked, "--best", "best.safetensors", "--json", "a.json",
+        "--html", "a.html", "--save",
     )  # fmt: skip
     said, errors = process.communicate()
     assert process.returncode == 0, errors
     assert errors == ""
     assert "9 of 9 trials" in said
-    assert "kept as     1, see `pareo history`" in said
+    assert "saved as    1, see `pareo history`" in said
     result = json.loads((tmp_path / "a.json").read_text())
     assert results.plain(results.checked(result, "a.json")) == result
     assert len(result["trials"]) == 9
@@ -118,9 +119,9 @@ def test_killed_and_started_again_it_has_exactly_the_asked_number(tmp_path: Path
         (["papers-cnn", "--space", "space.toml"], "width, hidden is for an MLP"),
         ([*COMMAND, "--sampler", "best"], "--sampler expects one of tpe, random; got 'best'"),
         ([*COMMAND, "--pruner", "all"], "--pruner expects one of median, hyperband, none"),
-        ([*COMMAND, "--save", "no/where.safetensors"], "its folder is not there"),
+        ([*COMMAND, "--save", "no/where.safetensors"], "its directory does not exist"),
         ([*COMMAND, "--device", "abacus"], "Device expects one of"),
-        ([*COMMAND, "--data", "synthetic:2:2:2"], "expected two images of a class to judge with"),
+        ([*COMMAND, "--data", "synthetic:2:2:2"], "expected at least two images of a class"),
         ([*COMMAND, "--on", "moon"], "--on expects ray, or ray://HOST:PORT; got 'moon'"),
         (["mlp-small", "--space", "fixed.toml", "--data", "synthetic:6:2:9"], "expects images of"),
     ],

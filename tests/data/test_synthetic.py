@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from pareo.data import load, synthetic
 from pareo.errors import DataError
 
+pytestmark = pytest.mark.smoke
+
 sizes = st.integers(1, 9)
 
 

@@ -10,6 +10,8 @@ from pareo.errors import PareoError, ShapeError
 from pareo.nn import networks
 from pareo.nn.network import Branches, Sequential
 
+pytestmark = pytest.mark.smoke
+
 
 @pytest.mark.parametrize(
     ("layer", "shape", "out", "parameters"),

@@ -9,6 +9,8 @@ import pytest
 from pareo import Device, Spec, op
 from pareo.errors import DeviceError
 
+pytestmark = pytest.mark.smoke
+
 every_operator = pytest.mark.parametrize("name", op.registry)
 
 

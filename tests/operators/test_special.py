@@ -384,6 +384,7 @@ EMPTY_LAYERS = [
 ] + [(2, 3, 0, 6, 3), (2, 16, 0, 12, 3)]
 
 
+@pytest.mark.slow
 @every_device
 @every_dtype
 @pytest.mark.parametrize("layer", EMPTY_LAYERS)

@@ -10,6 +10,8 @@ from pareo import Device, Spec, grad, op, trace, value_and_grad
 from pareo.errors import GradientError
 from pareo.program import differentiate, remove_dead
 
+pytestmark = pytest.mark.smoke
+
 
 def test_differentiate_leaves_its_program_alone() -> None:
     program = trace(lambda x: op.sum(op.exp(x)), Spec((3,), "float64"))

@@ -6,6 +6,8 @@ import pytest
 from pareo import Spec, op, trace
 from pareo.errors import DtypeError, PareoError, ShapeError
 
+pytestmark = pytest.mark.smoke
+
 
 def test_instructions_in_order_with_costs() -> None:
     program = trace(lambda x, w: op.relu(op.dot(x, w)), Spec((8, 4)), Spec((4, 2)))

@@ -367,6 +367,7 @@ def run_and_kill(folder: Path, after: float | None) -> bool:
         return process.wait(timeout=120) == 0
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path: Path) -> None:
     whole = fit(NETWORK, DATA, epochs=EPOCHS, **HOW)
     draw = random.Random(1)

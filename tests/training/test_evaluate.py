@@ -1,10 +1,13 @@
 """Testing a network: what it gives depends on its parameters' names, not on their order."""
 
 import numpy as np
+import pytest
 
 from pareo import Device
 from pareo.nn import networks
 from pareo.training.evaluate import Evaluator
+
+pytestmark = pytest.mark.smoke
 
 
 def test_parameters_may_come_in_any_order():

@@ -23,6 +23,8 @@ from pareo.training.checkpoint import load as load_checkpoint
 from pareo.training.fit import shuffled
 from pareo.training.step import Step
 
+pytestmark = pytest.mark.smoke
+
 loop = import_module("pareo.training.fit")  # whose name in the package is the function
 DATA = load("synthetic:1x8x8:4:300")  # 250 to learn from, 50 to test with
 SMALL = networks.mlp([64, 16, 4])

@@ -17,6 +17,7 @@ from pareo.cli.history import history
 from pareo.cli.kernels import kernels
 from pareo.cli.networks import networks
 from pareo.cli.ops import ops
+from pareo.cli.options import Command
 from pareo.cli.parallel import parallel
 from pareo.cli.predict import predict
 from pareo.cli.race import race
@@ -27,7 +28,6 @@ from pareo.cli.tune import tune
 from pareo.errors import PareoError
 
 app = typer.Typer(
-    help="Train one network on every device and in every framework, each beside its limit.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -46,11 +46,11 @@ def _options(
         False, "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
     ),
 ) -> None:
-    """Train one network on every device and in every framework, each beside its limit."""
+    """Train neural networks on every device, and measure them beside other frameworks."""
 
 
 def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
-    """The command; Ctrl-C ends it with one sentence, where it has nothing better to say."""
+    """The command, which ends with one sentence on Ctrl-C where it does not handle it itself."""
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -67,14 +67,19 @@ for _command in (
     race, sweep, parallel, kernels, train, tune, predict, ops, ceilings, networks, devices, history,
     compare, report,
 ):  # fmt: skip
-    app.command()(_interruptible(_command))
+    app.command(cls=Command)(_interruptible(_command))
 
 
 def main() -> None:
-    """Run the command line; what pareo itself raises becomes one sentence and exit status 1."""
+    """Run the command line."""
+    run(app)
+
+
+def run(command: Callable[[], Any]) -> None:
+    """Run a command; an error of pareo becomes one sentence and exit status 1."""
     try:
         try:
-            app()
+            command()
         finally:
             sys.stdout.flush()
     except PareoError as error:
@@ -83,6 +88,6 @@ def main() -> None:
     except OSError as error:
         if error.errno not in (errno.EPIPE, errno.ENOSPC):
             raise
-        print(f"pareo: nothing more can be printed: {error.strerror}", file=sys.stderr)
+        print(f"pareo: cannot write to standard output: {error.strerror}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""`pareo ceilings`: the limits of this machine, measured once and kept."""
+"""`pareo ceilings`: the limits of this machine, measured once and saved."""
 
 import sys
 from collections.abc import Iterator
@@ -28,26 +28,23 @@ STREAMS = ("copy", "triad", "read")
 
 
 def ceilings(
-    again: Annotated[bool, typer.Option("--again", help="Measure again, for a minute.")] = False,
-    on: Annotated[
-        str | None, typer.Option(help="cpu or cuda only.", show_default="all that is here")
+    again: Annotated[
+        bool, typer.Option("--again", help="Measure again; takes about a minute.")
+    ] = False,
+    device: Annotated[
+        str | None, typer.Option(help="Only this one: cpu or cuda.", show_default="all available")
     ] = None,
-    threads: Annotated[
-        int | None,
-        typer.Option(min=1, help="As many as all others may use.", show_default="all cores"),
-    ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write every sample to this file.")
-    ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write pictures to this file.")] = None,
+    threads: options.Threads = None,
+    json_file: options.JsonFile = None,
+    html: options.Html = None,
 ) -> None:
-    """Show the limits of this machine: products, bandwidth at each level, overheads.
+    """Show the limits of this machine: matrix products, bandwidth of each level, overheads.
 
-    They are measured once for each set of library versions, and kept. Every share of a limit that
-    pareo shows is a share of these.
+    They are measured once for each set of library versions, and saved. Every "share of the limit"
+    that pareo reports refers to them.
     """
-    options.check_folders(json_file, html)
-    found = [measured(device, again) for device in _devices(on, threads or cores())]
+    options.check_writable(json_file, html)
+    found = [measured(each, again) for each in _devices(device, threads or cores())]
     wanted: list[Output] = []
     if json_file is not None:
         wanted.append(partial(_written, found, json_file))
@@ -75,14 +72,14 @@ def _drawn(found: list[Ceilings], file: Path) -> str:
     return f"report      {file.absolute()}"
 
 
-def _devices(on: str | None, threads: int) -> list[Device]:
-    if on not in (None, "cpu", "cuda"):
-        raise PareoError(f"--on expects cpu or cuda; got {on!r}")
+def _devices(only: str | None, threads: int) -> list[Device]:
+    if only not in (None, "cpu", "cuda"):
+        raise PareoError(f"--device expects cpu or cuda; got {only!r}")
     reason = why_unavailable("cuda")
-    if on == "cuda" and reason:
+    if only == "cuda" and reason:
         raise PareoError(reason)
-    found = [] if on == "cuda" else [Device("compiled", threads=threads)]
-    return found + ([Device("cuda")] if on != "cpu" and not reason else [])
+    found = [] if only == "cuda" else [Device("compiled", threads=threads)]
+    return found + ([Device("cuda")] if only != "cpu" and not reason else [])
 
 
 def measured(device: Device, again: bool = False) -> Ceilings:
@@ -94,7 +91,7 @@ def measured(device: Device, again: bool = False) -> Ceilings:
 
 @contextmanager
 def _bar(title: str) -> Iterator[Watch]:
-    """A bar that is drawn between measurements only, and only on a terminal."""
+    """A progress bar on a terminal, drawn between measurements only."""
     if not sys.stderr.isatty():
         yield lambda done, of, what: None
         return
@@ -117,7 +114,7 @@ def _bar(title: str) -> Iterator[Watch]:
 
 
 def picture(found: Ceilings) -> Group:
-    """The hierarchy from arithmetic down to memory, and the cost of calls."""
+    """Tables of the hierarchy, from arithmetic to memory, and of the overheads of calls."""
     counts = sorted({1, found.threads})
     when = found.when[:16].replace("T", " ")
     parts = [_products(found, counts, f"{found.name}, measured {when}")]
@@ -137,13 +134,16 @@ def _products(found: Ceilings, counts: list[int], title: str) -> Table:
         for count in counts:
             peak = found.peak(dtype, count)
             sheet = found.datasheet.flops.get(dtype) if count == found.threads else None
-            share = f"{sheet / 1e9:,.0f} ({peak.value / sheet:.0%} of it)" if sheet else "unknown"
-            table.add_row(_with_threads(found, dtype, count), *_rate(peak), escape(peak.how), share)
+            specified = (
+                f"{sheet / 1e9:,.0f} ({peak.value / sheet:.0%} of it)" if sheet else "unknown"
+            )
+            name = _with_threads(found, dtype, count)
+            table.add_row(name, *_rate(peak), escape(peak.how), specified)
     return table
 
 
 def _hierarchy(found: Ceilings, count: int) -> Table:
-    """A row for each level, its bar as long as its copy is fast."""
+    """A row for each level, with a bar for the bandwidth of its copy."""
     title = _with_threads(found, "bandwidth in GB/s, read and written", count)
     table = Table(title=title, title_justify="left")
     for head in ("level", "size", "stream of", *STREAMS, "interval of the copy", ""):
@@ -168,7 +168,7 @@ def _hierarchy(found: Ceilings, count: int) -> Table:
 
 
 def _overheads(found: Ceilings) -> Table:
-    table = Table(title="what a call costs that computes next to nothing", title_justify="left")
+    table = Table(title="overhead of a call", title_justify="left")
     for head in ("call", "us", "interval"):
         table.add_column(head, justify="left" if head == "call" else "right")
     for name, limit in found.overheads():

@@ -18,17 +18,19 @@ COLOURS = {"faster": "green", "slower": "red", "cannot tell": "yellow"}
 
 
 def compare(
-    first: Annotated[str, typer.Argument(help="A number of `pareo history`, `last`, or a file.")],
-    second: Annotated[str, typer.Argument(help="The one that is told apart from the first.")],
+    first: Annotated[
+        str, typer.Argument(help="A number of `pareo history`, `last`, or a JSON file.")
+    ],
+    second: Annotated[str, typer.Argument(help="The race to compare with the first.")],
 ) -> None:
-    """Say what changed from the first race to the second, and who became faster or slower."""
+    """Show what changed between two races, and which contestants became faster or slower."""
     before, after = _race(first), _race(second)
     console = Console()
     console.print(_changes(before, after))
     console.print(_times(before, after))
     console.print(
-        "[dim]Seconds per epoch: median, 95 % interval. Verdicts at 99 %. The two were not run in "
-        "turn: what else the machine did then may be in the difference.[/]"
+        "[dim]Seconds per epoch: median, 95 % interval. Verdicts at 99 %. The races ran at "
+        "different times, so other load on the machine may cause a difference.[/]"
     )
 
 

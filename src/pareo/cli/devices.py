@@ -1,15 +1,14 @@
-"""`pareo devices`: what this machine has, and what each device is."""
+"""`pareo devices`: the devices that pareo can use, and this machine."""
 
 import json
-from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from pareo import machine
 from pareo.backends import blas
+from pareo.cli import options
 from pareo.device import get_mode, names, why_unavailable
 
 WHAT = {
@@ -21,9 +20,9 @@ WHAT = {
 
 
 def devices(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    as_json: options.PrintJson = False,
 ) -> None:
-    """Show every device, available or why not, and what this machine has."""
+    """List the devices, with the reason where one is not available, and describe this machine."""
     reasons = {name: why_unavailable(name) for name in names()}
     found = {**machine.describe(), "blas": blas.describe()}
     if as_json:
@@ -60,7 +59,7 @@ def _machine(found: dict[str, object]) -> Table:
 
 
 def _gpu(gpu: machine.Gpu) -> str:
-    """A GPU in a line.
+    """A GPU in one line.
 
     >>> _gpu(machine.Gpu("NVIDIA H200", "580.159.04", 143771 << 20, 140 << 30, 345, 1980, 3201))
     'NVIDIA H200, driver 580.159.04, 140.0 of 140.4 GiB free, 345 of 1980 MHz, memory 3201 MHz'

@@ -1,4 +1,4 @@
-"""`pareo history`: the results that were kept."""
+"""`pareo history`: the saved results."""
 
 import json
 from functools import singledispatch
@@ -13,6 +13,7 @@ from pareo.cli.tables.narrow import TIGHT
 from pareo.lab.experiment import records, results
 from pareo.lab.experiment.entry import ranked
 from pareo.lab.experiment.results import Result
+from pareo.lab.ops.result import Ops
 from pareo.lab.parallel.result import Parallel
 from pareo.lab.race.result import Race
 from pareo.lab.sweep.advice import answer
@@ -25,53 +26,57 @@ def history(
         bool, typer.Option("--json", help="Print every result, with its samples, as JSON.")
     ] = False,
 ) -> None:
-    """List the results that were kept, the latest last."""
-    kept = records.everything()
+    """List the results saved with --save, the latest last."""
+    saved = records.everything()
     if as_json:
-        every = [{"number": number, **results.plain(result)} for number, result in kept]
+        every = [{"number": number, **results.plain(result)} for number, result in saved]
         print(json.dumps(every, indent=1))
         return
     console = Console()
-    if not kept:
-        console.print(f"Nothing is kept in {escape(str(records.place()))} yet.", soft_wrap=True)
+    if not saved:
+        console.print(f"Nothing is saved in {escape(str(records.place()))} yet.", soft_wrap=True)
         return
     table = Table(**TIGHT)
     for head in ("", "when", "network", "batch", "precision", "fastest", "s/epoch"):
         right, long = head in ("", "batch", "s/epoch"), head in ("network", "fastest")
         table.add_column(head, justify="right" if right else "left", no_wrap=not long)
-    for number, result in kept:
+    for number, result in saved:
         name, seconds = _best(result)
         batch = str(getattr(result, "batch", result.kind))
         precision = getattr(result, "precision", "")
         shown = (result.moment, result.network, batch, precision, name)
         table.add_row(str(number), *map(escape, shown), seconds)
     console.print(table)
-    console.print("[dim]pareo compare A B tells two of them apart; pareo report A draws one.[/]")
+    console.print("[dim]pareo compare A B compares two races; pareo report A writes a report.[/]")
 
 
 @singledispatch
 def _best(result: Result) -> tuple[str, str]:
     """What is best in a result, and its seconds per epoch where that is what was measured."""
-    rows = results.plain(result)["rows"]  # of `pareo ops`: a best one for each operator and size
-    return f"{sum(bool(row['hot']) for row in rows)} cells timed", ""
+    raise NotImplementedError(f"a result of {result.kind}")
 
 
 @_best.register
 def _(result: Race) -> tuple[str, str]:
     timed = ranked(result.rows)
-    return (timed[0].contestant, f"{timed[0].median:.4g}") if timed else ("nobody was timed", "")
+    return (timed[0].contestant, f"{timed[0].median:.4g}") if timed else ("nothing was timed", "")
 
 
 @_best.register
 def _(result: Sweep) -> tuple[str, str]:
     best = answer(result)
-    return (f"{best.contestant}, batch {best.batch}" if best else "nobody was timed"), ""
+    return (f"{best.contestant}, batch {best.batch}" if best else "nothing was timed"), ""
+
+
+@_best.register
+def _(result: Ops) -> tuple[str, str]:
+    return f"{sum(bool(cell.hot) for cell in result.rows)} cells timed", ""
 
 
 @_best.register
 def _(result: Parallel) -> tuple[str, str]:
     timed = {row.label: row.seconds for row in result.rows if row.seconds}
-    name = min(timed, key=timed.__getitem__, default="nobody was timed")
+    name = min(timed, key=timed.__getitem__, default="nothing was timed")
     return name, f"{timed[name]:.4g}" if timed else ""
 
 

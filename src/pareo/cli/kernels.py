@@ -1,17 +1,13 @@
-"""`pareo kernels`: which kernels a training step's time goes to, in every framework."""
+"""`pareo kernels`: the kernels of a training step and their times, in every framework."""
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from pareo.cli import live, options
-from pareo.cli.output import end, finish, left_alone, outputs
+from pareo.cli.output import end, finish, not_existing, outputs
 from pareo.cli.tables import kernels as kernels_table
 from pareo.device import PRECISIONS, cores
 from pareo.lab.contestants.registry import chosen
@@ -24,38 +20,35 @@ def kernels(
     network: options.Network = "papers-cnn",
     batch: options.Batch = 128,
     contestants: Annotated[
-        str | None,
-        typer.Option(help="Names, as in pareo-compiled,torch.", show_default="pareo, torch, jax"),
+        str | None, options.contestants("pareo-compiled,torch", "pareo, torch, jax")
     ] = None,
     precision: options.Precision = "float32",
-    rows: Annotated[int, typer.Option(min=0, help="Kernels in each table; 0 is all.")] = 12,
+    rows: Annotated[
+        int, typer.Option(min=0, help="Kernels to show in each table; 0 shows all.")
+    ] = 12,
     threads: options.Threads = None,
-    together: Annotated[
-        bool, typer.Option("--together", help="Build everyone at once: sooner ready.")
-    ] = False,
+    together: options.Together = False,
     trace: Annotated[
-        Path | None, typer.Option(help="Write a Chrome trace, which ui.perfetto.dev opens.")
+        Path | None,
+        typer.Option(help="Write a Chrome trace to this file; ui.perfetto.dev opens it."),
     ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write every kernel, and where, to this file.")
-    ] = None,
+    json_file: options.JsonFile = None,
     html: options.Html = None,
     save: options.Save = False,
 ) -> None:
-    """Show which kernels a training step's time goes to, one table for each framework.
+    """Show the kernels of a training step and their times, one table for each framework.
 
-    Everyone passes the gate of a race first, and is timed as there. The exit status is 1 where a
-    contestant was refused or failed, or nobody could be tried.
+    Contestants are checked and timed as in a race. The exit status is 1 if a contestant was refused
+    or failed, or if none could run.
     """
     options.check_choice("--precision", precision, PRECISIONS)
-    options.check_folders(trace, json_file, html)
+    options.check_writable(trace, json_file, html)
     task = task_for(network, batch, threads or cores())
     named = chosen(options.named(contestants) or usual())
-    with _progress() as say:
-        study = Study(task, named, precision, together=together, say=say)
-        result = study.run()
+    study = Study(task, named, precision, together=together, say=live.activity())
+    result = study.run()
     if study.interrupted:
-        trace, json_file, html = left_alone(trace, json_file, html)
+        trace, json_file, html = not_existing(trace, json_file, html)
     wanted = outputs(result, json_file, html, save and not study.interrupted)
     if trace is not None:
         wanted.insert(0, partial(_traced, study, trace))
@@ -67,7 +60,7 @@ def kernels(
 
     written = finish(show, wanted)
     if study.interrupted:
-        print("Interrupted: what was not looked at says so.")
+        print("Interrupted: contestants that were not measured are marked.")
         raise typer.Exit(130)
     end(result.rows, written)
 
@@ -75,14 +68,3 @@ def kernels(
 def _traced(study: Study, file: Path) -> str:
     chrome_trace.write(study.profiles, file)
     return f"trace       {file.absolute()}"
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """Shows on a terminal what is being done."""
-    if not sys.stderr.isatty():
-        yield lambda doing: None
-        return
-    # A still line, not a spinner: what moves would take time from whoever is measured.
-    console = Console(stderr=True)
-    yield lambda doing: console.print(f"[dim]{doing}[/]", highlight=False)

@@ -1,22 +1,22 @@
-"""`pareo networks`: the networks that `pareo train` knows, and what one image costs in each."""
+"""`pareo networks`: the networks that commands know by name, and what one image costs."""
 
 import json
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from pareo.cli import options
 from pareo.nn import networks as known
 from pareo.program.text import amount
 from pareo.training.step import step_program
 
 
 def networks(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: options.PrintJson = False,
 ) -> None:
-    """List the networks: parameters, FLOPs for one image, input."""
+    """List the networks with their input, parameters and FLOPs for one image."""
     rows = [_facts(name) for name in known.NETWORKS]
     if as_json:
         print(json.dumps(rows, indent=2))

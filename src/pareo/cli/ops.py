@@ -1,4 +1,4 @@
-"""`pareo ops`: single operators on every device and in the peers, each against its own limit."""
+"""`pareo ops`: single operators on every device and in other frameworks, beside their limits."""
 
 from contextlib import suppress
 from typing import Annotated
@@ -30,42 +30,50 @@ DIRECTIONS: dict[str, list[Direction]] = {
 
 def ops(
     operators: Annotated[
-        str, typer.Option("--ops", help="Names, as in `pareo.op`: add,mul,conv. Or all.")
+        str, typer.Option("--ops", help="Operators of `pareo.op` separated by commas, or all.")
     ] = ",".join(PAPER),
     sizes_text: Annotated[
-        str, typer.Option("--sizes", help="Bytes of all operands together, doubling.")
+        str,
+        typer.Option(
+            "--sizes", help="Bytes of all operands together: 2MB..256MB doubles; or a list."
+        ),
     ] = "2MB..256MB",
     devices: Annotated[
         str | None,
-        typer.Option(help="pareo's, as in compiled,cuda.", show_default="all here but sequential"),
+        typer.Option(
+            help="Devices of pareo, as in compiled,cuda.", show_default="all but sequential"
+        ),
     ] = None,
     peers: Annotated[
-        str, typer.Option(help=f"Of {', '.join(PEERS)}; or none.")
+        str, typer.Option(help=f"Frameworks to compare with: some of {', '.join(PEERS)}; or none.")
     ] = "numpy,torch,jax",
-    direction: Annotated[str, typer.Option(help="forward, backward or both.")] = "forward",
+    direction: Annotated[
+        str, typer.Option(help="Pass to time: forward, backward or both.")
+    ] = "forward",
     threads: options.Threads = None,
     seconds: Annotated[
-        float, typer.Option(min=0.01, help="For the rounds of one operator at one size.")
+        float,
+        typer.Option(
+            min=0.01, help="Seconds for each operator and size, after which no round starts."
+        ),
     ] = 2.0,
     counters: Annotated[
         bool,
-        typer.Option("--counters", help="Read hardware counters too: ncu or CUPTI, perf_event."),
+        typer.Option("--counters", help="Also read hardware counters: ncu, CUPTI or perf_event."),
     ] = False,
-    cells: Annotated[
-        bool, typer.Option("--cells", help="Show every figure of every cell.")
-    ] = False,
+    cells: Annotated[bool, typer.Option("--cells", help="Show all figures of every cell.")] = False,
     json_file: options.JsonFile = None,
     html: options.Html = None,
     save: options.Save = False,
 ) -> None:
-    """Time single operators, each against the roofline of this machine.
+    """Time single operators, and compare them with the roofline of this machine.
 
     Only contestants whose results match float64 are timed. The exit status is 1 if one was refused
     or failed.
     """
     works = _works(operators, sizes_text, direction)
     chosen = _contestants(devices, peers)
-    options.check_folders(json_file, html)
+    options.check_writable(json_file, html)
     options.check_finite("--seconds", seconds)
     count = threads or cores()
     places = {place_of(name) for name in chosen}
@@ -75,13 +83,14 @@ def ops(
     if GPU in places:
         limits[GPU] = measured(Device("cuda"))
     rungs = {place: rung_of(place) for place in limits} if counters else {}
-    with live.live(ops_table.running) as show:
+    with live.display(ops_table.running) as show:
 
         def watch(benchmark: Benchmark) -> None:
             show(benchmark)
             if json_file is not None and benchmark.doing.endswith((READY, COUNTERS)):
-                with suppress(PareoError):  # which is reported at the end
-                    write_json(benchmark.result(), json_file)  # for a run that is cut short
+                # So that an interrupted run keeps its samples; `finish` reports errors.
+                with suppress(PareoError):
+                    write_json(benchmark.result(), json_file)
 
         result = Benchmark(works, chosen, limits, count, seconds, watch, rungs).run()
 
@@ -107,7 +116,7 @@ def _works(operators: str, sizes_text: str, direction: str) -> list[Work]:
 
 
 def _contestants(devices: str | None, peers: str) -> list[str]:
-    """pareo's devices, and each peer on the CPU, on the GPU, or on both, where those are."""
+    """The devices of pareo, and each peer on the CPU, on the GPU, or on both."""
     if devices is None:
         places = [name for name in names() if name != "sequential" and not why_unavailable(name)]
     else:

@@ -1,51 +1,126 @@
-"""Options that several commands have, and checks of what they were given."""
+"""Options that several commands share, and checks of their values."""
 
 import math
 import os
+import re
 from collections.abc import Collection
+from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from pareo.errors import PareoError
 
-Network = Annotated[str, typer.Argument(help="One of those that `pareo networks` lists.")]
+Network = Annotated[str, typer.Argument(help="A network that `pareo networks` lists.")]
 Batch = Annotated[int, typer.Option(min=1, help="Images per step.")]
 Epochs = Annotated[
     int | None,
-    typer.Option(min=1, help="Train so many.", show_default="until times are known well"),
+    typer.Option(
+        min=1, help="Train for this many epochs.", show_default="until the times are precise enough"
+    ),
 ]
 Precision = Annotated[str, typer.Option(help="float32; on a GPU also tf32 or bfloat16.")]
 Threads = Annotated[
-    int | None, typer.Option(min=1, help="CPU threads for everyone.", show_default="all cores")
+    int | None, typer.Option(min=1, help="CPU threads to use.", show_default="all cores")
+]
+DEVICE = typer.Option(help="Device to run on; `pareo devices` lists them.")
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--on", help="Ray cluster to run on: ray, or ray://HOST:PORT.", show_default="this machine"
+    ),
+]
+Together = Annotated[
+    bool,
+    typer.Option(
+        "--together",
+        help="Build all contestants at the same time. Starts sooner; first calls take longer.",
+    ),
 ]
 JsonFile = Annotated[
-    Path | None, typer.Option("--json", help="Write every sample, and where, to this file.")
+    Path | None, typer.Option("--json", help="Write the result with all samples to this file.")
 ]
-Html = Annotated[Path | None, typer.Option(help="Write the report to this file.")]
-Save = Annotated[bool, typer.Option("--save", help="Keep the result for `pareo history`.")]
+Html = Annotated[Path | None, typer.Option(help="Write an HTML report to this file.")]
+Save = Annotated[bool, typer.Option("--save", help="Save the result for `pareo history`.")]
+PrintJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+# Options that were renamed: the old spelling is accepted, and no help shows it.
+RENAMED = {
+    "ceilings": {"--on": "--device"},
+    "parallel": {"--sizes": "--batches", "--seconds": "--turn"},
+    "report": {"--out": "--html"},
+    "sweep": {"--abreast": "--interleave", "--size": "--pixels"},
+    "tune": {"--keep": "--save", "--checkpoints": "--checkpoint"},
+}
+
+
+class Command(TyperCommand):
+    """A command that also accepts the old spellings of its options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments, with old spellings replaced."""
+        renamed = RENAMED.get(self.name or "", {})
+        words = []
+        for word, following in zip_longest(args, args[1:], fillvalue=""):
+            name, equals, value = word.partition("=")
+            new = renamed.get(name, name)
+            if name == "--save" and (value or following).endswith(".safetensors"):
+                new = "--best"  # what --save was in `pareo tune`
+            words.append(f"{new}{equals}{value}")
+        return super().parse_args(ctx, words)
+
+
+def data(default: str) -> Any:
+    """The option --data, whose default is described by these words."""
+    return typer.Option(
+        help="mnist, synthetic:CxHxW[:CLASSES[:COUNT]], a directory of IDX files or of images, "
+        "or an .npz file.",
+        show_default=default,
+    )
+
+
+def contestants(example: str, default: str) -> Any:
+    """The option --contestants, whose default is described by these words."""
+    return typer.Option(help=f"Names separated by commas: {example}.", show_default=default)
 
 
 def named(text: str | None) -> list[str]:
-    """The contestants in a list with commas, none where it was not given.
+    """The names in a list separated by commas; empty where it was not given.
 
     >>> named("pareo-compiled, torch"), named(None)
     (['pareo-compiled', 'torch'], [])
     >>> named("")
     Traceback (most recent call last):
-    pareo.errors.PareoError: --contestants expects names with commas between them; got ''
+    pareo.errors.PareoError: --contestants expects names separated by commas; got ''
     """
     if text is None:
         return []
     names = [name.strip() for name in text.split(",")]
     if not all(names):
-        raise PareoError(f"--contestants expects names with commas between them; got {text!r}")
+        raise PareoError(f"--contestants expects names separated by commas; got {text!r}")
     return names
 
 
+def numbers(option: str, text: str) -> list[int]:
+    """Whole numbers of at least 1, separated by commas.
+
+    >>> numbers("--batches", "16, 64")
+    [16, 64]
+    >>> numbers("--batches", "many")
+    Traceback (most recent call last):
+    pareo.errors.PareoError: --batches expects numbers separated by commas, as in 16,64; got 'many'
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(re.fullmatch(r"[1-9]\d{0,8}", part) for part in parts):
+        expected = "numbers separated by commas, as in 16,64"
+        raise PareoError(f"{option} expects {expected}; got {text!r}")
+    return [int(part) for part in parts]
+
+
 def check_finite(option: str, value: float | None) -> None:
-    """Refuse infinity and what is no number.
+    """Refuse infinity and NaN.
 
     >>> check_finite("--seconds", float("inf"))
     Traceback (most recent call last):
@@ -56,7 +131,7 @@ def check_finite(option: str, value: float | None) -> None:
 
 
 def check_choice(option: str, value: str, known: Collection[str]) -> None:
-    """Refuse what is none of the choices.
+    """Refuse a value that is not one of the choices.
 
     >>> check_choice("--precision", "float16", ["float32", "tf32"])
     Traceback (most recent call last):
@@ -66,21 +141,21 @@ def check_choice(option: str, value: str, known: Collection[str]) -> None:
         raise PareoError(f"{option} expects one of {', '.join(known)}; got {value!r}")
 
 
-def check_folders(*files: Path | None) -> None:
-    """Refuse files that could not be written in the end, before anything is measured.
+def check_writable(*files: Path | None) -> None:
+    """Refuse files that cannot be written, before anything is measured.
 
-    >>> check_folders(Path("no/such/folder/race.json"), None)
+    >>> check_writable(Path("no/such/directory/race.json"), None)
     Traceback (most recent call last):
-    pareo.errors.PareoError: no/such/folder/race.json: its folder is not there
+    pareo.errors.PareoError: no/such/directory/race.json: its directory does not exist
     """
     given = [path for path in files if path is not None]
     for path in given:
         if sum(path.absolute() == other.absolute() for other in given) > 1:
-            raise PareoError(f"{path}: expected a file for each of what is written; got one twice")
-        folder = path.absolute().parent
-        if not folder.is_dir():
-            raise PareoError(f"{path}: its folder is not there")
+            raise PareoError(f"{path}: expected a different file for each output; got one twice")
+        parent = path.absolute().parent
+        if not parent.is_dir():
+            raise PareoError(f"{path}: its directory does not exist")
         if path.is_dir():
-            raise PareoError(f"{path}: expected a file to write; got a folder")
-        if not os.access(path if path.exists() else folder, os.W_OK):
-            raise PareoError(f"{path}: cannot be written here")
+            raise PareoError(f"{path}: expected a file to write; got a directory")
+        if not os.access(path if path.exists() else parent, os.W_OK):
+            raise PareoError(f"{path}: no permission to write it")

@@ -1,4 +1,4 @@
-"""`pareo parallel`: task, data and model parallelism against one worker, on this machine."""
+"""`pareo parallel`: task, data and model parallelism on this machine, beside one worker."""
 
 import re
 from importlib.util import find_spec
@@ -15,60 +15,68 @@ from pareo.lab.parallel.measure import measure, measure_papers
 from pareo.lab.parallel.result import Parallel
 from pareo.nn import networks
 
-MOST = 64  # workers: more than that on one machine is a mistake
-SHARES = (8, 2)  # of the batch: the other sizes at which every strategy is tried
+MOST = 64  # workers on one machine; more is a mistake
+SHARES = (8, 2)  # of --batch: the other batch sizes that are measured
 PAPERS_IMAGES, PAPERS_ROUNDS = 12_000, 5
 
 
 def parallel(
     network: Annotated[
-        str | None, typer.Argument(help="One of those that `pareo networks` lists.")
+        str | None, typer.Argument(help="A network that `pareo networks` lists.")
     ] = None,
     workers: Annotated[
-        str | None, typer.Option(help="As in 1..4 or 1,2.", show_default="1 to the cores")
+        str | None,
+        typer.Option(help="Numbers of workers, as in 1..4 or 1,2.", show_default="1 to all cores"),
     ] = None,
     papers: Annotated[
-        bool, typer.Option("--papers", help="The fourth paper's three MLPs, in its ways and ours.")
+        bool, typer.Option("--papers", help="Repeat the fourth paper's experiment with three MLPs.")
     ] = False,
-    batch: Annotated[int, typer.Option(min=1, help="Images per step, of all workers.")] = 128,
-    sizes: Annotated[
+    batch: Annotated[int, typer.Option(min=1, help="Images per step, over all workers.")] = 128,
+    batches: Annotated[
         str | None,
         typer.Option(
-            help="Other batch sizes, as in 16,64, or none.", show_default="an eighth, a half"
+            help="Other batch sizes to measure, as in 16,64; or none.",
+            show_default="an eighth and a half of --batch",
         ),
     ] = None,
     tasks: Annotated[
         int | None,
-        typer.Option(min=1, help="Networks of the task strategies.", show_default="2 a worker"),
+        typer.Option(
+            min=1, help="Networks that task parallelism trains.", show_default="2 per worker"
+        ),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Turns of each way.")] = PAPERS_ROUNDS,
-    seconds: Annotated[
-        float, typer.Option(min=0.01, help="Of one worker's turn, about; not for --papers.")
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Timed turns of each strategy.")
+    ] = PAPERS_ROUNDS,
+    turn: Annotated[
+        float, typer.Option(min=0.01, help="Seconds of a turn of one worker; not for --papers.")
     ] = 1.0,
-    images: Annotated[int, typer.Option(min=128, help="Of MNIST, for --papers.")] = PAPERS_IMAGES,
+    images: Annotated[
+        int, typer.Option(min=128, help="Images of MNIST to train on, for --papers.")
+    ] = PAPERS_IMAGES,
     json_file: options.JsonFile = None,
     html: options.Html = None,
     save: options.Save = False,
 ) -> None:
-    """Train one network, or several, on all cores in every way, each against one worker.
+    """Train one network, or several, with every parallel strategy, and compare with one worker.
 
-    Who does not learn the same as one worker gets no time. The exit status is 1 where a way was
-    refused or failed; one that is slower than one worker is shown as such.
+    Only strategies that learn the same as one worker are timed. The exit status is 1 if one was
+    refused or failed.
     """
     if papers == (network is not None):
-        raise PareoError("pareo parallel expects a NETWORK, or --papers, and not both")
+        raise PareoError("pareo parallel expects either a NETWORK or --papers")
     counts = _workers(workers)
-    options.check_folders(json_file, html)
-    options.check_finite("--seconds", seconds)
-    with live.live(parallel_table.running) as watch:
+    options.check_writable(json_file, html)
+    options.check_finite("--turn", turn)
+    with live.display(parallel_table.running) as watch:
         if papers:
             peer = find_spec("torch") is not None
             result: Parallel = measure_papers(images, max(counts), rounds, peer, watch)
         else:
             built = networks.by_name(network or "")
-            others = _sizes(sizes, batch)
+            others = _batches(batches, batch)
             many = tasks or 2 * max(counts)
-            result = measure(built, batch, counts, many, rounds, seconds, others, watch)
+            result = measure(built, batch, counts, many, rounds, turn, others, watch)
 
     def show() -> None:
         console = live.console(150)
@@ -81,7 +89,7 @@ def parallel(
 
 
 def _workers(text: str | None) -> list[int]:
-    """Numbers of workers, one worker always among them.
+    """The numbers of workers, always including 1.
 
     >>> _workers("1..3"), _workers("2,4")
     ([1, 2, 3], [1, 2, 4])
@@ -100,17 +108,14 @@ def _workers(text: str | None) -> list[int]:
     return sorted({1, *found})
 
 
-def _sizes(text: str | None, batch: int) -> list[int]:
-    """Other batch sizes; by default a share of the one asked for.
+def _batches(text: str | None, batch: int) -> list[int]:
+    """Other batch sizes; by default some shares of the given one.
 
-    >>> _sizes(None, 128), _sizes("none", 128), _sizes("256,32", 128)
+    >>> _batches(None, 128), _batches("none", 128), _batches("256,32", 128)
     ([16, 64], [], [32, 256])
     """
     if text == "none":
         return []
     if text is None:
         return sorted({size for share in SHARES if (size := batch // share) > 0} - {batch})
-    parts = [part.strip() for part in text.split(",")]
-    if not all(re.fullmatch(r"[1-9]\d{0,5}", part) for part in parts):
-        raise PareoError(f"--sizes expects batch sizes as in 16,64, or none; got {text!r}")
-    return sorted({int(part) for part in parts} - {batch})
+    return sorted({*options.numbers("--batches", text)} - {batch})

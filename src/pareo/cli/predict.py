@@ -1,4 +1,4 @@
-"""`pareo predict`: what a trained network sees in images."""
+"""`pareo predict`: classify images with a trained network."""
 
 import sys
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from pareo.cli import options
 from pareo.data import images
 from pareo.device import Device
 from pareo.errors import DataError, PareoError, ShapeError
@@ -16,13 +17,14 @@ from pareo.training.evaluate import Evaluator, as_inputs, probabilities
 
 
 def predict(
-    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint, or the folder it is in.")],
+    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint, or its directory.")],
     image: Annotated[
-        list[Path], typer.Argument(help="PNG, JPEG and the like, or .npy with one image or several")
+        list[Path],
+        typer.Argument(help="PNG, JPEG or similar files, or .npy files with one or more images."),
     ],
-    device: Annotated[str, typer.Option(help="Where to run.")] = "vectorized",
+    device: Annotated[str, options.DEVICE] = "vectorized",
 ) -> None:
-    """Say the class of each image, and how sure the network is."""
+    """Print the class of each image and its probability."""
     known = load(checkpoint)
     dtype = str(next(iter(known.parameters.values())).dtype)
     forward = Evaluator(known.network, Device(device), batch=1, dtype=dtype)
@@ -50,11 +52,11 @@ def _name(known: Checkpoint, number: int) -> str:
 
 
 def _read(path: Path, network: Sequential) -> Any:
-    """The images in a file, one or several, with as many channels as the network has."""
+    """The images in a file, with as many channels as the network has."""
     pixels = _array(path, network) if path.suffix == ".npy" else images.read(path)[None]
     channels = network.inputs[0] if len(network.inputs) == 3 else 1
     if path.suffix != ".npy" and pixels.shape[1] != channels:
-        if channels == 1:  # the weights with which ITU-R 601 makes grey of red, green and blue
+        if channels == 1:  # ITU-R 601: luma of red, green and blue
             grey = np.einsum("nchw,c->nhw", pixels, [0.299, 0.587, 0.114])
             pixels = np.round(grey)[:, None].astype(np.uint8)
         else:
@@ -68,13 +70,13 @@ def _array(path: Path, network: Sequential) -> Any:
     except OSError as error:
         raise DataError(f"{path}: expected a file to read; got: {error.strerror}") from error
     except (ValueError, EOFError) as error:
-        raise DataError(f"{path}: expected a .npy file; got one that is none: {error}") from error
+        raise DataError(f"{path}: expected a .npy file; got: {error}") from error
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "uif":
         raise DataError(f"{path}: expected an array of numbers")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise DataError(f"{path}: expected finite numbers; got NaN or infinity")
     if array.size == int(np.prod(network.inputs)):
-        array = array[None]  # one image, whatever axes of one element it has
+        array = array[None]  # one image, with or without axes of length 1
     if array.ndim < 2:
         raise ShapeError(
             f"{path}: expected images of shape {network.inputs}; got an array {array.shape}"

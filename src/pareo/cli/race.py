@@ -1,4 +1,4 @@
-"""`pareo race`: one network, every device and framework, a table with intervals and the floor."""
+"""`pareo race`: train one network in every contestant, with intervals and the floor."""
 
 from dataclasses import replace
 from typing import Annotated
@@ -19,46 +19,39 @@ def race(
     batch: options.Batch = 128,
     epochs: options.Epochs = None,
     contestants: Annotated[
-        str | None, typer.Option(help="Names, as in pareo-compiled,torch-best.", show_default="all")
+        str | None, options.contestants("pareo-compiled,torch-best", "all")
     ] = None,
     precision: options.Precision = "float32",
     data: Annotated[
-        str | None,
-        typer.Option(
-            help="As `pareo train --data` takes it: mnist, synthetic:CxHxW[:CLASSES[:COUNT]], a "
-            "folder or an .npz file.",
-            show_default="mnist, or made-up images where it does not fit",
-        ),
+        str | None, options.data("mnist, or synthetic images for AlexNet and GoogLeNet")
     ] = None,
     target_accuracy: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="Race until everyone has it on the test images: 0.95."),
+        typer.Option(min=0, max=1, help="Train until all reach this test accuracy, such as 0.95."),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Short turns, three minutes in all.")
+        bool, typer.Option("--quick", help="Shorter turns: about three minutes in all.")
     ] = False,
     seconds: Annotated[
         float | None,
-        typer.Option(min=1, help="No round begins after so many.", show_default="600, quick 140"),
+        typer.Option(
+            min=1, help="Seconds after which no round starts.", show_default="600, with --quick 140"
+        ),
     ] = None,
     threads: options.Threads = None,
-    together: Annotated[
-        bool,
-        typer.Option(
-            "--together", help="Build everyone at once: sooner ready, but first calls take longer."
-        ),
-    ] = False,
+    together: options.Together = False,
     against: Annotated[
-        str | None, typer.Option(help="Speedups against this row.", show_default="the fastest peer")
+        str | None,
+        typer.Option(help="Compare with this contestant.", show_default="the fastest peer"),
     ] = None,
     json_file: options.JsonFile = None,
     html: options.Html = None,
     save: options.Save = False,
 ) -> None:
-    """Train one network on every device and in every framework, each beside its limit.
+    """Train one network on every device and in every framework, and compare with the limit.
 
-    Who does not compute the same as the others gets no time. The exit status is 1 where a
-    contestant was refused or failed, or nobody could be tried.
+    Only contestants whose first steps match float64 are timed. The exit status is 1 if a contestant
+    was refused or failed, or if none could run.
     """
     options.check_choice("--precision", precision, PRECISIONS)
     options.check_finite("--seconds", seconds)
@@ -66,9 +59,9 @@ def race(
     entered = chosen(options.named(contestants) or usual(task))
     if against is not None:
         options.check_choice("--against", against, entered)
-    options.check_folders(json_file, html)
+    options.check_writable(json_file, html)
     rules = replace(_rules(quick, epochs, target_accuracy, seconds), together=together)
-    with live.live(race_table.running) as watch:
+    with live.display(race_table.running) as watch:
         result = Race(task, entered, rules, precision, watch).run()
 
     def show() -> None:

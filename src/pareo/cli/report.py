@@ -1,11 +1,11 @@
-"""`pareo report`: draw a result that was kept, or one in a JSON file; or several sweeps as one."""
+"""`pareo report`: write the report of a saved result or of a JSON file, or of several sweeps."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pareo.cli.output import draw
+from pareo.cli.output import write_report
 from pareo.errors import DataError
 from pareo.lab.experiment import records
 from pareo.lab.experiment.results import Result
@@ -17,40 +17,43 @@ def report(
     which: Annotated[
         list[str],
         typer.Argument(
-            help="A number of `pareo history`, `last`, or a file; or several, of sweeps."
+            help="A number of `pareo history`, `last`, or a JSON file. Several if all are sweeps."
         ),
     ],
-    out: Annotated[
+    html: Annotated[
         Path | None,
         typer.Option(
-            help="Where to.",
-            show_default="beside the file, pareo-result-NUMBER.html, or pareo-sweeps-FIRST.html",
+            help="Write the report to this file.",
+            show_default="beside the JSON file, pareo-result-NUMBER.html, or "
+            "pareo-sweeps-FIRST.html",
         ),
     ] = None,
 ) -> None:
-    """Write the report of any result: one HTML file that needs no network.
+    """Write the report of a result: one HTML file that works offline.
 
-    Several sweeps of one network in one precision, on one machine, make one report; where two have
-    timed the same, the later one is drawn.
+    Several sweeps of the same network, precision and machine make one report. Where two sweeps
+    contain the same cell, the later one is shown.
     """
     result = _found(which)
-    place = out or beside(which)
+    place = html or default_path(which)
     for name in which:
         if not _number(name) and place.exists() and place.samefile(name):
-            raise DataError(f"{name}: the report would replace it; choose another --out")
-    print(draw(result, place))
+            raise DataError(f"{name}: the report would replace it; choose another --html")
+    print(write_report(result, place))
 
 
-def beside(which: list[str]) -> Path:
-    """Where a report goes by default, which the words of the command alone decide.
+def default_path(which: list[str]) -> Path:
+    """The path of the report where none is given.
 
-    What is in a file may come from anyone, so no part of a path is taken from it.
+    It depends on the command line only, because the content of a file may come from anyone.
 
-    >>> beside(["runs/a.json"]), beside(["3"]), beside(["runs/a.json", "b.json"])
-    (PosixPath('runs/a.html'), PosixPath('pareo-result-3.html'), PosixPath('pareo-sweeps-a.html'))
+    >>> default_path(["runs/a.json"]), default_path(["3"])
+    (PosixPath('runs/a.html'), PosixPath('pareo-result-3.html'))
+    >>> default_path(["runs/a.json", "b.json"])
+    PosixPath('pareo-sweeps-a.html')
     """
     first = which[0]
-    if len(which) > 1:  # one of several files is beside none of them
+    if len(which) > 1:
         return Path(f"pareo-sweeps-{Path(first).stem}.html")
     return (
         Path(f"pareo-result-{first}.html") if _number(first) else Path(first).with_suffix(".html")
@@ -58,7 +61,7 @@ def beside(which: list[str]) -> Path:
 
 
 def _number(name: str) -> bool:
-    """Whether a word names a kept result, and not a file."""
+    """Whether a word names a saved result rather than a file."""
     return name == "last" or records.NUMBER.fullmatch(name) is not None
 
 
@@ -69,6 +72,8 @@ def _found(which: list[str]) -> Result:
     sweeps = {}
     for name, result in found.items():
         if not isinstance(result, Sweep):
-            raise DataError(f"{name}: expected a sweep, to show it with others; got {result.kind}")
+            raise DataError(
+                f"{name}: expected a sweep, because several were given; got {result.kind}"
+            )
         sweeps[name] = result
     return together(sweeps)

@@ -1,4 +1,4 @@
-"""`pareo sweep`: time per image and memory against the batch size, and where the limit lies."""
+"""`pareo sweep`: time per image and memory by batch size, and the largest batch that fits."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pareo.cli import live, options
-from pareo.cli.output import end, finish, left_alone, outputs
+from pareo.cli.output import end, finish, not_existing, outputs
 from pareo.cli.tables import sweep as sweep_table
 from pareo.device import PRECISIONS, cores
 from pareo.errors import PareoError, ShapeError
@@ -31,75 +31,80 @@ PIXELS = 224
 def sweep(
     network: options.Network,
     batches: Annotated[
-        str, typer.Option(help="Doubled from one size up to another, or sizes as in 1,8,32.")
+        str,
+        typer.Option(help="Batch sizes: 1..512 doubles from 1 to 512; or a list such as 1,8,32."),
     ] = "1..512",
     contestants: Annotated[
         str | None,
-        typer.Option(help="Names, as in pareo-compiled,torch,jax.", show_default="the usual ones"),
+        options.contestants("pareo-compiled,torch,jax", "pareo, torch, jax, tensorflow"),
     ] = None,
     precision: options.Precision = "float32",
     memory_limit: Annotated[
         str | None,
-        typer.Option(help="Search the largest batch of each under so much memory: 2GB."),
+        typer.Option(help="Find the largest batch that fits in this much memory, such as 2GB."),
     ] = None,
     largest: Annotated[
         bool,
-        typer.Option("--largest", help="Search it in all the memory there is, of a GPU its own."),
+        typer.Option("--largest", help="Find the largest batch that fits in all the memory."),
     ] = False,
     data: Annotated[
-        str | None, typer.Option(help="A folder of images, say.", show_default="made-up images")
+        str | None, options.data("mnist, or synthetic images for AlexNet and GoogLeNet")
     ] = None,
     epochs: options.Epochs = None,
-    size: Annotated[
+    pixels: Annotated[
         int | None,
         typer.Option(
-            min=16, help="Pixels of made-up images for AlexNet and GoogLeNet.", show_default="224"
+            min=16,
+            help="Width and height of synthetic images for AlexNet and GoogLeNet.",
+            show_default="224",
         ),
     ] = None,
     seconds: Annotated[
-        float, typer.Option(min=0.1, help="For the rounds of one batch size, about.")
+        float,
+        typer.Option(min=0.1, help="Seconds for each batch size, after which no round starts."),
     ] = 60.0,
     patience: Annotated[
-        float, typer.Option(min=1, help="Seconds that one answer may take, compiling included.")
+        float,
+        typer.Option(min=1, help="Seconds to wait for a contestant, including its compilation."),
     ] = 600.0,
-    abreast: Annotated[
-        int, typer.Option(min=1, help="Batch sizes that stand at once and take turns.")
+    interleave: Annotated[
+        int, typer.Option(min=1, help="Batch sizes to measure at the same time, in turns.")
     ] = 1,
     threads: options.Threads = None,
     json_file: options.JsonFile = None,
     html: options.Html = None,
     save: options.Save = False,
 ) -> None:
-    """Time every contestant at every batch size, each cell in its own process, with its memory.
+    """Measure time per image and memory of every contestant at every batch size.
 
-    A sweep that was interrupted goes on where it stopped when the same command is given again. The
-    exit status is 1 where a cell was refused or failed, or nobody could be tried; too little memory
-    is a result.
+    Each cell runs in its own process. To continue an interrupted sweep, run the same command again.
+    The exit status is 1 if a cell was refused or failed, or if no contestant could run. Running out
+    of memory is a result, not a failure.
     """
     options.check_choice("--precision", precision, PRECISIONS)
-    options.check_folders(json_file, html)
+    options.check_writable(json_file, html)
     options.check_finite("--seconds", seconds)
     options.check_finite("--patience", patience)
-    _check_size(size, network, data)
+    _check_pixels(pixels, network, data)
     names = _names(contestants)
     settings = Settings(
-        network, batch_sizes(batches), names, precision, threads or cores(), size or PIXELS, data,
-        epochs, _limit(memory_limit, names), GPU_TURN if _on_card(names) else TURN, seconds,
-        patience, abreast, largest,
+        network, batch_sizes(batches), names, precision, threads or cores(), pixels or PIXELS, data,
+        epochs, _limit(memory_limit, names), GPU_TURN if _on_gpu(names) else TURN, seconds,
+        patience, interleave, largest,
     )  # fmt: skip
-    with closing(_begun(settings, size)) as under_way:
+    with closing(_sweep_of(settings, pixels)) as under_way:
         result, ended = _run(under_way)
         timed = any(cell.times for cell in result.cells)
         if ended:
-            json_file, html = left_alone(json_file, html) if timed else (None, None)
+            json_file, html = not_existing(json_file, html) if timed else (None, None)
         wanted = outputs(result, json_file, html, save and not ended)
         written = finish(lambda: _show(result), wanted)
         if isinstance(ended, KeyboardInterrupt):
-            print("Interrupted: the same command goes on where this one stopped.")
+            print("Interrupted: run the same command again to continue.")
             raise typer.Exit(130)
         if ended:
             raise ended
-        if not written:  # the journal stays: the same command tries to write it again
+        if not written:  # the journal stays: the same command will write it again
             raise typer.Exit(1)
         under_way.finish()
     if any(one.largest is None for one in result.limits):
@@ -107,24 +112,25 @@ def sweep(
     end(result.cells)
 
 
-def _check_size(size: int | None, network: str, data: str | None) -> None:
-    if size is not None and (data is not None or network not in LARGE):
-        got = network if data is None else f"images of {data}, which have a size"
-        raise PareoError(f"--size expects made-up images for one of {', '.join(LARGE)}; got {got}")
+def _check_pixels(pixels: int | None, network: str, data: str | None) -> None:
+    if pixels is not None and (data is not None or network not in LARGE):
+        got = network if data is None else f"--data {data}"
+        known = ", ".join(LARGE)
+        raise PareoError(f"--pixels expects synthetic images for one of {known}; got {got}")
 
 
-def _begun(settings: Settings, size: int | None) -> Sweep:
-    """The sweep; what does not fit into images of a size is told with that size."""
+def _sweep_of(settings: Settings, pixels: int | None) -> Sweep:
+    """The sweep; an error about images that are too small names the option."""
     try:
         return Sweep(settings)
     except ShapeError as error:
-        if size is None:
+        if pixels is None:
             raise
-        raise PareoError(f"--size {size}: too small for {settings.network}: {error}") from None
+        raise PareoError(f"--pixels {pixels}: too small for {settings.network}: {error}") from None
 
 
 def _run(under_way: Sweep) -> tuple[Result, BaseException | None]:
-    """The result, or what there is of it, and what ended it before its time."""
+    """The result, or the finished part of it, and what interrupted it."""
     try:
         with _live() as watch:
             return under_way.run(watch), None
@@ -143,7 +149,7 @@ def _show(result: Result) -> None:
 
 
 def _names(contestants: str | None) -> tuple[str, ...]:
-    """Who takes part; a framework's best is each of its settings here, for batch sizes differ."""
+    """The contestants; each setting of a framework is one, as the best one depends on the batch."""
     usual = USUAL_ON_GPU if gpus() else USUAL
     found: list[str] = []
     for name, one in chosen(options.named(contestants) or list(usual)).items():
@@ -151,12 +157,12 @@ def _names(contestants: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _on_card(names: tuple[str, ...]) -> bool:
+def _on_gpu(names: tuple[str, ...]) -> bool:
     return all(one.gpu for one in chosen(list(names)).values())
 
 
 def _limit(text: str | None, names: tuple[str, ...]) -> int | None:
-    """Bytes, no more than are free wherever somebody computes."""
+    """The limit in bytes, at most what is free wherever a contestant computes."""
     if text is None:
         return None
     try:
@@ -169,24 +175,24 @@ def _limit(text: str | None, names: tuple[str, ...]) -> int | None:
     least = min((size for size in free if size), default=None)
     if least is not None and asked > least:
         raise PareoError(
-            f"--memory-limit expects no more than is free, {least / 1e9:.1f} GB; got {text}"
+            f"--memory-limit expects at most the free memory, {least / 1e9:.1f} GB; got {text}"
         )
     return asked
 
 
 @contextmanager
 def _live() -> Iterator[Callable[[Sweep], None]]:
-    """On a terminal the table as it grows; else a line for each cell that is done."""
+    """On a terminal, the table as it grows; elsewhere, a line for each finished cell."""
     if sys.stderr.isatty():
-        with live.live(sweep_table.running) as show:
+        with live.display(sweep_table.running) as show:
             yield show
         return
-    told = 0
+    printed = 0
 
-    def tell(sweep: Sweep) -> None:
-        nonlocal told
-        for key in sweep.finished[told:]:
-            told += 1
+    def show_finished(sweep: Sweep) -> None:
+        nonlocal printed
+        for key in sweep.finished[printed:]:
+            printed += 1
             print(sweep_table.line(sweep.cells[key]), file=sys.stderr, flush=True)
 
-    yield tell
+    yield show_finished

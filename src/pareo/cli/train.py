@@ -1,4 +1,4 @@
-"""`pareo train`: train one of the papers' networks, with checkpoints, and say what it reached."""
+"""`pareo train`: train a network, with checkpoints, and print what it reached."""
 
 import sys
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from pareo.cli import options
 from pareo.data import Dataset, load
 from pareo.device import Device
 from pareo.errors import DataError, PareoError
@@ -19,7 +20,7 @@ from pareo.training.profile import profiled
 from pareo.training.settings import from_plain
 
 EPOCHS = 10
-# With these each network learns MNIST; for the large ones, what their papers used.
+# Settings with which each network learns MNIST; for the large ones, those of their papers.
 _FALLING: dict[str, Any] = {"momentum": 0.9, "schedule": "cosine"}
 USUAL: dict[str, dict[str, Any]] = {
     "papers-cnn": {"rate": 0.4, **_FALLING},
@@ -34,42 +35,39 @@ USUAL: dict[str, dict[str, Any]] = {
 
 
 def train(
-    network: Annotated[str, typer.Argument(help="One of those that `pareo networks` lists.")],
+    network: options.Network,
     device: Annotated[
-        str | None, typer.Option(help="Where; see `pareo devices`.", show_default="compiled")
+        str | None,
+        typer.Option(help="Device to run on; `pareo devices` lists them.", show_default="compiled"),
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(help="Passes over the data, in all.", show_default="10")
+        int | None, typer.Option(help="Passes over the data.", show_default="10")
     ] = None,
     batch: Annotated[int | None, typer.Option(help="Images per step.", show_default="128")] = None,
     rate: Annotated[
-        float | None, typer.Option(help="Learning rate.", show_default="one that suits the network")
+        float | None, typer.Option(help="Learning rate.", show_default="depends on the network")
     ] = None,
     momentum: Annotated[
-        float | None, typer.Option(help="Momentum.", show_default="one that suits the network")
+        float | None, typer.Option(help="Momentum.", show_default="depends on the network")
     ] = None,
     schedule: Annotated[
         str | None,
-        typer.Option(help="Of the rate: constant or cosine.", show_default="as suits the network"),
+        typer.Option(
+            help="Schedule of the rate: constant or cosine.", show_default="depends on the network"
+        ),
     ] = None,
     decay: Annotated[float | None, typer.Option(help="Weight decay.", show_default="0")] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Decides weights, order and dropout.", show_default="0")
+        int | None, typer.Option(help="Seed of weights, order and dropout.", show_default="0")
     ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            help="mnist, synthetic:CxHxW[:CLASSES[:COUNT]], a folder of IDX files or of images, "
-            "or an .npz file.",
-            show_default="mnist",
-        ),
-    ] = None,
+    data: Annotated[str | None, options.data("mnist")] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Folder for last.safetensors, which --resume goes on from.")
+        Path | None,
+        typer.Option(help="Directory for last.safetensors, from which --resume continues."),
     ] = None,
     resume: Annotated[
         Path | None,
-        typer.Option(help="Go on from a checkpoint, with its settings, to the bits of one run."),
+        typer.Option(help="Continue from a checkpoint with its settings, bit for bit."),
     ] = None,
     precision: Annotated[
         str | None,
@@ -77,38 +75,34 @@ def train(
             help="float32 or float64; on cuda also tf32 or bfloat16.", show_default="float32"
         ),
     ] = None,
-    threads: Annotated[
-        int | None, typer.Option(help="CPU threads to use.", show_default="all cores")
-    ] = None,
-    on: Annotated[
-        str | None,
-        typer.Option(help="Many machines: ray, or ray://HOST:PORT.", show_default="this one"),
-    ] = None,
+    threads: options.Threads = None,
+    on: options.Cluster = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="With --on: how many share a batch.", show_default="2")
+        int | None,
+        typer.Option(min=1, help="With --on: workers that share a batch.", show_default="2"),
     ] = None,
     profile: Annotated[
         Path | None,
         typer.Option(
-            help="Write callgrind.out.NAME (KCachegrind) and NAME.speedscope.json for this prefix, "
+            help="Prefix NAME: write callgrind.out.NAME (KCachegrind) and NAME.speedscope.json, "
             "and show the time of each operator."
         ),
     ] = None,
 ) -> None:
-    """Train a network, test it after every epoch, and say what it reached.
+    """Train a network, test it after every epoch, and print its accuracy and speed.
 
-    Ctrl-C ends the run cleanly after the present steps; a second one ends it at once.
+    Ctrl-C stops the run cleanly after the current steps; a second Ctrl-C stops it at once.
     """
-    networks.by_name(network)  # a wrong name is told before the data is read
+    networks.by_name(network)  # reports a wrong name before the data is read
     if workers is not None and on is None:
-        raise PareoError("--workers is for --on ray; on this machine --threads says how many cores")
+        raise PareoError("--workers needs --on ray; on this machine, use --threads")
     usual, source = USUAL[network], "mnist"
     if resume is not None:
         known = files.load(resume)
         usual = from_plain(known.settings, files.located(resume)).plain()
         source = str(known.data.get("name"))
         checkpoint = checkpoint or files.located(resume)
-        if device is None:  # another device, or other threads, would not give the same bits
+        if device is None:  # another device or number of threads would give other bits
             device = known.place.get("device")
             threads = known.place.get("threads") if threads is None else threads
     if threads is None and on is not None:
@@ -136,13 +130,13 @@ def train(
     else:
         result = _profiled(run, profile, loaded)
     if result.interrupted:
-        where = f": go on with --resume {result.checkpoint}" if result.checkpoint else ""
+        where = f": continue with --resume {result.checkpoint}" if result.checkpoint else ""
         print(f"pareo: stopped by Ctrl-C{where}", file=sys.stderr)
         raise typer.Exit(130)
 
 
 def _profiled(run: Callable[[], Result], profile: Path, loaded: Dataset) -> Result:
-    """Train under the profiler and report; a profile that cannot be written takes nothing else."""
+    """Train under the profiler and report, also where the profile cannot be written."""
     from pareo.cli.tables.operators import show
 
     result, unwritten = None, None
@@ -163,7 +157,7 @@ def _profiled(run: Callable[[], Result], profile: Path, loaded: Dataset) -> Resu
 
 
 def build(name: str, data: Dataset) -> Sequential:
-    """The network of a name; the large ones take the size and the classes of the data.
+    """The named network; a large one takes the image size and the classes of the data.
 
     >>> build("googlenet", load("synthetic:3x64x64:5:12")).input_shape
     (3, 64, 64)

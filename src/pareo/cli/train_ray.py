@@ -1,4 +1,4 @@
-"""`pareo train --on ray`: one network, its batches split over the workers of a Ray cluster."""
+"""`pareo train --on ray`: split the batches of one network over the workers of a Ray cluster."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ def train_on(
     resume: Path | None,
     settings: dict[str, Any],
 ) -> Result:
-    """Train on the cluster at an address, with a bar where standard error is a terminal."""
+    """Train on a cluster, with a progress bar where standard error is a terminal."""
     epochs, count = settings["epochs"], len(data.images)
     with connected(on) as ray, Bar(network.name, epochs, count) as bar:
 

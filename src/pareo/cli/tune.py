@@ -1,20 +1,16 @@
 """`pareo tune`: search for the hyper-parameters with which a network learns best."""
 
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.live import Live
 
-from pareo.cli import live as showing
-from pareo.cli import options
+from pareo.cli import live, options
 from pareo.cli.output import finish, outputs
 from pareo.cli.tables import tune as tune_table
 from pareo.cli.train import USUAL
@@ -36,75 +32,72 @@ from pareo.training import checkpoint as files
 from pareo.training.evaluate import as_inputs
 from pareo.training.resume import fingerprint
 
-REDRAW_SECONDS = 0.2  # drawing reads the whole study, which takes time from those who train
+REDRAW_SECONDS = 0.2  # drawing reads the whole study, which takes time from training
 
 
 def tune(
     network: options.Network,
     space_file: Annotated[
-        Path, typer.Option("--space", help="TOML file: what is searched, and in which bounds.")
+        Path,
+        typer.Option("--space", help="TOML file with the parameters to search and their bounds."),
     ],
-    trials: Annotated[int, typer.Option(min=1, help="How many there shall be in all.")] = 100,
+    trials: Annotated[int, typer.Option(min=1, help="Number of trials in all.")] = 100,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the data in each trial.")] = 5,
     workers: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Trials at once.", show_default="as many as there are cores or GPUs"
+            min=1, help="Trials to run at the same time.", show_default="all cores, or one on a GPU"
         ),
     ] = None,
     population: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Trials that begin together, those of one shape as one program.",
-            show_default="16 where all are of one shape and that is expected to be faster, else 1",
+            help="Trials to start together; those of one shape run as one program.",
+            show_default="16 if all have one shape and it should be faster, else 1",
         ),
     ] = None,
-    on: Annotated[
-        str | None,
-        typer.Option(help="Many machines: ray, or ray://HOST:PORT.", show_default="this one"),
-    ] = None,
-    data: Annotated[str, typer.Option(help="What to train on; see `pareo train --help`.")] = (
-        "mnist"
+    on: options.Cluster = None,
+    data: Annotated[str, options.data("mnist")] = "mnist",
+    device: Annotated[str, options.DEVICE] = "compiled",
+    sampler: Annotated[str, typer.Option(help="Sampler that proposes trials: tpe or random.")] = (
+        "tpe"
     ),
-    device: Annotated[str, typer.Option(help="Where; see `pareo devices`.")] = "compiled",
-    sampler: Annotated[str, typer.Option(help="Who proposes: tpe or random.")] = "tpe",
     pruner: Annotated[
-        str, typer.Option(help="Who ends trials early: median, hyperband or none.")
+        str, typer.Option(help="Pruner that stops trials early: median, hyperband or none.")
     ] = "median",
-    seed: Annotated[int, typer.Option(min=0, help="Of the sampler.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the sampler.")] = 0,
     storage: Annotated[
         str | None,
-        typer.Option(help="File or URL that Optuna keeps it in.", show_default="space.sqlite"),
+        typer.Option(help="File or URL of Optuna's storage.", show_default="space.sqlite"),
     ] = None,
-    checkpoints: Annotated[
+    checkpoint: Annotated[
         Path | None,
-        typer.Option(help="Folder for networks under way.", show_default="space.checkpoints"),
+        typer.Option(
+            help="Directory for checkpoints of the trials.", show_default="space.checkpoints"
+        ),
     ] = None,
-    save: Annotated[
-        Path | None, typer.Option(help="Write the best network to this .safetensors file.")
+    best_file: Annotated[
+        Path | None,
+        typer.Option("--best", help="Write the best network to this .safetensors file."),
     ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write every trial to this file.")
-    ] = None,
+    json_file: options.JsonFile = None,
     html: options.Html = None,
-    to_history: Annotated[
-        bool, typer.Option("--keep", help="Keep the result for `pareo history`.")
-    ] = False,
+    save: options.Save = False,
 ) -> None:
     """Search for the hyper-parameters with which a network learns best.
 
-    A sixth of the training images judges the trials; the test images judge the best one, once.
-    The same command goes on with a search that was interrupted, however it ended.
+    A sixth of the training images validates the trials; the test images are used once, for the best
+    trial. To continue an interrupted search, run the same command again.
     """
-    base = networks.by_name(network)  # a wrong name is told before the data is read
+    base = networks.by_name(network)  # reports a wrong name before the data is read
     if on is not None:
         ray_cluster.check(on)
     options.check_choice("--sampler", sampler, SAMPLERS)
     options.check_choice("--pruner", pruner, PRUNERS)
     searched = space.read(space_file)
     proposal.check(searched, base, str(space_file))
-    options.check_folders(save, json_file, html)
+    options.check_writable(best_file, json_file, html)
     place = Device(device)
     loaded = load(data)
     built = networks.sized(network, loaded.shape, loaded.classes)
@@ -113,27 +106,27 @@ def tune(
     made = proposal.Maker(built, loaded, epochs, USUAL[network])
     about = {"network": network, "data": data, "epochs": epochs, "space": searched.plain()}
     searching = {**about, "fingerprint of the data": fingerprint(loaded)[:16]}
-    kept = storage or str(space_file.with_suffix(".sqlite"))
-    beside = space_file if "://" in kept else Path(kept)
-    folder = checkpoints or beside.with_suffix(".checkpoints") / network
-    judged = _judged(loaded)
+    storage_path = storage or str(space_file.with_suffix(".sqlite"))
+    base_path = space_file if "://" in storage_path else Path(storage_path)
+    directory = checkpoint or base_path.with_suffix(".checkpoints") / network
+    divided = _divided(loaded)
     if population is None:
         alone = on is not None or workers is not None
         population = 1 if alone else proposal.population(made, searched, place)
     with (
-        _crew(on, judged, place, workers, population) as crew,
-        open_study(kept, network, searching, sampler, pruner, seed) as study,
-        _live() as watch,
+        _workers(on, divided, place, workers, population) as crew,
+        open_study(storage_path, network, searching, sampler, pruner, seed) as study,
+        live.display(tune_table.running, every=REDRAW_SECONDS) as watch,
     ):
-        search = Search(study, searched, made, crew, trials, folder, watch)
+        search = Search(study, searched, made, crew, trials, directory, watch)
         search.run()
         result = collected(search, loaded, place, about)
-    wanted = outputs(result, json_file, html, to_history and not search.interrupted)
-    if save is not None and search.best is not None:
-        wanted.insert(0, partial(_save, search.file(search.best), save))
-    written = finish(lambda: _show(result, kept), wanted)
+    wanted = outputs(result, json_file, html, save and not search.interrupted)
+    if best_file is not None and search.best is not None:
+        wanted.insert(0, partial(_write_best, search.file(search.best), best_file))
+    written = finish(lambda: _show(result, storage_path), wanted)
     if search.interrupted:
-        print("pareo: stopped by Ctrl-C: the same command goes on", file=sys.stderr)
+        print("pareo: stopped by Ctrl-C: run the same command again to continue", file=sys.stderr)
         raise typer.Exit(130)
     if result.best is None:
         raise PareoError("no trial finished")
@@ -142,10 +135,10 @@ def tune(
 
 
 @contextmanager
-def _crew(
+def _workers(
     on: str | None, data: Dataset, device: Device, workers: int | None, population: int
 ) -> Iterator[Workers]:
-    """Who trains: a population or threads here, or tasks on a Ray cluster."""
+    """What trains: a population or threads on this machine, or tasks on a Ray cluster."""
     if on is None and population > 1:
         yield Population(data, device, population)
         return
@@ -156,34 +149,18 @@ def _crew(
         yield Tasks(ray, data, device, workers)
 
 
-def _judged(data: Dataset) -> Dataset:
-    """The training images alone, a sixth of which is for judging: test images stay unseen."""
+def _divided(data: Dataset) -> Dataset:
+    """The training images, a sixth of them for validation; test images are not used."""
     parts = divide(data.name, data.images, data.labels, data.class_names)
     if not len(parts.test_images):
-        raise DataError(f"{data.name}: expected two images of a class to judge with; got fewer")
+        raise DataError(
+            f"{data.name}: expected at least two images of a class, for validation; got fewer"
+        )
     return parts
 
 
-@contextmanager
-def _live() -> Iterator[Callable[[Search], None]]:
-    """Shows on a terminal the best so far, and what is being trained."""
-    if not sys.stderr.isatty():
-        yield lambda search: None
-        return
-    shown = 0.0
-    with Live(console=Console(stderr=True), transient=True, auto_refresh=False) as live:
-
-        def watch(search: Search) -> None:
-            nonlocal shown
-            if time.monotonic() - shown > REDRAW_SECONDS:
-                live.update(tune_table.running(search), refresh=True)
-                shown = time.monotonic()
-
-        yield watch
-
-
-def _show(result: Tune, kept: str) -> None:
-    console = showing.console(140)
+def _show(result: Tune, storage_path: str) -> None:
+    console = live.console(140)
     names = result.parsed_space.searched
     console.print(tune_table.table(result.trials, names, result.wanted))
     for error, count in Counter(trial.error for trial in result.trials if trial.error).items():
@@ -198,10 +175,10 @@ def _show(result: Tune, kept: str) -> None:
     if len(result.importances) > 1:
         shares = (f"{name} {share:.0%}" for name, share in result.importances.items())
         print(f"importance  {', '.join(shares)}")
-    print(f"study       {kept}")
+    print(f"study       {storage_path}")
 
 
-def _save(best: Path, to: Path) -> str:
+def _write_best(best: Path, to: Path) -> str:
     kept = files.load(best)
     files.save(to, kept.network, kept.parameters, data=kept.data)
     return f"network     {to}"

@@ -1,7 +1,6 @@
 """Files that are written completely or not at all: a full disk does not destroy the old file."""
 
 import secrets
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,16 +24,6 @@ def write_whole(path: Path, text: str) -> None:
             _replace(path.resolve(), text)
     except OSError as error:
         raise DataError(f"{path}: cannot be written: {error.strerror}") from error
-
-
-def write_or_say(path: Path, text: str) -> bool:
-    """Write a text to a file; where it cannot be, say why on stderr, and go on."""
-    try:
-        write_whole(path, text)
-    except DataError as error:
-        print(f"pareo: {error}", file=sys.stderr)
-        return False
-    return True
 
 
 def _replace(path: Path, text: str) -> None:

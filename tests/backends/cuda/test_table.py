@@ -11,6 +11,8 @@ from pareo.backends.cuda.runtime import launch
 from pareo.device import why_unavailable
 from pareo.errors import DeviceError, DtypeError, ShapeError
 
+pytestmark = pytest.mark.smoke
+
 
 def test_every_operator_has_a_kernel():
     from importlib import import_module

@@ -7,6 +7,8 @@ from rich.console import Console
 
 from pareo.cli.tables.narrow import Figures
 
+pytestmark = pytest.mark.smoke
+
 LEAST = ("shape", "calls", "of peak")
 
 

@@ -16,6 +16,8 @@ from pareo.lab.kernels.events import Event, Profile
 from pareo.lab.kernels.instruments import Watched
 from pareo.lab.sweep.runner import CellRunner
 
+pytestmark = pytest.mark.smoke
+
 TASK = Task(nn.Sequential([nn.Dense(5)], (7,), "small"), batch=4)
 RIGHT = TASK.parameters()
 RUN = get_type_hints(Runner.run, include_extras=True)["return"]

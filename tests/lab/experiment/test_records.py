@@ -55,7 +55,7 @@ def test_two_races_that_end_at_once_are_both_kept():
 
 def test_nothing_kept_yet():
     assert records.everything() == []
-    assert "Nothing is kept in" in said("history")
+    assert "Nothing is saved in" in said("history")
     with pytest.raises(DataError, match="nothing is kept here yet"):
         records.find("last")
     with pytest.raises(DataError, match="nothing is kept here yet"):
@@ -202,7 +202,7 @@ def test_history_names_the_fastest():
     text = said("history")
     assert "pareo-compiled" in text
     assert "papers-cnn" in text
-    assert "nobody was timed" in text
+    assert "nothing was timed" in text
     assert [r["number"] for r in json.loads(said("history", "--json"))] == [1, 2]
 
 

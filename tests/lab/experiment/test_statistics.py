@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks import self_race
 
-from pareo.lab import self_race
 from pareo.lab.experiment import statistics
 
-# Real races, as `python -m pareo.lab.self_race --json` leaves them: a contestant, the same one
+# Real races, as `python -m benchmarks.self_race --json` writes them: a contestant, the same one
 # again, and the same one slowed by 10 %, each in a new process.
 RECORDED = Path(__file__).with_name("self_races.json")
 ROUNDS = statistics.ROUNDS

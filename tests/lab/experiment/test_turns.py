@@ -102,6 +102,7 @@ def raced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: Rules) -> Any:
     return row
 
 
+@pytest.mark.slow
 def test_a_quick_race_times_steps_and_not_what_a_call_costs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -188,6 +188,11 @@ def answering(what: str) -> Callable[[], Any]:
     return lambda: things[what]
 
 
+def test_an_exception_is_the_reason_in_one_line() -> None:
+    with Worker(int, "no\nnumber") as worker, pytest.raises(Failed, match="ValueError: invalid"):
+        worker.ask()
+
+
 def test_an_answer_is_plain_data() -> None:
     with Worker(answering, "plain") as worker:
         answer = worker.ask()

@@ -1,9 +1,12 @@
 """Time on a line: no moment is counted twice, and none is lost."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 from pareo.lab.kernels.events import KINDS, Event, Profile, by_kind, credited, rows
+
+pytestmark = pytest.mark.smoke
 
 moments = some.integers(0, 50)
 events = some.builds(

@@ -11,6 +11,7 @@ TASK = Task(nn.Sequential([nn.Dense(6), nn.Sigmoid(), nn.Dense(3)], (5,), "small
 OURS = {"pareo-vectorized": CONTESTANTS["pareo-vectorized"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [False, True])
 def test_a_study_has_the_step_and_the_flops(together: bool) -> None:
     absent = Contestant("some.module", needs="frobnicate")

@@ -15,6 +15,8 @@ from pareo.lab.experiment.tasks import task_for
 from pareo.lab.kernels.study import Study
 from pareo.lab.kernels.summary import accounts, finding, sections, total_rows
 
+pytestmark = pytest.mark.smoke
+
 
 def test_shares_are_of_the_step_as_raced() -> None:
     (section,) = sections(kernels(*PLAIN))

@@ -68,6 +68,7 @@ def small(monkeypatch):
     return chosen
 
 
+@pytest.mark.smoke
 def test_a_peak_is_the_best_of_all_libraries_and_sizes():
     peak = made().peak("float32")
     assert (peak.value, peak.how) == (61e9, "torch, 4096 x 4096")
@@ -148,6 +149,7 @@ def test_ceilings_that_cannot_be_kept_are_not_lost(small, monkeypatch, tmp_path)
     assert store.load(store.key_of(device)) is None
 
 
+@pytest.mark.slow
 def test_measured_once_then_kept_while_nothing_better_can_be(small, monkeypatch):
     idle = [2.0]
     monkeypatch.setattr(machine, "idle_cores", lambda: idle[0])

@@ -8,6 +8,8 @@ import pytest
 from pareo.lab.ops.counters import ncu, perf_event, rung_of
 from pareo.lab.ops.counters.ladder import LADDERS
 
+pytestmark = pytest.mark.smoke
+
 PRINTED = '''==PROF== Connected to process 7
 "ID","Kernel Name","{fadd}","{ffma}","dram__bytes_read.sum","gpu__time_duration.sum","{wait}"
 "","","inst","inst","Mbyte","us","%"

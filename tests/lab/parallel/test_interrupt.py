@@ -33,12 +33,13 @@ if __name__ == "__main__":
         return [replace(one, run=run)]
 
     measure.strategies = only
-    usual = "mlp-big --workers 2 --seconds 60 --sizes none --rounds 1 --json one.json"
+    usual = "mlp-big --workers 2 --turn 60 --batches none --rounds 1 --json one.json"
     sys.argv = ["pareo", "parallel", *usual.split()]
     main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "delay"),
     [

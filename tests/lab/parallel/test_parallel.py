@@ -109,6 +109,7 @@ def test_many_networks_are_compared_with_as_many_one_after_another() -> None:
     assert rows[4].speedup == pytest.approx(1.5)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(("serial", "counts"), [(0.0, (2,)), (0.1, (2, 4, 8)), (1.0, (2, 3))])
 def test_amdahls_share_is_found(serial: float, counts: tuple[int, ...]) -> None:
     speedups = {n: 1 / (serial + (1 - serial) / n) for n in counts}
@@ -188,7 +189,7 @@ def test_it_is_kept_listed_and_drawn(
     narrow = CliRunner().invoke(app, ["history"], env={"COLUMNS": "80"})
     assert listed[-1] in narrow.stdout  # long names are wrapped: numbers and seconds stay
     page = tmp_path / "parallel.html"
-    assert CliRunner().invoke(app, ["report", "last", "--out", str(page)]).exit_code == 0
+    assert CliRunner().invoke(app, ["report", "last", "--html", str(page)]).exit_code == 0
     assert drawn in page.read_text()
     compared = CliRunner().invoke(app, ["compare", "last", "last"])
     assert "compare expects two races; last is a parallel" in str(compared.exception)
@@ -244,6 +245,7 @@ def test_the_report_draws_what_was_measured_and_escapes_names() -> None:
     assert "<threads>" not in page
 
 
+@pytest.mark.smoke
 def test_the_tables_have_a_row_for_each_strategy() -> None:
     tables = list(everything(network_result()))
     assert tables[0].row_count == 3  # type: ignore[union-attr]
@@ -259,12 +261,12 @@ def test_the_paper_gained_a_sixth() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "expects a NETWORK, or --papers, and not both"),
-        (["mlp-small", "--papers"], "expects a NETWORK, or --papers, and not both"),
+        ([], "expects either a NETWORK or --papers"),
+        (["mlp-small", "--papers"], "expects either a NETWORK or --papers"),
         (["mlp-small", "--workers", "0..2"], "--workers expects numbers to 64"),
-        (["mlp-small", "--sizes", "big"], "--sizes expects batch sizes"),
+        (["mlp-small", "--batches", "big"], "--batches expects numbers"),
         (["nonsense"], "a network is one of"),
-        (["mlp-small", "--json", "no/such/folder/x.json"], "its folder is not there"),
+        (["mlp-small", "--json", "no/such/folder/x.json"], "its directory does not exist"),
     ],
 )
 def test_wrong_words_are_said_in_one_sentence(words: list[str], said: str) -> None:
@@ -279,7 +281,7 @@ def test_one_network_through_the_command(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(strategies, "ONE_NETWORK", threads)  # processes take seconds to start
     kept, page = tmp_path / "result.json", tmp_path / "report.html"
     words = ["parallel", "mlp-small", "--workers", "2", "--rounds", "1", "--seconds", "0.01"]
-    words += ["--batch", "16", "--sizes", "none", "--json", str(kept), "--html", str(page)]
+    words += ["--batch", "16", "--batches", "none", "--json", str(kept), "--html", str(page)]
     result = CliRunner().invoke(app, [*words, "--save"])
     assert results.plain(records.load(1)) == json.loads(kept.read_text())
     rows = {row["name"]: row for row in json.loads(kept.read_text())["rows"]}

@@ -115,6 +115,7 @@ def right() -> dict[str, Contestant]:
     return {"pareo-vectorized": CONTESTANTS["pareo-vectorized"]}
 
 
+@pytest.mark.slow
 def test_who_computes_something_else_is_refused_with_the_reason(
     wrong: dict[str, Contestant],
 ) -> None:
@@ -148,6 +149,7 @@ def test_a_second_look_tells_chance_from_a_wrong_gradient(
     assert rows["scaled_once"].parity["parameter"] == pytest.approx(0.01, rel=0.1)
 
 
+@pytest.mark.slow
 def test_who_fails_is_a_row_and_the_others_finish(wrong: dict[str, Contestant]) -> None:
     named = {name: wrong[name] for name in ("greedy", "mistaken", "crashing", "diverging")}
     named["absent"] = Contestant("absent_adapter", needs="no_such_framework")
@@ -162,6 +164,7 @@ def test_who_fails_is_a_row_and_the_others_finish(wrong: dict[str, Contestant]) 
     assert rows["pareo-vectorized"].rounds == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.slow
 def test_what_a_contestant_answers_is_nobody_elses_trouble(wrong: dict[str, Contestant]) -> None:
     rows = rows_of({name: wrong[name] for name in STRANGE} | right(), Rules(share=0.5, epochs=1))
     assert rows["keyless"].note == "parameters() lacks 0.b"
@@ -175,6 +178,7 @@ def test_what_a_contestant_answers_is_nobody_elses_trouble(wrong: dict[str, Cont
     assert rows["pareo-vectorized"].status == "ok"
 
 
+@pytest.mark.slow
 def test_who_stops_training_after_the_gate_has_no_time(wrong: dict[str, Contestant]) -> None:
     named = {name: wrong[name] for name in ("lazy", "lazy_at_last", "half", "short")}
     rows = rows_of(named | right(), Rules(share=0.5, epochs=3))
@@ -192,6 +196,7 @@ def test_who_stops_training_after_the_gate_has_no_time(wrong: dict[str, Contesta
     assert rows["pareo-vectorized"].status == "ok"
 
 
+@pytest.mark.slow
 def test_who_hangs_is_a_row_and_is_ended(wrong: dict[str, Contestant]) -> None:
     rows = rows_of({"hanging": wrong["hanging"]} | right(), Rules(epochs=2, patience=10))
     assert rows["hanging"].status == "failed"
@@ -207,6 +212,7 @@ def raced() -> dict[str, Row]:
     return rows_of(contestants, Rules(share=0.25, epochs=2, together=True))
 
 
+@pytest.mark.slow
 def test_epochs_leave_a_curve_from_the_first_weights_on(raced: dict[str, Row]) -> None:
     for name in ("pareo-vectorized", "torch", "ours-best"):
         row = raced[name]
@@ -250,12 +256,14 @@ def test_the_ledger_is_complete(raced: dict[str, Row]) -> None:
     assert ledger["peak_memory_bytes"] > 1 << 20
 
 
+@pytest.mark.smoke
 def test_other_precisions_are_not_for_a_cpu() -> None:
     result = Race(TASK, right(), SHORT, "tf32").run()
     assert result.rows[0].status == "missing"
     assert result.rows[0].note == "it computes in float32 only, not in tf32"
 
 
+@pytest.mark.smoke
 def test_unknown_names_are_told() -> None:
     with pytest.raises(PareoError, match="no contestant is called 'caffe'; there are pareo-seq"):
         chosen(["caffe"])

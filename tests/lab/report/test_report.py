@@ -39,6 +39,7 @@ def evil():
     return result
 
 
+@pytest.mark.smoke
 def test_no_text_becomes_html():
     page = report.html(race(evil()))
     assert EVIL not in page
@@ -55,6 +56,7 @@ def test_plotly_is_there_once_and_nothing_is_fetched():
     assert "default-src 'none'" in page
 
 
+@pytest.mark.smoke
 def test_every_contestant_has_a_bar_or_a_reason():
     drawn = figures(race())
     assert list(drawn) == ["times", "epochs", "speedup", "accuracy"]
@@ -129,7 +131,7 @@ def test_the_command_draws_from_a_file_and_from_the_records(tmp_path, monkeypatc
     (tmp_path / "a.json").write_text(json.dumps(made()))
     records.save(race())
     for words, path in (["a.json"], "a.html"), (["1"], "pareo-result-1.html"), (
-        ["last", "--out", "b.html"], "b.html"):  # fmt: skip
+        ["last", "--html", "b.html"], "b.html"):  # fmt: skip
         done = CliRunner().invoke(app, ["report", *words])
         assert done.exit_code == 0
         assert done.stdout.split()[-1] == str(tmp_path / path)
@@ -148,12 +150,12 @@ def test_the_kind_of_a_result_decides_no_path(tmp_path, monkeypatch):
     assert set(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("words", [["a.html"], ["a.html", "--out", "./a.html"]])
+@pytest.mark.parametrize("words", [["a.html"], ["a.html", "--html", "./a.html"]])
 def test_a_report_never_replaces_its_result(tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.html").write_text(json.dumps(made()))
     done = CliRunner().invoke(app, ["report", *words])
-    assert str(done.exception) == "a.html: the report would replace it; choose another --out"
+    assert str(done.exception) == "a.html: the report would replace it; choose another --html"
     assert json.loads((tmp_path / "a.html").read_text()) == made()
 
 

@@ -5,6 +5,8 @@ from sweep_result import BANDWIDTH, FLOPS, PARAMETERS, PEAK, made, sweep
 
 from pareo.lab.sweep.advice import ahead, answer, known_limits
 
+pytestmark = pytest.mark.smoke
+
 
 def test_the_smallest_batch_that_is_as_fast_as_any_is_best():
     best = answer(sweep())

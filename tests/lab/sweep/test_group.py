@@ -70,6 +70,7 @@ def stood(contestants, batches, tmp_path, names, warm=False, more=()):
     return {cell.key: cell for cell in cells}
 
 
+@pytest.mark.slow
 def test_one_at_a_time_is_built(stranger, tmp_path):
     cells = stood(stranger, (2, 4), tmp_path, ("right", "wrong"))
     assert [cells["right", batch].status for batch in (2, 4)] == ["ok", "ok"]
@@ -92,6 +93,7 @@ def test_who_is_expected_and_never_runs_is_sent_home(stranger, tmp_path):
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.slow
 def test_compilers_are_warmed_beside_each_other(stranger, tmp_path):
     cells = stood(stranger, (2, 4, 8), tmp_path, ("warm",), warm=True)
     assert {cell.status for cell in cells.values()} == {"ok"}
@@ -117,6 +119,7 @@ def test_pictures_take_no_time_from_the_rounds(stranger, tmp_path):
     assert cells[0].began
 
 
+@pytest.mark.smoke
 def test_memory_is_what_is_free_however_much_was_asked_for(stranger, tmp_path, monkeypatch):
     limit = 20 * 10**9
     settings = Settings("mlp-small", (2,), ("here",), data=DATA, memory_limit=limit)

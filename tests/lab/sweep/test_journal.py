@@ -9,6 +9,8 @@ import pytest
 from pareo.errors import DataError
 from pareo.lab.sweep.journal import Journal
 
+pytestmark = pytest.mark.smoke
+
 ABOUT = {"settings": {"network": "alexnet"}, "versions": {"torch": None}}
 ONE, TWO = {"cell": {"batch": 1}}, {"probe": {"batch": 2}}
 

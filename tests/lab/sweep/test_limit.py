@@ -89,6 +89,7 @@ def test_real_processes_under_a_limit(asked: bool, tmp_path: Path, monkeypatch):
         assert again.largest("hungry", Contestant("hungry"), []).largest == found.largest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("now", "again"), [(2.0, 0), (0.8, 1)])
 def test_a_search_goes_on_under_its_limit_or_begins_anew(now, again, tmp_path: Path, monkeypatch):
     """Where there is more memory than there was, and where there is less."""
@@ -110,6 +111,7 @@ def test_a_search_goes_on_under_its_limit_or_begins_anew(now, again, tmp_path: P
     assert second.used <= second.limit
 
 
+@pytest.mark.slow
 def test_the_largest_batch_was_predicted(tmp_path: Path):
     """Under a limit that some batch just fits into, which need not be searched for here."""
     who, batch = "pareo-vectorized", 1000

@@ -44,7 +44,7 @@ def test_a_sweep_is_kept_listed_and_drawn(tmp_path: Path, monkeypatch) -> None:
     listed = CliRunner().invoke(app, ["history"], env={"COLUMNS": "160"})
     assert "pareo-compiled, batch 4" in listed.stdout
     out = tmp_path / "sweep.html"
-    assert CliRunner().invoke(app, ["report", "last", "--out", str(out)]).exit_code == 0
+    assert CliRunner().invoke(app, ["report", "last", "--html", str(out)]).exit_code == 0
     assert "The best batch size here is 4" in out.read_text()
     compared = CliRunner().invoke(app, ["compare", "last", "last"])
     assert "compare expects two races; last is a sweep" in str(compared.exception)

@@ -90,6 +90,7 @@ def ended(
     return under_way.returncode, said, more
 
 
+@pytest.mark.slow
 def test_failures_are_cells_and_the_others_go_on(tmp_path: Path) -> None:
     env = entered(tmp_path, right="RIGHT", wrong="WRONG", small="SMALL")
     words = ("--batches", "4..16", "--contestants", "right,wrong,small", "--save", "--json", "a")
@@ -106,10 +107,11 @@ def test_failures_are_cells_and_the_others_go_on(tmp_path: Path) -> None:
     assert right.memory.used > 2**20
     assert "right, batch 4: " in done.stderr
     assert "The best batch size here is" in done.stdout
-    assert "kept as     1" in done.stdout
+    assert "saved as    1" in done.stdout
     assert list((tmp_path / "sweeps").iterdir()) == []  # all is done: the next one begins anew
 
 
+@pytest.mark.slow
 def test_who_stops_training_or_tells_nonsense_is_a_cell(tmp_path: Path) -> None:
     env = entered(tmp_path, right="RIGHT", lazy="LAZY", strange="STRANGE")
     names = "right,lazy,strange"
@@ -130,6 +132,7 @@ def status_of(cells: dict, name: str, batch: int) -> str:
     return str(cells[name, batch].status)
 
 
+@pytest.mark.slow
 def test_after_sigkill_it_goes_on_and_measures_nothing_twice(tmp_path: Path) -> None:
     env = entered(tmp_path, right="WARM")
     words = command("--batches", "2,4,8", "--contestants", "right", "--json", "a")
@@ -151,19 +154,21 @@ def test_after_sigkill_it_goes_on_and_measures_nothing_twice(tmp_path: Path) -> 
         assert kept.items() <= cell.items()
 
 
+@pytest.mark.slow
 def test_what_is_interrupted_leaves_a_finished_result_alone(tmp_path: Path) -> None:
     env = entered(tmp_path, right="RIGHT")
     (tmp_path / "a").write_text("of a sweep that came to its end")
     words = command("--batches", "2,4", "--contestants", "right", "--json", "a", "--html", "b")
     status, said, more = ended(words, env, tmp_path, signal.SIGINT)
     assert status == 130
-    assert "the same command goes on" in said
+    assert "run the same command again" in said
     assert "Traceback" not in more
     assert (tmp_path / "a").read_text() == "of a sweep that came to its end"
     assert "right" in (tmp_path / "b").read_text()  # which was not there
     assert [path.name for path in tmp_path.glob(".a*")] == []
 
 
+@pytest.mark.slow
 def test_what_cannot_be_printed_is_written_all_the_same(tmp_path: Path) -> None:
     env = entered(tmp_path, right="RIGHT")
     words = command("--batches", "2", "--contestants", "right", "--json", "a")

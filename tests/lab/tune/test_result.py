@@ -36,6 +36,7 @@ def made() -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.smoke
 def test_a_search_is_kept_listed_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAREO_RECORDS", str(tmp_path / "records.sqlite"))
     none = {**made(), "best": None, "test_accuracy": None, "trials": made()["trials"][3:]}
@@ -47,7 +48,7 @@ def test_a_search_is_kept_listed_and_drawn(tmp_path: Path, monkeypatch: pytest.M
     assert "no trial finished" in listed.stdout
     page = tmp_path / "search.html"
     for number, words in (("1", "No trial finished"), ("2", "The best is trial 1 (rate")):
-        done = CliRunner().invoke(app, ["report", number, "--out", str(page)])
+        done = CliRunner().invoke(app, ["report", number, "--html", str(page)])
         assert done.exit_code == 0, done.exception
         assert words in page.read_text()
     assert "no &lt;memory&gt;" in page.read_text()

@@ -15,6 +15,8 @@ from pareo.training import checkpoint as files
 from pareo.training import fit
 from pareo.training.settings import Settings
 
+pytestmark = pytest.mark.smoke
+
 RUN = Settings(batch_size=11, rate=0.05, momentum=0.9, precision="float64")
 
 

@@ -30,6 +30,7 @@ def count(group: WorkerGroup, shared: SharedArrays, rounds: int) -> list[int]:
     return seen
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("how", HOWS)
 def test_workers_meet_and_report_and_return(how: str) -> None:
     reports: list[int] = []

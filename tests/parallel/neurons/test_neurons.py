@@ -47,6 +47,7 @@ def test_parity_with_one_worker(
     assert sum(found.predicted) == pytest.approx(1)
 
 
+@pytest.mark.smoke
 def test_parity_on_compiled() -> None:
     network, run = networks.mlp([16, 40, 30, 3]), Settings(batch_size=20, rate=0.05)
     few = load("synthetic:16:3:60")

@@ -67,6 +67,7 @@ def test_a_stage_may_have_no_parameters() -> None:
     same(found.parameters, alone(network, few, run, 1, "vectorized").parameters, **EXACT)
 
 
+@pytest.mark.smoke
 def test_parity_on_compiled() -> None:
     few, run = load("synthetic:2x8x8:3:60"), Settings(batch_size=20, rate=0.05)
     found = model.pipeline(IMAGES, few, run, 2)
@@ -83,6 +84,7 @@ def test_threads_and_processes_give_the_same_bits_in_every_run() -> None:
             np.testing.assert_array_equal(other.parameters[path], array)
 
 
+@pytest.mark.smoke
 @given(stages=st.integers(1, 6), micro=st.integers(1, 12))
 def test_every_stage_runs_every_micro_batch_forward_and_backward_and_keeps_few(
     stages: int, micro: int

@@ -11,6 +11,8 @@ from pareo.nn import Conv, Dense, Dropout, Flatten, MaxPool, ReLU, Sequential, n
 from pareo.parallel import Result, Trial, train_many
 from pareo.training import fit
 
+pytestmark = pytest.mark.smoke
+
 FLAT, PICTURES = load("synthetic:16:3:150"), load("synthetic:2x8x8:3:90")
 MLP = networks.mlp([16, 12, 10, 3], activation="tanh")
 CNN = Sequential(

@@ -8,6 +8,8 @@ from pareo.errors import DataError, PareoError
 from pareo.nn import networks
 from pareo.parallel.tuning import proposal, space
 
+pytestmark = pytest.mark.smoke
+
 WRONG = {
     "rate = [": "expected TOML",
     "": "expected something to search, such as rate",

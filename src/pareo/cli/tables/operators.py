@@ -1,4 +1,4 @@
-"""The table that `pareo train --profile` shows: what each operator of the step costs."""
+"""The table of `pareo train --profile`: the cost of each operator of the step."""
 
 from typing import Any
 
@@ -18,13 +18,13 @@ from pareo.training.step import Step, dropout_seeds
 
 
 def show(result: Result, data: Dataset) -> None:
-    """Run the step for about a second with a clock around each instruction, and print the table."""
+    """Time each instruction of the step for about a second, and print the table."""
     network, settings = result.network, result.settings
     dtype, size = settings.dtype, min(settings.batch_size, len(data.images))
     step = Step(network, size, result.device, settings.momentum, settings.decay, dtype)
     seeds = dropout_seeds(settings.seed, 0, network.seeds())
     arrays: Any = (
-        {path: a.copy() for path, a in result.parameters.items()},  # the step moves them
+        {path: a.copy() for path, a in result.parameters.items()},  # the step updates them
         {path: a.copy() for path, a in result.velocities.items()},
         as_inputs(network, data.images[:size], dtype),
         data.labels[:size],
@@ -44,8 +44,8 @@ def show(result: Result, data: Dataset) -> None:
     console = Console()
     console.print(table)
     if step.loops:
-        console.print("[dim]In training this device runs all of them as one loop over images.[/]")
-    console.print("[dim]Above 100 % of the floor: the data was in the cache, not in memory.[/]")
+        console.print("[dim]In training this device runs all operators as one loop over images.[/]")
+    console.print("[dim]Above 100 % of the floor: the data was in a cache, not in memory.[/]")
 
 
 def _cells(row: OperatorTime, everything: float, limit: float) -> list[str]:

@@ -61,13 +61,8 @@ def _matrix(rows: list[Cell], found: list[Timed]) -> Table:
     arithmetic = any(one.limit.why == "arithmetic" for one in found)
     unit = "GFLOP/s" if arithmetic else "GB/s"
     title = f"{', '.join(rows[0].kind)}: {unit} and share of the roofline, hot | cold"
-    made = Figures(
-        title=escape(title),
-        title_justify="left",
-        least=[name for name in reversed(names) if not name.startswith("pareo")],
-    )
-    for head in ("size", *names):
-        made.add_column(head, justify="right")
+    least = [name for name in reversed(names) if not name.startswith("pareo")]
+    made = Figures("size", *names, title=escape(title), least=least)
     for nbytes in dict.fromkeys(cell.nbytes for cell in rows):
         shares = []
         for name in names:
@@ -94,12 +89,11 @@ def _state(rows: list[Cell], name: str, nbytes: int) -> str:
 def _cells(found: list[Timed]) -> Table:
     """Every figure of every cell."""
     least = ("FLOP/B", "limit", "95 % interval", "of peak", "GFLOP/s", "of bandwidth")
-    title = "hot, then cold if a cache could hold it"
-    made = Figures(title=title, title_justify="left", least=least)
-    heads = ("size", "contestant", "us", "95 % interval", "GFLOP/s", "GB/s", "FLOP/B")
-    for head in (*heads, "of peak", "of bandwidth", "of roofline", "limit"):
-        left = head in ("contestant", "limit")
-        made.add_column(head, justify="left" if left else "right")
+    made = Figures(
+        "size", "contestant", "us", "95 % interval", "GFLOP/s", "GB/s", "FLOP/B", "of peak",
+        "of bandwidth", "of roofline", "limit", title="hot, then cold if a cache could hold it",
+        left=("contestant", "limit"), least=least,
+    )  # fmt: skip
     for one in found:
         for cold, figure in one.shown:
             made.add_row(
@@ -119,13 +113,9 @@ def _cells(found: list[Timed]) -> Table:
 
 
 def _worst(found: list[Timed]) -> Table:
-    made = Table(
-        title="worst offenders: pareo's cells furthest from the roofline, at their largest size",
-        title_justify="left",
-    )
-    for head in ("operator", "device", "size", "of roofline", "us", "could be"):
-        left = head in ("operator", "device")
-        made.add_column(head, justify="left" if left else "right")
+    title = "worst offenders: pareo's cells furthest from the roofline, at their largest size"
+    names = ("operator", "device")
+    made = Figures(*names, "size", "of roofline", "us", "could be", title=title, left=names)
     for one in found:
         made.add_row(
             " ".join(one.cell.kind),

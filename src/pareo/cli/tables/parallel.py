@@ -23,17 +23,14 @@ def everything(result: Parallel) -> Iterator[Table | str]:
 def strategies(result: Parallel) -> Table:
     """Seconds of training and testing of every strategy, as in the paper's Table 2."""
     least = ("95 % interval", "test s", "communication", "idle", "of sgemm")
-    made = Figures(title=escape(title(result)), title_justify="left", least=least)
     papers = isinstance(result, Papers)
     heads = ["train s", "95 % interval", "speedup", "efficiency", "test s", "speedup"]
     heads += ["of sgemm"] if papers else ["communication", "idle"]
-    for head in ["contestant"] if papers else []:
-        made.add_column(head)
-    made.add_column("strategy", no_wrap=True)
-    made.add_column("workers", justify="right")
-    for head in heads:
-        made.add_column(head, justify="right")
-    made.add_column("note")
+    made = Figures(
+        *(["contestant"] if papers else []), "strategy", "workers", *heads, "note",
+        title=escape(title(result)), left=("contestant", "strategy", "note"),
+        whole=("strategy",), least=least,
+    )  # fmt: skip
     for row in result.rows:
         first = [row.contestant] if papers else []
         first += [escape(row.name), str(row.workers)]
@@ -60,12 +57,11 @@ def strategies(result: Parallel) -> Table:
 def scaling(result: OneNetwork) -> Table:
     """Speedups, Amdahl's law fitted to them, and the batch size from which each strategy pays."""
     counts = [str(count) for count in result.workers if count > 1]
-    made = Figures(title="Compared with one worker", title_justify="left")
-    made.add_column("strategy", no_wrap=True)
-    for count in counts:
-        made.add_column(f"speedup, {count} workers", justify="right")
-    for head in ("serial share (Amdahl)", "limit", "pays from batch"):
-        made.add_column(head, justify="right")
+    made = Figures(
+        "strategy", *(f"speedup, {count} workers" for count in counts), "serial share (Amdahl)",
+        "limit", "pays from batch", title="Compared with one worker", left=("strategy",),
+        whole=("strategy",),
+    )  # fmt: skip
     for one in result.strategies:
         pays = result.pays_from.get(one.strategy)
         made.add_row(

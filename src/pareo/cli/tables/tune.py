@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from pareo.cli.tables.narrow import Figures
+from pareo.cli.tables.narrow import TIGHT, Figures
 from pareo.lab.tune.collect import trials_of
 from pareo.lab.tune.result import Trial
 from pareo.lab.tune.summary import shown
@@ -23,7 +22,6 @@ def running(search: Search) -> Table:
         for number, epoch in sorted(search.epochs.items())
     ]
     made.caption = f"training {', '.join(under_way) or '...'}"
-    made.caption_justify = "left"
     return made
 
 
@@ -33,11 +31,8 @@ def table(trials: Sequence[Trial], names: Sequence[str], wanted: int) -> Table:
     for state in ("pruned", "failed"):
         count = sum(trial.state == state for trial in trials)
         words += [f"{count} {state}"] if count else []
-    made = Figures(
-        title=", ".join(words), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
-    for head in ("trial", "accuracy", "epochs", "seconds", *names):
-        made.add_column(head, justify="right")
+    heads = ("trial", "accuracy", "epochs", "seconds", *names)
+    made = Figures(*heads, title=", ".join(words), **TIGHT)
     done = [trial for trial in trials if trial.state == "complete"]
     for trial in sorted(done, key=lambda trial: (-(trial.accuracy or 0), trial.number))[:SHOWN]:
         cells = [f"{trial.accuracy:.2%}", str(len(trial.curve)), f"{trial.seconds or 0:.1f}"]

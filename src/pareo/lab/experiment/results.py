@@ -212,6 +212,7 @@ def _finite(value: Any) -> Any:
 
 
 PLACE = re.compile(r" - at `(?:key` in `)?\$\.?(.*?)`$")
+NOT_ALLOWED = "Invalid enum value "
 WORDS = {
     "object": "an object", "array": "a list", "str": "text", "bool": "true or false",
     "int": "a whole number", "float": "a number",
@@ -230,9 +231,10 @@ def sentence(said: str, data: Any, declared: Any = None) -> str:
     place = found[1] if found else ""
     words = said[: found.start()] if found else said
     words, _, own = words.split(", got ")[0].partition("; got ")
-    got = f"; got {own}" if own else _at(data, place)
-    if words.startswith("Invalid enum value"):
+    if words.startswith(NOT_ALLOWED):
+        own = words.removeprefix(NOT_ALLOWED)
         words = f"Expected {_choices(inspect.type_info(declared), place)}"
+    got = f"; got {own}" if own else _at(data, place)
     words = words.replace("Object missing required field ", "Expected ")
     words = words.replace("Number out of range", "Expected a smaller number")
     words = re.sub("`([^`]*)`", lambda name: _or(name[1]), words)
@@ -241,7 +243,7 @@ def sentence(said: str, data: Any, declared: Any = None) -> str:
 
 
 def _choices(declared: inspect.Type, place: str) -> str:
-    """The words that a type allows at a place."""
+    """The words that a type allows at a place, or as keys there."""
     for step in re.findall(r"\[[^\]]*\]|[^.\[\]]+", place):
         match declared:
             case inspect.DataclassType(fields=fields):

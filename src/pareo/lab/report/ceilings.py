@@ -28,7 +28,7 @@ def html(found: list[Ceilings]) -> str:
     for number, one in enumerate(found):
         drawn[f"bandwidth{number}"] = bandwidth(one)
         parts.append(section(one, f"bandwidth{number}"))
-    return page("Ceilings", "\n".join(parts), drawn)
+    return page("Ceilings", parts, drawn)
 
 
 def section(found: Ceilings, name: str) -> str:

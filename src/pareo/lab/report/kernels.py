@@ -23,10 +23,10 @@ def html(result: Kernels) -> str:
     """The report as one page."""
     found = list(sections(result))
     title = f"Kernels of {result.network}, batch {result.batch}, {result.precision}"
-    return page(title, _body(result, title, found), {"kinds": _kinds(found)} if found else {})
+    return page(title, _sections(result, title, found), {"kinds": _kinds(found)} if found else {})
 
 
-def _body(result: Kernels, title: str, found: list[Section]) -> str:
+def _sections(result: Kernels, title: str, found: list[Section]) -> list[str]:
     said = finding(result) if found else ["No contestant's kernels could be profiled."]
     parts = [head(result, title, said[0], result.threads), items(said[1:])]
     if found:
@@ -44,8 +44,7 @@ def _body(result: Kernels, title: str, found: list[Section]) -> str:
         said_of_it = escape(accounts(section, result))
         parts += [f"<h2>{escape(section.title)}</h2>", f"<p>{said_of_it}</p>", _kernels(section)]
     parts += [tables.not_timed(result.rows), "<h2>Ledger</h2>", tables.ledger(result.rows)]
-    parts += ["<h2>Machine</h2>", tables.machine(result, result.floors)]
-    return "\n".join(part for part in parts if part)
+    return [*parts, "<h2>Machine</h2>", tables.machine(result, result.floors)]
 
 
 def _kernels(section: Section) -> str:

@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -14,8 +14,8 @@ from pareo.lab.experiment.statistics import noticed
 from pareo.lab.formatting import counted
 
 
-def page(title: str, body: str, drawn: dict[str, Any]) -> str:
-    """A whole page; each figure is drawn where the body has its name as an id."""
+def page(title: str, sections: Iterable[str], drawn: dict[str, Any]) -> str:
+    """A whole page; each figure is drawn where a section has its name as an id."""
     # "<" would end the script element if a name holds "</script>".
     data = json.dumps(drawn, allow_nan=False).replace("<", "\\u003c")
     scripts = [_plotly(), _part("report.js")]
@@ -27,7 +27,7 @@ def page(title: str, body: str, drawn: dict[str, Any]) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="color-scheme" content="light dark">',
             f"<title>{escape(title)}</title><style>{_part('report.css')}</style></head><body><main>",
-            body,
+            *(section for section in sections if section),
             f'</main><script type="application/json" id="figures">{data}</script>',
             *(f"<script>{script}</script>" for script in scripts),
             "</body></html>\n",
@@ -43,7 +43,7 @@ def head(
     samples: Mapping[str, Sequence[float]] | None = None,
     more: str = "",
 ) -> str:
-    """The beginning of a body: when and where, the main finding, and what to know of the samples.
+    """The beginning of a page: when and where, the main finding, and what to know of the samples.
 
     samples: by contestant, in seconds. more: what else is said after the machine.
     """

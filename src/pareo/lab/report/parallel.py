@@ -12,7 +12,7 @@ from pareo.lab.report.tables import machine, table
 
 def html(result: Parallel) -> str:
     """The report as one page."""
-    return page(title(result), _body(result), figures(result))
+    return page(title(result), _sections(result), figures(result))
 
 
 def figures(result: Parallel) -> dict[str, Figure]:
@@ -65,7 +65,7 @@ def _speedups(drawn: list[Figure], x: Figure) -> Figure:
     return with_legend(drawn, 440, x, titled("times as fast as one worker", rangemode="tozero"))
 
 
-def _body(result: Parallel) -> str:
+def _sections(result: Parallel) -> list[str]:
     answer, *others = lines(result) or [""]
     sections = [
         head(result, title(result), answer),
@@ -87,8 +87,7 @@ def _body(result: Parallel) -> str:
         ]
     if isinstance(result, Papers):
         sections += ["<h2>The paper</h2>", _published(result)]
-    sections += ["<h2>Machine</h2>", machine(result)]
-    return "\n".join(section for section in sections if section)
+    return [*sections, "<h2>Machine</h2>", machine(result)]
 
 
 def _strategies(result: Parallel) -> str:

@@ -18,7 +18,7 @@ MILLI = 1e3  # seconds as milliseconds
 def html(result: Sweep) -> str:
     """The report as one page."""
     title = f"{result.network} by batch size, {result.precision}"
-    return page(title, _body(result, title), figures(result))
+    return page(title, _sections(result, title), figures(result))
 
 
 def figures(result: Sweep) -> dict[str, Figure]:
@@ -101,7 +101,7 @@ def _chart(up: str, lines: list[Figure]) -> Figure:
     )  # fmt: skip
 
 
-def _body(result: Sweep, title: str) -> str:
+def _sections(result: Sweep, title: str) -> list[str]:
     best = answer(result)
     samples = {
         ", ".join(part for part in (cell.contestant, f"batch {cell.batch}", cell.note) if part):
@@ -109,7 +109,7 @@ def _body(result: Sweep, title: str) -> str:
         for cell in result.cells
     }  # fmt: skip
     said = best.sentence if best else "Nothing was timed."
-    sections = [
+    return [
         head(result, title, said, result.settings.threads, samples),
         f"<p>{escape(said)}</p>" if (said := ahead(result)) else "",
         "<h2>Time per image</h2>",
@@ -125,7 +125,6 @@ def _body(result: Sweep, title: str) -> str:
         f"<h2>Every cell</h2>{_cells(result)}",
         _paper(result),
     ]
-    return "\n".join(section for section in sections if section)
 
 
 def _limits(result: Sweep) -> str:

@@ -66,6 +66,7 @@ def test_any_shape_agrees_with_float64(
         assert distance(one, true) < NEAR
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", ["relu", "sigmoid", "tanh"])
 def test_bias_and_activation_are_fused(name: str) -> None:
     from pareo import trace

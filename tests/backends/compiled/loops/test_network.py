@@ -10,6 +10,8 @@ from pareo.errors import ShapeError
 from pareo.nn import Conv, Dense, Flatten, ReLU, Sequential, Sigmoid, Subsample, Tanh, networks
 from pareo.training.step import Step
 
+pytestmark = pytest.mark.smoke
+
 NETWORKS = {
     "papers_cnn": networks.papers_cnn(),
     "tanh and relu": Sequential(

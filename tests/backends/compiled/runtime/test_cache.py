@@ -111,6 +111,7 @@ def test_the_process_that_compiles_computes_what_later_ones_do(tmp_path: Path) -
     assert run(alone, tmp_path, tmp_path / "other").stdout == cold.stdout
 
 
+@pytest.mark.slow
 def test_training_that_compiles_goes_on_with_the_same_bits(tmp_path: Path) -> None:
     cold = run(TRAINED.replace("COLD", "True"), tmp_path, tmp_path / "cache")
     warm = run(TRAINED.replace("COLD", "False"), tmp_path, tmp_path / "cache")
@@ -119,6 +120,7 @@ def test_training_that_compiles_goes_on_with_the_same_bits(tmp_path: Path) -> No
     assert resumed == whole
 
 
+@pytest.mark.slow
 def test_a_damaged_cache_is_mended(tmp_path: Path) -> None:
     folder = tmp_path / "cache"
     assert run(SMALL, tmp_path, folder).stderr == ""

@@ -11,6 +11,8 @@ from backends.compiled.runtime.function_errors import FUNCTIONS, errors
 from pareo import Device, op
 from pareo.backends.compiled.runtime.vector_math import BLOCK, LARGEST_ERRORS
 
+pytestmark = pytest.mark.smoke
+
 every_function = pytest.mark.parametrize("name", FUNCTIONS)
 both_dtypes = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 

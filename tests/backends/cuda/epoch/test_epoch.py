@@ -64,6 +64,7 @@ def test_generated_kernels_compile(name, batch, momentum, arch):
     assert source.compile_to_binary(text, arch).startswith(b"\x7fELF")
 
 
+@pytest.mark.smoke
 def test_layers_are_found_in_a_program_however_it_is_fused():
     program = gradients(networks.papers_cnn())
     expected = [
@@ -113,6 +114,7 @@ def test_every_word_of_a_message_has_one_place():
     assert max(words) < made.words
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", ["mlp-small", "mlp-medium", "mlp-big"])
 def test_products_are_covered_by_their_tiles(name):
     made = kernel(networks.by_name(name), 128, blocks=132)

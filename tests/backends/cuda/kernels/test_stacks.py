@@ -9,6 +9,8 @@ from pareo.nn import networks
 from pareo.parallel.trials.population.step import population_program
 from pareo.program.fuse import fuse
 
+pytestmark = pytest.mark.smoke
+
 FORWARD = ["stacked_dot_bias_relu", "stacked_dot_bias", "cross_entropy_with_gradient"]
 
 

@@ -15,6 +15,8 @@ from pareo.program import remove_common, remove_dead, tree
 from pareo.spec import Spec
 from pareo.training.step import step_program
 
+pytestmark = pytest.mark.smoke
+
 PRECISIONS = ["float32", "tf32", "bfloat16"]
 
 

@@ -22,6 +22,7 @@ def test_compile_errors_are_reported():
         source.compile_to_binary("__device__ int x = nonsense;", "sm_90")
 
 
+@pytest.mark.smoke
 def test_template_instances_are_compiled():
     text = "template <typename K> __global__ void fill(K* out) { *out = K(1); }"
     assert b"fill" in source.compile_to_binary(text, "sm_90", names=["fill<double>"])

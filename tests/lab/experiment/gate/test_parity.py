@@ -208,6 +208,7 @@ SMALLEST = {"alexnet": 64, "alexnet-original": 64}  # pixels; 32 for others that
 COVERED = {"alexnet": "alexnet-original", "googlenet": "googlenet-auxiliary"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", networks.NETWORKS)
 @pytest.mark.usefixtures("torch_as_it_was")
 def test_every_network_that_is_listed_can_be_raced(

@@ -11,6 +11,8 @@ from pareo.nn import networks
 from pareo.program import trace
 from pareo.spec import Spec
 
+pytestmark = pytest.mark.smoke
+
 EVERY = nn.Sequential(
     [
         nn.Conv(4, 3, padding=1), nn.ReLU(), nn.MaxPool(2), nn.Lrn(3),

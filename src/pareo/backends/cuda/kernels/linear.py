@@ -18,13 +18,13 @@ TILE, LINES = 64, 4  # as in transpose.cu
 MOST_TILES = 1 << 16  # the limit of a grid's second and third dimension
 
 
-def rounded_room(out: Spec, a: Spec, b: Spec, *_: Spec) -> list[Spec]:
+def rounding_scratch(out: Spec, a: Spec, b: Spec, *_: Spec) -> list[Spec]:
     if current().precision != "bfloat16" or a.dtype != np.float32:
         return []
     return [Spec(factor.shape, "uint16") for factor in (a, b)]
 
 
-@backend.kernel(scratch=rounded_room)
+@backend.kernel(scratch=rounding_scratch)
 def dot(out: Array, a: Array, b: Array, scratch: Sequence[Array] = (), add: bool = False) -> None:
     a, b = (x if cublas.readable(x) else backend.contiguous(x) for x in (a, b))
     if scratch:
@@ -54,7 +54,7 @@ def squared(a: Array) -> Callable[[], Array]:
     It shows the speed of products whose factors are bfloat16 already; `dot` rounds them each time.
     """
     spec = Spec(a.shape, a.dtype)
-    if rounded_room(spec, spec, spec):
+    if rounding_scratch(spec, spec, spec):
         a = _rounded(memory.empty(a.shape, np.uint16), a)
     out = memory.empty(a.shape, a.dtype)
 
@@ -143,7 +143,7 @@ def _fused(pattern: str, gives: str, activation: str) -> None:
         add_biased(f"bias{activation}", out, out, b)
 
     kernel.__name__ = f"dot_bias{activation}"
-    backend.fusion(pattern, gives, when=_matrices, scratch=rounded_room)(kernel)
+    backend.fusion(pattern, gives, when=_matrices, scratch=rounding_scratch)(kernel)
 
 
 for _name in ("sigmoid", "tanh", "relu"):

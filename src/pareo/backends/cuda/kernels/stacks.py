@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pareo.array import Array
 from pareo.backends.cuda.kernels.elementwise import WIDEST
-from pareo.backends.cuda.kernels.linear import dot, rounded_room
+from pareo.backends.cuda.kernels.linear import dot, rounding_scratch
 from pareo.backends.cuda.runtime import launch
 from pareo.backends.cuda.table import backend
 from pareo.spec import Spec
@@ -40,7 +40,7 @@ def _product(pattern: str, gives: str, activation: str) -> None:
         launch.kernel("stacks", name, out.dtype.char)(grid, block, arguments)
 
     kernel.__name__ = f"stacked_dot_bias{activation}"
-    backend.fusion(pattern, gives, when=_biased, scratch=rounded_room, broadcasts=True)(kernel)
+    backend.fusion(pattern, gives, when=_biased, scratch=rounding_scratch, broadcasts=True)(kernel)
 
 
 for _name in ("relu", "sigmoid", "tanh"):
@@ -73,7 +73,7 @@ for _name in ("relu", "sigmoid", "tanh"):
     "t = dot(a, b)\nq = add(p, t)",
     "q",
     when=lambda out, p, a, b: out.ndim == a.ndim == b.ndim == 3,
-    scratch=lambda out, p, a, b: rounded_room(out, a, b),
+    scratch=lambda out, p, a, b: rounding_scratch(out, a, b),
     in_place=(0,),
     strided=True,
 )

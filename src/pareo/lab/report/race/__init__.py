@@ -26,16 +26,16 @@ def html(result: Race) -> str:
     """The report as one page."""
     drawn = figures(result)
     title = f"{result.network}, batch {result.batch}, {result.precision}"
-    return page(title, _body(result, title, drawn), drawn)
+    return page(title, _sections(result, title, drawn), drawn)
 
 
-def _body(result: Race, title: str, drawn: dict[str, Figure]) -> str:
+def _sections(result: Race, title: str, drawn: dict[str, Figure]) -> list[str]:
     samples = {row.contestant: row.samples for row in result.rows}
     data = f"of {result.data} " if result.data else "that are made up "
     limits = [f"on {one.name} by {BOUND[one.why]}" for one in result.floors if one.why in BOUND]
     floor = f", {' and '.join(limits)}," if limits else ""
     none = "" if "epochs" in drawn else "<p>No whole epoch was trained, so no figure by epoch.</p>"
-    sections = [
+    return [
         head(result, title, headline(result), result.threads, samples,
              f"{result.images:,} images {data}an epoch"),
         "<h2>Times</h2>",
@@ -54,7 +54,6 @@ def _body(result: Race, title: str, drawn: dict[str, Figure]) -> str:
         "<h2>Machine</h2>",
         machine(result, result.floors),
     ]  # fmt: skip
-    return "\n".join(section for section in sections if section)
 
 
 def _figure(name: str, drawn: dict[str, Figure]) -> str:

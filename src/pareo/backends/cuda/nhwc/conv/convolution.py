@@ -44,11 +44,11 @@ def _run(one: Convolution, arrays: dict[int, Array], workspace: Array) -> None:
     plan.run(arrays, workspace)
 
 
-def _forward_room(out: Spec, x: Spec, w: Spec, *_: Spec, **how: Any) -> list[Spec]:
+def _forward_scratch(out: Spec, x: Spec, w: Spec, *_: Spec, **how: Any) -> list[Spec]:
     return _workspace(convolution("result", x, w, out, **how))
 
 
-@instruction(_forward_room)
+@instruction(_forward_scratch)
 def conv_forward(
     out: Array, x: Array, w: Array, *b: Array, scratch: Sequence[Array], **how: Any
 ) -> None:
@@ -57,22 +57,22 @@ def conv_forward(
     _run(one, arrays, scratch[0])
 
 
-def _images_room(out: Spec, g: Spec, w: Spec, **how: Any) -> list[Spec]:
+def _backward_data_scratch(out: Spec, g: Spec, w: Spec, **how: Any) -> list[Spec]:
     return _workspace(convolution("images", out, w, g, **how))
 
 
-@instruction(_images_room)
+@instruction(_backward_data_scratch)
 def conv_backward_data(
     out: Array, g: Array, w: Array, scratch: Sequence[Array], **how: Any
 ) -> None:
     _run(convolution("images", out, w, g, **how), {IMAGES: out, FILTERS: w, RESULT: g}, scratch[0])
 
 
-def _filters_room(out: Spec, x: Spec, g: Spec, **how: Any) -> list[Spec]:
+def _backward_filter_scratch(out: Spec, x: Spec, g: Spec, **how: Any) -> list[Spec]:
     return _workspace(convolution("filters", x, out, g, **how))
 
 
-@instruction(_filters_room)
+@instruction(_backward_filter_scratch)
 def conv_backward_filter(
     out: Array, x: Array, g: Array, scratch: Sequence[Array], **how: Any
 ) -> None:

@@ -149,7 +149,7 @@ template <class T> __global__ void __launch_bounds__(256, 2) dense_update(
     const int down = warp % 4 * WARP_ROWS, along = warp / 4 * WARP_COLUMNS;
     const int chunks = (batch + CHUNK - 1) / CHUNK;
     Sums sums = {};
-    const auto bring = [&](int chunk) {
+    const auto load_chunk = [&](int chunk) {
         const int place = chunk % STAGES * CHUNK * PITCH;
         if (chunk < chunks) {
             read(left + place, x, chunk * CHUNK, row, batch, rows);
@@ -157,9 +157,9 @@ template <class T> __global__ void __launch_bounds__(256, 2) dense_update(
         }
         asm volatile("cp.async.commit_group;");
     };
-    bring(0);
+    load_chunk(0);
     for (int chunk = 0; chunk < chunks; chunk++) {
-        bring(chunk + 1);
+        load_chunk(chunk + 1);
         asm volatile("cp.async.wait_group 1;");
         __syncthreads();
         const int place = chunk % STAGES * CHUNK * PITCH;

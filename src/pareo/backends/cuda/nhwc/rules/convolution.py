@@ -37,7 +37,7 @@ def _blocked(
     return blocks, Spec((filters[0], rows, columns, wide), lowering.dtype)
 
 
-def _plain_how(lowering: Lowering, how: Mapping[str, Any]) -> dict[str, Any]:
+def _conv_attributes(lowering: Lowering, how: Mapping[str, Any]) -> dict[str, Any]:
     kept = {name: how[name] for name in ("stride", "padding", "dilation")}
     return {**kept, "precision": lowering.precision}
 
@@ -85,7 +85,7 @@ def conv(lowering: Lowering, conv: Instruction) -> bool:
         images, filters, new = (
             lowering.working_spec(x),
             lowering.working_spec(w),
-            _plain_how(lowering, how),
+            _conv_attributes(lowering, how),
         )
 
     def possible(epilogue: str) -> bool:
@@ -134,7 +134,7 @@ def _space_to_depth(
 def conv_input_gradient(lowering: Lowering, back: Instruction) -> bool:
     g, w = back.inputs
     result = back.outputs[0]
-    new = _plain_how(lowering, back.attributes)
+    new = _conv_attributes(lowering, back.attributes)
     one = convolution(
         "images",
         lowering.working_spec(result),
@@ -176,7 +176,7 @@ def conv_weight_gradient(lowering: Lowering, back: Instruction) -> bool:
             "filters_from_depth", (found,), lowering.program.specs[result], block=block
         )
         return True
-    new = _plain_how(lowering, back.attributes)
+    new = _conv_attributes(lowering, back.attributes)
     three = lowering.working_spec(x), lowering.working_spec(result), lowering.working_spec(g)
     if not lowering.has_plan(convolution("filters", *three, **new)):
         return False

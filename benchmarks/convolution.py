@@ -1,30 +1,35 @@
-"""How fast one convolution layer trains, here and in PyTorch: `python -m pareo.lab.conv_speed`.
+"""Time convolution layers on the CPU in pareo, NumPy and PyTorch.
 
-A layer is y = sigmoid(conv(x, w) + b), and its way back from the gradient of y to those of w and b,
-and to that of x for every layer but the first of a network. Each contestant runs in a process of
-its own, one call at a time in turn, and is timed only if its results agree with float64.
+    python -m benchmarks.convolution --rounds 11
+
+A layer is y = sigmoid(conv(x, w) + b). Its backward pass starts from the gradient of y and computes
+those of w and b, and that of x unless the layer is the first of its network. Each contestant runs
+in its own process, one call at a time in turn. It is timed only if its results match float64.
 """
 
-import argparse
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from pareo.device import Device, cores
+from pareo import Device, op, trace
+from pareo.backends import blas
+from pareo.cli import live, options, run
+from pareo.device import cores
 from pareo.lab.experiment.worker import Failed, Worker, interleaved
 from pareo.lab.machine.ceilings import limits
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer's shapes; `first` has no gradient to its images."""
+    """The shapes of a layer; a first layer computes no gradient of its images."""
 
     name: str
     x: tuple[int, int, int, int]
@@ -34,7 +39,7 @@ class Layer:
     first: bool = False
 
     def arrays(self, dtype: Any = np.float32) -> list[Any]:
-        """x, w, b and the gradient of y, the same for everyone."""
+        """x, w, b and the gradient of y, the same for all contestants."""
         draw = np.random.default_rng(7)
         n, _, height, width = self.x
         k, _, kh, kw = self.w
@@ -67,8 +72,6 @@ LAYERS = [
 
 def pareo_layer(device: str, layer: Layer, threads: int, dtype: Any = np.float32) -> Any:
     """The layer as a compiled program on a device."""
-    from pareo import Device, op, trace
-
     how = {"stride": layer.stride, "padding": layer.padding}
 
     def step(x: Any, w: Any, b: Any, g: Any) -> Any:
@@ -86,9 +89,7 @@ def pareo_layer(device: str, layer: Layer, threads: int, dtype: Any = np.float32
 
 
 def numpy_layer(layer: Layer, threads: int) -> Any:
-    """The layer in NumPy as most people write it: windows copied into columns, one product."""
-    from pareo.backends import blas
-
+    """The layer in plain NumPy: im2col and one matrix product."""
     blas.threads(threads)
     x, w, b, g = layer.arrays()
     n, c, height, width = layer.x
@@ -152,13 +153,13 @@ CONTESTANTS: dict[str, Callable[[Layer, int], Any]] = {
 
 
 def timed(name: str, layer: Layer, threads: int, calls: int) -> Callable[[str], Any]:
-    """A contestant, ready to be asked for its 'results' or for the seconds of a call."""
+    """A function that answers "results" with the arrays of a call, and else with its seconds."""
     step = CONTESTANTS[name](layer, threads)
 
     def answer(question: str) -> Any:
         if question == "results":
             return [np.array(a) for a in step()]
-        step()  # wakes threads that rested while others ran
+        step()  # wakes threads that slept while others ran
         start = time.perf_counter()
         for _ in range(calls):
             step()
@@ -168,15 +169,11 @@ def timed(name: str, layer: Layer, threads: int, calls: int) -> Callable[[str], 
 
 
 def parity(results: Any, layer: Layer) -> str:
-    """Empty where results agree with float64, else what differs and by how much."""
+    """Which result differs from float64, and by how much; empty where none does."""
     exact = pareo_layer("vectorized", layer, cores(), np.float64)()
     names = ("y", "gradient of w", "gradient of b", "gradient of x")
-    order = (0, 1, 2, 3)
-    for name, position in zip(names, order, strict=True):
-        if position >= len(exact):
-            break
-        error = np.linalg.norm(results[position] - exact[position])
-        error /= np.linalg.norm(exact[position])
+    for name, found, wanted in zip(names, results, exact, strict=False):
+        error = np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
         # Sums of up to 10^5 float32 products keep five digits; a wrong formula keeps none.
         if not error < 1e-5:
             return f"{name} differs by {error:.1e}"
@@ -234,18 +231,17 @@ def _table(layer: Layer, names: list[str], notes: Any, samples: Any, floor: floa
     return table
 
 
-def main() -> None:
-    """Parse the command line and race every layer."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--threads", type=int, default=cores())
-    parser.add_argument("--layers", help="only layers whose name contains this")
-    chosen = parser.parse_args()
-    console = Console()
+def main(
+    rounds: Annotated[int, typer.Option(min=3, help="Samples of each contestant.")] = 15,
+    layers: Annotated[str, typer.Option(help="Only layers whose name contains this.")] = "",
+    threads: options.Threads = None,
+) -> None:
+    """Time convolution layers on the CPU in pareo, NumPy and PyTorch."""
+    console = live.console(120)
     for layer in LAYERS:
-        if not chosen.layers or chosen.layers.lower() in layer.name.lower():
-            race(layer, list(CONTESTANTS), chosen.threads, max(3, chosen.rounds), console)
+        if layers.lower() in layer.name.lower():
+            race(layer, list(CONTESTANTS), threads or cores(), rounds, console)
 
 
 if __name__ == "__main__":
-    main()
+    run(lambda: typer.run(main))

@@ -1,25 +1,21 @@
-"""The race's own honesty: every adapter is the same network, and who differs is not timed."""
+"""Contestants: every adapter trains the same network, and a wrong step is named."""
 
-import io
-import json
 from collections.abc import Iterator
 from importlib.metadata import version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 
 from pareo import nn
-from pareo.lab import train_speed
-from pareo.lab.contestants import CONTESTANTS, Contestant, Task, without_dropout
+from pareo.lab.contestants import CONTESTANTS, Task, without_dropout
+from pareo.lab.contestants.registry import ON_GPU
 from pareo.lab.experiment.gate.parity import parity, reference
 from pareo.lab.experiment.runner import Runner
-from pareo.lab.experiment.worker import Failed, Worker
-from pareo.lab.train_speed import Cell, Entry, arguments, main, race, table
+from pareo.lab.experiment.worker import Worker
+from pareo.nn import networks
 
 # Every kind of layer, with padding, `ceil`, groups and overlapping windows where they may be.
 TINY = nn.Sequential(
@@ -82,63 +78,11 @@ def test_tensorflow_is_keras_and_the_ledger_says_so(monkeypatch: pytest.MonkeyPa
     assert told == f"{version('tensorflow')}, Keras {version('keras')}"
 
 
+@pytest.mark.smoke
 def test_dropout_is_taken_out_however_deep() -> None:
     assert TINY.seeds() == 2
     assert TASK.network.seeds() == 0
     assert TASK.network.count() == TINY.count()
-
-
-WRONG = """
-from pareo.lab.contestants import pareo_step
-
-def build(task):
-    trainer = pareo_step.build(task, device="vectorized")
-    run = trainer.run
-    def wrong(order):
-        before = trainer.parameters()["0.b"]
-        losses = run(order)
-        b = trainer._parameters["0.b"]
-        b += 0.01 * (b - before)
-        return losses
-    trainer.run = wrong
-    return trainer
-"""
-DYING = """
-import os
-
-def build(task):
-    os.kill(os.getpid(), 9)
-"""
-
-
-@pytest.fixture
-def adapters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Contestant]:
-    """A contestant that is right, and three that are not."""
-    (tmp_path / "wrong_adapter.py").write_text(WRONG)
-    (tmp_path / "dying_adapter.py").write_text(DYING)
-    monkeypatch.syspath_prepend(tmp_path)
-    return {
-        "pareo-vectorized": CONTESTANTS["pareo-vectorized"],
-        "wrong": Contestant("wrong_adapter"),
-        "dying": Contestant("dying_adapter"),
-        "absent": Contestant("absent_adapter", needs="no_such_framework"),
-    }
-
-
-def test_only_who_agrees_is_timed_and_the_table_says_why(adapters: dict[str, Contestant]) -> None:
-    cell = race(SMALL, adapters, rounds=2, seconds=0.01)
-    right, wrong, dying, absent = cell.entries
-    assert right.note == ""
-    assert wrong.note.startswith("0.b moved 1.0e-02 off in step 1, ")
-    assert "SIGKILL" in dying.note
-    assert absent.note == "not installed: pip install no_such_framework"
-    assert [entry.failed for entry in cell.entries] == [False, True, True, False]
-    assert [len(entry.samples) for entry in cell.entries] == [2, 0, 0, 0]
-    text = io.StringIO()
-    Console(file=text, width=200).print(table(cell))
-    assert "small, batch 4" in text.getvalue()
-    assert text.getvalue().count("not timed") == 3
-    assert wrong.note in text.getvalue()
 
 
 def steps_of(exact: Any) -> list[Any]:
@@ -147,6 +91,7 @@ def steps_of(exact: Any) -> list[Any]:
     return [(first.loss, first.parameters), (second.loss, second.parameters)]
 
 
+@pytest.mark.smoke
 def test_what_differs_is_named(exact: Any) -> None:
     (loss, one), (second, two) = steps_of(exact)
     assert parity(TASK, [(loss, one), (second, two)], exact, {}) == ""
@@ -166,54 +111,17 @@ def test_gradients_that_are_kept_for_the_second_step_are_refused(exact: Any) -> 
     assert "in step 2" in parity(TASK, [(loss, one), (second, stale)], exact, {})
 
 
-def test_ratios_are_against_the_best_peer_and_the_measured_peak() -> None:
-    entries = [
-        Entry("pareo-compiled", samples=[0.5, 1.0, 3.0]),
-        Entry("torch", samples=[2.0, 4.0, 9.0]),
-        Entry("jax", samples=[8.0]),
-    ]
-    cell = Cell("papers-cnn", 100, (1, 28, 28), 10**9, entries, sgemm=[1e9, 2e9])
-    assert cell.best_peer == 4.0
-    text = io.StringIO()
-    Console(file=text, width=200).print(table(cell))
-    row = next(line for line in text.getvalue().splitlines() if "pareo" in line)
-    cells = [part.strip() for part in row.split("│")[1:-1]]
-    assert cells == ["pareo-compiled", "1000", "500", "3000", "100", "600", "4.00", "50%"]
-
-
-def test_an_exception_is_the_reason_in_one_line() -> None:
-    with Worker(int, "no\nnumber") as worker, pytest.raises(Failed, match="ValueError: invalid"):
-        worker.ask()
-
-
-def test_the_command_writes_samples_and_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    monkeypatch.setattr(train_speed, "network_of", lambda name, size: SMALL.network)
-    file = tmp_path / "found.json"
-    words = ["mlp-small", "--batches", "4", "--contestants", "pareo-vectorized", "--rounds", "1"]
-    assert main([*words, "--seconds", "0.01", "--threads", "1", "--json", str(file)]) == 0
-    assert "pareo-vectorized" in capsys.readouterr().out
-    record = json.loads(file.read_text())
-    assert record["machine"]["libraries"]["numpy"]
-    assert len(record["cells"][0]["entries"][0]["samples"]) == 1
-    assert record["cells"][0]["sgemm_peak"] > 0
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (["lenet"], "network 'lenet' is none of papers-cnn"),
-        (["--batches", "1,none"], "at least 1; got 'none'"),
-        (["--contestants", "torch,caffe"], "'caffe' is none of pareo-compiled"),
-    ],
-)
-def test_wrong_words_are_told(words: list[str], reason: str, capsys: Any) -> None:
-    with pytest.raises(SystemExit):
-        arguments(words)
-    assert reason in capsys.readouterr().err
-
-
 def test_installed_frameworks_are_found() -> None:
     assert CONTESTANTS["torch"].missing() is None
     assert (CONTESTANTS["jax"].missing() is None) == (find_spec("jax") is not None)
+
+
+def test_every_contestant_on_a_gpu_takes_a_precision() -> None:
+    chosen = [contestant.in_precision("tf32") for contestant in ON_GPU.values()]
+    assert {contestant.options["precision"] for contestant in chosen if not contestant.tries} == {
+        "tf32"
+    }
+
+
+def test_a_step_moves_at_least_its_images_and_its_parameters_twice() -> None:
+    assert Task(networks.papers_cnn(), 2).least_bytes() == 4 * (2 * 2343 + 2 * 784)

@@ -1,14 +1,13 @@
-"""The benchmark's own honesty: wrong results are not timed, failures are rows."""
+"""Convolution layers: every contestant computes the same, and wrong results are not timed."""
 
 import io
 from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks import convolution
+from benchmarks.convolution import CONTESTANTS, LAYERS, Layer, parity, race
 from rich.console import Console
-
-from pareo.lab import conv_speed
-from pareo.lab.conv_speed import CONTESTANTS, LAYERS, Layer, parity, race
 
 TINY = Layer("tiny", (2, 3, 6, 6), (4, 3, 3, 3), 1, 1)
 
@@ -40,7 +39,7 @@ def test_race_prints_a_table_in_turn() -> None:
 
 
 def test_a_contestant_that_differs_is_listed_without_a_time(monkeypatch: Any) -> None:
-    monkeypatch.setattr(conv_speed, "parity", lambda results, layer: "y differs by 1.0e+00")
+    monkeypatch.setattr(convolution, "parity", lambda results, layer: "y differs by 1.0e+00")
     text = io.StringIO()
     race(TINY, ["pareo-vectorized"], 1, 3, Console(file=text, width=120))
     assert "not timed" in text.getvalue()

@@ -1,27 +1,29 @@
-"""How fast a population steps on a GPU, beside PyTorch: `python -m pareo.lab.parallel_population`.
+"""Time the training step of a population of MLPs on a GPU in pareo and PyTorch.
 
-Many MLPs of one width, plain SGD, each with its own weights, order and rate. PyTorch multiplies
-their matrices in batches, and its whole step is one CUDA graph, the batch gathered inside. Each is
-in a process of its own; both must agree on the first losses before a clock runs, then they take
-turns.
+    python -m benchmarks.population --rounds 6 --steps 468
+
+Every member has the same width and its own weights, order of images and learning rate. PyTorch
+multiplies their matrices in batches and runs the whole step, including the gather of the batch, as
+one CUDA graph. Each contestant runs in its own process. Their first losses must agree before they
+are timed, in turn.
 """
 
-import argparse
-import json
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.table import Table
 
+from pareo.cli import options, run
 from pareo.data import mnist
 from pareo.device import PRECISIONS, Device
-from pareo.lab.arguments import least_one, numbers
+from pareo.lab.atomic_write import write_whole
+from pareo.lab.experiment.results import to_json
 from pareo.lab.experiment.statistics import interval
 from pareo.lab.experiment.worker import Failed, Worker, interleaved
 from pareo.machine import describe
@@ -39,7 +41,7 @@ Steps = Callable[[Any], Any]  # from an order (steps, members, batch) to losses 
 
 @dataclass(frozen=True)
 class Cell:
-    """What everyone trains: so many MLPs of one width, each with its own rate and order."""
+    """The task: a number of MLPs of one width, each with its own rate and order of images."""
 
     width: int
     members: int
@@ -139,7 +141,7 @@ def torch_steps(cell: Cell) -> Steps:
             leaf.copy_(start)
             speed.zero_()
 
-    held = leaves, speeds, pictures, labels, down  # a graph remembers addresses, and keeps nothing
+    held = leaves, speeds, pictures, labels, down  # a graph keeps nothing alive
 
     def run(order: Any, held: Any = held) -> Any:
         rows = torch.from_numpy(order.reshape(len(order), -1)).cuda()
@@ -160,7 +162,7 @@ CONTESTANTS: dict[str, Callable[[Cell], Steps]] = {
 
 
 class Runner:
-    """A contestant at work in a process of its own."""
+    """A contestant in its own process."""
 
     def __init__(self, name: str, cell: Cell, steps: int) -> None:
         self._run = CONTESTANTS[name](cell)
@@ -176,7 +178,7 @@ class Runner:
 
 
 def race(cell: Cell, rounds: int, steps: int) -> dict[str, Any]:
-    """Microseconds for each network and step, sample by sample, of everyone in turn."""
+    """Microseconds for each network and step, sample by sample, of all contestants in turn."""
     found: dict[str, Any] = {**asdict(cell), "batch": BATCH, "samples": {}, "notes": {}}
     with ExitStack() as stack:
         running: dict[str, Worker] = {}
@@ -224,26 +226,26 @@ def table(cells: list[dict[str, Any]]) -> Table:
     return made
 
 
-def main(words: list[str] | None = None) -> None:
-    """Race, print, and keep."""
-    parser = argparse.ArgumentParser(prog="python -m pareo.lab.parallel_population")
-    parser.add_argument("--widths", type=numbers, default=[196, 784])
-    parser.add_argument("--members", type=numbers, default=[64])
-    parser.add_argument("--momentum", type=float, default=0.0)
-    parser.add_argument("--precision", choices=PRECISIONS, default="tf32")
-    parser.add_argument("--rounds", type=least_one, default=8)
-    parser.add_argument("--steps", type=least_one, default=64)
-    parser.add_argument("--json", type=Path)
-    given = parser.parse_args(words)
+def main(
+    widths: Annotated[str, typer.Option(help="Hidden units of each layer.")] = "196,784",
+    members: Annotated[str, typer.Option(help="Sizes of the population.")] = "64",
+    momentum: float = 0.0,
+    precision: options.Precision = "tf32",
+    rounds: Annotated[int, typer.Option(min=1, help="Samples of each contestant.")] = 8,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of a sample.")] = 64,
+    json_file: options.JsonFile = None,
+) -> None:
+    """Time the training step of a population of MLPs on a GPU in pareo and PyTorch."""
+    options.check_choice("--precision", precision, PRECISIONS)
     cells = [
-        race(Cell(width, members, given.momentum, given.precision), given.rounds, given.steps)
-        for width in given.widths
-        for members in given.members
+        race(Cell(width, count, momentum, precision), rounds, steps)
+        for width in options.numbers("--widths", widths)
+        for count in options.numbers("--members", members)
     ]
     Console(width=120).print(table(cells))
-    if given.json:
-        given.json.write_text(json.dumps({"machine": describe(), "cells": cells}, indent=1))
+    if json_file:
+        write_whole(json_file, to_json({"machine": describe(), "cells": cells}))
 
 
 if __name__ == "__main__":
-    main()
+    run(lambda: typer.run(main))

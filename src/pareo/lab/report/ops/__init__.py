@@ -7,8 +7,8 @@ from pareo.lab.ops.result import Ops
 from pareo.lab.ops.sizes import shown
 from pareo.lab.ops.summary import Timed, ceilings, kinds, not_timed, offenders, timed
 from pareo.lab.report import ceilings as limits
-from pareo.lab.report import ops_paper as paper
 from pareo.lab.report.charts import GREY, Figure, chart, colours, figure, line
+from pareo.lab.report.ops import paper
 from pareo.lab.report.page import head, items, page
 from pareo.lab.report.tables import table
 
@@ -19,7 +19,9 @@ def html(result: Ops) -> str:
     """The report as one page."""
     found, known = timed(result), ceilings(result)
     drawn: dict[str, Figure] = {}
-    parts = [_head(result, found), *paper.sections(found)]
+    title = "Operators, each against its own limit"
+    parts = [head(result, title, _headline(found), result.threads, more=result.precision)]
+    parts += paper.sections(found)
     parts.append("<h2>FLOP/s against size</h2>")
     for number, kind in enumerate(_kinds(found)):
         drawn[f"size{number}"] = _by_size([one for one in found if one.cell.kind == kind], known)
@@ -30,22 +32,24 @@ def html(result: Ops) -> str:
         drawn[f"roof-{place}"] = _roofline(here, one)
         said = "every operator at its largest size, on the roofline of its memory"
         parts.append(figure(f"roof-{place}", f"{one.name}: {said}."))
-    parts += [_worst(found), paper.counters(result.rows), _cells(found), _not_timed(result)]
+    parts += [_worst(found), paper.counters(result.rows), _cells(found)]
+    if untimed := not_timed(result):
+        parts += ["<h2>Not timed</h2>", items(untimed)]
     for place, one in known.items():
         drawn[f"bandwidth-{place}"] = limits.bandwidth(one)
         parts.append(limits.section(one, f"bandwidth-{place}"))
-    return page("Operators", "\n".join(part for part in parts if part), drawn)
+    return page("Operators", parts, drawn)
 
 
-def _head(result: Ops, found: list[Timed]) -> str:
-    said = "Nothing was timed; the notes below say why."
-    if found:
-        best = max(found, key=lambda one: one.hot.of_roofline)
-        said = f"Nearest to its roofline: {_placed(best)}."
-        if worst := offenders(found, most=1):
-            said += f" Furthest of pareo's own: {_placed(worst[0])}."
-    title = "Operators, each against its own limit"
-    return head(result, title, said, result.threads, more=result.precision)
+def _headline(found: list[Timed]) -> str:
+    """The cells nearest to and furthest from their rooflines, in a sentence or two."""
+    if not found:
+        return "Nothing was timed; the notes below say why."
+    best = max(found, key=lambda one: one.hot.of_roofline)
+    said = f"Nearest to its roofline: {_placed(best)}."
+    if worst := offenders(found, most=1):
+        said += f" Furthest of pareo's own: {_placed(worst[0])}."
+    return said
 
 
 def _named(one: Timed) -> str:
@@ -158,8 +162,3 @@ def _cells(found: list[Timed]) -> str:
     heads = ["operator", "contestant", "cache", "us", "95 % interval", "GFLOP/s", "GB/s"]
     heads += ["FLOP/B", "of peak", "of bandwidth", "of roofline", "off float64 by", "rung"]
     return f"<h2>Every cell</h2>{table(heads, rows)}" if rows else ""
-
-
-def _not_timed(result: Ops) -> str:
-    found = items(not_timed(result))
-    return f"<h2>Not timed</h2>{found}" if found else ""

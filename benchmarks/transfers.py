@@ -1,32 +1,37 @@
-"""The second paper's puzzle: a GPU that was slower than NumPy, because every call moved its arrays.
+"""Time a training step on a GPU with and without moving its arrays: the second paper's puzzle.
 
-One training step of a small network (784, width, 10), batch 128: operator by operator with NumPy
-(`vectorized`); on the card with every operator's operands and result moved there and back, as the
-paper had it; on the card with everything staying there; and as this library runs it, many steps in
-one call, on the CPU (`compiled`) and on the card.
+    python -m benchmarks.transfers
+
+The paper's GPU was slower than NumPy because every call moved its arrays. This benchmark times one
+step of a small network (784, width, 10) at batch 128 in five ways: operator by operator in NumPy
+(`vectorized`); on the GPU with the operands and results of each operator moved there and back, as
+in the paper; on the GPU with all arrays staying there; and many steps in one call, as `fit` runs
+them, on the CPU (`compiled`) and on the GPU.
 """
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 import numpy as np
+import typer
+from rich.console import Console
 from rich.table import Table
 
 from pareo import op
+from pareo.cli import options, run
 from pareo.device import Device, cores
 from pareo.moving import to_device, to_host, transfers
 from pareo.nn import networks
 from pareo.nn.network import Sequential
 from pareo.training.step import Step, step_program
 
-WIDTHS = (4, 32, 256, 2048)
 BATCH = 128
 WAYS = ("vectorized", "cuda, moved", "cuda, stays", "compiled, step", "cuda, step")
 
 
 def one_by_one(program: Any, arguments: list[Any], moving: bool) -> list[Any]:
-    """Run a program operator by operator on the device in scope."""
+    """Run a program operator by operator on the current device."""
     values = dict(zip(program.inputs, arguments, strict=True))
     values |= {n: to_device(a) if not moving else a for n, a in program.constants.items()}
     for instruction in program.instructions:
@@ -42,7 +47,7 @@ def one_by_one(program: Any, arguments: list[Any], moving: bool) -> list[Any]:
 
 
 def best_of(function: Callable[[], Any], calls: int, repeats: int = 5) -> float:
-    """Seconds of a call: the least of a few, each of so many calls."""
+    """Seconds of a call, the minimum over some repeats of several calls."""
     function()
     times = []
     for _ in range(repeats):
@@ -54,7 +59,7 @@ def best_of(function: Callable[[], Any], calls: int, repeats: int = 5) -> float:
 
 
 def way_of(name: str, network: Sequential) -> tuple[Callable[[], Any], int]:
-    """A function that trains on the device that a way is for, and how many steps it takes."""
+    """A function that trains in the named way, and how many steps it runs."""
     where, how = (*name.split(", "), "")[:2]
     device = Device(where, threads=cores())
     random = np.random.default_rng(0)
@@ -85,8 +90,8 @@ def way_of(name: str, network: Sequential) -> tuple[Callable[[], Any], int]:
     return run, 1
 
 
-def table(widths: tuple[int, ...] = WIDTHS, ways: tuple[str, ...] = WAYS) -> Table:
-    """Microseconds a step for each width, what a moved step moves, and who wins."""
+def table(widths: Sequence[int], ways: Sequence[str]) -> Table:
+    """Microseconds of a step for each width, the bytes moved, and the fastest way."""
     made = Table(
         title=f"a training step of a network 784, width, 10, batch {BATCH}: microseconds",
         title_justify="left",
@@ -108,3 +113,18 @@ def table(widths: tuple[int, ...] = WIDTHS, ways: tuple[str, ...] = WAYS) -> Tab
         cells = [f"{seconds * 1e6:.4g}" for seconds in times.values()]
         made.add_row(str(width), *cells, f"{moved / 1e3:.0f}" if moved else "", fastest)
     return made
+
+
+def main(
+    widths: Annotated[str, typer.Option(help="Hidden units, as in 4,256.")] = "4,32,256,2048",
+    ways: Annotated[str, typer.Option(help="Ways separated by semicolons.")] = "; ".join(WAYS),
+) -> None:
+    """Time a training step on a GPU with and without moving its arrays."""
+    chosen = tuple(name.strip() for name in ways.split(";"))
+    for name in chosen:
+        options.check_choice("--ways", name, WAYS)
+    Console(width=140).print(table(options.numbers("--widths", widths), chosen))
+
+
+if __name__ == "__main__":
+    run(lambda: typer.run(main))

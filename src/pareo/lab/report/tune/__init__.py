@@ -5,7 +5,7 @@ from html import escape
 from pareo.lab.report.charts import figure
 from pareo.lab.report.page import head, page
 from pareo.lab.report.tables import machine, table
-from pareo.lab.report.tune_figures import figures
+from pareo.lab.report.tune.figures import figures
 from pareo.lab.tune.result import Tune
 from pareo.lab.tune.summary import headline, shown
 
@@ -31,7 +31,7 @@ def html(result: Tune) -> str:
         "<h2>Machine</h2>",
         machine(result),
     ]
-    return page(title, "\n".join(section for section in sections if section), drawn)
+    return page(title, sections, drawn)
 
 
 def _trials(result: Tune) -> str:

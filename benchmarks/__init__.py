@@ -1,0 +1,1 @@
+"""Measurements beside the commands: run one with `python -m benchmarks.NAME --help`."""
