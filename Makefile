@@ -8,7 +8,7 @@ PYTEST_FLAGS ?= -n 2
 .PHONY: help test test-gpu test-peers test-ray race bench carry format clean
 
 help:
-	@echo "make test        set up .venv, then run ruff, mypy and pytest"
+	@echo "make test        set up .venv, then run ruff, mypy, import-linter and pytest"
 	@echo "make test-gpu    run the tests that need an NVIDIA GPU; skipped where there is none"
 	@echo "make test-peers  install TensorFlow with Keras too, then test their adapter"
 	@echo "make test-ray    install Ray too, then test clusters of several nodes on this machine"
@@ -24,6 +24,7 @@ test: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	$(BIN)/pytest $(PYTEST_FLAGS)
 
 # GPU_PYTHON names a Python that has CuPy already, on a machine that installs nothing.
@@ -60,7 +61,7 @@ format: $(READY)
 	$(BIN)/ruff format
 
 clean:
-	rm -rf .venv carry .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist src/*.egg-info
+	rm -rf .venv carry .grimp_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist src/*.egg-info
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # setuptools comes first so that the build uses the pinned one, not a fresh download.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pareo.interrupt import AtOnce, Interrupt, deaf
+from pareo.interrupt import ImmediateInterrupt, Interrupt, blocked
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def ctrl_c() -> None:
 
 
 def at_once(work: Callable[[], object]) -> None:
-    with AtOnce():
+    with ImmediateInterrupt():
         work()
 
 
@@ -77,7 +77,7 @@ def test_a_process_that_starts_meanwhile_is_not_left_without_orders() -> None:
     reached = []
 
     def work() -> None:
-        with deaf():
+        with blocked():
             signal.raise_signal(signal.SIGINT)
             ctrl_c()
             reached.append(1)
@@ -89,7 +89,7 @@ def test_a_process_that_starts_meanwhile_is_not_left_without_orders() -> None:
 
 def test_whoever_ignores_it_keeps_it_so() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with AtOnce(), Interrupt() as interrupt:
+    with ImmediateInterrupt(), Interrupt() as interrupt:
         ctrl_c()
     assert not interrupt.asked
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pareo.training.checkpoint import load, save
     from pareo.training.classifier import Classifier
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Classifier",
     "Device",
@@ -33,8 +33,8 @@ __all__ = [
     "value_and_grad",
 ]
 
-# What needs more than NumPy, or is needed seldom, is imported when it is first asked for.
-_LATER = {
+# What needs more than NumPy, or is rarely needed, is imported when it is first used.
+_LAZY = {
     "Classifier": "pareo.training.classifier",
     "load": "pareo.training.checkpoint",
     "save": "pareo.training.checkpoint",
@@ -43,9 +43,9 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in _LAZY:
         raise AttributeError(f"module 'pareo' has no attribute '{name}'")
     from importlib import import_module
 
-    module = import_module(_LATER[name])
+    module = import_module(_LAZY[name])
     return module if name == "nn" else getattr(module, name)

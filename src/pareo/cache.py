@@ -1,7 +1,7 @@
-"""The folder where pareo keeps what is dear to make and safe to delete.
+"""The cache directory: files that are expensive to make and safe to delete.
 
-It is never needed: where a file cannot be read it is made again, and where none can be written
-pareo works in memory and says so once.
+A file that cannot be read is made again. Where none can be written, pareo works in memory and
+reports that once.
 """
 
 import hashlib
@@ -12,11 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 
 _DIGEST = hashlib.sha256().digest_size
-_said: set[str] = set()
+_reported: set[str] = set()
 
 
 def cache_folder() -> Path:
-    """$PAREO_CACHE_DIR, or `pareo` in the user's own cache folder.
+    """$PAREO_CACHE_DIR, or `pareo` in the user's cache directory.
 
     Raises:
         OSError: neither is set, and the user has no home directory.
@@ -27,14 +27,14 @@ def cache_folder() -> Path:
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pareo"
     except RuntimeError as error:
-        reason = "this user has no home directory; set PAREO_CACHE_DIR to a writable folder"
+        reason = "this user has no home directory; set PAREO_CACHE_DIR to a writable directory"
         raise FileNotFoundError(reason) from error
 
 
-def kept(*place: str) -> bytes | None:
-    """What `keep` wrote at a place in the cache folder; None where nothing is.
+def read_checked(*place: str) -> bytes | None:
+    """What `write_checked` wrote to a path in the cache directory; None if there is nothing.
 
-    A file whose content is not the one written is removed, and counts as missing.
+    A file whose SHA-256 does not match is removed, and counts as missing.
     """
     try:
         path = cache_folder().joinpath(*place)
@@ -48,13 +48,13 @@ def kept(*place: str) -> bytes | None:
     return None
 
 
-def keep(content: bytes, *place: str) -> None:
-    """Write content and its SHA-256 to a place in the cache folder, if that is possible."""
+def write_checked(content: bytes, *place: str) -> None:
+    """Write content and its SHA-256 to a path in the cache directory, if that is possible."""
     write(hashlib.sha256(content).digest() + content, *place)
 
 
 def write(content: bytes, *place: str) -> Path | None:
-    """Write a file that other processes see whole or not at all; None where that is impossible."""
+    """Write a file atomically and return its path; None where that is impossible."""
     try:
         path = cache_folder().joinpath(*place)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,24 +68,24 @@ def write(content: bytes, *place: str) -> Path | None:
             raise
         return path
     except OSError as error:
-        told = f" ({error.filename})" if error.filename else ""
-        _say(
+        file = f" ({error.filename})" if error.filename else ""
+        _report(
             "write",
-            f"the cache folder cannot be written, so nothing is kept for next time: "
-            f"{error.strerror or error}{told}",
+            f"the cache directory cannot be written, so nothing is kept for next time: "
+            f"{error.strerror or error}{file}",
         )
         return None
 
 
 def discard(path: Path) -> None:
-    """Remove a damaged file, so that what it held is made again."""
+    """Remove a damaged file, so that it is made again."""
     with suppress(OSError):
         path.unlink()
-    _say("damage", f"{path}: is damaged and will be made again")
+    _report("damage", f"{path}: is damaged and will be made again")
 
 
-def _say(kind: str, sentence: str) -> None:
-    """Tell the user once in the life of this process."""
-    if kind not in _said:
-        _said.add(kind)
+def _report(kind: str, sentence: str) -> None:
+    """Print a message on standard error, once for each kind in the life of this process."""
+    if kind not in _reported:
+        _reported.add(kind)
         print(f"pareo: {sentence}", file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
-"""The `Device` scope, which says where operators run, and the registry of backends.
+"""The `Device` scope, which selects where operators run, and the registry of backends.
 
-A scope holds in the thread and the asyncio task that entered it, and nowhere else.
+A scope applies to the thread and the asyncio task that entered it only.
 """
 
 import os
@@ -8,11 +8,11 @@ from collections.abc import Callable
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from pareo.errors import DeviceError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # backends import this module; here they are imported by name when first used
     from pareo.backends.base import Backend
 
 ALIASES = {"gpu": "cuda"}
@@ -24,6 +24,7 @@ _modules = {
     "cuda": "pareo.backends.cuda",
 }
 _scopes: ContextVar[tuple["Device", ...]] = ContextVar("pareo_device_scopes", default=())
+_Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
 
@@ -36,12 +37,12 @@ def cores() -> int:
 
 @dataclass(frozen=True)
 class Device:
-    """A device by name; as a scope, the place where operators run.
+    """A device by name; as a scope, the device that operators run on.
 
     `sequential` is plain loops, `vectorized` NumPy, `compiled` Numba, `cuda` the GPU (also `gpu`,
-    `cuda:1`). `threads` bounds the CPU threads that an operator may use. `precision` is how `cuda`
-    multiplies matrices of float32: as IEEE has it ('float32'), or with factors rounded to 'tf32'
-    or 'bfloat16' first.
+    `cuda:1`). `threads` is the largest number of CPU threads that an operator may use. `precision`
+    is how `cuda` multiplies matrices of float32: in IEEE arithmetic ('float32'), or with factors
+    first rounded to 'tf32' or 'bfloat16'.
 
     >>> import numpy as np
     >>> from pareo import op
@@ -83,7 +84,7 @@ class Device:
         return _backend(self.name)
 
     def __enter__(self) -> "Device":
-        _backend(self.name).enter(self)
+        _backend(self.name).check_available(self)
         _scopes.set((*_scopes.get(), self))
         return self
 
@@ -99,7 +100,7 @@ _loaded: dict[str, "Backend"] = {}
 
 
 def current() -> Device:
-    """The device in scope here; outside any scope, the one that `set_mode` chose.
+    """The device in scope; outside any scope, the one that `set_mode` chose.
 
     >>> current().name
     'vectorized'
@@ -120,7 +121,7 @@ def set_mode(name: str) -> None:
 
 
 def get_mode() -> str:
-    """The name of the device that operators run on here.
+    """The name of the device that operators run on.
 
     >>> get_mode()
     'vectorized'
@@ -129,12 +130,12 @@ def get_mode() -> str:
 
 
 def names() -> list[str]:
-    """Every device that is known, whether this machine has it or not."""
+    """The names of all devices, whether this machine has them or not."""
     return list(_modules)
 
 
 def register(name: str, module: str) -> None:
-    """Add a backend: `module` holds a `Backend` named `backend`, imported when first used."""
+    """Add a device: `module` has a `Backend` named `backend`, and is imported when first used."""
     _modules[name] = module
 
 
@@ -151,8 +152,8 @@ def why_unavailable(name: str) -> str | None:
     return None
 
 
-def carried(function: Callable[..., _Result]) -> Callable[..., _Result]:
-    """`function`, bound to the scopes in force here: what a worker must be given to run.
+def carried(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """`function`, bound to the present scopes, so that another thread can run it in them.
 
     >>> import threading
     >>> with Device("sequential"):
@@ -162,7 +163,7 @@ def carried(function: Callable[..., _Result]) -> Callable[..., _Result]:
     """
     context = copy_context()
 
-    def run(*args: Any, **kwargs: Any) -> _Result:
+    def run(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
         return context.copy().run(function, *args, **kwargs)
 
     return run

@@ -1,10 +1,10 @@
-"""Everything that pareo raises on purpose, under one root: `PareoError`."""
+"""The exceptions of pareo, with one base class: `PareoError`."""
 
 import signal
 
 
 class PareoError(Exception):
-    """The root of pareo's own errors; its message is one sentence for the user."""
+    """The base class of pareo's exceptions; the message is one sentence for the user."""
 
 
 class ShapeError(PareoError, ValueError):
@@ -20,40 +20,40 @@ class DeviceError(PareoError, RuntimeError):
 
 
 class GradientError(PareoError, ValueError):
-    """A gradient was asked for where there is none."""
+    """A gradient was requested where there is none."""
 
 
 class DataError(PareoError, ValueError):
-    """A file from outside is not what it should be."""
+    """A file does not have the expected content."""
 
 
 class OutOfMemory(PareoError, MemoryError):
-    """A device has not enough free memory; it is as usable as before.
+    """A device does not have enough free memory; it stays usable.
 
-    asked, free: in bytes. predicted: what `Program.memory` tells of the program, where one was
-    being compiled.
+    asked, free: in bytes. predicted: the result of `Program.memory`, if a program was being
+    compiled.
     """
 
     def __init__(self, device: str, asked: int, free: int, predicted: int | None = None) -> None:
         self.device, self.asked, self.free, self.predicted = device, asked, free, predicted
         program = "" if predicted is None else f"; the program takes {predicted:,} B in all"
         super().__init__(
-            f"the device '{device}' has {free:,} B of memory free; {asked:,} B were asked{program}"
+            f"the device '{device}' has {free:,} B of memory free; {asked:,} B were needed{program}"
         )
 
-    def predicted_by(self, nbytes: int) -> "OutOfMemory":
-        """The same, for a program that takes so many bytes in all."""
+    def with_prediction(self, nbytes: int) -> "OutOfMemory":
+        """The same error, for a program that takes so many bytes in all."""
         return OutOfMemory(self.device, self.asked, self.free, nbytes)
 
 
-def ending(status: int | None) -> str:
-    """How a process ended, in words.
+def exit_reason(status: int | None) -> str:
+    """How a process ended, from its exit status.
 
-    >>> ending(-9)
-    'the process was ended by SIGKILL, which is how Linux ends one when memory is short'
+    >>> exit_reason(-9)
+    'the process was ended by SIGKILL, which Linux sends when memory is short'
     """
     if status is not None and status < 0:
         name = signal.Signals(-status).name
-        cause = ", which is how Linux ends one when memory is short" if name == "SIGKILL" else ""
+        cause = ", which Linux sends when memory is short" if name == "SIGKILL" else ""
         return f"the process was ended by {name}{cause}"
     return f"the process ended with status {status}"

@@ -1,7 +1,7 @@
-"""Ctrl-C as a wish that is answered at the next good moment, and at once when it comes twice.
+"""Handling Ctrl-C: at the next convenient moment, immediately, or in one process alone.
 
-Or always at once, for those who time others. And for one process alone: those that it starts get
-the signal as well, from a terminal.
+`Interrupt` lets a run end cleanly, `ImmediateInterrupt` is for code that measures time, and
+`blocked` is for starting processes: a terminal sends the signal to these as well.
 """
 
 import signal
@@ -42,15 +42,15 @@ class Interrupt:
             signal.signal(signal.SIGINT, self._before)
 
 
-class AtOnce:
-    """A scope that a Ctrl-C ends for certain, with a KeyboardInterrupt as soon as it comes.
+class ImmediateInterrupt:
+    """A scope in which Ctrl-C always raises KeyboardInterrupt at once.
 
-    No `Interrupt` within takes it as a wish: training that ends early and well would look like
-    training that was fast. One that Python drops, because it was raised while an object was
-    collected, is raised again at the end.
+    An `Interrupt` inside does not catch it: training that ends early and cleanly would look like
+    training that was fast. If Python drops the exception, because it was raised while an object was
+    being collected, it is raised again at the end.
 
     >>> try:
-    ...     with AtOnce(), Interrupt() as interrupt:
+    ...     with ImmediateInterrupt(), Interrupt() as interrupt:
     ...         signal.raise_signal(signal.SIGINT)
     ... except KeyboardInterrupt:
     ...     interrupt.asked
@@ -61,13 +61,13 @@ class AtOnce:
         self._heard = False
         self._before: Any = None
 
-    def __enter__(self) -> "AtOnce":
+    def __enter__(self) -> "ImmediateInterrupt":
         if _is_ours(signal.default_int_handler):
             self._before = signal.signal(signal.SIGINT, self.interrupt)
         return self
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
-        """The handler of the signal."""
+        """Handle the signal."""
         self._heard = True
         raise KeyboardInterrupt
 
@@ -79,18 +79,18 @@ class AtOnce:
 
 
 class _Held(Interrupt):
-    """An `Interrupt` that an `AtOnce` around it gives way to: for a few calls, not for a run."""
+    """An `Interrupt` that takes precedence over an `ImmediateInterrupt`, for a few calls."""
 
     def __enter__(self) -> "_Held":
-        if _is_ours(signal.default_int_handler, AtOnce):
+        if _is_ours(signal.default_int_handler, ImmediateInterrupt):
             self._before = signal.signal(signal.SIGINT, self._ask)
         return self
 
 
 def _is_ours(*known: Any) -> bool:
-    """Whether this thread may handle SIGINT, and whoever handles it now is known.
+    """Whether this thread may handle SIGINT and the present handler is one of `known`.
 
-    Someone else who took it over, or ignores it as a shell's `&` does, keeps it so.
+    A handler of other code stays in place, and so does SIG_IGN, which a shell's `&` sets.
     """
     if threading.current_thread() is not threading.main_thread():
         return False
@@ -99,13 +99,15 @@ def _is_ours(*known: Any) -> bool:
 
 
 @contextmanager
-def deaf() -> Iterator[None]:
-    """Ctrl-C waits; a process that is started here does not hear it, and is to call `ignore`.
+def blocked() -> Iterator[None]:
+    """A scope that delays Ctrl-C to its end, for starting a process, which then calls `ignore`.
 
-    The mask is what that process inherits. It is this thread's alone: another one may take the
-    signal, and Python would interrupt this one all the same, between a process and its orders.
+    The process inherits the signal mask. The mask is this thread's alone: another thread may take
+    the signal, and Python would still interrupt this one before the process has its orders. So a
+    handler catches the signal as well.
     """
-    resource_tracker.ensure_running()  # or it starts with the first process, and unblocks it
+    # Otherwise it would start with the first process, and unblock the signal.
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         with _Held() as interrupt:
@@ -117,6 +119,6 @@ def deaf() -> Iterator[None]:
 
 
 def ignore() -> None:
-    """For a process that was started by another: Ctrl-C is for that one."""
+    """Ignore Ctrl-C, in a process whose parent handles it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

@@ -17,7 +17,7 @@ LIBRARIES = (
 
 
 def processor() -> str:
-    """The processor's name, as well as the system tells it."""
+    """The processor's name, as far as the system reports it."""
     names = {"model name", "Model", "Processor"}
     for line in _lines("/proc/cpuinfo"):
         key, _, value = line.partition(":")
@@ -30,7 +30,7 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-# Arm processors name themselves by number alone.
+# Arm processors report only a number.
 ARM_PARTS = {
     "0xd0c": "Arm Neoverse N1",
     "0xd40": "Arm Neoverse V1",
@@ -40,7 +40,7 @@ ARM_PARTS = {
 
 
 def memory() -> int | None:
-    """Bytes of memory, or None where the system does not tell."""
+    """Bytes of memory, or None where the system does not report it."""
     for line in _lines("/proc/meminfo"):
         if line.startswith("MemTotal:"):
             return int(line.split()[1]) * 1024
@@ -48,7 +48,7 @@ def memory() -> int | None:
 
 
 def idle_cores(seconds: float = 0.5) -> float | None:
-    """How many cores nobody used for so long, on the whole machine; None where that is not told."""
+    """How many cores of the machine are idle, on average over some seconds; None if unknown."""
     before = _lines("/proc/stat")[:1]
     time.sleep(seconds)
     after = _lines("/proc/stat")[:1]
@@ -77,8 +77,8 @@ def libraries() -> dict[str, str | None]:
 
 
 @dataclass(frozen=True)
-class Card:
-    """An NVIDIA GPU as its driver tells of it; memory in bytes, clocks in MHz."""
+class Gpu:
+    """An NVIDIA GPU as its driver reports it; memory in bytes, clocks in MHz."""
 
     name: str
     driver: str
@@ -89,28 +89,28 @@ class Card:
     memory_clock: int
 
 
-ASKED = "name,driver_version,memory.total,memory.free,clocks.sm,clocks.max.sm,clocks.mem"
+QUERY = "name,driver_version,memory.total,memory.free,clocks.sm,clocks.max.sm,clocks.mem"
 
 
-def cards() -> list[Card]:
+def gpus() -> list[Gpu]:
     """The NVIDIA GPUs of this machine, `cuda:0` first; none where there is no driver."""
-    command = ["nvidia-smi", f"--query-gpu={ASKED}", "--format=csv,noheader,nounits"]
+    command = ["nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
         return []
-    return [_card(line) for line in done.stdout.splitlines() if line.strip()]
+    return [_gpu(line) for line in done.stdout.splitlines() if line.strip()]
 
 
-def _card(line: str) -> Card:
-    """One line of nvidia-smi; a number that it does not know is 0.
+def _gpu(line: str) -> Gpu:
+    """One line of nvidia-smi; an unknown number is 0.
 
-    >>> _card("NVIDIA H200, 580.159.04, 143771, 143156, 1980, 1980, [N/A]").memory_clock
+    >>> _gpu("NVIDIA H200, 580.159.04, 143771, 143156, 1980, 1980, [N/A]").memory_clock
     0
     """
     name, driver, *numbers = (part.strip() for part in line.split(","))
     total, free, *clocks = (int(n) if n.isdecimal() else 0 for n in numbers)
-    return Card(name, driver, total << 20, free << 20, *clocks)
+    return Gpu(name, driver, total << 20, free << 20, *clocks)
 
 
 def describe() -> dict[str, object]:
@@ -126,7 +126,7 @@ def describe() -> dict[str, object]:
         "memory_bytes": memory(),
         "python": platform.python_version(),
         "libraries": libraries(),
-        "cards": [asdict(card) for card in cards()],
+        "cards": [asdict(gpu) for gpu in gpus()],
     }
 
 

@@ -1,4 +1,4 @@
-"""Moving arrays between the host and a device: on purpose, and with every byte counted."""
+"""Moving arrays between the host and a device explicitly, with every byte counted."""
 
 import threading
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from pareo.program import tree
 
 @dataclass(frozen=True)
 class Moved:
-    """What went one way: how many bytes, in how many calls."""
+    """What was moved in one direction: how many bytes, in how many calls."""
 
     bytes: int = 0
     calls: int = 0
@@ -24,14 +24,14 @@ _total = {"to_device": Moved(), "to_host": Moved()}
 
 
 def count(way: str, nbytes: int) -> None:
-    """Count one transfer, 'to_device' or 'to_host': whoever moves bytes calls this."""
+    """Count one transfer, 'to_device' or 'to_host'; all code that moves bytes calls this."""
     with _lock:
         before = _total[way]
         _total[way] = Moved(before.bytes + nbytes, before.calls + 1)
 
 
 class Transfers:
-    """What moves from here on; as a scope, what moved inside it."""
+    """Counts what is moved from now on; as a scope, what is moved inside it."""
 
     def __init__(self) -> None:
         self._start = dict(_total)
@@ -59,7 +59,7 @@ class Transfers:
 
 
 def transfers() -> Transfers:
-    """Counts what pareo moves between the host and its devices, in all threads.
+    """Count what pareo moves between the host and its devices, in all threads.
 
     >>> import pareo
     >>> with pareo.transfers() as moved:
@@ -71,9 +71,9 @@ def transfers() -> Transfers:
 
 
 def to_device(value: Any) -> Any:
-    """Arrays, or a dict, list or tuple of them, where the device in scope computes.
+    """Move arrays, or a dict, list or tuple of them, to the device in scope.
 
-    What lies there already is not copied.
+    Arrays that are there already are not copied.
 
     >>> import numpy as np, pareo
     >>> with pareo.Device("vectorized"):
@@ -86,7 +86,7 @@ def to_device(value: Any) -> Any:
 
 
 def to_host(value: Any) -> Any:
-    """Arrays of the device in scope, or a dict, list or tuple of them, as NumPy's.
+    """Copy arrays of the device in scope, or a dict, list or tuple of them, to NumPy arrays.
 
     >>> import numpy as np, pareo
     >>> pareo.to_host({"a": np.ones(2)})

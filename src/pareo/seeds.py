@@ -1,4 +1,4 @@
-"""What a seed is, wherever one is given: a whole number from 0."""
+"""Seeds are whole numbers from 0, wherever one is given."""
 
 import operator
 from typing import Any
@@ -8,16 +8,16 @@ import numpy as np
 from pareo.errors import DtypeError
 
 
-def seed_of(who: str, value: Any) -> int:
-    """The seed as an int; a fraction is refused, not cut off.
+def checked_seed(name: str, value: Any) -> int:
+    """The seed as an int; a fraction is an error rather than rounded.
 
-    >>> seed_of("initialise", 2.9)
+    >>> checked_seed("initialise", 2.9)
     Traceback (most recent call last):
     pareo.errors.DtypeError: initialise expects a seed that is a whole number from 0; got 2.9
     """
     number = whole_number(value)
     if number is None or number < 0:
-        raise DtypeError(f"{who} expects a seed that is a whole number from 0; got {value!r}")
+        raise DtypeError(f"{name} expects a seed that is a whole number from 0; got {value!r}")
     return number
 
 

@@ -61,11 +61,11 @@ class Spec:
         return self.size * self.dtype.itemsize
 
     def like(self, shape: tuple[int, ...]) -> "Spec":
-        """Another shape of the same dtype."""
+        """A spec of another shape with the same dtype."""
         return _unchecked(shape, self.dtype)
 
     def with_batch(self, size: int) -> "Spec":
-        """The same array for another batch size; unchanged where no axis is the batch."""
+        """The same spec for another batch size; unchanged where no axis is the batch."""
         if self.batch is None:
             return self
         shape = list(self.shape)
@@ -81,7 +81,7 @@ class Spec:
 
 
 def _unchecked(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Spec:
-    """A spec from parts known to be right: this runs at every eager call."""
+    """A spec whose parts are known to be valid: this runs at every eager call."""
     spec = object.__new__(Spec)
     object.__setattr__(spec, "shape", shape)
     object.__setattr__(spec, "dtype", dtype)

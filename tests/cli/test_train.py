@@ -114,7 +114,7 @@ def test_a_run_is_not_overwritten(trained: Path) -> None:
     before = (trained / "last.safetensors").read_bytes()
     done = pareo("train", "mlp-small", *SMALL, "--checkpoint", str(trained))
     assert done.returncode == 1
-    assert "holds a run already" in done.stderr
+    assert "already holds a run" in done.stderr
     assert (trained / "last.safetensors").read_bytes() == before
 
 
@@ -124,7 +124,7 @@ def test_weights_alone_are_no_run_to_go_on_with(tmp_path: Path) -> None:
     save(file, network, network.initialise(0))
     done = pareo("train", "mlp-small", "--resume", str(file))
     assert done.returncode == 1
-    assert done.stderr == f"pareo: {file}: holds weights alone, no run to go on with\n"
+    assert done.stderr == f"pareo: {file}: holds only weights, no run to resume\n"
     save(file, network, network.initialise(0), settings={"callbacks": 1})
     done = pareo("train", "mlp-small", "--resume", str(file))
     assert done.returncode == 1

@@ -129,7 +129,7 @@ def test_broken_gzip(tmp_path: Path, damage: str) -> None:
             "no member": whole + b"junk",
         }[damage]
     )
-    with pytest.raises(DataError, match="expected a whole gzip file; got a broken one"):
+    with pytest.raises(DataError, match="expected a complete gzip file; got an error"):
         idx.read(file)
 
 

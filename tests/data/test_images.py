@@ -98,12 +98,12 @@ def test_only_grey_and_rgb(pets: Path, mode: str) -> None:
 def test_a_broken_image_is_named_with_its_bytes(pets: Path) -> None:
     wrong = pets / "train" / "cat" / "9.png"
     wrong.write_bytes(b"hello")
-    refused(pets, "a whole image; got 5 bytes that Pillow cannot read: no known format$", wrong)
+    refused(pets, "a complete image; got 5 bytes that Pillow cannot read: no known format$", wrong)
     pixels = np.random.default_rng(0).integers(0, 256, (4, 5), np.uint8)
     Image.fromarray(pixels).save(wrong)
     raw = wrong.read_bytes()
     wrong.write_bytes(raw[:60])
-    refused(pets, "expected a whole image; got 60 bytes that Pillow cannot read: ", wrong)
+    refused(pets, "expected a complete image; got 60 bytes that Pillow cannot read: ", wrong)
     wrong.write_bytes(raw.replace(b"IDAT", b"IDAX"))
     refused(pets, f"got {len(raw)} bytes that Pillow cannot read: ", wrong)
 

@@ -160,11 +160,11 @@ def test_a_cut_off_file_an_altered_one_and_no_zip_at_all(tmp_path: Path) -> None
     file = saved(tmp_path, compress=True, images=IMAGES, labels=LABELS)
     raw = file.read_bytes()
     file.write_bytes(raw[:-10])
-    message = f"expected a whole NPZ file; got {len(raw) - 10:,} bytes that are not one: "
+    message = f"expected a complete NPZ file; got {len(raw) - 10:,} bytes that are not one: "
     with pytest.raises(DataError, match=message):
         load(file)
     file.write_bytes(raw[:150] + bytes([raw[150] ^ 255]) + raw[151:])
-    with pytest.raises(DataError, match="expected a whole NPZ file; got"):
+    with pytest.raises(DataError, match="expected a complete NPZ file; got"):
         load(file)
     file.write_bytes(b"not a zip")
     with pytest.raises(DataError, match="got 9 bytes that are not one: File is not a zip file"):

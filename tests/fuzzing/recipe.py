@@ -73,7 +73,7 @@ class Recipe:
     def nested_arguments(self, arrays: Sequence[Any], shuffled: bool = False) -> list[Any]:
         """Arrays as the program takes them; `shuffled` changes the order of the dicts' keys."""
         trees = nested(self.nesting, len(arrays))
-        filled = tree.filled(trees, list(arrays))
+        filled = tree.unflatten(trees, list(arrays))
         return [reordered(item) if shuffled else item for item in filled]
 
     def program(self, dtype: Any) -> Program:
@@ -87,7 +87,7 @@ class Recipe:
             values = run(self.lines, given, constants)
             results = [values[number] for number in self.outputs]
             trees = nested(None if self.nesting is None else self.nesting + 1, len(results))
-            return results[0] if self.wrt else tree.filled(tuple(trees), results)
+            return results[0] if self.wrt else tree.unflatten(tuple(trees), results)
 
         specs = [Spec.of(cast(array, dtype)) for array in self.arguments.values()]
         traced = trace(function, *self.nested_arguments(specs))

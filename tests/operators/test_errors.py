@@ -359,12 +359,12 @@ REDUCTION: list[Wrong] = [
     (
         lambda: op.mean(EMPTY, 0),
         ShapeError,
-        "mean expects at least one element to fold; got shape (0, 3)",
+        "mean expects at least one element to reduce; got shape (0, 3)",
     ),
     (
         lambda: op.max(EMPTY),
         ShapeError,
-        "max expects at least one element to fold; got shape (0, 3)",
+        "max expects at least one element to reduce; got shape (0, 3)",
     ),
     (
         lambda: op.argmax(X, (0, 1)),
@@ -553,11 +553,11 @@ def test_a_shape_that_was_right_before_excuses_no_other() -> None:
 
 
 def test_only_so_many_shapes_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pareo.operators.core.MOST_BOUND", 3)
-    op.exp._bound.clear()
+    monkeypatch.setattr("pareo.operators.core.MAX_KNOWN", 3)
+    op.exp._known.clear()
     for size in [*range(1, 9), *range(1, 9)]:
         assert op.exp(np.zeros(size)).tolist() == [1.0] * size
-        assert len(op.exp._bound) <= 4
+        assert len(op.exp._known) <= 4
 
 
 def test_shapes_are_remembered_and_numbers_are_not() -> None:

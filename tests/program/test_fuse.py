@@ -253,5 +253,5 @@ def test_instructions_that_wait_for_each_other_are_an_error() -> None:
     program = trace(lambda x: op.exp(op.relu(x)), Spec((2,)))
     first, second = program.instructions
     circle = [replace(first, inputs=second.outputs), second]
-    with pytest.raises(PareoError, match="wait for each other's results: relu, exp"):
+    with pytest.raises(PareoError, match="depend on each other's results: relu, exp"):
         in_order(program, circle)

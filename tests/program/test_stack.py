@@ -24,7 +24,7 @@ from pareo.nn import (
 )  # fmt: skip
 from pareo.nn.network import Auxiliary, Branches
 from pareo.program import trace, value_and_grad
-from pareo.program.stack import Value, on_stacks
+from pareo.program.stack import Value, vmap
 
 MEMBERS, BATCH = 3, 4
 NETWORKS = {
@@ -76,7 +76,7 @@ def _together(network: Sequential, stacked: Any, images: Any, labels: Any, seeds
         Spec(labels.shape[1:], "int64"),
         (Spec((), "int64"),) * network.seeds(),
     )
-    many = on_stacks(one, MEMBERS)
+    many = vmap(one, MEMBERS)
 
     def losses(parameters: Any, x: Any, y: Any, seeds: Any) -> Any:
         numbers = [Value(tuple(row[i] for row in seeds)) for i in range(network.seeds())]
@@ -94,7 +94,7 @@ def _together(network: Sequential, stacked: Any, images: Any, labels: Any, seeds
 
 def test_what_is_shared_by_all_is_no_stack() -> None:
     one = trace(lambda x, w: op.relu(op.dot(x, w)), Spec((4, 3)), Spec((3, 2)))
-    many = on_stacks(one, 2)
+    many = vmap(one, 2)
     run = trace(
         lambda x, w: many([Value(x, stacked=False), Value(w)])[0].array,
         Spec((4, 3), "float64"),

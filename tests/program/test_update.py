@@ -7,7 +7,7 @@ from devices import CPU, DEVICES, home, placed
 import pareo.operators as op
 from pareo import Device, Spec, trace
 from pareo.errors import DtypeError, PareoError
-from pareo.program.passes import prepared
+from pareo.program.compiler import prepared
 from pareo.program.update import hasten_updates, in_place
 
 
@@ -138,8 +138,8 @@ def test_memory_of_the_executable_is_no_argument_that_is_updated():
     ("updates", "sentence"),
     [
         ({0: 1}, r"result 0, float32\[2\], cannot replace argument 1, float32\[3, 2\]"),
-        ({1: 0}, r"updates of 1 results and 2 arguments got {1: 0}"),
-        ({0: -2}, r"updates of 1 results and 2 arguments got {0: -2}"),
+        ({1: 0}, r"updates expects positions of 1 results and 2 arguments; got {1: 0}"),
+        ({0: -2}, r"updates expects positions of 1 results and 2 arguments; got {0: -2}"),
     ],
 )
 def test_updates_that_cannot_be_are_refused(updates, sentence):

@@ -145,7 +145,7 @@ def test_a_finished_run_has_nothing_left_to_do(tmp_path: Path) -> None:
 def test_another_run_is_never_overwritten(tmp_path: Path) -> None:
     fit(NETWORK, DATA, epochs=1, checkpoint=tmp_path, **HOW)
     before = (tmp_path / "last.safetensors").read_bytes()
-    with pytest.raises(DataError, match=r"last.safetensors: holds a run already"):
+    with pytest.raises(DataError, match=r"last.safetensors: already holds a run"):
         fit(NETWORK, DATA, epochs=1, checkpoint=tmp_path, **HOW)
     assert (tmp_path / "last.safetensors").read_bytes() == before
 
@@ -168,7 +168,7 @@ def test_other_settings_are_refused(tmp_path: Path, change: dict[str, Any], said
 
 def test_another_network_or_other_data_is_refused(tmp_path: Path) -> None:
     fit(NETWORK, DATA, epochs=1, checkpoint=tmp_path, **HOW)
-    with pytest.raises(DataError, match="is of the network small, not of this one"):
+    with pytest.raises(DataError, match="belongs to the network small, not to this one"):
         fit(networks.mlp([64, 4]), DATA, epochs=2, resume=tmp_path, **HOW)
     other = load_data("synthetic:1x8x8:4:300", seed=1)
     with pytest.raises(DataError, match="was trained on other data"):
@@ -264,7 +264,7 @@ def test_every_altered_byte_is_noticed(tmp_path: Path) -> None:
 def test_foreign_files_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "foreign.safetensors"
     save_file({"w": np.zeros(3, np.float32)}, file)
-    assert "not a checkpoint of pareo's" in refused(file)
+    assert "not a checkpoint of pareo" in refused(file)
     file.write_bytes(os.urandom(1000))
     refused(file)
     file.write_bytes(b"\x80\x04K\x01.")  # a pickle

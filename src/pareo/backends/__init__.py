@@ -1,1 +1,5 @@
-"""How operators are computed: one table of kernels for each device."""
+"""Backends: what runs operators and programs, one package for each device."""
+
+from pareo.backends.base import Backend, StepRunner, TrainingLoop
+
+__all__ = ["Backend", "StepRunner", "TrainingLoop"]

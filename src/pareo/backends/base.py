@@ -6,143 +6,89 @@ A kernel writes its result into `out`, which is C-contiguous, and returns nothin
     def add(out, a, b):
         np.add(a, b, out=out)
 
-An operator with several results gets a tuple of arrays as `out`. Attributes come by keyword.
+An operator with several results gets a tuple of arrays as `out`. Attributes are passed by keyword.
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 
+from pareo.array import Array
 from pareo.device import Device, current
 from pareo.errors import DeviceError, DtypeError, ShapeError
 from pareo.operators.core import Operator, is_array
+from pareo.program import compiler
+from pareo.program.executable import Executable
+from pareo.program.ir import Program
+from pareo.program.kernel import ALIGNMENT, Attributes, Call, Fusion, Kernel, Results, Scratch
+from pareo.program.plan import Plan
+from pareo.program.update import Updates
 from pareo.spec import Spec
 
-Scratch = Callable[..., Sequence[Spec]]
-ALIGNMENT = 64  # bytes: where the values of a program start, for the widest instructions
+KernelFunction = Callable[..., None]
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """How one backend computes one operator.
+class TrainingLoop(Protocol):
+    """Many steps of training as one call; all arguments have been checked."""
 
-    in_place: `out` may be the very memory of an operand of the same shape: of any (True), or,
-              result by result, of the operand at this position.
-    strided:  operands may have any layout; otherwise they are made C-contiguous first.
-    scratch:  from the specs of result and operands to those of the work arrays that the kernel
-              wants as `scratch=`, so that a program can plan them.
-    """
+    def __call__(
+        self,
+        parameters: Sequence[Array],
+        velocities: Sequence[Array],
+        images: Array,
+        labels: Array,
+        order: Array,
+        rate: float,
+        momentum: float,
+        decay: float,
+    ) -> Array | None:
+        """Update parameters and velocities in place, one step for each row of `order`.
 
-    function: Callable[..., None]
-    in_place: bool | tuple[int, ...] = False
-    strided: bool = True
-    scratch: Scratch | None = None
+        Returns the losses; None, with nothing done, where there is no loop for this batch size.
+        """
 
-    def may_overwrite(self, result: int, operand: int) -> bool:
-        """Whether a result, by its position, may lie in the memory of an operand, by its own."""
-        if isinstance(self.in_place, tuple):
-            return self.in_place[result] == operand
-        return self.in_place
-
-    def workspace(self, out: Any, specs: Sequence[Spec], attributes: dict[str, Any]) -> list[Spec]:
-        """The specs of the work arrays for one call."""
-        return list(self.scratch(out, *specs, **attributes)) if self.scratch else []
+    def nbytes(self, batch: int, momentum: bool) -> int | None:
+        """The bytes that it works in, besides parameters, velocities and data; None likewise."""
 
 
-@dataclass(frozen=True)
-class Fusion:
-    """Several instructions that a backend computes as one.
+class StepRunner(Protocol):
+    """Many runs of a compiled training step as one call, on batches that the rows of order pick."""
 
-    The pattern is written as the instructions it replaces, one a line: `y = sigmoid(t)`. `inputs`
-    are the kernel's operands in order, `gives` its results; everything else stays inside.
-    `broadcasts` says that the kernel repeats operands as `add`, `sub`, `hadamard` and `div` do;
-    otherwise it is only used where these read operands of their result's shape.
-    """
+    def __call__(
+        self,
+        parameters: Mapping[str, Array],
+        velocities: Mapping[str, Array],
+        images: Array,
+        labels: Array,
+        order: Array,
+        rate: Array,
+        seeds: Array,
+    ) -> Array:
+        """Update parameters and velocities in place; return the losses."""
 
-    name: str
-    pattern: str
-    inputs: tuple[str, ...]
-    gives: tuple[str, ...]
-    kernel: Kernel
-    when: Callable[..., bool] | None = None
-    broadcasts: bool = False
-
-
-@dataclass(frozen=True)
-class Step:
-    """Something to do on the values of a program.
-
-    reads, writes: the values, by their numbers.
-    work:          the work arrays that it writes to on its way.
-    """
-
-    run: Callable[[list[Any]], None]
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
-    work: tuple[Any, ...] = ()
+    @property
+    def kept_bytes(self) -> int:
+        """The bytes that it keeps, besides the memory of the executable and of the caller."""
 
 
 @dataclass(eq=False)
 class Backend:
     """A table of kernels under the name of a device.
 
-    members: whether a core trains one small network best alone, so that of many each goes through
-             its `loop`; otherwise they are one program.
+    trains_members_separately: whether the small networks of a population train fastest one by one,
+        each in a `training_loop` on one core; otherwise all of them are one program.
     """
 
-    members: ClassVar[bool] = False
+    trains_members_separately: ClassVar[bool] = False
     name: str
     kernels: dict[str, Kernel] = field(default_factory=dict)
     fusions: list[Fusion] = field(default_factory=list)
 
-    def apart(self, nbytes: int) -> int:
-        """How many instructions lie at least between those that these bytes serve in turn.
-
-        Where several run at once, the later ones would else wait for the earlier ones only for the
-        sake of their memory.
-        """
-        return 0
-
-    def spares(self, nbytes: int) -> bool:
-        """Whether there is memory to lie idle in a plan of so many bytes."""
-        return True
-
-    def standing_bytes(self) -> int:
-        """What it has come to keep for all programs, which no program's memory tells."""
-        return 0
-
-    def lowered(self, program: Any) -> Any:
-        """A program rewritten for this backend before fusion; most take it as it is."""
-        return program
-
-    def loop(self, program: Any, layout: Any, threads: int) -> Any:
-        """Many steps of training as one call, from the gradient program of one image.
-
-        `program` maps (parameters..., image, label) to (loss, gradients...), prepared and planned.
-        None where a backend has no such thing, or not for this program; the call gives None, and
-        does nothing, where it has none for a batch size. Its `nbytes(batch, momentum)` are those
-        that it works in, besides parameters, velocities and data; None likewise.
-        """
-        return None
-
-    def steps(self, executable: Any, seeds: int) -> Any:
-        """Many runs of a compiled training step as one call, on batches that an order picks.
-
-        None where there is nothing better than one call after the other.
-        """
-        return None
-
-    def in_data(self, program: Any, images: int) -> bool:
-        """Whether such steps read their images, an input of the program, where the data lies."""
-        return False
-
-    def held(self, array: Any) -> Any:
-        """Data that batches will be picked from, where this backend picks fastest."""
-        return array
+    # Kernels
 
     def kernel(
         self,
@@ -150,10 +96,10 @@ class Backend:
         in_place: bool | tuple[int, ...] = False,
         strided: bool = True,
         scratch: Scratch | None = None,
-    ) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    ) -> Callable[[KernelFunction], KernelFunction]:
         """Enter a function as the kernel of the operator that it is named after."""
 
-        def enter(function: Callable[..., None]) -> Callable[..., None]:
+        def enter(function: KernelFunction) -> KernelFunction:
             kernel = Kernel(function, in_place, strided, scratch)
             self.kernels[function.__name__.rstrip("_")] = kernel
             return function
@@ -163,29 +109,29 @@ class Backend:
     def fusion(
         self,
         pattern: str,
-        gives: str,
+        outputs: str,
         *,
         when: Callable[..., bool] | None = None,
         scratch: Scratch | None = None,
         in_place: bool | tuple[int, ...] = False,
         strided: bool = False,
         broadcasts: bool = False,
-    ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-        """Enter a function as a kernel for several instructions at once.
+    ) -> Callable[[KernelFunction], KernelFunction]:
+        """Enter a function as a kernel for several instructions at once (see `Fusion`).
 
-        Its positional parameters after `out` are named like the variables of the pattern. `when`
-        is asked, with the specs of result and operands and the attributes, whether it applies.
-        Whether the kernel repeats smaller operands is `broadcasts` (see `Fusion`).
+        Its positional parameters after `out` are named like the variables of the pattern. `when` is
+        called with the specs of result and operands and the attributes; it returns whether the
+        kernel applies.
         """
 
-        def enter(function: Callable[..., None]) -> Callable[..., None]:
+        def enter(function: KernelFunction) -> KernelFunction:
             names = [
                 parameter.name
                 for parameter in inspect.signature(function).parameters.values()
                 if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
             ]
             kernel = Kernel(function, in_place, strided, scratch)
-            results = tuple(gives.split())
+            results = tuple(outputs.split())
             self.fusions.append(
                 Fusion(
                     function.__name__, pattern, tuple(names[1:]), results, kernel, when, broadcasts
@@ -201,100 +147,172 @@ class Backend:
             raise DeviceError(f"the device '{self.name}' has no kernel for {name}")
         return self.kernels[name]
 
-    def empty(self, spec: Spec) -> Any:
+    # Programs
+
+    def compile(self, program: Program, device: Device, updates: Updates) -> Executable:
+        """The program ready to run on a device of this backend: see `Program.compile`."""
+        return Executable(program, device, updates)
+
+    def memory(
+        self, program: Program, device: Device, updates: Updates, data: int | None, tight: bool
+    ) -> int:
+        """The bytes that a run takes on a device of this backend: see `Program.memory`."""
+        return compiler.memory(program, device, updates, data, tight)
+
+    def lower(self, program: Program) -> Program:
+        """Rewrite a program for this backend before fusion; by default it stays as it is."""
+        return program
+
+    def reuse_distance(self, nbytes: int) -> int:
+        """Minimum number of instructions before a buffer of this size may be reused.
+
+        Where several instructions run at the same time, a larger distance keeps later ones from
+        waiting for earlier ones only because they share memory.
+        """
+        return 0
+
+    def has_spare_memory(self, nbytes: int) -> bool:
+        """Whether there is memory to spare for a plan of so many bytes that is not tight."""
+        return True
+
+    def persistent_bytes(self) -> int:
+        """The bytes kept for all programs together, which the memory of no program includes."""
+        return 0
+
+    def runner(self) -> Callable[[Callable[[], None], Sequence[Array]], None]:
+        """A function that does some work, given the work and the caller's arrays in use.
+
+        A backend may record what it did for the same arrays, and replay it faster.
+        """
+        return lambda work, arrays: work()
+
+    def execute(self, calls: Sequence[Call], values: list[Array]) -> None:
+        """Run the calls of a program, with the same effect as one after the other."""
+        for call in calls:
+            call.run(values)
+
+    # Training
+
+    def training_loop(self, program: Program, plan: Plan, threads: int) -> TrainingLoop | None:
+        """Many steps of training as one call; None where there is no such loop for this network.
+
+        `program` is the gradient program of one image, prepared: it maps (parameters..., image,
+        label) to (loss, gradients...).
+        """
+        return None
+
+    def step_runner(self, executable: Executable, seeds: int) -> StepRunner | None:
+        """Many runs of a compiled training step as one call.
+
+        None where there is nothing better than one call after the other.
+        """
+        return None
+
+    def place_dataset(self, array: Array) -> Array:
+        """Copy a dataset to where this backend picks batches from fastest."""
+        return array
+
+    def reads_dataset_in_place(self, program: Program, images: int) -> bool:
+        """Whether a `step_runner` reads `images`, an input of the program, from the dataset."""
+        return False
+
+    def split(self, work: Callable[[int, int, int], object], count: int) -> None:
+        """Call work(part, start, stop) for consecutive parts of `count` items, each on a thread."""
+        work(0, 0, count)
+
+    def squaring(self, matrix: Array) -> Callable[[], Array]:
+        """A function that multiplies a square matrix by itself, to measure the device's peak."""
+        out = np.empty_like(matrix)
+        return lambda: np.matmul(matrix, matrix, out=out)
+
+    # Arrays
+
+    def empty(self, spec: Spec) -> Array:
         """A new array of this spec, its elements not set."""
         return np.empty(spec.shape, spec.dtype)
 
-    def arena(self, nbytes: int) -> Any:
-        """Bytes, not set, from a multiple of the alignment on: a program's memory."""
+    def arena(self, nbytes: int) -> Array:
+        """Bytes, not set, that start at a multiple of `ALIGNMENT`: a program's memory."""
         raw = np.empty(nbytes + ALIGNMENT, np.uint8)
         start = -raw.ctypes.data % ALIGNMENT
         return raw[start : start + nbytes]
 
-    def admitted(self, name: str, array: Any) -> Any:
-        """An operand as the kernels read it, checked."""
+    def as_operand(self, name: str, array: Array) -> Array:
+        """An operand as the kernels read it, checked; `name` is what errors call it."""
         if type(array) is np.ndarray:
             return array
         self.check(name, array)
-        return self.plain(array)
+        return self.without_subclass(array)
 
-    def plain(self, array: Any) -> Any:
-        """The same memory without what a subclass of arrays makes of NumPy's functions."""
+    def without_subclass(self, array: Array) -> Array:
+        """The same memory as a plain array: subclasses may redefine NumPy's functions."""
         return array if type(array) is np.ndarray else np.asarray(array)
 
-    def reads(self, array: Any) -> bool:
-        """Whether an array lies where this backend computes."""
+    def is_local(self, array: Array) -> bool:
+        """Whether an array is in memory that this backend computes in."""
         return isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray)
 
-    def check(self, name: str, array: Any) -> None:
-        """Refuse an array that this backend cannot read."""
+    def check(self, name: str, array: Array) -> None:
+        """Raise an error for an array that this backend cannot read."""
         if isinstance(array, np.ma.MaskedArray):
             raise DtypeError(f"{name} expects an array without a mask; fill it first")
-        if not self.reads(array):
+        if not self.is_local(array):
             raise DeviceError(
                 f"{name} on '{self.name}' expects NumPy arrays; got one of "
                 f"{type(array).__module__}, and nothing moves between devices unless asked"
             )
 
-    def to_device(self, array: Any) -> Any:
-        """An array of the host where this backend computes; itself where it lies there already."""
+    def to_device(self, array: Array) -> Array:
+        """A NumPy array copied to this backend's memory; itself where it is there already."""
         return array
 
-    def to_host(self, array: Any) -> Any:
-        """The way back: an array of this backend as NumPy's."""
+    def to_host(self, array: Array) -> Array:
+        """An array of this backend as a NumPy array; itself where it is one already."""
         return array
 
-    def contiguous(self, array: Any) -> Any:
+    def contiguous(self, array: Array) -> Array:
         """The array, C-contiguous; itself where it is already."""
         return np.ascontiguousarray(array).reshape(array.shape)
 
-    def copy(self, target: Any, source: Any) -> None:
-        """Write one array's elements over another's."""
+    def copy(self, target: Array, source: Array) -> None:
+        """Copy the elements of one array to another."""
         np.copyto(target, source)
 
-    def share(self, a: Any, b: Any) -> bool:
+    def may_share_memory(self, a: Array, b: Array) -> bool:
         """Whether two arrays may have memory in common."""
         return np.may_share_memory(a, b)
 
-    def address(self, array: Any) -> int:
-        """Where an array's memory starts."""
+    def address(self, array: Array) -> int:
+        """The address of an array's first element."""
         return int(array.__array_interface__["data"][0])
 
-    def writable(self, array: Any) -> bool:
+    def is_writable(self, array: Array) -> bool:
         """Whether an array may be written to."""
         return bool(array.flags.writeable)
 
-    def enter(self, device: Device) -> None:
-        """Refuse a device of this backend that the machine does not have."""
+    # Devices
 
-    def scope(self, device: Device) -> AbstractContextManager[Any]:
-        """What must hold while kernels of this backend run on a device."""
+    def check_available(self, device: Device) -> None:
+        """Raise `DeviceError` for a device of this backend that the machine does not have."""
+
+    def scope(self, device: Device) -> AbstractContextManager[object]:
+        """The context in which kernels of this backend run on a device."""
         return np.errstate(all="ignore")
 
     def wait(self) -> None:
-        """Wait until everything that was asked of the device is done."""
+        """Wait until the device has done everything that was asked of it."""
 
-    def runner(self) -> Callable[[Callable[[], None], Sequence[Any]], None]:
-        """What does some work again and again, given the work and the caller's arrays in use.
-
-        A backend may remember what it did for the same arrays, and do it faster.
-        """
-        return lambda work, arrays: work()
-
-    def perform(self, steps: Sequence[Step], values: list[Any]) -> None:
-        """Do the steps of a program, as if one after the other."""
-        for step in steps:
-            step.run(values)
+    # Single operators
 
     def run(
         self,
         operator: Operator,
-        out: Any,
-        operands: Sequence[Any],
-        attributes: dict[str, Any],
+        out: Array,
+        operands: Sequence[Array],
+        attributes: Attributes,
         specs: Sequence[Spec],
-        result: Any,
-    ) -> Any:
+        result: Results,
+    ) -> Array:
         """Compute one operator now, into `out` or into new arrays."""
         with self.scope(current()):
             return self._run(operator, out, operands, attributes, specs, result)
@@ -302,31 +320,31 @@ class Backend:
     def _run(
         self,
         operator: Operator,
-        out: Any,
-        operands: Sequence[Any],
-        attributes: dict[str, Any],
+        out: Array,
+        operands: Sequence[Array],
+        attributes: Attributes,
         specs: Sequence[Spec],
-        result: Any,
-    ) -> Any:
-        operands = [self.admitted(operator.name, operand) for operand in operands]
+        result: Results,
+    ) -> Array:
+        operands = [self.as_operand(operator.name, operand) for operand in operands]
         kernel = self.find(operator.name)
-        several = isinstance(result, tuple)
-        if out is None and not several and kernel.strided and not kernel.scratch:  # as most are
-            target = self.empty(result)
+        if out is None and kernel.strided and not kernel.scratch and isinstance(result, Spec):
+            target = self.empty(result)  # the common case, without what follows
             kernel.function(target, *operands, **attributes)
             return target
-        results = result if several else (result,)
+        several = isinstance(result, tuple)
+        results = result if isinstance(result, tuple) else (result,)
         wanted = self._wanted(operator.name, out, results)
-        places = [None if given is None else self.plain(given) for given in wanted]
+        places = [None if given is None else self.without_subclass(given) for given in wanted]
         targets = [
             place
-            if place is not None and self._fit(place, operands, kernel, position)
+            if place is not None and self._can_write(place, operands, kernel, position)
             else self.empty(spec)
             for position, (place, spec) in enumerate(zip(places, results, strict=True))
         ]
         if not kernel.strided:
             operands = [self.contiguous(a) for a in operands]
-        more: dict[str, Any] = {}
+        more: Attributes = {}
         if kernel.scratch:
             work = kernel.workspace(result, specs, attributes)
             more["scratch"] = tuple(self.empty(spec) for spec in work)
@@ -338,8 +356,8 @@ class Backend:
                 targets[position] = given
         return tuple(targets) if several else targets[0]
 
-    def _wanted(self, name: str, out: Any, results: Sequence[Spec]) -> list[Any]:
-        """The arrays that the caller wants the results in, checked; None for a new one."""
+    def _wanted(self, name: str, out: Array, results: Sequence[Spec]) -> list[Array]:
+        """The arrays to write the results to, checked; None for a new one."""
         given = list(out) if isinstance(out, (tuple, list)) else [out]
         if len(given) != len(results):
             if out is None:
@@ -355,16 +373,18 @@ class Backend:
                 raise DtypeError(f"{name} expects out of dtype {spec.dtype}; got {array.dtype}")
             if array.shape != spec.shape:
                 raise ShapeError(f"{name} expects out of shape {spec.shape}; got {array.shape}")
-            if not self.writable(array):
+            if not self.is_writable(array):
                 raise DtypeError(f"{name} expects out to be writable; got a read-only array")
         return given
 
-    def _fit(self, out: Any, operands: Sequence[Any], kernel: Kernel, result: int) -> bool:
-        """Whether a kernel may write straight into `out`, or must work beside it first."""
+    def _can_write(
+        self, out: Array, operands: Sequence[Array], kernel: Kernel, result: int
+    ) -> bool:
+        """Whether a kernel may write to `out` itself; otherwise its result is copied there."""
         if not out.flags.c_contiguous:
             return False
         for position, operand in enumerate(operands):
-            if self.share(out, operand):
+            if self.may_share_memory(out, operand):
                 same = self.address(operand) == self.address(out)
                 same = same and operand.strides == out.strides and operand.shape == out.shape
                 if not (same and kernel.may_overwrite(result, position)):

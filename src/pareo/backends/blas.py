@@ -1,4 +1,4 @@
-"""The BLAS behind NumPy: its threads, what it is, and products that add to a matrix."""
+"""The BLAS library of NumPy: its threads, its version, and products that add to a matrix."""
 
 import ctypes
 import threading
@@ -13,14 +13,14 @@ _count: int | None = None
 
 
 def threads(count: int) -> None:
-    """Let NumPy's matrix products use this many threads, in the whole process.
+    """Set the number of threads of NumPy's matrix products, for the whole process.
 
     >>> threads(1)
     >>> describe()["threads"]
     1
     """
     global _count, _setters
-    if count == _count:  # one comparison is all that a kernel pays when nothing changes
+    if count == _count:  # all that a kernel pays if nothing changes
         return
     with _lock:
         if _setters is None:
@@ -31,7 +31,7 @@ def threads(count: int) -> None:
 
 
 def describe() -> dict[str, Any]:
-    """Name, version and present number of threads of NumPy's BLAS; 'unknown' where it hides.
+    """Name, version and present number of threads of NumPy's BLAS; 'unknown' where it is not found.
 
     >>> sorted(describe())
     ['name', 'threads', 'version']
@@ -47,9 +47,9 @@ def describe() -> dict[str, Any]:
 
 
 def _libraries() -> list[Any]:
-    """The BLAS libraries to steer: NumPy's own where it brought one, else all that are loaded.
+    """The BLAS libraries to control: NumPy's own if it has one, otherwise all that are loaded.
 
-    A peer's BLAS in the same process is its own matter: a race would not be fair otherwise.
+    The BLAS of another framework in the process is left alone, so that comparisons stay fair.
     """
     from threadpoolctl import ThreadpoolController  # only a matrix product needs it
 
@@ -57,14 +57,14 @@ def _libraries() -> list[Any]:
     return [library for library in loaded if "numpy" in library.filepath] or loaded
 
 
-ROW_MAJOR, AS_IT_IS, TURNED = 101, 111, 112
+ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE = 101, 111, 112
 _products: dict[str, Any] | None = None
 
 
 def add_product(out: Any, a: Any, b: Any, alpha: float = 1.0, keep: bool = True) -> None:
     """out += alpha * a @ b for matrices, in one pass over out; with keep=False, out is replaced.
 
-    NumPy cannot ask its BLAS for this, so the library is called directly where it is found.
+    NumPy does not offer this, so the library is called directly where it is found.
 
     >>> out = np.ones((1, 1))
     >>> add_product(out, np.array([[2.0, 3.0]]), np.array([[1.0], [1.0]]), alpha=10.0)
@@ -74,7 +74,7 @@ def add_product(out: Any, a: Any, b: Any, alpha: float = 1.0, keep: bool = True)
     product = _find_products().get(out.dtype.char)
     left, right = _layout(a), _layout(b)
     target = _layout(out)
-    if product is None or left is None or right is None or target is None or target[0] == TURNED:
+    if product is None or left is None or right is None or target is None or target[0] == TRANSPOSE:
         whole = np.matmul(a, b)
         np.multiply(whole, out.dtype.type(alpha), out=whole)
         np.add(out, whole, out=out) if keep else np.copyto(out, whole)
@@ -89,7 +89,7 @@ def add_product(out: Any, a: Any, b: Any, alpha: float = 1.0, keep: bool = True)
 
 
 def address(dtype: Any) -> int | None:
-    """Where the library's product for a dtype lies, for callers in machine code; None if unknown.
+    """The address of the library's product for a dtype, for machine code; None if unknown.
 
     It takes the arguments of `cblas_sgemm` (or dgemm), sizes as 64-bit numbers.
     """
@@ -98,14 +98,14 @@ def address(dtype: Any) -> int | None:
 
 
 def _layout(a: Any) -> tuple[int, int] | None:
-    """How BLAS sees a matrix: as it is or turned, and the distance of its rows; None if neither."""
+    """How BLAS reads a matrix: transposed or not, and its leading dimension; None if it cannot."""
     item = a.itemsize
     rows, columns = a.shape
     down, across = a.strides
     if (across == item or columns == 1) and (down >= columns * item or rows == 1):
-        return AS_IT_IS, max(down // item if rows > 1 else columns, columns, 1)
+        return NO_TRANSPOSE, max(down // item if rows > 1 else columns, columns, 1)
     if (down == item or rows == 1) and (across >= rows * item or columns == 1):
-        return TURNED, max(across // item if columns > 1 else rows, rows, 1)
+        return TRANSPOSE, max(across // item if columns > 1 else rows, rows, 1)
     return None
 
 

@@ -1,4 +1,4 @@
-"""Where windows fall on images: for one place in the window, which elements, of which windows."""
+"""Windows on images: which elements each position in a window covers (im2col and back)."""
 
 from typing import Any
 
@@ -27,9 +27,9 @@ def reach(offset: int, count: int, stride: int, before: int, length: int) -> tup
 
 
 def to_lines(lines: Array, x: Array, stride: int, padding: Any, dilation: int) -> None:
-    """Images (n, C, H, W) along their width: what each column of the window sees of each row.
+    """Unfold images (n, C, H, W) along their width, for each column of the window.
 
-    lines is (n, C, kw, H + padding, OW), with zeros for what lies in the padding.
+    lines is (n, C, kw, H + padding, OW), with zeros for the padding.
     """
     top, left, bottom, right = padding
     height, width = x.shape[2:]
@@ -51,14 +51,14 @@ def to_lines(lines: Array, x: Array, stride: int, padding: Any, dilation: int) -
 
 
 def to_rows(rows: Array, lines: Array, stride: int, dilation: int) -> None:
-    """Lines along their height: what each place of the window sees, (n, C, kh, kw, OH, OW)."""
+    """Unfold lines along their height, for each position in the window: (n, C, kh, kw, OH, OW)."""
     n, c, column, h, w = lines.strides
     strides = (n, c, h * dilation, column, h * stride, w)
     np.copyto(rows, np.ndarray(rows.shape, lines.dtype, buffer=lines, strides=strides))
 
 
 def from_rows(lines: Array, rows: Array, stride: int, dilation: int) -> None:
-    """Back through `to_rows`: each element is the sum of what the places that see it hold."""
+    """Gradient of `to_rows`: each element is the sum over the positions that cover it."""
     count = rows.shape[4]
     if stride == 1:
         lines[:, :, :, :count] = rows[:, :, 0]
@@ -72,7 +72,7 @@ def from_rows(lines: Array, rows: Array, stride: int, dilation: int) -> None:
 
 
 def from_lines(x: Array, lines: Array, stride: int, padding: Any, dilation: int) -> None:
-    """Back through `to_lines`."""
+    """Gradient of `to_lines`."""
     top, left = padding[:2]
     inner = lines[:, :, :, top : top + x.shape[2]]
     x.fill(0)

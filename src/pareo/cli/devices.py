@@ -52,17 +52,17 @@ def _machine(found: dict[str, object]) -> Table:
     library = blas.describe()
     table.add_row("BLAS", f"{library['name']} {library['version']}, {library['threads']} threads")
     table.add_row("Python", str(found["python"]))
-    for number, card in enumerate(machine.cards()):
+    for number, card in enumerate(machine.gpus()):
         table.add_row(f"cuda:{number}", escape(_card(card)))
     for name, version in machine.libraries().items():
         table.add_row(name, version or "[dim]not installed[/]")
     return table
 
 
-def _card(card: machine.Card) -> str:
+def _card(card: machine.Gpu) -> str:
     """A GPU in a line.
 
-    >>> _card(machine.Card("NVIDIA H200", "580.159.04", 143771 << 20, 140 << 30, 345, 1980, 3201))
+    >>> _card(machine.Gpu("NVIDIA H200", "580.159.04", 143771 << 20, 140 << 30, 345, 1980, 3201))
     'NVIDIA H200, driver 580.159.04, 140.0 of 140.4 GiB free, 345 of 1980 MHz, memory 3201 MHz'
     """
     return (

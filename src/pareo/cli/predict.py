@@ -12,7 +12,7 @@ from pareo.device import Device
 from pareo.errors import DataError, PareoError, ShapeError
 from pareo.nn.network import Sequential
 from pareo.training.checkpoint import Checkpoint, load
-from pareo.training.evaluate import Evaluator, fitted, probabilities
+from pareo.training.evaluate import Evaluator, as_inputs, probabilities
 
 
 def predict(
@@ -29,7 +29,7 @@ def predict(
     failed = False
     for path in image:
         try:
-            pixels = fitted(known.network, _read(path, known.network), dtype)
+            pixels = as_inputs(known.network, _read(path, known.network), dtype)
         except PareoError as error:
             named = str(error) if str(path) in str(error) else f"{path}: {error}"
             print(f"pareo: {named}", file=sys.stderr)

@@ -19,7 +19,7 @@ from pareo.lab.sweep.admission import CARD_TURN
 from pareo.lab.sweep.engine import Sweep
 from pareo.lab.sweep.journal import NotWritten
 from pareo.lab.sweep.settings import Settings, batch_sizes
-from pareo.machine import cards
+from pareo.machine import gpus
 
 USUAL = ("pareo-compiled", "torch", "torch-onednn-off", "jax", "tensorflow")
 USUAL_ON_GPU = ("pareo-cuda", "torch-cuda", "torch-cudagraph", "jax-cuda")
@@ -143,7 +143,7 @@ def _show(result: dict[str, Any]) -> None:
 
 def _names(contestants: str | None) -> tuple[str, ...]:
     """Who takes part; a framework's best is each of its settings here, for batch sizes differ."""
-    usual = USUAL_ON_GPU if cards() else USUAL
+    usual = USUAL_ON_GPU if gpus() else USUAL
     found: list[str] = []
     for name, one in chosen(options.named(contestants) or list(usual)).items():
         found += [*(one.tries or (name,))]
@@ -164,7 +164,7 @@ def _limit(text: str | None, names: tuple[str, ...]) -> int | None:
         raise PareoError(f"--memory-limit: {error}") from None
     on_gpu = {one.gpu for one in chosen(list(names)).values()}
     free = [memory.free()] if False in on_gpu else []
-    free += [card.free for card in cards()[:1]] if True in on_gpu else []
+    free += [card.free for card in gpus()[:1]] if True in on_gpu else []
     least = min((size for size in free if size), default=None)
     if least is not None and asked > least:
         raise PareoError(

@@ -30,7 +30,7 @@ from pareo.parallel.tuning.local import Population, Threads
 from pareo.parallel.tuning.search import Search, Workers
 from pareo.parallel.tuning.study import PRUNERS, SAMPLERS, opened
 from pareo.training import checkpoint as files
-from pareo.training.evaluate import fitted
+from pareo.training.evaluate import as_inputs
 from pareo.training.resume import fingerprint
 
 REDRAW_SECONDS = 0.2  # drawing reads the whole study, which takes time from those who train
@@ -106,7 +106,7 @@ def tune(
     loaded = load(data)
     built = networks.sized(network, loaded.shape, loaded.classes)
     if not searched.shaped:
-        fitted(built, loaded.images[:1], "float32")
+        as_inputs(built, loaded.images[:1], "float32")
     made = proposal.Maker(built, loaded, epochs, USUAL[network])
     about = {"network": network, "data": data, "epochs": epochs, "space": searched.plain()}
     searching = {**about, "fingerprint of the data": fingerprint(loaded)[:16]}

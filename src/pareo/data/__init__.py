@@ -1,4 +1,4 @@
-"""Where training data comes from: MNIST, which is shipped, IDX, NPZ and image files, or made up.
+"""Datasets: MNIST, which is included, IDX, NPZ and image files, or synthetic images.
 
 >>> from pareo.data import load
 >>> load("mnist")

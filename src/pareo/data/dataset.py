@@ -1,4 +1,4 @@
-"""What training and testing read: images and labels, checked once when they are put together."""
+"""`Dataset`: images and labels for training and testing, checked when it is created."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,24 +8,24 @@ from numpy.typing import DTypeLike, NDArray
 
 from pareo.errors import DataError
 
-TEST_SHARE = 6  # one image in six is for testing where the source does not say which
+TEST_SHARE = 6  # one image in six is for testing, if the source does not define a test set
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Images with their labels, and other images with their labels to test with.
+    """Images with their labels for training, and others for testing.
 
     Args:
-        name: where it comes from; errors start with it.
-        images: (N, C, H, W), or (N, features); numbers of any type, kept as they are.
+        name: of the source; errors start with it.
+        images: (N, C, H, W), or (N, features); numbers of any type, not converted.
         labels: (N,), whole numbers from 0 to `classes` - 1; kept as int64.
         test_images: of the same shape and type; there may be none (`images[:0]`).
         test_labels: one for each of them.
-        classes: how many there are, whether or not each has an image.
+        classes: their number, including those without an image.
         class_names: one for each class, or none at all.
 
     Raises:
-        DataError: these do not fit together.
+        DataError: the arrays do not match.
 
     Example:
         >>> pixels = np.zeros((3, 1, 28, 28), np.uint8)
@@ -77,8 +77,8 @@ class Dataset:
     def as_float(self, dtype: DTypeLike = np.float32) -> "Dataset":
         """Return the same data with images of a float dtype: uint8 is scaled from 0..255 to 0..1.
 
-        Other types are converted, not scaled. Data that has this dtype is returned as it is;
-        otherwise the images are new arrays, and nothing is kept here: keep the result.
+        Other types are converted, not scaled. Data that has this dtype is returned unchanged;
+        otherwise the images are new arrays, which this object does not keep.
 
         Example:
             >>> pixels = np.array([[0, 51, 255]], np.uint8)
@@ -111,9 +111,9 @@ class Dataset:
 def divide(
     name: str, images: NDArray[Any], labels: NDArray[Any], class_names: tuple[str, ...] = ()
 ) -> Dataset:
-    """Return a dataset of images that nobody has divided: a sixth of each class is for testing.
+    """Return a dataset of which a sixth of each class is for testing.
 
-    These are the last ones of each class, at least one where it has two; the order stays.
+    These are the last images of each class, at least one if it has two; the order is kept.
 
     Example:
         >>> labels = np.array([0, 0, 1, 1, 1, 0])
@@ -136,7 +136,7 @@ def divide(
 
 
 def count_classes(*labels: NDArray[Any]) -> int:
-    """Return the number of classes that labels from 0 speak of; at least 1, whatever they are.
+    """Return the number of classes of labels that count from 0; at least 1.
 
     Example:
         >>> count_classes(np.array([0, 3]), np.array([4]))
@@ -162,7 +162,7 @@ def _check_images(place: str, part: str, images: NDArray[Any]) -> None:
         raise DataError(
             f"{place}expected {part} of shape (N, C, H, W) or (N, features); got {images.shape}"
         )
-    # The extremes are NaN if one number is, and need no array of booleans as large as the data.
+    # The extremes are NaN if any number is, and need no array of booleans as large as the data.
     if (
         images.dtype.kind == "f"
         and len(images)
@@ -198,5 +198,5 @@ def _check_labels(
 def _floats(images: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     if images.dtype == np.uint8:
         return np.divide(images, 255, dtype=dtype)
-    with np.errstate(over="ignore"):  # what is too large becomes infinity, and the check tells
+    with np.errstate(over="ignore"):  # too large a number becomes infinity, which the check reports
         return images.astype(dtype)

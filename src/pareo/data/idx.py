@@ -1,4 +1,4 @@
-"""Reads IDX files, the plain array format in which MNIST and its relatives are published.
+"""Reads IDX files, the array format in which MNIST and similar datasets are published.
 
 A file is two zero bytes, one byte that names the dtype, one byte that counts the dimensions, each
 dimension as a big-endian uint32, and then the items, big-endian, the last dimension fastest.
@@ -36,10 +36,10 @@ def read(path: str | os.PathLike[str]) -> NDArray[Any]:
     """Return the array in an IDX file, gzipped or not, in this machine's byte order.
 
     Args:
-        path: the file; its first bytes tell whether it is gzipped.
+        path: the file; its first bytes decide whether it is gzipped.
 
     Raises:
-        DataError: the file cannot be read, or is not exactly one whole IDX array.
+        DataError: the file cannot be read, or is not exactly one complete IDX array.
 
     Example:
         >>> import tempfile
@@ -54,7 +54,7 @@ def read(path: str | os.PathLike[str]) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class Unpacked:
-    """The bytes of one IDX file, whose header is known to fit their number."""
+    """The bytes of one IDX file whose header matches their number."""
 
     head: bytes
     body: bytes
@@ -76,7 +76,7 @@ class Unpacked:
 def unpack(file: Traversable) -> Unpacked:
     """Return the checked bytes of an IDX file: a `Path`, or a resource inside a package.
 
-    Memory holds no more than the header announces, however far a gzipped file would unpack.
+    It takes no more memory than the header announces, however large a gzipped file would unpack.
     """
     name = str(file)
     try:
@@ -86,7 +86,7 @@ def unpack(file: Traversable) -> Unpacked:
                     return _unpack(plain, name)
             return _unpack(stream, name)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{name}: expected a whole gzip file; got a broken one: {error}") from error
+        raise DataError(f"{name}: expected a complete gzip file; got an error: {error}") from error
     except OSError as error:
         raise DataError(f"{name}: expected a file to read; got: {error.strerror}") from error
 
@@ -142,10 +142,10 @@ def _check_shape(dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> Non
 
 
 def _read_up_to(stream: IO[bytes] | gzip.GzipFile, size: int) -> tuple[bytes, int]:
-    """Return the next `size` bytes, or what there is of them, and how many bytes follow."""
+    """Return up to `size` bytes, and how many bytes follow them."""
     parts = []
     missing = size
-    # In chunks, because asking for `size` at once would allocate what a false header announces.
+    # In chunks, because reading `size` at once would allocate what a false header announces.
     while missing and (chunk := stream.read(min(missing, _CHUNK))):
         parts.append(chunk)
         missing -= len(chunk)

@@ -1,4 +1,4 @@
-"""Reads image files, one or a folder of them, through Pillow, which is asked for only here."""
+"""Reads image files, one or a folder of them, with Pillow, which only this module needs."""
 
 import os
 import struct
@@ -15,7 +15,7 @@ from pareo.data.dataset import Dataset, divide
 from pareo.errors import DataError
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-# Named one by one because Pillow knows formats, such as EPS, that start another program.
+# Listed because Pillow supports formats, such as EPS, that start another program.
 _FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _Form = tuple[str, tuple[int, int]]  # mode, and width and height
 _CHANNELS = {"L": 1, "RGB": 3}
@@ -41,11 +41,13 @@ def read(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
 
 
 def read_folder(folder: str | os.PathLike[str]) -> Dataset:
-    """Return the images in `train/CLASS/` and `test/CLASS/`, or in `CLASS/` for a folder with one
-    folder for each class, where the last sixth of each class is for testing.
+    """Return the dataset in a folder of images.
+
+    The images are in `train/CLASS/` and `test/CLASS/`, or in `CLASS/`, where the last sixth of each
+    class is for testing.
 
     Classes and images are in the order of their names. Files that are not images by their suffix,
-    and those whose name starts with a dot, are passed over. All images have one size and mode.
+    and those whose name starts with a dot, are ignored. All images must have one size and mode.
 
     Raises:
         DataError: Pillow is not installed, or a folder or a file is not as described.
@@ -133,7 +135,7 @@ def _stack(files: list[Path]) -> NDArray[np.uint8]:
 
 @contextmanager
 def _opened(file: Path) -> Iterator[tuple[Any, _Form]]:
-    """Open an image that is grey or RGB; what Pillow says of it inside becomes one sentence."""
+    """Open a grey or RGB image; exceptions of Pillow inside become a `DataError`."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -141,8 +143,8 @@ def _opened(file: Path) -> Iterator[tuple[Any, _Form]]:
             f"{file}: images are read with Pillow, which is not installed: pip install pillow"
         ) from error
     try:
-        # So many pixels that Pillow warns are an attack or a mistake, not a training image. What
-        # else it warns of is odd metadata: pixels that cannot be decoded are an error of their own.
+        # An image so large that Pillow warns is an attack or a mistake, not a training image. Its
+        # other warnings are about metadata: pixels that cannot be decoded raise an error.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -166,13 +168,13 @@ def _opened(file: Path) -> Iterator[tuple[Any, _Form]]:
         Image.DecompressionBombWarning,
     ) as error:
         raise DataError(
-            f"{file}: expected a whole image; got {file.stat().st_size:,} bytes that Pillow "
+            f"{file}: expected a complete image; got {file.stat().st_size:,} bytes that Pillow "
             f"cannot read: {_reason(error, file)}"
         ) from error
 
 
 def _reason(error: Exception, file: Path) -> str:
-    # Pillow repeats the file's name when no format fits.
+    # Pillow repeats the file's name if no format matches.
     return "no known format" if str(file) in str(error) else str(error)
 
 

@@ -1,4 +1,4 @@
-"""MNIST, the handwritten digits that every one of the papers' small networks is trained on."""
+"""MNIST, the handwritten digits that the small networks of the papers are trained on."""
 
 import os
 from dataclasses import dataclass
@@ -33,16 +33,16 @@ class Mnist:
 
 
 def load(folder: str | os.PathLike[str] | None = None, *, check: bool = True) -> Mnist:
-    """Return MNIST from the files shipped with pareo, or from a folder.
+    """Return MNIST from the files included in pareo, or from a folder.
 
     Args:
-        folder: where the four IDX files lie, under their original names, each with or without
-            `.gz`. None is the shipped copy, which is read once and kept.
-        check: whether the files in `folder` must be MNIST itself, byte for byte. False lets in
-            any data of its form, such as Fashion-MNIST. The shipped copy is always checked.
+        folder: the folder of the four IDX files, under their original names, each with or without
+            `.gz`. None is the included copy, which is read once and cached.
+        check: whether the files in `folder` must be MNIST itself, byte for byte. False accepts
+            any data in its format, such as Fashion-MNIST. The included copy is always checked.
 
     Raises:
-        DataError: a file is missing, is no IDX file, has the wrong shape or the wrong checksum.
+        DataError: a file is missing, is not an IDX file, or has the wrong shape or checksum.
 
     Example:
         >>> digits = load()

@@ -1,4 +1,4 @@
-"""Reads a dataset from an NPZ file: a zip of NumPy arrays, of which no object is ever unpickled."""
+"""Reads a dataset from an NPZ file, a zip of NumPy arrays; objects are never unpickled."""
 
 import math
 import os
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pareo.data.dataset import Dataset, count_classes, divide
 from pareo.errors import DataError
 
-# Our names and Keras's: images, labels, and the same for testing.
+# The names of pareo and of Keras: images, labels, and the same for testing.
 _NAMES = (
     ("images", "labels", "test_images", "test_labels"),
     ("x_train", "y_train", "x_test", "y_test"),
@@ -49,7 +49,7 @@ def read(path: str | os.PathLike[str]) -> Dataset:
             arrays = {key: _array(archive, key, name) for key in _keys(archive, name)}
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise DataError(
-            f"{name}: expected a whole NPZ file; got {_size(file)} that are not one: {error}"
+            f"{name}: expected a complete NPZ file; got {_size(file)} that are not one: {error}"
         ) from error
     except OSError as error:
         raise DataError(f"{name}: expected a file to read; got: {error.strerror}") from error
@@ -91,7 +91,7 @@ def _array(archive: zipfile.ZipFile, key: str, name: str) -> NDArray[Any]:
         raise DataError(
             f"{name}: expected '{key}' to hold numbers; got Python objects, which are never loaded"
         )
-    # Checked before it is read: NumPy would first take the memory that a false header announces.
+    # Checked first: NumPy would allocate the memory that a false header announces.
     wanted = header + dtype.itemsize * math.prod(shape)
     if wanted != info.file_size:
         raise DataError(
@@ -111,7 +111,7 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
         shape, _, dtype = npy.read_array_header_2_0(stream)
     else:
         raise ValueError(f"version {version}")
-    np.broadcast_to(np.zeros((), np.int8), shape)  # raises where no array can have this shape
+    np.broadcast_to(np.zeros((), np.int8), shape)  # raises an error if no array can have this shape
     return shape, dtype
 
 

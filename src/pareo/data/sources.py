@@ -1,4 +1,4 @@
-"""Finds out what a name, a file or a folder is, and loads it."""
+"""`load`: a dataset by name, from a file or from a folder."""
 
 import os
 import re
@@ -19,22 +19,23 @@ _IDX_ROLES = tuple((part, what) for part in ("train", "test") for what in ("imag
 
 
 def load(what: str | os.PathLike[str], *, seed: int = 0) -> Dataset:
-    """Return the dataset of a name, a folder or a file.
+    """Return a dataset by name, from a folder or from a file.
 
     Args:
         what: one of
 
-            - `"mnist"`, which is shipped;
-            - `"synthetic:CxHxW[:CLASSES[:COUNT]]"`, made up, 10 classes and 600 images by default;
+            - `"mnist"`, which is included;
+            - `"synthetic:CxHxW[:CLASSES[:COUNT]]"`, synthetic images, by default
+              10 classes and 600 images;
             - a folder with the four IDX files of MNIST, Fashion-MNIST or the like, gzipped or not;
             - a folder of images, `train/CLASS/*.png` and `test/CLASS/*.png`, or `CLASS/*.png`;
             - an `.npz` file with the arrays `images` and `labels`, or `x_train`, `y_train`, ...
 
-            Where nothing says which images are for testing, the last sixth of each class is.
-        seed: of the synthetic images; the others need none.
+            If the source does not define a test set, it is the last sixth of each class.
+        seed: of the synthetic images; other datasets do not use it.
 
     Raises:
-        DataError: it is none of these, or a file is not what it should be.
+        DataError: it is none of these, or a file does not have the expected content.
 
     Example:
         >>> load("mnist")
@@ -101,7 +102,7 @@ def _find_idx(folder: Path, inside: list[Path], part: str, what: str) -> Path:
     for file in inside:
         match = _IDX_NAME.fullmatch(file.name)
         if match and file.is_file() and (_PARTS[match[1]], match[2]) == (part, what):
-            found.setdefault(file.name.removesuffix(".gz"), file)  # sorted: the plain one is first
+            found.setdefault(file.name.removesuffix(".gz"), file)  # the file without .gz is first
     if len(found) > 1:
         raise DataError(
             f"{folder}: expected one file of {part} {what}; found {' and '.join(sorted(found))}"

@@ -1,4 +1,4 @@
-"""Images that are made up, of any shape, from which a network can still learn something."""
+"""Synthetic images of any shape, from which a network can learn."""
 
 import re
 
@@ -6,16 +6,16 @@ import numpy as np
 
 from pareo.data.dataset import TEST_SHARE, Dataset
 from pareo.errors import DataError
-from pareo.seeds import seed_of
+from pareo.seeds import checked_seed
 
 _FORM = re.compile(r"synthetic:(\d+(?:x\d+x\d+)?)(?::(\d+))?(?::(\d+))?", re.ASCII)
-_GRID = 4  # the pattern of a class is that many squares high and wide, so that pooling keeps it
+_GRID = 4  # the pattern of a class is so many squares high and wide, so that pooling preserves it
 _NOISE = 0.25
 _BLOCK = 64
 
 
 def parse(text: str, seed: int = 0) -> Dataset:
-    """Return what `synthetic:CxHxW[:CLASSES[:COUNT]]` or `synthetic:FEATURES[...]` asks for.
+    """Return the dataset of `synthetic:CxHxW[:CLASSES[:COUNT]]` or `synthetic:FEATURES[...]`.
 
     Example:
         >>> parse("synthetic:3x32x32:5:120")
@@ -39,7 +39,7 @@ def make(
     seed: int = 0,
     name: str = "synthetic",
 ) -> Dataset:
-    """Return `count` images, the last sixth of them for testing; the same seed gives the same.
+    """Return `count` images, the last sixth for testing; the same seed gives the same images.
 
     A class has a coarse pattern of values from 0 to 1, and an image is the pattern of its class
     with normal noise of deviation 0.25 on every value; float32. Classes are of equal size, give
@@ -52,8 +52,8 @@ def make(
         seed: of the patterns and the noise, a whole number.
 
     Raises:
-        DtypeError: the seed is no whole number.
-        DataError: a size is too small, or so large that memory does not hold the images.
+        DtypeError: the seed is not a whole number.
+        DataError: a size is too small, or the images do not fit in memory.
 
     Example:
         >>> data = make((1, 8, 8), classes=2, count=60)
@@ -67,7 +67,7 @@ def make(
     for what, size in (("classes", classes), ("images", count)):
         if size < 2:
             raise DataError(f"{name}: expected at least 2 {what}; got {size}")
-    seed = seed_of(f"{name}:", seed)
+    seed = checked_seed(f"{name}:", seed)
     try:
         images = np.empty((count, *shape), np.float32)
         rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Neural networks: layers, and the papers' networks made of them."""
+"""Neural networks: layers, and the networks of the papers."""
 
 from pareo.nn import networks
 from pareo.nn.layers import (

@@ -1,4 +1,4 @@
-"""Initial weights by name, each parameter from its own stream: seed and name decide, not order."""
+"""Initial weights: each parameter has a random stream of its own, from the seed and its path."""
 
 import math
 import zlib
@@ -13,39 +13,39 @@ Draw = Callable[[np.random.Generator, tuple[int, ...], int, int], Any]
 
 
 def _uniform(bound: Callable[[int, int], float]) -> Draw:
-    def draw(random: np.random.Generator, shape: tuple[int, ...], inward: int, outward: int) -> Any:
-        limit = bound(inward, outward)
+    def draw(random: np.random.Generator, shape: tuple[int, ...], fan_in: int, fan_out: int) -> Any:
+        limit = bound(fan_in, fan_out)
         return random.uniform(-limit, limit, shape)
 
     return draw
 
 
 def _normal(deviation: Callable[[int, int], float]) -> Draw:
-    def draw(random: np.random.Generator, shape: tuple[int, ...], inward: int, outward: int) -> Any:
-        return random.standard_normal(shape) * deviation(inward, outward)
+    def draw(random: np.random.Generator, shape: tuple[int, ...], fan_in: int, fan_out: int) -> Any:
+        return random.standard_normal(shape) * deviation(fan_in, fan_out)
 
     return draw
 
 
 INITIALISERS: dict[str, Draw] = {
-    "zeros": lambda random, shape, inward, outward: np.zeros(shape),
-    "glorot": _uniform(lambda inward, outward: math.sqrt(6 / (inward + outward))),
-    "he": _normal(lambda inward, outward: math.sqrt(2 / inward)),
-    "lecun": _normal(lambda inward, outward: math.sqrt(1 / inward)),
-    "fan_in": _uniform(lambda inward, outward: math.sqrt(1 / inward)),
+    "zeros": lambda random, shape, fan_in, fan_out: np.zeros(shape),
+    "glorot": _uniform(lambda fan_in, fan_out: math.sqrt(6 / (fan_in + fan_out))),
+    "he": _normal(lambda fan_in, fan_out: math.sqrt(2 / fan_in)),
+    "lecun": _normal(lambda fan_in, fan_out: math.sqrt(1 / fan_in)),
+    "fan_in": _uniform(lambda fan_in, fan_out: math.sqrt(1 / fan_in)),
 }
 
 
 def initialise(
     name: str, shape: tuple[int, ...], fans: tuple[int, int], seed: int, path: str, dtype: Any
 ) -> Any:
-    """The initial value of the parameter at `path`; fans are the inputs and outputs it connects.
+    """The initial value of the parameter at `path`; `fans` are its fan-in and fan-out.
 
     >>> initialise("zeros", (2,), (1, 1), seed=0, path="b", dtype="float32")
     array([0., 0.], dtype=float32)
     """
     if name not in INITIALISERS:
         known = ", ".join(INITIALISERS)
-        raise ShapeError(f"an initialiser is one of {known}; got '{name}'")
+        raise ShapeError(f"expected an initialiser of {known}; got '{name}'")
     random = np.random.default_rng([seed, zlib.crc32(path.encode())])
     return np.asarray(INITIALISERS[name](random, shape, *fans), dtype)

@@ -1,7 +1,7 @@
 """Layers: small frozen objects that know their shapes and call `op.*`.
 
-A layer says what parameters it has for an input shape (without the batch), what shape comes out,
-and what it does to an array. It holds no arrays itself.
+A layer defines its parameters and the shape of its output for an input shape (both without the
+batch), and what it computes. It holds no arrays itself.
 """
 
 import math
@@ -24,7 +24,7 @@ Size = int | tuple[int, ...]
 
 @dataclass(frozen=True)
 class Parameter:
-    """The shape of a parameter, how many inputs and outputs it connects, and how it starts."""
+    """The shape of a parameter, its fan-in and fan-out, and the name of its initialiser."""
 
     shape: Shape
     fans: tuple[int, int]
@@ -33,7 +33,7 @@ class Parameter:
 
 @dataclass
 class Context:
-    """What a pass through a network needs besides parameters: is it training, and which seeds."""
+    """What a forward pass needs besides parameters: whether it is training, and seeds."""
 
     training: bool = False
     seeds: Iterator[Any] = field(default_factory=lambda: iter(()))
@@ -41,22 +41,22 @@ class Context:
 
 
 class Layer(ABC):
-    """A layer without parameters that keeps the shape, unless it says otherwise."""
+    """The base class of layers; by default without parameters, and the shape stays the same."""
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """The parameters, by name, for inputs of a shape."""
+        """The parameters by name, for an input shape without the batch."""
         return {}
 
     def output(self, shape: Shape) -> Shape:
-        """The shape of an output, for an input of a shape; neither counts the batch."""
+        """The output shape for an input shape, both without the batch."""
         return shape
 
     @abstractmethod
     def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
-        """What the layer does to a batch."""
+        """The output for a batch."""
 
     def seeds(self) -> int:
-        """How many seeds one pass in training takes."""
+        """How many seeds a forward pass in training takes."""
         return 0
 
     @property
@@ -176,7 +176,7 @@ class MaxPool(_Pool):
 
 @dataclass(frozen=True)
 class AveragePool(_Pool):
-    """The mean of each window, padding not counted."""
+    """The mean of each window, without the padding."""
 
     def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
         return op.average_pool(x, **self.how())
@@ -197,7 +197,7 @@ class Lrn(Layer):
 
 @dataclass(frozen=True)
 class Dropout(Layer):
-    """In training, zeroes a share of the elements; otherwise does nothing."""
+    """Set a share of the elements to zero in training; do nothing otherwise."""
 
     rate: float = 0.5
 
@@ -237,7 +237,7 @@ class Dense(Layer):
 
 @dataclass(frozen=True)
 class Flatten(Layer):
-    """All axes but the batch as one."""
+    """Flatten all axes but the batch into one."""
 
     def output(self, shape: Shape) -> Shape:
         return (math.prod(shape),)
@@ -272,7 +272,7 @@ class ReLU(Layer):
 
 @dataclass(frozen=True)
 class Softmax(Layer):
-    """exp(x), scaled to the sum of 1 for each row."""
+    """exp(x), scaled to a sum of 1 in each row."""
 
     def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
         return op.softmax(x, axis=1)

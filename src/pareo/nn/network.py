@@ -1,4 +1,4 @@
-"""Networks: layers one after the other, or side by side, under one roof with their parameters."""
+"""Networks: layers in sequence or in parallel branches, and their parameters by path."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
@@ -13,14 +13,14 @@ from pareo.nn.initialise import initialise
 from pareo.nn.layers import Context, Layer, Parameter, Shape
 from pareo.program import Program, trace
 from pareo.program.text import amount
-from pareo.seeds import seed_of
+from pareo.seeds import checked_seed
 from pareo.spec import Spec
 
 Parameters = dict[str, Any]
 
 
 def _below(parameters: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The parameters whose path starts with a name, without it."""
+    """The parameters whose path starts with a name, with that name removed."""
     start = f"{name}."
     return {path[len(start) :]: a for path, a in parameters.items() if path.startswith(start)}
 
@@ -30,12 +30,12 @@ class Container(Layer):
 
     @abstractmethod
     def walk(self, shape: Shape, prefix: str = "") -> Iterator[tuple[str, Layer, Shape]]:
-        """Every layer inside, however deep, with its path and the shape that comes in."""
+        """Every layer at any depth, with its path and its input shape."""
 
 
 @dataclass(frozen=True)
 class Sequential(Container):
-    """Layers one after the other; with an input shape, a network that can be trained.
+    """Layers in sequence; with an input shape, a network that can be trained.
 
     >>> from pareo.nn import Dense, ReLU, Sequential
     >>> network = Sequential([Dense(3), ReLU(), Dense(2)], input_shape=(4,))
@@ -57,18 +57,18 @@ class Sequential(Container):
             if not isinstance(layer, Layer):
                 raise ShapeError(f"Sequential expects layers such as Dense(10); got {layer!r}")
         if input_shape is not None:
-            self.parameters(tuple(input_shape))  # layers that do not fit are told now
+            self.parameters(tuple(input_shape))  # raises an error if layers do not fit
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
         found = {}
-        for path, layer, inward in self.walk(shape):
+        for path, layer, incoming in self.walk(shape):
             if not isinstance(layer, Container):
-                for name, parameter in layer.parameters(inward).items():
+                for name, parameter in layer.parameters(incoming).items():
                     found[f"{path}.{name}"] = parameter
         return found
 
     def walk(self, shape: Shape, prefix: str = "") -> Iterator[tuple[str, Layer, Shape]]:
-        """Every layer, however deep, with its path and the shape that comes in."""
+        """Every layer at any depth, with its path and its input shape."""
         for number, layer in enumerate(self.layers):
             path = f"{prefix}{number}"
             yield path, layer, shape
@@ -98,19 +98,19 @@ class Sequential(Container):
 
     @property
     def classes(self) -> int:
-        """How many numbers come out for one input."""
+        """The number of outputs for one input."""
         return self.output(self.inputs)[-1]
 
     def initialise(self, seed: int = 0, dtype: Any = "float32") -> Parameters:
-        """New parameters, by path; the same seed gives the same."""
-        seed = seed_of("initialise", seed)
+        """New parameters by path; the same seed gives the same parameters."""
+        seed = checked_seed("initialise", seed)
         return {
             path: initialise(p.start, p.shape, p.fans, seed, path, dtype)
             for path, p in self.parameters(self.inputs).items()
         }
 
     def count(self) -> int:
-        """How many parameters there are."""
+        """The number of parameters."""
         return sum(int(np.prod(p.shape)) for p in self.parameters(self.inputs).values())
 
     def __call__(
@@ -120,7 +120,7 @@ class Sequential(Container):
         return self.apply(parameters, x, Context(training, iter(seeds)))
 
     def loss(self, parameters: Mapping[str, Any], x: Any, labels: Any, seeds: Any = ()) -> Any:
-        """The mean cross-entropy of a batch in training, with that of auxiliary heads if any."""
+        """The mean cross-entropy of a batch in training, plus that of auxiliary heads."""
         context = Context(True, iter(seeds))
         total = op.cross_entropy(self.apply(parameters, x, context), labels)
         for weight, logits in context.heads:
@@ -128,7 +128,7 @@ class Sequential(Container):
         return total
 
     def program(self, batch: int = 1, dtype: Any = "float32") -> Program:
-        """The way forward, traced for a batch."""
+        """The forward pass, traced for a batch size."""
         parameters = {
             path: Spec(p.shape, dtype) for path, p in self.parameters(self.inputs).items()
         }
@@ -174,9 +174,9 @@ def _row(label: str, shape: str, parameters: str, flops: str, activation: str) -
 
 @dataclass(frozen=True)
 class Auxiliary(Container):
-    """A second head that helps the layers below to learn; what comes in goes on unchanged.
+    """An auxiliary classifier that helps the layers before it to learn; its input passes unchanged.
 
-    Its cross-entropy joins the loss in training, times `weight`; otherwise it is not computed.
+    In training its cross-entropy times `weight` is added to the loss; otherwise it is not computed.
     """
 
     head: Sequential
@@ -197,7 +197,7 @@ class Auxiliary(Container):
 
 @dataclass(frozen=True)
 class Branches(Container):
-    """Branches side by side on the same input, their outputs joined along the channels."""
+    """Parallel branches on the same input, with outputs concatenated along the channels."""
 
     branches: tuple[Sequential, ...] = field(default=())
 

@@ -1,4 +1,4 @@
-"""The papers' networks, by name."""
+"""The networks of the papers, by name."""
 
 from collections.abc import Callable
 from functools import partial
@@ -102,7 +102,7 @@ def _conv(filters: int, size: int, stride: int = 1, padding: int = 0, groups: in
 
 
 def _inception(one: int, three: tuple[int, int], five: tuple[int, int], pool: int) -> Branches:
-    """1x1; 1x1 then 3x3; 1x1 then 5x5; pooling then 1x1: side by side."""
+    """1x1; 1x1 then 3x3; 1x1 then 5x5; pooling then 1x1: in parallel."""
     return Branches(
         [*_conv(one, 1)],
         [*_conv(three[0], 1), *_conv(three[1], 3, 1, 1)],
@@ -119,7 +119,7 @@ def _head(size: int, classes: int) -> Auxiliary:
 
 
 def googlenet(size: int = 224, classes: int = 1000, auxiliary: bool = False) -> Sequential:
-    """GoogLeNet (Inception v1), with its two auxiliary heads or without.
+    """GoogLeNet (Inception v1), with or without its two auxiliary heads.
 
     >>> googlenet().count(), googlenet(auxiliary=True).count()
     (6998552, 13378280)
@@ -143,7 +143,7 @@ def googlenet(size: int = 224, classes: int = 1000, auxiliary: bool = False) -> 
     return Sequential(layers, (3, size, size), name)
 
 
-# Those that are made for square images of any size, and any number of classes.
+# Networks for square images of any size and any number of classes.
 SIZED: dict[str, Callable[..., Sequential]] = {
     "alexnet": alexnet,
     "alexnet-original": partial(alexnet, "original"),
@@ -160,14 +160,14 @@ NETWORKS: dict[str, Callable[[], Sequential]] = {
 
 
 def by_name(name: str) -> Sequential:
-    """The network of a name, as the command line gives it."""
+    """The network with this name, as on the command line."""
     if name not in NETWORKS:
         raise ShapeError(f"a network is one of {', '.join(NETWORKS)}; got '{name}'")
     return NETWORKS[name]()
 
 
 def sized(name: str, shape: tuple[int, ...], classes: int) -> Sequential:
-    """The network of a name; the large ones for images of this shape and so many classes.
+    """The network with this name; large ones for images of this shape and number of classes.
 
     >>> sized("googlenet", (3, 64, 64), 5).input_shape
     (3, 64, 64)

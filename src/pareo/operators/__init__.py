@@ -1,4 +1,4 @@
-"""Every operator of pareo: on arrays it runs, on the device in scope; on symbols it records.
+"""The operators of pareo: on arrays they run on the device in scope, on symbols they record.
 
 >>> import numpy as np
 >>> from pareo import Device, op

@@ -1,34 +1,24 @@
-"""Parsers of attributes: each makes one kind of argument canonical, or says what it should be."""
+"""Parsers of attributes: each makes one kind of argument canonical, or raises an error."""
 
 import math
-import operator
 from typing import Annotated, Any
 
 import numpy as np
 
 from pareo.operators.core import Where
-
-
-def whole(value: Any) -> int | None:
-    """value as an int where it is one (True is not), else None."""
-    if isinstance(value, bool):
-        return None
-    try:
-        return operator.index(value)
-    except TypeError:
-        return None
+from pareo.seeds import whole_number
 
 
 def _wholes(value: Any) -> tuple[int, ...] | None:
     if not isinstance(value, (tuple, list)):
         return None
-    found = [whole(item) for item in value]
+    found = [whole_number(item) for item in value]
     return None if None in found else tuple(found)  # type: ignore[arg-type]
 
 
 def pair(value: Any, where: Where) -> tuple[int, int]:
-    """A size along height and width, each at least 1; one number stands for both."""
-    one = whole(value)
+    """A size along height and width, each at least 1; one number means both."""
+    one = whole_number(value)
     both = (one, one) if one is not None else _wholes(value)
     if both is None or len(both) != 2 or min(both) < 1:
         raise where.expects("one or two whole numbers of at least 1", value)
@@ -36,13 +26,13 @@ def pair(value: Any, where: Where) -> tuple[int, int]:
 
 
 def stride_or_size(value: Any, where: Where) -> tuple[int, int]:
-    """A stride that is the window's size where it is not given."""
+    """A stride; by default the size of the window."""
     return where.attributes["size"] if value is None else pair(value, where)
 
 
 def padding(value: Any, where: Where) -> tuple[int, int, int, int]:
     """Padding as (top, left, bottom, right), from one number, two (vertical first) or all four."""
-    one = whole(value)
+    one = whole_number(value)
     sides = (one, one) if one is not None else _wholes(value)
     if sides is not None and len(sides) == 2:
         sides = (*sides, *sides)
@@ -55,7 +45,7 @@ def padding(value: Any, where: Where) -> tuple[int, int, int, int]:
 
 def count(value: Any, where: Where) -> int:
     """A whole number of at least 1."""
-    number = whole(value)
+    number = whole_number(value)
     if number is None or number < 1:
         raise where.expects("a whole number of at least 1", value)
     return number
@@ -63,7 +53,7 @@ def count(value: Any, where: Where) -> int:
 
 def size(value: Any, where: Where) -> int:
     """A whole number of at least 0."""
-    number = whole(value)
+    number = whole_number(value)
     if number is None or number < 0:
         raise where.expects("a whole number of at least 0", value)
     return number
@@ -72,22 +62,22 @@ def size(value: Any, where: Where) -> int:
 def axis(value: Any, where: Where) -> int:
     """One axis of the first operand, counted from the front."""
     ndim = where.operands[0].ndim
-    number = whole(value)
+    number = whole_number(value)
     if number is None or not -ndim <= number < ndim:
         raise where.expects(f"an axis of an array of {ndim} dimensions", value)
     return number % ndim
 
 
 def axis_or_none(value: Any, where: Where) -> int | None:
-    """One axis, or None for the array as a flat whole."""
+    """One axis, or None for the flattened array."""
     return None if value is None else axis(value, where)
 
 
 def axes(value: Any, where: Where) -> tuple[int, ...]:
-    """Some axes of the first operand in order; None stands for all of them."""
+    """Some axes of the first operand in order; None means all of them."""
     if value is None:
         return tuple(range(where.operands[0].ndim))
-    one = whole(value)
+    one = whole_number(value)
     several = (one,) if one is not None else _wholes(value)
     if several is None:
         raise where.expects("an axis, several axes, or None for all", value)
@@ -110,8 +100,8 @@ def permutation(value: Any, where: Where) -> tuple[int, ...]:
 
 
 def shape(value: Any, where: Where) -> tuple[int, ...]:
-    """A shape, written out."""
-    one = whole(value)
+    """A shape without unknown sizes."""
+    one = whole_number(value)
     sizes = (one,) if one is not None else _wholes(value)
     if sizes is None or any(size < 0 for size in sizes):
         raise where.expects("a shape of sizes of at least 0", value)
@@ -119,9 +109,9 @@ def shape(value: Any, where: Where) -> tuple[int, ...]:
 
 
 def shape_of_same_size(value: Any, where: Where) -> tuple[int, ...]:
-    """A shape that holds the first operand's elements; one size may be -1, to be worked out."""
+    """A shape that holds the first operand's elements; one size may be -1, to be inferred."""
     old = where.operands[0]
-    one = whole(value)
+    one = whole_number(value)
     sizes = (one,) if one is not None else _wholes(value)
     if sizes is None or sizes.count(-1) > 1 or any(size < -1 for size in sizes):
         raise where.expects("a shape, with at most one size left as -1", value)

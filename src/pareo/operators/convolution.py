@@ -1,7 +1,7 @@
 """Convolution of images (N, C, H, W), and the two operators that its gradient needs.
 
-The three are each other's gradients: whichever two of image, filters and output are given, the
-third is computed, so derivatives of any order need nothing more.
+The gradients of each of the three are the other two, so derivatives of any order need no more
+operators.
 """
 
 from typing import Any
@@ -68,7 +68,7 @@ def conv(
     dilation: Pair = (1, 1),
     groups: Count = 1,
 ) -> Spec:
-    """Cross-correlation of images with filters, what neural networks call convolution.
+    """Cross-correlation of images with filters, called convolution in neural networks.
 
     x is (N, C, H, W), w is (K, C / groups, kh, kw); `padding` is (vertical, horizontal) or
     (top, left, bottom, right).
@@ -111,7 +111,7 @@ def conv_input_gradient(
     dilation: Pair = (1, 1),
     groups: Count = 1,
 ) -> Spec:
-    """Back through `conv` to its images, which were `size` = (H, W).
+    """Gradient of `conv` with respect to its images, of `size` = (H, W).
 
     >>> op.conv_input_gradient(np.ones((1, 1, 2, 2)), np.ones((1, 1, 2, 2)), size=(3, 3))
     array([[[[1., 2., 1.],
@@ -148,7 +148,7 @@ def conv_weight_gradient(
     dilation: Pair = (1, 1),
     groups: Count = 1,
 ) -> Spec:
-    """Back through `conv` to its filters, which were `size` = (kh, kw).
+    """Gradient of `conv` with respect to its filters, of `size` = (kh, kw).
 
     >>> op.conv_weight_gradient(np.ones((1, 1, 3, 3)), np.ones((1, 1, 2, 2)), size=(2, 2))
     array([[[[4., 4.],

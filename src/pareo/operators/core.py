@@ -1,8 +1,8 @@
 """What an operator is: a declaration that runs on arrays and records on symbols.
 
 A declaration is a function whose body is the shape rule, on specs. Its cost and its gradient are
-attached beside it. Parameters annotated `Array`, `Number`, `Labels`, `Seed` or `Arrays` are
-operands; every other parameter is an attribute, made canonical by the parser in its annotation.
+attached to it. Parameters annotated `Array`, `Number`, `Labels`, `Seed` or `Arrays` are operands;
+every other parameter is an attribute, which the parser in its annotation makes canonical.
 """
 
 import functools
@@ -14,28 +14,29 @@ from typing import Annotated, Any, Protocol, get_type_hints
 import numpy as np
 
 from pareo import device
+from pareo.array import Array as AnyArray
 from pareo.errors import DtypeError, GradientError, PareoError, ShapeError
 from pareo.spec import FLOATS, Spec
 
 
 @dataclass(frozen=True)
 class Operand:
-    """How an operand parameter may be filled."""
+    """What an operand may be."""
 
     integer: bool = False
     number: bool = False
     many: bool = False
 
 
-Array = Annotated[Any, Operand()]
-Number = Annotated[Any, Operand(number=True)]
-Labels = Annotated[Any, Operand(integer=True)]
+Array = Annotated[AnyArray, Operand()]
+Number = Annotated[AnyArray, Operand(number=True)]
+Labels = Annotated[AnyArray, Operand(integer=True)]
 Seed = Annotated[Any, Operand(integer=True, number=True)]
 Arrays = Annotated[Sequence[Any], Operand(many=True)]
 
 
 class Recorder(Protocol):
-    """Whoever writes down what happens to symbols (see `pareo.program.trace`)."""
+    """Something that records what happens to symbols (see `pareo.program.trace`)."""
 
     def record(
         self, operator: "Operator", operands: list[Any], attributes: dict[str, Any], out: Any
@@ -65,7 +66,7 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Where:
-    """What a parser may look at: which call it serves, and what is known so far."""
+    """What a parser may use: the call that it serves, and what is known so far."""
 
     operator: str
     parameter: str
@@ -78,16 +79,16 @@ class Where:
 
 Parser = Callable[[Any, Where], Any]
 registry: dict[str, "Operator"] = {}
-MOST_BOUND = 1000  # shapes that an operator remembers
-PLAIN: set[type] = {np.ndarray}  # kinds of arrays of which shape and dtype tell all; not subclasses
+MAX_KNOWN = 1000  # calls whose checks an operator remembers, by shapes and dtypes
+PLAIN: set[type] = {np.ndarray}  # array types that shape and dtype describe; not subclasses
 
 
 class Operator:
-    """One operator: what it computes, what that costs, and its gradient, on no device at all."""
+    """One operator: what it computes, what that costs, and its gradient, for any device."""
 
     def __init__(self, rule: Callable[..., Any]) -> None:
         self.name = rule.__name__.rstrip("_")
-        self.look: Callable[..., Any] | None = None
+        self.view_function: Callable[..., Any] | None = None
         self._rule = rule
         self._flops: Callable[..., int] | None = None
         self._reads: Callable[..., Sequence[int]] | None = None
@@ -108,7 +109,7 @@ class Operator:
             for name, parameter in signature.parameters.items()
             if parameter.default is not parameter.empty
         }
-        self._bound: dict[Any, tuple[dict[str, Any], list[Spec], Any]] = {}
+        self._known: dict[Any, tuple[dict[str, Any], list[Spec], Any]] = {}
         self._many = any(kind.many for kind in self._operands.values())
         self._only_operands = not (self._many or self._parsers)
         functools.update_wrapper(self, rule)
@@ -119,23 +120,23 @@ class Operator:
         registry[self.name] = self
 
     def flops(self, function: Callable[..., int]) -> Callable[..., int]:
-        """Attach the FLOP count: a function of the output's spec, the operands', and attributes."""
+        """Attach the FLOP count: a function of the specs of output and operands, and attributes."""
         self._flops = function
         return function
 
     def reads(self, function: Callable[..., Sequence[int]]) -> Callable[..., Sequence[int]]:
-        """Attach how many elements of each operand are read, where that is not all of them."""
+        """Attach how many elements of each operand are read, if not all of them."""
         self._reads = function
         return function
 
     def gradient(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Attach the gradient: (gradient of the output, output, operands...) to one per operand."""
+        """Attach the gradient: from (output gradient, output, operands...) to one per operand."""
         self._gradient = function
         return function
 
     def view(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Attach how the result can be had by looking at the operand anew, moving nothing."""
-        self.look = function
+        """Attach a function that returns the result as a view of the operand, moving nothing."""
+        self.view_function = function
         return function
 
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
@@ -150,20 +151,20 @@ class Operator:
     def bind(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[list[Any], dict[str, Any], list[Spec], Any]:
-        """Check one call; give its operands, attributes, operand specs and result spec."""
+        """Check one call; return its operands, attributes, operand specs and result spec."""
         seen = tuple([
             (a.shape, a.dtype) if type(a) in PLAIN else float
             for a in args if type(a) in PLAIN or (self._only_operands and type(a) is float)
         ])  # fmt: skip
         if kwargs or not len(seen) == len(args) == len(self._operands):
             return self._bind(args, kwargs)
-        # All operands, and nothing else: what was found for others like them holds for these.
-        # Asking takes 2 microseconds, finding out 15.
-        known = self._bound.get(seen)
+        # Operands only: the result of an earlier call with the same shapes and dtypes applies.
+        # The lookup takes 2 microseconds, `_bind` 15.
+        known = self._known.get(seen)
         if known is None:
-            if len(self._bound) > MOST_BOUND:
-                self._bound.clear()
-            known = self._bound[seen] = self._bind(args, kwargs)[1:]
+            if len(self._known) > MAX_KNOWN:
+                self._known.clear()
+            known = self._known[seen] = self._bind(args, kwargs)[1:]
         if float not in seen:
             return list(args), *known
         specs = known[1]
@@ -202,7 +203,7 @@ class Operator:
         return int(self._flops(out, *self._grouped(specs), **attributes))
 
     def count_bytes(self, out: Any, specs: Sequence[Spec], attributes: dict[str, Any]) -> int:
-        """The fewest bytes one call must move: what it needs read once, results written once."""
+        """The fewest bytes one call must move: what it needs is read once, results written once."""
         results = out if isinstance(out, tuple) else (out,)
         written = sum(spec.nbytes for spec in results)
         if written == 0:
@@ -214,15 +215,15 @@ class Operator:
             count * spec.dtype.itemsize for count, spec in zip(counts, specs, strict=True)
         )
 
-    def usual(self, name: str, value: Any) -> bool:
-        """Whether an attribute has its default, which a listing need not show."""
+    def is_default(self, name: str, value: Any) -> bool:
+        """Whether an attribute has its default value, which a listing need not show."""
         default = self._defaults.get(name)
         return value == default or (isinstance(default, tuple) and value == default + default)
 
     def differentiate(
         self, gradient: Any, out: Any, operands: Sequence[Any], attributes: dict[str, Any]
     ) -> list[Any]:
-        """The gradient with respect to each operand, or None where it has none."""
+        """The gradient with respect to each operand, None for one that has none."""
         if self._gradient is None:
             raise GradientError(f"{self.name} has no gradient")
         found = self._gradient(gradient, out, *self._grouped(operands), **attributes)
@@ -265,7 +266,7 @@ class Operator:
                 yield label, kind, _checked(self.name, label, kind, value)
 
     def _dtype(self, slots: list[tuple[str, Operand, Any]]) -> np.dtype[Any]:
-        """The one dtype that all floating-point operands of a call share."""
+        """The dtype that all floating-point operands of a call have in common."""
         found: np.dtype[Any] | None = None
         for label, kind, value in slots:
             if kind.integer or isinstance(value, (int, float)):
@@ -288,14 +289,14 @@ def operator(rule: Callable[..., Any]) -> Operator:
 
 
 def is_array(value: Any) -> bool:
-    """Whether value is an array of a kind that some device computes with."""
+    """Whether value is an array of a library that some device uses."""
     if isinstance(value, np.ndarray):
         return not isinstance(value, np.ma.MaskedArray)
     return type(value).__module__.partition(".")[0] == "cupy"
 
 
 def _checked(operator: str, label: str, kind: Operand, value: Any) -> Any:
-    """The operand itself, or the reason why it cannot be one."""
+    """The operand, checked."""
     if isinstance(value, np.generic):
         value = np.asarray(value)
     if isinstance(value, (int, float)) and not isinstance(value, bool):

@@ -194,7 +194,7 @@ def _(g: Any, out: Any, a: Any) -> Any:
 
 @operator
 def sigmoid_gradient(g: Array, y: Array) -> Spec:
-    """g * y * (1 - y): back through y = sigmoid(a).
+    """g * y * (1 - y): the gradient of y = sigmoid(a).
 
     >>> op.sigmoid_gradient(np.array([4.0]), np.array([0.5]))
     array([1.])
@@ -234,7 +234,7 @@ def _(g: Any, out: Any, a: Any) -> Any:
 
 @operator
 def tanh_gradient(g: Array, y: Array) -> Spec:
-    """g * (1 - y * y): back through y = tanh(a).
+    """g * (1 - y * y): the gradient of y = tanh(a).
 
     >>> op.tanh_gradient(np.array([4.0]), np.array([0.5]))
     array([3.])
@@ -274,7 +274,7 @@ def _(g: Any, out: Any, a: Any) -> Any:
 
 @operator
 def relu_gradient(g: Array, y: Array) -> Spec:
-    """0 where y <= 0, else g: back through y = relu(a).
+    """0 where y <= 0, else g: the gradient of y = relu(a).
 
     >>> op.relu_gradient(np.array([3.0, 3.0]), np.array([0.0, 2.0]))
     array([0., 3.])

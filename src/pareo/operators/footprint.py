@@ -1,7 +1,7 @@
-"""How many pixels the windows of convolution and pooling meet: what their costs are counted by.
+"""How many pixels the windows of convolution and pooling cover, for counting their costs.
 
-Windows may leave pixels out (a stride wider than the window, a rest at the edge) and may reach into
-the padding. What is never met need not be read, and padding costs a pooling nothing.
+Windows may skip pixels (a stride wider than the window, a remainder at the edge) and may extend
+into the padding. Pixels that no window covers are not read, and padding costs a pooling nothing.
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ from pareo.spec import Spec
 
 
 @cache
-def _met(
+def _covered(
     outputs: int, window: int, stride: int, padding: int, dilation: int, length: int
 ) -> tuple[int, int]:
-    """Along one axis: places of windows inside the image, and how many different pixels."""
+    """Along one axis: window positions inside the image, and how many different pixels."""
     places = [
         place
         for output in range(outputs)
@@ -32,10 +32,10 @@ def places_and_pixels(
     padding: Sequence[int] = (0, 0),
     dilation: Sequence[int] = (1, 1),
 ) -> tuple[int, int]:
-    """Places of all windows inside images (N, C, H, W), and how many different pixels they are.
+    """Positions of all windows inside images (N, C, H, W), and how many different pixels these are.
 
-    Windows of 2 x 2 at stride 1 on 3 x 3 pixels are four, with four places each; at stride 3 it is
-    one of them, and five pixels are never met.
+    There are four windows of 2 x 2 at stride 1 on 3 x 3 pixels, of four positions each; at stride 3
+    there is one window, and five pixels are not covered.
 
     >>> image = Spec((1, 1, 3, 3))
     >>> places_and_pixels(image, Spec((1, 1, 2, 2)), window=(2, 2), stride=(1, 1))
@@ -45,7 +45,7 @@ def places_and_pixels(
     """
     places = pixels = image.shape[0] * image.shape[1]
     for axis in (0, 1):
-        found = _met(
+        found = _covered(
             outputs.shape[axis + 2], window[axis], stride[axis], padding[axis], dilation[axis],
             image.shape[axis + 2],
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Matrix products, biases, and other views of the same elements."""
+"""Matrix products, biases, and operators that rearrange elements."""
 
 from typing import Any
 
@@ -43,11 +43,11 @@ def _(out: Spec, a: Spec, b: Spec) -> int:
 
 @dot.gradient
 def _(g: Any, out: Any, a: Any, b: Any) -> Any:
-    return unbroadcast(op.dot(g, _turned(b)), a), unbroadcast(op.dot(_turned(a), g), b)
+    return unbroadcast(op.dot(g, _transposed(b)), a), unbroadcast(op.dot(_transposed(a), g), b)
 
 
-def _turned(a: Any) -> Any:
-    """A stack of matrices, each transposed."""
+def _transposed(a: Any) -> Any:
+    """Transpose the last two axes."""
     return op.transpose(a, (*range(a.ndim - 2), a.ndim - 1, a.ndim - 2))
 
 
@@ -74,7 +74,7 @@ def _(g: Any, out: Any, a: Any, axes: Any) -> Any:
 
 @operator
 def reshape(a: Array, shape: ShapeOfSameSize) -> Spec:
-    """The same elements in another shape; one size may be -1, to be worked out.
+    """The same elements in another shape; one size may be -1, to be inferred.
 
     >>> op.reshape(np.array([1.0, 2.0, 3.0, 4.0]), (2, -1))
     array([[1., 2.],
@@ -95,7 +95,7 @@ def _(g: Any, out: Any, a: Any, shape: Any) -> Any:
 
 @operator
 def add_bias(a: Array, b: Array) -> Spec:
-    """Adds b along axis 1 of a, which is (N, features) or (N, C, H, W).
+    """Add b along axis 1 of a, which is (N, features) or (N, C, H, W).
 
     >>> op.add_bias(np.zeros((2, 2)), np.array([1.0, 2.0]))
     array([[1., 2.],
@@ -124,7 +124,7 @@ def _(g: Any, out: Any, a: Any, b: Any) -> Any:
 
 @operator
 def concat(arrays: Arrays, axis: Axis) -> Spec:
-    """Arrays joined along one axis.
+    """Concatenate arrays along one axis.
 
     >>> op.concat([np.ones(2), np.zeros(1)], axis=0)
     array([1., 1., 0.])
@@ -188,7 +188,7 @@ def _(g: Any, out: Any, a: Any, axis: Any, between: Any) -> Any:
 
 @operator
 def part_gradient(g: Array, axis: Axis, between: Shape, size: Size) -> Spec:
-    """Zeros, `size` of them along one axis, with g laid in at `between`: back through `part`.
+    """Gradient of `part`: zeros, `size` of them along one axis, with g at `between`.
 
     >>> op.part_gradient(np.array([5.0]), 0, (1, 2), 3)
     array([0., 5., 0.])

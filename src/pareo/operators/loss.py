@@ -12,7 +12,7 @@ from pareo.spec import Spec
 
 
 def check_labels(labels: Any, classes: int) -> None:
-    """Refuse labels that name no class: only the values tell, so backends call this."""
+    """Raise an error for labels out of range; backends call this, as it reads the values."""
     if labels.size and (labels.min() < 0 or labels.max() >= classes):
         wrong = labels.min() if labels.min() < 0 else labels.max()
         raise ShapeError(f"cross_entropy expects labels from 0 to {classes - 1}; got {wrong}")
@@ -20,7 +20,7 @@ def check_labels(labels: Any, classes: int) -> None:
 
 @operator
 def softmax(a: Array, axis: Axis = -1) -> Spec:
-    """exp(a), scaled to the sum of 1 along an axis.
+    """exp(a), scaled to a sum of 1 along an axis.
 
     >>> op.softmax(np.array([0.0, 0.0]))
     array([0.5, 0.5])
@@ -47,7 +47,7 @@ def _(g: Any, out: Any, a: Any, axis: int) -> Any:
 
 @operator
 def log_softmax(a: Array, axis: Axis = -1) -> Spec:
-    """The logarithm of `softmax`, without its rounding.
+    """The logarithm of `softmax`, computed without rounding `softmax` itself.
 
     >>> op.log_softmax(np.array([0.0, 0.0]))
     array([-0.69314718, -0.69314718])
@@ -76,7 +76,7 @@ def _rows(name: str, logits: Spec, labels: Spec) -> None:
 
 @operator
 def cross_entropy(logits: Array, labels: Labels) -> Spec:
-    """Mean over the batch of -log softmax(logits) at the right class, for each of leading axes.
+    """Mean over the batch of -log softmax(logits) at the label, for each index of leading axes.
 
     >>> op.cross_entropy(np.zeros((1, 2)), np.array([1]))
     array(0.69314718)
@@ -97,7 +97,7 @@ def _(g: Any, out: Any, logits: Any, labels: Any) -> Any:
 
 @operator
 def cross_entropy_gradient(g: Array, logits: Array, labels: Labels) -> Spec:
-    """Back through `cross_entropy`: g * (softmax(logits) - one at the right class) / N.
+    """Gradient of `cross_entropy`: g * (softmax(logits) - 1 at the label) / N.
 
     >>> op.cross_entropy_gradient(np.array(1.0), np.zeros((1, 2)), np.array([1]))
     array([[ 0.5, -0.5]])

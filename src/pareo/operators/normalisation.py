@@ -1,4 +1,4 @@
-"""Operators that keep activations in bounds: local response normalisation and dropout."""
+"""Local response normalisation and dropout."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def lrn(x: Array, size: Count, alpha: Real = 1e-4, beta: Real = 0.75, k: Real = 
 
 
 def _squares(x: Spec, size: int) -> int:
-    """How many elements stand in all the sums of squares: those of channels that exist."""
+    """How many terms all sums of squares have: those of existing channels only."""
     before = size // 2
     channels = x.shape[1]
     each = [min(c - before + size, channels) - max(c - before, 0) for c in range(channels)]
@@ -45,7 +45,7 @@ def _(g: Any, out: Any, x: Any, **how: Any) -> Any:
 def lrn_gradient(
     g: Array, x: Array, size: Count, alpha: Real = 1e-4, beta: Real = 0.75, k: Real = 1.0
 ) -> Spec:
-    """Back through `lrn`.
+    """Gradient of `lrn`.
 
     >>> one = np.ones((1, 1, 1, 1))
     >>> op.lrn_gradient(one, one, 1, alpha=3.0, beta=0.5)
@@ -65,9 +65,9 @@ def _(out: Spec, g: Spec, x: Spec, size: int, **_: Any) -> int:
 
 @operator
 def dropout(x: Array, rate: Share, seed: Seed) -> Spec:
-    """Zeroes a share `rate` of the elements, and scales the rest by 1 / (1 - rate).
+    """Set a share `rate` of the elements to zero, and scale the others by 1 / (1 - rate).
 
-    Which ones is decided by the seed and the element's position, alike on every device.
+    The seed and the position of an element decide, in the same way on every device.
 
     >>> op.dropout(np.ones(8), 0.5, seed=1)
     array([2., 2., 2., 0., 0., 0., 2., 0.])
@@ -87,9 +87,9 @@ def _(g: Any, out: Any, x: Any, seed: Any, rate: float) -> Any:
     return op.dropout(g, rate, seed), None
 
 
-# The hash behind dropout (splitmix64): the position of an element, moved on by the seed in golden
-# steps, is mixed until every bit depends on every other; an element stays if the upper 24 bits
-# reach its threshold.
+# The hash of dropout (splitmix64): the position of an element, offset by the seed times GOLDEN, is
+# mixed until every bit depends on every other; an element is kept if the upper 24 bits reach its
+# threshold.
 GOLDEN = 0x9E3779B97F4A7C15
 FIRST_MIX = 0xBF58476D1CE4E5B9
 SECOND_MIX = 0x94D049BB133111EB

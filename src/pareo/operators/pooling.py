@@ -14,7 +14,7 @@ from pareo.spec import Spec
 def pooled_sizes(
     name: str, image: tuple[int, ...], size: Any, stride: Any, padding: Any, ceil: bool
 ) -> tuple[int, int]:
-    """Height and width after pooling; with `ceil`, a last window may reach past the edge."""
+    """Height and width after pooling; with `ceil`, the last window may extend past the edge."""
     if any(padding[side] >= size[side % 2] for side in range(4)):
         raise ShapeError(f"{name} expects padding smaller than its window {size}; got {padding}")
     if not ceil:
@@ -26,7 +26,7 @@ def pooled_sizes(
         room = image[axis] + padding[axis] + padding[axis + 2] - size[axis]
         number = max(0, -(-room // stride[axis])) + 1
         if (number - 1) * stride[axis] >= image[axis] + padding[axis]:
-            number -= 1  # a window that starts past the image holds nothing
+            number -= 1  # a window that starts past the image is empty
         sizes.append(number)
     return sizes[0], sizes[1]
 
@@ -51,19 +51,19 @@ def max_pool(
     return _pooled("max_pool", x, size, stride, padding, ceil)
 
 
-def _met(image: Spec, pooled: Spec, size: Any, stride: Any, padding: Any, **_: Any) -> Any:
+def _covered(image: Spec, pooled: Spec, size: Any, stride: Any, padding: Any, **_: Any) -> Any:
     return places_and_pixels(image, pooled, size, stride, padding)
 
 
 @max_pool.flops
 def _(out: Spec, x: Spec, **how: Any) -> int:
-    places, _ = _met(x, out, **how)
+    places, _ = _covered(x, out, **how)
     return places
 
 
 @max_pool.reads
 def _(out: Spec, x: Spec, **how: Any) -> list[int]:
-    _, pixels = _met(x, out, **how)
+    _, pixels = _covered(x, out, **how)
     return [pixels]
 
 
@@ -81,7 +81,7 @@ def max_pool_gradient(
     padding: Padding = (0, 0),
     ceil: Flag = False,
 ) -> Spec:
-    """Back through `max_pool`: each g goes to the first largest element of its window.
+    """Gradient of `max_pool`: each g goes to the first largest element of its window.
 
     >>> op.max_pool_gradient(np.ones((1, 1, 1, 1)), np.arange(4.0).reshape(1, 1, 2, 2), 2)
     array([[[[0., 0.],
@@ -95,13 +95,13 @@ def max_pool_gradient(
 
 @max_pool_gradient.flops
 def _(out: Spec, g: Spec, x: Spec, **how: Any) -> int:
-    places, _ = _met(x, g, **how)
+    places, _ = _covered(x, g, **how)
     return places + g.size
 
 
 @max_pool_gradient.reads
 def _(out: Spec, g: Spec, x: Spec, **how: Any) -> list[int]:
-    _, pixels = _met(x, g, **how)
+    _, pixels = _covered(x, g, **how)
     return [g.size, pixels]
 
 
@@ -119,13 +119,13 @@ def average_pool(
 
 @average_pool.flops
 def _(out: Spec, x: Spec, **how: Any) -> int:
-    places, _ = _met(x, out, **how)
+    places, _ = _covered(x, out, **how)
     return places + out.size
 
 
 @average_pool.reads
 def _(out: Spec, x: Spec, **how: Any) -> list[int]:
-    _, pixels = _met(x, out, **how)
+    _, pixels = _covered(x, out, **how)
     return [pixels]
 
 
@@ -143,7 +143,7 @@ def average_pool_gradient(
     padding: Padding = (0, 0),
     ceil: Flag = False,
 ) -> Spec:
-    """Back through `average_pool` to images of `image` = (H, W).
+    """Gradient of `average_pool`, for images of `image` = (H, W).
 
     >>> op.average_pool_gradient(np.ones((1, 1, 1, 1)), (2, 2), 2)
     array([[[[0.25, 0.25],
@@ -162,7 +162,7 @@ def average_pool_gradient(
 
 @average_pool_gradient.flops
 def _(out: Spec, g: Spec, image: Any, **how: Any) -> int:
-    places, _ = _met(out, g, **how)
+    places, _ = _covered(out, g, **how)
     return places + g.size
 
 
@@ -201,7 +201,7 @@ def _(out: Spec, x: Spec, w: Spec, b: Spec, stride: Any) -> list[int]:
 
 @subsample.gradient
 def _(g: Any, out: Any, x: Any, w: Any, b: Any, stride: Any) -> Any:
-    """As the convolution that it is: every channel an image of its own, under one filter."""
+    """Computed as a convolution in which every channel is an image of its own."""
     planes = op.reshape(x, (-1, 1, *x.shape[2:]))
     errors = op.reshape(g, (-1, 1, *g.shape[2:]))
     shared = op.reshape(w, (1, 1, *w.shape))

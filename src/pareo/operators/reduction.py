@@ -1,4 +1,4 @@
-"""Operators that fold axes into one value each."""
+"""Operators that reduce axes."""
 
 from typing import Any
 
@@ -11,18 +11,18 @@ from pareo.operators.core import Array, operator
 from pareo.spec import Spec
 
 
-def folded(a: Spec, axes: tuple[int, ...], keepdims: bool = False) -> tuple[int, ...]:
-    """The shape that is left when `axes` are folded."""
+def reduced_shape(a: Spec, axes: tuple[int, ...], keepdims: bool = False) -> tuple[int, ...]:
+    """The shape that is left when `axes` are reduced."""
     if keepdims:
         return tuple(1 if axis in axes else size for axis, size in enumerate(a.shape))
     return tuple(size for axis, size in enumerate(a.shape) if axis not in axes)
 
 
 def _count(name: str, a: Spec, axes: tuple[int, ...]) -> int:
-    """How many elements each result is made of: at least one, or there is no result."""
+    """How many elements each result is computed from: at least one, or there is no result."""
     number = int(np.prod([a.shape[axis] for axis in axes], dtype=np.int64))
     if number == 0:
-        raise ShapeError(f"{name} expects at least one element to fold; got shape {a.shape}")
+        raise ShapeError(f"{name} expects at least one element to reduce; got shape {a.shape}")
     return number
 
 
@@ -39,9 +39,9 @@ def unbroadcast(gradient: Any, operand: Any) -> Any:
     return op.reshape(op.sum(gradient, axis=repeated), operand.shape)
 
 
-def _unfolded(value: Any, a: Any, axes: tuple[int, ...]) -> Any:
-    """A folded value, repeated over the elements it came from."""
-    return op.broadcast(op.reshape(value, folded(a, axes, keepdims=True)), a.shape)
+def _repeated(value: Any, a: Any, axes: tuple[int, ...]) -> Any:
+    """A reduced value, repeated to the shape of the operand."""
+    return op.broadcast(op.reshape(value, reduced_shape(a, axes, keepdims=True)), a.shape)
 
 
 @operator
@@ -51,7 +51,7 @@ def sum_(a: Array, axis: Axes = None, keepdims: Flag = False) -> Spec:
     >>> op.sum(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
     array([4., 6.])
     """
-    return a.like(folded(a, axis, keepdims))
+    return a.like(reduced_shape(a, axis, keepdims))
 
 
 @sum_.flops
@@ -61,7 +61,7 @@ def _(out: Spec, a: Spec, axis: Any, keepdims: bool) -> int:
 
 @sum_.gradient
 def _(g: Any, out: Any, a: Any, axis: Any, keepdims: bool) -> Any:
-    return _unfolded(g, a, axis)
+    return _repeated(g, a, axis)
 
 
 @operator
@@ -72,7 +72,7 @@ def mean(a: Array, axis: Axes = None, keepdims: Flag = False) -> Spec:
     array(2.5)
     """
     _count("mean", a, axis)
-    return a.like(folded(a, axis, keepdims))
+    return a.like(reduced_shape(a, axis, keepdims))
 
 
 @mean.flops
@@ -82,20 +82,20 @@ def _(out: Spec, a: Spec, axis: Any, keepdims: bool) -> int:
 
 @mean.gradient
 def _(g: Any, out: Any, a: Any, axis: Any, keepdims: bool) -> Any:
-    return _unfolded(op.scale(1 / _count("mean", a, axis), g), a, axis)
+    return _repeated(op.scale(1 / _count("mean", a, axis), g), a, axis)
 
 
 @operator
 def max_(a: Array, axis: Axes = None, keepdims: Flag = False) -> Spec:
     """The largest element over some axes, or over all; NaN where there is a NaN.
 
-    The gradient is shared equally between elements that are equally large.
+    The gradient is divided equally among the largest elements.
 
     >>> op.max(np.array([[1.0, 2.0], [3.0, 0.0]]), axis=1)
     array([2., 3.])
     """
     _count("max", a, axis)
-    return a.like(folded(a, axis, keepdims))
+    return a.like(reduced_shape(a, axis, keepdims))
 
 
 @max_.flops
@@ -105,18 +105,18 @@ def _(out: Spec, a: Spec, axis: Any, keepdims: bool) -> int:
 
 @max_.gradient
 def _(g: Any, out: Any, a: Any, axis: Any, keepdims: bool) -> Any:
-    kept = folded(a, axis, keepdims=True)
+    kept = reduced_shape(a, axis, keepdims=True)
     return op.max_gradient(op.reshape(g, kept), a, op.reshape(out, kept), axis)
 
 
 @operator
 def max_gradient(g: Array, a: Array, y: Array, axis: Axes) -> Spec:
-    """Back through y = max(a, axis, keepdims=True): g, shared by the elements equal to y.
+    """Gradient of y = max(a, axis, keepdims=True): g, divided among the elements equal to y.
 
     >>> op.max_gradient(np.array([6.0]), np.array([1.0, 3.0, 3.0]), np.array([3.0]), 0)
     array([0., 3., 3.])
     """
-    kept = folded(a, axis, keepdims=True)
+    kept = reduced_shape(a, axis, keepdims=True)
     if g.shape != kept or y.shape != kept:
         raise ShapeError(f"max_gradient expects g and y of shape {kept}; got {g.shape}, {y.shape}")
     return a
@@ -136,7 +136,7 @@ def argmax(a: Array, axis: AxisOrNone = None) -> Spec:
     """
     axes = tuple(range(a.ndim)) if axis is None else (axis,)
     _count("argmax", a, axes)
-    return Spec(folded(a, axes), np.int64)
+    return Spec(reduced_shape(a, axes), np.int64)
 
 
 @argmax.flops

@@ -1,4 +1,4 @@
-"""The step that training takes: stochastic gradient descent."""
+"""The update of a training step: stochastic gradient descent."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def sgd(
     momentum: Number = 0.0,
     decay: Number = 0.0,
 ) -> tuple[Spec, Spec]:
-    """One step downhill; gives the new parameter and the new velocity.
+    """One step of gradient descent; returns the new parameter and the new velocity.
 
     velocity = momentum * velocity + gradient + decay * parameter, then
     parameter = parameter - rate * velocity. The three numbers may be arrays that broadcast.

@@ -4,15 +4,20 @@ from pareo.program.differentiate import differentiate, grad, value_and_grad
 from pareo.program.executable import Executable
 from pareo.program.fuse import fuse
 from pareo.program.ir import Instruction, Program
+from pareo.program.kernel import Fusion, Kernel
 from pareo.program.passes import remove_common, remove_dead
 from pareo.program.plan import Plan, plan
+from pareo.program.target import Target
 from pareo.program.trace import trace
 
 __all__ = [
     "Executable",
+    "Fusion",
     "Instruction",
+    "Kernel",
     "Plan",
     "Program",
+    "Target",
     "differentiate",
     "fuse",
     "grad",

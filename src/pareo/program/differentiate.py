@@ -1,4 +1,4 @@
-"""Reverse-mode differentiation: programs with their gradients, written with the same operators."""
+"""Reverse-mode differentiation: gradients as programs of the same operators."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from pareo.spec import FLOATS
 
 
 def backward(builder: Builder, loss: Symbol, wrt: Sequence[Symbol], start: int = 0) -> list[Symbol]:
-    """Write down the gradients of `loss`, made by the instructions from `start` on."""
+    """Record the gradients of `loss`, which the instructions from `start` on compute."""
     if loss.shape != () or loss.dtype not in FLOATS:
         raise GradientError(
             f"grad expects a function that returns one number; got {loss.dtype}{list(loss.shape)}"
@@ -28,7 +28,10 @@ def backward(builder: Builder, loss: Symbol, wrt: Sequence[Symbol], start: int =
 def pull_back(
     builder: Builder, arriving: Mapping[Symbol, Symbol], wrt: Sequence[Symbol], start: int = 0
 ) -> list[Symbol]:
-    """Write down the gradients by `wrt`, given those by some results, which `start` led to."""
+    """Record the gradients with respect to `wrt`, given those with respect to some results.
+
+    `start` is the position of the first instruction that may contribute.
+    """
     instructions = builder.instructions[start:]
     moved = {symbol.number for symbol in wrt}
     for instruction in instructions:
@@ -62,7 +65,7 @@ def pull_back(
 
 @rewrite
 def differentiate(program: Program, wrt: Sequence[int] = (0,)) -> Program:
-    """The program that returns its one number and the gradients by the inputs at `wrt`.
+    """The program that returns a program's one number, and the gradients for the inputs at `wrt`.
 
     >>> from pareo import Spec, op, trace
     >>> program = differentiate(trace(lambda x: op.sum(op.exp(x)), Spec((4,))))
@@ -81,10 +84,10 @@ def differentiate(program: Program, wrt: Sequence[int] = (0,)) -> Program:
 def value_and_grad(
     function: Callable[..., Any], wrt: int | tuple[int, ...] = 0
 ) -> Callable[..., Any]:
-    """The function that gives what `function` returns, and its gradient by the arguments at `wrt`.
+    """A function that returns the result of `function` and its gradient for the arguments at `wrt`.
 
-    The gradient has the nesting of the argument. Each call traces `function` anew, so that it
-    always sees what the function closes over now; to pay for that once, see `Program.compile`.
+    The gradient has the nesting of the argument. Each call traces `function` again, so that it sees
+    the present values of what the function closes over; to trace only once, see `Program.compile`.
 
     >>> import numpy as np
     >>> from pareo import op
@@ -106,14 +109,14 @@ def value_and_grad(
         loss = _number(builder, function(*fresh))
         chosen = [leaf for position in positions for leaf in tree.leaves(fresh[position])]
         gradients = backward(builder, loss, chosen, start)
-        shaped = tree.filled(tuple(fresh[position] for position in positions), gradients)
+        shaped = tree.unflatten(tuple(fresh[position] for position in positions), gradients)
         return loss, shaped[0] if isinstance(wrt, int) else shaped
 
     return both
 
 
 def grad(function: Callable[..., Any], wrt: int | tuple[int, ...] = 0) -> Callable[..., Any]:
-    """The gradient of a function that returns one number, by the arguments at `wrt`.
+    """The gradient of a function that returns one number, for the arguments at `wrt`.
 
     >>> import numpy as np
     >>> from pareo import op
@@ -133,7 +136,7 @@ def grad(function: Callable[..., Any], wrt: int | tuple[int, ...] = 0) -> Callab
 
 
 def _run(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """Trace a function, run it here and now, and hand out arrays of the caller's own."""
+    """Trace a function, run it, and return copies of the results."""
     program = trace(function, *arguments)
     result = program.compile(current())(*arguments)
     return tree.transform(lambda array: array.copy(), result)
@@ -146,7 +149,7 @@ def _at(arguments: tuple[Any, ...], position: int) -> Any:
 
 
 def _number(builder: Builder, loss: Any) -> Symbol:
-    """What a function returned as a symbol; one that does not depend on its arguments, too."""
+    """The result of a function as a symbol, even if it does not depend on the arguments."""
     if isinstance(loss, np.generic | float) and not isinstance(loss, bool):
         loss = np.asarray(loss)
     if not isinstance(loss, Symbol) and not is_array(loss):
@@ -155,7 +158,7 @@ def _number(builder: Builder, loss: Any) -> Symbol:
 
 
 def _renamed(symbol: Any) -> Any:
-    """The same array under a new number, so that only what this function does to it counts."""
+    """The same array as a new value, so that only what this function does to it counts."""
     if not isinstance(symbol, Symbol):
         raise GradientError("grad inside a traced function expects traced arrays")
     if symbol.dtype not in FLOATS:

@@ -1,4 +1,4 @@
-"""A program bound to a device and to its memory, ready to run again and again."""
+"""A program bound to a device and to its memory, ready to run any number of times."""
 
 import threading
 from bisect import bisect_left
@@ -9,94 +9,98 @@ from typing import Any
 
 import numpy as np
 
-from pareo.backends.base import Step
+from pareo.array import Array
 from pareo.device import Device
 from pareo.errors import DtypeError, OutOfMemory, PareoError, ShapeError
 from pareo.operators.core import Operator, as_array
 from pareo.program import tree
+from pareo.program.compiler import memory, prepared_with
 from pareo.program.ir import Instruction, Program
-from pareo.program.plan import fitting, kernel_of, plan
-from pareo.program.update import Updates, prepared_with
+from pareo.program.kernel import Attributes, Call
+from pareo.program.plan import fitting_plan, kernel_of, plan
+from pareo.program.target import Target
+from pareo.program.update import Updates
 from pareo.spec import Spec
 
-_Run = Callable[[list[Any]], None]
+_Run = Callable[[list[Array]], None]
 
 
 class Executable:
-    """A compiled program: call it with arrays, get its results.
+    """A compiled program: call it with arrays to get its results.
 
-    The results lie in memory that the executable owns and overwrites at the next call: copy what
+    The results are in memory that the executable owns and overwrites at the next call: copy what
     you want to keep. For the same reason it serves one thread at a time: compile one for each.
     """
 
     def __init__(self, program: Program, device: Device, updates: Updates | None = None) -> None:
         self.device = device
         self.updates: Updates = updates or {}
-        backend = device.backend
-        with device, backend.scope(device):  # the work arrays depend on its threads, or its card
-            self.program, self._over = prepared_with(program, self.updates, backend)
-            self.plan = fitting(self.program, backend, self._over)
+        self._target: Target = device.backend
+        target = self._target
+        with device, target.scope(device):  # the work arrays depend on its threads, or its GPU
+            self.program, self._over = prepared_with(program, self.updates, target)
+            self.plan = fitting_plan(self.program, target, self._over)
         self._lock = threading.Lock()
-        self._values: list[Any] = [None] * (max(self.program.specs, default=0) + 1)
-        with device, backend.scope(device):
+        self._values: list[Array] = [None] * (max(self.program.specs, default=0) + 1)
+        with device, target.scope(device):
             self._arena = self._allocated()
             for number, array in self.program.constants.items():
-                here = backend.contiguous(backend.to_device(array))
-                self._values[number] = backend.admitted("a constant", here)
+                here = target.contiguous(target.to_device(array))
+                self._values[number] = target.as_operand("a constant", here)
             for number, offset in self.plan.offsets.items():
                 self._values[number] = self._placed(self.program.specs[number], offset)
-            self._looks: dict[int, _Run] = {}  # by value: how it looks at the caller's memory
-            self._steps = self._bound()
-            self._borrowed = (*self.program.inputs, *self._over, *self._looks)
-            self._runner = backend.runner()
+            self._views: dict[int, _Run] = {}  # how to make each view of the caller's memory
+            self._calls = self._bound()
+            self._borrowed = (*self.program.inputs, *self._over, *self._views)
+            self._runner = target.runner()
 
-    def _allocated(self) -> Any:
+    def _allocated(self) -> Array:
         """Memory for the plan, or for a tighter one where there is not enough."""
-        arena = self.device.backend.arena
+        arena = self._target.arena
         try:
             with suppress(OutOfMemory):
                 return arena(self.plan.bytes)
-            self.plan = plan(self.program, self.device.backend, self._over, tight=True)
+            self.plan = plan(self.program, self._target, self._over, tight=True)
             return arena(self.plan.bytes)
         except OutOfMemory as error:
-            needed = self.program.memory(on=self.device, updates=self.updates)
-            raise error.predicted_by(needed) from error
+            needed = memory(self.program, self.device, self.updates)
+            raise error.with_prediction(needed) from error
 
     @property
     def nbytes(self) -> int:
-        """The bytes of memory that this executable allocated for values and work arrays."""
+        """The bytes that this executable allocated for values and work arrays."""
         return int(self._arena.nbytes)
 
-    def __call__(self, *arrays: Any) -> Any:
+    def __call__(self, *arrays: object) -> Any:
         if not self._lock.acquire(blocking=False):
             raise PareoError("this executable is running in another thread: compile one for each")
         try:
-            with self.device, self.device.backend.scope(self.device):
+            with self.device, self._target.scope(self.device):
                 return self._run(self._checked(arrays))
         finally:
             self._lock.release()
 
-    def bind(self, *arrays: Any) -> Callable[[], list[Any]]:
-        """A run on these very arrays, to be made again and again; it gives the flat results.
+    def bind(self, *arrays: object) -> Callable[[], list[Array]]:
+        """A function that runs the program on these arrays each time and returns the flat results.
 
-        Who calls it sees to the device's scope, and to one thread at a time.
+        The caller enters the device's scope, and calls it from one thread at a time.
         """
         self._take(self._checked(arrays))
 
-        def run() -> list[Any]:
+        def run() -> list[Array]:
             self._work()
             return self._results()
 
         return run
 
-    def _run(self, arrays: list[Any]) -> Any:
+    def _run(self, arrays: list[Array]) -> Any:
         self._take(arrays)
         self._runner(self._work, arrays)
         results = self._results()
         self.release()
-        return tree.filled(self.program.result, results)
+        return tree.unflatten(self.program.result, results)
 
-    def _results(self) -> list[Any]:
+    def _results(self) -> list[Array]:
         """The flat results; one that replaced an argument is that argument."""
         inputs, updates = self.program.inputs, self.updates
         return [
@@ -105,31 +109,31 @@ class Executable:
         ]
 
     def release(self) -> None:
-        """Keep the caller's arrays alive no longer, nor what only looks at them."""
+        """Drop the references to the caller's arrays and to views of them."""
         for number in self._borrowed:
             self._values[number] = None
 
-    def _take(self, arrays: list[Any]) -> None:
+    def _take(self, arrays: list[Array]) -> None:
         values = self._values
         for number, array in zip(self.program.inputs, arrays, strict=True):
             values[number] = array
         for number, argument in self._over.items():
             values[number] = values[argument]
-        for look in self._looks.values():
-            look(values)
+        for make_view in self._views.values():
+            make_view(values)
 
     def _work(self) -> None:
-        """Every instruction, then the updates that could not be made in place."""
+        """Run every instruction, then the updates that could not be made in place."""
         values = self._values
-        self.device.backend.perform(self._steps, values)
+        self._target.execute(self._calls, values)
         for result, given in self.updates.items():
             number, argument = self.program.outputs[result], self.program.inputs[given]
             if number not in self._over and number != argument:
-                self.device.backend.copy(values[argument], values[number])
+                self._target.copy(values[argument], values[number])
 
-    def _checked(self, arrays: tuple[Any, ...]) -> list[Any]:
-        """The arguments as the program reads them: right in shape and dtype, and contiguous."""
-        backend = self.device.backend
+    def _checked(self, arrays: tuple[object, ...]) -> list[Array]:
+        """The arguments as the program reads them: of the right shape and dtype, contiguous."""
+        target = self._target
         numbers = self.program.inputs
         given = tree.leaves_like(self.program.arguments, arrays)
         if len(given) != len(numbers):
@@ -140,32 +144,32 @@ class Executable:
             if isinstance(value, (int, float)):
                 value = _number(f"argument {position}", spec, value)
             array = np.asarray(value) if isinstance(value, np.generic) else value
-            given_as, array = array, backend.admitted(f"argument {position}", array)
+            given_as, array = array, target.as_operand(f"argument {position}", array)
             if array.dtype != spec.dtype:
                 raise DtypeError(f"argument {position} must be {spec}; got {array.dtype}")
             if array.shape != spec.shape:
                 raise ShapeError(f"argument {position} must be {spec}; got shape {array.shape}")
             if position in self.updates.values():
-                if not (array.flags.c_contiguous and backend.writable(given_as)):
+                if not (array.flags.c_contiguous and target.is_writable(given_as)):
                     raise DtypeError(
                         f"argument {position} is updated: it must be contiguous and writable"
                     )
-                if backend.share(array, self._arena):
+                if target.may_share_memory(array, self._arena):
                     raise PareoError(
-                        f"argument {position} is updated, but lies in this executable's own "
+                        f"argument {position} is updated, but is in this executable's own "
                         "memory: copy the result first"
                     )
-            elif not array.flags.c_contiguous or backend.share(array, self._arena):
+            elif not array.flags.c_contiguous or target.may_share_memory(array, self._arena):
                 array = array.copy()
             found.append(array)
-        return self._kept_apart(found) if self.updates else found
+        return self._unaliased(found) if self.updates else found
 
-    def _kept_apart(self, arrays: list[Any]) -> list[Any]:
-        """The arguments with copies of those that would change with another that is updated."""
-        backend = self.device.backend
+    def _unaliased(self, arrays: list[Array]) -> list[Array]:
+        """The arguments, with copies of those that share memory with an updated one."""
+        address = self._target.address
         updated = set(self.updates.values())
         spans = sorted(
-            (backend.address(a), backend.address(a) + a.nbytes, position)
+            (address(a), address(a) + a.nbytes, position)
             for position, a in enumerate(arrays)
             if position in updated and a.nbytes
         )
@@ -176,39 +180,39 @@ class Executable:
                     "share memory"
                 )
         starts = [start for start, _, _ in spans]
-        apart = list(arrays)
+        unaliased = list(arrays)
         for position, array in enumerate(arrays):
             if position in updated or not array.nbytes:
                 continue
-            first = backend.address(array)
+            first = address(array)
             before = bisect_left(starts, first + array.nbytes)
             if before and spans[before - 1][1] > first:
-                apart[position] = array.copy()
-        return apart
+                unaliased[position] = array.copy()
+        return unaliased
 
-    def _placed(self, spec: Spec, offset: int) -> Any:
+    def _placed(self, spec: Spec, offset: int) -> Array:
         piece = self._arena[offset : offset + spec.nbytes]
         return piece.view(spec.dtype).reshape(spec.shape)
 
-    def _bound(self) -> list[Step]:
-        """Each thing to do, with everything that is known already filled in.
+    def _bound(self) -> list[Call]:
+        """One call for each instruction, with everything that is already known filled in.
 
-        Views of the caller's memory are no steps: `_take` makes them again for each call.
+        Views of the caller's memory are no calls: `_take` makes them again for each run.
         """
-        steps: list[Step] = []
+        calls: list[Call] = []
         for position, instruction in enumerate(self.program.instructions):
             attributes = dict(instruction.attributes)
             if instruction.outputs[0] in self.plan.views:
                 assert isinstance(instruction.operator, Operator)
-                assert instruction.operator.look is not None
+                assert instruction.operator.view_function is not None
                 source, result = instruction.inputs[0], instruction.outputs[0]
-                look = _look(instruction.operator.look, source, result, attributes)
+                make = _view(instruction.operator.view_function, source, result, attributes)
                 if self._values[source] is not None:
-                    look(self._values)
+                    make(self._values)
                 else:
-                    self._looks[result] = look
+                    self._views[result] = make
                 continue
-            kernel = kernel_of(instruction, self.device.backend)
+            kernel = kernel_of(instruction, self._target)
             if kernel.scratch:
                 pieces = self.plan.scratch[position]
                 attributes["scratch"] = tuple(self._placed(*piece) for piece in pieces)
@@ -218,13 +222,13 @@ class Executable:
                 run = _call(kernel.function, out, instruction.inputs, attributes)
             else:
                 run = _update(kernel.function, instruction, attributes)
-            work = attributes.get("scratch", ())
-            steps.append(Step(run, instruction.inputs, instruction.outputs, work))
-        return steps
+            scratch = attributes.get("scratch", ())
+            calls.append(Call(run, instruction.inputs, instruction.outputs, scratch))
+        return calls
 
 
-def _number(name: str, spec: Spec, value: float) -> Any:
-    """A Python number as an argument; a program's integers take whole numbers of their range."""
+def _number(name: str, spec: Spec, value: float) -> Array:
+    """A Python number as an argument; for an integer dtype it must be an int within its range."""
     if isinstance(value, bool) or (spec.dtype.kind in "iu" and not isinstance(value, int)):
         raise DtypeError(f"{name} must be {spec}; got {value!r}")
     try:
@@ -234,21 +238,21 @@ def _number(name: str, spec: Spec, value: float) -> Any:
 
 
 def _call(
-    function: Callable[..., None], out: Any, inputs: tuple[int, ...], attributes: dict[str, Any]
+    function: Callable[..., None], out: Array, inputs: tuple[int, ...], attributes: Attributes
 ) -> _Run:
-    def run(values: list[Any]) -> None:
+    def run(values: list[Array]) -> None:
         function(out, *[values[number] for number in inputs], **attributes)
 
     return run
 
 
 def _update(
-    function: Callable[..., None], instruction: Instruction, attributes: dict[str, Any]
+    function: Callable[..., None], instruction: Instruction, attributes: Attributes
 ) -> _Run:
-    """A call whose result lies where the caller's argument lies, known only when it runs."""
+    """A call that writes over the caller's argument, which is known only when it runs."""
     outputs, inputs = instruction.outputs, instruction.inputs
 
-    def run(values: list[Any]) -> None:
+    def run(values: list[Array]) -> None:
         results = tuple(values[number] for number in outputs)
         out = results if len(results) > 1 else results[0]
         function(out, *[values[number] for number in inputs], **attributes)
@@ -256,8 +260,8 @@ def _update(
     return run
 
 
-def _look(look: Callable[..., Any], source: int, result: int, attributes: dict[str, Any]) -> _Run:
-    def run(values: list[Any]) -> None:
-        values[result] = look(values[source], **attributes)
+def _view(function: Callable[..., Array], source: int, result: int, attributes: Attributes) -> _Run:
+    def run(values: list[Array]) -> None:
+        values[result] = function(values[source], **attributes)
 
     return run

@@ -1,4 +1,4 @@
-"""Fusion: several instructions become one where the backend offers a kernel for them."""
+"""Fusion: several instructions become one where the target has a kernel for them."""
 
 import ast
 from collections.abc import Iterator
@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from pareo.backends.base import Backend, Fusion
 from pareo.errors import PareoError
 from pareo.operators.elementwise import BROADCASTING
 from pareo.program.ir import Instruction, Program, readers
+from pareo.program.kernel import Fusion
 from pareo.program.passes import rewrite
+from pareo.program.target import Target
 
 
 @dataclass(frozen=True)
-class Step:
+class PatternLine:
     """One line of a pattern: `result = operator(operands, attribute=literal)`."""
 
     operator: str
@@ -32,13 +33,13 @@ class Match:
 
 
 @lru_cache(maxsize=256)
-def parse(pattern: str) -> tuple[Step, ...]:
-    """The steps of a pattern.
+def parse(pattern: str) -> tuple[PatternLine, ...]:
+    """The lines of a pattern.
 
     >>> parse("y = sum(x, axis=(0,))")
-    (Step(operator='sum', operands=('x',), result='y', literals=(('axis', (0,)),)),)
+    (PatternLine(operator='sum', operands=('x',), result='y', literals=(('axis', (0,)),)),)
     """
-    steps = []
+    lines = []
     for line in ast.parse(pattern.strip()).body:
         match line:
             case ast.Assign([ast.Name(result)], ast.Call(ast.Name(name)) as call):
@@ -47,13 +48,13 @@ def parse(pattern: str) -> tuple[Step, ...]:
                 raise ValueError(f"a pattern's line reads 'y = operator(x)'; got {pattern!r}")
         literals = [(word.arg or "", ast.literal_eval(word.value)) for word in call.keywords]
         operands = tuple(item.id for item in call.args if isinstance(item, ast.Name))
-        steps.append(Step(name, operands, result, tuple(literals)))
-    return tuple(steps)
+        lines.append(PatternLine(name, operands, result, tuple(literals)))
+    return tuple(lines)
 
 
 @rewrite
-def fuse(program: Program, backend: Backend) -> Program:
-    """Replace what the backend can compute at once, trying its fusions in their order.
+def fuse(program: Program, target: Target) -> Program:
+    """Replace instructions that the target can compute at once, trying its fusions in order.
 
     >>> from pareo import Device, Spec, op, trace
     >>> specs = Spec((8, 4)), Spec((4, 2)), Spec((2,))
@@ -61,7 +62,7 @@ def fuse(program: Program, backend: Backend) -> Program:
     >>> [i.name for i in fuse(two, Device("compiled").backend).instructions]
     ['dot_bias']
     """
-    for fusion in backend.fusions:
+    for fusion in target.fusions:
         searching = True
         while searching:
             searching = False
@@ -74,36 +75,38 @@ def fuse(program: Program, backend: Backend) -> Program:
 
 
 def matches(program: Program, fusion: Fusion) -> Iterator[Match]:
-    """Every way in which a pattern's steps can be found among a program's instructions."""
-    steps = parse(fusion.pattern)
+    """Every way to match a pattern's lines with instructions of a program."""
+    lines = parse(fusion.pattern)
     names = {instruction.name for instruction in program.instructions}
-    if all(step.operator in names for step in steps):
-        yield from _extended(program, steps, Match((), {}))
+    if all(line.operator in names for line in lines):
+        yield from _extended(program, lines, Match((), {}))
 
 
-def _extended(program: Program, steps: tuple[Step, ...], found: Match) -> Iterator[Match]:
-    if len(found.positions) == len(steps):
+def _extended(program: Program, lines: tuple[PatternLine, ...], found: Match) -> Iterator[Match]:
+    if len(found.positions) == len(lines):
         yield found
         return
-    step = steps[len(found.positions)]
+    line = lines[len(found.positions)]
     for position, instruction in enumerate(program.instructions):
         if position in found.positions:
             continue
-        values = _bound(step, instruction, found.values)
+        values = _bound(line, instruction, found.values)
         if values is not None:
-            yield from _extended(program, steps, Match((*found.positions, position), values))
+            yield from _extended(program, lines, Match((*found.positions, position), values))
 
 
-def _bound(step: Step, instruction: Instruction, values: dict[str, int]) -> dict[str, int] | None:
-    """The variables with this instruction as the step's, or None where it is not."""
-    if instruction.name != step.operator or len(instruction.inputs) != len(step.operands):
+def _bound(
+    line: PatternLine, instruction: Instruction, values: dict[str, int]
+) -> dict[str, int] | None:
+    """The variables after matching a line with an instruction; None if they do not match."""
+    if instruction.name != line.operator or len(instruction.inputs) != len(line.operands):
         return None
-    if len(instruction.outputs) != 1:  # a pattern names one result a line
+    if len(instruction.outputs) != 1:  # a line of a pattern names one result
         return None
-    if any(instruction.attributes.get(name) != value for name, value in step.literals):
+    if any(instruction.attributes.get(name) != value for name, value in line.literals):
         return None
     bound = dict(values)
-    names = (*step.operands, step.result)
+    names = (*line.operands, line.result)
     pairs = zip(names, (*instruction.inputs, instruction.outputs[0]), strict=True)
     if all(bound.setdefault(name, number) == number for name, number in pairs):
         return bound
@@ -111,23 +114,23 @@ def _bound(step: Step, instruction: Instruction, values: dict[str, int]) -> dict
 
 
 def _replaced(program: Program, fusion: Fusion, match: Match) -> Program | None:
-    """The program with the match as one instruction, or None where that would be wrong."""
+    """The program with the match as one instruction; None where that would be incorrect."""
     members = [program.instructions[position] for position in match.positions]
     inputs = tuple(match.values[name] for name in fusion.inputs)
-    outputs = tuple(match.values[name] for name in fusion.gives)
+    outputs = tuple(match.values[name] for name in fusion.outputs)
     inside = {number for member in members for number in member.outputs}
-    if not inside.isdisjoint(inputs):  # the kernel would have to read what it is about to make
+    if not inside.isdisjoint(inputs):  # the kernel would read what it is about to write
         return None
     if not (_private(program, fusion, match) and _convex(program, match)):
         return None
     if not fusion.broadcasts and any(_broadcasts(program, member) for member in members):
         return None
     attributes: dict[str, Any] = {}
-    for step, member in zip(parse(fusion.pattern), members, strict=True):
-        literal = dict(step.literals)
+    for line, member in zip(parse(fusion.pattern), members, strict=True):
+        literal = dict(line.literals)
         own = {k: v for k, v in member.attributes.items() if k not in literal}
         if any(attributes.get(k, v) != v for k, v in own.items()):
-            return None  # the kernel takes one value of each name
+            return None  # the kernel takes one value for each name
         attributes |= own
     results = tuple(program.specs[number] for number in outputs)
     operands = [program.specs[number] for number in inputs]
@@ -160,10 +163,10 @@ def _broadcasts(program: Program, instruction: Instruction) -> bool:
 
 
 def _private(program: Program, fusion: Fusion, match: Match) -> bool:
-    """Whether nobody outside the match reads what the fused kernel will not write."""
+    """Whether all values that the fused kernel does not write are read inside the match only."""
     reading = readers(program)
     for name, number in match.values.items():
-        if name in fusion.inputs or name in fusion.gives:
+        if name in fusion.inputs or name in fusion.outputs:
             continue
         if number in program.outputs or not set(reading[number]) <= set(match.positions):
             return False
@@ -185,9 +188,10 @@ def _convex(program: Program, match: Match) -> bool:
 
 
 def in_order(program: Program, instructions: list[Instruction]) -> tuple[Instruction, ...]:
-    """The instructions in an order in which every value is made before it is read.
+    """The instructions in an order in which every value is written before it is read.
 
-    Instructions that wait for each other have no such order: that is an error of who wrote them.
+    Raises:
+        PareoError: instructions depend on each other's results, so there is no such order.
     """
     ready = set(program.inputs) | set(program.constants)
     ordered: list[Instruction] = []
@@ -202,6 +206,6 @@ def in_order(program: Program, instructions: list[Instruction]) -> tuple[Instruc
                 late.append(instruction)
         if len(late) == len(waiting):
             names = ", ".join(instruction.name for instruction in late)
-            raise PareoError(f"these instructions wait for each other's results: {names}")
+            raise PareoError(f"these instructions depend on each other's results: {names}")
         waiting = late
     return tuple(ordered)

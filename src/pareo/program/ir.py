@@ -2,26 +2,28 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from pareo import device
-from pareo.backends.base import Fusion
+from pareo.array import Array
+from pareo.device import Device, current
 from pareo.errors import ShapeError
 from pareo.operators.core import Operator
+from pareo.program.kernel import Attribute, Fusion
+from pareo.program.text import amount
 from pareo.spec import Spec
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # for the type that `compile` returns; at run time the backend provides it
     from pareo.program.executable import Executable
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """One operator, or several that a backend fused, applied to values given by their numbers."""
+    """An operator, or a backend's fusion of several, applied to values given by their numbers."""
 
     operator: Operator | Fusion
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, Attribute]
     flops: int
     bytes: int
 
@@ -30,17 +32,30 @@ class Instruction:
         return self.operator.name
 
     @property
-    def key(self) -> tuple[Any, ...]:
+    def key(self) -> tuple[object, ...]:
         """Equal for two instructions that compute the same."""
         return (self.name, self.inputs, tuple(sorted(self.attributes.items())))
+
+    @property
+    def is_view(self) -> bool:
+        """Whether the result can be a view of the operand's memory."""
+        return isinstance(self.operator, Operator) and self.operator.view_function is not None
+
+    def __str__(self) -> str:
+        results = ", ".join(f"%{number}" for number in self.outputs)
+        arguments = [f"%{number}" for number in self.inputs]
+        for name, value in self.attributes.items():
+            if isinstance(self.operator, Fusion) or not self.operator.is_default(name, value):
+                arguments.append(f"{name}={value}")
+        return f"{results} = {self.name}({', '.join(arguments)})"
 
 
 @dataclass(frozen=True)
 class Program:
-    """A function of arrays, written down.
+    """A function of arrays as a list of instructions.
 
-    Values are numbers; `specs` tells each one's shape and dtype. `arguments` and `result` are the
-    nesting of what a call takes and gives. Nothing in here runs: `compile` gives something that
+    Values are numbers; `specs` maps each to its shape and dtype. `arguments` and `result` are the
+    nesting of what a call takes and returns. Nothing in here runs: `compile` returns something that
     does.
 
     >>> from pareo import Spec, op, trace
@@ -54,11 +69,11 @@ class Program:
 
     specs: Mapping[int, Spec]
     inputs: tuple[int, ...]
-    constants: Mapping[int, Any]
+    constants: Mapping[int, Array]
     instructions: tuple[Instruction, ...]
     outputs: tuple[int, ...]
-    result: Any = field(default=None, compare=False)
-    arguments: Any = field(default=None, compare=False)
+    result: object = field(default=None, compare=False)
+    arguments: tuple[object, ...] = field(default=(), compare=False)
     rebuild: "Callable[[int], Program] | None" = field(default=None, compare=False, repr=False)
 
     @property
@@ -72,13 +87,13 @@ class Program:
         return sum(instruction.bytes for instruction in self.instructions)
 
     def compile(
-        self, on: "device.Device | None" = None, updates: Mapping[int, int] | None = None
+        self, on: Device | None = None, updates: Mapping[int, int] | None = None
     ) -> "Executable":
-        """The program fused, planned and ready to run on a device (the one in scope).
+        """The program fused, planned and ready to run on a device (by default the one in scope).
 
         `updates` maps positions of results to positions of arguments (both as flat lists): such a
         result is written over that argument, as a training step writes its parameters. All results
-        follow from the arguments as they were before.
+        are computed from the arguments as they were before.
 
         >>> import numpy as np
         >>> from pareo import Spec, op, trace
@@ -86,49 +101,35 @@ class Program:
         >>> double(np.ones(3, np.float32))
         array([2., 2., 2.], dtype=float32)
         """
-        from pareo.program.executable import Executable
-
-        return Executable(self, on or device.current(), updates)
+        device = on or current()
+        return device.backend.compile(self, device, updates or {})
 
     def memory(
         self,
         batch: int | None = None,
-        on: "device.Device | None" = None,
+        on: Device | None = None,
         updates: Mapping[int, int] | None = None,
         data: int | None = None,
         tight: bool = False,
     ) -> int:
         """The bytes that a run takes on a device, inputs included, for any batch size.
 
-        The program does not run, and none of its memory is allocated; but a card that does not
-        know yet how to run a convolution of these sizes fastest finds out. Inputs that grow with
-        the batch are those traced with `Spec(..., batch=axis)`. Results in `updates`, as `compile`
-        takes them, need no memory of their own where they can be written over the argument that
-        they replace. Nor does the argument `data`, where a device reads batches of it in place.
-        `tight` asks for the least that it can do with, whatever is free.
+        The program does not run, and none of its memory is allocated; but a GPU that does not yet
+        know the fastest plan for a convolution of these sizes times the candidates. Inputs that
+        grow with the batch are those traced with `Spec(..., batch=axis)`. Results in `updates`, as
+        `compile` takes them, need no memory of their own where they can be written over the
+        argument that they replace. Neither does the argument at position `data`, where a device
+        reads batches from the dataset in place. `tight` asks for the smallest plan, however much
+        memory is free.
 
         >>> from pareo import Spec, op, trace
         >>> program = trace(lambda x: op.exp(op.exp(x)), Spec((1, 256), batch=0))
         >>> program.memory(1), program.memory(100)
         (2048, 204800)
         """
-        from pareo.program.plan import fitting, plan
-        from pareo.program.update import prepared_with
-
         program = self if batch is None else self.with_batch(batch)
-        place = on or device.current()
-        with place, place.backend.scope(place):  # work arrays depend on its threads, or its card
-            program, over = prepared_with(program, updates or {}, place.backend)
-            if tight:
-                planned = plan(program, place.backend, over, tight=True).bytes
-            else:
-                planned = fitting(program, place.backend, over).bytes
-        given = list(program.inputs)
-        if data is not None and place.backend.in_data(program, given[data]):
-            del given[data]
-        inputs = sum(program.specs[number].nbytes for number in given)
-        constants = sum(constant.nbytes for constant in program.constants.values())
-        return inputs + constants + planned
+        device = on or current()
+        return device.backend.memory(program, device, updates or {}, data, tight)
 
     def with_batch(self, size: int) -> "Program":
         """The same program, traced for another batch size."""
@@ -141,14 +142,41 @@ class Program:
             raise ShapeError(f"with_batch expects a batch size of at least 1; got {size}")
         return self.rebuild(size)
 
-    def changed(self, **parts: Any) -> "Program":
-        """A copy with some parts replaced."""
-        return replace(self, **parts)
+    def changed(self, **fields: Unpack["Fields"]) -> "Program":
+        """A copy with some fields replaced."""
+        return replace(self, **fields)
 
     def __str__(self) -> str:
-        from pareo.program.text import text
+        """One line for each instruction, with its shape, FLOPs and bytes."""
+        lines = [f"input %{number}: {self.specs[number]}" for number in self.inputs]
+        for number, constant in self.constants.items():
+            shown = f" = {constant.item():g}" if constant.size == 1 else ""
+            lines.append(f"constant %{number}: {self.specs[number]}{shown}")
+        calls = [str(instruction) for instruction in self.instructions]
+        width = max(map(len, calls), default=0)
+        for call, instruction in zip(calls, self.instructions, strict=True):
+            shapes = ", ".join(str(self.specs[number]) for number in instruction.outputs)
+            cost = f"{amount(instruction.flops, 'FLOP'):>12} {amount(instruction.bytes, 'B'):>10}"
+            lines.append(f"{call:<{width}}  {shapes:<24} {cost}")
+        lines.append("return " + ", ".join(f"%{number}" for number in self.outputs))
+        lines.append(
+            f"{len(calls)} instructions, {amount(self.flops, 'FLOP')}, "
+            f"{amount(self.bytes, 'B')} moved"
+        )
+        return "\n".join(lines)
 
-        return text(self)
+
+class Fields(TypedDict, total=False):
+    """The fields of a program, as `Program.changed` takes them."""
+
+    specs: Mapping[int, Spec]
+    inputs: tuple[int, ...]
+    constants: Mapping[int, Array]
+    instructions: tuple[Instruction, ...]
+    outputs: tuple[int, ...]
+    result: object
+    arguments: tuple[object, ...]
+    rebuild: Callable[[int], Program] | None
 
 
 def readers(program: Program) -> dict[int, list[int]]:

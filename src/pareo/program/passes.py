@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec
+from typing import Concatenate, ParamSpec
 
 import numpy as np
 
-from pareo.backends.base import Backend
+from pareo.array import Array
 from pareo.program.ir import Instruction, Program
 
 _Rest = ParamSpec("_Rest")
@@ -15,7 +15,7 @@ Pass = Callable[Concatenate[Program, _Rest], Program]
 
 
 def rewrite(change: Pass[_Rest]) -> Pass[_Rest]:
-    """Make a change a pass: its result can be rebuilt for another batch size, as its source can."""
+    """Make a function a pass: its result can be rebuilt for another batch size, like its source."""
 
     @wraps(change)
     def apply(program: Program, *args: _Rest.args, **kwargs: _Rest.kwargs) -> Program:
@@ -28,16 +28,9 @@ def rewrite(change: Pass[_Rest]) -> Pass[_Rest]:
     return apply
 
 
-def prepared(program: Program, backend: Backend) -> Program:
-    """The program as a backend runs it: without dead or common code, lowered and fused."""
-    from pareo.program.fuse import fuse
-
-    return fuse(backend.lowered(remove_dead(remove_common(program))), backend)
-
-
 @rewrite
 def remove_dead(program: Program) -> Program:
-    """Drop instructions and constants whose results nobody reads."""
+    """Drop instructions and constants whose results are never read."""
     needed = set(program.outputs)
     kept: list[Instruction] = []
     for instruction in reversed(program.instructions):
@@ -57,7 +50,7 @@ def remove_dead(program: Program) -> Program:
 
 @rewrite
 def remove_common(program: Program) -> Program:
-    """Compute once what is computed twice, keep equal numbers once, drop views that change nothing.
+    """Merge instructions that compute the same and equal constant numbers; drop empty reshapes.
 
     >>> from pareo import Spec, op, trace
     >>> program = trace(lambda x: op.add(op.exp(x), op.exp(op.reshape(x, (2,)))), Spec((2,)))
@@ -65,10 +58,10 @@ def remove_common(program: Program) -> Program:
     ['exp', 'add']
     """
     same: dict[int, int] = {}
-    seen: dict[Any, tuple[int, ...]] = {}
-    constants: dict[int, Any] = {}
+    seen: dict[object, tuple[int, ...]] = {}
+    constants: dict[int, Array] = {}
     for number, array in program.constants.items():
-        key = (str(array.dtype), array.tobytes()) if _is_number(array) else id(array)
+        key: object = (str(array.dtype), array.tobytes()) if _is_number(array) else id(array)
         first = seen.setdefault(key, (number,))
         same[number] = first[0]
         if first == (number,):
@@ -98,5 +91,5 @@ def remove_common(program: Program) -> Program:
     )
 
 
-def _is_number(array: Any) -> bool:
+def _is_number(array: Array) -> bool:
     return isinstance(array, np.ndarray) and array.ndim == 0

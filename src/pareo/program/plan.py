@@ -1,10 +1,11 @@
-"""Memory planning: every value of a program gets its place in one arena, before anything runs."""
+"""Memory planning: every value of a program gets an offset in one arena before anything runs."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from pareo.backends.base import ALIGNMENT, Backend, Fusion, Kernel
 from pareo.program.ir import Instruction, Program, readers
+from pareo.program.kernel import ALIGNMENT, Fusion, Kernel
+from pareo.program.target import Target
 from pareo.spec import Spec
 
 
@@ -12,8 +13,9 @@ from pareo.spec import Spec
 class Plan:
     """Where a program's values lie.
 
-    `offsets` places the values that own memory; `views` maps a value that is only another look at
-    the memory of an earlier one to that one; `scratch` places the work arrays of each instruction.
+    offsets: for each value that owns memory, where it starts.
+    views:   for each value that is a view of an earlier one, that value.
+    scratch: for each instruction, by its position, the specs and offsets of its work arrays.
     """
 
     bytes: int
@@ -24,7 +26,7 @@ class Plan:
 
 @dataclass
 class _Buffer:
-    """A stretch of memory with the first and last instruction that needs it."""
+    """A piece of memory with the first and last instruction that needs it."""
 
     nbytes: int
     first: int
@@ -32,34 +34,34 @@ class _Buffer:
     offset: int = 0
 
 
-def kernel_of(instruction: Instruction, backend: Backend) -> Kernel:
+def kernel_of(instruction: Instruction, target: Target) -> Kernel:
     """The kernel that runs an instruction."""
     if isinstance(instruction.operator, Fusion):
         return instruction.operator.kernel
-    return backend.find(instruction.name)
+    return target.find(instruction.name)
 
 
 def plan(
-    program: Program, backend: Backend, elsewhere: Collection[int] = (), tight: bool = False
+    program: Program, target: Target, elsewhere: Collection[int] = (), tight: bool = False
 ) -> Plan:
-    """Lay a program's values out: views share, dead values make room, in place where safe.
+    """Place a program's values: views share memory, as do values that are not alive together.
 
-    Values that lie `elsewhere` get no room. A `tight` plan uses memory again as soon as it can be,
-    whatever the backend would rather have.
+    Values in `elsewhere` get no memory. A `tight` plan reuses memory as soon as it is free, even
+    where the target prefers to wait.
 
     >>> from pareo import Device, Spec, op, trace
     >>> chain = trace(lambda x: op.exp(op.exp(op.exp(x))), Spec((1024,)))
     >>> plan(chain, Device("vectorized").backend).bytes
     4096
     """
-    views = _views(program, backend)
+    views = _views(program, target)
     last = _last_reads(program, views)
     buffers: dict[int, _Buffer] = {}
     work: dict[int, list[tuple[Spec, _Buffer]]] = {}
     for position, instruction in enumerate(program.instructions):
         if instruction.outputs[0] in views:
             continue
-        kernel = kernel_of(instruction, backend)
+        kernel = kernel_of(instruction, target)
         results = [program.specs[number] for number in instruction.outputs]
         operands = [program.specs[number] for number in instruction.inputs]
         wanted = kernel.workspace(
@@ -81,12 +83,12 @@ def plan(
                 buffers[number] = _Buffer(program.specs[number].nbytes, position, last[number])
             else:
                 buffers[number] = buffers[taken]
-                # Past this instruction at least, so that no other result takes it too.
+                # Beyond this instruction at least, so that no other result takes it too.
                 buffers[number].last = max(last[number], position + 1)
     every = {id(buffer): buffer for buffer in buffers.values()}
     every |= {id(buffer): buffer for pieces in work.values() for _, buffer in pieces}
-    apart = {key: 0 if tight else backend.apart(b.nbytes) for key, b in every.items()}
-    total = _place(list(every.values()), apart)
+    distances = {key: 0 if tight else target.reuse_distance(b.nbytes) for key, b in every.items()}
+    total = _place(list(every.values()), distances)
     return Plan(
         total,
         {number: buffer.offset for number, buffer in buffers.items()},
@@ -98,37 +100,36 @@ def plan(
     )
 
 
-def fitting(program: Program, backend: Backend, elsewhere: Collection[int] = ()) -> Plan:
-    """The plan that a run would have now: a tight one where the backend has no memory to spare."""
-    found = plan(program, backend, elsewhere)
-    return found if backend.spares(found.bytes) else plan(program, backend, elsewhere, tight=True)
+def fitting_plan(program: Program, target: Target, elsewhere: Collection[int] = ()) -> Plan:
+    """The plan that a run would use now: a tight one where the target has no memory to spare."""
+    found = plan(program, target, elsewhere)
+    if target.has_spare_memory(found.bytes):
+        return found
+    return plan(program, target, elsewhere, tight=True)
 
 
-def _views(program: Program, backend: Backend) -> dict[int, int]:
-    """The values that need no memory of their own, each with the value it looks at."""
+def _views(program: Program, target: Target) -> dict[int, int]:
+    """The values that need no memory of their own, each with the value it is a view of."""
     reading = readers(program)
     views: dict[int, int] = {}
     scattered: set[int] = set()
     for instruction in program.instructions:
-        operator = instruction.operator
-        if isinstance(operator, Fusion) or operator.look is None:
+        if not instruction.is_view:
             continue
         source, result = instruction.inputs[0], instruction.outputs[0]
-        whole = _keeps_order(program, instruction)
-        if source in scattered and operator.name == "reshape":
-            continue  # its elements lie apart: they must be gathered first
-        if (source in scattered or not whole) and not _strides_welcome(
-            program, backend, reading, result
-        ):
+        scatters = source in scattered or not _is_contiguous(program, instruction)
+        if source in scattered and instruction.name == "reshape":
+            continue  # its elements are not contiguous: they must be gathered first
+        if scatters and not _may_be_strided(program, target, reading, result):
             continue
         views[result] = source
-        if source in scattered or not whole:
+        if scatters:
             scattered.add(result)
     return views
 
 
-def _keeps_order(program: Program, instruction: Instruction) -> bool:
-    """Whether a view's elements lie one after the other, as in the array that it looks at."""
+def _is_contiguous(program: Program, instruction: Instruction) -> bool:
+    """Whether a view of a C-contiguous array is C-contiguous."""
     if instruction.name == "transpose":
         axes = instruction.attributes["axes"]
         shape = program.specs[instruction.inputs[0]].shape
@@ -140,18 +141,17 @@ def _keeps_order(program: Program, instruction: Instruction) -> bool:
     return True
 
 
-def _strides_welcome(
-    program: Program, backend: Backend, reading: dict[int, list[int]], number: int
+def _may_be_strided(
+    program: Program, target: Target, reading: dict[int, list[int]], number: int
 ) -> bool:
-    """Whether everyone who reads a value takes it in any layout."""
+    """Whether every instruction that reads a value takes it in any layout."""
     if number in program.outputs:
         return False
     for position in reading[number]:
         reader = program.instructions[position]
-        if not kernel_of(reader, backend).strided:
+        if not kernel_of(reader, target).strided:
             return False
-        looks = not isinstance(reader.operator, Fusion) and reader.operator.look is not None
-        if looks and not _strides_welcome(program, backend, reading, reader.outputs[0]):
+        if reader.is_view and not _may_be_strided(program, target, reading, reader.outputs[0]):
             return False
     return True
 
@@ -178,10 +178,10 @@ def _taken_over(
     free: Mapping[int, _Buffer],
     views: Mapping[int, int],
 ) -> int | None:
-    """An operand that nobody needs afterwards, and whose memory the result may have.
+    """An operand that is not needed afterwards and whose memory the result may use.
 
-    Whatever else the instruction reads of that memory must be that same operand, in a place where
-    the kernel allows it: another look at the elements, a transpose say, would see them change.
+    All that the instruction reads of that memory must be this very operand, at positions that the
+    kernel may overwrite: a view of it, such as a transpose, would see its elements change.
     """
     spec = program.specs[instruction.outputs[place]]
     roots = [_root(number, views) for number in instruction.inputs]
@@ -196,16 +196,17 @@ def _taken_over(
 
 
 def _root(number: int, views: Mapping[int, int]) -> int:
-    """The value whose memory a value looks at, itself where it is no view."""
+    """The value whose memory a value is a view of; the value itself where it is no view."""
     while number in views:
         number = views[number]
     return number
 
 
-def _place(buffers: list[_Buffer], apart: Mapping[int, int]) -> int:
-    """Give every buffer an offset, large ones first, each in the lowest gap; the arena's size.
+def _place(buffers: list[_Buffer], distances: Mapping[int, int]) -> int:
+    """Give every buffer an offset, large ones first, each in the lowest gap; return the total size.
 
-    Those that lie in the same place are needed as many instructions `apart` as either wants.
+    `distances` are the reuse distances: between the uses of two buffers in the same place there are
+    at least as many instructions as either of the two asks for.
     """
     placed: list[_Buffer] = []
     total = 0
@@ -213,7 +214,7 @@ def _place(buffers: list[_Buffer], apart: Mapping[int, int]) -> int:
         size = -(-buffer.nbytes // ALIGNMENT) * ALIGNMENT
         offset = 0
         for other in sorted(placed, key=lambda b: b.offset):
-            between = max(apart[id(buffer)], apart[id(other)])
+            between = max(distances[id(buffer)], distances[id(other)])
             if other.first > buffer.last + between or other.last + between < buffer.first:
                 continue
             if other.offset - offset >= size:

@@ -1,7 +1,7 @@
-"""Programs on stacks: what a program does to one set of arrays, done to many sets at once.
+"""`vmap` for programs: what a program does to one set of arrays, done to many sets at once.
 
-Every value gets a leading axis, one index for each set, unless it is shared by all. There is a rule
-for each operator that can do all of them in one call; any other is written down once for each set.
+Every value gets a leading axis, with one index for each set, unless all sets share it. There is a
+rule for each operator that can compute all sets in one call; any other is recorded for each set.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,9 +16,9 @@ from pareo.spec import Spec
 
 @dataclass(frozen=True)
 class Value:
-    """A value while a program is written down for many sets.
+    """A value while a program is recorded for many sets.
 
-    array: a symbol, whose first axis counts the sets where `stacked`; or one symbol for each set,
+    array: a symbol, whose first axis is that of the sets if `stacked`; or one symbol for each set,
            for numbers such as seeds that operators take one by one.
     """
 
@@ -38,7 +38,7 @@ class Value:
         return self.array.ndim - self.stacked
 
     def wide(self, axes: int) -> Any:
-        """The array, with as many axes after that of the sets, so that it broadcasts."""
+        """The array with this many axes after that of the sets, so that it broadcasts."""
         if not self.stacked or self.inner() == axes:
             return self.array
         count, *own = self.array.shape
@@ -49,12 +49,12 @@ Rule = Callable[[int, Sequence[Value], dict[str, Any]], Any]
 RULES: dict[str, Rule] = {}
 
 
-def on_stacks(program: Program, count: int) -> Callable[[Sequence[Value]], list[Value]]:
-    """A function, to be traced, that does on `count` sets what the program does on one.
+def vmap(program: Program, count: int) -> Callable[[Sequence[Value]], list[Value]]:
+    """A function, to be traced, that does to `count` sets what the program does to one.
 
     >>> from pareo import Spec, op, trace
     >>> one = trace(lambda x, w: op.relu(op.dot(x, w)), Spec((8, 4)), Spec((4, 2)))
-    >>> many = on_stacks(one, 3)
+    >>> many = vmap(one, 3)
     >>> shared, own = Spec((8, 4)), Spec((3, 4, 2))
     >>> def run(x, w):
     ...     return many([Value(x, stacked=False), Value(w)])[0].array
@@ -87,7 +87,7 @@ def on_stacks(program: Program, count: int) -> Callable[[Sequence[Value]], list[
 
 
 def _apply(operator: Operator, operands: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Write an operator down for operands in the order of a program's instruction."""
+    """Record an operator for operands in the order of a program's instruction."""
     recorder = next(value.recorder for value in operands if isinstance(value, Symbol))
     specs = [value.spec if isinstance(value, Symbol) else Spec.of(value) for value in operands]
     return recorder.record(operator, list(operands), attributes, operator.infer(specs, attributes))
@@ -96,7 +96,7 @@ def _apply(operator: Operator, operands: Sequence[Any], attributes: dict[str, An
 def _one_by_one(
     operator: Operator, count: int, operands: Sequence[Value], attributes: dict[str, Any]
 ) -> Any:
-    """The operator once for each set, and the results joined."""
+    """Record the operator for each set, and concatenate the results."""
     made = []
     for number in range(count):
         result = _apply(operator, [operand.of(number) for operand in operands], attributes)
@@ -105,7 +105,7 @@ def _one_by_one(
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Enter a rule for operators, by their names; where it gives None, they go one by one."""
+    """Enter a rule for operators, by name; where it returns None, each set is recorded alone."""
 
     def enter(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(names, function))
@@ -114,18 +114,18 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     return enter
 
 
-def _alike(operator: Operator) -> Rule:
-    """The operator itself, whose operands broadcast."""
+def _broadcasting(operator: Operator) -> Rule:
+    """A rule that applies the operator itself, whose operands broadcast."""
 
-    def alike(count: int, operands: Sequence[Value], attributes: dict[str, Any]) -> Any:
+    def apply(count: int, operands: Sequence[Value], attributes: dict[str, Any]) -> Any:
         axes = max(operand.inner() for operand in operands)
         return operator(*[operand.wide(axes) for operand in operands], **attributes)
 
-    return alike
+    return apply
 
 
 for _name in ("relu", "sigmoid", "tanh", "exp", "log", "add", "sub", "hadamard", "div", "dot"):
-    RULES[_name] = _alike(getattr(op, _name))
+    RULES[_name] = _broadcasting(getattr(op, _name))
 
 
 @rule("scale")
@@ -174,7 +174,7 @@ def _add_bias(count: int, operands: Sequence[Value], attributes: dict[str, Any])
 
 
 def _over_images(operator: Operator) -> Rule:
-    """An operator that looks at each image alone: those of all sets are one batch."""
+    """A rule for operators on single images: the images of all sets become one batch."""
 
     def folded(count: int, operands: Sequence[Value], attributes: dict[str, Any]) -> Any:
         x = operands[0].array
@@ -190,7 +190,7 @@ for _name in ("max_pool", "average_pool", "lrn"):
 
 @rule("conv")
 def _conv(count: int, operands: Sequence[Value], attributes: dict[str, Any]) -> Any:
-    """The sets side by side as groups of channels."""
+    """The sets become groups of channels."""
     x, w = operands
     if not (x.stacked and w.stacked):
         return None
@@ -207,7 +207,7 @@ def _conv(count: int, operands: Sequence[Value], attributes: dict[str, Any]) -> 
 
 @rule("subsample")
 def _subsample(count: int, operands: Sequence[Value], attributes: dict[str, Any]) -> Any:
-    """A convolution of each channel alone: the sets are the channels, of as many images."""
+    """A depthwise convolution in which the sets are the channels."""
     x, w, b = operands
     if not (x.stacked and w.stacked and b.stacked):
         return None

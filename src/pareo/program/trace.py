@@ -1,10 +1,11 @@
-"""Tracing: run a function on symbols, and keep what it did as a program."""
+"""Tracing: run a function on symbols, and record what it does as a program."""
 
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from pareo.array import Array
 from pareo.errors import DtypeError, PareoError
 from pareo.operators.core import Operator, Symbol, is_array
 from pareo.program import tree
@@ -13,12 +14,12 @@ from pareo.spec import Spec
 
 
 class Builder:
-    """Writes instructions down as operators are applied to its symbols."""
+    """Records an instruction for each operator that is applied to its symbols."""
 
     def __init__(self) -> None:
         self.specs: dict[int, Spec] = {}
         self.inputs: list[int] = []
-        self.constants: dict[int, Any] = {}
+        self.constants: dict[int, Array] = {}
         self.instructions: list[Instruction] = []
         self._symbols: list[Symbol] = []
         self._known: dict[int, Symbol] = {}
@@ -31,13 +32,13 @@ class Builder:
         return self._symbols[-1]
 
     def input(self, spec: Spec) -> Symbol:
-        """A new value that comes from outside at each run."""
+        """A new value that the caller provides at each run."""
         symbol = self.symbol(spec)
         self.inputs.append(symbol.number)
         return symbol
 
-    def constant(self, array: Any) -> Symbol:
-        """A value that was an array when the function was traced; it is kept, not copied."""
+    def constant(self, array: Array) -> Symbol:
+        """A value that was an array when the function was traced; the array is not copied."""
         if id(array) not in self._known:
             symbol = self.symbol(Spec.of(array))
             self.constants[symbol.number] = array
@@ -49,13 +50,13 @@ class Builder:
         if not isinstance(value, Symbol):
             return self.constant(value)
         if value.recorder is not self:
-            raise PareoError("an array that is being traced was kept and used outside its trace")
+            raise PareoError("a symbol was used outside the trace that it belongs to")
         return value
 
     def record(
         self, operator: Operator, operands: list[Any], attributes: dict[str, Any], out: Any
     ) -> Any:
-        """Write one instruction down; give the symbols of its results."""
+        """Record one instruction; return the symbols of its results."""
         symbols = [self.own(value) for value in operands]
         specs = [symbol.spec for symbol in symbols]
         several = isinstance(out, tuple)
@@ -67,7 +68,7 @@ class Builder:
                 tuple(symbol.number for symbol in results),
                 attributes,
                 operator.count_flops(out, specs, attributes),
-                0 if operator.look else operator.count_bytes(out, specs, attributes),
+                0 if operator.view_function else operator.count_bytes(out, specs, attributes),
             )
         )
         return tuple(results) if several else results[0]
@@ -77,7 +78,7 @@ class Builder:
         return self._symbols[number]
 
     def program(self, result: Any) -> Program:
-        """What was written down so far, returning `result` (symbols, nested as you like)."""
+        """The program recorded so far, with the result `result` (symbols in any nesting)."""
         outputs = [self.own(leaf).number for leaf in tree.leaves(result)]
         return Program(
             dict(self.specs),
@@ -90,7 +91,7 @@ class Builder:
 
 
 def replay(program: Program) -> tuple[Builder, dict[int, Symbol]]:
-    """A builder that has written a program down again, and its symbols by the old numbers."""
+    """A builder with the instructions of a program, and its symbols by the old numbers."""
     builder = Builder()
     symbols = {number: builder.input(program.specs[number]) for number in program.inputs}
     symbols |= {number: builder.constant(array) for number, array in program.constants.items()}
@@ -109,7 +110,7 @@ def replay(program: Program) -> tuple[Builder, dict[int, Symbol]]:
 
 
 def spec_of(value: Any) -> Spec:
-    """The spec of an argument: itself, or that of an array."""
+    """The spec of an argument: the argument itself, or that of an array."""
     if isinstance(value, Spec):
         return value
     if isinstance(value, np.generic | float):
@@ -122,9 +123,9 @@ def spec_of(value: Any) -> Spec:
 def trace(function: Callable[..., Any], *arguments: Any) -> Program:
     """The program of a function: what it does to arrays of these specs.
 
-    Arguments are `Spec`s, or arrays that stand for their specs; tuples, lists and dicts of them
-    are given to the function as they are. Arrays that the function closes over are kept by the
-    program as constants.
+    Arguments are `Spec`s, or arrays, of which only the specs are used; tuples, lists and dicts of
+    them are passed to the function with the same nesting. Arrays that the function closes over
+    become constants of the program.
 
     >>> from pareo import Spec, op, trace
     >>> program = trace(lambda x, w: op.dot(x, w), Spec((128, 784)), Spec((784, 10)))

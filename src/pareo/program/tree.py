@@ -1,4 +1,4 @@
-"""Nested tuples, lists and dicts as a flat list of leaves, and back."""
+"""Nested tuples, lists and dicts as flat lists of leaves, and back."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ def transform(function: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def leaves(tree: Any) -> list[Any]:
-    """Every leaf, in order.
+    """All leaves, in order.
 
     >>> leaves({"a": 1, "b": (2, [3])})
     [1, 2, 3]
@@ -30,9 +30,9 @@ def leaves(tree: Any) -> list[Any]:
 
 
 def leaves_like(form: Any, tree: Any, name: str = "the arguments") -> list[Any]:
-    """Every leaf of a tree in the order of a form's leaves: dicts are read by their keys.
+    """All leaves of a tree, in the order of a form's leaves: dicts are matched by key.
 
-    Without dicts only the order counts, however the leaves are nested.
+    Without dicts only the order matters, not the nesting.
 
     >>> leaves_like({"a": None, "b": None}, {"b": 2, "a": 1})
     [1, 2]
@@ -57,10 +57,10 @@ def leaves_like(form: Any, tree: Any, name: str = "the arguments") -> list[Any]:
     return [leaf for i, (f, t) in pairs for leaf in leaves_like(f, t, f"argument {i}")]
 
 
-def filled(tree: Any, values: list[Any]) -> Any:
-    """The same nesting with other leaves.
+def unflatten(tree: Any, values: list[Any]) -> Any:
+    """The nesting of a tree with other leaves.
 
-    >>> filled({"a": None, "b": (None, None)}, [1, 2, 3])
+    >>> unflatten({"a": None, "b": (None, None)}, [1, 2, 3])
     {'a': 1, 'b': (2, 3)}
     """
     rest = iter(values)

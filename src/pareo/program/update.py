@@ -1,33 +1,24 @@
 """Updates: results that replace an argument, as a training step replaces its parameters.
 
-What a run computes never depends on them: every result follows from the arguments as they were
-given. So an update is made in place only after the argument's last reader, and a result that would
-show an argument's own memory is copied before that memory changes.
+Updates never change what a run computes: every result is computed from the arguments as they were
+given. So an update is made in place only after the last instruction that reads the argument, and a
+result that is a view of an argument is copied before that memory changes.
 """
 
 from collections.abc import Mapping
 
-from pareo.backends.base import Backend, Fusion, Kernel
 from pareo.errors import PareoError
 from pareo.program.ir import Instruction, Program, readers
-from pareo.program.passes import prepared, rewrite
+from pareo.program.kernel import Fusion, Kernel
+from pareo.program.passes import rewrite
 from pareo.program.plan import kernel_of
+from pareo.program.target import Target
 
 Updates = Mapping[int, int]  # from the position of a result to that of the argument it replaces
 
 
-def prepared_with(
-    program: Program, updates: Updates, backend: Backend
-) -> tuple[Program, dict[int, int]]:
-    """The program as a backend runs it, and the values that lie over the argument they replace."""
-    check(program, updates)
-    program = own_results(prepared(program, backend), updates, backend)
-    program = hasten_updates(program, updates)
-    return program, in_place(program, updates, backend)
-
-
 def check(program: Program, updates: Updates) -> None:
-    """Refuse updates that a run could not make.
+    """Raise `PareoError` for updates that a run could not make.
 
     >>> from pareo import Spec, op, trace
     >>> check(trace(lambda x: op.sum(x), Spec((2,))), {0: 0})
@@ -37,8 +28,8 @@ def check(program: Program, updates: Updates) -> None:
     for result, given in updates.items():
         if not (0 <= result < len(program.outputs) and 0 <= given < len(program.inputs)):
             raise PareoError(
-                f"updates of {len(program.outputs)} results and {len(program.inputs)} arguments "
-                f"got {{{result}: {given}}}"
+                f"updates expects positions of {len(program.outputs)} results and "
+                f"{len(program.inputs)} arguments; got {{{result}: {given}}}"
             )
         new, old = program.specs[program.outputs[result]], program.specs[program.inputs[given]]
         if new != old:
@@ -49,16 +40,16 @@ def check(program: Program, updates: Updates) -> None:
 
 
 @rewrite
-def own_results(program: Program, updates: Updates, backend: Backend) -> Program:
-    """Copy results that are constants, or arguments that an update changes, or look at such.
+def own_results(program: Program, updates: Updates, target: Target) -> Program:
+    """Copy results that are constants, updated arguments, or views of these.
 
-    The caller may write to what it gets: a constant must stay what it is. And it wants to see an
-    argument as it was, even if that argument is replaced.
+    The caller may write to a result, and a constant must not change with it. A result that is an
+    argument must keep its old elements even if an update replaces that argument.
     """
     changing = {program.inputs[given] for given in updates.values()}
     roots = {number: number for number in (*changing, *program.constants)}
     for instruction in program.instructions:
-        if _is_view(instruction) and instruction.inputs[0] in roots:
+        if instruction.is_view and instruction.inputs[0] in roots:
             roots[instruction.outputs[0]] = roots[instruction.inputs[0]]
     copies: dict[int, int] = {}
     outputs = list(program.outputs)
@@ -70,7 +61,7 @@ def own_results(program: Program, updates: Updates, backend: Backend) -> Program
     if not copies:
         return program
     specs = {**program.specs, **{new: program.specs[old] for old, new in copies.items()}}
-    copying = Fusion("copy", "", ("x",), ("y",), Kernel(backend.copy))
+    copying = Fusion("copy", "", ("x",), ("y",), Kernel(target.copy))
     made = {
         old: Instruction(copying, (old,), (new,), {}, 0, 2 * specs[old].nbytes)
         for old, new in copies.items()
@@ -85,10 +76,10 @@ def own_results(program: Program, updates: Updates, backend: Backend) -> Program
 
 @rewrite
 def hasten_updates(program: Program, updates: Updates) -> Program:
-    """Move what only serves an update to where the argument was read for the last time.
+    """Move each update to just after the last instruction that reads the old argument.
 
-    There it can be done in place, and the gradient's memory is free again for the next layer's.
-    An update that others read comes no later than they do.
+    There it can be made in place, and the gradient's memory is free for the next layer's. An update
+    that other instructions read still comes before them.
     """
     made = {program.outputs[result]: program.inputs[given] for result, given in updates.items()}
     serving = _serving(program, set(made))
@@ -99,7 +90,7 @@ def hasten_updates(program: Program, updates: Updates) -> Program:
     }
     maker = {n: p for p, i in enumerate(program.instructions) for n in i.outputs}
     waiting = [p for p, i in enumerate(program.instructions) if i.outputs[0] in serving]
-    order: dict[int, None] = {}  # positions, each once, in the order that they are placed in
+    order: dict[int, None] = {}  # positions in their new order: a set that keeps it
 
     def place(position: int) -> None:
         if position not in order:
@@ -121,13 +112,13 @@ def hasten_updates(program: Program, updates: Updates) -> Program:
             if other in order or may_go(other):
                 place(other)
                 waiting.remove(other)
-    for position in waiting:  # arguments that are read by each other's updates
+    for position in waiting:  # updates that read each other's arguments
         place(position)
     return program.changed(instructions=tuple(program.instructions[p] for p in order))
 
 
 def _serving(program: Program, made: set[int]) -> set[int]:
-    """The values that are updates, or small steps on the way to one that nothing else reads."""
+    """The updates, and values of `scale` and `add` that are read by updates alone."""
     reading = readers(program)
     serving = set(made)
     for instruction in reversed(program.instructions):
@@ -139,17 +130,17 @@ def _serving(program: Program, made: set[int]) -> set[int]:
     return serving
 
 
-def in_place(program: Program, updates: Updates, backend: Backend) -> dict[int, int]:
-    """The values that can be written straight over the argument that they replace."""
+def in_place(program: Program, updates: Updates, target: Target) -> dict[int, int]:
+    """The values that can be written over the argument that they replace."""
     reading = readers(program)
     found: dict[int, int] = {}
     for result, given in updates.items():
         number, argument = program.outputs[result], program.inputs[given]
         for position, instruction in enumerate(program.instructions):
-            if number not in instruction.outputs or _is_view(instruction):
+            if number not in instruction.outputs or instruction.is_view:
                 continue
             place = instruction.outputs.index(number)
-            kernel = kernel_of(instruction, backend)
+            kernel = kernel_of(instruction, target)
             seen = _with_views(program, argument)
             before = all(p <= position for n in seen for p in reading[n])
             allowed = all(
@@ -163,14 +154,9 @@ def in_place(program: Program, updates: Updates, backend: Backend) -> dict[int, 
 
 
 def _with_views(program: Program, argument: int) -> set[int]:
-    """An argument and everything that is only another look at it."""
+    """An argument and all views of it."""
     seen = {argument}
     for instruction in program.instructions:
-        if _is_view(instruction) and instruction.inputs[0] in seen:
+        if instruction.is_view and instruction.inputs[0] in seen:
             seen.add(instruction.outputs[0])
     return seen
-
-
-def _is_view(instruction: Instruction) -> bool:
-    """Whether an instruction only gives another look at memory that is there already."""
-    return getattr(instruction.operator, "look", None) is not None

@@ -1,4 +1,4 @@
-"""Training: the step, the loop, checkpoints."""
+"""Training: the step, the training loop, checkpoints."""
 
 from pareo.training.checkpoint import Checkpoint, load, save
 from pareo.training.evaluate import Evaluator, probabilities

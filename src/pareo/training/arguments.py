@@ -1,27 +1,31 @@
-"""What steps of training are given, checked once before any of it is read or moved.
+"""Checks of the arguments of training steps, made once before anything is read or updated.
 
-Loops of the backends' own ask no questions: an order beyond the data or an array of another dtype
-would be read as it lies.
+The backends' own loops check nothing: with an order beyond the data, or an array of another dtype,
+they would read the wrong memory.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from pareo.array import Array
 from pareo.backends.base import Backend
 from pareo.errors import DtypeError, ShapeError
 from pareo.operators.loss import check_labels
 from pareo.spec import Spec
 
-Arrays = Mapping[str, Any]
+Arrays = Mapping[str, Array]
 
 
-def moved(what: str, wanted: Mapping[str, Spec], given: Arrays, backend: Backend) -> dict[str, Any]:
-    """Arrays that steps move in place, in the network's own order, whatever theirs is.
+def checked_arrays(
+    what: str, wanted: Mapping[str, Spec], given: Arrays, backend: Backend
+) -> dict[str, Array]:
+    """Arrays that steps update in place, in the order of the network's own parameters.
 
     >>> from pareo import Device
-    >>> moved("parameter", {"w": Spec((2,))}, {"w": np.zeros(3, "f4")}, Device("compiled").backend)
+    >>> wanted, given = {"w": Spec((2,))}, {"w": np.zeros(3, "f4")}
+    >>> checked_arrays("parameter", wanted, given, Device("compiled").backend)
     Traceback (most recent call last):
     pareo.errors.ShapeError: steps expect the parameter w of shape (2,); got (3,)
     """
@@ -35,20 +39,20 @@ def moved(what: str, wanted: Mapping[str, Spec], given: Arrays, backend: Backend
     for path, spec in wanted.items():
         array = given[path]
         _fits(f"the {what} {path}", spec.dtype, spec.shape, array, backend)
-        if not (array.flags.c_contiguous and backend.writable(array)):
+        if not (array.flags.c_contiguous and backend.is_writable(array)):
             raise DtypeError(
-                f"the {what} {path} is moved in place: it must be C-contiguous and writable"
+                f"the {what} {path} is updated in place: it must be C-contiguous and writable"
             )
     return {path: given[path] for path in wanted}
 
 
-def data(images: Any, labels: Any, wanted: Spec, classes: int, backend: Backend) -> None:
-    """Refuse images and labels that steps would read wrongly.
+def check_data(images: Array, labels: Array, wanted: Spec, classes: int, backend: Backend) -> None:
+    """Raise an error for images or labels that steps cannot read.
 
-    `wanted` is a batch of images. Labels on a GPU are looked at only when a loss is no number:
-    until then nobody waits for them.
+    `wanted` is the spec of a batch of images. Labels on a GPU are checked only when a loss is NaN,
+    so that no step waits for the check.
     """
-    if not isinstance(images, np.ndarray):  # a GPU takes those, too, and sends batches of them
+    if not isinstance(images, np.ndarray):  # a GPU takes NumPy arrays too, and copies batches
         backend.check("images", images)
     _fits("images", wanted.dtype, (*images.shape[:1], *wanted.shape[1:]), images)
     _fits("labels", np.dtype(np.int64), images.shape[:1], labels, backend)
@@ -58,10 +62,10 @@ def data(images: Any, labels: Any, wanted: Spec, classes: int, backend: Backend)
         check_labels(labels, classes)
 
 
-def picked(order: Any, shape: tuple[int, ...], count: int) -> Any:
-    """An order of images as int64, if each row is of this shape and it keeps to the data.
+def checked_order(order: Array, shape: tuple[int, ...], count: int) -> Array:
+    """An order of images as int64, if its rows have this shape and its numbers are in range.
 
-    >>> picked([[0, 1], [2, -1]], (2,), 3)
+    >>> checked_order([[0, 1], [2, -1]], (2,), 3)
     Traceback (most recent call last):
     pareo.errors.ShapeError: an order of 3 images expects numbers from 0 to 2; got -1 to 2
     """
@@ -73,7 +77,7 @@ def picked(order: Any, shape: tuple[int, ...], count: int) -> Any:
         raise ShapeError(f"an order expects the shape ({wanted}); got {order.shape}")
     if order.dtype.kind == "i":
         order = np.ascontiguousarray(order, np.int64)
-        # One pass over what may be many numbers: without a sign those below 0 are the largest.
+        # One pass over what may be many numbers: seen as unsigned, those below 0 are the largest.
         largest = order.view(np.uint64).max(initial=0)
     else:
         largest = order.max(initial=0)
@@ -85,27 +89,31 @@ def picked(order: Any, shape: tuple[int, ...], count: int) -> Any:
     return np.ascontiguousarray(order, np.int64)
 
 
-def apart(moving: Iterable[Any], read: Iterable[Any], backend: Backend) -> None:
-    """Refuse arrays that are moved and have memory in common with any other."""
-    extents = [(*_extent(array, backend), True) for array in moving]
+def check_disjoint(updated: Iterable[Array], read: Iterable[Array], backend: Backend) -> None:
+    """Raise an error if an array that is updated shares memory with any other."""
+    extents = [(*_extent(array, backend), True) for array in updated]
     extents += [(*_extent(array, backend), False) for array in read]
-    end, moves = 0, False
-    for start, stop, moving_too in sorted(extent for extent in extents if extent[0] < extent[1]):
-        if start < end and (moves or moving_too):
+    end, written = 0, False
+    for start, stop, writes in sorted(extent for extent in extents if extent[0] < extent[1]):
+        if start < end and (written or writes):
             raise ShapeError(
-                "steps move parameters in place: none may share memory with others or with the data"
+                "parameters are updated in place: none may share memory with others or the data"
             )
         if stop > end:
-            end, moves = stop, moving_too
+            end, written = stop, writes
 
 
-def _extent(array: Any, backend: Backend) -> tuple[int, int]:
+def _extent(array: Array, backend: Backend) -> tuple[int, int]:
     start = int(array.ctypes.data) if isinstance(array, np.ndarray) else backend.address(array)
     return start, start + int(array.nbytes)
 
 
 def _fits(
-    name: str, dtype: Any, shape: tuple[int, ...], array: Any, backend: Backend | None = None
+    name: str,
+    dtype: DTypeLike,
+    shape: tuple[int, ...],
+    array: Array,
+    backend: Backend | None = None,
 ) -> None:
     if backend is not None:
         backend.check(name, array)

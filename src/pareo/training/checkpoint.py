@@ -1,7 +1,7 @@
-"""Checkpoints: a training run in one safetensors file, written whole or not at all.
+"""Checkpoints: a training run in one safetensors file, written atomically.
 
 The file holds the parameters, the velocities under `velocity.`, and as metadata one JSON text
-`pareo` (network, position, settings, history) and `sha256`, over that text and every tensor.
+`pareo` (network, position, settings, history) and `sha256`, a digest of that text and all tensors.
 Any framework can read the tensors, and nothing in the file is executed.
 """
 
@@ -27,11 +27,11 @@ NAME = "last.safetensors"
 
 @dataclass
 class Checkpoint:
-    """A network with its weights, and where its training stands.
+    """A network with its weights, and the state of its training.
 
-    epoch and step: how many epochs are done, and how many steps of the one under way
-    settings:       what `fit` was given: batch_size, rate, momentum, decay, seed, precision
-    partial:        the sum of losses and the seconds of the epoch under way
+    epoch and step: how many epochs are done, and how many steps of the present one
+    settings:       the arguments of `fit`: batch_size, rate, momentum, decay, seed, precision
+    partial:        the sum of losses and the seconds of the present epoch
     data:           name, class names and a fingerprint of the data it was trained on
     place:          the device and its threads, which the bits depend on
     """
@@ -54,7 +54,7 @@ def save(
     parameters: Mapping[str, Any],
     **more: Any,
 ) -> None:
-    """Write a network and its weights to a file; what was there before is replaced at once.
+    """Write a network and its weights to a file; an existing file is replaced atomically.
 
     `more` is any other field of a `Checkpoint`.
 
@@ -70,7 +70,7 @@ def save(
 
 
 def write(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
-    """Write a checkpoint: beside the old file, down to the disk, and then in its place."""
+    """Write a checkpoint to a temporary file, sync it, and rename it to its path."""
     from safetensors.numpy import save_file
 
     path = Path(path)
@@ -98,10 +98,10 @@ def write(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
         with beside.open("rb+") as stream:
             os.fsync(stream.fileno())
         os.replace(beside, path)
-        _sync_folder(path.parent)
+        _sync_directory(path.parent)
     except OSError as error:
         raise _unwritable(path, error.strerror or str(error)) from error
-    except Exception as error:  # safetensors has one error of its own for all that goes wrong
+    except Exception as error:  # safetensors has one exception for everything that goes wrong
         raise _unwritable(path, str(error)) from error
 
 
@@ -109,9 +109,9 @@ def _unwritable(path: Path, reason: str) -> DataError:
     return DataError(f"{path}: the checkpoint cannot be written: {reason}")
 
 
-def _sync_folder(folder: Path) -> None:
-    """The new name, too, must survive a loss of power."""
-    handle = os.open(folder, os.O_RDONLY)
+def _sync_directory(directory: Path) -> None:
+    """Make the rename durable, too."""
+    handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
@@ -119,27 +119,27 @@ def _sync_folder(folder: Path) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Checkpoint:
-    """Return the checkpoint in a file, or the last one in a folder; see `save`.
+    """Return the checkpoint in a file, or the last one in a directory; see `save`.
 
     Raises:
-        DataError: the file is missing, cut off, altered, or was not written by pareo.
+        DataError: the file is missing, truncated, altered, or was not written by pareo.
     """
     path = located(path)
     tensors, metadata = _read(path)
     text = metadata.get("pareo")
     if text is None:
-        raise DataError(f"{path}: is a safetensors file, but not a checkpoint of pareo's")
+        raise DataError(f"{path}: is a safetensors file, but not a checkpoint of pareo")
     if metadata.get("sha256") != _digest(text, tensors):
-        raise DataError(f"{path}: was altered: its SHA-256 is not the one written in it")
+        raise DataError(f"{path}: was altered: its SHA-256 does not match the one in the file")
     try:
-        return _understood(json.loads(text), tensors)
+        return _parsed(json.loads(text), tensors)
     except (DataError, KeyError, TypeError, json.JSONDecodeError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise DataError(f"{path}: expected a checkpoint of pareo's; got: {reason}") from error
+        raise DataError(f"{path}: expected a checkpoint of pareo; got: {reason}") from error
 
 
 def located(path: str | os.PathLike[str]) -> Path:
-    """The file that a path means: itself, or the last checkpoint in a folder."""
+    """The file at a path, or the last checkpoint in the directory at a path."""
     path = Path(path)
     return path / NAME if path.is_dir() else path
 
@@ -148,7 +148,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        path.open("rb").close()  # safetensors would not say why a file cannot be read
+        path.open("rb").close()  # safetensors does not report why a file cannot be read
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118
@@ -157,7 +157,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     except (SafetensorError, ValueError, TypeError) as error:
         size = path.stat().st_size
         raise DataError(
-            f"{path}: expected a whole safetensors file; got {size:,} bytes that are none: {error}"
+            f"{path}: expected a complete safetensors file; cannot read its {size:,} bytes: {error}"
         ) from error
 
 
@@ -170,17 +170,17 @@ def _digest(text: str, tensors: Mapping[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def _understood(found: Any, tensors: Mapping[str, Any]) -> Checkpoint:
+def _parsed(found: Any, tensors: Mapping[str, Any]) -> Checkpoint:
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         version = found.get("format") if isinstance(found, dict) else None
-        raise DataError(f"its format is {version!r}, and this pareo reads {FORMAT}")
+        raise DataError(f"its format is {version!r}; this version of pareo reads {FORMAT}")
     network = rebuild(found["network"])
     if not isinstance(network, Sequential) or network.input_shape is None:
         raise DataError("its network has no input_shape")
     parameters = {path: a for path, a in tensors.items() if not path.startswith(VELOCITY)}
     moving = {p[len(VELOCITY) :]: a for p, a in tensors.items() if p.startswith(VELOCITY)}
-    ordered = _fitting(network, parameters)
-    velocities = _fitting(network, moving) if moving else {}
+    ordered = _in_order(network, parameters)
+    velocities = _in_order(network, moving) if moving else {}
     epoch, step = found["epoch"], found["step"]
     if not all(type(number) is int and number >= 0 for number in (epoch, step)):
         raise DataError(f"its epoch and step are {epoch!r} and {step!r}")
@@ -199,19 +199,19 @@ def _understood(found: Any, tensors: Mapping[str, Any]) -> Checkpoint:
     )  # fmt: skip
 
 
-def _fitting(network: Sequential, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """The arrays in the network's own order, if they are the network's."""
+def _in_order(network: Sequential, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays in the order of the network's parameters, if they match these."""
     wanted = network.parameters(network.inputs)
     if set(wanted) != set(arrays):
         wrong = sorted(set(wanted) ^ set(arrays))
-        raise DataError(f"its tensors are not the network's: {', '.join(wrong[:3])}")
+        raise DataError(f"its tensors do not match the network's: {', '.join(wrong[:3])}")
     dtypes = {array.dtype for array in arrays.values()}
     if len(dtypes) > 1 or not all(np.issubdtype(kind, np.floating) for kind in dtypes):
-        raise DataError(f"its tensors are of {', '.join(sorted(map(str, dtypes)))}")
+        raise DataError(f"its tensors have the dtypes {', '.join(sorted(map(str, dtypes)))}")
     for path, parameter in wanted.items():
         if arrays[path].shape != parameter.shape:
             raise DataError(
-                f"its tensor {path} is of shape {arrays[path].shape}, "
-                f"where the network has {parameter.shape}"
+                f"its tensor {path} has the shape {arrays[path].shape}; "
+                f"the network expects {parameter.shape}"
             )
     return {path: arrays[path] for path in wanted}

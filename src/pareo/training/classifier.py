@@ -1,4 +1,4 @@
-"""Páreo's face to scikit-learn: a network as a classifier, in pipelines and searches too."""
+"""`Classifier`: a network as a scikit-learn classifier, for pipelines and searches too."""
 
 import warnings
 from typing import Any
@@ -33,30 +33,31 @@ SCALE = "scale the features first: make_pipeline(StandardScaler(), Classifier())
 class Classifier(ClassifierMixin, BaseEstimator):
     """A network that is trained by stochastic gradient descent, as a scikit-learn classifier.
 
-    Numbers are taken as they are, in float32: nothing is scaled, pixels from 0 to 255 neither.
-    Training goes well with features of about unit size, so put a `StandardScaler` before it, or
-    divide pixels by 255. Labels may be anything that scikit-learn takes for classes.
+    Numbers are used as they are, in float32: nothing is scaled, not even pixels from 0 to 255.
+    Training works best with features of about unit size, so put a `StandardScaler` before it, or
+    divide pixels by 255. Labels may be anything that scikit-learn accepts as classes.
 
     Args:
         network: None for an MLP with one hidden layer of 64; the widths of its hidden layers,
-            such as `(32, 32)`; a name that `pareo networks` lists; or a `Sequential`. Its inputs
-            must be as many as the features, and its outputs no fewer than the classes; outputs
-            to spare are left out.
+            such as `(32, 32)`; a name that `pareo networks` lists; or a `Sequential`. It must
+            have as many inputs as there are features, and at least as many outputs as there are
+            classes; surplus outputs are ignored.
         epochs: passes over the data.
-        batch_size: examples in one step, and in one go of `predict`.
+        batch_size: examples in one step, and in one batch of `predict`.
         rate: the learning rate.
         momentum: from 0 to below 1.
         decay: weight decay.
         device: a name such as `"compiled"`, or a `Device`; None is the one in scope at `fit`,
-            and again at `predict`. NumPy is the quickest to start, which suits small data.
-        seed: of the first weights and the order of the examples: the same gives the same bits.
+            and again at `predict`. NumPy starts fastest, which suits small data.
+        seed: of the initial weights and the order of the examples; the same seed gives the same
+            bits.
 
     Attributes:
         classes_: the labels, sorted, in the order of the columns of `predict_proba`.
         n_features_in_: how many features an example has.
         network_: the `Sequential` that was trained.
         parameters_: its parameters by path.
-        history_: one `Epoch` for each pass.
+        history_: one `Epoch` for each pass over the data.
 
     Example:
         >>> from pareo.data import load
@@ -98,7 +99,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
         Raises:
             ValueError: the examples, the labels, the network or a setting do not fit together.
-            DivergenceError: the loss is no longer a number.
+            DivergenceError: the loss became NaN or infinite.
 
         Warns:
             ConvergenceWarning: the network does no better than guessing.
@@ -131,7 +132,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
             )
         except DivergenceError as error:
             raise DivergenceError(f"{error}, or {SCALE}") from error
-        # `pareo.training.fit` ends early and well; a search would go on with the next candidate.
+        # `pareo.training.fit` ends early without an error; a search would go on with the next one.
         if result.interrupted:
             raise KeyboardInterrupt
         self.classes_ = classes
@@ -146,7 +147,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "parameters_")
         X = validate_data(self, _flat(X), reset=False, dtype=np.float32)
         device = Device(self.device) if isinstance(self.device, str) else self.device or current()
-        # Batches of one size, filled up: what an example gets does not depend on its company.
+        # Padded batches of one size: the result of an example does not depend on the others.
         forward = Evaluator(self.network_, device, self.batch_size)
         logits = forward.logits(self.parameters_, X.reshape(len(X), *self.network_.inputs))
         return np.asarray(probabilities(logits[:, : len(self.classes_)]))
@@ -157,7 +158,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         return self.classes_[found]
 
     def _built(self, classes: int) -> Sequential:
-        """The network for the features and so many classes, if there can be one."""
+        """The network for the features and this number of classes."""
         features = self.n_features_in_
         chosen = HIDDEN if self.network is None else self.network
         if isinstance(chosen, (tuple, list)):
@@ -182,7 +183,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
 
 def _flat(X: Any) -> Any:
-    """Images as rows of features; what else it may be is for scikit-learn to judge."""
+    """Images as rows of features; scikit-learn checks everything else."""
     return X.reshape(len(X), -1) if isinstance(X, np.ndarray) and X.ndim > 2 and len(X) else X
 
 
@@ -193,7 +194,7 @@ def _shaped(X: NDArray[Any], network: Sequential) -> NDArray[Any]:
 
 
 def _warn_of_guessing(last: Epoch, labels: NDArray[Any]) -> None:
-    """Large features can silence every ReLU at the first step, and nothing else would tell."""
+    """Warn if the network has learned nothing: large features can disable all ReLUs at once."""
     shares = np.bincount(labels) / len(labels)
     guessing = -float(shares @ np.log(shares))
     if len(shares) > 1 and last.loss >= 0.99 * guessing:

@@ -1,4 +1,4 @@
-"""A network as plain JSON and back: layers by name with their numbers, nothing to execute."""
+"""A network as JSON and back: layers by name with their numbers, nothing to execute."""
 
 import dataclasses
 from typing import Any
@@ -28,7 +28,7 @@ LAYERS: dict[str, type[Layer]] = {
 
 
 def describe(layer: Layer) -> dict[str, Any]:
-    """The layer, or the network, as JSON can hold it.
+    """The layer, or the network, as values that JSON can represent.
 
     >>> from pareo.nn import Dense, Sequential
     >>> describe(Sequential([Dense(2)], input_shape=(4,)))["layers"]
@@ -48,14 +48,14 @@ def describe(layer: Layer) -> dict[str, Any]:
         return {"layer": "Auxiliary", "head": describe(layer.head), "weight": layer.weight}
     name = type(layer).__name__
     if LAYERS.get(name) is not type(layer):
-        raise DataError(f"a layer of your own cannot be written to a file: {layer!r}")
+        raise DataError(f"a custom layer cannot be written to a file: {layer!r}")
     values = {field.name: getattr(layer, field.name) for field in dataclasses.fields(layer)}  # type: ignore[arg-type]
     plain = {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
     return {"layer": name, **plain}
 
 
 def rebuild(described: Any, depth: int = 0) -> Layer:
-    """The layer that `describe` described; anything else is refused.
+    """The layer that `describe` described; anything else raises `DataError`.
 
     >>> from pareo.nn import networks
     >>> rebuild(describe(networks.papers_cnn())) == networks.papers_cnn()

@@ -1,4 +1,4 @@
-"""How well a network does on images it has not seen: its forward program, batch by batch."""
+"""Evaluation: a network's forward program on test images, batch by batch."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,18 +11,18 @@ from pareo.nn.network import Sequential
 from pareo.spec import Spec
 
 LEAST_BATCH = 128
-CARD_BYTES = 1 << 25  # of images at once, before a GPU has enough to do
+GPU_BYTES = 1 << 25  # of images in one batch, to keep a GPU busy
 
 
-def fitted(network: Sequential, images: Any, dtype: Any, what: str = "images") -> Any:
-    """The images as the network takes them: its shape, its dtype, one after the other in memory.
+def as_inputs(network: Sequential, images: Any, dtype: Any, what: str = "images") -> Any:
+    """The images as the network takes them: of its shape and dtype, contiguous in memory.
 
     Pixels of uint8 are scaled from 0..255 to 0..1. Axes of one element may be missing or added,
-    and a network of flat inputs takes any shape of as many elements.
+    and a network with flat inputs takes any shape with as many elements.
 
     >>> import numpy as np
     >>> from pareo.nn import networks
-    >>> fitted(networks.papers_cnn(), np.zeros((5, 28, 28), np.float32), "float32").shape
+    >>> as_inputs(networks.papers_cnn(), np.zeros((5, 28, 28), np.float32), "float32").shape
     (5, 1, 28, 28)
     """
     images = np.asarray(images)
@@ -42,15 +42,15 @@ def _wide(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(size for size in shape if size != 1)
 
 
-def batch_for(network: Sequential, device: Device, batch: int, dtype: Any) -> int:
-    """How many images to test at once, having trained on `batch`: more on a GPU if they are small.
+def evaluation_batch(network: Sequential, device: Device, batch: int, dtype: Any) -> int:
+    """The batch size for testing, given that of training: larger on a GPU if images are small.
 
     >>> from pareo.nn import networks
-    >>> batch_for(networks.papers_cnn(), Device("vectorized"), 32, "float32")
+    >>> evaluation_batch(networks.papers_cnn(), Device("vectorized"), 32, "float32")
     128
     """
     image = int(np.prod(network.inputs)) * np.dtype(dtype).itemsize
-    enough = CARD_BYTES // image if device.name == "cuda" else 0
+    enough = GPU_BYTES // image if device.name == "cuda" else 0
     return max(LEAST_BATCH, batch, enough)
 
 
@@ -77,21 +77,21 @@ class Evaluator:
         self._run = network.program(batch, dtype).compile(device)
 
     def logits(self, parameters: Mapping[str, Any], images: Any) -> Any:
-        """What the network gives for each image, images being as `fitted` makes them."""
+        """The outputs of the network for images as `as_inputs` returns them."""
         backend = self._device.backend
         with self._device, backend.scope(self._device):
-            # In the program's order: whoever gives them may keep another, as JAX does.
+            # In the program's order: the caller's may differ, as JAX's does.
             weights = {path: backend.to_device(parameters[path]) for path in self._paths}
             out = backend.empty(Spec((len(images), self._network.classes), self._dtype))
             for start in range(0, len(images), self.batch):
                 piece = backend.to_device(images[start : start + self.batch])
                 rows = len(piece)
-                if rows < self.batch:  # the last batch is filled up: one program is enough
-                    piece = self._filled_up(piece)
+                if rows < self.batch:  # the last batch is padded, so that one program is enough
+                    piece = self._padded(piece)
                 backend.copy(out[start : start + rows], self._run(weights, piece)[:rows])
             return backend.to_host(out)
 
-    def _filled_up(self, piece: Any) -> Any:
+    def _padded(self, piece: Any) -> Any:
         whole = self._device.backend.empty(Spec((self.batch, *piece.shape[1:]), self._dtype))
         whole[: len(piece)] = piece
         whole[len(piece) :] = 0
@@ -100,12 +100,12 @@ class Evaluator:
     def __call__(
         self, parameters: Mapping[str, Any], images: Any, labels: Any
     ) -> tuple[float, float]:
-        """The mean cross-entropy, and the share of images whose largest output is their label."""
+        """The mean cross-entropy, and the share of images that are classified correctly."""
         return score(self.logits(parameters, images), labels)
 
 
 def score(logits: Any, labels: Any) -> tuple[float, float]:
-    """The mean cross-entropy of logits, and the share whose largest is at their label.
+    """The mean cross-entropy of logits, and the share of rows that are classified correctly.
 
     >>> import numpy as np
     >>> score(np.array([[5.0, 5.0]]), np.array([0]))

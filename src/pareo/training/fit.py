@@ -1,4 +1,4 @@
-"""The training loop: shuffle, step, test, remember; stops cleanly and goes on exactly."""
+"""The training loop: shuffle, step, test, record; it stops cleanly and resumes exactly."""
 
 import os
 import time
@@ -16,7 +16,7 @@ from pareo.interrupt import Interrupt
 from pareo.nn.network import Sequential
 from pareo.training import checkpoint as files
 from pareo.training.checkpoint import Checkpoint
-from pareo.training.evaluate import Evaluator, batch_for, fitted
+from pareo.training.evaluate import Evaluator, as_inputs, evaluation_batch
 from pareo.training.floor import peak
 from pareo.training.history import Epoch, History
 from pareo.training.progress import Bar
@@ -24,7 +24,7 @@ from pareo.training.resume import identity, resumed, target
 from pareo.training.settings import Settings, whole
 from pareo.training.step import Step
 
-CHUNK_SECONDS = 0.2  # often enough for a living bar and for Ctrl-C, rare enough to cost nothing
+CHUNK_SECONDS = 0.2  # often enough for the progress bar and Ctrl-C, seldom enough to cost nothing
 CHECKPOINT_SECONDS = 60.0
 
 
@@ -34,9 +34,9 @@ class DivergenceError(PareoError, ArithmeticError):
 
 @dataclass
 class Result:
-    """A trained network: its parameters, and how it came to them.
+    """A trained network: its parameters, and the history of its training.
 
-    `interrupted` tells that Ctrl-C ended the run early; `checkpoint` is the file that goes on.
+    `interrupted` is True if Ctrl-C ended the run early; `checkpoint` is the file to resume from.
     """
 
     network: Sequential
@@ -50,7 +50,7 @@ class Result:
 
     @property
     def accuracy(self) -> float | None:
-        """The share of the test set that was right after the last epoch."""
+        """The share of the test set that was classified correctly after the last epoch."""
         return self.history[-1].accuracy if self.history else None
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -90,19 +90,19 @@ def fit(
         data: a `pareo.data.Dataset`.
         epochs: how many passes over the data in all, those before `resume` included.
         device: where to run, by name or as a `Device`; None is the one in scope.
-        precision: 'float32' or 'float64'; on 'cuda' also 'tf32' or 'bfloat16', in which matrices
-            are multiplied, while parameters stay float32.
+        precision: 'float32' or 'float64'; on 'cuda' also 'tf32' or 'bfloat16' for matrix
+            products, while parameters stay float32.
         callbacks: called with the `Result` so far after each epoch; one that returns True ends
             the run.
-        checkpoint: a folder for `last.safetensors`, or a file; written at the start, after each
-            epoch, every `checkpoint_seconds` between, and at Ctrl-C.
-        resume: a checkpoint, or its folder, to go on from; the other settings must be its own.
+        checkpoint: a directory for `last.safetensors`, or a file; written at the start, after each
+            epoch, every `checkpoint_seconds` in between, and at Ctrl-C.
+        resume: a checkpoint, or its directory, to resume from; the other settings must match it.
         progress: whether to show a bar where standard error is a terminal.
-        schedule: 'constant', or 'cosine': an eighth of the rate in the first epoch, then all of
-            it, falling from epoch to epoch towards 0.
-        order: the seed that decides in which order the images come; None is `seed`.
-        threads: asked between steps how many CPU threads to use from here on, for a run that
-            shares the machine with others; its epochs then know no `floor`.
+        schedule: 'constant', or 'cosine': an eighth of the rate in the first epoch, then a rate
+            that falls from the full one towards 0.
+        order: the seed of the order of the images; None is `seed`.
+        threads: called between steps, returns how many CPU threads to use from now on, for a run
+            that shares the machine with others; `floor` of its epochs is then None.
 
     Raises:
         DivergenceError: the loss became NaN or infinite.
@@ -127,7 +127,7 @@ def fit(
     run = _Run(network, data, settings, place, start, file, checkpoint_seconds, threads)
     with Interrupt() as interrupt, Bar(network.name, epochs, run.count, progress) as bar:
         if file is not None and start is None:
-            run.write()  # a folder that cannot be written is better known now
+            run.write()  # fail now if the directory cannot be written
         while run.state.epoch < epochs:
             run.train(interrupt, bar)
             if run.state.step:
@@ -145,7 +145,7 @@ def fit(
 
 
 class _Run:
-    """A run under way: arrays, programs, and the checkpoint that it would write now."""
+    """A run in progress: arrays, programs, and the checkpoint it would write now."""
 
     def __init__(
         self,
@@ -163,11 +163,11 @@ class _Run:
         self.network = network
         floats = data.as_float(settings.dtype)
         self.labels = _checked(network, floats.labels)
-        self.images = fitted(network, floats.images, settings.dtype)
+        self.images = as_inputs(network, floats.images, settings.dtype)
         self.count = len(self.images)
         self.test: tuple[Any, Any] | None = None
         if len(floats.test_images):
-            unseen = fitted(network, floats.test_images, settings.dtype)
+            unseen = as_inputs(network, floats.test_images, settings.dtype)
             self.test = unseen, _checked(network, floats.test_labels)
         self.state = start or self._new(data)
         self.state.place = {"device": str(device), "threads": device.threads}
@@ -182,20 +182,20 @@ class _Run:
         self._written, self._cost = time.monotonic(), 0.0
 
     def _place(self) -> None:
-        """Everything that steps need, where the device computes."""
+        """Move everything that steps need to the device."""
         backend = self.device.backend
         with self.device, backend.scope(self.device):
             self.labels = backend.to_device(self.labels)
-            self.images = backend.held(self.images)
+            self.images = backend.place_dataset(self.images)
             if self.test is not None:
-                self.test = backend.held(self.test[0]), self.test[1]
+                self.test = backend.place_dataset(self.test[0]), self.test[1]
             moved = self.state.parameters, self.state.velocities
             self.parameters, self.velocities = (
                 {path: backend.to_device(a) for path, a in arrays.items()} for arrays in moved
             )
 
     def _fetch(self) -> None:
-        """Parameters as they are now, in the result and in the checkpoint."""
+        """Copy the present parameters to the result and the checkpoint."""
         backend = self.device.backend
         with self.device, backend.scope(self.device):
             for known, arrays in (
@@ -212,11 +212,11 @@ class _Run:
             parameters,
             {path: np.zeros_like(a) for path, a in parameters.items()} if moving else {},
             settings=self.settings.plain(),
-            data={} if self.target is None else identity(data),  # which reads all of it
+            data={} if self.target is None else identity(data),  # the fingerprint reads all of it
         )
 
     def train(self, interrupt: Interrupt, bar: Bar) -> None:
-        """The rest of an epoch; where it is interrupted, `state.step` tells how far it came."""
+        """Train for the rest of an epoch; if interrupted, `state.step` is how far it came."""
         state, size = self.state, min(self.settings.batch_size, self.count)
         order = shuffled(self.count, self.settings.order_seed, state.epoch)
         whole_steps, rest = divmod(self.count, size)
@@ -240,13 +240,13 @@ class _Run:
         self._finish()
 
     def _share(self) -> None:
-        """Go on with as many threads as there are for this run now."""
+        """Continue with as many threads as this run may use now."""
         count = self.device.threads if self._threads is None else self._threads()
         if count != self.device.threads:
             self.device = Device(str(self.device), count, self.device.precision)
 
     def _chunk(self, rows: Any, first: int) -> None:
-        """Some steps of one size at once."""
+        """Do several steps of one batch size in one call."""
         state = self.state
         step = self._step(rows.shape[1])
         rate = self.settings.rate_in(state.epoch)
@@ -257,7 +257,7 @@ class _Run:
         )  # fmt: skip
         took = time.perf_counter() - begin
         self._check(losses, state.step)
-        # A running sum, term by term: the same bits however the steps were cut into chunks.
+        # A running sum, term by term: the same bits however the steps are divided into chunks.
         terms = np.asarray(losses, np.float64) * rows.shape[1]
         state.partial["loss"] = float(np.cumsum([state.partial["loss"], *terms])[-1])
         state.partial["seconds"] += took
@@ -273,14 +273,14 @@ class _Run:
     def _diverged(self, what: str, step: int) -> None:
         kept = ""
         if self.target is not None:
-            kept = f"; {self.target} is as it was before"
+            kept = f"; {self.target} is unchanged"
         raise DivergenceError(
             f"{what} in epoch {self.state.epoch + 1}, step {step}: "
             f"try a rate below {self.settings.rate:g}{kept}"
         )
 
     def _finish(self) -> None:
-        """Test, remember the epoch, and stand before the next."""
+        """Test, record the epoch, and prepare for the next."""
         state = self.state
         tested: tuple[float | None, float | None] = (None, None)
         if self.test is not None:
@@ -313,7 +313,7 @@ class _Run:
     def _evaluator(self, images: Any) -> Evaluator:
         if self.device not in self._evaluators:
             size, dtype = self.settings.batch_size, self.settings.dtype
-            batch = min(batch_for(self.network, self.device, size, dtype), len(images))
+            batch = min(evaluation_batch(self.network, self.device, size, dtype), len(images))
             self._evaluators[self.device] = Evaluator(self.network, self.device, batch, dtype)
         return self._evaluators[self.device]
 
@@ -330,7 +330,7 @@ class _Run:
         return self._steps[size, self.device]
 
     def _warm(self, step: Step) -> None:
-        """One step on copies, outside the clock: the first of all compiles machine code."""
+        """Do one untimed step on copies: the first step compiles machine code."""
         with self.device.backend.scope(self.device):
             parameters = {path: a.copy() for path, a in self.parameters.items()}
             velocities = {path: a.copy() for path, a in self.velocities.items()}
@@ -338,16 +338,16 @@ class _Run:
         step.run(parameters, velocities, self.images, self.labels, rows, 0.0)
 
     def _due(self) -> bool:
-        """Whether it is time for a checkpoint: writing may take a twentieth of the time at most."""
+        """Whether a checkpoint is due: writing may take at most a twentieth of the time."""
         since = time.monotonic() - self._written
         return self.target is not None and since >= max(self.every, 20 * self._cost)
 
     def write(self) -> None:
-        """Write the checkpoint, if one is wanted."""
+        """Write the checkpoint, if one was requested."""
         if self.target is None:
             return
         self._fetch()
-        # The last step's weights were not in a loss yet: what is broken must not replace the file.
+        # No loss has checked the last step's weights yet, and bad ones must not replace the file.
         if not all(np.isfinite(a).all() for a in self.state.parameters.values()):
             self._diverged("the weights became infinite", self.state.step)
         begin = time.monotonic()
@@ -357,7 +357,7 @@ class _Run:
 
 
 def shuffled(count: int, seed: int, epoch: int) -> Any:
-    """The order of the images in an epoch: it depends on the seed and the epoch alone.
+    """The order of the images in an epoch, from the seed and the epoch alone.
 
     >>> sorted(shuffled(4, seed=0, epoch=3).tolist())
     [0, 1, 2, 3]
@@ -366,7 +366,7 @@ def shuffled(count: int, seed: int, epoch: int) -> Any:
 
 
 def _checked(network: Sequential, labels: Any) -> Any:
-    """Labels that the network has an output for; `Dataset` has seen to the rest."""
+    """Labels, if the network has an output for each; `Dataset` has checked the rest."""
     if len(labels) and labels.max() >= network.classes:
         raise ShapeError(
             f"{network.name} has {network.classes} classes, 0 to {network.classes - 1}; "

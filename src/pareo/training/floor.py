@@ -1,10 +1,9 @@
-"""The floor beneath a training step: how fast this machine multiplies and copies, measured here."""
+"""How fast a device multiplies matrices and copies memory: lower bounds for a training step."""
 
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,11 @@ from pareo.device import Device
 from pareo.moving import to_device
 from pareo.spec import Spec
 
-SIZE = 1536
+SIZE = 1536  # of a matrix, in rows
 COPIED = 1 << 26  # bytes: far more than caches hold
 REPEATS = 6
-CARD_SIDE = 4096
-CARD_COPIED = 1 << 28
-
+GPU_SIZE = 4096
+GPU_COPIED = 1 << 28
 
 _peaks: dict[tuple[int, str], float] = {}
 
@@ -28,7 +26,7 @@ _peaks: dict[tuple[int, str], float] = {}
 def matrix_peak(threads: int, dtype: str = "float32", reached: float = 0.0) -> float:
     """FLOP/s of a large matrix product on this many threads: the best of a few, measured once.
 
-    Work that has `reached` more says that it was measured in a bad moment: then it is again.
+    If the caller's own work has `reached` more, the machine was busy then: it is measured again.
 
     >>> matrix_peak(1) == matrix_peak(1) > 0
     True
@@ -66,33 +64,32 @@ def _best(work: Callable[[], Any]) -> float:
 
 
 def peak(device: Device, dtype: str = "float32", reached: float = 0.0) -> float:
-    """The FLOP/s that a device's work is held against: those of a large matrix product."""
+    """The FLOP/s of a large matrix product, which a device's work is compared with."""
     if device.name == "cuda":
-        return card_peak(device, dtype)
+        return gpu_peak(device, dtype)
     return matrix_peak(device.threads, dtype, reached)
 
 
 @cache
-def card_peak(device: Device, dtype: str) -> float:
+def gpu_peak(device: Device, dtype: str) -> float:
     """FLOP/s of a large matrix product on a GPU, in the device's precision."""
-    linear = import_module("pareo.backends.cuda.kernels.linear")
-    line = np.random.default_rng(0).standard_normal((CARD_SIDE, 1)).astype(dtype)
+    line = np.random.default_rng(0).standard_normal((GPU_SIZE, 1)).astype(dtype)
     with device, device.backend.scope(device):
-        a = op.dot(*to_device((line, line.T)))  # of numbers that are not alike, made on the card
-        return 2 * CARD_SIDE**3 / _best_on_card(device, linear.squared(a))
+        a = op.dot(*to_device((line, line.T)))  # different numbers, made on the GPU
+        return 2 * GPU_SIZE**3 / _best_on_gpu(device, device.backend.squaring(a))
 
 
 @cache
-def card_bandwidth(device: Device) -> float:
+def gpu_bandwidth(device: Device) -> float:
     """Bytes per second, read plus written, of a large copy within a GPU's memory."""
-    backend, bulk = device.backend, Spec((CARD_COPIED // 4,))
+    backend, bulk = device.backend, Spec((GPU_COPIED // 4,))
     with device, backend.scope(device):
         source, target = backend.empty(bulk), backend.empty(bulk)
-        return 2 * CARD_COPIED / _best_on_card(device, lambda: backend.copy(target, source))
+        return 2 * GPU_COPIED / _best_on_gpu(device, lambda: backend.copy(target, source))
 
 
-def _best_on_card(device: Device, work: Callable[[], Any]) -> float:
-    """Seconds of work, some of it asked for at once so that the host is not what is timed."""
+def _best_on_gpu(device: Device, work: Callable[[], Any]) -> float:
+    """Seconds of one call, of several queued at once so that the host's time is hidden."""
 
     def several() -> None:
         for _ in range(REPEATS):
@@ -103,12 +100,12 @@ def _best_on_card(device: Device, work: Callable[[], Any]) -> float:
 
 
 def bandwidth(device: Device) -> float:
-    """The bytes per second that a device's work is held against: those of a large copy."""
-    return card_bandwidth(device) if device.name == "cuda" else copy_bandwidth(device.threads)
+    """The bytes per second of a large copy, which a device's work is compared with."""
+    return gpu_bandwidth(device) if device.name == "cuda" else copy_bandwidth(device.threads)
 
 
 def floor_seconds(flops: float, moved: float, peak: float, bandwidth: float) -> float:
-    """The least seconds for so many FLOPs and bytes, whichever takes longer.
+    """The least time in seconds for so many FLOPs and bytes: the longer of the two.
 
     >>> floor_seconds(flops=100, moved=60, peak=50, bandwidth=20)
     3.0

@@ -1,4 +1,4 @@
-"""What a training run remembers: one `Epoch` for each pass over the data."""
+"""The record of a training run: one `Epoch` for each pass over the data."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -12,11 +12,11 @@ class Epoch:
     """One pass over the training data, and the test after it.
 
     seconds:    of training alone, without the test
-    loss:       mean over the epoch's images, each at the moment of its step
+    loss:       mean over the epoch's images, each before the update of its step
     accuracy:   on the test set, from 0 to 1; None without one, as is `test_loss`
     images:     images per second of training
     flops:      floating-point operations per second of training
-    floor:      share of the measured matrix-product peak reached; None where it is unknown
+    floor:      FLOP/s as a share of the measured peak of matrix products; None if unknown
     """
 
     number: int
@@ -44,7 +44,7 @@ class History(Sequence[Epoch]):
         self._epochs = list(epochs)
 
     def add(self, epoch: Epoch) -> None:
-        """Remember one more epoch."""
+        """Append an epoch."""
         self._epochs.append(epoch)
 
     def column(self, name: str) -> list[Any]:
@@ -68,7 +68,7 @@ class History(Sequence[Epoch]):
 
     @property
     def floor(self) -> float | None:
-        """The share of the peak over all epochs; None where one epoch does not know it."""
+        """The share of the peak over all epochs; None if it is unknown for one of them."""
         if not self._epochs or any(epoch.floor is None for epoch in self._epochs):
             return None
         return self._rate("floor")
@@ -78,12 +78,12 @@ class History(Sequence[Epoch]):
         return float(whole / self.seconds) if self.seconds else 0.0
 
     def plain(self) -> list[dict[str, Any]]:
-        """The history as JSON can hold it."""
+        """The history as values that JSON can represent."""
         return [asdict(epoch) for epoch in self._epochs]
 
     @classmethod
     def from_plain(cls, found: Any) -> "History":
-        """The history that `plain` gave; anything else is refused."""
+        """The history that `plain` returned; anything else raises `DataError`."""
         names = {field.name for field in fields(Epoch)}
         if not isinstance(found, list) or not all(
             isinstance(entry, dict) and set(entry) == names for entry in found
@@ -93,7 +93,7 @@ class History(Sequence[Epoch]):
             for name, value in entry.items():
                 optional = name in ("accuracy", "test_loss", "floor")
                 if type(value) not in (int, float) and not (optional and value is None):
-                    raise DataError(f"its history has {name} {value!r}, which is no number")
+                    raise DataError(f"its history has {name} {value!r}, which is not a number")
         return cls(Epoch(**entry) for entry in found)
 
     @overload

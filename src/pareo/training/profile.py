@@ -1,4 +1,4 @@
-"""Where a run spends its time: cProfile for KCachegrind and speedscope, a clock per operator."""
+"""Profiling: cProfile for KCachegrind and speedscope, and the time of each operator."""
 
 import cProfile
 import json
@@ -15,13 +15,13 @@ from pareo.program import Executable
 from pareo.program.ir import Instruction
 
 Key = tuple[str, int, str]  # file, line, function: how pstats names a function
-Run = Callable[[list[Any]], None]  # one step of an executable
+Run = Callable[[list[Any]], None]  # one call of an executable
 Calls = tuple[int, int, float, float]  # primitive calls, calls, own seconds, seconds with callees
 
 
 @contextmanager
 def profiled(prefix: str | Path) -> Iterator[list[Path]]:
-    """Profile what runs inside, in this thread; the list gets the two files, written at the end.
+    """Profile what runs inside, in this thread; at the end two files are written and listed.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, profiled(f"{folder}/run") as files:
@@ -38,7 +38,7 @@ def profiled(prefix: str | Path) -> Iterator[list[Path]]:
     finally:
         profile.disable()
         found = _stats(profile)
-        # KCachegrind's own dialog offers files that are named like this.
+        # KCachegrind's file dialog shows files with such names.
         callgrind_file = prefix.with_name(f"callgrind.out.{prefix.name}")
         speedscope_file = prefix.with_name(f"{prefix.name}.speedscope.json")
         try:
@@ -52,7 +52,7 @@ def profiled(prefix: str | Path) -> Iterator[list[Path]]:
 
 @dataclass(frozen=True)
 class Function:
-    """What cProfile knows of a function: its times, and the calls from each of its callers."""
+    """What cProfile records of a function: its times, and the calls from each caller."""
 
     calls: int
     own: float
@@ -118,10 +118,10 @@ def _micros(seconds: float) -> int:
 
 
 def speedscope(functions: Mapping[Key, Function], name: str = "pareo") -> dict[str, Any]:
-    """A profile as speedscope reads it: stacks, each with the seconds spent at its top.
+    """A profile in the format of speedscope: stacks, each with the seconds spent at its top.
 
-    cProfile keeps who called whom, not whole stacks: a function's time is shared out among the
-    ways to it in proportion to the time of each caller's calls.
+    cProfile records callers, not whole stacks: a function's time is divided among the stacks that
+    lead to it, in proportion to the time of each caller's calls.
 
     >>> main, f = ("m.py", 1, "main"), ("m.py", 5, "f")
     >>> calls = {main: (2, 2, 2.0, 2.0)}
@@ -143,7 +143,7 @@ def speedscope(functions: Mapping[Key, Function], name: str = "pareo") -> dict[s
     def descend(key: Key, share: float, stack: tuple[Key, ...]) -> None:
         function = functions[key]
         if function.whole * share < total * 1e-4 or key in stack:
-            return  # too small to be seen, or a recursion, whose time its first call has already
+            return  # too short to be seen, or a recursion, whose time its first call includes
         stack = (*stack, key)
         samples.append([numbers[step] for step in stack])
         weights.append(function.own * share)
@@ -175,7 +175,7 @@ def speedscope(functions: Mapping[Key, Function], name: str = "pareo") -> dict[s
 
 @dataclass
 class OperatorTime:
-    """What one operator, or fusion, cost over some runs of a program."""
+    """What one operator or fusion cost over some runs of a program."""
 
     name: str
     calls: int = 0
@@ -187,7 +187,7 @@ class OperatorTime:
 def operator_times(
     executable: Executable, arrays: tuple[Any, ...], seconds: float = 1.0
 ) -> list[OperatorTime]:
-    """Run a compiled program for about this long, a clock around each operator; slowest first.
+    """Run a compiled program for about this long and time each operator; slowest first.
 
     >>> import numpy as np
     >>> from pareo import Device, Spec, op, trace
@@ -199,13 +199,13 @@ def operator_times(
     clocks: list[tuple[Instruction, _Clock]] = []
     device = executable.device
 
-    def clocked(instruction: Instruction, step: Run) -> Run:
-        clocks.append((instruction, _Clock(step, device.backend.wait)))
+    def clocked(instruction: Instruction, run: Run) -> Run:
+        clocks.append((instruction, _Clock(run, device.backend.wait)))
         return clocks[-1][1]
 
     with device, device.backend.scope(device):
         run = executable.bind(*arrays)
-        run()  # machine code is compiled outside the clock
+        run()  # untimed: it compiles machine code
         end = time.perf_counter() + seconds
         with watched(executable, clocked):
             run()
@@ -221,15 +221,15 @@ def operator_times(
 
 
 class _Clock:
-    """A step of an executable that counts its calls and their seconds."""
+    """A call of an executable that counts how often it runs, and the seconds."""
 
-    def __init__(self, step: Run, wait: Callable[[], None]) -> None:
-        self._step, self._wait = step, wait
+    def __init__(self, run: Run, wait: Callable[[], None]) -> None:
+        self._run, self._wait = run, wait
         self.calls, self.seconds = 0, 0.0
 
     def __call__(self, values: list[Any]) -> None:
         start = time.perf_counter()
-        self._step(values)
+        self._run(values)
         self._wait()
         self.seconds += time.perf_counter() - start
         self.calls += 1
@@ -237,20 +237,20 @@ class _Clock:
 
 @contextmanager
 def watched(executable: Executable, watch: Callable[[Instruction, Run], Run]) -> Iterator[None]:
-    """Inside, every instruction that computes runs as what `watch` made of it.
+    """A scope in which `watch` replaces the call of every instruction.
 
-    Views cost nothing and are left alone.
+    Views cost nothing and are not replaced.
     """
     working = [
         instruction
         for instruction in executable.program.instructions
         if instruction.outputs[0] not in executable.plan.views
     ]
-    steps = executable._steps
-    plain = list(steps)
+    calls = executable._calls
+    before = list(calls)
     for at, instruction in enumerate(working):
-        steps[at] = replace(steps[at], run=watch(instruction, steps[at].run))
+        calls[at] = replace(calls[at], run=watch(instruction, calls[at].run))
     try:
         yield
     finally:
-        steps[:] = plain
+        calls[:] = before

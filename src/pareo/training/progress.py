@@ -1,4 +1,4 @@
-"""The progress bar: epoch, loss, accuracy, images per second, time left; nothing where piped."""
+"""The progress bar: epoch, loss, accuracy, images per second, and remaining time."""
 
 import sys
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Bar:
-    """A scope that shows how far a run is, on standard error where that is a terminal.
+    """A scope that shows the progress of a run, on standard error if that is a terminal.
 
     >>> with Bar("papers-cnn", epochs=2, images=100, shown=False) as bar:
     ...     bar.move(epoch=1, done=50, loss=0.5, speed=1000.0)
@@ -30,7 +30,7 @@ class Bar:
         return self
 
     def move(self, epoch: int, done: int, loss: float, speed: float) -> None:
-        """Show that `done` images of an epoch (counted from 1) are behind us."""
+        """Show that `done` images of an epoch (counted from 1) have been trained on."""
         if self._progress:
             facts = f"epoch {epoch}/{self._epochs}  loss {loss:.4f}{self._accuracy}"
             self._progress.update(
@@ -40,7 +40,7 @@ class Bar:
             )
 
     def tested(self, epoch: Epoch) -> None:
-        """Show the accuracy from here on."""
+        """Show the accuracy from now on."""
         if epoch.accuracy is not None:
             self._accuracy = f"  accuracy {epoch.accuracy:.2%}"
 
@@ -50,7 +50,7 @@ class Bar:
 
 
 def _bar() -> "Progress":
-    # Imported here so that training without a bar does not pay for it.
+    # Imported here, so that training without a bar does not import rich.
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 

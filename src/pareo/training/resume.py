@@ -1,4 +1,4 @@
-"""Whether a checkpoint is of the run that wants to go on from it."""
+"""Resuming: whether a checkpoint belongs to the run that is to be continued."""
 
 import hashlib
 import zlib
@@ -19,7 +19,7 @@ BLOCK = 1 << 20  # bytes
 
 
 def identity(data: Dataset) -> dict[str, Any]:
-    """What tells one set of data from another: its name, and a fingerprint of all of it."""
+    """What identifies a dataset: its name, and a fingerprint of all of it."""
     return {
         "name": data.name,
         "images": len(data.images),
@@ -31,8 +31,8 @@ def identity(data: Dataset) -> dict[str, Any]:
 def fingerprint(data: Dataset) -> str:
     """A digest of every image and label, those for testing included.
 
-    CRC-32 of each block, and SHA-256 of those: against other data, not against a forger, and so
-    fast that MNIST takes some hundredths of a second.
+    SHA-256 of the CRC-32 of each block: it detects other data, not forgery, and takes a few
+    hundredths of a second for MNIST.
 
     >>> from pareo.data import load
     >>> data = load("synthetic:16:3:120")
@@ -52,7 +52,7 @@ def fingerprint(data: Dataset) -> str:
 
 
 def _sampled(data: Dataset) -> str:
-    """What checkpoints held before there was a fingerprint: labels and some of the images."""
+    """The digest in checkpoints of earlier versions: labels and some of the images."""
     digest = hashlib.sha256(data.labels.tobytes())
     for position in range(0, len(data.images), max(1, len(data.images) // 256)):
         digest.update(data.images[position].tobytes())
@@ -60,10 +60,10 @@ def _sampled(data: Dataset) -> str:
 
 
 def resumed(path: Any, network: Sequential, data: Dataset, settings: Settings) -> Checkpoint:
-    """The checkpoint to go on from; one of another run is refused."""
+    """The checkpoint to resume from; one of another run raises `DataError`."""
     found, file = files.load(path), files.located(path)
     if describe(found.network) != describe(network):
-        raise DataError(f"{file}: is of the network {found.network.name}, not of this one")
+        raise DataError(f"{file}: belongs to the network {found.network.name}, not to this one")
     from_plain(found.settings, file)
     for name, value in settings.plain().items():
         if found.settings.get(name) != value:
@@ -81,19 +81,19 @@ def resumed(path: Any, network: Sequential, data: Dataset, settings: Settings) -
     if any(a.dtype != settings.dtype for a in found.parameters.values()):
         raise DataError(f"{file}: its tensors are not {settings.dtype}")
     if bool(found.velocities) != (settings.momentum > 0):
-        raise DataError(f"{file}: its velocities do not go with momentum {settings.momentum}")
+        raise DataError(f"{file}: its velocities do not match momentum {settings.momentum}")
     steps = -(-found.data.get("images", 0) // settings.batch_size)
     if found.step >= max(1, steps) or len(found.history) != found.epoch:
-        raise DataError(f"{file}: its epoch, step and history do not go together")
-    found.data = given  # with its fingerprint, which an old checkpoint lacks
+        raise DataError(f"{file}: its epoch, step and history do not match")
+    found.data = given  # with the fingerprint, which an old checkpoint lacks
     return found
 
 
 def target(path: Any, resume: Any) -> Path:
-    """The file to write: never one that holds another run."""
+    """The file to write; one that holds another run raises `DataError`."""
     path = Path(path)
     file = path if path.suffix == ".safetensors" and not path.is_dir() else path / files.NAME
     going_on = resume is not None and files.located(resume).resolve() == file.resolve()
     if file.exists() and not going_on:
-        raise DataError(f"{file}: holds a run already; resume from it, or choose another place")
+        raise DataError(f"{file}: already holds a run; resume from it, or choose another path")
     return file

@@ -1,4 +1,4 @@
-"""What `fit` is told about a run, checked before anything starts."""
+"""The settings of a run, checked before anything starts."""
 
 import math
 from dataclasses import asdict, dataclass, fields
@@ -12,14 +12,14 @@ SCHEDULES = ("constant", "cosine")
 
 
 class SettingError(PareoError, ValueError):
-    """A number that a run is given makes no sense."""
+    """A setting of a run is out of range."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The numbers that decide, with network, data and device, every bit of a run.
+    """The settings that, with network, data and device, determine every bit of a run.
 
-    `epochs` is among them only where the schedule of the rate depends on it.
+    `epochs` is one of them only where the schedule of the rate depends on it.
 
     >>> Settings(rate=0.5).batch_size
     128
@@ -54,12 +54,12 @@ class Settings:
             self._keep_whole("epochs", 1)
 
     def _keep_whole(self, name: str, least: int) -> None:
-        """Python's int in place of NumPy's, which JSON does not know."""
+        """Convert a NumPy integer to a Python int, which JSON can represent."""
         object.__setattr__(self, name, whole(name, getattr(self, name), least))
 
     @property
     def dtype(self) -> str:
-        """What parameters and images are kept in: float32, unless all is float64.
+        """The dtype of parameters and images: float32, unless everything is float64.
 
         >>> Settings(precision="tf32").dtype
         'float32'
@@ -68,7 +68,7 @@ class Settings:
 
     @property
     def order_seed(self) -> int:
-        """The seed of the order in which images come: its own, or that of everything.
+        """The seed of the order of the images: `order`, or else `seed`.
 
         >>> Settings(seed=3).order_seed, Settings(seed=3, order=7).order_seed
         (3, 7)
@@ -89,18 +89,18 @@ class Settings:
         return self.rate * (1 + math.cos(math.pi * epoch / self.epochs)) / 2
 
     def plain(self) -> dict[str, Any]:
-        """The settings as JSON can hold them."""
+        """The settings as values that JSON can represent."""
         return asdict(self)
 
 
 def from_plain(found: Any, file: object) -> Settings:
-    """The settings that a checkpoint holds; anything else is refused.
+    """The settings in a checkpoint; anything else raises `DataError`.
 
     >>> from_plain(Settings(rate=0.5).plain(), "x.safetensors").rate
     0.5
     """
     if not found:
-        raise DataError(f"{file}: holds weights alone, no run to go on with")
+        raise DataError(f"{file}: holds only weights, no run to resume")
     if set(found) != {field.name for field in fields(Settings)}:
         raise DataError(f"{file}: its settings are not those of a run: {', '.join(found)}")
     try:
@@ -110,7 +110,7 @@ def from_plain(found: Any, file: object) -> Settings:
 
 
 def whole(name: str, value: Any, least: int) -> int:
-    """The value, if it is a whole number of at least `least`."""
+    """The value as an int, if it is a whole number of at least `least`."""
     number = whole_number(value)
     if number is None or number < least:
         raise SettingError(f"fit expects {name} to be a whole number from {least}; got {value!r}")

@@ -6,8 +6,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 import pareo.operators as op
+from pareo.array import Array
+from pareo.backends.base import StepRunner, TrainingLoop
 from pareo.device import Device
 from pareo.nn.network import Sequential
 from pareo.operators.loss import check_labels
@@ -20,14 +23,14 @@ from pareo.program import (
     trace,
     value_and_grad,
 )
-from pareo.program.passes import prepared
-from pareo.seeds import seed_of
+from pareo.program.compiler import prepared
+from pareo.seeds import checked_seed
 from pareo.spec import Spec
 from pareo.training import arguments
 
 
-def parameter_specs(network: Sequential, dtype: Any) -> dict[str, Spec]:
-    """What each parameter of a network is, by its path.
+def parameter_specs(network: Sequential, dtype: DTypeLike) -> dict[str, Spec]:
+    """The spec of each parameter of a network, by its path.
 
     >>> from pareo.nn import networks
     >>> parameter_specs(networks.mlp([4, 3]), "float32")["1.w"]
@@ -41,10 +44,11 @@ def step_program(
     batch: int,
     momentum: float = 0.0,
     decay: float = 0.0,
-    dtype: Any = "float32",
+    dtype: DTypeLike = "float32",
 ) -> Program:
-    """The program of one step: (parameters, velocities, images, labels, rate, seeds) to
-    (loss, parameters, velocities).
+    """The program of one step.
+
+    It maps (parameters, velocities, images, labels, rate, seeds) to (loss, parameters, velocities).
 
     Without momentum there are no velocities: the dict of them is empty.
 
@@ -55,18 +59,18 @@ def step_program(
     shapes = parameter_specs(network, dtype)
 
     def step(
-        parameters: Mapping[str, Any],
-        velocities: Mapping[str, Any],
-        images: Any,
-        labels: Any,
-        rate: Any,
-        seeds: tuple[Any, ...],
-    ) -> Any:
+        parameters: Mapping[str, Array],
+        velocities: Mapping[str, Array],
+        images: Array,
+        labels: Array,
+        rate: Array,
+        seeds: tuple[Array, ...],
+    ) -> tuple[Array, dict[str, Array], dict[str, Array]]:
         loss, gradients = value_and_grad(network.loss)(parameters, images, labels, seeds)
-        moved: dict[str, Any] = {}
-        speeds: dict[str, Any] = {}
+        moved: dict[str, Array] = {}
+        speeds: dict[str, Array] = {}
         for path, parameter in parameters.items():
-            new = descended(parameter, gradients[path], velocities.get(path), rate, momentum, decay)
+            new = sgd_step(parameter, gradients[path], velocities.get(path), rate, momentum, decay)
             moved[path] = new[0]
             if momentum:
                 speeds[path] = new[1]
@@ -84,12 +88,19 @@ def step_program(
     return remove_dead(remove_common(program))
 
 
-def descended(
-    parameter: Any, gradient: Any, velocity: Any, rate: Any, momentum: float, decay: float
-) -> tuple[Any, Any]:
-    """A parameter moved by its gradient, and its new velocity; without momentum that is None."""
+def sgd_step(
+    parameter: Array,
+    gradient: Array,
+    velocity: Array | None,
+    rate: Array,
+    momentum: float,
+    decay: float,
+) -> tuple[Array, Array | None]:
+    """A parameter after one step, and its new velocity; without momentum that is None."""
     if momentum:
-        moved: tuple[Any, Any] = op.sgd(parameter, gradient, velocity, rate, momentum, decay)
+        moved: tuple[Array, Array | None] = op.sgd(
+            parameter, gradient, velocity, rate, momentum, decay
+        )
         return moved
     if decay:
         gradient = op.add(gradient, op.scale(decay, parameter))
@@ -97,7 +108,7 @@ def descended(
 
 
 def dropout_seeds(seed: int, step: int, count: int) -> list[int]:
-    """The seeds of one step's dropout layers: they depend on the seed and the step's number alone.
+    """The seeds of one step's dropout layers, from the seed and the number of the step alone.
 
     >>> dropout_seeds(1, 0, 2) == dropout_seeds(1, 0, 2) != dropout_seeds(1, 1, 2)
     True
@@ -108,20 +119,20 @@ def dropout_seeds(seed: int, step: int, count: int) -> list[int]:
     return [int(number >> np.uint64(1)) for number in numbers]
 
 
-def image_loop(network: Sequential, device: Device, dtype: Any) -> Any:
-    """The backend's own loop over images for a network, or None where it has none for it."""
+def training_loop(network: Sequential, device: Device, dtype: DTypeLike) -> TrainingLoop | None:
+    """The backend's own loop of training steps for a network; None where it has none."""
     shapes = parameter_specs(network, dtype)
     image, label = Spec((1, *network.inputs), dtype), Spec((1,), "int64")
     with device:
         program = prepared(
             trace(value_and_grad(network.loss), shapes, image, label), device.backend
         )
-        layout = plan(program, device.backend)
-        return device.backend.loop(program, layout, device.threads)
+        planned = plan(program, device.backend)
+        return device.backend.training_loop(program, planned, device.threads)
 
 
 class Step:
-    """A compiled training step that moves parameters (and velocities) in place."""
+    """A compiled training step that updates parameters and velocities in place."""
 
     def __init__(
         self,
@@ -130,7 +141,7 @@ class Step:
         device: Device,
         momentum: float = 0.0,
         decay: float = 0.0,
-        dtype: Any = "float32",
+        dtype: DTypeLike = "float32",
     ) -> None:
         self.program = step_program(network, batch, momentum, decay, dtype)
         self.batch = batch
@@ -138,26 +149,25 @@ class Step:
         self._images, self._classes = Spec((batch, *network.inputs), dtype), network.classes
         self.device = device
         self._momentum, self._decay = momentum, decay
-        self._dtype = np.dtype(dtype)
+        self._dtype: np.dtype[Any] = np.dtype(dtype)
         self._seeds = network.seeds()
-        self._loop = None if self._seeds else image_loop(network, device, dtype)
+        self._loop = None if self._seeds else training_loop(network, device, dtype)
 
     @property
     def loops(self) -> bool:
-        """Whether many steps run as one loop of the backend's own, not as a program."""
+        """Whether many steps run in a loop of the backend's own rather than as a program."""
         return self._loop_bytes(self.batch) is not None
 
     def _loop_bytes(self, batch: int) -> int | None:
-        """What the loop works in; None where there is none, or none for this batch size."""
+        """The bytes the loop works in; None where there is none, or none for this batch size."""
         if self._loop is None or batch < 1:
             return None
         with self.device, self.device.backend.scope(self.device):
-            found: int | None = self._loop.nbytes(batch, bool(self._momentum))
-        return found
+            return self._loop.nbytes(batch, bool(self._momentum))
 
     @contextmanager
     def without_loop(self) -> Iterator[None]:
-        """Inside, steps run as a program even where the backend has a loop of its own for them."""
+        """A scope in which steps run as a program even where the backend has a loop of its own."""
         loop, self._loop = self._loop, None
         try:
             yield
@@ -172,7 +182,7 @@ class Step:
     def memory(self, batch: int | None = None, tight: bool = False) -> int:
         """The bytes that a step takes: arguments, values and work arrays.
 
-        `tight` asks for the least that it can do with, as `Program.memory` tells.
+        `tight` asks for the smallest plan, as in `Program.memory`.
 
         >>> from pareo.nn import networks
         >>> step = Step(networks.papers_cnn(), 128, Device("vectorized"))
@@ -188,34 +198,35 @@ class Step:
 
     @property
     def _updates(self) -> dict[int, int]:
-        """Parameters, and velocities if there are any, replace those that were given."""
+        """New parameters, and velocities if there are any, replace the old ones."""
         return {i + 1: i for i in range(len(self.program.outputs) - 1)}
 
     @cached_property
-    def _many(self) -> Any:
+    def _runner(self) -> StepRunner | None:
         """The backend's own way to run many steps, if it has one."""
-        return self.device.backend.steps(self.executable, self._seeds)
+        return self.device.backend.step_runner(self.executable, self._seeds)
 
     @property
     def kept_bytes(self) -> int:
-        """What steps that were captured keep, besides the executable's memory and the caller's."""
-        return int(getattr(self.__dict__.get("_many"), "kept_bytes", 0))
+        """The bytes kept for captured steps, besides the memory of executable and caller."""
+        runner: StepRunner | None = self.__dict__.get("_runner")  # None if it was never needed
+        return runner.kept_bytes if runner else 0
 
     def __call__(
         self,
-        parameters: Mapping[str, Any],
-        velocities: Mapping[str, Any],
-        images: Any,
-        labels: Any,
+        parameters: Mapping[str, Array],
+        velocities: Mapping[str, Array],
+        images: Array,
+        labels: Array,
         rate: float,
         seeds: Sequence[int] = (),
     ) -> float:
-        """One step on a batch; the loss before it."""
-        numbers = tuple(np.asarray(seed_of("a step", seed), np.int64) for seed in seeds)
+        """Do one step on a batch; return the loss before it."""
+        numbers = tuple(np.asarray(checked_seed("a step", seed), np.int64) for seed in seeds)
         backend = self.device.backend
-        parameters = arguments.moved("parameter", self._specs, parameters, backend)
+        parameters = arguments.checked_arrays("parameter", self._specs, parameters, backend)
         speeds = self._specs if self._momentum else {}
-        velocities = arguments.moved("velocity", speeds, velocities, backend)
+        velocities = arguments.checked_arrays("velocity", speeds, velocities, backend)
         loss, _, _ = self.executable(
             parameters, velocities, images, labels, self._dtype.type(rate), numbers
         )
@@ -223,42 +234,42 @@ class Step:
 
     def run(
         self,
-        parameters: Mapping[str, Any],
-        velocities: Mapping[str, Any],
-        images: Any,
-        labels: Any,
-        order: Any,
+        parameters: Mapping[str, Array],
+        velocities: Mapping[str, Array],
+        images: Array,
+        labels: Array,
+        order: Array,
         rate: float,
         seed: int = 0,
         first: int = 0,
-    ) -> Any:
-        """Several steps: row i of `order` (steps, batch) picks the images of step `first` + i.
+    ) -> Array:
+        """Do several steps: row i of `order` (steps, batch) picks the images of step `first` + i.
 
-        Gives the loss of each step. Everything is checked before anything moves.
+        Returns the loss of each step. Everything is checked before anything is updated.
 
         Raises:
             DtypeError, ShapeError: an array or the order is not what the network takes.
         """
         backend = self.device.backend
-        parameters = arguments.moved("parameter", self._specs, parameters, backend)
+        parameters = arguments.checked_arrays("parameter", self._specs, parameters, backend)
         speeds = self._specs if self._momentum else {}
-        velocities = arguments.moved("velocity", speeds, velocities, backend)
-        seed = seed_of("a step", seed)
-        arguments.data(images, labels, self._images, self._classes, backend)
-        order = arguments.picked(order, (self.batch,), len(images))
-        moving = (*parameters.values(), *velocities.values())
-        arguments.apart(moving, (images, labels), backend)
+        velocities = arguments.checked_arrays("velocity", speeds, velocities, backend)
+        seed = checked_seed("a step", seed)
+        arguments.check_data(images, labels, self._images, self._classes, backend)
+        order = arguments.checked_order(order, (self.batch,), len(images))
+        updated = (*parameters.values(), *velocities.values())
+        arguments.check_disjoint(updated, (images, labels), backend)
         losses = self._losses(parameters, velocities, images, labels, order, rate, seed, first)
         if not isinstance(labels, np.ndarray) and np.isnan(losses).any():
             with self.device, backend.scope(self.device):
-                check_labels(labels, self._classes)  # a wrong one makes a loss NaN on a GPU
+                check_labels(labels, self._classes)  # on a GPU a wrong label makes the loss NaN
         return losses
 
     def _losses(
-        self, parameters: Mapping[str, Any], velocities: Mapping[str, Any], images: Any,
-        labels: Any, order: Any, rate: float, seed: int, first: int,
-    ) -> Any:  # fmt: skip
-        if self._loop is not None and self.device.backend.reads(images):
+        self, parameters: Mapping[str, Array], velocities: Mapping[str, Array], images: Array,
+        labels: Array, order: Array, rate: float, seed: int, first: int,
+    ) -> Array:  # fmt: skip
+        if self._loop is not None and self.device.backend.is_local(images):
             losses = self._loop(
                 list(parameters.values()), list(velocities.values()), images, labels, order, rate,
                 self._momentum, self._decay,
@@ -266,9 +277,9 @@ class Step:
             if losses is not None:
                 return losses
         seeds = [dropout_seeds(seed, first + row, self._seeds) for row in range(len(order))]
-        if self._many is not None:
+        if self._runner is not None:
             numbers = np.array(seeds, np.int64).reshape(len(order), self._seeds)
-            return self._many(parameters, velocities, images, labels, order, rate, numbers)
+            return self._runner(parameters, velocities, images, labels, order, rate, numbers)
         losses = np.empty(len(order))
         for row, chosen in enumerate(order):
             losses[row] = self(

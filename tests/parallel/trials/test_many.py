@@ -12,7 +12,7 @@ import pytest
 from pareo.data import Dataset, load
 from pareo.device import Device
 from pareo.errors import PareoError
-from pareo.interrupt import AtOnce
+from pareo.interrupt import ImmediateInterrupt
 from pareo.nn import networks
 from pareo.parallel import Result, Trial, predict, score_many, train_many
 from pareo.parallel.trials.processes import Processes
@@ -151,7 +151,7 @@ def test_ctrl_c_at_once_ends_everyone_and_is_not_lost(how: str) -> None:
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with pytest.raises(KeyboardInterrupt), AtOnce():
+        with pytest.raises(KeyboardInterrupt), ImmediateInterrupt():
             train_many(long, DATA, how, workers=2, report=report)
     finally:
         signal.signal(signal.SIGINT, before)

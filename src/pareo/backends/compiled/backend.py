@@ -1,36 +1,43 @@
 """The table of the `compiled` device, which the family modules fill."""
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
-from pareo.backends.base import Backend
+from pareo.array import Array
+from pareo.backends.base import Backend, TrainingLoop
+from pareo.backends.compiled.runtime.thread_pool import split_numbered
+from pareo.program.ir import Program
+from pareo.program.plan import Plan
 
 
 class _Compiled(Backend):
     """The backend whose kernels Numba compiles."""
 
-    members = True
+    trains_members_separately = True
 
-    def admitted(self, name: str, array: Any) -> Any:
-        """An operand; a read-only one through a second view that does not say so.
+    def as_operand(self, name: str, array: Array) -> Array:
+        """An operand; a read-only one as a view that is writable.
 
-        Numba would compile every kernel anew for read-only arrays, and no kernel writes operands.
+        Numba would compile every kernel again for read-only arrays, and no kernel writes operands.
         """
-        array = super().admitted(name, array)
+        array = super().as_operand(name, array)
         return array if array.flags.writeable else np.asarray(_Lent(array))
 
-    def loop(self, program: Any, layout: Any, threads: int) -> Any:
+    def training_loop(self, program: Program, plan: Plan, threads: int) -> TrainingLoop | None:
         """A loop over batches for dense layers, over images for other very small networks."""
         from pareo.backends.compiled.loops import dense, network
 
-        return dense.loop(program, threads) or network.loop(program, layout, threads)
+        return dense.loop(program, threads) or network.loop(program, plan, threads)
+
+    def split(self, work: Callable[[int, int, int], object], count: int) -> None:
+        split_numbered(work, count)
 
 
 class _Lent:
     """The memory of an array, kept alive, without its mark against writing."""
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array: Array) -> None:
         self.array = array
         shown = array.__array_interface__
         self.__array_interface__ = {**shown, "data": (shown["data"][0], False)}

@@ -3,16 +3,20 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
-from typing import Any
 
 import numpy as np
 
-from pareo.backends.base import Backend, Step
+from pareo.array import Array
+from pareo.backends.base import Backend, StepRunner, TrainingLoop
 from pareo.backends.cuda.runtime import cublas, memory, streams
 from pareo.backends.cuda.runtime.cupy_module import cupy
 from pareo.backends.cuda.runtime.graph import Replay
 from pareo.device import Device, current
 from pareo.errors import DeviceError
+from pareo.program.executable import Executable
+from pareo.program.ir import Program
+from pareo.program.kernel import Call
+from pareo.program.plan import Plan
 from pareo.spec import Spec
 
 # Minimum number of instructions before a buffer of up to so many bytes may be reused; AT_LEAST for
@@ -27,26 +31,26 @@ SPARE = 0.5  # of the free memory; larger plans reuse every buffer at once
 class _Cuda(Backend):
     """The backend whose arrays are CuPy's."""
 
-    def empty(self, spec: Spec) -> Any:
+    def empty(self, spec: Spec) -> Array:
         return memory.empty(spec.shape, spec.dtype)
 
-    def arena(self, nbytes: int) -> Any:
+    def arena(self, nbytes: int) -> Array:
         return memory.empty((nbytes,), np.uint8)  # CuPy aligns to 512 bytes
 
-    def admitted(self, name: str, array: Any) -> Any:
+    def as_operand(self, name: str, array: Array) -> Array:
         if isinstance(array, np.ndarray) and array.ndim == 0:
             return memory.number(array)
         self.check(name, array)
         return array
 
-    def plain(self, array: Any) -> Any:
+    def without_subclass(self, array: Array) -> Array:
         return array  # kernels read addresses, whatever the class
 
-    def reads(self, array: Any) -> bool:
+    def is_local(self, array: Array) -> bool:
         return isinstance(array, cupy.ndarray)
 
-    def check(self, name: str, array: Any) -> None:
-        if not self.reads(array):
+    def check(self, name: str, array: Array) -> None:
+        if not self.is_local(array):
             raise DeviceError(
                 f"{name} on 'cuda' expects CuPy arrays; got one of {type(array).__module__}, and "
                 "nothing moves between devices unless asked: see pareo.to_device"
@@ -55,34 +59,34 @@ class _Cuda(Backend):
         if there != here:
             raise DeviceError(f"{name} is on 'cuda:{there}', not on 'cuda:{here}'")
 
-    def to_device(self, array: Any) -> Any:
+    def to_device(self, array: Array) -> Array:
         return memory.to_device(array)
 
-    def to_host(self, array: Any) -> Any:
+    def to_host(self, array: Array) -> Array:
         return memory.to_host(array)
 
-    def contiguous(self, array: Any) -> Any:
+    def contiguous(self, array: Array) -> Array:
         return array if array.flags.c_contiguous else cupy.ascontiguousarray(array)
 
-    def copy(self, target: Any, source: Any) -> None:
+    def copy(self, target: Array, source: Array) -> None:
         target[...] = source
 
-    def share(self, a: Any, b: Any) -> bool:
+    def may_share_memory(self, a: Array, b: Array) -> bool:
         return memory.share(a, b)
 
-    def address(self, array: Any) -> int:
+    def address(self, array: Array) -> int:
         return int(array.data.ptr)
 
-    def writable(self, array: Any) -> bool:
+    def is_writable(self, array: Array) -> bool:
         return True
 
-    def enter(self, device: Device) -> None:
+    def check_available(self, device: Device) -> None:
         if device.index >= _gpu_count():
             raise DeviceError(
                 f"the device '{device}' is not available: this machine has {_gpu_count()} in all"
             )
 
-    def scope(self, device: Device) -> AbstractContextManager[Any]:
+    def scope(self, device: Device) -> AbstractContextManager[object]:
         if cupy.cuda.runtime.getDevice() == device.index:
             return _HERE
         return cupy.cuda.Device(device.index)
@@ -90,55 +94,60 @@ class _Cuda(Backend):
     def wait(self) -> None:
         cupy.cuda.get_current_stream().synchronize()
 
-    def runner(self) -> Callable[[Callable[[], None], Sequence[Any]], None]:
+    def runner(self) -> Callable[[Callable[[], None], Sequence[Array]], None]:
         return Replay()
 
-    def apart(self, nbytes: int) -> int:
+    def reuse_distance(self, nbytes: int) -> int:
         return next((steps for most, steps in IDLE.items() if nbytes <= most), AT_LEAST)
 
-    def spares(self, nbytes: int) -> bool:
+    def has_spare_memory(self, nbytes: int) -> bool:
         free, _ = cupy.cuda.runtime.memGetInfo()
         return nbytes <= SPARE * (free + cupy.get_default_memory_pool().free_bytes())
 
-    def standing_bytes(self) -> int:
+    def persistent_bytes(self) -> int:
         return cublas.standing_bytes()
 
-    def perform(self, steps: Sequence[Step], values: list[Any]) -> None:
-        """Run the steps in order, or on several streams while a graph is captured."""
+    def execute(self, calls: Sequence[Call], values: list[Array]) -> None:
+        """Run the calls in order, or on several streams while a graph is captured."""
         if streams.capturing():
-            streams.perform(steps, values)
+            streams.execute(calls, values)
         else:
-            super().perform(steps, values)
+            super().execute(calls, values)
 
-    def held(self, array: Any) -> Any:
+    def place_dataset(self, array: Array) -> Array:
         from pareo.backends.cuda.training import place_dataset
 
         return place_dataset(array)
 
-    def steps(self, executable: Any, seeds: int) -> Any:
+    def step_runner(self, executable: Executable, seeds: int) -> StepRunner:
         from pareo.backends.cuda.training import TrainingSteps
 
         return TrainingSteps(executable, seeds)
 
-    def in_data(self, program: Any, images: int) -> bool:
+    def reads_dataset_in_place(self, program: Program, images: int) -> bool:
         from pareo.backends.cuda.runtime.indexed_batch import reads_in_place
 
         return reads_in_place(program, images)
 
-    def lowered(self, program: Any) -> Any:
+    def lower(self, program: Program) -> Program:
         """Large convolutions in channels-last layout, by cuDNN, in the device's precision."""
         from pareo.backends.cuda.nhwc import lowered
 
         return lowered(program)
 
-    def loop(self, program: Any, layout: Any, threads: int) -> Any:
+    def squaring(self, matrix: Array) -> Callable[[], Array]:
+        from pareo.backends.cuda.kernels.linear import squared
+
+        return squared(matrix)
+
+    def training_loop(self, program: Program, plan: Plan, threads: int) -> TrainingLoop | None:
         """The whole-epoch kernel, for networks that fit into a multiprocessor."""
         from pareo.backends.cuda.epoch import loop
 
         return loop(program, exact=current().precision == "float32")
 
 
-_HERE: AbstractContextManager[Any] = nullcontext()  # the current GPU already
+_HERE: AbstractContextManager[object] = nullcontext()  # the current GPU already
 
 
 @cache

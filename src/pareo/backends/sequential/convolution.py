@@ -43,7 +43,7 @@ def conv(out: Any, x: Any, w: Any, **how: Any) -> None:
 
 @backend.kernel()
 def conv_input_gradient(out: Any, g: Any, w: Any, *, size: Index, **how: Any) -> None:
-    sums: dict[Index, float] = defaultdict(float)  # what falls into the padding is never stored
+    sums: dict[Index, float] = defaultdict(float)  # elements in the padding are never stored
     for to, weight, source in taps(g.shape, w.shape, **how):
         sums[source] += float(g[to]) * float(w[weight])
     store(out, sums)

@@ -79,7 +79,7 @@ def tanh_gradient(out: Any, g: Any, y: Any) -> None:
 @backend.kernel(in_place=True)
 def relu(out: Any, a: Any) -> None:
     for i in np.ndindex(out.shape):
-        out[i] = 0.0 if at(a, i) <= 0 else at(a, i)  # this way round, NaN stays NaN
+        out[i] = 0.0 if at(a, i) <= 0 else at(a, i)  # in this order, so that NaN stays NaN
 
 
 @backend.kernel(in_place=True)

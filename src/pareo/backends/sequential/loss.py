@@ -10,7 +10,7 @@ from pareo.operators.loss import check_labels
 
 
 def shifted(row: list[float]) -> list[float]:
-    """The row less its largest element: exp cannot overflow then, and softmax is the same."""
+    """The row minus its largest element: softmax is the same, and exp cannot overflow."""
     top = row[0]
     for value in row:
         if beats(value, top):

@@ -61,7 +61,7 @@ def drawn(position: int, seed: int) -> int:
 
 @backend.kernel(in_place=True)
 def dropout(out: Any, x: Any, seed: Any, *, rate: float) -> None:
-    factor = float(out.dtype.type(1 / (1 - rate)))  # rounded first, to be alike on every device
+    factor = float(out.dtype.type(1 / (1 - rate)))  # rounded first, as on every device
     threshold = dropout_threshold(rate)
     for position, i in enumerate(np.ndindex(x.shape)):
         scaled = float(x[i]) * factor

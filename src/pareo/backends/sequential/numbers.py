@@ -1,6 +1,6 @@
-"""What every kernel of `sequential` needs: reading one element, and arithmetic as IEEE 754 has it.
+"""What all kernels of `sequential` use: reading one element, and IEEE 754 arithmetic.
 
-Python raises where IEEE gives an infinity or a NaN; these functions give what IEEE gives.
+Python raises an error where IEEE 754 defines an infinity or a NaN; these functions return that.
 """
 
 import math
@@ -16,7 +16,7 @@ Index = tuple[int, ...]
 
 
 def at(a: Any, index: Index) -> float:
-    """The element that a, broadcast to as many axes as index has, shows at that index.
+    """The element of a at an index, with a broadcast to as many axes as the index has.
 
     >>> at(np.array([[1.0], [2.0]]), (5, 1, 3))
     2.0
@@ -26,13 +26,13 @@ def at(a: Any, index: Index) -> float:
 
 
 def store(out: Any, sums: Mapping[Index, float]) -> None:
-    """Write down sums that were kept apart, so that each is rounded once."""
+    """Write sums that were computed in double precision, so that each is rounded once."""
     for index in np.ndindex(out.shape):
         out[index] = sums[index]
 
 
 def beats(value: float, best: float) -> bool:
-    """Whether value takes the place of the best so far; a NaN beats all but another NaN.
+    """Whether value replaces the best so far; a NaN beats all but another NaN.
 
     >>> beats(2.0, 1.0), beats(1.0, 1.0), beats(math.nan, 1.0), beats(1.0, math.nan)
     (True, False, True, False)

@@ -13,7 +13,7 @@ from pareo.backends.sequential.reduction import first_largest
 def windows(
     pooled: Index, image: Index, *, size: Index, stride: Index, padding: Index, ceil: bool
 ) -> Iterator[tuple[Index, list[Index]]]:
-    """Every window, as the index of its result and those of its pixels, padding left out."""
+    """Every window: the index of its result and the indices of its pixels, without padding."""
     for n, c, i, j in np.ndindex(pooled):
         top, left = i * stride[0] - padding[0], j * stride[1] - padding[1]
         rows = range(max(top, 0), min(top + size[0], image[0]))

@@ -1,4 +1,4 @@
-"""Axes folded into one value each."""
+"""Reductions of axes."""
 
 import math
 from collections.abc import Collection, Iterator
@@ -9,7 +9,7 @@ from pareo.backends.sequential.numbers import Index, backend, beats, divide
 
 
 def folds(shape: Index, axes: Collection[int]) -> Iterator[list[Index]]:
-    """For each result, in order, the indices of the elements that fold into it.
+    """For each result, in order, the indices of the elements that it is computed from.
 
     >>> list(folds((2, 3), axes=[1]))
     [[(0, 0), (0, 1), (0, 2)], [(1, 0), (1, 1), (1, 2)]]

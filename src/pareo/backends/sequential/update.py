@@ -1,4 +1,4 @@
-"""The step that training takes."""
+"""The update of a training step."""
 
 from typing import Any
 

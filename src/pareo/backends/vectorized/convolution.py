@@ -1,4 +1,4 @@
-"""Convolution as matrix products: what each place of the window sees becomes a row (im2col).
+"""Convolution as matrix products (im2col): each position in the window becomes a row.
 
 Images are taken some at a time, so that their rows are still in the cache for the product. Rows
 are made in two steps, first along the width, then along the height: the second and larger step
@@ -11,28 +11,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pareo.backends import blas
-from pareo.backends.sums import STRETCH
+from pareo.backends.sums import CHUNK
 from pareo.backends.vectorized.table import Array, backend
 from pareo.backends.windows import from_lines, from_rows, to_lines, to_rows
 from pareo.device import current
 from pareo.spec import Spec
 
-CACHE = 1 << 20  # bytes that the rows, or the products, of some images may take: a core's own cache
+CACHE = 1 << 20  # bytes for the rows, or the products, of some images: a core's own cache
 
-# BLAS rearranges the filters once per product. Where they are many and the pixels of an image few,
-# that tells, and images that lie side by side in one product are up to 15 % faster; elsewhere it
-# does not pay for moving them there.
+# BLAS rearranges the filters once per product. With many filters and few pixels per image it takes
+# long, and several images in one product are up to 15 % faster. Elsewhere copying them costs more.
 MANY_WEIGHTS = 1 << 17
 FEW_PIXELS = 192
 WIDE = 512  # pixels side by side, enough for the product to run at full speed
 
 
 class Tiling(NamedTuple):
-    """How one convolution is cut into matrix products."""
+    """How one convolution is divided into matrix products."""
 
     some: int  # images at a time
-    beside: bool  # whether they lie side by side in one matrix, or have one each
-    as_is: bool  # whether the images are themselves the rows
+    beside: bool  # whether they are in one matrix, or have one each
+    as_is: bool  # whether the images themselves are the rows
     groups: int
     rows: tuple[int, ...]  # (C, kh, kw)
     pixels: tuple[int, ...]  # (OH, OW)
@@ -173,7 +172,7 @@ def _for_weight(
 ) -> list[Spec]:
     tiling = Tiling.of(x, size, g, stride, padding, groups)
     products = x.like((1 if tiling.beside else tiling.some, groups, out.size // groups))
-    long = x.shape[0] > STRETCH and x.dtype == np.float32
+    long = x.shape[0] > CHUNK and x.dtype == np.float32
     totals = [Spec((groups, out.size // groups), np.float64)] if long else []
     return [*tiling.scratch(x, g.shape[1]), products, *totals]
 
@@ -215,7 +214,7 @@ def conv_weight_gradient(
         for product in products:
             np.add(filters, product, out=filters)
             added += 1
-            if totals and added % STRETCH == 0:
+            if totals and added % CHUNK == 0:
                 np.add(totals[0], filters, out=totals[0])
                 filters.fill(0)
     for array in totals:

@@ -1,4 +1,4 @@
-"""Element by element: NumPy's own functions, straight into the result."""
+"""Elementwise operators: NumPy's own functions, which write to the result."""
 
 from typing import Any
 

@@ -22,7 +22,7 @@ def transpose(out: Array, a: Array, axes: Any) -> None:
 
 @backend.kernel(in_place=True)
 def reshape(out: Array, a: Array, shape: Any) -> None:
-    np.copyto(out.reshape(a.shape), a)  # out is contiguous: to reshape it copies nothing
+    np.copyto(out.reshape(a.shape), a)  # out is contiguous: reshaping it copies nothing
 
 
 @backend.kernel(in_place=True)

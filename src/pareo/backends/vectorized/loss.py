@@ -9,7 +9,7 @@ from pareo.spec import Spec
 
 
 def _along(out: Spec, a: Spec, axis: int) -> list[Spec]:
-    """Room for one number for each line along the axis, and for adding them up."""
+    """Work arrays for one number for each line along the axis, and for their sum."""
     return [
         a.like((*a.shape[:axis], 1, *a.shape[axis + 1 :])),
         *sums.room(out, (axis,), contiguous=True),
@@ -41,7 +41,7 @@ def log_softmax(out: Array, a: Array, axis: int, scratch: tuple[Array, ...]) -> 
 
 
 def _at_labels(labels: Array, classes: int, index: Array) -> None:
-    """Where each row's right class lies in the flat (N, classes) array."""
+    """The position of each row's label in the flat (N, classes) array."""
     check_labels(labels, classes)
     count_up(index, classes)
     np.add(index, labels.reshape(-1), out=index, casting="unsafe")

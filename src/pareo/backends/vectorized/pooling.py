@@ -12,7 +12,7 @@ from pareo.spec import Spec
 def _fold(
     ufunc: Any, out: Array, a: Array, axis: int, size: int, stride: int, before: int, empty: float
 ) -> None:
-    """Folds each window along one axis by `ufunc`; `empty` is what nothing folds to."""
+    """Reduce each window along one axis by `ufunc`; `empty` is its value for no elements."""
     count, length = out.shape[axis], a.shape[axis]
     lead = (slice(None),) * axis
     for offset in range(size):
@@ -27,7 +27,7 @@ def _fold(
 
 
 def _spread(out: Array, a: Array, axis: int, size: int, stride: int, before: int) -> None:
-    """Adds each window's value to all of its elements along one axis: back through a sum."""
+    """Add each window's value to all of its elements along one axis: the gradient of a sum."""
     lead = (slice(None),) * axis
     out.fill(0)
     for offset in range(size):
@@ -59,7 +59,7 @@ def max_pool(
 
 
 def _past_end(size: Any, width: int) -> int:
-    """Steps in the flat image from the first place of a window to just after its last."""
+    """Distance in the flat image from the first element of a window to just after its last."""
     return int((size[0] - 1) * width + size[1])
 
 
@@ -102,9 +102,9 @@ def max_pool_gradient(
 
 
 def _steps_back(steps: Array, x: Array, peaks: Array, how: Any, wins: Array, step: Array) -> None:
-    """How many steps before the end of its window in the flat image the first largest lies.
+    """Distance in the flat image from the first largest element to the end of its window.
 
-    The first is the one with the most steps, so it does not matter which is found when.
+    The first has the largest distance, so the order of the search does not matter.
     """
     size, stride, padding = how
     end = _past_end(size, x.shape[3])

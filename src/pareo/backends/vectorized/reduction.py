@@ -1,4 +1,4 @@
-"""Axes folded into one value each."""
+"""Reductions of axes."""
 
 from typing import Any
 
@@ -9,16 +9,16 @@ from pareo.backends.vectorized.table import Array, backend, bits, flags, select
 from pareo.spec import Spec
 
 
-def _stretches(out: Spec, a: Spec, axis: Any, **_: Any) -> list[Spec]:
+def _chunk_sums(out: Spec, a: Spec, axis: Any, **_: Any) -> list[Spec]:
     return sums.room(a, axis)
 
 
-@backend.kernel(scratch=_stretches)
+@backend.kernel(scratch=_chunk_sums)
 def sum_(out: Array, a: Array, axis: Any, keepdims: bool, scratch: tuple[Array, ...]) -> None:
     sums.add_up(out, a, axis, scratch)
 
 
-@backend.kernel(scratch=_stretches)
+@backend.kernel(scratch=_chunk_sums)
 def mean(out: Array, a: Array, axis: Any, keepdims: bool, scratch: tuple[Array, ...]) -> None:
     sums.add_up(out, a, axis, scratch)
     np.divide(out, a.size // max(out.size, 1), out=out)
@@ -57,7 +57,7 @@ def _folded_last(out: Spec, a: Spec, axis: int | None) -> list[Spec]:
 
 @backend.kernel(strided=False, scratch=_folded_last)
 def argmax(out: Array, a: Array, axis: int | None, scratch: tuple[Array, ...]) -> None:
-    if scratch:  # NumPy would make this copy itself, out of the program's sight
+    if scratch:  # otherwise NumPy would make this copy, in memory that the program does not plan
         np.copyto(scratch[0], np.moveaxis(a, axis or 0, -1))
         np.argmax(scratch[0], axis=-1, out=out)
     else:

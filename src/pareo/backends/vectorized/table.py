@@ -1,4 +1,4 @@
-"""The table that the kernels of `vectorized` are entered in, and what several of them share."""
+"""The kernel table of `vectorized`, and functions that several kernels use."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +16,7 @@ backend = Backend("vectorized")
 
 
 def blocks(*arrays: Array) -> Iterator[tuple[Array, ...]]:
-    """Contiguous arrays of one size, cut into the same blocks of at most BLOCK elements."""
+    """Contiguous arrays of one size, divided into the same blocks of at most BLOCK elements."""
     flat = [array.reshape(-1) for array in arrays]
     for start in range(0, flat[0].size, BLOCK):
         yield tuple(array[start : start + BLOCK] for array in flat)
@@ -42,12 +42,12 @@ def bits(spec: Spec) -> Spec:
 
 
 def flags(spec: Spec) -> Spec:
-    """A work array of one truth value for each element of `spec`."""
+    """A work array of one boolean for each element of `spec`."""
     return Spec(spec.shape, bool)
 
 
 def count_up(out: Array, step: int) -> None:
-    """0, step, 2 * step and so on: `arange`, into an array that is there already."""
+    """0, step, 2 * step and so on: like `arange`, into an existing array."""
     np.add.accumulate(np.broadcast_to(out.dtype.type(step), out.shape), out=out)
     np.subtract(out, step, out=out)
 

@@ -10,7 +10,7 @@ from pareo.data import Dataset
 from pareo.lab.machine.ceilings import limits
 from pareo.moving import to_device
 from pareo.program.text import amount
-from pareo.training.evaluate import fitted
+from pareo.training.evaluate import as_inputs
 from pareo.training.fit import Result
 from pareo.training.floor import floor_seconds
 from pareo.training.profile import OperatorTime, operator_times
@@ -26,7 +26,7 @@ def show(result: Result, data: Dataset) -> None:
     arrays: Any = (
         {path: a.copy() for path, a in result.parameters.items()},  # the step moves them
         {path: a.copy() for path, a in result.velocities.items()},
-        fitted(network, data.images[:size], dtype),
+        as_inputs(network, data.images[:size], dtype),
         data.labels[:size],
         np.dtype(dtype).type(settings.rate),
         tuple(np.asarray(seed, np.int64) for seed in seeds),

@@ -15,10 +15,10 @@ import numpy as np
 
 from pareo.data import Dataset, load
 from pareo.errors import ShapeError
-from pareo.machine import cards
+from pareo.machine import gpus
 from pareo.nn.layers import Dropout, Layer
 from pareo.nn.network import Auxiliary, Branches, Sequential
-from pareo.training.evaluate import fitted
+from pareo.training.evaluate import as_inputs
 
 EXTRAS = ("torch", "jax", "tensorflow")  # of pareo, under the frameworks' own names
 MADE_UP = 64  # images, where the network is not for MNIST
@@ -96,7 +96,7 @@ class Task:
                 f"{self.network.name} has {self.network.classes} classes; a label of "
                 f"{self.trained_on} is {labels.max()}"
             )
-        return fitted(self.network, images, "float32"), labels
+        return as_inputs(self.network, images, "float32"), labels
 
     def least_bytes(self) -> int:
         """What a step must move at least: parameters both ways, images one."""
@@ -188,7 +188,7 @@ class Contestant:
 @cache
 def _has_card() -> bool:
     """Asked for each contestant, and the driver takes a second to answer."""
-    return bool(cards())
+    return bool(gpus())
 
 
 def _adapter(framework: str, **options: Any) -> Contestant:

@@ -99,7 +99,7 @@ class PareoTrainer:
 
     def standing_bytes(self) -> int:
         """What the device keeps for all programs, in `peak_bytes` and in no prediction."""
-        return self._place.backend.standing_bytes()
+        return self._place.backend.persistent_bytes()
 
     def _pool(self) -> Any:
         if self._place.backend.name != "cuda":

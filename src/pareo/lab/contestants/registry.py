@@ -4,7 +4,7 @@ from importlib.metadata import entry_points
 
 from pareo.errors import PareoError
 from pareo.lab.contestants import CONTESTANTS, Contestant, Task
-from pareo.machine import cards
+from pareo.machine import gpus
 from pareo.training.step import step_program
 
 GROUP = "pareo.contestants"
@@ -88,7 +88,7 @@ def usual(task: Task) -> list[str]:
     >>> "pareo-sequential" in usual(Task(networks.googlenet(), batch=1))
     False
     """
-    names = [*USUAL, *(USUAL_ON_GPU if cards() else ()), *_entered()]
+    names = [*USUAL, *(USUAL_ON_GPU if gpus() else ()), *_entered()]
     if step_program(task.network, 1).flops > LOOPED:
         names.remove("pareo-sequential")
     return names

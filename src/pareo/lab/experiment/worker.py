@@ -10,7 +10,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from pareo import interrupt
-from pareo.errors import ending
+from pareo.errors import exit_reason
 from pareo.lab.experiment import plain_pickle, process_tree
 from pareo.lab.machine.memory import Watch
 
@@ -55,7 +55,7 @@ class Worker:
         context = multiprocessing.get_context("spawn")  # nothing of this process is inherited
         self._pipe, far = context.Pipe()
         process = context.Process(target=_serve, args=(far, make, args, threads), daemon=True)
-        with interrupt.deaf():
+        with interrupt.blocked():
             process.start()
         self._process: Any = process  # None when it is closed
         self._exitcode: int | None = None  # from then on
@@ -92,7 +92,7 @@ class Worker:
             exitcode = self._joined()
             if self._watch is not None and self._watch.passed:
                 raise ShortOfMemory(f"more than {self._watch.most / 1e9:g} GB") from None
-            raise Failed(ending(exitcode)) from None
+            raise Failed(exit_reason(exitcode)) from None
         try:
             fine, answer = plain_pickle.loads(packed)
         except Exception as error:  # whatever came from there, it is no reason to end here
@@ -127,7 +127,7 @@ class Worker:
             self._look_after()
             self._process.kill()
         self._exitcode = self._joined()
-        with interrupt.deaf():  # what Python calls when a process is collected would lose a Ctrl-C
+        with interrupt.blocked():  # Python would lose a Ctrl-C while it collects a process
             self._process.close()
             self._process = None
         if self._own_life:

@@ -20,7 +20,7 @@ from pareo.lab.kernels.events import KINDS, MATRIX, Profile, rows
 from pareo.lab.kernels.instruments import Watched
 from pareo.lab.machine.floors import Floors, place_of
 from pareo.lab.train_speed import plain
-from pareo.machine import cards
+from pareo.machine import gpus
 from pareo.training.step import step_program
 
 TURN = 0.4  # seconds, about
@@ -34,7 +34,7 @@ ON_GPU = ("pareo-cuda", "torch-cuda", "jax-cuda")
 
 def usual() -> list[str]:
     """Whose kernels are looked at unless others are named: on a GPU where there is one."""
-    return list(ON_GPU if cards() else ON_CPU)
+    return list(ON_GPU if gpus() else ON_CPU)
 
 
 class Study:

@@ -139,7 +139,7 @@ class Laboratory:
     def _free(self, place: str) -> int | None:
         if place == "cpu":
             return memory.free()
-        cards = machine.cards()
+        cards = machine.gpus()
         return cards[0].free if cards else None
 
     def _admit(self, work: Work, cells: list[Cell], sets: dict[str, int]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pareo.errors import PareoError
-from pareo.interrupt import AtOnce
+from pareo.interrupt import ImmediateInterrupt
 from pareo.parallel.trials.trial import Result, sentence
 
 AGREE = 2e-3  # of a loss after an epoch: float32's rounding, grown over hundreds of steps
@@ -94,7 +94,7 @@ def race(ways: Sequence[Way], rounds: int, watch: Watch = lambda rows, doing: No
             doing = f"round {number} of {rounds}" if number else "first turn, untimed"
             watch(rows, f"{way.contestant}, {way.name}, {doing}")
             try:
-                with AtOnce():  # a turn that Ctrl-C cuts short is no turn
+                with ImmediateInterrupt():  # a turn that Ctrl-C cuts short is no turn
                     turn = way.run()
             except Exception as error:
                 row.status, row.note = "failed", sentence(error)

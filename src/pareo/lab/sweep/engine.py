@@ -31,7 +31,7 @@ from pareo.lab.sweep.limit import Limits
 from pareo.lab.sweep.results import SCHEMA
 from pareo.lab.sweep.settings import Settings
 from pareo.lab.train_speed import plain
-from pareo.program.passes import prepared
+from pareo.program.compiler import prepared
 from pareo.training.step import step_program
 
 
@@ -194,7 +194,7 @@ class Sweep:
             "settings": self.settings.as_dict(),
             "versions": {"pareo": __version__, **machine.libraries()},
             "machine": [here["processor"], here["cores"]],
-            "cards": [[card.name, card.driver] for card in machine.cards()],
+            "cards": [[card.name, card.driver] for card in machine.gpus()],
             "images": self._images,
         }
 

@@ -75,7 +75,7 @@ def fit(
     """
     devices = [Device(f"cuda:{card}", precision=precision) for card in cards]
     for device in devices:
-        device.backend.enter(device)
+        device.backend.check_available(device)
     crew = nccl().get_unique_id()
     results, _ = together(
         _work, len(devices), "threads", {}, network, data, settings, epochs, devices, crew

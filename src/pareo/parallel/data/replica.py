@@ -92,8 +92,8 @@ class Replica:
         with place, backend.scope(place):
             self._moved = [backend.to_device(a) for a in self._vectors()]
             self._parameters = self._seen(self._moved[0])
-            self._images = backend.held(self._data.images)
-            self._labels = backend.held(self._data.labels)
+            self._images = backend.place_dataset(self._data.images)
+            self._labels = backend.place_dataset(self._data.labels)
             # One more than there are gradients: the share of the loss travels along.
             self._shown = backend.to_device(np.zeros(length + 1, settings.dtype))
         self._rows: dict[int, tuple[Rows, Any, Any]] = {}
@@ -142,7 +142,7 @@ class Replica:
     def _pick(self, room: Any, held: Any, chosen: Any) -> None:
         """Some images, or labels, from where they are held into their room on the device."""
         backend = self._job.device.backend
-        if backend.reads(held):
+        if backend.is_local(held):
             backend.copy(room, held[backend.to_device(chosen)])
         else:
             backend.copy(room, backend.to_device(held[chosen]))

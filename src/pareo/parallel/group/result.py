@@ -9,7 +9,7 @@ from pareo.data import Dataset
 from pareo.nn.network import Sequential
 from pareo.parallel.group.shared_memory import Shared
 from pareo.spec import Spec
-from pareo.training.evaluate import fitted
+from pareo.training.evaluate import as_inputs
 from pareo.training.fit import DivergenceError
 from pareo.training.settings import Settings
 
@@ -27,8 +27,8 @@ class Data(NamedTuple):
         """A dataset's images in the network's shape and dtype."""
         floats = data.as_float(dtype)
         return cls(
-            fitted(network, floats.images, dtype), floats.labels,
-            fitted(network, floats.test_images, dtype), floats.test_labels,
+            as_inputs(network, floats.images, dtype), floats.labels,
+            as_inputs(network, floats.test_images, dtype), floats.test_labels,
         )  # fmt: skip
 
     def specs(self, how: str) -> dict[str, Spec]:

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from pareo.backends.base import ALIGNMENT
 from pareo.data import Dataset
+from pareo.program.kernel import ALIGNMENT
 from pareo.spec import Spec
 
 Specs = Mapping[str, Spec]

@@ -19,7 +19,7 @@ from pareo.parallel.group.shared_memory import places
 from pareo.program import Program, remove_common, remove_dead, trace, value_and_grad
 from pareo.spec import Spec
 from pareo.training.settings import Settings
-from pareo.training.step import descended
+from pareo.training.step import sgd_step
 
 _UNGOLDEN = pow(GOLDEN, -1, 1 << 64)
 
@@ -180,7 +180,7 @@ def update_program(
                 part = op.part(came[path], 1, rows[path])
                 gradient = op.dot(op.transpose(part), errors[path])
             velocity = velocities.get(path)
-            new = descended(parameter, gradient, velocity, rate, momentum, decay)
+            new = sgd_step(parameter, gradient, velocity, rate, momentum, decay)
             moved[path] = new[0]
             if momentum:
                 speeds[path] = new[1]

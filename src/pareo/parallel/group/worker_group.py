@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from pareo import interrupt
-from pareo.errors import PareoError, ending
+from pareo.errors import PareoError, exit_reason
 from pareo.parallel.group.shared_memory import Shared, Specs
 from pareo.parallel.trials.trial import sentence
 from pareo.spec import Spec
@@ -181,7 +181,7 @@ def _in_processes(
             near, far = context.Pipe(duplex=False)
             given = (far, member, work, shared, arguments)
             process = context.Process(target=_serve, args=given, daemon=True)
-            with interrupt.deaf():
+            with interrupt.blocked():
                 process.start()
                 processes.append(process)
                 pipes[near] = member.rank
@@ -212,7 +212,7 @@ def _listen(
         word, said = pipe.recv()
     except (EOFError, OSError):
         processes[rank].join()
-        word, said = "error", ending(processes[rank].exitcode)
+        word, said = "error", exit_reason(processes[rank].exitcode)
     if word == "report":
         report(said)
         return

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from pareo.device import Device
-from pareo.operators.core import Operator
 from pareo.parallel.group.shared_programs import Layout, layout_of, shown, updates, writing
 from pareo.program import Instruction, Program, remove_common, remove_dead, tree
 from pareo.program.differentiate import pull_back
@@ -150,10 +149,8 @@ def _late(
     needed = set(left)
     late = []
     for instruction in reversed(program.instructions):
-        operator = instruction.operator
-        look = isinstance(operator, Operator) and operator.look is not None
         if not needed.isdisjoint(instruction.outputs) and (
-            look or instruction.outputs[0] not in ahead
+            instruction.is_view or instruction.outputs[0] not in ahead
         ):
             late.append(instruction)
             needed.update(instruction.inputs)

@@ -14,7 +14,7 @@ from pareo.parallel.trials.population_step import PopulationStep, stacked
 from pareo.parallel.trials.schedule import NOT_BEGUN
 from pareo.parallel.trials.trial import Listener, Result, Trial, sentence
 from pareo.spec import Spec
-from pareo.training.evaluate import fitted
+from pareo.training.evaluate import as_inputs
 from pareo.training.fit import CHUNK_SECONDS, shuffled
 from pareo.training.history import Epoch
 from pareo.training.step import step_program
@@ -61,16 +61,16 @@ class _Population:
         first = trials[self._numbers[0]]
         self._network, self._size = first.built, first.batch_size
         floats = data.as_float()
-        self._images = fitted(self._network, floats.images, "float32")
+        self._images = as_inputs(self._network, floats.images, "float32")
         self._labels = np.ascontiguousarray(floats.labels)
-        self._tests = fitted(self._network, floats.test_images, "float32")
+        self._tests = as_inputs(self._network, floats.test_images, "float32")
         self._test_labels = floats.test_labels
         self._steps: dict[int, PopulationStep] = {}
         self._begin = time.perf_counter()
         backend = device.backend
         with device, backend.scope(device):
             self._labels = backend.to_device(self._labels)
-            self._images = backend.held(self._images)
+            self._images = backend.place_dataset(self._images)
             weights = stacked(self._network, [trials[n].seed for n in self._numbers])
             self._parameters = {path: backend.to_device(a) for path, a in weights.items()}
             moving = any(trials[n].momentum for n in self._numbers)

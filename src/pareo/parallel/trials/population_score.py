@@ -5,13 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from pareo.backends.pool import split_numbered
 from pareo.device import Device
 from pareo.nn.network import Sequential
 from pareo.program import Executable, Program, trace
-from pareo.program.stack import Value, on_stacks
+from pareo.program.stack import Value, vmap
 from pareo.spec import Spec
-from pareo.training.evaluate import Evaluator, batch_for, score
+from pareo.training.evaluate import Evaluator, evaluation_batch, score
 from pareo.training.step import parameter_specs
 
 Arrays = Mapping[str, Any]
@@ -22,7 +21,9 @@ class PopulationEvaluator:
 
     def __init__(self, network: Sequential, device: Device, batch: int, images: Any) -> None:
         self._network, self._device, self._images = network, device, images
-        self._batch = max(1, min(batch_for(network, device, batch, images.dtype), len(images)))
+        self._batch = max(
+            1, min(evaluation_batch(network, device, batch, images.dtype), len(images))
+        )
         self._evaluators: list[Evaluator] = []
         self._program: tuple[int, Executable] | None = None
 
@@ -31,7 +32,7 @@ class PopulationEvaluator:
         members = len(next(iter(parameters.values())))
         if not len(self._images):
             return [(None, None)] * members
-        if self._device.backend.members:
+        if self._device.backend.trains_members_separately:
             return self._one_by_one(parameters, labels, members)
         logits = self._logits(parameters, members)
         return [score(own, labels) for own in logits]
@@ -49,7 +50,7 @@ class PopulationEvaluator:
                 found[member] = self._evaluators[part](own, self._images, labels)
 
         with self._device:
-            split_numbered(test, members)
+            self._device.backend.split(test, members)
         return found
 
     def _logits(self, parameters: Arrays, members: int) -> Any:
@@ -69,7 +70,7 @@ class PopulationEvaluator:
 
     def _forward(self, members: int) -> Program:
         network, dtype = self._network, self._images.dtype
-        many = on_stacks(network.program(self._batch, dtype), members)
+        many = vmap(network.program(self._batch, dtype), members)
         own = parameter_specs(network, dtype)
         each = {path: spec.like((members, *spec.shape)) for path, spec in own.items()}
 

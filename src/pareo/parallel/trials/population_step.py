@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 
 import pareo.operators as op
-from pareo.backends.pool import split
 from pareo.device import Device
 from pareo.nn.network import Sequential
 from pareo.program import Executable, Program, remove_common, remove_dead, trace
 from pareo.program.differentiate import pull_back
-from pareo.program.stack import Value, on_stacks
+from pareo.program.stack import Value, vmap
 from pareo.spec import Spec
 from pareo.training import arguments
-from pareo.training.step import dropout_seeds, image_loop, parameter_specs
+from pareo.training.step import dropout_seeds, parameter_specs, training_loop
 
 Arrays = Mapping[str, Any]
 
@@ -61,7 +60,7 @@ def population_program(
         label,
         (Spec((), "int64"),) * network.seeds(),
     )
-    many = on_stacks(one, members)
+    many = vmap(one, members)
     each = {path: spec.like((members, *spec.shape)) for path, spec in own.items()}
     moving, decaying = any(momenta), any(decays)
 
@@ -138,9 +137,9 @@ class PopulationStep:
         self._network, self._batch, self._device = network, batch, device
         self._momenta, self._decays, self._dtype = momenta, decays, np.dtype(dtype)
         self._seeds = network.seeds()
-        alone = device.backend.members and not self._seeds
+        alone = device.backend.trains_members_separately and not self._seeds
         one = Device(str(device), 1, device.precision)
-        self._loop: Any = image_loop(network, one, dtype) if alone else None
+        self._loop: Any = training_loop(network, one, dtype) if alone else None
 
     @property
     def alone(self) -> bool:
@@ -159,7 +158,7 @@ class PopulationStep:
     @cached_property
     def _many(self) -> Any:
         seeds = self._seeds * len(self._momenta)
-        return self._device.backend.steps(self.executable, seeds)
+        return self._device.backend.step_runner(self.executable, seeds)
 
     def run(
         self,
@@ -181,14 +180,14 @@ class PopulationStep:
             path: spec.like((members, *spec.shape))
             for path, spec in parameter_specs(self._network, self._dtype).items()
         }
-        parameters = arguments.moved("parameter", each, parameters, backend)
+        parameters = arguments.checked_arrays("parameter", each, parameters, backend)
         speeds = velocities if any(self._momenta) else {}  # else those with momentum have left
-        velocities = arguments.moved("velocity", each if speeds else {}, speeds, backend)
+        velocities = arguments.checked_arrays("velocity", each if speeds else {}, speeds, backend)
         wanted = Spec((self._batch, *self._network.inputs), self._dtype)
-        arguments.data(images, labels, wanted, self._network.classes, backend)
-        order = arguments.picked(order, (members, self._batch), len(images))
+        arguments.check_data(images, labels, wanted, self._network.classes, backend)
+        order = arguments.checked_order(order, (members, self._batch), len(images))
         moving = (*parameters.values(), *velocities.values())
-        arguments.apart(moving, (images, labels), backend)
+        arguments.check_disjoint(moving, (images, labels), backend)
         if self._loop is not None:
             return self._one_by_one(parameters, velocities, images, labels, order, rates)
         numbers = np.array(
@@ -219,7 +218,7 @@ class PopulationStep:
     ) -> Any:  # fmt: skip
         losses = np.empty(order.shape[:2])
 
-        def train(start: int, stop: int) -> None:
+        def train(part: int, start: int, stop: int) -> None:
             for member in range(start, stop):
                 moving = velocities if self._momenta[member] else {}
                 losses[:, member] = self._loop(
@@ -230,5 +229,5 @@ class PopulationStep:
                 )  # fmt: skip
 
         with self._device:
-            split(train, order.shape[1])
+            self._device.backend.split(train, order.shape[1])
         return losses

@@ -12,7 +12,7 @@ from pareo.data import Dataset
 from pareo.device import Device
 from pareo.parallel.trials.schedule import predicted_work
 from pareo.parallel.trials.trial import Trial
-from pareo.training.step import image_loop, step_program
+from pareo.training.step import step_program, training_loop
 
 CORE = 2e10  # FLOP/s of a CPU core in matrix products of middling size
 CARD = 2e13  # FLOP/s of a GPU likewise
@@ -103,7 +103,7 @@ def _calls(trials: Sequence[Trial], data: Dataset, device: Device) -> list[float
             continue
         try:
             network = trial.built
-            looped = not network.seeds() and image_loop(network, device, "float32") is not None
+            looped = not network.seeds() and training_loop(network, device, "float32") is not None
             count = len(step_program(network, 1).instructions)
         except Exception:  # told by the trial itself, when its turn comes
             looped, count = True, 0

@@ -9,7 +9,7 @@ from typing import Any
 from pareo import interrupt
 from pareo.data import Dataset
 from pareo.device import Device
-from pareo.errors import PareoError, ending
+from pareo.errors import PareoError, exit_reason
 from pareo.parallel.group.shared_memory import Handle, Shared, SharedDataset
 from pareo.parallel.trials.schedule import Cores, predicted_work, train_all
 from pareo.parallel.trials.scoring import Askers, Network, score_with
@@ -93,7 +93,7 @@ class _Process:
         context = multiprocessing.get_context("spawn")  # a fork would inherit locks of BLAS
         near, far = context.Pipe()
         process = context.Process(target=_serve, args=(far, *self._given), daemon=True)
-        with interrupt.deaf():
+        with interrupt.blocked():
             process.start()
             self._pipe: Any = near
             self._process: Any = process
@@ -123,7 +123,7 @@ class _Process:
             return said
         except (EOFError, OSError):
             self._process.join()
-            result.error = ending(self._process.exitcode)
+            result.error = exit_reason(self._process.exitcode)
             return result
 
     def ask(self, question: Any) -> Any:
@@ -133,7 +133,7 @@ class _Process:
             return self._pipe.recv()
         except (EOFError, OSError):
             self._process.join()
-            raise PareoError(ending(self._process.exitcode)) from None
+            raise PareoError(exit_reason(self._process.exitcode)) from None
 
     def close(self) -> None:
         """End the process, kindly."""

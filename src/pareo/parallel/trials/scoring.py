@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from pareo.backends.pool import together
+from pareo.backends.threads import run_concurrently
 from pareo.data import Dataset
 from pareo.device import Device
 from pareo.nn.network import Sequential
-from pareo.training.evaluate import Evaluator, fitted, score
+from pareo.training.evaluate import Evaluator, as_inputs, score
 
 PIECE = 1000  # images: enough for matrix products at full speed, few enough to end together
 
@@ -60,7 +60,7 @@ def score_with(
             errors.append(error)
             waiting.clear()
 
-    together(len(workers), work)
+    run_concurrently(len(workers), work)
     if errors:
         raise errors[0]
     return [score(found, labels) for found in logits]
@@ -93,7 +93,7 @@ class Askers:
         network, parameters = self._networks[number]
         if number not in self._made:
             batch = min(PIECE, len(self._images))
-            images = fitted(network, self._images, "float32")
+            images = as_inputs(network, self._images, "float32")
             self._made[number] = Evaluator(network, self._device, batch), images
         run, images = self._made[number]
         return run.logits(parameters, images[start : start + PIECE])

@@ -9,7 +9,7 @@ from pareo.device import Device
 from pareo.parallel.tuning.search import Search
 from pareo.parallel.tuning.study import counts
 from pareo.training import checkpoint as files
-from pareo.training.evaluate import Evaluator, fitted
+from pareo.training.evaluate import Evaluator, as_inputs
 
 if TYPE_CHECKING:
     import optuna
@@ -62,7 +62,7 @@ def tested(search: Search, data: Dataset, device: Device) -> float | None:
     kept = files.load(search.file(search.best))
     if not len(data.test_images):
         return None
-    images = fitted(kept.network, data.as_float().test_images, "float32")
+    images = as_inputs(kept.network, data.as_float().test_images, "float32")
     forward = Evaluator(kept.network, device, min(len(images), 512))
     return float(forward(kept.parameters, images, data.test_labels)[1])
 

@@ -142,7 +142,7 @@ def test_without_a_folder_to_write_code_is_compiled_in_memory(tmp_path: Path) ->
         done = run(SMALL, tmp_path, path)
         assert done.stdout == "42\n"
         assert done.stderr.count("\n") == 1
-        assert "the cache folder cannot be written, so nothing is kept" in done.stderr
+        assert "the cache directory cannot be written, so nothing is kept" in done.stderr
     beside = Path(cache.__file__).parent  # where Numba would write, for want of another folder
     assert list(beside.rglob("*.nb?")) == []
 
@@ -169,11 +169,11 @@ def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
         raise RuntimeError("Could not determine home directory.")  # as pathlib has it
 
     monkeypatch.setattr(Path, "home", nowhere)
-    monkeypatch.setattr(cache, "_said", set())
-    assert cache.kept("compiled", "nothing") is None
+    monkeypatch.setattr(cache, "_reported", set())
+    assert cache.read_checked("compiled", "nothing") is None
     for _ in range(2):
-        cache.keep(b"content", "compiled", "something")
+        cache.write_checked(b"content", "compiled", "something")
     assert capsys.readouterr().err == (
-        "pareo: the cache folder cannot be written, so nothing is kept for next time: this user "
-        "has no home directory; set PAREO_CACHE_DIR to a writable folder\n"
+        "pareo: the cache directory cannot be written, so nothing is kept for next time: this user "
+        "has no home directory; set PAREO_CACHE_DIR to a writable directory\n"
     )

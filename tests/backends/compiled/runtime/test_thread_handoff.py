@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pareo import Device, op
 from pareo.backends.compiled.backend import GRAIN
 from pareo.backends.compiled.runtime import thread_handoff
-from pareo.backends.pool import give_back, split, taken
+from pareo.backends.compiled.runtime.thread_pool import give_back, split, taken
 
 BINARY = {"add": np.add, "sub": np.subtract, "hadamard": np.multiply, "div": np.divide}
 SIZES = st.sampled_from([1, 2, 2 * GRAIN - 1, 2 * GRAIN, 2 * GRAIN + 1, 500_003])

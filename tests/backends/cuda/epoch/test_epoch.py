@@ -14,7 +14,8 @@ from pareo.errors import ShapeError
 from pareo.nn import networks
 from pareo.nn.network import Sequential
 from pareo.program import trace, value_and_grad
-from pareo.program.passes import prepared, remove_common, remove_dead
+from pareo.program.compiler import prepared
+from pareo.program.passes import remove_common, remove_dead
 from pareo.training.step import Step
 
 COLOURS = Sequential(

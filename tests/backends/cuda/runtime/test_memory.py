@@ -67,7 +67,7 @@ def test_out_of_memory_is_reported_and_survived():
         assert error.asked == 4 * 600_000**2
         assert 0 < error.free < error.asked
         assert error.predicted == program.memory()
-        assert f"{error.asked:,} B were asked" in str(error)
+        assert f"{error.asked:,} B were needed" in str(error)
         with pytest.raises(OutOfMemory):
             op.broadcast(pareo.to_device(ONES[:1, :1]), (600_000, 600_000))
         assert pareo.to_host(op.sum(pareo.to_device(ONES))) == 12

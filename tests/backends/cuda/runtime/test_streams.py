@@ -11,7 +11,7 @@ import pareo
 from pareo import Device, Spec, nn, op, trace
 from pareo.backends.cuda.runtime import streams
 from pareo.program import plan
-from pareo.program.passes import prepared
+from pareo.program.compiler import prepared
 from pareo.training.step import Step
 
 pytestmark = [pytest.mark.gpu, needs_gpu]
@@ -85,15 +85,15 @@ def test_after_a_failed_step_the_next_capture_works(monkeypatch):
         run = tangled(1).compile()
         there = [cupy.ones((SIDE, SIDE), np.float32) for _ in range(3)]
         wanted = [result.copy() for result in run(*there)]
-        steps, at = run._steps, len(run._steps) // 2
+        steps, at = run._calls, len(run._calls) // 2
 
         def fail(values):
             raise MemoryError("no room for this step")
 
-        run._steps = [*steps[:at], replace(steps[at], run=fail), *steps[at + 1 :]]
+        run._calls = [*steps[:at], replace(steps[at], run=fail), *steps[at + 1 :]]
         with pytest.raises(MemoryError, match="no room for this step"):
             run(*there)  # the second call, which captures
-        run._steps = steps
+        run._calls = steps
         for _ in range(4):
             for result, one in zip(run(*there), wanted, strict=True):
                 assert (result == one).all()

@@ -17,7 +17,7 @@ from pareo.backends.compiled.conv import direct, im2col, register_tiles, shifted
 from pareo.backends.compiled.kernels.activations import NONE, RELU, SIGMOID, TANH
 from pareo.backends.compiled.loops import templates
 from pareo.backends.compiled.runtime.generated import generated
-from pareo.backends.pool import split, split_numbered, workers
+from pareo.backends.compiled.runtime.thread_pool import split, split_numbered, workers
 from pareo.backends.sums import gathered
 from pareo.spec import Spec
 

@@ -13,8 +13,8 @@ import numpy as np
 from pareo.backends import blas
 from pareo.backends.compiled.kernels.linear import finish_planes
 from pareo.backends.compiled.runtime.jit import jit
-from pareo.backends.pool import split_numbered, workers
-from pareo.backends.sums import STRETCH, gathered
+from pareo.backends.compiled.runtime.thread_pool import split_numbered, workers
+from pareo.backends.sums import CHUNK, gathered
 from pareo.spec import Spec
 
 
@@ -218,7 +218,7 @@ def weight_gradient(
 
     def channels(part: int, n: int, lo: int, hi: int) -> None:
         """Add channels lo to hi of image n, of each group."""
-        total, keep = (sums[0], n > 0) if few else (sums[part], added[part] % STRETCH > 0)
+        total, keep = (sums[0], n > 0) if few else (sums[part], added[part] % CHUNK > 0)
         for more in totals if added[part] and not keep else []:
             np.add(more[part], total, out=more[part])
         added[part] += 1
@@ -245,4 +245,4 @@ def sums_room(x: Spec, filters: tuple[int, ...], groups: int) -> list[Spec]:
     """Room for one set of filters for every worker; for many images, in double precision too."""
     depth = filters[1] * filters[2] * filters[3]
     sums = x.like((workers(), groups, filters[0] // groups, depth))
-    return [sums, Spec(sums.shape, np.float64)] if x.shape[0] > STRETCH else [sums]
+    return [sums, Spec(sums.shape, np.float64)] if x.shape[0] > CHUNK else [sums]

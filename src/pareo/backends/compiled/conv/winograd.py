@@ -23,7 +23,7 @@ from pareo.backends.compiled.kernels.activations import NONE, RELU, SIGMOID
 from pareo.backends.compiled.kernels.elementwise_loops import sigmoid_here, tanh_here
 from pareo.backends.compiled.loops.runtime import multiply
 from pareo.backends.compiled.runtime.jit import jit
-from pareo.backends.pool import split_numbered, workers
+from pareo.backends.compiled.runtime.thread_pool import split_numbered, workers
 from pareo.spec import Spec
 
 PATCH = 6

@@ -7,7 +7,7 @@ import numpy as np
 
 from pareo.backends.compiled.backend import GRAIN, backend
 from pareo.backends.compiled.kernels import parallel_elementwise
-from pareo.backends.pool import split, workers
+from pareo.backends.compiled.runtime.thread_pool import split, workers
 
 kernel = backend.kernel
 

@@ -10,8 +10,8 @@ from pareo.backends.compiled.kernels import dots
 from pareo.backends.compiled.kernels.activations import NONE, RELU, SIGMOID, TANH
 from pareo.backends.compiled.kernels.reduction import ROWS
 from pareo.backends.compiled.runtime.jit import jit
+from pareo.backends.compiled.runtime.thread_pool import split, split_numbered, workers
 from pareo.backends.compiled.runtime.vector_math import hyperbolic, logistic
-from pareo.backends.pool import split, split_numbered, workers
 from pareo.backends.sums import gathered
 from pareo.spec import Spec
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from pareo.backends.compiled.backend import GRAIN, backend
 from pareo.backends.compiled.runtime.jit import jit, jit_as_written
+from pareo.backends.compiled.runtime.thread_pool import split
 from pareo.backends.compiled.runtime.vector_math import exponential
-from pareo.backends.pool import split
 from pareo.operators.loss import check_labels
 
 kernel = backend.kernel

@@ -14,7 +14,7 @@ from pareo.backends.compiled.kernels import elementwise_loops
 from pareo.backends.compiled.runtime import thread_handoff
 from pareo.backends.compiled.runtime.generated import generated
 from pareo.backends.compiled.runtime.jit import jit
-from pareo.backends.pool import give_back, taken, workers
+from pareo.backends.compiled.runtime.thread_pool import give_back, taken, workers
 
 ALIGNED = 64  # elements, of which a stretch has a multiple: vectors across cache lines are slow
 STRETCHES = 2  # for each thread: with more, memory is read in too many places at once

@@ -8,7 +8,7 @@ import numpy as np
 from pareo.backends import sums
 from pareo.backends.compiled.backend import GRAIN, backend
 from pareo.backends.compiled.runtime.jit import jit
-from pareo.backends.pool import split_numbered, workers
+from pareo.backends.compiled.runtime.thread_pool import split_numbered, workers
 from pareo.spec import Spec
 
 kernel = backend.kernel

@@ -4,7 +4,7 @@ from typing import Any
 
 from pareo.backends.compiled.backend import GRAIN, backend
 from pareo.backends.compiled.runtime.jit import jit
-from pareo.backends.pool import split
+from pareo.backends.compiled.runtime.thread_pool import split
 from pareo.spec import Spec
 
 

@@ -18,7 +18,7 @@ from pareo.backends.compiled.kernels.loss import cross_entropy_rows
 from pareo.backends.compiled.kernels.reduction import ROWS
 from pareo.backends.compiled.loops.runtime import multiply, wait_for_all
 from pareo.backends.compiled.runtime.jit import jit
-from pareo.backends.pool import together
+from pareo.backends.threads import run_concurrently
 
 GRAIN = 200_000  # FLOPs of a step for each worker: some microseconds, as long as two meetings
 ACTIVATIONS = {
@@ -220,7 +220,7 @@ class DenseLoop:
         still = [np.empty((0,) * p.ndim, kind) for p in parameters]
         speeds = list(velocities) or still
         blas.threads(1)
-        together(
+        run_concurrently(
             workers,
             lambda worker: _train(
                 worker, workers, counter, self._product, order, images.reshape(len(images), -1),

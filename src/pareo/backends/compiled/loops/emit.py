@@ -8,14 +8,12 @@ from pareo.backends.compiled.conv import register_tiles
 from pareo.backends.compiled.kernels import narrow_matvec
 from pareo.backends.compiled.loops import templates
 from pareo.backends.compiled.loops.source import Unsuited, Writer
-from pareo.operators.core import Operator
 
 
 def write(w: Writer) -> None:
     """Write down all instructions of the writer's program."""
     for instruction in w.program.instructions:
-        operator = instruction.operator
-        if isinstance(operator, Operator) and operator.look is not None:
+        if instruction.is_view:
             _view(w, instruction)
             continue
         emit = EMITTERS.get(instruction.name)

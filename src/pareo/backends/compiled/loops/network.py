@@ -16,7 +16,7 @@ from pareo.backends.compiled.loops.emit import write
 from pareo.backends.compiled.loops.source import Unsuited, Writer
 from pareo.backends.compiled.loops.templates import GROUP
 from pareo.backends.compiled.runtime.generated import generated
-from pareo.backends.pool import together
+from pareo.backends.threads import run_concurrently
 
 MOST_PARAMETERS = 1 << 14
 MOST_BYTES = 1 << 18  # of one image's values: what a core's own cache holds
@@ -157,7 +157,7 @@ class Loop:
                 *self.program.constants.values(),
             )  # fmt: skip
 
-        together(workers, work)
+        run_concurrently(workers, work)
         return losses
 
     def nbytes(self, batch: int, momentum: bool) -> int:

@@ -24,7 +24,7 @@ from numba.core import compiler
 from numba.core.codegen import JITCodeLibrary
 from numba.core.serialize import dumps
 
-from pareo.cache import keep, kept
+from pareo.cache import read_checked, write_checked
 
 
 @cache
@@ -57,7 +57,7 @@ class Store:
         """The compiled function, or None where it must be compiled."""
         context.refresh()
         place = self._place(signature, context.codegen())
-        content = kept(*place) if self._stamp else None
+        content = read_checked(*place) if self._stamp else None
         if content is None:
             return None
         return compiler.CompileResult._rebuild(context, *pickle.loads(content))
@@ -66,7 +66,7 @@ class Store:
         """Keep a compiled function, unless addresses of this process are part of it."""
         if self._stamp and not compiled.library.has_dynamic_globals:
             place = self._place(signature, compiled.library.codegen)
-            keep(dumps(compiled._reduce()), *place)
+            write_checked(dumps(compiled._reduce()), *place)
 
     def _place(self, signature: Any, codegen: Any) -> tuple[str, ...]:
         key = repr((self._key, str(signature), codegen.magic_tuple()))

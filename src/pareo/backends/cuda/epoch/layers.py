@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pareo.backends.base import Fusion
 from pareo.program.ir import Program
+from pareo.program.kernel import Fusion
 
 ACTIVATIONS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu"}
 
@@ -192,7 +192,7 @@ def _calls(program: Program) -> Iterator[_Call]:
         if not operator.pattern:
             raise UnsupportedNetwork(f"{instruction.name}, whose operators are not known")
         outside = dict(zip(operator.inputs, instruction.inputs, strict=True))
-        outside |= dict(zip(operator.gives, instruction.outputs, strict=True))
+        outside |= dict(zip(operator.outputs, instruction.outputs, strict=True))
         for step in parse(operator.pattern):
             names = [outside.get(n, (position, n)) for n in (*step.operands, step.result)]
             yield _Call(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pareo.backends.cuda.runtime import nvrtc
-from pareo.cache import cache_folder, discard, keep, kept, write
+from pareo.cache import cache_folder, discard, read_checked, write, write_checked
 from pareo.errors import DeviceError
 
 HERE = Path(__file__).parent.parent  # backends/cuda
@@ -111,7 +111,7 @@ def _compiled(
     stem = hashlib.sha256(key.encode()).hexdigest()[:24]
     code = "cuda", f"{stem}.cubin"
     about = "cuda", f"{stem}.names"  # with the SHA-256 of the machine code
-    known = kept(*about)
+    known = read_checked(*about)
     if known is not None:
         described = json.loads(known)
         path = cache_folder().joinpath(*code)
@@ -124,7 +124,7 @@ def _compiled(
     written = write(binary, *code)
     if written is None:
         return _for_this_process(f"{stem}.cubin", binary), found
-    keep(json.dumps({"names": found, "sha256": digest}).encode(), *about)
+    write_checked(json.dumps({"names": found, "sha256": digest}).encode(), *about)
     return written, found
 
 

@@ -144,7 +144,7 @@ class Rounded:
 
 def looks(instruction: Instruction) -> bool:
     """Whether an instruction computes nothing: its result is a view."""
-    return isinstance(instruction.operator, Operator) and instruction.operator.look is not None
+    return instruction.is_view
 
 
 def with_larger(lengths: dict[str, float], gradients: dict[str, Any]) -> dict[str, float]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pareo import op
-from pareo.backends import blas, pool
+from pareo.backends import blas
 from pareo.device import Device
 from pareo.lab.machine.ceilings import caches
 from pareo.lab.machine.ceilings.library_streams import ARRAYS, library_stream
@@ -132,10 +132,11 @@ def _set_threads(probe: Probe) -> None:
 def _overhead(probe: Probe) -> float:
     """Seconds of a call that has next to nothing to do."""
     one, out = np.ones(1, np.float32), np.ones(1, np.float32)
+    split = Device("compiled").backend.split
     calls: dict[str, Callable[[], Any]] = {
         "np.add": lambda: np.add(one, one, out=out),
         "op.add": lambda: op.add(one, one, out=out),
-        "handing": lambda: pool.split(lambda low, high: None, probe.threads),
+        "handing": lambda: split(lambda part, low, high: None, probe.threads),
     }
     call = calls[probe.name.split()[0]]
     with Device("compiled", threads=probe.threads):

@@ -76,15 +76,15 @@ CORES = {
 def promised(device: Device) -> dict[str, Any]:
     """FLOP/s by precision, bandwidth and source, or one line that says why that is unknown."""
     if device.name == "cuda":
-        cards = machine.cards()
+        cards = machine.gpus()
         return _card(cards[device.index]) if device.index < len(cards) else _unknown("this card")
     return _processor(machine.processor(), device.threads, _clock())
 
 
-def _card(card: machine.Card) -> dict[str, Any]:
+def _card(card: machine.Gpu) -> dict[str, Any]:
     """A card's sheet at its highest clock here.
 
-    >>> card = machine.Card("NVIDIA H200", "580", 0, 0, 345, 990, 3201)
+    >>> card = machine.Gpu("NVIDIA H200", "580", 0, 0, 345, 990, 3201)
     >>> round(_card(card)["flops"]["float32"] / 1e12, 2)
     33.45
     """

@@ -130,9 +130,8 @@ def _call(probe: Probe) -> tuple[int, Callable[[], Any]]:
 
 def _own_product(precision: str, side: int) -> Callable[[], Any]:
     cupy, device = import_module("cupy"), Device("cuda", precision=precision)
-    linear = import_module("pareo.backends.cuda.kernels.linear")
     with device, device.backend.scope(device):
-        run = linear.squared(cupy.random.random((side, side), dtype=np.float32) - 0.5)
+        run = device.backend.squaring(cupy.random.random((side, side), dtype=np.float32) - 0.5)
 
     def call() -> None:
         with device, device.backend.scope(device):

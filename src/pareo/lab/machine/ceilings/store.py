@@ -22,7 +22,7 @@ PROBES = 3  # grows when more is measured, or otherwise, so that it is
 
 def key_of(device: Device) -> dict[str, Any]:
     """What a measurement holds for: with another of these it is made anew."""
-    cards = machine.cards() if device.name == "cuda" else []
+    cards = machine.gpus() if device.name == "cuda" else []
     return {
         "probes": PROBES,
         "device": str(device) if device.name == "cuda" else "cpu",

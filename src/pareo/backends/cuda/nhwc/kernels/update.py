@@ -3,9 +3,9 @@
 import numpy as np
 
 from pareo.array import Array
-from pareo.backends.base import Fusion, Kernel
 from pareo.backends.cuda.nhwc.kernels import launch
 from pareo.backends.cuda.runtime.launch import NULL, struct
+from pareo.program.kernel import Fusion, Kernel
 
 MOST, EACH = 40, 1024  # as in update.cu
 

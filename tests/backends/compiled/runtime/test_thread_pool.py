@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pareo import Device
-from pareo.backends.pool import split, split_numbered, stretches, workers
+from pareo.backends.compiled.runtime.thread_pool import split, split_numbered, stretches, workers
 from pareo.device import get_mode
 
 
