@@ -45,7 +45,7 @@ def test_a_sweep_in_which_nobody_could_be_tried_is_no_success(tmp_path, monkeypa
     words = ["mlp-small", "--batches", "1", "--contestants", "torch", "--precision", "tf32"]
     done = CliRunner().invoke(app, ["sweep", *words])
     assert done.exit_code == 1
-    assert "Nobody was timed." in done.output
+    assert "No contestant was timed." in done.output
 
 
 @pytest.mark.parametrize(

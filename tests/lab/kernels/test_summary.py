@@ -29,7 +29,7 @@ def test_shares_are_of_the_step_as_raced() -> None:
 
 def test_whoever_goes_image_by_image_is_named() -> None:
     told = finding(kernels(*PLAIN))
-    assert "Nobody goes image by image any more: 4 calls." in told[0]
+    assert "No contestant goes image by image any more: 4 calls." in told[0]
     assert "239,799" in told[1]
     assert "torch: 4 products a step, as many as the program has, 150 ms each" in told[2]
     many = kernels(kernel("sgemm", "gemm", 32, 0.96, None), PLAIN[2])
@@ -62,7 +62,7 @@ def test_the_report_has_every_kernel_and_escapes_its_name(tmp_path: Path) -> Non
     text = (tmp_path / "kernels.html").read_text()
     assert "void f&lt;float&gt;(&amp;x)" in text
     assert "void f<float>" not in text
-    assert "Nobody goes image by image" in text
+    assert "No contestant goes image by image" in text
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_the_headline_claims_no_more_than_was_told():
     assert headline(race()).endswith("2.09 times as fast as torch.")
     equal = made({"torch": 1.31 / 2.74})
     assert "cannot tell" in headline(race(equal))
-    assert headline(race({**made(), "rows": []})).startswith("Nobody was timed")
+    assert headline(race({**made(), "rows": []})).startswith("No contestant was timed")
 
 
 @pytest.mark.parametrize("spoil", [

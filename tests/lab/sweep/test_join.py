@@ -142,4 +142,4 @@ def test_only_sweeps_stand_together(tmp_path: Path) -> None:
     file.write_text(to_json(SMALL))
     race = Path(__file__).parents[3] / "docs" / "results" / "race-h200.json"
     done = CliRunner().invoke(app, ["report", str(file), str(race)])
-    assert "expected a sweep, to show it with others; got race" in str(done.exception)
+    assert "expected a sweep, because several were given; got race" in str(done.exception)

@@ -34,12 +34,12 @@ def everything(result: Kernels, most: int) -> Iterator[RenderableType]:
 
 def lines(result: Kernels, found: list[Section]) -> list[str]:
     """What stands below the tables."""
-    told = [accounts(section, result) for section in found]
-    told += finding(result) if found else []
-    told += [
+    said = [accounts(section, result) for section in found]
+    said += finding(result) if found else []
+    said += [
         f"{row.contestant}: {row.status}: {row.note}" for row in result.rows if row.status != "ok"
     ]
-    return told
+    return said
 
 
 def kernels(section: Section, most: int) -> Table:

@@ -31,7 +31,7 @@ def everything(result: Ops, cells: bool = False) -> Iterator[RenderableType]:
 
 
 def running(benchmark: Benchmark) -> Group:
-    """The operator at hand while it runs, and beneath it what is being done."""
+    """The operator at hand while it runs, and below it what is being done."""
     result = benchmark.result()
     parts: list[RenderableType] = []
     for kind in kinds(result.rows)[-1:]:

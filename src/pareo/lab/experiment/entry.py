@@ -107,7 +107,7 @@ def agreement(entries: Iterable[Entry]) -> str:
     """How closely those that were timed agree with float64, in a sentence."""
     timed = ranked(entries)
     if not timed:
-        return "Nobody was timed."
+        return "No contestant was timed."
     loss, move = (
         max(one.parity.get(name) or 0.0 for one in timed) for name in ("loss", "parameter")
     )

@@ -35,7 +35,7 @@ class Kernels(race.Race):
 
     matrix_instructions: Count
     flops_by_kind: Annotated[dict[str, Natural], msgspec.Meta(min_length=1)]
-    rows: list[Row]  # type: ignore[assignment]  # a list is not covariant; nobody adds to it
+    rows: list[Row]  # type: ignore[assignment]  # lists are not covariant, but none is added to
 
     @property
     def matrix_flops(self) -> int:

@@ -147,7 +147,7 @@ def finding(result: Kernels) -> list[str]:
     """The third paper's finding, many small SGEMMs against few batched ones, as it is today."""
     caffe, plain, batched = PAPER
     layers, batch = result.matrix_instructions, result.batch
-    told = [
+    said = [
         _verdict([one for one in sections(result) if not one.profile.mode], layers, batch),
         f"The paper counted {caffe:,} calls of SGEMM in Caffe, which multiplied image by image, "
         f"against {plain} and {batched} batched ones in TensorFlow.",
@@ -155,7 +155,7 @@ def finding(result: Kernels) -> list[str]:
     for section in sections(result):
         totals, matrix = section.totals, section.matrix
         if not matrix.calls:
-            told.append(f"{section.title}: no calls at all, the step is one piece.")
+            said.append(f"{section.title}: no calls at all, the step is one piece.")
             continue
         counts = [
             f"{digits(totals[kind].calls)} {word}"
@@ -165,11 +165,11 @@ def finding(result: Kernels) -> list[str]:
             if kind in totals and totals[kind].calls
         ]
         each = seconds(matrix.seconds / matrix.calls)
-        told.append(
+        said.append(
             f"{section.title}: {', '.join(counts)} a step, {_times(matrix.calls / layers)} as the "
             f"program has, {each} each and {matrix.seconds / section.step:.0%} of the step."
         )
-    return told
+    return said
 
 
 def _verdict(raced: list[Section], layers: int, batch: int) -> str:
@@ -180,7 +180,7 @@ def _verdict(raced: list[Section], layers: int, batch: int) -> str:
         f"{layers * batch:,} calls"
     )
     if not calls:
-        return f"{whole}. Nobody makes calls here: a step is one piece."
+        return f"{whole}. No contestant makes calls here: a step is one piece."
     least, most = min(calls.values()), max(calls.values())
     counts = digits(least) if least == most else f"{digits(least)} to {digits(most)}"
     if batch == 1:
@@ -188,7 +188,7 @@ def _verdict(raced: list[Section], layers: int, batch: int) -> str:
     single = [name for name, count in calls.items() if count > layers * batch / 2]
     if single:
         return f"{whole}. {', '.join(single)} still goes image by image: {counts} calls."
-    return f"{whole}. Nobody goes image by image any more: {counts} calls."
+    return f"{whole}. No contestant goes image by image any more: {counts} calls."
 
 
 def _times(ratio: float) -> str:

@@ -1,4 +1,4 @@
-"""The floor beneath each contestant: what the place that it computes on can do, measured here."""
+"""The floor of each contestant: the least time of an epoch where it computes, measured here."""
 
 from contextlib import suppress
 from dataclasses import dataclass

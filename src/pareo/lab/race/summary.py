@@ -15,11 +15,11 @@ def headline(result: Race) -> str:
     """Which contestant is fastest, and how certain that is, in one sentence."""
     timed = ranked(result.rows)
     if not timed:
-        return "Nobody was timed; the notes below say why."
+        return "No contestant was timed; the notes below say why."
     first = timed[0]
     said = f"{first.contestant} has the shortest time: {digits(first.median)} s per epoch"
     if len(timed) == 1:
-        return f"{said}. Nobody else was timed."
+        return f"{said}. No other contestant was timed."
     second = timed[1]
     verdict = first.compared_with(second)
     if verdict.word == "faster":

@@ -76,15 +76,15 @@ def picture(found: Ceilings) -> str:
 
 
 def products(found: Ceilings) -> str:
-    """Matrix products: the peak, its interval, what reached it, and the data sheet."""
+    """Matrix products: the peak, its interval, what reached it, and the data sheet's."""
     rows = []
     measured = [p for p in found.samples if p.kind == "product"]
     for dtype in dict.fromkeys(p.name for p in measured):
         for count in sorted({p.threads for p in measured if p.name == dtype} & {1, found.threads}):
             peak = found.peak(dtype, count)
             sheet = found.datasheet.flops.get(dtype) if count == found.threads else None
-            promised = digits(sheet / 1e9) if sheet else "unknown"
-            rows.append([dtype, count, *_rate(peak), peak.how, promised])
+            stated = digits(sheet / 1e9) if sheet else "unknown"
+            rows.append([dtype, count, *_rate(peak), peak.how, stated])
     heads = ["product in", "threads", "GFLOP/s", "interval", "reached by", "data sheet"]
     return table(heads, rows)
 
@@ -101,11 +101,11 @@ def bandwidth(found: Ceilings) -> Figure:
     """Bytes a second of every stream, by size."""
     counts = sorted({1, found.threads})
     names = [(stream, count) for count in counts for stream in STREAMS]
-    coloured = colours(
+    palette = colours(
         f"{stream}, {count} thread{'' if count == 1 else 's'}" for stream, count in names
     )
     lines = []
-    for (stream, count), (label, colour) in zip(names, coloured.items(), strict=True):
+    for (stream, count), (label, colour) in zip(names, palette.items(), strict=True):
         sizes = sorted({p.size for p in found.samples if (p.name, p.threads) == (stream, count)})
         rates = [found.stream(stream, size, count).value for size in sizes]
         lines.append(line(label if found.device == "cpu" else stream, colour, sizes, rates))

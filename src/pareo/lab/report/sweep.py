@@ -108,7 +108,7 @@ def _sections(result: Sweep, title: str) -> list[str]:
             cell.seconds_per_batch
         for cell in result.cells
     }  # fmt: skip
-    said = best.sentence if best else "Nothing was timed."
+    said = best.sentence if best else "No contestant was timed."
     return [
         head(result, title, said, result.settings.threads, samples),
         f"<p>{escape(said)}</p>" if (said := ahead(result)) else "",
