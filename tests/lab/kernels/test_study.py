@@ -22,8 +22,8 @@ def test_a_study_has_the_step_and_the_flops(together: bool) -> None:
     assert ours.status == "ok"
     assert len(ours.samples) == 6
     (section,) = sections(result)
-    assert sum(row.flops or 0 for row in section.rows) == result.flops
-    assert sum(row.seconds for row in section.rows) == pytest.approx(section.seconds)
+    assert sum(row.flops or 0 for row in section.profile.rows) == result.flops
+    assert sum(row.seconds for row in section.profile.rows) == pytest.approx(section.profile.seconds)
     assert study.profiles["pareo-vectorized"][0].events
 
 

@@ -177,7 +177,7 @@ def test_what_cannot_be_printed_is_written_all_the_same(tmp_path: Path) -> None:
             words, env=env, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True
         )
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("pareo: nothing more can be printed: No space")
+    assert done.stderr.splitlines()[-1].startswith("pareo: cannot write to standard output: No space")
     assert "Traceback" not in done.stderr
     assert results.read(tmp_path / "a").cells[0].status == "ok"
     assert len(list((tmp_path / "sweeps").iterdir())) == 1  # and what is done is not forgotten
@@ -190,7 +190,7 @@ def test_other_images_of_the_same_name_are_another_sweep(tmp_path: Path) -> None
     images, labels = draw.integers(0, 256, (60, 28, 28), np.uint8), draw.integers(0, 10, 60)
     journals = []
     for change in (True, False, True):
-        contestants._loaded.cache_clear()  # as in a process of its own
+        contestants.task._loaded.cache_clear()  # as in a process of its own
         if change:
             images = images[::-1]
             np.savez(file, images=images, labels=labels, test_images=images, test_labels=labels)
@@ -203,7 +203,7 @@ def test_a_journal_that_does_not_fit_is_told_in_a_sentence(tmp_path: Path) -> No
     settings = Settings("mlp-small", (8,), ("pareo-vectorized",), data=DATA)
     with closing(Sweep(settings, tmp_path)) as sweep:
         sweep._journal.add({"cells": [{"contestant": "pareo-vectorized", "number": 8}]})
-    with pytest.raises(DataError, match="expected a sweep's journal; delete it to begin anew"):
+    with pytest.raises(DataError, match="expected a sweep's journal; delete it to begin again"):
         Sweep(settings, tmp_path)
 
 
