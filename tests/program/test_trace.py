@@ -90,7 +90,7 @@ def test_wrong_use_is_one_clear_sentence(call, kind, sentence) -> None:
 def test_a_symbol_that_outlived_its_trace_is_refused() -> None:
     kept = []
     trace(lambda x: kept.append(x) or op.relu(x), Spec((2,)))
-    with pytest.raises(PareoError, match="used outside its trace"):
+    with pytest.raises(PareoError, match="used outside the trace"):
         trace(lambda x: op.add(x, kept[0]), Spec((2,)))
 
 

@@ -10,8 +10,6 @@ from pareo.errors import ShapeError
 from pareo.nn import Conv, Dense, Flatten, ReLU, Sequential, Sigmoid, Subsample, Tanh, networks
 from pareo.training.step import Step
 
-pytestmark = pytest.mark.smoke
-
 NETWORKS = {
     "papers_cnn": networks.papers_cnn(),
     "tanh and relu": Sequential(
@@ -121,6 +119,7 @@ def test_the_same_threads_give_the_same_bits(threads: int) -> None:
         assert all(np.array_equal(first[1][path], again[1][path]) for path in first[1])
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", UNSUITED)
 def test_what_the_loop_cannot_do_is_left_to_the_program(name: str) -> None:
     network = UNSUITED[name]
@@ -137,6 +136,7 @@ def test_float64_and_other_devices_have_no_loop() -> None:
     assert Step(network, 4, Device("vectorized"))._loop is None
 
 
+@pytest.mark.smoke
 def test_wrong_labels_are_refused_before_anything_moves() -> None:
     network = NETWORKS["tanh and relu"]
     images, labels = data(network, 8)

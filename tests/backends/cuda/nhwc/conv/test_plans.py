@@ -90,6 +90,7 @@ def test_a_remembered_name_that_no_plan_has_is_ignored():
     assert plans._named("pareo of old", LAYERS[0], NoPlans()) is None
 
 
+@pytest.mark.smoke
 def test_names_of_our_own_plans_on_disk_do_not_change():
     """Renaming one would have every convolution that uses it timed again."""
     known = {"pareo filters", "pareo strips", "pareo narrow", "pareo turned"}
@@ -111,6 +112,7 @@ LAYERS = [
 ]  # fmt: skip
 
 
+@pytest.mark.smoke
 def test_quick_division_is_exact_for_every_position():
     for layer in LAYERS:
         rows, columns = filter_gradient_strips.plan(layer, "90", 132).grid
