@@ -35,7 +35,7 @@ class Cell(Entry):
     getting `ready`. sweep: which one it is from, where several are joined.
     """
 
-    batch: Count = 1
+    batch: Count
     status: Status = field(default="waiting", kw_only=True)
     seconds_per_batch: list[Positive] = field(default_factory=list, kw_only=True)
     place: str = field(default="cpu", kw_only=True)
