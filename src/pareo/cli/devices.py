@@ -51,21 +51,21 @@ def _machine(found: dict[str, object]) -> Table:
     library = blas.describe()
     table.add_row("BLAS", f"{library['name']} {library['version']}, {library['threads']} threads")
     table.add_row("Python", str(found["python"]))
-    for number, card in enumerate(machine.gpus()):
-        table.add_row(f"cuda:{number}", escape(_card(card)))
+    for number, gpu in enumerate(machine.gpus()):
+        table.add_row(f"cuda:{number}", escape(_gpu(gpu)))
     for name, version in machine.libraries().items():
         table.add_row(name, version or "[dim]not installed[/]")
     return table
 
 
-def _card(card: machine.Gpu) -> str:
+def _gpu(gpu: machine.Gpu) -> str:
     """A GPU in one line.
 
-    >>> _card(machine.Gpu("NVIDIA H200", "580.159.04", 143771 << 20, 140 << 30, 345, 1980, 3201))
+    >>> _gpu(machine.Gpu("NVIDIA H200", "580.159.04", 143771 << 20, 140 << 30, 345, 1980, 3201))
     'NVIDIA H200, driver 580.159.04, 140.0 of 140.4 GiB free, 345 of 1980 MHz, memory 3201 MHz'
     """
     return (
-        f"{card.name}, driver {card.driver}, {card.free / 2**30:.1f} of "
-        f"{card.memory / 2**30:.1f} GiB free, {card.clock} of {card.highest_clock} MHz, "
-        f"memory {card.memory_clock} MHz"
+        f"{gpu.name}, driver {gpu.driver}, {gpu.free / 2**30:.1f} of "
+        f"{gpu.memory / 2**30:.1f} GiB free, {gpu.clock} of {gpu.highest_clock} MHz, "
+        f"memory {gpu.memory_clock} MHz"
     )

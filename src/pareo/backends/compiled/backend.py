@@ -10,6 +10,8 @@ from pareo.backends.compiled.runtime.thread_pool import split_numbered
 from pareo.program.ir import Program
 from pareo.program.plan import Plan
 
+Sizes = tuple[int, ...]  # a shape, window, stride, padding or dilation
+
 
 class _Compiled(Backend):
     """The backend whose kernels Numba compiles."""

@@ -110,7 +110,7 @@ class _Cuda(Backend):
     def execute(self, calls: Sequence[Call], values: list[Array]) -> None:
         """Run the calls in order, or on several streams while a graph is captured."""
         if streams.capturing():
-            streams.perform(calls, values)
+            streams.execute(calls, values)
         else:
             super().execute(calls, values)
 

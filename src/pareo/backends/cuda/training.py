@@ -21,6 +21,7 @@ from pareo.backends.cuda.runtime.graph import Replay
 from pareo.backends.cuda.runtime.indexed_batch import indexed_batch, reads_in_place
 from pareo.backends.cuda.runtime.launch import NULL
 from pareo.errors import DeviceError, DtypeError, ShapeError
+from pareo.program.executable import Executable
 from pareo.spec import Spec
 
 DATASET_SHARE = 0.6  # of the free memory; programs get the rest
@@ -132,7 +133,7 @@ class BatchBuffer:
 class TrainingSteps:
     """Steps of one compiled program, each on the batch given by the next row of an order."""
 
-    def __init__(self, executable: Any, seeds: int) -> None:
+    def __init__(self, executable: Executable, seeds: int) -> None:
         """The program's arguments are (parameters, velocities, images, labels, rate, seeds)."""
         self._executable, self._device = executable, executable.device
         program = executable.program

@@ -39,9 +39,11 @@ def step_bytes() -> int | None:
     found = []
     for executable in jax.local_devices()[0].client.live_executables():
         if any(module.name.startswith("jit_step") for module in executable.hlo_modules()):
-            told = executable.get_compiled_memory_stats()
-            own = told.argument_size_in_bytes + told.output_size_in_bytes + told.temp_size_in_bytes
-            found.append(int(own - told.alias_size_in_bytes))
+            stats = executable.get_compiled_memory_stats()
+            own = (
+                stats.argument_size_in_bytes + stats.output_size_in_bytes + stats.temp_size_in_bytes
+            )
+            found.append(int(own - stats.alias_size_in_bytes))
     return max(found, default=None)
 
 

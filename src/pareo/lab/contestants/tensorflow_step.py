@@ -25,15 +25,15 @@ def build(task: Task, xla: bool = False, gpu: bool = False, precision: str = "fl
     keras.config.set_image_data_format("channels_last")
     tf.config.threading.set_intra_op_parallelism_threads(task.threads)
     tf.config.threading.set_inter_op_parallelism_threads(task.threads)
-    cards = tf.config.list_physical_devices("GPU")
+    gpus = tf.config.list_physical_devices("GPU")
     if not gpu:
         tf.config.set_visible_devices([], "GPU")
-    elif not cards:
+    elif not gpus:
         raise RuntimeError("this TensorFlow sees no GPU")
     elif precision == "bfloat16":
         raise RuntimeError("this adapter computes in float32 or tf32, not in bfloat16")
     else:
-        tf.config.experimental.set_memory_growth(cards[0], True)  # the GPU is shared
+        tf.config.experimental.set_memory_growth(gpus[0], True)  # the GPU is shared
         tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
     return TensorflowTrainer(task, xla, gpu, precision)
 

@@ -15,5 +15,5 @@ def free_memory(place: Place) -> int | None:
     """The bytes that are free in a place; None if unknown."""
     if place == CPU:
         return memory.free()
-    cards = machine.gpus()
-    return cards[0].free if cards else None
+    gpus = machine.gpus()
+    return gpus[0].free if gpus else None

@@ -12,7 +12,7 @@ import numpy as np
 from pareo.lab.machine.places import GPU
 from pareo.lab.ops.counters import cupti, perf_event
 from pareo.lab.ops.peers import Missing, Peer, made, place_of
-from pareo.lab.ops.peers.ours import Pareo
+from pareo.lab.ops.peers.pareo_peer import Pareo
 from pareo.lab.ops.work import Work
 
 SHOWN = 4096  # elements of each result that are compared

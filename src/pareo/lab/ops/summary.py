@@ -49,9 +49,9 @@ def raised(result: Ops) -> list[str]:
         faster = [(_share(cell, before), cell) for cell in cells if any(_new(cell, before))]
         if faster:
             share, cell = max(faster, key=lambda pair: pair[0])
-            who = sorted({cell.contestant for _, cell in faster})
+            names = ", ".join(sorted({cell.contestant for _, cell in faster}))
             said.append(
-                f"{', '.join(who)} exceeded a ceiling measured before, by {share - 1:.0%} at most "
+                f"{names} exceeded a ceiling measured before, by {share - 1:.0%} at most "
                 f"({cell.operator}, {cell.contestant}): their own speed is the limit instead."
             )
     return said

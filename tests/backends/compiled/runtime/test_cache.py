@@ -171,7 +171,7 @@ def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
         raise RuntimeError("Could not determine home directory.")  # as pathlib has it
 
     monkeypatch.setattr(Path, "home", nowhere)
-    monkeypatch.setattr(cache, "_said", set())
+    monkeypatch.setattr(cache, "_reported", set())
     assert cache.read_checked("compiled", "nothing") is None
     for _ in range(2):
         cache.write_checked(b"content", "compiled", "something")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pareo.array import Array
-from pareo.backends.compiled.backend import backend
+from pareo.backends.compiled.backend import Sizes, backend
 from pareo.backends.compiled.conv import direct, im2col, register_tiles, shifted_rows, winograd
 from pareo.backends.compiled.conv.tiled_layer import tiled_layer
 from pareo.backends.compiled.kernels.activations import NONE, RELU, SIGMOID, TANH
@@ -27,7 +27,7 @@ kernel = backend.kernel
 NAMES = {NONE: "", SIGMOID: "sigmoid", TANH: "tanh", RELU: "relu"}
 
 
-def _algorithm(x: Spec, filters: tuple[int, ...], out: Spec | Array, **how: Any) -> str:
+def _algorithm(x: Spec, filters: Sizes, out: Spec | Array, **how: Any) -> str:
     """The algorithm to convolve x, or to compute the filters' gradient from the output's."""
     stride, dilation, groups = how["stride"], how["dilation"], how["groups"]
     if not filters[1]:  # without channels all sums are empty; the others start from the first
@@ -39,7 +39,7 @@ def _algorithm(x: Spec, filters: tuple[int, ...], out: Spec | Array, **how: Any)
     return "winograd" if winograd.suits(filters, out, **how) else "im2col"
 
 
-def _rows_scratch(x: Spec, out: Spec, padding: tuple[int, ...]) -> list[Spec]:
+def _rows_scratch(x: Spec, out: Spec, padding: Sizes) -> list[Spec]:
     """For every worker one padded image, and three output planes with rows of the same width."""
     top, left, bottom, right = padding
     height, width = x.shape[2] + top + bottom, x.shape[3] + left + right
@@ -48,7 +48,7 @@ def _rows_scratch(x: Spec, out: Spec, padding: tuple[int, ...]) -> list[Spec]:
 
 
 def _tiled(
-    x: Array, filters: tuple[int, ...], out: Array, padding: tuple[int, ...], activation: int
+    x: Array, filters: Sizes, out: Array, padding: Sizes, activation: int
 ) -> ModuleType | None:
     """The generated module for a layer of `shifted_rows` that can be cut into tiles, or None."""
     if x.dtype != np.float32 or any(padding) or not register_tiles.suits(out.shape, filters):
@@ -76,7 +76,7 @@ def _forward_scratch(out: Spec, x: Spec, w: Spec, b: Spec | None = None, **how: 
 
 def _forward(
     out: Array, x: Array, w: Array, b: Array | None, activation: int,
-    stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...], groups: int,
+    stride: Sizes, padding: Sizes, dilation: Sizes, groups: int,
     scratch: tuple[Array, ...],
 ) -> None:  # fmt: skip
     """out = activation(conv(x, w) + b); without a bias b is None."""
@@ -145,9 +145,7 @@ def conv_bias(out: Array, x: Array, w: Array, b: Array, **how: Any) -> None:
     _forward(out, x, w, b, NONE, **how)
 
 
-def _input_gradient_scratch(
-    out: Spec, g: Spec, w: Spec, *, size: tuple[int, ...], **how: Any
-) -> list[Spec]:
+def _input_gradient_scratch(out: Spec, g: Spec, w: Spec, *, size: Sizes, **how: Any) -> list[Spec]:
     if direct.suits(w.shape, how["groups"]):
         return []
     if winograd.suits(w.shape, out, **how):
@@ -157,7 +155,7 @@ def _input_gradient_scratch(
 
 @kernel(strided=False, scratch=_input_gradient_scratch)
 def conv_input_gradient(
-    out: Array, g: Array, w: Array, size: tuple[int, ...], scratch: tuple[Array, ...], **how: Any
+    out: Array, g: Array, w: Array, size: Sizes, scratch: tuple[Array, ...], **how: Any
 ) -> None:
     if not scratch:
         shape = (how["groups"], *how["stride"], *how["padding"][:2], *how["dilation"])
@@ -168,9 +166,7 @@ def conv_input_gradient(
         im2col.input_gradient(out, g, w, **how, columns=scratch[0])
 
 
-def _weight_gradient_scratch(
-    out: Spec, x: Spec, g: Spec, *, size: tuple[int, ...], **how: Any
-) -> list[Spec]:
+def _weight_gradient_scratch(out: Spec, x: Spec, g: Spec, *, size: Sizes, **how: Any) -> list[Spec]:
     algorithm = _algorithm(x, out.shape, g, **how)
     if algorithm == "shifted_rows":
         return _rows_backward_scratch((out, g), x, g, padding=how["padding"])
@@ -187,7 +183,7 @@ def _weight_gradient_scratch(
 
 @kernel(strided=False, scratch=_weight_gradient_scratch)
 def conv_weight_gradient(
-    out: Array, x: Array, g: Array, size: tuple[int, ...], scratch: tuple[Array, ...], **how: Any
+    out: Array, x: Array, g: Array, size: Sizes, scratch: tuple[Array, ...], **how: Any
 ) -> None:
     algorithm = _algorithm(Spec.of(x), out.shape, g, **how)
     if algorithm == "shifted_rows":
@@ -210,13 +206,7 @@ def conv_weight_gradient(
 
 
 def _rows_backward_scratch(
-    out: tuple[Spec, ...],
-    x: Spec,
-    g: Spec,
-    y: Spec | None = None,
-    *,
-    padding: tuple[int, ...],
-    **_: Any,
+    out: tuple[Spec, ...], x: Spec, g: Spec, y: Spec | None = None, *, padding: Sizes, **_: Any
 ) -> list[Spec]:
     """The work arrays of the forward pass, and for every worker the sums in double precision."""
     filters = out[0].shape
@@ -230,7 +220,7 @@ def _rows_backward_scratch(
 
 def _rows_backward(
     gw: Array, gb: Array | None, x: Array, g: Array, y: Array,
-    activation: int, padding: tuple[int, ...], scratch: tuple[Array, ...],
+    activation: int, padding: Sizes, scratch: tuple[Array, ...],
 ) -> None:  # fmt: skip
     """gw, and gb unless it is None, of y = activation(conv(x, w) + b), in one pass."""
     image, wide, sums, bias_sums = scratch
@@ -260,8 +250,8 @@ def _rows_backward(
 
 
 def _uses_rows(
-    out: tuple[Spec, ...], x: Spec, g: Spec, y: Spec, *, stride: tuple[int, ...],
-    dilation: tuple[int, ...], groups: int, **_: Any,
+    out: tuple[Spec, ...], x: Spec, g: Spec, y: Spec, *, stride: Sizes,
+    dilation: Sizes, groups: int, **_: Any,
 ) -> bool:  # fmt: skip
     return shifted_rows.suits(x, out[0].shape, stride, dilation, groups)
 
@@ -275,7 +265,7 @@ def _register_backward(name: str, activation: int) -> None:
         g: Array,
         y: Array,
         *,
-        padding: tuple[int, ...],
+        padding: Sizes,
         scratch: tuple[Array, ...],
         **_: Any,
     ) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from pareo.array import Array
 from pareo.backends import blas
+from pareo.backends.compiled.backend import Sizes
 from pareo.backends.compiled.kernels.linear import bias_activation_planes
 from pareo.backends.compiled.runtime.jit import jit
 from pareo.backends.compiled.runtime.thread_pool import split_numbered, workers
@@ -84,20 +85,13 @@ def _scatter(
                             target[j * sw + shift] += source[j]
 
 
-def _is_pointwise(
-    window: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...]
-) -> bool:
+def _is_pointwise(window: Sizes, stride: Sizes, padding: Sizes) -> bool:
     """Whether an image is already its own matrix of columns."""
     return tuple(window) == (1, 1) == tuple(stride) and not any(padding)
 
 
 def scratch(
-    x: Spec,
-    g: Spec,
-    window: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    groups: int,
+    x: Spec, g: Spec, window: Sizes, stride: Sizes, padding: Sizes, groups: int
 ) -> list[Spec]:
     """Memory for the columns of one image and one group, for every worker."""
     if _is_pointwise(window, stride, padding):
@@ -106,16 +100,11 @@ def scratch(
     return [x.like((workers(), depth, g.shape[2] * g.shape[3]))]
 
 
-def _shape(
-    window: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-) -> tuple[int, ...]:
+def _shape(window: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes) -> Sizes:
     return (*window, *stride, *padding[:2], *dilation)
 
 
-def _grouped(a: Array, groups: int, plane: tuple[int, ...]) -> Array:
+def _grouped(a: Array, groups: int, plane: Sizes) -> Array:
     """Images (N, C, H, W) as (N, groups, C / groups, *plane).
 
     All sizes are given, because NumPy cannot infer one if a batch is empty.
@@ -136,7 +125,7 @@ def _of_image(
 
 def forward(
     out: Array, x: Array, w: Array, b: Array | None, activation: int,
-    stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...], groups: int,
+    stride: Sizes, padding: Sizes, dilation: Sizes, groups: int,
     columns: Array,
 ) -> None:  # fmt: skip
     """out = activation(conv(x, w) + b); without a bias b is None."""
@@ -180,8 +169,8 @@ def forward(
 
 
 def input_gradient(
-    out: Array, g: Array, w: Array, stride: tuple[int, ...],
-    padding: tuple[int, ...], dilation: tuple[int, ...], groups: int, columns: Array,
+    out: Array, g: Array, w: Array, stride: Sizes,
+    padding: Sizes, dilation: Sizes, groups: int, columns: Array,
 ) -> None:  # fmt: skip
     """out = the gradient of the images, from that of the outputs."""
     window = w.shape[2:]
@@ -221,8 +210,8 @@ def _by_channels(work: Callable[[int, int, int, int], None], images: int, channe
 
 
 def weight_gradient(
-    out: Array, x: Array, g: Array, stride: tuple[int, ...],
-    padding: tuple[int, ...], dilation: tuple[int, ...], groups: int, columns: Array,
+    out: Array, x: Array, g: Array, stride: Sizes,
+    padding: Sizes, dilation: Sizes, groups: int, columns: Array,
     sums: Array, totals: list[Array],
 ) -> None:  # fmt: skip
     """out = the gradient of the filters; sums and totals are from `sums_scratch`."""
@@ -261,7 +250,7 @@ def weight_gradient(
     out.reshape(sums.shape[1:])[...] = gathered((totals or [sums])[0], parts)
 
 
-def sums_scratch(x: Spec, filters: tuple[int, ...], groups: int) -> list[Spec]:
+def sums_scratch(x: Spec, filters: Sizes, groups: int) -> list[Spec]:
     """For every worker one set of filters; for many images also one in double precision."""
     depth = filters[1] * filters[2] * filters[3]
     sums = x.like((workers(), groups, filters[0] // groups, depth))

@@ -10,6 +10,7 @@ compiler to check that they do not overlap.
 from typing import Any
 
 from pareo.array import Array
+from pareo.backends.compiled.backend import Sizes
 from pareo.backends.compiled.kernels.activations import RELU, SIGMOID, TANH
 from pareo.backends.compiled.runtime.jit import jit, jit_in_order
 from pareo.backends.compiled.runtime.vector_math import hyperbolic_tangent, logistic
@@ -18,9 +19,7 @@ from pareo.spec import Spec
 FILTERS = 3
 
 
-def suits(
-    x: Spec, w: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...], groups: int
-) -> bool:
+def suits(x: Spec, w: Sizes, stride: Sizes, dilation: Sizes, groups: int) -> bool:
     """Whether filters of shape w are few and small enough for loops to beat a matrix product."""
     taps = w[1] * w[2] * w[3]
     plain = tuple(stride) == (1, 1) == tuple(dilation) and groups == 1

@@ -18,6 +18,7 @@ import numpy as np
 
 from pareo.array import Array
 from pareo.backends import blas
+from pareo.backends.compiled.backend import Sizes
 from pareo.backends.compiled.conv.winograd_loops import (
     PATCH,
     POSITIONS,
@@ -35,7 +36,7 @@ from pareo.backends.compiled.runtime.thread_pool import split_numbered, workers
 from pareo.spec import Spec
 
 # The side of a tile, by the filters' taps.
-TILES: dict[tuple[int, ...], int] = {(3, 3): 4, (5, 5): 2}
+TILES: dict[Sizes, int] = {(3, 3): 4, (5, 5): 2}
 LEAST_CHANNELS = 16  # and filters: with fewer, the transforms take most of the time
 LEAST_TILES = 32  # of all images: with fewer, the filters' transform does
 BUFFER_BYTES = 16 << 20  # for the transformed tiles at hand, for each worker
@@ -43,12 +44,12 @@ MOST_TILES = 512  # at a time
 
 
 def suits(
-    filters: tuple[int, ...],
+    filters: Sizes,
     out: Spec | Array,
     *,
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
     groups: int,
 ) -> bool:
     """Whether these shapes are worth it; `out` has the outputs or their gradients."""
@@ -146,12 +147,12 @@ def scratch(x: Spec, out: Spec, taps: int) -> list[Spec]:
     ]
 
 
-def filters_scratch(filters: tuple[int, ...], x: Spec) -> Spec:
+def filters_scratch(filters: Sizes, x: Spec) -> Spec:
     """The transformed filters."""
     return x.like((POSITIONS, *filters[:2]))
 
 
-def sums_scratch(filters: tuple[int, ...], x: Spec) -> Spec:
+def sums_scratch(filters: Sizes, x: Spec) -> Spec:
     """The transformed gradient of the filters, for every worker."""
     return x.like((workers(), POSITIONS, *filters[:2]))
 
@@ -162,7 +163,7 @@ def forward(
     w: Array,
     b: Array | None,
     activation: int,
-    padding: tuple[int, ...],
+    padding: Sizes,
     scratch: tuple[Array, ...],
 ) -> None:
     """out = activation(conv(x, w) + b); without a bias b is None."""
@@ -171,7 +172,7 @@ def forward(
 
 
 def input_gradient(
-    out: Array, g: Array, w: Array, padding: tuple[int, ...], scratch: tuple[Array, ...]
+    out: Array, g: Array, w: Array, padding: Sizes, scratch: tuple[Array, ...]
 ) -> None:
     """out = the gradient of the images: g convolved with the filters rotated by 180 degrees."""
     top, left = w.shape[2] - 1 - padding[0], w.shape[2] - 1 - padding[1]
@@ -181,7 +182,7 @@ def input_gradient(
 
 def _run(
     out: Array, x: Array, w: Array, backward: bool, bias: Array,
-    activation: int, padding: tuple[int, ...], scratch: tuple[Array, ...],
+    activation: int, padding: Sizes, scratch: tuple[Array, ...],
 ) -> None:  # fmt: skip
     v, m, lines, half, filter_buffers, u = scratch
     product = blas.address(x.dtype)
@@ -202,7 +203,7 @@ def _run(
 
 
 def weight_gradient(
-    out: Array, x: Array, g: Array, padding: tuple[int, ...], scratch: tuple[Array, ...]
+    out: Array, x: Array, g: Array, padding: Sizes, scratch: tuple[Array, ...]
 ) -> None:
     """out = the gradient of the filters."""
     v, m, lines, half, filter_buffers, sums = scratch

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from pareo.array import Array
-from pareo.backends.compiled.backend import GRAIN, backend
+from pareo.backends.compiled.backend import GRAIN, Sizes, backend
 from pareo.backends.compiled.kernels import max_pool_loops
 from pareo.backends.compiled.runtime.jit import jit
 from pareo.backends.compiled.runtime.thread_pool import split, split_numbered, workers
@@ -51,9 +51,9 @@ def _planewise(
     out: Array,
     buffers: Sequence[Array],
     operands: Sequence[Array],
-    size: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
+    size: Sizes,
+    stride: Sizes,
+    padding: Sizes,
 ) -> None:
     """Run a loop over all planes of images (N, C, H, W), split over the threads."""
     target, *sources = [a.reshape(-1, *a.shape[2:]) for a in (out, *operands)]
@@ -68,7 +68,7 @@ def _planewise(
 
 
 def _layout_scratch(
-    x: Spec, pooled: Spec, size: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...]
+    x: Spec, pooled: Spec, size: Sizes, stride: Sizes, padding: Sizes
 ) -> list[Spec]:
     """For every worker: a plane as `max_pool_loops` lays it out, a row of it, one of windows."""
     reach = max((pooled.shape[3] - 1) * stride[1] + size[1], x.shape[3] + padding[1])
@@ -77,26 +77,13 @@ def _layout_scratch(
 
 
 def _forward_scratch(
-    out: Spec,
-    x: Spec,
-    *,
-    size: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    ceil: bool,
+    out: Spec, x: Spec, *, size: Sizes, stride: Sizes, padding: Sizes, ceil: bool
 ) -> list[Spec]:
     return _layout_scratch(x, out, size, stride, padding)
 
 
 def _backward_scratch(
-    out: Spec,
-    g: Spec,
-    x: Spec,
-    *,
-    size: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    ceil: bool,
+    out: Spec, g: Spec, x: Spec, *, size: Sizes, stride: Sizes, padding: Sizes, ceil: bool
 ) -> list[Spec]:
     plane, row, windows = _layout_scratch(x, g, size, stride, padding)
     return [plane, row, windows, plane, windows]
@@ -106,9 +93,9 @@ def _backward_scratch(
 def max_pool(
     out: Array,
     x: Array,
-    size: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
+    size: Sizes,
+    stride: Sizes,
+    padding: Sizes,
     ceil: bool,
     scratch: tuple[Array, ...],
 ) -> None:
@@ -120,9 +107,9 @@ def max_pool_gradient(
     out: Array,
     g: Array,
     x: Array,
-    size: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
+    size: Sizes,
+    stride: Sizes,
+    padding: Sizes,
     ceil: bool,
     scratch: tuple[Array, ...],
 ) -> None:
@@ -131,25 +118,14 @@ def max_pool_gradient(
 
 @kernel(strided=False)
 def average_pool(
-    out: Array,
-    x: Array,
-    size: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    ceil: bool,
+    out: Array, x: Array, size: Sizes, stride: Sizes, padding: Sizes, ceil: bool
 ) -> None:
     _planewise(_average_pool, out, [], [x], size, stride, padding)
 
 
 @kernel(strided=False)
 def average_pool_gradient(
-    out: Array,
-    g: Array,
-    image: Array,
-    size: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    ceil: bool,
+    out: Array, g: Array, image: Array, size: Sizes, stride: Sizes, padding: Sizes, ceil: bool
 ) -> None:
     _planewise(_average_pool_gradient, out, [], [g], size, stride, padding)
 
@@ -167,7 +143,7 @@ def _subsample(out: Array, x: Array, w: Array, b: Array, sh: int, sw: int) -> No
 
 
 @kernel(strided=False)
-def subsample(out: Array, x: Array, w: Array, b: Array, stride: tuple[int, ...]) -> None:
+def subsample(out: Array, x: Array, w: Array, b: Array, stride: Sizes) -> None:
     target, planes = out.reshape(-1, *out.shape[2:]), x.reshape(-1, *x.shape[2:])
     bias = x.dtype.type(b.item())
     least = max(1, GRAIN // max(1, out.shape[2] * out.shape[3] * w.size))

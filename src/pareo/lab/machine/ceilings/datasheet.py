@@ -43,7 +43,7 @@ def _rates(
     return {name: rate * T for name, rate in named.items() if rate}
 
 
-CARDS = {
+GPUS = {
     "NVIDIA H200": Model(
         _rates(66.9, 66.9, 494.7, 989.4, 989.4), 4.8 * T, 1980, "NVIDIA H200 data sheet, SXM"
     ),
@@ -77,26 +77,26 @@ CORES = {
 def promised(device: Device) -> DataSheet:
     """The data sheet of a device; if it is unknown, its source says why."""
     if device.name == "cuda":
-        cards = machine.gpus()
-        return _gpu(cards[device.index]) if device.index < len(cards) else _unknown("this GPU")
+        gpus = machine.gpus()
+        return _gpu(gpus[device.index]) if device.index < len(gpus) else _unknown("this GPU")
     return _processor(machine.processor(), device.threads, _clock())
 
 
-def _gpu(card: machine.Gpu) -> DataSheet:
+def _gpu(gpu: machine.Gpu) -> DataSheet:
     """The data sheet of a GPU at its highest clock here.
 
-    >>> card = machine.Gpu("NVIDIA H200", "580", 0, 0, 345, 990, 3201)
-    >>> round(_gpu(card).flops["float32"] / 1e12, 2)
+    >>> gpu = machine.Gpu("NVIDIA H200", "580", 0, 0, 345, 990, 3201)
+    >>> round(_gpu(gpu).flops["float32"] / 1e12, 2)
     33.45
     """
-    model = CARDS.get(card.name)
+    model = GPUS.get(gpu.name)
     if model is None:
-        return _unknown(card.name)
-    scale = card.highest_clock / model.clock if card.highest_clock else 1.0
+        return _unknown(gpu.name)
+    scale = gpu.highest_clock / model.clock if gpu.highest_clock else 1.0
     return DataSheet(
         flops={name: rate * scale for name, rate in model.flops.items()},
         bandwidth=model.bandwidth,
-        source=f"{model.source}, at {card.highest_clock or model.clock} MHz",
+        source=f"{model.source}, at {gpu.highest_clock or model.clock} MHz",
     )
 
 

@@ -67,7 +67,7 @@ def probes(threads: int) -> list[Probe]:
         if nbytes >= SMALLEST_CALL:
             found.append(Probe("stream", "copy", "the driver", 1, nbytes))
             libraries = ("pareo", "torch") if find_spec("torch") else ("pareo",)
-            found += [Probe("stream", n, who, 1, nbytes) for n in ARRAYS for who in libraries]
+            found += [Probe("stream", n, by, 1, nbytes) for n in ARRAYS for by in libraries]
         nbytes *= 2
     found.append(Probe("overhead", "launching a kernel", "cupy", 1))
     found.append(Probe("overhead", "launching a kernel and waiting for it", "cupy", 1))
@@ -77,8 +77,8 @@ def probes(threads: int) -> list[Probe]:
 
 def levels() -> list[Level]:
     """The L2 cache, which all multiprocessors share."""
-    told = import_module("cupy").cuda.runtime.getDeviceProperties(0)
-    return [Level("L2", int(told["l2CacheSize"]), int(told["multiProcessorCount"]))]
+    found = import_module("cupy").cuda.runtime.getDeviceProperties(0)
+    return [Level("L2", int(found["l2CacheSize"]), int(found["multiProcessorCount"]))]
 
 
 class Prober:

@@ -17,7 +17,7 @@ PROBES = 3  # raised when other things are measured, or in another way
 
 def key_of(device: Device) -> Key:
     """What a measurement of this device holds for."""
-    cards = machine.gpus() if device.name == "cuda" else []
+    gpus = machine.gpus() if device.name == "cuda" else []
     return Key(
         probes=PROBES,
         device=str(device) if device.name == "cuda" else "cpu",
@@ -25,7 +25,7 @@ def key_of(device: Device) -> Key:
         cores=os.cpu_count(),
         memory_bytes=machine.memory(),
         threads=device.threads,
-        cards=[(card.name, card.driver) for card in cards],
+        cards=[(gpu.name, gpu.driver) for gpu in gpus],
         libraries=machine.libraries(),
     )
 

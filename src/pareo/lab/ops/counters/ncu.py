@@ -75,7 +75,7 @@ def counted(contestant: str, works: Sequence[Work]) -> list[dict[str, Any]]:
         ],
         TIMEOUT + PATIENCE * len(works),
     )  # fmt: skip
-    pieces = apart(parsed(done.stdout))
+    pieces = by_mark(parsed(done.stdout))
     if done.returncode or len(pieces) != len(works):
         last = (done.stderr or done.stdout).strip().splitlines()[-1:]
         reason = (last or ["no reason given"])[0][:200]
@@ -84,10 +84,10 @@ def counted(contestant: str, works: Sequence[Work]) -> list[dict[str, Any]]:
     return [summed(piece) for piece in pieces]
 
 
-def apart(kernels: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+def by_mark(kernels: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """The kernels of each piece of work, without the marks between them.
 
-    >>> apart([{"kernel": name} for name in (MARK, "a", "b", MARK, MARK, "c")])
+    >>> by_mark([{"kernel": name} for name in (MARK, "a", "b", MARK, MARK, "c")])
     [[{'kernel': 'a'}, {'kernel': 'b'}], [], [{'kernel': 'c'}]]
     """
     pieces: list[list[dict[str, Any]]] = []

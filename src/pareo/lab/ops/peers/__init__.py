@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 from pareo.device import why_unavailable
 from pareo.lab.machine.places import CPU, GPU, Place
-from pareo.lab.ops.peers.ours import Pareo
+from pareo.lab.ops.peers.pareo_peer import Pareo
 from pareo.lab.ops.peers.peer import Missing, Peer
 
 __all__ = ["Missing", "Peer", "made", "place_of", "why_missing"]
@@ -16,14 +16,14 @@ def made(contestant: str, threads: int) -> Peer:
     if name == "pareo":
         return Pareo(place, threads)
     if name in ("numpy", "cupy"):
-        from pareo.lab.ops.peers.numpy_like import NumpyLike
+        from pareo.lab.ops.peers.numpy_peer import NumpyLike
 
         return NumpyLike(name, threads)
     if name == "torch":
-        from pareo.lab.ops.peers.in_torch import Torch
+        from pareo.lab.ops.peers.torch_peer import Torch
 
         return Torch(place, threads)
-    from pareo.lab.ops.peers.in_jax import Jax
+    from pareo.lab.ops.peers.jax_peer import Jax
 
     return Jax(place)
 

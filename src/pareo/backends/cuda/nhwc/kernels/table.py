@@ -6,7 +6,7 @@ is the device's precision. What the optimiser reads and writes stays float32.
 
 from collections.abc import Callable
 
-from pareo.backends.base import Fusion, Kernel, Scratch
+from pareo.program.kernel import Fusion, Kernel, Scratch
 
 Function = Callable[..., None]
 
