@@ -131,7 +131,7 @@ def test_memory_is_what_is_free_however_much_was_asked_for(stranger, tmp_path, m
             monkeypatch.setattr(memory, "free", lambda free=free: free)
             admission._loaded(cell).worker.close()
             cell.status = "memory"
-            assert admission._had[cell.key] == min(0.85 * free, limit)
+            assert admission._allowed[cell.key] == min(0.85 * free, limit)
             assert admission.crowded(cell) is crowded
 
 
