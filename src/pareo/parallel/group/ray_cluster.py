@@ -10,7 +10,7 @@ from typing import Any
 from pareo.device import Device
 from pareo.errors import PareoError
 
-MISSING = "--on ray resources Ray: pip install 'pareo[ray]'"
+MISSING = "--on ray needs Ray: pip install 'pareo[ray]'"
 
 
 def import_ray() -> Any:
