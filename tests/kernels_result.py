@@ -5,7 +5,7 @@ from typing import Any
 import race_result
 
 from pareo.lab.experiment import results
-from pareo.lab.kernels.result import Kernels
+from pareo.lab.kernels.result import KernelsResult
 
 
 def kernel(
@@ -39,8 +39,8 @@ def made(*rows: dict[str, Any], mode: str = "", batch: int = 8) -> dict[str, Any
     }  # fmt: skip
 
 
-def kernels(*rows: dict[str, Any], mode: str = "", batch: int = 8) -> Kernels:
+def kernels(*rows: dict[str, Any], mode: str = "", batch: int = 8) -> KernelsResult:
     """The same, as it is read."""
     found = results.checked(made(*rows, mode=mode, batch=batch), "a made-up study")
-    assert isinstance(found, Kernels)
+    assert isinstance(found, KernelsResult)
     return found

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from pareo.lab.experiment import results
-from pareo.lab.race.result import Race
+from pareo.lab.race.result import RaceResult
 
 # seconds per epoch, noise, peak memory in MiB
 TIMES = {
@@ -28,10 +28,10 @@ FLOOR = {
 }
 
 
-def race(data: dict[str, Any] | None = None) -> Race:
+def race(data: dict[str, Any] | None = None) -> RaceResult:
     """The result that a file with these data holds."""
     found = results.checked(made() if data is None else data, "a made-up race")
-    assert isinstance(found, Race)
+    assert isinstance(found, RaceResult)
     return found
 
 

@@ -4,16 +4,16 @@ from typing import Any
 
 from pareo.lab.experiment import results
 from pareo.lab.experiment.results import plain
-from pareo.lab.sweep.result import Cell, Memory, Sweep
+from pareo.lab.sweep.result import Cell, Memory, SweepResult
 
 PEAK, BANDWIDTH = 70e9, 20e9
 FLOPS, PARAMETERS = 4.2e9, 244e6  # of an image; bytes
 
 
-def sweep(data: dict[str, Any] | None = None) -> Sweep:
+def sweep(data: dict[str, Any] | None = None) -> SweepResult:
     """The result that a file with these data holds."""
     found = results.checked(made() if data is None else data, "a made-up sweep")
-    assert isinstance(found, Sweep)
+    assert isinstance(found, SweepResult)
     return found
 
 

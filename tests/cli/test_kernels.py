@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pareo.lab.experiment import results
-from pareo.lab.kernels.result import Kernels
+from pareo.lab.kernels.result import KernelsResult
 from pareo.lab.kernels.summary import sections
 
 
@@ -35,7 +35,7 @@ def test_a_study_from_the_command_line(tmp_path: Path) -> None:
     assert "kernel or routine" in done.stdout
     assert "saved as    1" in done.stdout
     result = results.read(tmp_path / "kernels.json")
-    assert isinstance(result, Kernels)
+    assert isinstance(result, KernelsResult)
     found = list(sections(result))
     assert [(one.contestant, bool(one.profile.mode)) for one in found] == [
         ("pareo-compiled", False),

@@ -14,7 +14,7 @@ from devices import needs_gpu
 from pareo.cli.tables import race as race_table
 from pareo.lab.experiment import results
 from pareo.lab.machine.floors import Floor
-from pareo.lab.race.result import Race, Row
+from pareo.lab.race.result import RaceResult, Row
 
 CURVE = {"epoch": 1, "seconds": 1.0, "loss": 1.0, "accuracy": 1.0}
 ROOT = Path(__file__).parents[2]
@@ -83,7 +83,7 @@ def test_a_race_of_strangers(tmp_path: Path) -> None:
     assert "moved 1.0e-02 off in step 1" in " ".join(refused.split())
     assert "saved as    1" in done.stdout
     result = results.read(tmp_path / "race.json")
-    assert isinstance(result, Race)
+    assert isinstance(result, RaceResult)
     rows = {row.contestant: row for row in result.rows}
     assert [row.status for row in rows.values()] == ["ok", "refused", "ok"]
     assert rows["right"].samples
@@ -174,7 +174,7 @@ def test_a_wrong_entry_point_is_told(point: dict[str, str], reason: str, tmp_pat
     assert f"the entry point {reason}" in done.stderr
 
 
-def made_up(**samples: list[float]) -> Race:
+def made_up(**samples: list[float]) -> RaceResult:
     rows = [
         Row(
             name.replace("_", "-"), status="ok" if times else "failed",
@@ -185,14 +185,14 @@ def made_up(**samples: list[float]) -> Race:
         )
         for name, times in samples.items()
     ]  # fmt: skip
-    return Race(
+    return RaceResult(
         schema=2, kind="race", when="", machine=results.Machine(), versions={},
         network="papers-cnn", batch=128, precision="float32", threads=2, images=60_000, flops=1,
         rows=rows,
     )  # fmt: skip
 
 
-def cells(result: Race, **options: Any) -> list[list[str]]:
+def cells(result: RaceResult, **options: Any) -> list[list[str]]:
     table = race_table.table(result, **options)
     return list(map(list, zip(*(column._cells for column in table.columns), strict=True)))
 

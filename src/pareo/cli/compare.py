@@ -11,7 +11,7 @@ from pareo.cli.tables.narrow import TIGHT
 from pareo.errors import PareoError
 from pareo.lab.experiment import records
 from pareo.lab.experiment.statistics import Verdict, has_ends, interval
-from pareo.lab.race.result import Race
+from pareo.lab.race.result import RaceResult
 from pareo.lab.race.result_diff import changes, verdicts
 
 COLOURS = {"faster": "green", "slower": "red", "cannot tell": "yellow"}
@@ -34,14 +34,14 @@ def compare(
     )
 
 
-def _race(name: str) -> Race:
+def _race(name: str) -> RaceResult:
     found = records.find(name)
-    if not isinstance(found, Race):
+    if not isinstance(found, RaceResult):
         raise PareoError(f"compare expects two races; {name} is a {found.kind}")
     return found
 
 
-def _changes(before: Race, after: Race) -> Table | str:
+def _changes(before: RaceResult, after: RaceResult) -> Table | str:
     found = changes(before, after)
     if not found:
         return "Settings, versions and machine are the same."
@@ -52,7 +52,7 @@ def _changes(before: Race, after: Race) -> Table | str:
     return table
 
 
-def _times(before: Race, after: Race) -> Table:
+def _times(before: RaceResult, after: RaceResult) -> Table:
     table = Table("contestant", **TIGHT)
     table.add_column("first", justify="right", no_wrap=True)
     table.add_column("second", justify="right", no_wrap=True)

@@ -13,12 +13,12 @@ from pareo.cli.tables.narrow import TIGHT
 from pareo.lab.experiment import records, results
 from pareo.lab.experiment.entry import ranked
 from pareo.lab.experiment.results import Result
-from pareo.lab.ops.result import Ops
-from pareo.lab.parallel.result import Parallel
-from pareo.lab.race.result import Race
+from pareo.lab.ops.result import OpsResult
+from pareo.lab.parallel.result import ParallelResult
+from pareo.lab.race.result import RaceResult
 from pareo.lab.sweep.advice import answer
-from pareo.lab.sweep.result import Sweep
-from pareo.lab.tune.result import Tune
+from pareo.lab.sweep.result import SweepResult
+from pareo.lab.tune.result import TuneResult
 
 
 def history(
@@ -57,30 +57,30 @@ def _best(result: Result) -> tuple[str, str]:
 
 
 @_best.register
-def _(result: Race) -> tuple[str, str]:
+def _(result: RaceResult) -> tuple[str, str]:
     timed = ranked(result.rows)
     return (timed[0].contestant, f"{timed[0].median:.4g}") if timed else ("nothing was timed", "")
 
 
 @_best.register
-def _(result: Sweep) -> tuple[str, str]:
+def _(result: SweepResult) -> tuple[str, str]:
     best = answer(result)
     return (f"{best.contestant}, batch {best.batch}" if best else "nothing was timed"), ""
 
 
 @_best.register
-def _(result: Ops) -> tuple[str, str]:
+def _(result: OpsResult) -> tuple[str, str]:
     return f"{sum(bool(cell.hot) for cell in result.rows)} cells timed", ""
 
 
 @_best.register
-def _(result: Parallel) -> tuple[str, str]:
+def _(result: ParallelResult) -> tuple[str, str]:
     timed = {row.label: row.seconds for row in result.rows if row.seconds}
     name = min(timed, key=timed.__getitem__, default="nothing was timed")
     return name, f"{timed[name]:.4g}" if timed else ""
 
 
 @_best.register
-def _(result: Tune) -> tuple[str, str]:
+def _(result: TuneResult) -> tuple[str, str]:
     best = result.best_trial
     return (f"trial {best.number}, {best.accuracy:.2%}" if best else "no trial finished"), ""

@@ -12,7 +12,7 @@ from pareo.cli.tables import parallel as parallel_table
 from pareo.device import cores
 from pareo.errors import PareoError
 from pareo.lab.parallel.measure import measure, measure_papers
-from pareo.lab.parallel.result import Parallel
+from pareo.lab.parallel.result import ParallelResult
 from pareo.nn import networks
 
 MOST = 64  # workers on one machine; more is a mistake
@@ -71,7 +71,7 @@ def parallel(
     with live.display(parallel_table.running) as watch:
         if papers:
             peer = find_spec("torch") is not None
-            result: Parallel = measure_papers(images, max(counts), rounds, peer, watch)
+            result: ParallelResult = measure_papers(images, max(counts), rounds, peer, watch)
         else:
             built = networks.by_name(network or "")
             others = _batches(batches, batch)

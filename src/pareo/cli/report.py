@@ -10,7 +10,7 @@ from pareo.errors import DataError
 from pareo.lab.experiment import records
 from pareo.lab.experiment.results import Result
 from pareo.lab.sweep.join import together
-from pareo.lab.sweep.result import Sweep
+from pareo.lab.sweep.result import SweepResult
 
 
 def report(
@@ -71,7 +71,7 @@ def _found(which: list[str]) -> Result:
         return found[which[0]]
     sweeps = {}
     for name, result in found.items():
-        if not isinstance(result, Sweep):
+        if not isinstance(result, SweepResult):
             raise DataError(
                 f"{name}: expected a sweep, because several were given; got {result.kind}"
             )

@@ -18,7 +18,7 @@ from pareo.lab.machine import memory
 from pareo.lab.sweep.admission import GPU_TURN
 from pareo.lab.sweep.engine import Sweep
 from pareo.lab.sweep.journal import NotWritten
-from pareo.lab.sweep.result import Sweep as Result
+from pareo.lab.sweep.result import SweepResult
 from pareo.lab.sweep.settings import Settings, batch_sizes
 from pareo.machine import gpus
 
@@ -129,7 +129,7 @@ def _sweep_of(settings: Settings, pixels: int | None) -> Sweep:
         raise PareoError(f"--pixels {pixels}: too small for {settings.network}: {error}") from None
 
 
-def _run(under_way: Sweep) -> tuple[Result, BaseException | None]:
+def _run(under_way: Sweep) -> tuple[SweepResult, BaseException | None]:
     """The result, or the finished part of it, and what interrupted it."""
     try:
         with _live() as watch:
@@ -138,7 +138,7 @@ def _run(under_way: Sweep) -> tuple[Result, BaseException | None]:
         return under_way.result(), ended
 
 
-def _show(result: Result) -> None:
+def _show(result: SweepResult) -> None:
     console = live.console(170)
     console.print(sweep_table.table(result))
     largest = sweep_table.limits(result)

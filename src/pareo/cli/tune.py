@@ -19,7 +19,7 @@ from pareo.data.dataset import divide
 from pareo.device import Device, cores
 from pareo.errors import DataError, PareoError
 from pareo.lab.tune.collect import collected
-from pareo.lab.tune.result import Tune
+from pareo.lab.tune.result import TuneResult
 from pareo.lab.tune.summary import shown
 from pareo.nn import networks
 from pareo.parallel.group import ray_cluster
@@ -159,7 +159,7 @@ def _divided(data: Dataset) -> Dataset:
     return parts
 
 
-def _show(result: Tune, storage_path: str) -> None:
+def _show(result: TuneResult, storage_path: str) -> None:
     console = live.console(140)
     names = result.parsed_space.searched
     console.print(tune_table.table(result.trials, names, result.wanted))

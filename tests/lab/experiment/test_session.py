@@ -4,7 +4,7 @@ import pytest
 
 from pareo import machine
 from pareo.lab.experiment.experiment import Session
-from pareo.lab.ops.result import Ops
+from pareo.lab.ops.result import OpsResult
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ def test_the_busiest_moment_is_noted(monkeypatch, before, after, noted):
     session = Session()
     session.begin()
     session.end()
-    assert session.header(Ops, "ops")["machine"].idle_cores == noted
+    assert session.header(OpsResult, "ops")["machine"].idle_cores == noted
 
 
 def test_watch_is_called_at_every_change():

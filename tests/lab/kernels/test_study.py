@@ -23,7 +23,9 @@ def test_a_study_has_the_step_and_the_flops(together: bool) -> None:
     assert len(ours.samples) == 6
     (section,) = sections(result)
     assert sum(row.flops or 0 for row in section.profile.rows) == result.flops
-    assert sum(row.seconds for row in section.profile.rows) == pytest.approx(section.profile.seconds)
+    assert sum(row.seconds for row in section.profile.rows) == pytest.approx(
+        section.profile.seconds
+    )
     assert study.profiles["pareo-vectorized"][0].events
 
 

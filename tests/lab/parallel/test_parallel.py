@@ -27,7 +27,7 @@ from pareo.lab.parallel.names import (
 )
 from pareo.lab.parallel.papers import papers_data, pareo_strategies
 from pareo.lab.parallel.papers_torch import TorchNetworks
-from pareo.lab.parallel.result import BatchSpeedup, OneNetwork, Papers, Row
+from pareo.lab.parallel.result import BatchSpeedup, OneNetworkResult, PapersResult, Row
 from pareo.lab.parallel.speedup import (
     amdahl,
     at_batch,
@@ -165,9 +165,9 @@ def made_up_papers() -> dict[str, Any]:
     return dict(results.plain(found))
 
 
-def network_result(data: Any = None) -> OneNetwork:
+def network_result(data: Any = None) -> OneNetworkResult:
     found = results.checked(data or made_up(), "made up")
-    assert isinstance(found, OneNetwork)
+    assert isinstance(found, OneNetworkResult)
     return found
 
 
@@ -225,7 +225,7 @@ def test_what_is_wrong_is_said_with_its_place(
 def test_the_kind_decides_what_a_result_is() -> None:
     assert "published" not in results.plain(results.checked({**made_up(), "sgemm_peak": 1.0}, "x"))
     papers = results.checked(made_up_papers(), "made up")
-    assert isinstance(papers, Papers)
+    assert isinstance(papers, PapersResult)
     assert results.checked(results.plain(papers), "again") == papers
 
 

@@ -14,17 +14,17 @@ from pareo.lab.experiment.results import Machine, checked, plain, to_json
 from pareo.lab.report import sweep as report
 from pareo.lab.sweep.advice import ahead, answer, limits_title
 from pareo.lab.sweep.join import together
-from pareo.lab.sweep.result import Ceiling, Sweep
+from pareo.lab.sweep.result import Ceiling, SweepResult
 
 SMALL = typed(made({"pareo-compiled": {1: 0.12, 2: 0.08}, "torch": {1: 0.15, 2: 0.12}}))
 LARGE = typed(made({"pareo-compiled": {2: 0.09, 4: 0.06}, "jax": {2: 0.05, 4: 0.10}}))
 LARGE.when = "2026-11-15T11:00:00+00:00"
 
 
-def copied(result: Sweep) -> Sweep:
+def copied(result: SweepResult) -> SweepResult:
     """The result as it is read again."""
     found = checked(plain(result), "a copy")
-    assert isinstance(found, Sweep)
+    assert isinstance(found, SweepResult)
     assert found == result
     return found
 

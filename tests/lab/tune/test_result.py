@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from pareo.cli import app
 from pareo.errors import DataError
 from pareo.lab.experiment import records, results
-from pareo.lab.tune.result import Tune
+from pareo.lab.tune.result import TuneResult
 
 
 def made() -> dict[str, Any]:
@@ -58,7 +58,7 @@ def test_a_search_is_kept_listed_and_drawn(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_best_trial_is_found_by_its_number() -> None:
     result = results.checked(made(), "made up")
-    assert isinstance(result, Tune)
+    assert isinstance(result, TuneResult)
     assert result.best_trial is result.trials[1]
     assert [trial.number for trial in result.judged] == [0, 1, 2]
     assert results.plain(result) == made() | {"machine": results.plain(result.machine)}

@@ -9,7 +9,7 @@ from rich.table import Table
 from pareo.cli.tables.narrow import Figures
 from pareo.lab.formatting import seconds as written
 from pareo.lab.kernels.events import KernelTime
-from pareo.lab.kernels.result import Kernels
+from pareo.lab.kernels.result import KernelsResult
 from pareo.lab.kernels.summary import (
     HEADS,
     Section,
@@ -21,7 +21,7 @@ from pareo.lab.kernels.summary import (
 )
 
 
-def everything(result: Kernels, most: int) -> Iterator[RenderableType]:
+def everything(result: KernelsResult, most: int) -> Iterator[RenderableType]:
     """A table for each profile with at most so many rows (0: all), then totals and sentences."""
     found = list(sections(result))
     for section in found:
@@ -32,7 +32,7 @@ def everything(result: Kernels, most: int) -> Iterator[RenderableType]:
         yield escape(line)
 
 
-def lines(result: Kernels, found: list[Section]) -> list[str]:
+def lines(result: KernelsResult, found: list[Section]) -> list[str]:
     """What stands below the tables."""
     said = [accounts(section, result) for section in found]
     said += finding(result) if found else []
@@ -64,7 +64,7 @@ def kernels(section: Section, most: int) -> Table:
     return made
 
 
-def totals(result: Kernels, found: list[Section]) -> Table:
+def totals(result: KernelsResult, found: list[Section]) -> Table:
     """The sums of each kind for every contestant."""
     flops = result.matrix_flops / 1e9
     title = f"Totals by kind; products and convolutions of the program: {flops:,.4g} GFLOP"

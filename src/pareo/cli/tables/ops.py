@@ -11,12 +11,12 @@ from pareo.cli.tables.narrow import Figures
 from pareo.lab.experiment import statistics
 from pareo.lab.formatting import digits, span
 from pareo.lab.ops.engine import Benchmark
-from pareo.lab.ops.result import Cell, Ops
+from pareo.lab.ops.result import Cell, OpsResult
 from pareo.lab.ops.sizes import shown
 from pareo.lab.ops.summary import Timed, kinds, not_timed, offenders, raised, timed
 
 
-def everything(result: Ops, cells: bool = False) -> Iterator[RenderableType]:
+def everything(result: OpsResult, cells: bool = False) -> Iterator[RenderableType]:
     """The tables, then what a reader must know."""
     found = timed(result)
     for kind in kinds(result.rows):
@@ -41,7 +41,7 @@ def running(benchmark: Benchmark) -> Group:
     return Group(*parts)
 
 
-def lines(result: Ops) -> list[str]:
+def lines(result: OpsResult) -> list[str]:
     """What a reader must know: which contestants have no times and why, and how noisy it was."""
     found = not_timed(result)
     errors = [cell.error or 0.0 for cell in result.rows if cell.hot]

@@ -8,22 +8,22 @@ from rich.table import Table
 from pareo.cli.tables.narrow import Figures
 from pareo.lab.experiment.statistics import has_ends, interval
 from pareo.lab.formatting import percent, times
-from pareo.lab.parallel.result import OneNetwork, Papers, Parallel, Row
+from pareo.lab.parallel.result import OneNetworkResult, PapersResult, ParallelResult, Row
 from pareo.lab.parallel.summary import lines, title
 
 
-def everything(result: Parallel) -> Iterator[Table | str]:
+def everything(result: ParallelResult) -> Iterator[Table | str]:
     """The tables, then what can be said in sentences."""
     yield strategies(result)
-    if isinstance(result, OneNetwork) and result.strategies:
+    if isinstance(result, OneNetworkResult) and result.strategies:
         yield scaling(result)
     yield from lines(result)
 
 
-def strategies(result: Parallel) -> Table:
+def strategies(result: ParallelResult) -> Table:
     """Seconds of training and testing of every strategy, as in the paper's Table 2."""
     least = ("95 % interval", "test s", "communication", "idle", "of sgemm")
-    papers = isinstance(result, Papers)
+    papers = isinstance(result, PapersResult)
     heads = ["train s", "95 % interval", "speedup", "efficiency", "test s", "speedup"]
     heads += ["of sgemm"] if papers else ["communication", "idle"]
     made = Figures(
@@ -54,7 +54,7 @@ def strategies(result: Parallel) -> Table:
     return made
 
 
-def scaling(result: OneNetwork) -> Table:
+def scaling(result: OneNetworkResult) -> Table:
     """Speedups, Amdahl's law fitted to them, and the batch size from which each strategy pays."""
     counts = [str(count) for count in result.workers if count > 1]
     made = Figures(

@@ -11,12 +11,12 @@ from pareo.lab.experiment.statistics import noticed
 from pareo.lab.experiment.turns import Turn
 from pareo.lab.formatting import counted, digits, span
 from pareo.lab.race import engine
-from pareo.lab.race.result import Race, Row
+from pareo.lab.race.result import RaceResult, Row
 
 LEFT = ("contestant", "note")
 
 
-def table(result: Race, against: str | None = None, accuracy: float | None = None) -> Table:
+def table(result: RaceResult, against: str | None = None, accuracy: float | None = None) -> Table:
     """The result, the fastest first; contestants without a time come last, with the reason."""
     peer = fastest(result.rows, ours=False)
     base = against or (peer.contestant if peer else "")
@@ -58,7 +58,7 @@ def running(race: engine.Race) -> Table:
     return made
 
 
-def lines(result: Race) -> list[str]:
+def lines(result: RaceResult) -> list[str]:
     """What stands below the table: the gate, the verdict, what to know, and each one's ledger."""
     timed = [row for row in result.rows if row.samples]
     samples = {row.contestant: row.samples for row in timed}
@@ -68,7 +68,7 @@ def lines(result: Race) -> list[str]:
     return [line for line in found if line]
 
 
-def _title(result: Race) -> str:
+def _title(result: RaceResult) -> str:
     limits = [
         f"{floor.seconds_per_epoch:.3g} s on {floor.name} ({floor.why})" for floor in result.floors
     ]
@@ -101,7 +101,7 @@ def _share(floor: float | None, seconds: float) -> str:
     return f"{share:.0%}" if share >= 0.1 else f"{share * 100:.2g}%"
 
 
-def _verdict(result: Race) -> str:
+def _verdict(result: RaceResult) -> str:
     """The fastest of pareo's own against its fastest peer."""
     best, peer = fastest(result.rows, ours=True), fastest(result.rows, ours=False)
     if peer is None or best is None:

@@ -9,7 +9,7 @@ from pareo.lab.experiment.statistics import has_ends, noticed
 from pareo.lab.formatting import counted, digits
 from pareo.lab.sweep import engine
 from pareo.lab.sweep.advice import ahead, answer, limits_title
-from pareo.lab.sweep.result import Cell, Sweep
+from pareo.lab.sweep.result import Cell, SweepResult
 
 HEADS = (
     "batch", "contestant", "ms per image", "95 %, +-", "ms per batch", "images/s",
@@ -19,7 +19,7 @@ LEFT = ("contestant", "note")
 LEAST = ("reserved MB", "95 %, +-", "predicted MB", "images/s", "of the floor", "used MB")
 
 
-def table(result: Sweep) -> Table:
+def table(result: SweepResult) -> Table:
     """Every cell, by batch size; those without a time say why."""
     threads = counted(result.settings.threads, "thread")
     title = f"{result.network} on {result.data}, {result.precision}, {threads}"
@@ -35,7 +35,7 @@ def table(result: Sweep) -> Table:
     return made
 
 
-def _row(result: Sweep, cell: Cell, peer: Cell | None) -> list[str]:
+def _row(result: SweepResult, cell: Cell, peer: Cell | None) -> list[str]:
     memory = [megabytes(cell.memory.used), megabytes(cell.memory.reserved), _predicted(cell)]
     if not cell.times:
         word = "" if cell.status in ("waiting", "ok") else cell.status
@@ -73,7 +73,7 @@ def megabytes(size: int | None) -> str:
     return "" if size is None else f"{size / 1e6:,.0f}"
 
 
-def limits(result: Sweep) -> Table | None:
+def limits(result: SweepResult) -> Table | None:
     """The largest batch of each contestant under the limit; None where none was searched for."""
     if not result.limits:
         return None
@@ -92,7 +92,7 @@ def limits(result: Sweep) -> Table | None:
     return made
 
 
-def lines(result: Sweep) -> list[str]:
+def lines(result: SweepResult) -> list[str]:
     """What stands below: the answer, the gate, and what a reader must know of the samples."""
     timed = [cell for cell in result.cells if cell.times]
     best = answer(result)

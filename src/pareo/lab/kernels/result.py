@@ -30,7 +30,7 @@ class Row(race.Row):
 
 
 @dataclass(kw_only=True)
-class Kernels(race.Race):
+class KernelsResult(race.RaceResult):
     """Everything that is known of the kernels of a training step."""
 
     matrix_instructions: Count
@@ -43,4 +43,4 @@ class Kernels(race.Race):
         return sum(count for kind, count in self.flops_by_kind.items() if kind in MATRIX)
 
 
-RESULTS = {"kernels": Kernels}
+RESULTS = {"kernels": KernelsResult}

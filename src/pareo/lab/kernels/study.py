@@ -62,7 +62,7 @@ class Study(OneTask):
         self._patience, self._together = patience, together
         self.interrupted = False
 
-    def run(self) -> result.Kernels:
+    def run(self) -> result.KernelsResult:
         """Study one contestant after another; Ctrl-C keeps what is there by then."""
         with self._until_interrupted(), ExitStack() as stack:
             present = {name: replace(one, images=None) for name, one in self.present().items()}
@@ -122,14 +122,14 @@ class Study(OneTask):
             self.profiles[row.contestant] = min(looks, key=lambda look: look[0].seconds)
         running.worker.close()
 
-    def result(self) -> result.Kernels:
+    def result(self) -> result.KernelsResult:
         """Everything that is known so far: docs/howto-kernels.md describes it."""
         found = [
             result.Row(**vars(row), profiles=[_look(p) for p in self.profiles[name]])
             for name, row in self.rows.items()
         ]
-        return result.Kernels(
-            **self.header(result.Kernels, "kernels"), **self.settings(), **costs(self.task),
+        return result.KernelsResult(
+            **self.header(result.KernelsResult, "kernels"), **self.settings(), **costs(self.task),
             rows=found,
         )  # fmt: skip
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from pareo.lab.formatting import digits, few_digits, seconds
 from pareo.lab.kernels.events import MATRIX, KernelTime, Kind, by_kind
-from pareo.lab.kernels.result import Kernels, Look
+from pareo.lab.kernels.result import KernelsResult, Look
 
 # Table 1 of Trindade and Lima, added up: calls of SGEMM in Caffe; plain and batched in TensorFlow.
 PAPER = (239_799, 183, 219)
@@ -70,7 +70,7 @@ class Section:
         return f"{self.contestant}, {mode}" if mode else self.contestant
 
 
-def sections(result: Kernels) -> Iterator[Section]:
+def sections(result: KernelsResult) -> Iterator[Section]:
     """Every profile of a result, in the order of its rows."""
     for row in result.rows:
         if row.samples:
@@ -95,7 +95,7 @@ def figures(row: KernelTime, section: Section) -> list[str]:
     ]
 
 
-def total_rows(result: Kernels, section: Section) -> list[list[str]]:
+def total_rows(result: KernelsResult, section: Section) -> list[list[str]]:
     """The sums of each kind, a name and its cells; the last is of all products and convolutions.
 
     There the FLOPs are those of the program, because all contestants compute the same. A kind has
@@ -121,7 +121,7 @@ def _all_known(section: Section, kind: Kind) -> bool:
     return kind not in MATRIX or all(row.flops is not None for row in own)
 
 
-def accounts(section: Section, result: Kernels) -> str:
+def accounts(section: Section, result: KernelsResult) -> str:
     """How much of the step and of its FLOPs a profile accounts for, in one sentence."""
     said = f"{section.title}: kernels are {section.in_kernels:.1%} of the step"
     profile = section.profile
@@ -143,7 +143,7 @@ def accounts(section: Section, result: Kernels) -> str:
     return f"{said}. Measured by {profile.instrument}{'; ' + profile.note if profile.note else ''}."
 
 
-def finding(result: Kernels) -> list[str]:
+def finding(result: KernelsResult) -> list[str]:
     """The third paper's finding, many small SGEMMs against few batched ones, as it is today."""
     caffe, plain, batched = PAPER
     layers, batch = result.matrix_instructions, result.batch

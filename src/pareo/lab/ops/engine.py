@@ -17,7 +17,7 @@ from pareo.lab.machine.places import PLACES, Place, free_memory
 from pareo.lab.ops.counters import Rung, ncu
 from pareo.lab.ops.counters.ladder import NCU, TIMING
 from pareo.lab.ops.peers import place_of, why_missing
-from pareo.lab.ops.result import Cell, Ops
+from pareo.lab.ops.result import Cell, OpsResult
 from pareo.lab.ops.runner import Reference, Runner, difference
 from pareo.lab.ops.sizes import shown
 from pareo.lab.ops.work import Work
@@ -55,7 +55,7 @@ class Benchmark(Session):
         self.done = 0  # pieces of work
         self._workers: dict[str, Worker] = {}
 
-    def run(self) -> Ops:
+    def run(self) -> OpsResult:
         """Measure everything; the result."""
         self.begin()
         try:
@@ -69,10 +69,10 @@ class Benchmark(Session):
         self.end()
         return self.result()
 
-    def result(self) -> Ops:
+    def result(self) -> OpsResult:
         """Everything that is known so far."""
-        return Ops(
-            **self.header(Ops, "ops"),
+        return OpsResult(
+            **self.header(OpsResult, "ops"),
             threads=self.threads,
             rungs=self.rungs,
             ceilings=self.ceilings,

@@ -74,7 +74,7 @@ class Cell(Outcome):
 
 
 @dataclass(kw_only=True)
-class Ops(Result):
+class OpsResult(Result):
     """Everything that is known of operators: ceilings and counters by place, and all cells."""
 
     network: str = "operators"  # the name that `pareo history` shows
@@ -98,4 +98,4 @@ class Ops(Result):
                 raise ValueError(f"Expected ceilings of this place - at `$.rows[{number}].place`")
 
 
-RESULTS = {"ops": Ops}
+RESULTS = {"ops": OpsResult}

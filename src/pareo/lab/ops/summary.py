@@ -8,7 +8,7 @@ from pareo.lab.experiment import statistics
 from pareo.lab.machine.ceilings import Ceilings, Measured
 from pareo.lab.machine.ceilings.model import stream_of
 from pareo.lab.machine.places import Place
-from pareo.lab.ops.result import Cell, Ops
+from pareo.lab.ops.result import Cell, OpsResult
 from pareo.lab.ops.roofline import Figures, Limits, figures, limits
 
 DRIFT = 0.1  # share of a ceiling by which a shared machine may be faster than when it was measured
@@ -29,7 +29,7 @@ class Timed:
         return [(False, self.hot), (True, self.cold)][: 2 if self.cell.cold else 1]
 
 
-def ceilings(result: Ops) -> dict[Place, Ceilings]:
+def ceilings(result: OpsResult) -> dict[Place, Ceilings]:
     """The ceilings that cells are compared with, by place.
 
     They were measured before the cells were, and at times a machine is a little faster. A cell of
@@ -42,7 +42,7 @@ def ceilings(result: Ops) -> dict[Place, Ceilings]:
     }
 
 
-def raised(result: Ops) -> list[str]:
+def raised(result: OpsResult) -> list[str]:
     """Which contestants raised ceilings, and by how much at most: a sentence for each place."""
     said = []
     for _, before, cells in _places(result):
@@ -57,7 +57,7 @@ def raised(result: Ops) -> list[str]:
     return said
 
 
-def timed(result: Ops) -> list[Timed]:
+def timed(result: OpsResult) -> list[Timed]:
     """The cells that have times, in the order taken."""
     known = ceilings(result)
     found = []
@@ -77,7 +77,7 @@ def kinds(cells: list[Cell]) -> list[tuple[str, str]]:
     return list(dict.fromkeys(cell.kind for cell in cells))
 
 
-def not_timed(result: Ops) -> list[str]:
+def not_timed(result: OpsResult) -> list[str]:
     """Which contestants have no times, why, and for which operators: a line for each reason."""
     reasons: dict[str, dict[str, None]] = {}
     for cell in result.rows:
@@ -108,7 +108,7 @@ def offenders(found: list[Timed], most: int = 10) -> list[Timed]:
     return sorted(largest.values(), key=lambda one: one.hot.of_roofline)[:most]
 
 
-def _places(result: Ops) -> Iterator[tuple[Place, Ceilings, list[Cell]]]:
+def _places(result: OpsResult) -> Iterator[tuple[Place, Ceilings, list[Cell]]]:
     """Each place with its ceilings as they were measured, and its cells that have times."""
     for place, before in result.ceilings.items():
         yield place, before, [cell for cell in result.rows if cell.place == place and cell.hot]

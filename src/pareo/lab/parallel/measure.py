@@ -12,8 +12,8 @@ from pareo.lab.parallel.papers import flops, papers_data, pareo_strategies
 from pareo.lab.parallel.papers_torch import torch_strategies
 from pareo.lab.parallel.result import (
     BatchSpeedup,
-    OneNetwork,
-    Papers,
+    OneNetworkResult,
+    PapersResult,
     Prediction,
     Published,
 )
@@ -34,13 +34,13 @@ def measure(
     seconds: float,
     sizes: Sequence[int],
     watch: Watch,
-) -> OneNetwork:
+) -> OneNetworkResult:
     """Every strategy with every number of workers, then each at other batch sizes.
 
     The task strategies train `tasks` networks, each with other weights and another order.
     """
     most = max(workers)
-    header = OneNetwork.header("parallel", machine.idle_cores())
+    header = OneNetworkResult.header("parallel", machine.idle_cores())
     with ExitStack() as stack:
         data = data_for(network, batch, seconds)
         rows = race(strategies(network, data, batch, workers, tasks, stack), rounds, watch)
@@ -53,7 +53,7 @@ def measure(
         other += at_batch(found, size, most)
     trials = [Trial(network, batch_size=batch, seed=seed) for seed in range(tasks)]
     expected = predict(trials, data, Device("compiled", most))
-    return OneNetwork(
+    return OneNetworkResult(
         **header,
         network=network.name,
         batch=batch,
@@ -68,9 +68,9 @@ def measure(
     )
 
 
-def measure_papers(images: int, cores: int, rounds: int, torch: bool, watch: Watch) -> Papers:
+def measure_papers(images: int, cores: int, rounds: int, torch: bool, watch: Watch) -> PapersResult:
     """The fourth paper's experiment, and pareo's strategies beside it."""
-    header = Papers.header("parallel-papers", machine.idle_cores())
+    header = PapersResult.header("parallel-papers", machine.idle_cores())
     data = papers_data(images)
     matrix_peak(cores)  # measured before the race, while the machine is idle
     with ExitStack() as stack:
@@ -82,7 +82,7 @@ def measure_papers(images: int, cores: int, rounds: int, torch: bool, watch: Wat
     peak = matrix_peak(cores, reached=max(rates))
     for row, rate in zip(rows, rates, strict=True):
         row.of_peak = rate / peak or None
-    return Papers(
+    return PapersResult(
         **header,
         network="mlp-small, mlp-medium, mlp-big",
         batch=paper.BATCH,

@@ -111,7 +111,7 @@ class Published:
 
 
 @dataclass(kw_only=True)
-class Parallel(Result):
+class ParallelResult(Result):
     """What both results have. NEEDED: fields of a row that has times."""
 
     NEEDED: ClassVar[tuple[str, ...]] = ("seconds",)
@@ -136,7 +136,7 @@ class Parallel(Result):
 
 
 @dataclass(kw_only=True)
-class OneNetwork(Parallel):
+class OneNetworkResult(ParallelResult):
     """Every strategy for one network, or several of the same, at several batch sizes.
 
     sizes: speedups at other batch sizes. pays_from: the batch size from which a strategy pays.
@@ -149,7 +149,7 @@ class OneNetwork(Parallel):
 
 
 @dataclass(kw_only=True)
-class Papers(Parallel):
+class PapersResult(ParallelResult):
     """The fourth paper's three networks, in its strategies and in others.
 
     flops: of training all three once. sgemm_peak: FLOP/s of matrix products, measured.
@@ -162,4 +162,7 @@ class Papers(Parallel):
     published: Published
 
 
-RESULTS: dict[str, type[Parallel]] = {"parallel": OneNetwork, "parallel-papers": Papers}
+RESULTS: dict[str, type[ParallelResult]] = {
+    "parallel": OneNetworkResult,
+    "parallel-papers": PapersResult,
+}

@@ -10,7 +10,7 @@ from pareo.lab.parallel.names import (
     SERIAL,
     THREADS,
 )
-from pareo.lab.parallel.result import OneNetwork, Papers, Parallel, Row
+from pareo.lab.parallel.result import OneNetworkResult, PapersResult, ParallelResult, Row
 from pareo.lab.parallel.speedup import ratio
 
 # Strategies of pareo's, each with the one of PyTorch's that it is compared with.
@@ -21,7 +21,7 @@ PEERS = {
 }
 
 
-def title(result: Parallel) -> str:
+def title(result: ParallelResult) -> str:
     """What was trained, on how many images."""
     return (
         f"{result.network}, batch {result.batch}: {result.images:,} images to train on, "
@@ -29,9 +29,9 @@ def title(result: Parallel) -> str:
     )
 
 
-def lines(result: Parallel) -> list[str]:
+def lines(result: ParallelResult) -> list[str]:
     """The answer, and what a reader must know."""
-    found = _papers(result) if isinstance(result, Papers) else _network(result)
+    found = _papers(result) if isinstance(result, PapersResult) else _network(result)
     timed = {
         f"{row.contestant}, {row.name}, {row.workers}": row.train
         for row in result.rows
@@ -40,7 +40,7 @@ def lines(result: Parallel) -> list[str]:
     return [*found, *noticed(timed, result.most_workers, result.machine.idle_cores)]
 
 
-def _network(result: Parallel) -> list[str]:
+def _network(result: ParallelResult) -> list[str]:
     rows = [row for row in result.rows if row.speedup is not None and row.workers > 1]
     found = []
     for what, several in (("For one network", False), ("For several", True)):
@@ -54,12 +54,12 @@ def _network(result: Parallel) -> list[str]:
     losing = [f"{row.name} ({row.workers})" for row in rows if (row.speedup or 0.0) < 1]
     if losing:
         found.append(f"Slower than one worker: {', '.join(losing)}.")
-    if isinstance(result, OneNetwork) and result.prediction is not None:
+    if isinstance(result, OneNetworkResult) and result.prediction is not None:
         found.append(f"Predicted for several: {result.prediction.words}.")
     return found
 
 
-def _papers(result: Papers) -> list[str]:
+def _papers(result: PapersResult) -> list[str]:
     by = {(row.contestant, row.name): row for row in result.rows if row.train}
     found = []
     ours, alone, all_cores = (

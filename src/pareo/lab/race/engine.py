@@ -133,7 +133,7 @@ class Race(OneTask):
         """Seconds until no new round begins."""
         return self._started + self.rules.seconds - time.perf_counter()
 
-    def run(self) -> result.Race:
+    def run(self) -> result.RaceResult:
         """Admit contestants, let them train in turns, and return the result."""
         self.begin()
         self._started = time.perf_counter()
@@ -152,10 +152,10 @@ class Race(OneTask):
             self.measure_floors()
         return self.result()
 
-    def result(self) -> result.Race:
+    def result(self) -> result.RaceResult:
         """Everything that is known so far."""
-        header = self.header(result.Race, "race")
-        return result.Race(**header, **self.settings(), rows=[*self.rows.values()])
+        header = self.header(result.RaceResult, "race")
+        return result.RaceResult(**header, **self.settings(), rows=[*self.rows.values()])
 
     def _admit(self, admission: Admission[Row]) -> None:
         """Build everyone; frameworks at their best last, when more contestants are in the race."""

@@ -53,7 +53,7 @@ class Row(Entry):
 
 
 @dataclass(kw_only=True)
-class Race(Result):
+class RaceResult(Result):
     """Everything that is known of a race."""
 
     SCHEMA: ClassVar[int] = 2
@@ -95,4 +95,4 @@ class Race(Result):
         return {**data, "schema": cls.SCHEMA, "data": trained_on, "rows": found}
 
 
-RESULTS = {"race": Race}
+RESULTS = {"race": RaceResult}

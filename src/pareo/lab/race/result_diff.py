@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pareo.lab.experiment.results import Json, plain
 from pareo.lab.experiment.statistics import Verdict, compare
-from pareo.lab.race.result import Race, Row
+from pareo.lab.race.result import RaceResult, Row
 
 # Two times can be compared only where these are the same.
 WORK = ("kind", "network", "data", "batch", "precision", "images")
@@ -21,7 +21,7 @@ class Change:
     after: Json
 
 
-def changes(before: Race, after: Race) -> list[Change]:
+def changes(before: RaceResult, after: RaceResult) -> list[Change]:
     """Every setting, version, fact of the machine and line of a ledger that differs."""
     both = _by_name(before).keys() & _by_name(after).keys()
     old, new = _facts(before, both), _facts(after, both)
@@ -33,7 +33,7 @@ def changes(before: Race, after: Race) -> list[Change]:
     ]
 
 
-def verdicts(before: Race, after: Race) -> dict[str, Verdict | str]:
+def verdicts(before: RaceResult, after: RaceResult) -> dict[str, Verdict | str]:
     """Whether each contestant became faster or slower; or in words why that cannot be said."""
     other = [name for name in WORK if getattr(before, name) != getattr(after, name)]
     old, new = _by_name(before), _by_name(after)
@@ -50,11 +50,11 @@ def verdicts(before: Race, after: Race) -> dict[str, Verdict | str]:
     return found
 
 
-def _by_name(result: Race) -> dict[str, Row]:
+def _by_name(result: RaceResult) -> dict[str, Row]:
     return {row.contestant: row for row in result.rows}
 
 
-def _facts(result: Race, contestants: Set[str]) -> dict[str, Json]:
+def _facts(result: RaceResult, contestants: Set[str]) -> dict[str, Json]:
     """Everything that may explain a difference, by the path of its field."""
     facts = {name: getattr(result, name) for name in (*WORK, "threads")}
     facts |= _flat("versions", result.versions) | _flat("machine", plain(result.machine))

@@ -2,7 +2,7 @@
 
 from pareo.lab.experiment.entry import fastest, ranked
 from pareo.lab.formatting import digits
-from pareo.lab.race.result import Race, Row
+from pareo.lab.race.result import RaceResult, Row
 
 
 def base_of(rows: list[Row]) -> Row | None:
@@ -11,7 +11,7 @@ def base_of(rows: list[Row]) -> Row | None:
     return fastest(timed, ours=False) or (timed[-1] if timed else None)
 
 
-def headline(result: Race) -> str:
+def headline(result: RaceResult) -> str:
     """Which contestant is fastest, and how certain that is, in one sentence."""
     timed = ranked(result.rows)
     if not timed:

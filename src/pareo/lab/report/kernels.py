@@ -3,7 +3,7 @@
 from html import escape
 
 from pareo.lab.kernels.events import KINDS
-from pareo.lab.kernels.result import Kernels
+from pareo.lab.kernels.result import KernelsResult
 from pareo.lab.kernels.summary import (
     HEADS,
     Section,
@@ -19,14 +19,14 @@ from pareo.lab.report.page import head, items, page
 MOST = 60  # rows of a contestant: those left out take too little time to matter
 
 
-def html(result: Kernels) -> str:
+def html(result: KernelsResult) -> str:
     """The report as one page."""
     found = list(sections(result))
     title = f"Kernels of {result.network}, batch {result.batch}, {result.precision}"
     return page(title, _sections(result, title, found), {"kinds": _kinds(found)} if found else {})
 
 
-def _sections(result: Kernels, title: str, found: list[Section]) -> list[str]:
+def _sections(result: KernelsResult, title: str, found: list[Section]) -> list[str]:
     said = finding(result) if found else ["No contestant's kernels could be profiled."]
     parts = [head(result, title, said[0], result.threads), items(said[1:])]
     if found:

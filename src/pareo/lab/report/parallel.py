@@ -2,7 +2,7 @@
 
 from pareo.lab.experiment.statistics import interval
 from pareo.lab.formatting import percent, span, times
-from pareo.lab.parallel.result import OneNetwork, Papers, Parallel
+from pareo.lab.parallel.result import OneNetworkResult, PapersResult, ParallelResult
 from pareo.lab.parallel.speedup import at_batch
 from pareo.lab.parallel.summary import lines, title
 from pareo.lab.report.charts import GREY, Figure, bars, colours, figure, line, titled, with_legend
@@ -10,22 +10,22 @@ from pareo.lab.report.page import head, items, page
 from pareo.lab.report.tables import machine, table
 
 
-def html(result: Parallel) -> str:
+def html(result: ParallelResult) -> str:
     """The report as one page."""
     return page(title(result), _sections(result), figures(result))
 
 
-def figures(result: Parallel) -> dict[str, Figure]:
+def figures(result: ParallelResult) -> dict[str, Figure]:
     """Bars of train and test time; lines of the speedup by workers and by batch size."""
     found = {"times": _times(result)}
-    if isinstance(result, OneNetwork) and result.strategies:
+    if isinstance(result, OneNetworkResult) and result.strategies:
         found["workers"] = _by_workers(result)
-    if isinstance(result, OneNetwork) and result.sizes:
+    if isinstance(result, OneNetworkResult) and result.sizes:
         found["sizes"] = _by_size(result)
     return found
 
 
-def _times(result: Parallel) -> Figure:
+def _times(result: ParallelResult) -> Figure:
     rows = [row for row in result.rows if row.train][::-1]
     names = [row.label.removeprefix("pareo: ") for row in rows]
     seconds = {
@@ -40,7 +40,7 @@ def _times(result: Parallel) -> Figure:
     return found
 
 
-def _by_workers(result: OneNetwork) -> Figure:
+def _by_workers(result: OneNetworkResult) -> Figure:
     palette = colours(one.strategy for one in result.strategies)
     drawn = []
     for one in result.strategies:
@@ -51,7 +51,7 @@ def _by_workers(result: OneNetwork) -> Figure:
     return _speedups(drawn, titled("workers", dtick=1))
 
 
-def _by_size(result: OneNetwork) -> Figure:
+def _by_size(result: OneNetworkResult) -> Figure:
     own = at_batch(result.rows, result.batch, result.most_workers)
     seen = sorted([*result.sizes, *own], key=lambda one: one.batch)
     drawn = []
@@ -65,7 +65,7 @@ def _speedups(drawn: list[Figure], x: Figure) -> Figure:
     return with_legend(drawn, 440, x, titled("times as fast as one worker", rangemode="tozero"))
 
 
-def _sections(result: Parallel) -> list[str]:
+def _sections(result: ParallelResult) -> list[str]:
     answer, *others = lines(result) or [""]
     sections = [
         head(result, title(result), answer),
@@ -74,23 +74,23 @@ def _sections(result: Parallel) -> list[str]:
         figure("times", "Seconds of training and of testing for each network, medians (workers)."),
         _strategies(result),
     ]
-    if isinstance(result, OneNetwork) and result.strategies:
+    if isinstance(result, OneNetworkResult) and result.strategies:
         sections += [
             "<h2>Workers</h2>",
             figure("workers", "How many times as fast as one worker."),
             _scaling(result),
         ]
-    if isinstance(result, OneNetwork) and result.sizes:
+    if isinstance(result, OneNetworkResult) and result.sizes:
         sections += [
             "<h2>Sizes</h2>",
             figure("sizes", f"With {result.most_workers} workers, at several batch sizes."),
         ]
-    if isinstance(result, Papers):
+    if isinstance(result, PapersResult):
         sections += ["<h2>The paper</h2>", _published(result)]
     return [*sections, "<h2>Machine</h2>", machine(result)]
 
 
-def _strategies(result: Parallel) -> str:
+def _strategies(result: ParallelResult) -> str:
     rows = []
     for row in result.rows:
         ends = [value / row.networks for value in interval(row.train)] if row.train else []
@@ -111,7 +111,7 @@ def _strategies(result: Parallel) -> str:
     return table(heads, rows)
 
 
-def _scaling(result: OneNetwork) -> str:
+def _scaling(result: OneNetworkResult) -> str:
     heads = ["strategy", "speedups", "serial share (Amdahl)", "limit", "pays from batch"]
     rows = [
         [
@@ -125,6 +125,6 @@ def _scaling(result: OneNetwork) -> str:
     return table(heads, rows)
 
 
-def _published(result: Papers) -> str:
+def _published(result: PapersResult) -> str:
     rows = [[name, *seconds] for name, seconds in result.published.seconds.items()]
     return table(["strategy", f"train s, {result.published.epochs} epochs", "test s"], rows)

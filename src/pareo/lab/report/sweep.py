@@ -10,18 +10,18 @@ from pareo.lab.report.charts import Figure, titled
 from pareo.lab.report.page import head, page
 from pareo.lab.report.tables import table
 from pareo.lab.sweep.advice import ahead, answer, known_limits, limits_title
-from pareo.lab.sweep.result import Cell, Sweep
+from pareo.lab.sweep.result import Cell, SweepResult
 
 MILLI = 1e3  # seconds as milliseconds
 
 
-def html(result: Sweep) -> str:
+def html(result: SweepResult) -> str:
     """The report as one page."""
     title = f"{result.network} by batch size, {result.precision}"
     return page(title, _sections(result, title), figures(result))
 
 
-def figures(result: Sweep) -> dict[str, Figure]:
+def figures(result: SweepResult) -> dict[str, Figure]:
     """The paper's figure, time per image against the batch size, and memory likewise.
 
     Of a cell that several joined sweeps have, the latest is drawn.
@@ -49,7 +49,7 @@ def _milliseconds(cell: Cell) -> tuple[float, float, float]:
     return low, middle, high
 
 
-def _floors(result: Sweep) -> list[Figure]:
+def _floors(result: SweepResult) -> list[Figure]:
     """A dashed line for each place, below which no time can be."""
     lines = []
     batches = sorted({cell.batch for cell in result.cells})
@@ -62,7 +62,7 @@ def _floors(result: Sweep) -> list[Figure]:
     return lines
 
 
-def _memory(result: Sweep, cells: list[Cell], colours: dict[str, str]) -> Figure:
+def _memory(result: SweepResult, cells: list[Cell], colours: dict[str, str]) -> Figure:
     lines = []
     for name, colour in colours.items():
         own = [cell for cell in cells if cell.contestant == name and cell.memory.used]
@@ -101,7 +101,7 @@ def _chart(up: str, lines: list[Figure]) -> Figure:
     )  # fmt: skip
 
 
-def _sections(result: Sweep, title: str) -> list[str]:
+def _sections(result: SweepResult, title: str) -> list[str]:
     best = answer(result)
     samples = {
         ", ".join(part for part in (cell.contestant, f"batch {cell.batch}", cell.note) if part):
@@ -127,7 +127,7 @@ def _sections(result: Sweep, title: str) -> list[str]:
     ]
 
 
-def _limits(result: Sweep) -> str:
+def _limits(result: SweepResult) -> str:
     if not result.limits:
         return ""
     rows = [
@@ -145,7 +145,7 @@ def _limits(result: Sweep) -> str:
     return f"<h3>{limits_title(result)}</h3>{table(heads, rows)}"
 
 
-def _cells(result: Sweep) -> str:
+def _cells(result: SweepResult) -> str:
     heads = [
         "contestant", "batch", "ms per image", "95 % interval", "ms per batch", "images/s",
         "of the floor", "GB used", "GB reserved", "GB predicted", "of these the program", "note",
@@ -178,7 +178,7 @@ def _cells(result: Sweep) -> str:
     return table(heads, rows)
 
 
-def _paper(result: Sweep) -> str:
+def _paper(result: SweepResult) -> str:
     """What the paper published, for its networks."""
     if result.network not in paper.NETWORKS:
         return ""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pareo.lab.experiment.entry import fastest, ranked
 from pareo.lab.formatting import digits, few_digits
 from pareo.lab.formatting import seconds as written
-from pareo.lab.sweep.result import Cell, Sweep
+from pareo.lab.sweep.result import Cell, SweepResult
 
 NOTHING = 0.02  # less than this share is no gain
 WORSE = ("faster", "cannot tell", "slower")  # verdicts on pareo, the best first
@@ -35,7 +35,7 @@ class Answer:
     sentence: str
 
 
-def answer(result: Sweep) -> Answer | None:
+def answer(result: SweepResult) -> Answer | None:
     """The smallest batch size that is as fast as any, for the fastest contestant.
 
     None where nothing was timed.
@@ -62,7 +62,7 @@ def answer(result: Sweep) -> Answer | None:
     )  # fmt: skip
 
 
-def ahead(result: Sweep) -> str:
+def ahead(result: SweepResult) -> str:
     """At which batch sizes pareo is faster than its fastest peer, and at which not; may be empty.
 
     Two cells are compared as two rows of a race are: round by round, at 99 %. Joined sweeps are
@@ -81,13 +81,13 @@ def ahead(result: Sweep) -> str:
     return f"pareo against its fastest peer: {'; '.join(said)}." if said else ""
 
 
-def limits_title(result: Sweep) -> str:
+def limits_title(result: SweepResult) -> str:
     """The title of the largest batches: under which limits of memory they are."""
     said = " and ".join(known_limits(result))
     return f"The largest batch{f' under {said} GB' if said else ''}"
 
 
-def known_limits(result: Sweep) -> dict[str, int]:
+def known_limits(result: SweepResult) -> dict[str, int]:
     """The limits of memory that were searched under, or else asked for, in bytes by their GB.
 
     Those with the same GB are one: the free memory of a GPU differs by a few pieces.
@@ -97,7 +97,7 @@ def known_limits(result: Sweep) -> dict[str, int]:
     return {f"{size / 1e9:.3g}": size for size in sorted(sizes)}
 
 
-def shares_of(result: Sweep, cell: Cell) -> dict[str, float]:
+def shares_of(result: SweepResult, cell: Cell) -> dict[str, float]:
     """The shares of a cell's step that its FLOPs and its bytes take at the measured rates.
 
     The two may overlap; overhead is what neither of them explains.

@@ -73,7 +73,7 @@ class Sweep(Experiment):
                 f"{self._journal.path}: expected a sweep's journal; delete it to begin again"
             ) from None
 
-    def run(self, watch: Callable[["Sweep"], None] = lambda sweep: None) -> result.Sweep:
+    def run(self, watch: Callable[["Sweep"], None] = lambda sweep: None) -> result.SweepResult:
         """Do everything that is not done yet, and return the result."""
         self.watch = watch
         self.begin()
@@ -116,10 +116,10 @@ class Sweep(Experiment):
         """Leave what is done for the next time."""
         self._journal.close()
 
-    def result(self) -> result.Sweep:
+    def result(self) -> result.SweepResult:
         """Everything that is known so far."""
-        return result.Sweep(
-            **self.header(result.Sweep, "sweep"),
+        return result.SweepResult(
+            **self.header(result.SweepResult, "sweep"),
             network=self.settings.network,
             data=self._data,
             precision=self.precision,

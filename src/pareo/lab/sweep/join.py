@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from pareo.errors import DataError
-from pareo.lab.sweep.result import Ceiling, Sweep
+from pareo.lab.sweep.result import Ceiling, SweepResult
 
 
-def together(results: Mapping[str, Sweep]) -> Sweep:
+def together(results: Mapping[str, SweepResult]) -> SweepResult:
     """The sweeps as one result, ordered by age; the keys are their sources, for errors."""
     (source, first), *others = results.items()
     for name, other in others:
@@ -41,7 +41,7 @@ def together(results: Mapping[str, Sweep]) -> Sweep:
     )
 
 
-def _in_common(result: Sweep) -> dict[str, object]:
+def _in_common(result: SweepResult) -> dict[str, object]:
     """What must be the same."""
     return {
         "network": result.network,

@@ -123,7 +123,7 @@ class Limit:
 
 
 @dataclass(kw_only=True)
-class Sweep(Result):
+class SweepResult(Result):
     """Everything that is known of a sweep."""
 
     data: str
@@ -167,4 +167,4 @@ class Sweep(Result):
         return max(work.flops / rates[0], work.least_bytes / rates[1]) if rates else None
 
 
-RESULTS = {"sweep": Sweep}
+RESULTS = {"sweep": SweepResult}

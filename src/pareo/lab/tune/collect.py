@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from pareo.data import Dataset
 from pareo.device import Device
-from pareo.lab.tune.result import Trial, Tune
+from pareo.lab.tune.result import Trial, TuneResult
 from pareo.parallel.tuning.search import Search
 from pareo.parallel.tuning.study import counts, importances
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import optuna
 
 
-def collected(search: Search, data: Dataset, device: Device, about: dict[str, Any]) -> Tune:
+def collected(search: Search, data: Dataset, device: Device, about: dict[str, Any]) -> TuneResult:
     """The result of a search; the best network is tested on images that no trial used.
 
     Args:
@@ -24,8 +24,8 @@ def collected(search: Search, data: Dataset, device: Device, about: dict[str, An
     Trials that were cut off with their process, and started again, are left out.
     """
     best = search.best
-    return Tune(
-        **Tune.header("tune"),
+    return TuneResult(
+        **TuneResult.header("tune"),
         **about,
         device=str(device),
         wanted=search.wanted,

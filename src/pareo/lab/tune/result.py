@@ -28,7 +28,7 @@ class Trial:
 
 
 @dataclass(kw_only=True)
-class Tune(Result):
+class TuneResult(Result):
     """Everything that is known of a search.
 
     wanted: how many trials were asked for. best: the number of the best trial.
@@ -78,4 +78,4 @@ class Tune(Result):
         return next((trial for trial in self.judged if trial.number == self.best), None)
 
 
-RESULTS = {"tune": Tune}
+RESULTS = {"tune": TuneResult}

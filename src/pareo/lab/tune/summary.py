@@ -3,7 +3,7 @@
 from typing import Any
 
 from pareo.lab.formatting import digits
-from pareo.lab.tune.result import Trial, Tune
+from pareo.lab.tune.result import Trial, TuneResult
 
 
 def shown(value: Any) -> str:
@@ -21,7 +21,7 @@ def described(trial: Trial) -> str:
     return f"trial {trial.number} ({values}) with {trial.accuracy:.2%}"
 
 
-def headline(result: Tune) -> str:
+def headline(result: TuneResult) -> str:
     """The best trial in one sentence."""
     best = result.best_trial
     if best is None:

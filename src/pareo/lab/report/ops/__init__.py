@@ -3,7 +3,7 @@
 from pareo.lab.formatting import digits, span
 from pareo.lab.machine.ceilings import Ceilings
 from pareo.lab.machine.places import Place
-from pareo.lab.ops.result import Ops
+from pareo.lab.ops.result import OpsResult
 from pareo.lab.ops.sizes import shown
 from pareo.lab.ops.summary import Timed, ceilings, kinds, not_timed, offenders, timed
 from pareo.lab.report import ceilings as limits
@@ -15,7 +15,7 @@ from pareo.lab.report.tables import table
 SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon")
 
 
-def html(result: Ops) -> str:
+def html(result: OpsResult) -> str:
     """The report as one page."""
     found, known = timed(result), ceilings(result)
     drawn: dict[str, Figure] = {}

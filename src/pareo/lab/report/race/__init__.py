@@ -5,7 +5,7 @@ from html import escape
 from pareo.lab.experiment.entry import ranked
 from pareo.lab.experiment.statistics import MARGIN
 from pareo.lab.formatting import digits, span
-from pareo.lab.race.result import Race
+from pareo.lab.race.result import RaceResult
 from pareo.lab.race.summary import base_of, headline
 from pareo.lab.report.charts import Figure, framed
 from pareo.lab.report.page import head, page
@@ -22,14 +22,14 @@ BOUND = {"arithmetic": "its arithmetic", "bandwidth": "the bytes it must move"}
 GATE = {"ok": "yes", "refused": "no", "failed": "failed"}
 
 
-def html(result: Race) -> str:
+def html(result: RaceResult) -> str:
     """The report as one page."""
     drawn = figures(result)
     title = f"{result.network}, batch {result.batch}, {result.precision}"
     return page(title, _sections(result, title, drawn), drawn)
 
 
-def _sections(result: Race, title: str, drawn: dict[str, Figure]) -> list[str]:
+def _sections(result: RaceResult, title: str, drawn: dict[str, Figure]) -> list[str]:
     samples = {row.contestant: row.samples for row in result.rows}
     data = f"of {result.data} " if result.data else "that are made up "
     limits = [f"on {one.name} by {BOUND[one.why]}" for one in result.floors if one.why in BOUND]
@@ -70,7 +70,7 @@ def _figure(name: str, drawn: dict[str, Figure]) -> str:
     return framed(name, caption)
 
 
-def _times(result: Race) -> str:
+def _times(result: RaceResult) -> str:
     """Times with their intervals, shares of the floor, and verdicts."""
     base = base_of(result.rows)
     if base is None:
@@ -89,7 +89,7 @@ def _times(result: Race) -> str:
     return table([*heads, f"beside {base.contestant}", "note"], rows)
 
 
-def _parity(result: Race) -> str:
+def _parity(result: RaceResult) -> str:
     """How far each was from float64 in its first steps."""
     rows = []
     for row in result.rows:

@@ -10,7 +10,7 @@ from math import log10
 from pareo.lab.experiment.entry import ranked
 from pareo.lab.formatting import digits
 from pareo.lab.machine.floors import Floor
-from pareo.lab.race.result import Race, Row
+from pareo.lab.race.result import RaceResult, Row
 from pareo.lab.race.summary import base_of
 from pareo.lab.report import charts
 from pareo.lab.report.charts import Figure, titled
@@ -19,7 +19,7 @@ LINE = 16  # pixels of a line of text
 WIDE = 30  # ratio of the slowest to the fastest above which an axis is logarithmic
 
 
-def figures(result: Race) -> dict[str, Figure]:
+def figures(result: RaceResult) -> dict[str, Figure]:
     """Each figure by its name; those of the paper only where whole epochs were trained."""
     timed = ranked(result.rows)
     colours = charts.colours(row.contestant for row in result.rows)

@@ -6,7 +6,7 @@ from pareo.lab.report.charts import figure
 from pareo.lab.report.page import head, page
 from pareo.lab.report.tables import machine, table
 from pareo.lab.report.tune.figures import figures
-from pareo.lab.tune.result import Tune
+from pareo.lab.tune.result import TuneResult
 from pareo.lab.tune.summary import headline, shown
 
 CAPTIONS = {
@@ -17,7 +17,7 @@ CAPTIONS = {
 }
 
 
-def html(result: Tune) -> str:
+def html(result: TuneResult) -> str:
     """The report as one page."""
     title = f"{result.network}: {len(result.trials)} trials"
     drawn = figures(result)
@@ -34,7 +34,7 @@ def html(result: Tune) -> str:
     return page(title, sections, drawn)
 
 
-def _trials(result: Tune) -> str:
+def _trials(result: TuneResult) -> str:
     names = result.parsed_space.searched
     rows = [
         [
@@ -48,7 +48,7 @@ def _trials(result: Tune) -> str:
     return table(["trial", "state", "accuracy", "epochs", "seconds", *names, "error"], rows)
 
 
-def _fixed(result: Tune) -> str:
+def _fixed(result: TuneResult) -> str:
     fixed = (f"{name} {shown(value)}" for name, value in result.parsed_space.fixed.items())
     said = ", ".join(fixed)
     return f"<p>Fixed: {escape(said)}.</p>" if said else ""

@@ -10,7 +10,7 @@ from math import log
 from typing import Any
 
 from pareo.lab.report.charts import COLOURS, Figure, bars, label, titled, with_legend
-from pareo.lab.tune.result import Trial, Tune
+from pareo.lab.tune.result import Trial, TuneResult
 from pareo.lab.tune.summary import described, shown
 
 Heights = Callable[[Trial], list[float]]
@@ -20,7 +20,7 @@ SHADES = (  # of lines, from the worst fifth to the best; the last two stand out
 )  # fmt: skip
 
 
-def figures(result: Tune) -> dict[str, Figure]:
+def figures(result: TuneResult) -> dict[str, Figure]:
     """Each figure by its name; those of trials only where some have an accuracy."""
     judged = result.judged
     found = {"history": _history(judged), "parallel": _parallel(result, judged)} if judged else {}
@@ -65,7 +65,7 @@ def _marks(name: str, trials: list[Trial], colour: str, symbol: str) -> Figure:
     }
 
 
-def _parallel(result: Tune, trials: list[Trial]) -> Figure:
+def _parallel(result: TuneResult, trials: list[Trial]) -> Figure:
     """Parallel coordinates: five shades of lines, so that a thousand trials are five traces."""
     space = result.parsed_space
     ranked = sorted(trials, key=_accuracy)
