@@ -1,5 +1,6 @@
 """The devices that tests run on, and arrays on them; `cuda` takes part where there is a GPU."""
 
+import os
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ needs_gpu = pytest.mark.skipif(_reason is not None, reason=str(_reason))
 CPU = ("sequential", "vectorized", "compiled")
 CUDA = pytest.param("cuda", marks=[pytest.mark.gpu, needs_gpu])
 DEVICES = (*CPU, CUDA)
+# Kernels are compiled for Hopper; for others, set this to "sm_80,sm_90,sm_100" and have patience.
+ARCHITECTURES = os.environ.get("PAREO_TEST_ARCHITECTURES", "sm_90").split(",")
 
 
 def placed(device: str, value: Any) -> Any:

@@ -9,7 +9,7 @@ import pareo
 from pareo.lab.experiment.tasks import task_for
 from pareo.lab.kernels.classify import CUDA, TORCH, XLA, kind, kind_of_operator
 from pareo.lab.kernels.events import KINDS
-from pareo.lab.kernels.names import demangled, readable
+from pareo.lab.machine.kernel_names import demangled, readable
 from pareo.training.step import step_program
 
 # Who launched it, its kind, and the symbol as CUPTI gave it, a line each.

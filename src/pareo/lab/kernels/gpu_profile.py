@@ -14,9 +14,9 @@ from typing import Any
 from pareo.lab.contestants import Trainer
 from pareo.lab.kernels import hlo, jax_profile, torch_profile
 from pareo.lab.kernels.classify import CUDA, kind
-from pareo.lab.kernels.cupti import Launch, Recorder
 from pareo.lab.kernels.events import MATRIX, Event, Profile
 from pareo.lab.kernels.pareo_profile import shape_of
+from pareo.lab.machine.cupti import Launch, Recorder
 from pareo.program.ir import Instruction
 from pareo.training.profile import Run, watched
 

@@ -11,8 +11,8 @@ from pareo.lab.contestants import Contestant, Task, Trainer
 from pareo.lab.experiment.gate import repeated_batch
 from pareo.lab.experiment.runner import Runner
 from pareo.lab.kernels import gpu_profile, jax_profile, pareo_profile, torch_profile
-from pareo.lab.kernels.cupti import Recorder
 from pareo.lab.kernels.events import Event, Profile
+from pareo.lab.machine.cupti import Recorder
 
 Instrument = Callable[[Any, Any], list[Profile]]  # a trainer and the order of its images
 

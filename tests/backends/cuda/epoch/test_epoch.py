@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from devices import needs_gpu
+from devices import ARCHITECTURES, needs_gpu
 
 import pareo
 from pareo import Device, Spec, nn
@@ -48,7 +48,7 @@ def kernel(network, batch, blocks=128, momentum=False):
     return tiled.TiledKernel(layers, batch, blocks, momentum)
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize(
     ("name", "batch", "momentum"),
     [

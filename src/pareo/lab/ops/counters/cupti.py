@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pareo.errors import DeviceError
-from pareo.lab.kernels.cupti import Recorder, missing
+from pareo.lab.machine.cupti import Recorder, missing
 
 
 def why_not() -> str:

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from devices import needs_gpu
+from devices import ARCHITECTURES, needs_gpu
 
 from pareo import op
 from pareo.backends.cuda.nhwc.conv import (
@@ -36,7 +36,7 @@ def test_every_file_of_nhwc_is_compiled():
     assert set(INSTANCES) == {name for name in source.files() if name.startswith("nhwc/")}
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("file", INSTANCES)
 def test_every_instance_compiles(file, arch):
     binary = source.compile_to_binary(source.read(file), arch, names=INSTANCES[file])

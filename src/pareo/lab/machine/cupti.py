@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pareo.errors import DeviceError
-from pareo.lab.kernels.names import readable
+from pareo.lab.machine.kernel_names import readable
 
 BUFFER = 8 << 20  # bytes: CUPTI asks for another when one is full
 COPIES = {1: "host to device", 2: "device to host", 8: "device to device"}
