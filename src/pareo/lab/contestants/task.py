@@ -2,16 +2,15 @@
 
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, TypeAlias
 
 import numpy as np
 
+from pareo.array import Array
 from pareo.data import Dataset, load
 from pareo.errors import ShapeError
 from pareo.nn.network import Sequential
 from pareo.training.evaluate import as_inputs
 
-Array: TypeAlias = Any  # of NumPy or of a framework
 MADE_UP = 64  # images, if the network is not for MNIST
 
 
