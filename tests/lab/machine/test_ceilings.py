@@ -65,6 +65,7 @@ def small(monkeypatch):
         Probe("overhead", "np.add of one number", "numpy", 1),
     ]
     monkeypatch.setattr(cpu, "probes", lambda threads: chosen)
+    monkeypatch.setattr(cpu, "ROUNDS", 2)
     return chosen
 
 
@@ -155,8 +156,8 @@ def test_measured_once_then_kept_while_nothing_better_can_be(small, monkeypatch)
     monkeypatch.setattr(machine, "idle_cores", lambda: idle[0])
     device, seen = Device("compiled", threads=2), []
     first = ceilings_of(device, watch=lambda done, of, what: seen.append((done, of)))
-    assert [len(measured.samples) for measured in first.samples] == [6, 6, 6]
-    assert seen == [(n, 18) for n in range(18)]
+    assert [len(measured.samples) for measured in first.samples] == [2, 2, 2]
+    assert seen == [(n, 6) for n in range(6)]
     assert ceilings_of(device) == first
     assert not first.busy
     disturbed, idle[0] = replace(first, idle_cores=0.5), 0.5
