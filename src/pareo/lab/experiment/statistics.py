@@ -42,7 +42,7 @@ class Verdict:
     ratio: its seconds over the other's, so below 1 is faster; low and high bound it at 99 %.
     word: "faster" or "slower" where both bounds are more than MARGIN away from 1, else
         "cannot tell".
-    tellable: the smallest difference that could have been told, as a share (0.03 is 3 %).
+    tellable: the smallest difference that would have shown, as a share (0.03 is 3 %).
     """
 
     ratio: float
@@ -144,8 +144,8 @@ def compare(these: Sequence[float], others: Sequence[float], interleaved: bool =
     low, high = _stretched(drawn, float(middle), SURE, count, worth)
     edge = math.log1p(MARGIN)
     word = "slower" if low > edge else "faster" if high < -edge else "cannot tell"
-    told = math.expm1(edge + (high - low) / 2)
-    return Verdict(ratio, math.exp(low), math.exp(high), word, told)
+    smallest = math.expm1(edge + (high - low) / 2)
+    return Verdict(ratio, math.exp(low), math.exp(high), word, smallest)
 
 
 def enough(samples: Sequence[float], narrow: float = 0.01, deadline: float | None = None) -> bool:

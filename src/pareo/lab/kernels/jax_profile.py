@@ -22,7 +22,7 @@ def profiles(trainer: Trainer, order: Any) -> list[Profile]:
     options.python_tracer_level = 0
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder, profiler_options=options):
-            trainer.run(order)  # it starts up, and a new number of steps may be compiled anew
+            trainer.run(order)  # it starts up, and a new number of steps may be compiled again
         with jax.profiler.trace(folder, profiler_options=options):
             start = time.perf_counter()
             trainer.run(order)

@@ -164,8 +164,8 @@ class Race(OneTask):
 
         def admit(row: Row, contestant: Contestant) -> Running[Row] | None:
             self.say(f"{row.contestant}: building, first steps")
-            told = contestant.in_precision(self.precision)
-            running = admission.admit(row, told, steps, self.rules.turn, longer)
+            chosen = contestant.in_precision(self.precision)
+            running = admission.admit(row, chosen, steps, self.rules.turn, longer)
             if running is not None:
                 row.slice = row.turn.steps / math.ceil(running.scale)
             return running

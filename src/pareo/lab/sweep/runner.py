@@ -181,7 +181,7 @@ def predicted(contestant: Contestant, task: Task) -> int | None:
     """
     if not is_pareo(contestant):
         return None
-    told = contestant.options
-    precision = str(told.get("precision", "float32"))
-    place = Device(str(told["device"]), threads=task.threads, precision=precision)
+    options = contestant.options
+    precision = str(options.get("precision", "float32"))
+    place = Device(str(options["device"]), threads=task.threads, precision=precision)
     return Step(task.network, task.batch, place).memory(tight=True)
