@@ -5,6 +5,7 @@ import platform
 import subprocess
 import time
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -67,13 +68,15 @@ def _idle(before: str, after: str, count: int) -> float:
 
 def libraries() -> dict[str, str | None]:
     """The version of each library, without importing it; None where it is not installed."""
-    found: dict[str, str | None] = {}
-    for name in LIBRARIES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = None
-    return found
+    return {name: _version(name) for name in LIBRARIES}
+
+
+@cache  # a live table asks for all of them at every change
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import pytest
 from pareo import nn
 from pareo.lab.contestants import Task
 from pareo.lab.experiment import answers
+from pareo.lab.experiment.gate.audit import Audited
 from pareo.lab.experiment.runner import Runner
 from pareo.lab.experiment.turns import Turn
 from pareo.lab.experiment.worker import Failed
@@ -115,6 +116,13 @@ def test_every_answer_must_fit_what_its_method_declares(
     declared = get_type_hints(getattr(runner, question), include_extras=True)["return"]
     with pytest.raises(Failed):
         answers.fitting(answer, declared, question)
+
+
+def test_an_answer_without_end_is_refused() -> None:
+    nested: list[Any] = []
+    nested.append(nested)
+    with pytest.raises(Failed, match=r"^audit\(\): "):
+        answers.fitting({"moved": True, "losses": nested}, Audited, "audit")
 
 
 def test_what_is_right_passes() -> None:

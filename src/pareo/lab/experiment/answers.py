@@ -75,7 +75,7 @@ def fitting(answer: Any, declared: Any, name: str) -> Any:
     """
     try:
         return msgspec.convert(msgspec.to_builtins(answer, enc_hook=number), declared)
-    except (ValueError, TypeError, NotImplementedError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise Wrong(f"{name}(): {sentence(str(error), answer)}") from None
 
 

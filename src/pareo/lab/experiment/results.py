@@ -198,9 +198,10 @@ def to_json(result: Any, indent: int | None = 1) -> str:
 
 
 def number(value: Any) -> Any:
+    """NumPy's numbers and arrays as Python's, for msgspec; TypeError for anything else."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
-    raise NotImplementedError(f"JSON has no {type(value).__name__}")
+    raise TypeError(f"JSON has no {type(value).__name__}")
 
 
 def _finite(value: Any) -> Any:

@@ -3,15 +3,13 @@
 import math
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from pareo.lab.contestants import Task
 from pareo.lab.experiment.answers import Entrant
-from pareo.lab.experiment.entry import Entry, Status
+from pareo.lab.experiment.entry import E, Entry, Status
 from pareo.lab.experiment.gate import audit
 from pareo.lab.experiment.worker import PATIENCE, Failed, ShortOfMemory, Worker
-
-E = TypeVar("E", bound=Entry)
 
 
 @dataclass
