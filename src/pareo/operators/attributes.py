@@ -43,6 +43,16 @@ def padding(value: Any, where: Where) -> tuple[int, int, int, int]:
     return sides[0], sides[1], sides[2], sides[3]
 
 
+def widths(value: Any, where: Where) -> tuple[tuple[int, int], ...]:
+    """How many elements come before and after each axis of the first operand."""
+    ndim = where.operands[0].ndim
+    if isinstance(value, (tuple, list)) and len(value) == ndim:
+        pairs = [_wholes(item) for item in value]
+        if all(item is not None and len(item) == 2 and min(item) >= 0 for item in pairs):
+            return tuple((item[0], item[1]) for item in pairs if item is not None)
+    raise where.expects(f"a pair (before, after) of at least 0 for each of {ndim} axes", value)
+
+
 def count(value: Any, where: Where) -> int:
     """A whole number of at least 1."""
     number = whole_number(value)
@@ -149,6 +159,7 @@ def share(value: Any, where: Where) -> float:
 Pair = Annotated[Any, pair]
 StrideOrSize = Annotated[Any, stride_or_size]
 Padding = Annotated[Any, padding]
+Widths = Annotated[Any, widths]
 Count = Annotated[int, count]
 Size = Annotated[int, size]
 Axis = Annotated[int, axis]

@@ -6,8 +6,16 @@ import numpy as np
 
 import pareo.operators as op
 from pareo.errors import ShapeError
-from pareo.operators.attributes import Axis, Permutation, Shape, ShapeOfSameSize, Size
-from pareo.operators.core import Array, Arrays, operator
+from pareo.operators.attributes import (
+    Axis,
+    Permutation,
+    Real,
+    Shape,
+    ShapeOfSameSize,
+    Size,
+    Widths,
+)
+from pareo.operators.core import Array, Arrays, Labels, operator
 from pareo.operators.reduction import unbroadcast
 from pareo.spec import Spec
 
@@ -204,3 +212,94 @@ def part_gradient(g: Array, axis: Axis, between: Shape, size: Size) -> Spec:
 @part_gradient.gradient
 def _(u: Any, out: Any, g: Any, axis: Any, between: Any, size: Any) -> Any:
     return op.part(u, axis, between)
+
+
+@operator
+def pad(a: Array, widths: Widths, value: Real = 0.0) -> Spec:
+    """The array with more elements around it: (before, after) for each axis.
+
+    >>> op.pad(np.array([1.0, 2.0]), [(1, 2)])
+    array([0., 1., 2., 0., 0.])
+    """
+    return a.like(tuple(n + sum(w) for n, w in zip(a.shape, widths, strict=True)))
+
+
+@pad.gradient
+def _(g: Any, out: Any, a: Any, widths: Any, value: float) -> Any:
+    for axis, ((before, _), size) in enumerate(zip(widths, a.shape, strict=True)):
+        if g.shape[axis] != size:
+            g = op.part(g, axis, (before, before + size))
+    return g
+
+
+@operator
+def split(a: Array, sizes: Shape, axis: Axis = -1) -> tuple[Spec, ...]:
+    """The array divided along one axis into parts of these sizes.
+
+    >>> op.split(np.array([1.0, 2.0, 3.0]), (1, 2))
+    (array([1.]), array([2., 3.]))
+    """
+    if not sizes or sum(sizes) != a.shape[axis]:
+        raise ShapeError(f"split expects sizes with the sum {a.shape[axis]}; got {sizes}")
+    return tuple(a.like((*a.shape[:axis], n, *a.shape[axis + 1 :])) for n in sizes)
+
+
+@split.gradient
+def _(g: Any, out: Any, a: Any, sizes: Any, axis: int) -> Any:
+    several = out if isinstance(out, (list, tuple)) else [out]
+    arrived = g if isinstance(g, (list, tuple)) else [g]
+    parts = [
+        np.zeros(part.shape, part.dtype) if one is None else one
+        for one, part in zip(arrived, several, strict=True)
+    ]
+    return op.concat(parts, axis)
+
+
+@operator
+def take(a: Array, index: Labels) -> Spec:
+    """The rows of a, its first axis, at the places in `index`, of any shape: an embedding.
+
+    >>> op.take(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1, 1, 0]))
+    array([[3., 4.],
+           [3., 4.],
+           [1., 2.]])
+    """
+    if a.ndim < 1 or a.shape[0] == 0:
+        raise ShapeError(f"take expects an array with at least one row; got {a.shape}")
+    return a.like((*index.shape, *a.shape[1:]))
+
+
+@take.reads
+def _(out: Spec, a: Spec, index: Spec) -> list[int]:
+    return [min(out.size, a.size), index.size]
+
+
+@take.gradient
+def _(g: Any, out: Any, a: Any, index: Any) -> Any:
+    return op.take_gradient(g, index, a.shape[0]), None
+
+
+@operator
+def take_gradient(g: Array, index: Labels, size: Size) -> Spec:
+    """Gradient of `take`: zeros, `size` rows of them, with each row of g added at its place.
+
+    >>> op.take_gradient(np.array([[1.0], [2.0], [4.0]]), np.array([1, 1, 0]), 3)
+    array([[4.],
+           [3.],
+           [0.]])
+    """
+    if g.shape[: index.ndim] != index.shape:
+        raise ShapeError(
+            f"take_gradient expects g to begin with the axes of index {index.shape}; got {g.shape}"
+        )
+    return g.like((size, *g.shape[index.ndim :]))
+
+
+@take_gradient.flops
+def _(out: Spec, g: Spec, index: Spec, size: int) -> int:
+    return g.size
+
+
+@take_gradient.gradient
+def _(u: Any, out: Any, g: Any, index: Any, size: int) -> Any:
+    return op.take(u, index), None

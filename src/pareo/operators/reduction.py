@@ -7,7 +7,7 @@ import numpy as np
 import pareo.operators as op
 from pareo.errors import ShapeError
 from pareo.operators.attributes import Axes, AxisOrNone, Flag
-from pareo.operators.core import Array, operator
+from pareo.operators.core import Array, Arrays, operator
 from pareo.spec import Spec
 
 
@@ -142,3 +142,24 @@ def argmax(a: Array, axis: AxisOrNone = None) -> Spec:
 @argmax.flops
 def _(out: Spec, a: Spec, axis: Any) -> int:
     return a.size
+
+
+@operator
+def norm(arrays: Arrays) -> Spec:
+    """The square root of the sum of the squares of all elements of all arrays.
+
+    >>> op.norm([np.array([3.0]), np.array([[4.0]])])
+    array(5.)
+    """
+    return arrays[0].like(())
+
+
+@norm.flops
+def _(out: Spec, arrays: tuple[Spec, ...]) -> int:
+    return 2 * sum(array.size for array in arrays) + 1
+
+
+@norm.gradient
+def _(g: Any, out: Any, arrays: Any) -> Any:
+    share = op.div(g, out)
+    return [op.scale(share, array) for array in arrays]
