@@ -9,15 +9,15 @@ from pareo.training.checks import SettingError, whole
 
 
 @dataclass(frozen=True)
-class Augment:
+class Augmentation:
     """Random changes to images, drawn anew in each step from its seed; see `op.augment`.
 
     flip:   half of the images are mirrored, left to right
     crop:   each is moved by up to so many pixels in both directions
     cutout: a square of so many pixels is set to zero
 
-    >>> Augment.parse("flip,crop:4,cutout:8")
-    Augment(flip=True, crop=4, cutout=8)
+    >>> Augmentation.parse("flip,crop:4,cutout:8")
+    Augmentation(flip=True, crop=4, cutout=8)
     """
 
     flip: bool = False
@@ -32,7 +32,7 @@ class Augment:
             object.__setattr__(self, name, pixels)
 
     def __bool__(self) -> bool:
-        return self != Augment()
+        return self != Augmentation()
 
     def __call__(self, images: Array, seed: Any) -> Array:
         """The images of a batch, changed."""
@@ -41,7 +41,7 @@ class Augment:
     def __str__(self) -> str:
         """The text from which `parse` makes the same.
 
-        >>> str(Augment(flip=True, crop=2))
+        >>> str(Augmentation(flip=True, crop=2))
         'flip,crop:2'
         """
         words = ["flip"] if self.flip else []
@@ -50,7 +50,7 @@ class Augment:
         return ",".join(words)
 
     @classmethod
-    def parse(cls, text: Any) -> "Augment":
+    def parse(cls, text: Any) -> "Augmentation":
         """What a text such as 'flip,crop:4,cutout:8' names; an empty text names nothing."""
         if isinstance(text, cls):
             return text

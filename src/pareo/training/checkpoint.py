@@ -1,13 +1,16 @@
 """Checkpoints: a training run in one safetensors file, written atomically.
 
-The file holds the parameters, the velocities under `velocity.`, and as metadata one JSON text
-`pareo` (network, position, settings, history) and `sha256`, a digest of that text and all tensors.
-Any framework can read the tensors, and nothing in the file is executed.
+The file holds the parameters with the state of layers, and under `optimizer.` the arrays of the
+optimizer (`optimizer.velocity.` and so on) and the moving average of the parameters
+(`optimizer.average.`). Its metadata are one JSON text `pareo` (network, position, settings,
+history) and `sha256`, a digest of that text and all tensors. Any framework can read the tensors,
+and nothing in the file is executed.
 """
 
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,13 +19,17 @@ from typing import Any
 import numpy as np
 
 from pareo.errors import DataError
+from pareo.nn.layers import Parameter
 from pareo.nn.network import Sequential
 from pareo.training.definition import describe, rebuild
 from pareo.training.history import History
+from pareo.training.recipe import AVERAGE
 
 FORMAT = 1
-VELOCITY = "velocity."
+SLOT = "optimizer."
+OLD_VELOCITY = "velocity."  # the prefix of velocities in files of earlier versions
 NAME = "last.safetensors"
+BEST = "best.safetensors"
 
 
 @dataclass
@@ -30,7 +37,7 @@ class Checkpoint:
     """A network with its weights, and the state of its training.
 
     epoch and step: how many epochs are done, and how many steps of the present one
-    settings:       the arguments of `fit`: batch_size, rate, momentum, decay, seed, precision
+    settings:       those of `fit`, as values that JSON can represent
     partial:        the sum of losses and the seconds of the present epoch
     data:           name, class names and a fingerprint of the data it was trained on
     place:          the device and its threads, which the bits depend on
@@ -38,7 +45,7 @@ class Checkpoint:
 
     network: Sequential
     parameters: dict[str, Any]
-    velocities: dict[str, Any] = field(default_factory=dict)
+    slots: dict[str, Any] = field(default_factory=dict)
     epoch: int = 0
     step: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
@@ -46,6 +53,20 @@ class Checkpoint:
     partial: dict[str, float] = field(default_factory=lambda: {"loss": 0.0, "seconds": 0.0})
     data: dict[str, Any] = field(default_factory=dict)
     place: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def weights(self) -> dict[str, Any]:
+        """What was tested: the moving average of the parameters, or else they themselves."""
+        return averaged(self.parameters, self.slots)
+
+
+def averaged(parameters: Mapping[str, Any], slots: Mapping[str, Any]) -> dict[str, Any]:
+    """The moving average in the slots; the parameters if there is none.
+
+    >>> averaged({"w": 1}, {"velocity.w": 2}), averaged({"w": 1}, {"average.w": 3})
+    ({'w': 1}, {'w': 3})
+    """
+    return {path: slots.get(f"{AVERAGE}.{path}", a) for path, a in parameters.items()}
 
 
 def save(
@@ -75,8 +96,8 @@ def write(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
 
     path = Path(path)
     tensors = {name: np.asarray(a, order="C") for name, a in checkpoint.parameters.items()}
-    for name, a in checkpoint.velocities.items():
-        tensors[VELOCITY + name] = np.asarray(a, order="C")
+    for name, a in checkpoint.slots.items():
+        tensors[SLOT + name] = np.asarray(a, order="C")
     text = json.dumps(
         {
             "format": FORMAT,
@@ -103,6 +124,24 @@ def write(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
         raise _unwritable(path, error.strerror or str(error)) from error
     except Exception as error:  # safetensors has one exception for everything that goes wrong
         raise _unwritable(path, str(error)) from error
+
+
+def keep(file: Path, name: str) -> None:
+    """Keep a checkpoint as it is now, under another name beside it, atomically.
+
+    The next checkpoint replaces `file` and does not change the one that is kept.
+    """
+    beside, kept = file.with_name(f".{name}.partial"), file.with_name(name)
+    try:
+        beside.unlink(missing_ok=True)
+        try:
+            os.link(file, beside)
+        except OSError:  # a file system without hard links
+            shutil.copyfile(file, beside)
+        os.replace(beside, kept)
+        _sync_directory(file.parent)
+    except OSError as error:
+        raise _unwritable(kept, error.strerror or str(error)) from error
 
 
 def _unwritable(path: Path, reason: str) -> DataError:
@@ -177,10 +216,15 @@ def _parsed(found: Any, tensors: Mapping[str, Any]) -> Checkpoint:
     network = rebuild(found["network"])
     if not isinstance(network, Sequential) or network.input_shape is None:
         raise DataError("its network has no input_shape")
-    parameters = {path: a for path, a in tensors.items() if not path.startswith(VELOCITY)}
-    moving = {p[len(VELOCITY) :]: a for p, a in tensors.items() if p.startswith(VELOCITY)}
-    ordered = _in_order(network, parameters)
-    velocities = _in_order(network, moving) if moving else {}
+    wanted = network.parameters(network.inputs)
+    if not any(path.startswith((SLOT, OLD_VELOCITY)) for path in wanted):
+        tensors = {
+            SLOT + name if name.startswith(OLD_VELOCITY) else name: a for name, a in tensors.items()
+        }
+    kept = [name for name in tensors if name.startswith(SLOT) and name not in wanted]
+    slots = {name[len(SLOT) :]: tensors[name] for name in kept}
+    ordered = _in_order(network, {p: a for p, a in tensors.items() if p not in kept})
+    _check_slots(wanted, slots, ordered)
     epoch, step = found["epoch"], found["step"]
     if not all(type(number) is int and number >= 0 for number in (epoch, step)):
         raise DataError(f"its epoch and step are {epoch!r} and {step!r}")
@@ -194,9 +238,26 @@ def _parsed(found: Any, tensors: Mapping[str, Any]) -> Checkpoint:
             raise DataError(f"its {name} are {found[name]!r}")
     history = History.from_plain(found["history"])
     return Checkpoint(
-        network, ordered, velocities, epoch, step, found["settings"], history, partial,
+        network, ordered, slots, epoch, step, found["settings"], history, partial,
         found["data"], found["place"],
     )  # fmt: skip
+
+
+def _check_slots(
+    wanted: Mapping[str, Parameter], slots: Mapping[str, Any], arrays: Mapping[str, Any]
+) -> None:
+    """Raise an error for slots that belong to no parameter; `resumed` checks which there are."""
+    for name, array in slots.items():
+        _, _, path = name.partition(".")
+        if (
+            path not in wanted
+            or array.shape != wanted[path].shape
+            or array.dtype != arrays[path].dtype
+        ):
+            raise DataError(f"its tensor {SLOT}{name} does not match the network's")
+    average = [path for path in wanted if f"{AVERAGE}.{path}" in slots]
+    if average and len(average) < len(wanted):
+        raise DataError("its moving average lacks some of the parameters")
 
 
 def _in_order(network: Sequential, arrays: Mapping[str, Any]) -> dict[str, Any]:

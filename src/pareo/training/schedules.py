@@ -28,6 +28,11 @@ class Schedule(ABC):
         """Whether the rates depend on how many epochs there are in all."""
         return False
 
+    @property
+    def steady(self) -> bool:
+        """Whether the rate changes only between epochs."""
+        return False
+
     @abstractmethod
     def shares(self, steps: NDArray[np.int64], per_epoch: int, total: int) -> Shares:
         """The share of the rate at steps counted from 0, of `total` steps in all."""
@@ -55,6 +60,10 @@ class Constant(Schedule):
 
     name: ClassVar[str] = "constant"
 
+    @property
+    def steady(self) -> bool:
+        return True
+
     def shares(self, steps: NDArray[np.int64], per_epoch: int, total: int) -> Shares:
         return np.ones(len(steps))
 
@@ -73,6 +82,10 @@ class Step(Schedule):
     def __post_init__(self) -> None:
         object.__setattr__(self, "every", whole("the epochs between steps", self.every, 1))
         real("a factor above 0 of the rate", self.factor, lambda value: value > 0)
+
+    @property
+    def steady(self) -> bool:
+        return True
 
     def shares(self, steps: NDArray[np.int64], per_epoch: int, total: int) -> Shares:
         return np.power(np.float64(self.factor), steps // per_epoch // self.every)
@@ -122,6 +135,10 @@ class CosineEpochs(Schedule):
 
     @property
     def needs_epochs(self) -> bool:
+        return True
+
+    @property
+    def steady(self) -> bool:
         return True
 
     def shares(self, steps: NDArray[np.int64], per_epoch: int, total: int) -> Shares:

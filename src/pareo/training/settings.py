@@ -9,13 +9,22 @@ from numpy.typing import NDArray
 
 from pareo.errors import DataError
 from pareo.training import losses, optimizers, schedules
-from pareo.training.augmentation import Augment
+from pareo.training.augmentation import Augmentation
 from pareo.training.checks import SettingError, real, whole, word
 from pareo.training.losses import CrossEntropy, Loss
 from pareo.training.optimizers import SGD, Optimizer
+from pareo.training.recipe import Recipe
 from pareo.training.schedules import CosineEpochs, Schedule
 
-__all__ = ["PRECISIONS", "SCHEDULES", "SettingError", "Settings", "Shortcuts", "from_plain"]
+__all__ = [
+    "PRECISIONS",
+    "SCHEDULES",
+    "SettingError",
+    "Settings",
+    "Shortcuts",
+    "from_plain",
+    "whole",
+]
 
 PRECISIONS = ("float32", "float64", "tf32", "bfloat16")
 SCHEDULES = ("constant", "cosine", "cosine-epochs", "onecycle")  # those that need no number
@@ -42,7 +51,7 @@ class Shortcuts(TypedDict, total=False):
     smoothing: float
     class_weights: Sequence[float] | None
     average: float
-    augment: Augment | str
+    augment: Augmentation | str
     train_only: Sequence[str] | str
     validation: float
 
@@ -66,9 +75,8 @@ class Settings:
     loss:          an object or its name: see `pareo.training.losses`
     smoothing:     of labels: the share of each that is spread evenly over all classes
     class_weights: how much an example of each class counts
-    average:       of the parameters over the steps, an exponential moving one: the share of the
-                   average that a step keeps, such as 0.999; 0 for none. In step t it keeps at most
-                   (1 + t) / (10 + t), so that it follows the first steps.
+    average:       the share that an exponential moving average of the parameters keeps in each
+                   step, such as 0.999; 0 for none. The average is what is tested.
     augment:       random changes to the images, such as 'flip,crop:4,cutout:8'
     train_only:    the starts of the paths of the layers to train, such as 'fc' or '12.'; the others
                    keep their parameters and their state
@@ -98,7 +106,7 @@ class Settings:
     smoothing: float
     class_weights: tuple[float, ...] | None
     average: float
-    augment: Augment
+    augment: Augmentation
     train_only: tuple[str, ...]
     validation: float
 
@@ -120,7 +128,7 @@ class Settings:
         smoothing: float = 0.0,
         class_weights: Sequence[float] | None = None,
         average: float = 0.0,
-        augment: Augment | str = "",
+        augment: Augmentation | str = "",
         train_only: Sequence[str] | str = (),
         validation: float = 0.0,
     ) -> None:
@@ -145,7 +153,7 @@ class Settings:
             "seed": whole("seed", seed, 0),
             "precision": precision,
             "schedule": falling,
-            "epochs": whole("epochs", epochs, 1) if falling.needs_epochs else None,
+            "epochs": _epochs(epochs) if falling.needs_epochs else None,
             "order": None if order is None else whole("order", order, 0),
             "optimizer": rule,
             "decay_biases": decay_biases and decay > 0,
@@ -154,7 +162,7 @@ class Settings:
             "smoothing": exact.smoothing,
             "class_weights": exact.class_weights,
             "average": average,
-            "augment": Augment.parse(augment),
+            "augment": Augmentation.parse(augment),
             "train_only": _paths(train_only),
             "validation": validation,
         }
@@ -185,22 +193,37 @@ class Settings:
         >>> Settings(rate=1.0, schedule="step:1:0.5").rates(first=1, count=3, per_epoch=2)
         array([1. , 0.5, 0.5])
         """
+        if self.schedule.needs_epochs and self.epochs is None:
+            raise SettingError(f"fit expects epochs with the schedule {self.schedule}; got None")
         return self.schedule.rates(self.rate, first, count, per_epoch, self.epochs or 1)
 
-    def numbers(self, first: int, count: int, per_epoch: int) -> NDArray[np.float64]:
-        """The scalars of `count` steps, a row each: those of the optimizer, then the average's.
+    def rate_in(self, epoch: int) -> float:
+        """The rate of an epoch, counted from 0, for a schedule that changes it only between epochs.
 
-        >>> Settings(rate=0.5, average=0.99).numbers(first=0, count=2, per_epoch=2).round(3)
-        array([[0.5  , 0.9  ],
-               [0.5  , 0.818]])
+        >>> falling = Settings(rate=1.0, schedule="cosine-epochs", epochs=4)
+        >>> [round(falling.rate_in(epoch), 2) for epoch in range(4)]
+        [0.12, 0.85, 0.5, 0.15]
         """
-        rows = []
-        for step, rate in enumerate(self.rates(first, count, per_epoch), first):
-            row = self.optimizer.numbers(step, float(rate))
-            if self.average:
-                row += (1 - min(self.average, (1 + step) / (10 + step)),)
-            rows.append(row)
-        return np.array(rows, np.float64).reshape(count, -1)
+        if not self.schedule.steady:
+            raise SettingError(
+                f"the schedule {self.schedule} changes the rate in each step, which this way of "
+                "training does not do"
+            )
+        return float(self.rates(epoch, 1, 1)[0])
+
+    @property
+    def recipe(self) -> Recipe:
+        """How one step trains the network."""
+        return Recipe(
+            optimizer=self.optimizer,
+            decay=self.decay,
+            decay_biases=self.decay_biases,
+            loss=self.loss,
+            clip=self.clip,
+            augment=self.augment or None,
+            average=self.average or None,
+            train_only=self.train_only or None,
+        )
 
     def changed(self, **changes: Any) -> "Settings":
         """The settings with some changed, as `fit` changes them by its shortcuts.
@@ -240,6 +263,10 @@ class Settings:
         if self.class_weights is not None:
             found["class_weights"] = list(self.class_weights)
         return found
+
+
+def _epochs(given: int | None) -> int | None:
+    return None if given is None else whole("epochs", given, 1)
 
 
 def _optimizer(given: Optimizer | str, momentum: float) -> Optimizer:
