@@ -1,7 +1,7 @@
 // What a training step does besides its program: gathers its images and labels by the row of an
-// order, picks the seeds of its dropout layers, and stores its loss. The number of the step is in
-// GPU memory, so that all of it can be part of a captured graph. Images may be in pinned host
-// memory.
+// order, picks the seeds of its dropout layers and the numbers of its optimiser, and stores its
+// loss. The number of the step is in GPU memory, so that all of it can be part of a captured graph.
+// Images may be in pinned host memory.
 
 #include "common.cuh"
 
@@ -32,6 +32,15 @@ extern "C" __global__ void pick_seeds(Size* seeds, const Size* all_seeds, const 
 {
     for (Size i = threadIdx.x; i < count; i += blockDim.x)
         seeds[i] = all_seeds[*step * count + i];
+}
+
+// Launched with one block, before the step: the row of the optimiser's numbers (its rate, and what
+// else changes with the step) from all of them, (steps, count).
+extern "C" __global__ void pick_numbers(
+    Real* numbers, const Real* all_numbers, const Size* step, Size count)
+{
+    for (Size i = threadIdx.x; i < count; i += blockDim.x)
+        numbers[i] = all_numbers[*step * count + i];
 }
 
 // Launched with one block, after the step: stores its loss (of a population, its losses) and counts
