@@ -6,8 +6,9 @@ import torch
 import torch.nn.functional as F
 from devices import home, needs_gpu, placed
 
-from pareo import Device, op
+from pareo import Device, Spec, op, trace
 from pareo.backends.cuda.kernels import attention as tiles
+from pareo.program import differentiate
 
 pytestmark = [pytest.mark.gpu, needs_gpu]
 RANDOM = np.random.default_rng(8)
@@ -217,3 +218,40 @@ def test_numbers_of_optimisers_broadcast():
             alone = on_gpu(op.registry[name], *own, float(rates[i, 0]))
             for found, expected in zip(together, alone, strict=True):
                 np.testing.assert_allclose(found[i], expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("shape", [(6, 5, 12, 12), (6, 5, 3, 5), (40, 50)])
+def test_batch_norm_fused_with_what_follows(shape):
+    """Training and inference of a residual block, compared with one operator after the other."""
+    x, r, s, b, g = draw(*shape), draw(*shape), draw(shape[1]), draw(shape[1]), draw(*shape)
+
+    def inner(x, s, b, r):
+        y = op.relu(op.batch_norm(x, s, b)[0])
+        return op.relu(op.add(op.batch_norm(y, s, b)[0], r))
+
+    def loss(x, s, b, r):
+        return op.sum(op.hadamard(inner(x, s, b, r), g))
+
+    def apply(x, s, b, r):
+        y = op.relu(op.batch_norm_inference(x, s, b, b, op.hadamard(s, s)))
+        return op.add(r, op.batch_norm_inference(y, s, b, b, op.hadamard(s, s)))
+
+    arrays = [x, s, b, r]
+    programs = [
+        differentiate(trace(loss, *[Spec.of(a) for a in arrays]), wrt=(0, 1, 2, 3)),
+        trace(apply, *[Spec.of(a) for a in arrays]),
+    ]
+    for program in programs:
+        found, expected = (
+            [home(device, a) for a in program.compile(Device(device))(
+                *[placed(device, a) for a in arrays])]
+            if program is programs[0]
+            else [home(device, program.compile(Device(device))(
+                *[placed(device, a) for a in arrays]))]
+            for device in ("cuda", "vectorized")
+        )  # fmt: skip
+        for one, other in zip(found, expected, strict=True):
+            close(one, other)
+    names = {i.name for p in programs for i in p.compile(Device("cuda")).program.instructions}
+    assert {"batch_norm_relu", "batch_norm_add_relu", "batch_norm_inference_add"} <= names
+    assert {"relu_batch_norm_gradient", "relu_and_batch_norm_gradient"} <= names

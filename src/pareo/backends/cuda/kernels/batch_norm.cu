@@ -1,6 +1,9 @@
 // Batch normalisation of (N, C, pixels). Each direction has three kernels: sums over the parts of a
 // channel (channels.cuh), what follows from them for each channel, and one pass over all elements.
 //
+// After the normalisation may come a sum with another array, `rest`, and relu. Then the gradient is
+// that of relu first: g where its result y is above 0. Where there is none, rest and y are null.
+//
 // The sums are those of x minus the channel's first element: its distance from the mean is no larger
 // than the root of the sum of all squared distances, so little cancels, however large the mean is.
 
@@ -84,13 +87,22 @@ __device__ __forceinline__ Real normal(Real x, const Channel& c)
     return ((x - c.mean) - c.rest) * c.factor + c.shift;
 }
 
+__device__ __forceinline__ Real activated(Real value, Real rest, int relu)
+{
+    value += rest;
+    return relu && value < Real(0) ? Real(0) : value;
+}
+
 #define NORMALISED \
-    Real *out, const Real *x, const Channel *channels, Size count, Size in_all, Size pixels
+    Real *out, const Real *x, const Real *rest, const Channel *channels, Size count, Size in_all, \
+        Size pixels, int relu
 
 extern "C" __global__ void normalised(NORMALISED)
 {
-    for (Size i = first_position(); i < count; i += all_threads())
-        out[i] = normal(x[i], channels[channel_at(i, in_all, pixels)]);
+    for (Size i = first_position(); i < count; i += all_threads()) {
+        const Real value = normal(x[i], channels[channel_at(i, in_all, pixels)]);
+        out[i] = activated(value, rest ? rest[i] : Real(0), relu);
+    }
 }
 
 // Where pixels are whole packs: `count` and `pixels` count packs.
@@ -98,36 +110,40 @@ extern "C" __global__ void normalised_packed(NORMALISED)
 {
     for (Size i = first_position(); i < count; i += all_threads()) {
         const Channel c = channels[channel_at(i, in_all, pixels)];
-        Pack values = reinterpret_cast<const Pack*>(x)[i];
+        Pack values = reinterpret_cast<const Pack*>(x)[i], others = {};
+        if (rest)
+            others = reinterpret_cast<const Pack*>(rest)[i];
 #pragma unroll
         for (int k = 0; k < WIDTH; ++k)
-            values.at[k] = normal(values.at[k], c);
+            values.at[k] = activated(normal(values.at[k], c), others.at[k], relu);
         reinterpret_cast<Pack*>(out)[i] = values;
     }
 }
 
+__device__ __forceinline__ Real through(Real g, Real y) { return y <= Real(0) ? Real(0) : g; }
+
 struct Errors {
-    const Real *g, *x;
+    const Real *g, *y, *x;
     Real mean;
 
     __device__ __forceinline__ Two of(Size, Size, Size, Size at) const
     {
-        const double error = g[at];
+        const double error = y ? through(g[at], y[at]) : g[at];
         return {error, error * ((double)x[at] - (double)mean)};
     }
 };
 
 extern "C" __global__ void errors_rows(
-    Two* partial, const Real* g, const Real* x, const Real* mean, Layout layout)
+    Two* partial, const Real* g, const Real* y, const Real* x, const Real* mean, Layout layout)
 {
-    channel_rows(partial, layout, Errors {g, x, mean[blockIdx.x]});
+    channel_rows(partial, layout, Errors {g, y, x, mean[blockIdx.x]});
 }
 
 extern "C" __global__ void errors_columns(
-    Two* partial, const Real* g, const Real* x, const Real* mean, Layout layout)
+    Two* partial, const Real* g, const Real* y, const Real* x, const Real* mean, Layout layout)
 {
     const Size channel = min((Size)blockIdx.x * 32 + threadIdx.x, layout.channels - 1);
-    channel_columns(partial, layout, Errors {g, x, mean[channel]});
+    channel_columns(partial, layout, Errors {g, y, x, mean[channel]});
 }
 
 // What a channel's gradient is computed with: factor * (g - level - (x - mean) * slope).
@@ -158,24 +174,39 @@ __device__ __forceinline__ Real gradient(Real g, Real x, const Slope& c)
     return c.factor * (g - c.level - (x - c.mean) * c.slope);
 }
 
+// `after` is null, or becomes the gradient of relu; it may be the memory of g.
 #define GRADIENT \
-    Real *out, const Real *g, const Real *x, const Slope *channels, Size count, Size in_all, Size pixels
+    Real *out, Real *after, const Real *g, const Real *y, const Real *x, const Slope *channels, \
+        Size count, Size in_all, Size pixels
 
 extern "C" __global__ void gradients(GRADIENT)
 {
-    for (Size i = first_position(); i < count; i += all_threads())
-        out[i] = gradient(g[i], x[i], channels[channel_at(i, in_all, pixels)]);
+    for (Size i = first_position(); i < count; i += all_threads()) {
+        const Real error = y ? through(g[i], y[i]) : g[i];
+        const Real value = gradient(error, x[i], channels[channel_at(i, in_all, pixels)]);
+        if (after)
+            after[i] = error;
+        out[i] = value;
+    }
 }
 
 extern "C" __global__ void gradients_packed(GRADIENT)
 {
     for (Size i = first_position(); i < count; i += all_threads()) {
         const Slope c = channels[channel_at(i, in_all, pixels)];
-        Pack values = reinterpret_cast<const Pack*>(g)[i];
-        const Pack others = reinterpret_cast<const Pack*>(x)[i];
+        Pack errors = reinterpret_cast<const Pack*>(g)[i];
+        Pack values = reinterpret_cast<const Pack*>(x)[i];
+        if (y) {
+            const Pack results = reinterpret_cast<const Pack*>(y)[i];
+#pragma unroll
+            for (int k = 0; k < WIDTH; ++k)
+                errors.at[k] = through(errors.at[k], results.at[k]);
+        }
 #pragma unroll
         for (int k = 0; k < WIDTH; ++k)
-            values.at[k] = gradient(values.at[k], others.at[k], c);
+            values.at[k] = gradient(errors.at[k], values.at[k], c);
+        if (after)
+            reinterpret_cast<Pack*>(after)[i] = errors;
         reinterpret_cast<Pack*>(out)[i] = values;
     }
 }
