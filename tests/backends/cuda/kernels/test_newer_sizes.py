@@ -255,3 +255,63 @@ def test_batch_norm_fused_with_what_follows(shape):
     names = {i.name for p in programs for i in p.compile(Device("cuda")).program.instructions}
     assert {"batch_norm_relu", "batch_norm_add_relu", "batch_norm_inference_add"} <= names
     assert {"relu_batch_norm_gradient", "relu_and_batch_norm_gradient"} <= names
+
+
+def both(operator, *operands, **how):
+    """What `cuda` and `vectorized` compute, as lists of results."""
+    with Device("vectorized"):
+        expected = operator(*operands, **how)
+    found = on_gpu(operator, *operands, **how)
+    return [list(result) if isinstance(result, tuple) else [result] for result in (found, expected)]
+
+
+ACTIVATIONS = {
+    "gelu": [{}, {"approximate": True}],
+    "silu": [{}],
+    "hard_sigmoid": [{}],
+    "hard_swish": [{}],
+    "leaky_relu": [{"slope": 0.3}],
+    "clip": [{"low": -0.5, "high": 6.0}],
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("float64", 1e-14)])
+def test_activations(name, dtype, tolerance):
+    """Every layout, tails of packs, and numbers so large that an exponential overflows."""
+    a = (12 * draw(301, 37)).astype(dtype)
+    a[0, :6] = [-1000, 1000, 0, -0.0, 3, -3]
+    g = draw(301, 37).astype(dtype)
+    for how in ACTIVATIONS[name]:
+        for x, e in ((a, g), (a.T, g.T), (a[:, ::2], g[:, ::2])):
+            for one, other in zip(*both(op.registry[name], x, **how), strict=True):
+                close(one, other, tolerance)
+            there = both(op.registry[f"{name}_gradient"], e, x, **how)
+            for one, other in zip(*there, strict=True):
+                close(one, other, 4 * tolerance)  # a slope is a sum of products
+
+
+@pytest.mark.parametrize("how", [{"flip": True}, {"crop": 4}, {"cutout": 7}, {}])
+@pytest.mark.parametrize("seed", [0, 5, -3])
+def test_augmentation_has_the_same_bits(how, seed):
+    x = draw(50, 3, 28, 33).astype(np.float32)
+    for found, expected in zip(*both(op.augment, x, seed=seed, **how), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    every = {"flip": True, "crop": 3, "cutout": 8}
+    for found, expected in zip(*both(op.augment, x, seed=seed, **every), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "slots", "how"),
+    [
+        ("sgd", 1, {"momentum": 0.9, "decay": 0.01, "nesterov": True}),
+        ("adam", 2, {"first_correction": 0.1, "second_correction": 0.001, "decay": 0.1}),
+        ("adam", 2, {"decay": 0.1, "decoupled": True}),
+        ("lion", 1, {"decay": 0.1}),
+    ],
+)
+def test_optimisers(name, slots, how):
+    arrays = [np.abs(draw(70, 1001)) for _ in range(2 + slots)]
+    for found, expected in zip(*both(op.registry[name], *arrays, 0.1, **how), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
