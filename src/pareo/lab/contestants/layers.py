@@ -6,10 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from pareo import nn
 from pareo.lab.contestants.task import Array
 from pareo.nn.containers import Add, Append, Branches, Container, Gate, Multiply, Residual
 from pareo.nn.layers import AveragePool, Dropout, Identity, Layer, MaxPool, StochasticDepth
 from pareo.nn.network import Auxiliary, Sequential
+
+# Layers that each adapter computes in a function of their own.
+NORMALISATIONS = (nn.BatchNorm, nn.LayerNorm, nn.Lrn, nn.Normalise)
+TOKENS = (nn.Attention, nn.ClassToken, nn.FirstToken, nn.PositionEmbedding, nn.Tokens)
 
 Apply = Callable[[Layer, Mapping[str, Array], Array], Array]  # one layer: layer, parameters, x
 Join = Callable[[list[Array]], Array]  # the outputs of branches as one
