@@ -99,7 +99,8 @@ def layer(
     this: nn.Layer, parameters: Mapping[str, Array], x: Array, last: bool, half: bool = False
 ) -> Array:
     """One of pareo's layers, in training, other than batch normalisation."""
-    w, b = parameters.get("w"), parameters.get("b")
+    w: Any = parameters.get("w")
+    b = parameters.get("b")
     channels = channels_of(x, last)
     match this:
         case nn.Conv():

@@ -92,7 +92,7 @@ class JaxTrainer:
         """Continue from other parameters."""
         here = {path: jnp.array(a) for path, a in parameters.items()}
         state = {path: here.pop(path) for path in self._paths}
-        self._now = here, state
+        self._now: Any = here, state
 
     def facts(self) -> dict[str, object]:
         """How it computes."""

@@ -47,7 +47,8 @@ def joins() -> dict[str, Callable[[list[Array]], Array]]:
 
 def layer(this: nn.Layer, parameters: Mapping[str, Array], x: Array) -> Array:
     """One of pareo's layers, in training."""
-    w, b = parameters.get("w"), parameters.get("b")
+    w: Any = parameters.get("w")
+    b = parameters.get("b")
     match this:
         case nn.Conv():
             return functional.conv2d(x, w, b, this.stride, this.padding, this.dilation, this.groups)
@@ -85,7 +86,8 @@ def linear(x: Array, w: Array, b: Array | None) -> Array:
 
 def normalised(this: nn.Layer, parameters: Mapping[str, Array], x: Array) -> Array:
     """The layers that normalise; batch normalisation moves its running statistics."""
-    scale, shift = parameters.get("scale"), parameters.get("shift")
+    scale: Any = parameters.get("scale")
+    shift = parameters.get("shift")
     match this:
         case nn.BatchNorm():
             mean, variance = parameters["mean"], parameters["variance"]
