@@ -11,6 +11,7 @@ from pareo.nn.network import Auxiliary, Sequential
 LAYERS: dict[str, type[Layer]] = {
     kind.__name__: kind
     for kind in (
+        nn.AdaptiveAveragePool,
         nn.Attention,
         nn.AveragePool,
         nn.BatchNorm,
