@@ -12,6 +12,7 @@ from pareo.lab.contestants.layers import (
     TOKENS,
     Window,
     pair,
+    shares,
     total_loss,
     unknown,
 )
@@ -118,6 +119,12 @@ def layer(
             return windows(x, window, 0.0, lax.add, last) / counts.astype(x.dtype)
         case nn.GlobalAveragePool():
             return jnp.mean(x, (1, 2) if last else (2, 3), keepdims=True)
+        case nn.AdaptiveAveragePool():
+            down, right = map(shares, sides(x, last), pair(this.size))
+            if sides(x, last) == pair(this.size):
+                return x
+            how = "nhwc,hy,wx->nyxc" if last else "nchw,hy,wx->ncyx"
+            return jnp.einsum(how, x, down.astype(x.dtype), right.astype(x.dtype))
         case nn.Dense():
             return x @ w if b is None else x @ w + b
         case nn.Flatten():

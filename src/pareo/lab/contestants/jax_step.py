@@ -45,6 +45,8 @@ def step_bytes() -> int | None:
 class JaxTrainer:
     """The task as a jitted function whose parameters are donated, hence replaced in place."""
 
+    _now: Any  # parameters that are trained, and running statistics
+
     def __init__(self, task: Task, scan: bool, last: bool = False, half: bool = False) -> None:
         """`half` multiplies in bfloat16; parameters stay float32."""
         images, labels = task.data()
@@ -92,7 +94,7 @@ class JaxTrainer:
         """Continue from other parameters."""
         here = {path: jnp.array(a) for path, a in parameters.items()}
         state = {path: here.pop(path) for path in self._paths}
-        self._now: Any = here, state
+        self._now = here, state
 
     def facts(self) -> dict[str, object]:
         """How it computes."""

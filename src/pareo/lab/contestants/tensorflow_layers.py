@@ -17,6 +17,7 @@ from pareo.lab.contestants.layers import (
     Calls,
     Window,
     pair,
+    shares,
     unknown,
 )
 
@@ -89,6 +90,11 @@ def layer(this: nn.Layer, parameters: Mapping[str, str], x: Any) -> Any:
             return keras.layers.Lambda(lambda means: means * share)(means)
         case nn.GlobalAveragePool():
             return keras.layers.GlobalAveragePooling2D(keepdims=True)(x)
+        case nn.AdaptiveAveragePool():
+            down, right = map(shares, x.shape[1:3], pair(this.size))
+            if x.shape[1:3] == pair(this.size):
+                return x
+            return keras.ops.einsum("nhwc,hy,wx->nyxc", x, down, right)
         case nn.Dense():
             return keras.layers.Dense(this.units, use_bias=this.bias, name=name)(x)
         case nn.Flatten():

@@ -64,6 +64,8 @@ def layer(this: nn.Layer, parameters: Mapping[str, Array], x: Array) -> Array:
             )
         case nn.GlobalAveragePool():
             return functional.adaptive_avg_pool2d(x, 1)
+        case nn.AdaptiveAveragePool():
+            return functional.adaptive_avg_pool2d(x, this.size)
         case nn.Dense():
             return torch.addmm(b, x, w) if b is not None and x.ndim == 2 else linear(x, w, b)
         case nn.Flatten():
