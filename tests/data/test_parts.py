@@ -58,6 +58,20 @@ def test_the_total_is_the_share_although_classes_are_rounded() -> None:
     assert np.bincount(validation.labels).max() == 1
 
 
+@pytest.mark.parametrize(
+    ("sizes", "share", "taken"),
+    [
+        ((3, 9), 0.1, (0, 1)),  # 0.3 and 0.9 images: the larger remainder is rounded up
+        ((1, 3), 0.5, (0, 2)),  # the only image of a class stays, and another class gives one more
+        ((3,), np.nextafter(1, 0), (2,)),  # the largest share below 1
+    ],
+)
+def test_what_is_rounded_up(sizes: tuple[int, ...], share: float, taken: tuple[int, ...]) -> None:
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    validation = numbered(labels, len(sizes)).split(share)[1]
+    assert tuple(np.bincount(validation.labels, minlength=len(sizes))) == taken
+
+
 def test_the_seed_alone_decides() -> None:
     data = numbered(np.arange(600) % 3, 3)
     drawn = [data.split(0.2, seed)[1].images[:, 0].tolist() for seed in (0, 0, 1)]

@@ -39,14 +39,14 @@ def by_chance(
 def _quotas(sizes: NDArray[np.int64], share: float) -> NDArray[np.int64]:
     """How many images each class gives: the largest remainders are rounded up."""
     exact = sizes * share
-    quotas = np.floor(exact).astype(np.int64)
+    quotas = np.floor(exact).astype(np.int64)  # less than the size, as the share is less than 1
     room = sizes - 1 - quotas > 0
     missing = round(float(sizes.sum()) * share) - int(quotas.sum())
     # Stable: of equal remainders, that of the lower class is rounded up.
     largest_first = np.argsort(quotas - exact, kind="stable")
     chosen = largest_first[room[largest_first] & (exact > quotas)[largest_first]]
     quotas[chosen[: max(0, missing)]] += 1
-    return np.asarray(np.minimum(quotas, np.maximum(sizes - 1, 0)))
+    return quotas
 
 
 def _ranks(labels: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:

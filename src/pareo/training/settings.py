@@ -6,6 +6,8 @@ from typing import Any
 
 from pareo.errors import DataError
 from pareo.training.checks import SettingError, real, whole, word
+from pareo.training.optimizers import SGD
+from pareo.training.recipe import Recipe
 
 __all__ = ["PRECISIONS", "SCHEDULES", "SettingError", "Settings", "from_plain", "whole"]
 
@@ -63,6 +65,11 @@ class Settings:
         'float32'
         """
         return "float64" if self.precision == "float64" else "float32"
+
+    @property
+    def recipe(self) -> Recipe:
+        """How one step trains the network."""
+        return Recipe(SGD(self.momentum), self.decay)
 
     @property
     def order_seed(self) -> int:

@@ -34,6 +34,14 @@ extern "C" __global__ void pick_seeds(Size* seeds, const Size* all_seeds, const 
         seeds[i] = all_seeds[*step * count + i];
 }
 
+// Launched with one block, before the step: the rate and what else an optimizer takes.
+extern "C" __global__ void pick_numbers(
+    Real* numbers, const Real* all_numbers, const Size* step, Size count)
+{
+    for (Size i = threadIdx.x; i < count; i += blockDim.x)
+        numbers[i] = all_numbers[*step * count + i];
+}
+
 // Launched with one block, after the step: stores its loss (of a population, its losses) and counts
 // on.
 extern "C" __global__ void advance(Real* losses, const Real* loss, Size* step, Size count)
