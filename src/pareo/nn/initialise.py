@@ -29,6 +29,11 @@ def _normal(deviation: Callable[[int, int], float]) -> Draw:
 
 INITIALISERS: dict[str, Draw] = {
     "zeros": lambda random, shape, fan_in, fan_out: np.zeros(shape),
+    "ones": lambda random, shape, fan_in, fan_out: np.ones(shape),
+    "small": lambda random, shape, fan_in, fan_out: np.full(shape, 1e-6),
+    "normal_0.01": _normal(lambda fan_in, fan_out: 0.01),
+    "normal_0.02": _normal(lambda fan_in, fan_out: 0.02),
+    "he_out": _normal(lambda fan_in, fan_out: math.sqrt(2 / fan_out)),
     "glorot": _uniform(lambda fan_in, fan_out: math.sqrt(6 / (fan_in + fan_out))),
     "he": _normal(lambda fan_in, fan_out: math.sqrt(2 / fan_in)),
     "lecun": _normal(lambda fan_in, fan_out: math.sqrt(1 / fan_in)),

@@ -5,6 +5,8 @@ from functools import partial
 from typing import Any
 
 from pareo.errors import ShapeError
+from pareo.nn.activations import ReLU, Sigmoid, Tanh
+from pareo.nn.containers import Branches
 from pareo.nn.layers import (
     AveragePool,
     Conv,
@@ -12,14 +14,11 @@ from pareo.nn.layers import (
     Dropout,
     Flatten,
     Layer,
-    Lrn,
     MaxPool,
-    ReLU,
-    Sigmoid,
     Subsample,
-    Tanh,
 )
-from pareo.nn.network import Auxiliary, Branches, Sequential
+from pareo.nn.network import Auxiliary, Sequential
+from pareo.nn.normalisation import Lrn
 
 ACTIVATIONS: dict[str, Callable[[], Layer]] = {"relu": ReLU, "sigmoid": Sigmoid, "tanh": Tanh}
 MLP_WIDTHS = {"small": 196, "medium": 392, "big": 784}
