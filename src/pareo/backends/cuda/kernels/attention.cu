@@ -1,11 +1,11 @@
 // Attention: y = softmax(q k' * scale + mask) v for each head, in tiles that never leave shared
-// memory, and its gradients. `sums` is log(sum(exp(scores))) of each row. NAME_32, _64 and _128 have
-// up to so many columns in q, k and v. All blocks have 256 threads; none shares its results with
+// memory, and its gradients. `sums` is log(sum(exp(scores))) of each row. NAME_64 and NAME_128 have up
+// to so many columns in q, k and v. All blocks have 256 threads; none shares its results with
 // another, so that all sums are the same at every run.
 
 #include "attention.cuh"
 
-extern __shared__ char memory[];
+extern __shared__ __align__(16) char memory[];
 
 #define OPERAND(name, which) name + place.at[which]
 
@@ -262,6 +262,5 @@ __device__ __forceinline__ void to_keys(Real* out, Real* to_values, BACKWARD, co
         to_keys<columns / 16>(out, to_values, g, q, k, v, mask, sums, inner, scale, how); \
     }
 
-ATTENTION(32)
 ATTENTION(64)
 ATTENTION(128)

@@ -9,12 +9,13 @@ import numpy as np
 
 from pareo.array import Array
 from pareo.backends.cuda.kernels import strides
+from pareo.backends.cuda.kernels.elementwise import WIDEST
 from pareo.backends.cuda.runtime import cublas, launch, source
 from pareo.backends.cuda.runtime.cupy_module import cupy
 from pareo.backends.cuda.table import backend
 from pareo.spec import Spec
 
-WIDTHS = (32, 64, 128)  # the most columns of q, k and v that each kernel of attention.cu has
+WIDTHS = (64, 128)  # the most columns of q, k and v that each kernel of attention.cu has
 SIDE = {"f": 64, "d": 32}  # as in attention.cuh
 TILES = {"attention": 2, "to_queries": 4, "to_keys": 4}  # besides the one of scores
 THREADS = 256
@@ -24,9 +25,9 @@ LIMIT = 64 << 20  # bytes of scores at a time
 
 def _shared_bytes(name: str, width: int, kind: str) -> int:
     """The shared memory that a kernel of attention.cu needs."""
-    side = SIDE[kind]
-    elements = TILES[name] * side * (width + 1) + side * (side + 1)
-    return elements * np.dtype(kind).itemsize
+    side, size = SIDE[kind], np.dtype(kind).itemsize
+    pad = WIDEST // size
+    return (TILES[name] * side * (width + pad) + side * (side + pad)) * size
 
 
 @cache
