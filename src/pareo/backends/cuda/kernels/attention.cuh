@@ -48,9 +48,8 @@ __device__ __forceinline__ Real shift_of(Real top) { return top == minus_infinit
 constexpr int SIDE = sizeof(Real) == 4 ? 64 : 32;  // queries, or keys, of a tile
 constexpr int EACH = SIDE / 16;
 constexpr int SCORES = SIDE + WIDTH;  // from one row of a tile of scores to the next
-static_assert(EACH == WIDTH, "a thread's rows are one pack");
 
-// Tiles of q, k, v and g have up to 16 * COLUMNS columns.
+// Tiles of q, k and v have up to 16 * COLUMNS columns.
 template <int COLUMNS> constexpr int LINE = 16 * COLUMNS + WIDTH;
 
 __device__ __forceinline__ int column_of(int c, int along)
@@ -101,18 +100,17 @@ __device__ __forceinline__ void multiply(
     }
 }
 
-// total += scores b, or scores' b if transposed.
-template <int COLUMNS, bool transposed>
+// total += scores b.
+template <int COLUMNS>
 __device__ __forceinline__ void accumulate(
     Real (&total)[EACH][COLUMNS], const Real* scores, const Real* b, int down, int along)
 {
 #pragma unroll 2
     for (int r = 0; r < SIDE; r += WIDTH) {
-        Pack left[WIDTH];  // of rows r + k of the scores if transposed, else of this thread's rows
+        Pack left[EACH];
 #pragma unroll
-        for (int k = 0; k < WIDTH; ++k)
-            left[k] = transposed ? pack_at(scores, (r + k) * SCORES + down * EACH)
-                                 : pack_at(scores, (down * EACH + k) * SCORES + r);
+        for (int i = 0; i < EACH; ++i)
+            left[i] = pack_at(scores, (down * EACH + i) * SCORES + r);
 #pragma unroll
         for (int k = 0; k < WIDTH; ++k) {
             Pack right[COLUMNS / WIDTH];
@@ -123,8 +121,7 @@ __device__ __forceinline__ void accumulate(
             for (int i = 0; i < EACH; ++i)
 #pragma unroll
                 for (int c = 0; c < COLUMNS; ++c)
-                    total[i][c] += (transposed ? left[k].at[i] : left[i].at[k])
-                        * right[c / WIDTH].at[c % WIDTH];
+                    total[i][c] += left[i].at[k] * right[c / WIDTH].at[c % WIDTH];
         }
     }
 }
@@ -132,8 +129,8 @@ __device__ __forceinline__ void accumulate(
 // Rows of a result from `first` on, which is contiguous.
 template <int COLUMNS>
 __device__ __forceinline__ void store(
-    Real* out, const Real (&total)[EACH][COLUMNS], Real factor, Size first, Size rows, Size columns,
-    int down, int along)
+    Real* out, const Real (&total)[EACH][COLUMNS], Size first, Size rows, Size columns, int down,
+    int along)
 {
 #pragma unroll
     for (int i = 0; i < EACH; ++i)
@@ -141,6 +138,6 @@ __device__ __forceinline__ void store(
         for (int c = 0; c < COLUMNS; ++c) {
             const Size row = first + down * EACH + i, column = column_of(c, along);
             if (row < rows && column < columns)
-                out[row * columns + column] = total[i][c] * factor;
+                out[row * columns + column] = total[i][c];
         }
 }
