@@ -79,7 +79,8 @@ def _scores(q: Spec, k: Spec) -> Spec:
 
 def _stack(array: Array) -> Array:
     """An array of heads as one contiguous stack of matrices."""
-    return backend.contiguous(array).reshape(-1, *array.shape[-2:])
+    heads = math.prod(array.shape[:-2])
+    return backend.contiguous(array).reshape(heads, *array.shape[-2:])
 
 
 @backend.kernel(
