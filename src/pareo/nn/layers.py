@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 import pareo.operators as op
 from pareo.errors import ShapeError
 from pareo.operators.attributes import padding as parse_padding
@@ -24,11 +26,18 @@ Size = int | tuple[int, ...]
 
 @dataclass(frozen=True)
 class Parameter:
-    """The shape of a parameter, its fan-in and fan-out, and the name of its initialiser."""
+    """The shape of a parameter, its fan-in and fan-out, and the name of its initialiser.
+
+    decays:  whether weight decay applies to it by default: not to biases and normalisations
+    trained: whether gradients move it; otherwise it is state, such as a running mean, which the
+             layer itself replaces in training
+    """
 
     shape: Shape
     fans: tuple[int, int]
     start: str
+    decays: bool = True
+    trained: bool = True
 
 
 @dataclass
@@ -38,6 +47,16 @@ class Context:
     training: bool = False
     seeds: Iterator[Any] = field(default_factory=lambda: iter(()))
     heads: list[tuple[float, Any]] = field(default_factory=list)  # weight and logits of each
+    replaced: list[tuple[Any, Any]] = field(default_factory=list)  # state, before and after
+    fixed: frozenset[int] = frozenset()  # the `id` of state that stays as it is
+
+    def replaces(self, state: Any) -> bool:
+        """Whether a layer replaces its state in this forward pass."""
+        return self.training and id(state) not in self.fixed
+
+    def replace(self, state: Any, new: Any) -> None:
+        """Give the new value of a layer's state."""
+        self.replaced.append((state, new))
 
 
 class Layer(ABC):
@@ -64,11 +83,13 @@ class Layer(ABC):
         return type(self).__name__
 
 
-def _pair(name: str, value: Any) -> tuple[int, int]:
+def size_pair(name: str, value: Any) -> tuple[int, int]:
+    """A size along height and width."""
     return parse_pair(value, Where(name, "size or stride", (), {}))
 
 
-def _image(name: str, shape: Shape) -> tuple[int, int, int]:
+def image_shape(name: str, shape: Shape) -> tuple[int, int, int]:
+    """Channels, height and width of an image; the layer of this name refuses other shapes."""
     if len(shape) != 3:
         raise ShapeError(f"{name} expects images (C, H, W); got inputs of shape {shape}")
     return shape[0], shape[1], shape[2]
@@ -76,7 +97,7 @@ def _image(name: str, shape: Shape) -> tuple[int, int, int]:
 
 @dataclass(frozen=True)
 class Conv(Layer):
-    """Convolution with a bias for each filter."""
+    """Convolution, with a bias for each filter unless `bias` is False."""
 
     filters: int
     size: Size
@@ -84,37 +105,43 @@ class Conv(Layer):
     padding: Size = 0
     groups: int = 1
     start: str = "glorot"
+    bias: bool = True
+    dilation: Size = 1
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        channels = _image("Conv", shape)[0]
+        channels = image_shape("Conv", shape)[0]
         if channels % self.groups or self.filters % self.groups:
             raise ShapeError(
                 f"Conv expects channels and filters that {self.groups} groups divide; "
                 f"got {channels} and {self.filters}"
             )
-        kh, kw = _pair("Conv", self.size)
+        kh, kw = size_pair("Conv", self.size)
         share = channels // self.groups
         fans = share * kh * kw, self.filters // self.groups * kh * kw
-        return {
-            "w": Parameter((self.filters, share, kh, kw), fans, self.start),
-            "b": Parameter((self.filters,), fans, "zeros"),
-        }
+        found = {"w": Parameter((self.filters, share, kh, kw), fans, self.start)}
+        if self.bias:
+            found["b"] = Parameter((self.filters,), fans, "zeros", decays=False)
+        return found
 
     def output(self, shape: Shape) -> Shape:
-        _, height, width = _image("Conv", shape)
+        _, height, width = image_shape("Conv", shape)
         padding = parse_padding(self.padding, Where("Conv", "padding", (), {}))
-        stride = _pair("Conv", self.stride)
-        window = _pair("Conv", self.size)
-        sizes = output_sizes("Conv", (height, width), window, stride, padding, (1, 1))
+        stride = size_pair("Conv", self.stride)
+        window = size_pair("Conv", self.size)
+        dilation = size_pair("Conv", self.dilation)
+        sizes = output_sizes("Conv", (height, width), window, stride, padding, dilation)
         return (self.filters, *sizes)
 
     def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
-        how = {"stride": self.stride, "padding": self.padding, "groups": self.groups}
-        return op.add_bias(op.conv(x, parameters["w"], **how), parameters["b"])
+        y = op.conv(
+            x, parameters["w"], stride=self.stride, padding=self.padding, groups=self.groups,
+            dilation=self.dilation,
+        )  # fmt: skip
+        return op.add_bias(y, parameters["b"]) if self.bias else y
 
     @property
     def label(self) -> str:
-        kh, kw = _pair("Conv", self.size)
+        kh, kw = size_pair("Conv", self.size)
         return f"Conv {self.filters} @ {kh}x{kw}"
 
 
@@ -127,13 +154,16 @@ class Subsample(Layer):
     start: str = "fan_in"
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        kh, kw = _pair("Subsample", self.size)
+        kh, kw = size_pair("Subsample", self.size)
         fans = (kh * kw, kh * kw)
-        return {"w": Parameter((kh, kw), fans, self.start), "b": Parameter((), fans, "zeros")}
+        return {
+            "w": Parameter((kh, kw), fans, self.start),
+            "b": Parameter((), fans, "zeros", decays=False),
+        }
 
     def output(self, shape: Shape) -> Shape:
-        channels, height, width = _image("Subsample", shape)
-        window, stride = _pair("Subsample", self.size), _pair("Subsample", self.stride)
+        channels, height, width = image_shape("Subsample", shape)
+        window, stride = size_pair("Subsample", self.size), size_pair("Subsample", self.stride)
         none = (0, 0, 0, 0)
         sizes = output_sizes("Subsample", (height, width), window, stride, none, (1, 1))
         return (channels, *sizes)
@@ -151,9 +181,9 @@ class _Pool(Layer, ABC):
 
     def output(self, shape: Shape) -> Shape:
         name = type(self).__name__
-        channels, height, width = _image(name, shape)
-        window = _pair(name, self.size)
-        stride = window if self.stride is None else _pair(name, self.stride)
+        channels, height, width = image_shape(name, shape)
+        window = size_pair(name, self.size)
+        stride = window if self.stride is None else size_pair(name, self.stride)
         padding = parse_padding(self.padding, Where(name, "padding", (), {}))
         return (channels, *pooled_sizes(name, (height, width), window, stride, padding, self.ceil))
 
@@ -183,19 +213,6 @@ class AveragePool(_Pool):
 
 
 @dataclass(frozen=True)
-class Lrn(Layer):
-    """Local response normalisation across channels."""
-
-    size: int = 5
-    alpha: float = 1e-4
-    beta: float = 0.75
-    k: float = 1.0
-
-    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
-        return op.lrn(x, self.size, alpha=self.alpha, beta=self.beta, k=self.k)
-
-
-@dataclass(frozen=True)
 class Dropout(Layer):
     """Set a share of the elements to zero in training; do nothing otherwise."""
 
@@ -209,26 +226,76 @@ class Dropout(Layer):
 
 
 @dataclass(frozen=True)
+class StochasticDepth(Layer):
+    """Set whole examples to zero in training, as in the body of a residual connection."""
+
+    rate: float
+
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        if not context.training:
+            return x
+        ones = np.ones((x.shape[0], *[1] * (x.ndim - 1)), x.dtype)
+        return op.hadamard(x, op.dropout(ones, self.rate, next(context.seeds)))
+
+    def seeds(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True)
+class GlobalAveragePool(Layer):
+    """The mean of each channel over all pixels: (C, 1, 1)."""
+
+    def output(self, shape: Shape) -> Shape:
+        return (image_shape("GlobalAveragePool", shape)[0], 1, 1)
+
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        return op.mean(x, axis=(2, 3), keepdims=True)
+
+
+@dataclass(frozen=True)
+class Scale(Layer):
+    """A trained factor for each channel, or for each feature of tokens."""
+
+    start: str = "ones"
+
+    def parameters(self, shape: Shape) -> dict[str, Parameter]:
+        size = shape[0] if len(shape) == 3 else shape[-1]
+        return {"w": Parameter((size,), (size, size), self.start)}
+
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        w = parameters["w"]
+        return op.hadamard(x, op.reshape(w, (1, -1, 1, 1)) if x.ndim == 4 else w)
+
+
+@dataclass(frozen=True)
 class Dense(Layer):
-    """A fully connected layer with a bias."""
+    """A fully connected layer, with a bias unless `bias` is False.
+
+    Its inputs are features, or tokens (tokens, features), to each of which it is applied.
+    """
 
     units: int
     start: str = "glorot"
+    bias: bool = True
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        if len(shape) != 1:
+        if len(shape) not in (1, 2):
             raise ShapeError(f"Dense expects flat inputs (features,); got {shape}: add Flatten()")
-        fans = (shape[0], self.units)
-        return {
-            "w": Parameter((shape[0], self.units), fans, self.start),
-            "b": Parameter((self.units,), fans, "zeros"),
-        }
+        fans = (shape[-1], self.units)
+        found = {"w": Parameter((shape[-1], self.units), fans, self.start)}
+        if self.bias:
+            found["b"] = Parameter((self.units,), fans, "zeros", decays=False)
+        return found
 
     def output(self, shape: Shape) -> Shape:
-        return (self.units,)
+        return (*shape[:-1], self.units)
 
     def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
-        return op.add_bias(op.dot(x, parameters["w"]), parameters["b"])
+        rows = op.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1])) if x.ndim > 2 else x
+        y = op.dot(rows, parameters["w"])
+        if self.bias:
+            y = op.add_bias(y, parameters["b"])
+        return op.reshape(y, (*x.shape[:-1], self.units)) if x.ndim > 2 else y
 
     @property
     def label(self) -> str:
@@ -247,32 +314,8 @@ class Flatten(Layer):
 
 
 @dataclass(frozen=True)
-class Sigmoid(Layer):
-    """1 / (1 + exp(-x))."""
+class Identity(Layer):
+    """The input itself."""
 
     def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
-        return op.sigmoid(x)
-
-
-@dataclass(frozen=True)
-class Tanh(Layer):
-    """Hyperbolic tangent."""
-
-    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
-        return op.tanh(x)
-
-
-@dataclass(frozen=True)
-class ReLU(Layer):
-    """The larger of 0 and x."""
-
-    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
-        return op.relu(x)
-
-
-@dataclass(frozen=True)
-class Softmax(Layer):
-    """exp(x), scaled to a sum of 1 in each row."""
-
-    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
-        return op.softmax(x, axis=1)
+        return x

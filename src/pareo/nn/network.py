@@ -1,36 +1,22 @@
-"""Networks: layers in sequence or in parallel branches, and their parameters by path."""
+"""Networks: layers in sequence, with an input shape, and their parameters by path."""
 
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import pareo.operators as op
 from pareo.errors import ShapeError
+from pareo.nn.containers import Container, Interpreter, run_layer
 from pareo.nn.initialise import initialise
-from pareo.nn.layers import Context, Layer, Parameter, Shape
+from pareo.nn.layers import Context, Layer, Shape
 from pareo.program import Program, trace
 from pareo.program.text import amount
 from pareo.seeds import checked_seed
 from pareo.spec import Spec
 
 Parameters = dict[str, Any]
-
-
-def _below(parameters: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The parameters whose path starts with a name, with that name removed."""
-    start = f"{name}."
-    return {path[len(start) :]: a for path, a in parameters.items() if path.startswith(start)}
-
-
-class Container(Layer):
-    """A layer made of layers."""
-
-    @abstractmethod
-    def walk(self, shape: Shape, prefix: str = "") -> Iterator[tuple[str, Layer, Shape]]:
-        """Every layer at any depth, with its path and its input shape."""
 
 
 @dataclass(frozen=True)
@@ -46,34 +32,28 @@ class Sequential(Container):
     layers: tuple[Layer, ...]
     input_shape: Shape | None = None
     name: str = "network"
+    names: tuple[str, ...] = ()
 
     def __init__(
         self, layers: Any, input_shape: Shape | None = None, name: str = "network"
     ) -> None:
-        object.__setattr__(self, "layers", tuple(layers))
+        """`layers` is a list, or a dict of layers by name, or a list of pairs (name, layer)."""
+        names, found = _named(layers)
+        object.__setattr__(self, "layers", found)
+        object.__setattr__(self, "names", names)
         object.__setattr__(self, "input_shape", None if input_shape is None else tuple(input_shape))
         object.__setattr__(self, "name", name)
-        for layer in self.layers:
-            if not isinstance(layer, Layer):
-                raise ShapeError(f"Sequential expects layers such as Dense(10); got {layer!r}")
         if input_shape is not None:
             self.parameters(tuple(input_shape))  # raises an error if layers do not fit
 
-    def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        found = {}
-        for path, layer, incoming in self.walk(shape):
-            if not isinstance(layer, Container):
-                for name, parameter in layer.parameters(incoming).items():
-                    found[f"{path}.{name}"] = parameter
-        return found
+    @property
+    def numbered(self) -> bool:
+        """Whether the names of the layers are their numbers."""
+        return self.names == tuple(map(str, range(len(self.layers))))
 
-    def walk(self, shape: Shape, prefix: str = "") -> Iterator[tuple[str, Layer, Shape]]:
-        """Every layer at any depth, with its path and its input shape."""
-        for number, layer in enumerate(self.layers):
-            path = f"{prefix}{number}"
-            yield path, layer, shape
-            if isinstance(layer, Container):
-                yield from layer.walk(shape, f"{path}.")
+    def children(self, shape: Shape) -> Iterator[tuple[str, Layer, Shape]]:
+        for name, layer in zip(self.names, self.layers, strict=True):
+            yield name, layer, shape
             shape = layer.output(shape)
 
     def output(self, shape: Shape) -> Shape:
@@ -84,9 +64,9 @@ class Sequential(Container):
     def seeds(self) -> int:
         return sum(layer.seeds() for layer in self.layers)
 
-    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
-        for number, layer in enumerate(self.layers):
-            x = layer.apply(_below(parameters, str(number)), x, context)
+    def run(self, parameters: Mapping[str, Any], x: Any, interpreter: Interpreter) -> Any:
+        for name, layer in zip(self.names, self.layers, strict=True):
+            x = run_layer(layer, name, parameters, x, interpreter)
         return x
 
     @property
@@ -110,8 +90,15 @@ class Sequential(Container):
         }
 
     def count(self) -> int:
-        """The number of parameters."""
-        return sum(int(np.prod(p.shape)) for p in self.parameters(self.inputs).values())
+        """The number of parameters; the state of layers, which is not trained, does not count."""
+        found = self.parameters(self.inputs).values()
+        return sum(int(np.prod(p.shape)) for p in found if p.trained)
+
+    @property
+    def state(self) -> tuple[str, ...]:
+        """The paths of the state of layers: running statistics, which no gradient moves."""
+        found = self.parameters(self.inputs).items()
+        return tuple(path for path, p in found if not p.trained)
 
     def __call__(
         self, parameters: Mapping[str, Any], x: Any, training: bool = False, seeds: Any = ()
@@ -121,11 +108,28 @@ class Sequential(Container):
 
     def loss(self, parameters: Mapping[str, Any], x: Any, labels: Any, seeds: Any = ()) -> Any:
         """The mean cross-entropy of a batch in training, plus that of auxiliary heads."""
-        context = Context(True, iter(seeds))
-        total = op.cross_entropy(self.apply(parameters, x, context), labels)
+        return self.loss_and_state(parameters, x, labels, seeds)[0]
+
+    def loss_and_state(
+        self,
+        parameters: Mapping[str, Any],
+        x: Any,
+        labels: Any,
+        seeds: Any = (),
+        loss: Callable[[Any, Any], Any] = op.cross_entropy,
+        fixed: Collection[str] = (),
+    ) -> tuple[Any, dict[str, Any]]:
+        """The loss of a batch in training, and the new values of the layers' state by path.
+
+        Layers whose state is `fixed` compute as they do outside of training, and keep it.
+        """
+        kept = [id(parameters[path]) for path in fixed]
+        context = Context(True, iter(seeds), fixed=frozenset(kept))
+        total = loss(self.apply(parameters, x, context), labels)
         for weight, logits in context.heads:
-            total = op.add(total, op.scale(weight, op.cross_entropy(logits, labels)))
-        return total
+            total = op.add(total, op.scale(weight, loss(logits, labels)))
+        paths = {id(array): path for path, array in parameters.items()}
+        return total, {paths[id(old)]: new for old, new in context.replaced}
 
     def program(self, batch: int = 1, dtype: Any = "float32") -> Program:
         """The forward pass, traced for a batch size."""
@@ -146,10 +150,13 @@ class Sequential(Container):
         """
         rows = [_row("layer", "output", "parameters", "FLOPs", "activation")]
         total = [0, 0, 0]
+        shown = {""}
         for path, layer, shape in self.walk(self.inputs):
             depth = path.count(".")
             if isinstance(layer, Container):
-                rows.append(_row(f"{'  ' * depth}{path} {layer.label}", "", "", "", ""))
+                if path not in shown:  # not a container without a name of its own
+                    rows.append(_row(f"{'  ' * depth}{path} {layer.label}", "", "", "", ""))
+                shown.add(path)
                 continue
             alone = Sequential([layer], shape)
             numbers = (
@@ -182,46 +189,33 @@ class Auxiliary(Container):
     head: Sequential
     weight: float = 0.3
 
-    def walk(self, shape: Shape, prefix: str = "") -> Iterator[tuple[str, Layer, Shape]]:
-        """Every layer of the head."""
-        yield from self.head.walk(shape, prefix)
+    def children(self, shape: Shape) -> Iterator[tuple[str, Layer, Shape]]:
+        yield "", self.head, shape
 
     def seeds(self) -> int:
         return self.head.seeds()
 
-    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
-        if context.training:
-            context.heads.append((self.weight, self.head.apply(parameters, x, context)))
+    def run(self, parameters: Mapping[str, Any], x: Any, interpreter: Interpreter) -> Any:
+        interpreter.head(self.weight, self.head, parameters, x)
         return x
 
 
-@dataclass(frozen=True)
-class Branches(Container):
-    """Parallel branches on the same input, with outputs concatenated along the channels."""
-
-    branches: tuple[Sequential, ...] = field(default=())
-
-    def __init__(self, *branches: Any) -> None:
-        made = tuple(b if isinstance(b, Sequential) else Sequential(b) for b in branches)
-        object.__setattr__(self, "branches", made)
-
-    def walk(self, shape: Shape, prefix: str = "") -> Iterator[tuple[str, Layer, Shape]]:
-        """Every layer of every branch."""
-        for number, branch in enumerate(self.branches):
-            yield from branch.walk(shape, f"{prefix}{number}.")
-
-    def output(self, shape: Shape) -> Shape:
-        shapes = [branch.output(shape) for branch in self.branches]
-        if any(other[1:] != shapes[0][1:] for other in shapes):
-            raise ShapeError(f"Branches expects outputs that differ only in channels; got {shapes}")
-        return (sum(s[0] for s in shapes), *shapes[0][1:])
-
-    def seeds(self) -> int:
-        return sum(branch.seeds() for branch in self.branches)
-
-    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
-        outputs = [
-            branch.apply(_below(parameters, str(number)), x, context)
-            for number, branch in enumerate(self.branches)
+def _named(layers: Any) -> tuple[tuple[str, ...], tuple[Layer, ...]]:
+    """The names and the layers of a sequence; names are numbers unless they are given."""
+    if isinstance(layers, Mapping):
+        pairs = list(layers.items())
+    else:
+        given = list(layers)
+        pairs = [
+            entry if isinstance(entry, tuple) and len(entry) == 2 else (str(number), entry)
+            for number, entry in enumerate(given)
         ]
-        return op.concat(outputs, axis=1)
+    for name, layer in pairs:
+        if not isinstance(layer, Layer):
+            raise ShapeError(f"Sequential expects layers such as Dense(10); got {layer!r}")
+        if not isinstance(name, str) or (name and not all(name.split("."))):
+            raise ShapeError(f"Sequential expects names such as 'conv1'; got {name!r}")
+    names = [name for name, _ in pairs if name]
+    if len(set(names)) != len(names):
+        raise ShapeError(f"Sequential expects names that differ from each other; got {names}")
+    return tuple(name for name, _ in pairs), tuple(layer for _, layer in pairs)

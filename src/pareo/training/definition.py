@@ -1,29 +1,58 @@
 """A network as JSON and back: layers by name with their numbers, nothing to execute."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from pareo import nn
 from pareo.errors import DataError, PareoError
 from pareo.nn.layers import Layer
-from pareo.nn.network import Auxiliary, Branches, Sequential
+from pareo.nn.network import Auxiliary, Sequential
 
 LAYERS: dict[str, type[Layer]] = {
     kind.__name__: kind
     for kind in (
+        nn.AdaptiveAveragePool,
+        nn.Attention,
         nn.AveragePool,
+        nn.BatchNorm,
+        nn.ClassToken,
+        nn.Clip,
         nn.Conv,
         nn.Dense,
         nn.Dropout,
+        nn.FirstToken,
         nn.Flatten,
+        nn.GELU,
+        nn.GlobalAveragePool,
+        nn.HardSigmoid,
+        nn.HardSwish,
+        nn.Identity,
+        nn.LayerNorm,
+        nn.LeakyReLU,
         nn.Lrn,
         nn.MaxPool,
+        nn.Normalise,
+        nn.PositionEmbedding,
         nn.ReLU,
+        nn.Scale,
         nn.Sigmoid,
+        nn.SiLU,
         nn.Softmax,
+        nn.StochasticDepth,
         nn.Subsample,
         nn.Tanh,
+        nn.Tokens,
     )
+}
+PARALLEL = {kind.__name__: kind for kind in (nn.Branches, nn.Add, nn.Multiply)}
+# Fields that layers gained after the first checkpoints were written, with their defaults.
+ADDED: dict[str, dict[str, Any]] = {
+    "Conv": {"bias": True, "dilation": 1},
+    "Dense": {"bias": True},
+}
+SKIPS: dict[str, Callable[..., Layer]] = {
+    kind.__name__: kind for kind in (nn.Residual, nn.Gate, nn.Append)
 }
 
 
@@ -41,9 +70,21 @@ def describe(layer: Layer) -> dict[str, Any]:
             "name": layer.name,
             "input_shape": shape,
             "layers": [describe(part) for part in layer.layers],
+            **({} if layer.numbered else {"names": list(layer.names)}),
         }
-    if isinstance(layer, Branches):
-        return {"layer": "Branches", "branches": [describe(part) for part in layer.branches]}
+    kind = type(layer).__name__
+    if PARALLEL.get(kind) is type(layer):
+        branches = layer.branches  # type: ignore[attr-defined]
+        return {"layer": kind, "branches": [describe(part) for part in branches]}
+    if SKIPS.get(kind) is type(layer):
+        assert isinstance(layer, nn.Residual | nn.Gate | nn.Append)
+        return {
+            "layer": kind,
+            "body": describe(layer.body),
+            "shortcut": None if layer.shortcut is None else describe(layer.shortcut),
+            "activation": None if layer.activation is None else describe(layer.activation),
+            "shortcut_name": layer.shortcut_name,
+        }
     if isinstance(layer, Auxiliary):
         return {"layer": "Auxiliary", "head": describe(layer.head), "weight": layer.weight}
     name = type(layer).__name__
@@ -51,6 +92,9 @@ def describe(layer: Layer) -> dict[str, Any]:
         raise DataError(f"a custom layer cannot be written to a file: {layer!r}")
     values = {field.name: getattr(layer, field.name) for field in dataclasses.fields(layer)}  # type: ignore[arg-type]
     plain = {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
+    for key, value in ADDED.get(name, {}).items():
+        if plain[key] == value:
+            del plain[key]  # so that the description is that of the versions before it was added
     return {"layer": name, **plain}
 
 
@@ -71,9 +115,18 @@ def rebuild(described: Any, depth: int = 0) -> Layer:
             shape = rest.pop("input_shape")
             if shape is not None:
                 shape = tuple(_number(size) for size in _items(shape))
-            return Sequential(parts, shape, str(rest.pop("name")))
-        if name == "Branches":
-            return Branches(*[rebuild(part, depth + 1) for part in _items(rest.pop("branches"))])
+            names = _items(rest.pop("names", [str(number) for number in range(len(parts))]))
+            named = list(zip(names, parts, strict=True))
+            return Sequential(named, shape, str(rest.pop("name")))
+        if name in PARALLEL:
+            branches = [rebuild(part, depth + 1) for part in _items(rest.pop("branches"))]
+            return PARALLEL[name](*branches)
+        if name in SKIPS:
+            return SKIPS[name](
+                rebuild(rest.pop("body"), depth + 1),
+                *(_rebuilt_or_none(rest.pop(key), depth) for key in ("shortcut", "activation")),
+                str(rest.pop("shortcut_name")),
+            )
         if name == "Auxiliary":
             head = rebuild(rest.pop("head"), depth + 1)
             if not isinstance(head, Sequential):
@@ -87,6 +140,10 @@ def rebuild(described: Any, depth: int = 0) -> Layer:
         raise
     except (KeyError, TypeError, ValueError, PareoError) as error:
         raise DataError(f"the layer {name!r} cannot be built: {error}") from error
+
+
+def _rebuilt_or_none(described: Any, depth: int) -> Layer | None:
+    return None if described is None else rebuild(described, depth + 1)
 
 
 def _items(value: Any) -> list[Any]:

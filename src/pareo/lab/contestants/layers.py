@@ -2,14 +2,22 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from pareo import nn
 from pareo.lab.contestants.task import Array
-from pareo.nn.layers import AveragePool, Dropout, Layer, MaxPool
-from pareo.nn.network import Auxiliary, Branches, Sequential
+from pareo.nn.containers import Add, Append, Branches, Container, Gate, Multiply, Residual
+from pareo.nn.layers import AveragePool, Dropout, Identity, Layer, MaxPool, StochasticDepth
+from pareo.nn.network import Auxiliary, Sequential
+from pareo.nn.pooling import shared_windows
 
-Apply = Callable[[Layer, Array, Array, Array], Array]  # one layer: layer, w, b, x
+# Layers that each adapter computes in a function of their own.
+NORMALISATIONS = (nn.BatchNorm, nn.LayerNorm, nn.Lrn, nn.Normalise)
+TOKENS = (nn.Attention, nn.ClassToken, nn.FirstToken, nn.PositionEmbedding, nn.Tokens)
+
+Apply = Callable[[Layer, Mapping[str, Array], Array], Array]  # one layer: layer, parameters, x
 Join = Callable[[list[Array]], Array]  # the outputs of branches as one
 
 
@@ -20,54 +28,62 @@ def without_dropout(network: Sequential) -> Sequential:
     >>> without_dropout(networks.googlenet(auxiliary=True)).seeds()
     0
     """
-    return Sequential(_kept(network.layers), network.input_shape, network.name)
-
-
-def _kept(layers: tuple[Layer, ...]) -> list[Layer]:
-    kept: list[Layer] = []
-    for layer in layers:
-        if isinstance(layer, Branches):
-            kept.append(Branches(*(_kept(branch.layers) for branch in layer.branches)))
-        elif isinstance(layer, Auxiliary):
-            kept.append(Auxiliary(without_dropout(layer.head), layer.weight))
-        elif isinstance(layer, Sequential):
-            kept.append(without_dropout(layer))
-        elif not isinstance(layer, Dropout):
-            kept.append(layer)
+    kept = _kept(network)
+    assert isinstance(kept, Sequential)
     return kept
 
 
-def forward(
-    network: Sequential,
-    parameters: Mapping[str, Array],
-    x: Array,
-    apply: Apply,
-    join: Join,
-    path: str = "",
-    heads: list[tuple[float, Array]] | None = None,
-) -> Array:
-    """The output of the network, where `apply` computes one layer and `join` ends branches.
+def _kept(layer: Layer) -> Layer | None:
+    """A layer without the Dropout inside it; None for one that is Dropout itself."""
+    match layer:
+        case Dropout() | StochasticDepth():
+            return None
+        case Sequential():
+            named = (
+                (name, _kept(part)) for name, part in zip(layer.names, layer.layers, strict=True)
+            )
+            kept = [(name, part) for name, part in named if part is not None]
+            return Sequential(_renumbered(layer, kept), layer.input_shape, layer.name)
+        case Auxiliary():
+            return Auxiliary(without_dropout(layer.head), layer.weight)
+        case Branches() | Add() | Multiply():
+            return type(layer)(*map(_kept, layer.branches))
+        case Residual() | Gate() | Append():
+            shortcut = None if layer.shortcut is None else _kept(layer.shortcut) or Identity()
+            return type(layer)(_kept(layer.body), shortcut, layer.activation, layer.shortcut_name)
+    return layer
+
+
+def _renumbered(layer: Sequential, kept: list[tuple[str, Layer]]) -> list[Any]:
+    """Layers without names are numbered anew; those with names keep them."""
+    return [part for _, part in kept] if layer.numbered else kept
+
+
+@dataclass
+class Calls:
+    """An interpreter (`pareo.nn.containers.Interpreter`) made of a framework's functions.
 
     In training, the weight and the output of each auxiliary head are appended to `heads`.
     """
-    for number, layer in enumerate(network.layers):
-        here = f"{path}{number}."
-        if isinstance(layer, Sequential):
-            x = forward(layer, parameters, x, apply, join, here, heads)
-        elif isinstance(layer, Branches):
-            x = join(
-                [
-                    forward(branch, parameters, x, apply, join, f"{here}{which}.", heads)
-                    for which, branch in enumerate(layer.branches)
-                ]
-            )
-        elif isinstance(layer, Auxiliary):
-            if heads is not None:
-                out = forward(layer.head, parameters, x, apply, join, here, heads)
-                heads.append((layer.weight, out))
-        else:
-            x = apply(layer, parameters.get(f"{here}w"), parameters.get(f"{here}b"), x)
-    return x
+
+    apply: Apply
+    joins: Mapping[str, Join]
+    heads: list[tuple[float, Array]] | None = None
+
+    def layer(self, layer: Layer, parameters: Mapping[str, Array], x: Array) -> Array:
+        """The output of one layer."""
+        return self.apply(layer, parameters, x)
+
+    def join(self, how: str, parts: Sequence[Array]) -> Array:
+        """Several results as one."""
+        return self.joins[how](list(parts))
+
+    def head(
+        self, weight: float, head: Container, parameters: Mapping[str, Array], x: Array
+    ) -> None:
+        """Compute an auxiliary head, in training."""
+        if self.heads is not None:
+            self.heads.append((weight, head.run(parameters, x, self)))
 
 
 def total_loss(
@@ -75,12 +91,12 @@ def total_loss(
     parameters: Mapping[str, Array],
     x: Array,
     apply: Apply,
-    join: Join,
+    joins: Mapping[str, Join],
     loss: Callable[[Array], Array],
 ) -> Array:
     """The loss in training: `loss(output)`, and that of each auxiliary head times its weight."""
     heads: list[tuple[float, Array]] = []
-    total = loss(forward(network, parameters, x, apply, join, heads=heads))
+    total = loss(network.run(parameters, x, Calls(apply, joins, heads)))
     for weight, out in heads:
         total = total + weight * loss(out)
     return total
@@ -99,6 +115,20 @@ def pair(value: int | Sequence[int]) -> tuple[int, int]:
     """
     height, width = (value, value) if isinstance(value, int) else value
     return height, width
+
+
+def shares(pixels: int, count: int) -> Array:
+    """A matrix whose product with a row of pixels is the means of windows that share it out.
+
+    >>> shares(3, 2)
+    array([[0.5, 0. ],
+           [0.5, 0.5],
+           [0. , 0.5]], dtype=float32)
+    """
+    found = np.zeros((pixels, count), np.float32)
+    for number, (start, end) in enumerate(zip(*shared_windows(pixels, count), strict=True)):
+        found[start:end, number] = 1 / (end - start)
+    return found
 
 
 @dataclass(frozen=True)

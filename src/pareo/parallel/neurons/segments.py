@@ -17,17 +17,8 @@ import numpy as np
 
 import pareo.operators as op
 from pareo.errors import ShapeError
-from pareo.nn.layers import (
-    Context,
-    Dense,
-    Dropout,
-    Flatten,
-    Layer,
-    Parameter,
-    ReLU,
-    Sigmoid,
-    Tanh,
-)
+from pareo.nn.activations import ReLU, Sigmoid, Tanh
+from pareo.nn.layers import Context, Dense, Dropout, Flatten, Layer, Parameter
 from pareo.nn.network import Sequential
 from pareo.parallel.group.forward_backward import TracedPart, trace_part
 from pareo.program import Program, trace
