@@ -46,7 +46,7 @@ def test_batch_norm_of_a_large_mean(device: str, shape: tuple[int, ...]) -> None
     spread = wide.var(axes, keepdims=True)
     np.testing.assert_allclose(mean, centre.reshape(-1), rtol=1e-6)
     np.testing.assert_allclose(variance, spread.reshape(-1), rtol=1e-5)
-    # x itself has a rounding of 5e-4, and a device may subtract a rounded mean.
+    # A device may subtract the mean in float32, whose rounding is up to 5e-4 here.
     close(y, (wide - centre) / np.sqrt(spread + 1e-5) + 1, 1e-3)
 
 
