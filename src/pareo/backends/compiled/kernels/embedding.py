@@ -1,7 +1,5 @@
 """Rows by index, as embeddings take them."""
 
-import numpy as np
-
 from pareo.array import Array
 from pareo.backends.compiled.backend import GRAIN, backend
 from pareo.backends.compiled.runtime.jit import jit
