@@ -43,7 +43,7 @@ def _total(x: Array, n: int, c: int, start: int, stop: int) -> float:
     total = x.dtype.type(0)
     for i in range(start, stop):
         total += x[n, c, i]
-    return total  # type: ignore[no-any-return]
+    return total
 
 
 @jit
