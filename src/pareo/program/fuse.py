@@ -48,7 +48,7 @@ def parse(pattern: str) -> tuple[PatternLine, ...]:
     for line in ast.parse(pattern.strip()).body:
         match line:
             case ast.Assign([ast.Name(result)], ast.Call(ast.Name(name)) as call):
-                results = (result,)
+                results: tuple[str, ...] = (result,)
             case ast.Assign([ast.Tuple(names)], ast.Call(ast.Name(name)) as call):
                 results = tuple(item.id for item in names if isinstance(item, ast.Name))
             case _:
@@ -101,7 +101,8 @@ class _Index:
                 return [self.writer[values[name]]] if values[name] in self.writer else []
         found = [self.reading[values[name]] for name in line.operands if name in values]
         if found:
-            return sorted(set(min(found, key=len)))
+            fewest: list[int] = min(found, key=len)
+            return sorted(set(fewest))
         return self.named.get(line.operator, [])
 
 

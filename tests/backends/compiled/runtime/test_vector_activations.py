@@ -23,13 +23,14 @@ def _silu(x: float) -> float:
 
 
 @pytest.mark.parametrize(("name", "exact"), [("gelu", _gelu), ("silu", _silu)])
-@pytest.mark.parametrize(("dtype", "error"), [("float32", 4e-7), ("float64", 4e-15)])
+@pytest.mark.parametrize(("dtype", "error"), [("float32", 4e-7), ("float64", 5e-14)])
 def test_relative_errors_are_small(
     name: str, exact: Callable[[float], float], dtype: str, error: float
 ) -> None:
     x = np.linspace(-12, 12, 4001).astype(dtype)
     with Device("compiled"):
         found = getattr(op, name)(x)
+    # In float64 it is the rounding of erfc's argument here that counts: up to 2e-14 at -12.
     expected = np.array([exact(float(value)) for value in x])
     np.testing.assert_allclose(found, expected, rtol=error, atol=0)
 
