@@ -35,10 +35,12 @@ def _instances() -> dict[str, list[str]]:
             for n, kind in product(numbers, ACTIVATIONS[1:])
         ],
         "normalise": [
-            *(f"channel_statistics<{n}>" for n in numbers[:2]),
-            *(f"{name}<{n}, {kind}>"
-              for name in ("normalise", "normalise_back_sums", "normalise_back")
-              for n, kind in product(numbers[:2], NORMALISED)),
+            *(f"channel_statistics<{t}, 4>" for t in kinds),
+            *(f"normalise_back_sums<{t}, 4, {kind}>" for t, kind in product(kinds, NORMALISED)),
+            *(f"normalise<{n}, {kind}, 0>" for n, kind in product(numbers[:2], NORMALISED)),
+            *(f"normalise<{n}, {kind}, {r}>"
+              for n, kind, r in product(numbers[:2], NORMALISED[:2], (1, 2))),
+            *(f"normalise_back<{n}, {kind}>" for n, kind in product(numbers[:2], NORMALISED)),
         ],
         "bias": [
             *(f"{name}<{n}>" for name in ("relu_bias_back", "bias_back") for n in numbers),
