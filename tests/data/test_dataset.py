@@ -84,6 +84,74 @@ def test_a_misfit_is_one_sentence(changed: dict[str, Any], message: str) -> None
         dataset(**changed)
 
 
+def targets(**changed: Any) -> Dataset:
+    given = {"labels": np.array([0.5, -2, 7], np.float32), "classes": 0,
+             "test_labels": np.array([1, 3], np.float32)}  # fmt: skip
+    return dataset(**(given | changed))
+
+
+def test_targets_are_kept_as_they_are() -> None:
+    labels = np.array([0.5, -2, 7], np.float32)
+    data = targets(labels=labels, class_names=["height"])
+    assert data.labels is labels
+    assert data.has_targets
+    assert data.outputs == 1
+    expected = "<Dataset small: 3 images of 2x4x5 uint8, 2 more for testing, 1 target>"
+    assert repr(data) == expected
+    assert not dataset().has_targets
+    assert dataset().outputs == 3
+
+
+def test_several_targets_of_one_image() -> None:
+    data = targets(labels=np.eye(3), test_labels=np.eye(3)[:2], class_names=("a", "b", "c"))
+    assert data.outputs == 3
+    assert repr(data).endswith("2 more for testing, 3 targets>")
+    assert targets(labels=np.eye(3), test_images=PIXELS[:0], test_labels=np.zeros((0, 3)))
+
+
+def test_targets_become_floats_like_the_images() -> None:
+    data = targets(labels=np.array([0.1, 1, 2]), test_labels=np.array([0.1, 3]))
+    small = data.as_float("float32")
+    assert small.labels.dtype == small.test_labels.dtype == small.images.dtype == np.float32
+    assert small.labels.tolist() == [np.float32(0.1), 1, 2]
+    assert small.as_float("float32") is small
+    again = small.as_float("float64")
+    assert again.labels.dtype == again.images.dtype == np.float64
+    mixed = targets(images=PIXELS / 1, test_images=PIXELS[:2] / 1).as_float("float64")
+    assert mixed.labels.dtype == np.float64
+    with pytest.raises(DataError, match="small: expected finite numbers in labels"):
+        targets(labels=np.array([0, 1, 1e300]), test_labels=np.zeros(2)).as_float("float32")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"classes": 2}, r"whole numbers of shape \(N,\); got float32 of shape \(3,\)"),
+        ({"classes": -1}, "expected at least 1 class; got -1"),
+        ({"labels": np.array([0, 1, 2])}, "expected at least 1 class; got 0"),
+        (
+            {"test_labels": np.array([0, 1])},
+            r"floats of shape \(N,\) or \(N, targets\); got int64 of shape \(2,\)",
+        ),
+        ({"labels": [0.5, 1, 2]}, "expected labels to be floats of .*; got list"),
+        ({"labels": np.zeros((3, 0))}, r"floats .*; got float64 of shape \(3, 0\)"),
+        ({"labels": np.zeros((3, 2, 2))}, r"floats .*; got float64 of shape \(3, 2, 2\)"),
+        ({"labels": np.array(0.5)}, r"floats .*; got float64 of shape \(\)"),
+        ({"labels": np.zeros(4)}, "expected as many images as labels; got 3 images and 4 labels"),
+        ({"labels": np.array([0, 1, np.nan])}, "finite numbers in labels; got NaN or infinity"),
+        (
+            {"test_labels": np.zeros((2, 1), np.float32)},
+            "expected test_labels like labels, each float32; got each 1 float32",
+        ),
+        ({"test_labels": np.zeros(2)}, "labels, each float32; got each float64"),
+        ({"class_names": ("a", "b")}, "expected 1 class names, one for each target; got 2"),
+    ],
+)
+def test_a_misfit_of_targets_is_one_sentence(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match="^small: .*" + message + "$"):
+        targets(**changed)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_numbers_are_finite(bad: float) -> None:
     images = PIXELS / 1

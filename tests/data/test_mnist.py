@@ -60,7 +60,7 @@ def test_the_shipped_copy_is_read_once_and_cannot_be_altered() -> None:
 def test_the_readme_lists_the_same_sums() -> None:
     text = (SHIPPED / "README.md").read_text(encoding="utf-8")
     assert "CC BY-SA 3.0" in text
-    for name, sha256 in mnist._SHA256.items():
+    for name, sha256 in mnist.SHA256.items():
         assert any(name in line and sha256 in line for line in text.splitlines())
 
 

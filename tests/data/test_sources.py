@@ -141,7 +141,7 @@ def test_parts_that_do_not_fit_together(tmp_path: Path) -> None:
 
 
 def test_what_is_none_of_these(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"expected four IDX files, .*; found neither"):
+    with pytest.raises(DataError, match=r"expected four IDX files, .*; found none of them"):
         load(tmp_path)
     with pytest.raises(DataError, match=r"an .npz file; got 'mnits', which does not exist$"):
         load("mnits")

@@ -8,7 +8,8 @@ import pytest
 from pareo import nn
 from pareo.errors import PareoError, ShapeError
 from pareo.nn import networks
-from pareo.nn.network import Branches, Sequential
+from pareo.nn.containers import Branches
+from pareo.nn.network import Sequential
 
 pytestmark = pytest.mark.smoke
 
@@ -51,7 +52,7 @@ def test_shapes_and_parameters(
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Sequential([nn.Dense(2)], (3, 4)), "Dense expects flat inputs"),
+        (lambda: Sequential([nn.Dense(2)], (2, 3, 4)), "Dense expects flat inputs"),
         (lambda: Sequential([nn.Conv(2, 3)], (9,)), r"Conv expects images \(C, H, W\)"),
         (lambda: Sequential([nn.Conv(2, 9)], (1, 4, 4)).output((1, 4, 4)), "Conv"),
         (lambda: Sequential([nn.Conv(3, 1, groups=2)], (4, 2, 2)), "groups"),

@@ -13,7 +13,7 @@ import pytest
 from pareo import Device
 from pareo.data import Dataset, load
 from pareo.errors import DeviceError, PareoError, ShapeError
-from pareo.nn import Dense, ReLU, Sequential, networks
+from pareo.nn import Dense, Flatten, ReLU, Sequential, networks
 from pareo.training import DivergenceError, SettingError, fit
 
 pytest.importorskip("sklearn", reason="needs scikit-learn")
@@ -142,7 +142,7 @@ def test_images_for_a_convolutional_network(network: Any) -> None:
 
 
 def test_a_network_of_two_dimensions() -> None:
-    network = Sequential([networks.Flatten(), Dense(3)], input_shape=(5, 6))
+    network = Sequential([Flatten(), Dense(3)], input_shape=(5, 6))
     model = Classifier(network, epochs=20).fit(DATA.images, DATA.labels)
     assert model.score(DATA.images.reshape(-1, 5, 6), DATA.labels) > 0.9
 

@@ -61,14 +61,17 @@ class StepRunner(Protocol):
     def __call__(
         self,
         parameters: Mapping[str, Array],
-        velocities: Mapping[str, Array],
+        slots: Mapping[str, Array],
         images: Array,
         labels: Array,
         order: Array,
-        rate: Array,
+        numbers: Array,
         seeds: Array,
     ) -> Array:
-        """Update parameters and velocities in place; return the losses."""
+        """Update parameters and slots in place; return the losses.
+
+        `numbers` and `seeds` have a row for each step: what the optimizer and dropout take.
+        """
 
     @property
     def kept_bytes(self) -> int:

@@ -75,8 +75,9 @@ class Command(TyperCommand):
 def data(default: str) -> Any:
     """The option --data, whose default is described by these words."""
     return typer.Option(
-        help="mnist, synthetic:CxHxW[:CLASSES[:COUNT]], a directory of IDX files or of images, "
-        "or an .npz file.",
+        help="mnist, cifar10:FOLDER, cifar100:FOLDER, fashion-mnist:FOLDER, "
+        "synthetic:CxHxW[:CLASSES[:COUNT]], a directory of IDX files or of images, or an .npz "
+        "file.",
         show_default=default,
     )
 

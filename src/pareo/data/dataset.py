@@ -1,12 +1,17 @@
 """`Dataset`: images and labels for training and testing, checked when it is created."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from pareo.data import parts, statistics
+from pareo.data.checks import check_images, check_labels, check_targets, each, is_whole
+from pareo.data.statistics import ChannelStatistics
 from pareo.errors import DataError
+from pareo.seeds import checked_seed
 
 TEST_SHARE = 6  # one image in six is for testing, if the source does not define a test set
 
@@ -18,11 +23,13 @@ class Dataset:
     Args:
         name: of the source; errors start with it.
         images: (N, C, H, W), or (N, features); numbers of any type, not converted.
-        labels: (N,), whole numbers from 0 to `classes` - 1; kept as int64.
+        labels: (N,), whole numbers from 0 to `classes` - 1; kept as int64. Or targets, for
+            regression and for several labels of one image: floats (N,) or (N, targets), kept as
+            they are, with 0 `classes`.
         test_images: of the same shape and type; there may be none (`images[:0]`).
         test_labels: one for each of them.
-        classes: their number, including those without an image.
-        class_names: one for each class, or none at all.
+        classes: their number, including those without an image; 0 if the labels are targets.
+        class_names: one for each class or each target, or none at all.
 
     Raises:
         DataError: the arrays do not match.
@@ -34,39 +41,46 @@ class Dataset:
         <Dataset zeros: 3 images of 1x28x28 uint8, 1 more for testing, 2 classes>
         >>> data.shape
         (1, 28, 28)
+        >>> Dataset("heights", pixels, np.array([1.7, 1.8, 1.6]), pixels[:0], np.zeros(0), 0)
+        <Dataset heights: 3 images of 1x28x28 uint8, 0 more for testing, 1 target>
     """
 
     name: str
     images: NDArray[Any]
-    labels: NDArray[np.int64]
+    labels: NDArray[Any]
     test_images: NDArray[Any]
-    test_labels: NDArray[np.int64]
+    test_labels: NDArray[Any]
     classes: int
     class_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.classes < 1:
+        if self.classes < 1 and (self.classes < 0 or is_whole(self.labels)):
             raise DataError(f"{self.name}: expected at least 1 class; got {self.classes}")
         for part in ("images", "test_images"):
-            _check_images(f"{self.name}: ", part, getattr(self, part))
+            check_images(f"{self.name}: ", part, getattr(self, part))
         if not len(self.images):
             raise DataError(f"{self.name}: expected at least one image; got none")
-        one, other = _one(self.images), _one(self.test_images)
+        self._check_alike("images", "test_images")
+        for images, labels in (("images", "labels"), ("test_images", "test_labels")):
+            given, count = getattr(self, labels), len(getattr(self, images))
+            if self.has_targets:
+                check_targets(f"{self.name}: ", labels, given, images, count)
+                continue
+            checked = check_labels(f"{self.name}: ", labels, given, self.classes, images, count)
+            object.__setattr__(self, labels, checked)
+        self._check_alike("labels", "test_labels")
+        object.__setattr__(self, "class_names", tuple(self.class_names))
+        if self.class_names and len(self.class_names) != self.outputs:
+            raise DataError(
+                f"{self.name}: expected {self.outputs} class names, one for each "
+                f"{'target' if self.has_targets else 'class'}; got {len(self.class_names)}"
+            )
+
+    def _check_alike(self, part: str, test_part: str) -> None:
+        one, other = each(getattr(self, part)), each(getattr(self, test_part))
         if one != other:
             raise DataError(
-                f"{self.name}: expected test_images like images, each {one}; got each {other}"
-            )
-        for images, labels in (("images", "labels"), ("test_images", "test_labels")):
-            checked = _check_labels(
-                f"{self.name}: ", labels, getattr(self, labels), self.classes, images,
-                len(getattr(self, images)),
-            )  # fmt: skip
-            object.__setattr__(self, labels, checked)
-        object.__setattr__(self, "class_names", tuple(self.class_names))
-        if self.class_names and len(self.class_names) != self.classes:
-            raise DataError(
-                f"{self.name}: expected {self.classes} class names, one for each class; "
-                f"got {len(self.class_names)}"
+                f"{self.name}: expected {test_part} like {part}, each {one}; got each {other}"
             )
 
     @property
@@ -74,11 +88,22 @@ class Dataset:
         """The shape of one image, which is the input shape of a network for this data."""
         return self.images.shape[1:]
 
+    @property
+    def has_targets(self) -> bool:
+        """Whether the labels are targets, numbers to be predicted, rather than classes."""
+        return self.classes == 0
+
+    @property
+    def outputs(self) -> int:
+        """The number of outputs of a network for this data: one for each class or target."""
+        return self.classes or math.prod(self.labels.shape[1:])
+
     def as_float(self, dtype: DTypeLike = np.float32) -> "Dataset":
         """Return the same data with images of a float dtype: uint8 is scaled from 0..255 to 0..1.
 
-        Other types are converted, not scaled. Data that has this dtype is returned unchanged;
-        otherwise the images are new arrays, which this object does not keep.
+        Other types are converted, not scaled. Targets are converted as well. Data that has this
+        dtype is returned unchanged; otherwise the images are new arrays, which this object does not
+        keep.
 
         Example:
             >>> pixels = np.array([[0, 51, 255]], np.uint8)
@@ -89,22 +114,92 @@ class Dataset:
         dtype = np.dtype(dtype)
         if dtype.kind != "f":
             raise DataError(f"{self.name}: as_float expects a float dtype; got {dtype.name}")
-        if self.images.dtype == dtype:
-            return self
-        return Dataset(
-            self.name,
-            _floats(self.images, dtype),
-            self.labels,
-            _floats(self.test_images, dtype),
-            self.test_labels,
-            self.classes,
-            self.class_names,
+        changed: dict[str, NDArray[Any]] = {}
+        if self.images.dtype != dtype:
+            changed |= {
+                "images": _floats(self.images, dtype),
+                "test_images": _floats(self.test_images, dtype),
+            }
+        if self.has_targets and self.labels.dtype != dtype:
+            changed |= {
+                "labels": _floats(self.labels, dtype),
+                "test_labels": _floats(self.test_labels, dtype),
+            }
+        return replace(self, **changed) if changed else self  # type: ignore[arg-type]
+
+    def split(self, share: float, seed: int = 0) -> tuple["Dataset", "Dataset"]:
+        """Return the data without a share of its training images, and this share, for validation.
+
+        Each class gives the same share, rounded down or up, and keeps at least one image. Targets
+        have no classes; their images are drawn from all. The same seed draws the same images, and
+        both parts keep the order of their images. The test part stays with the first.
+
+        Args:
+            share: of the training images, more than 0 and less than 1.
+            seed: of the draw, a whole number.
+
+        Raises:
+            DtypeError: the seed is not a whole number.
+            DataError: the share is outside its limits, or too small for a single image.
+
+        Example:
+            >>> from pareo.data import load
+            >>> training, validation = load("synthetic:1x8x8:2:120").split(0.2)
+            >>> training
+            <Dataset synthetic:1x8x8:2:120: 80 images of 1x8x8 float32, 20 more for testing, \
+2 classes>
+            >>> len(validation.images), len(validation.test_images)
+            (20, 0)
+        """
+        seed = checked_seed(f"{self.name}: split", seed)
+        if not 0 < share < 1:
+            raise DataError(
+                f"{self.name}: expected a share of more than 0 and less than 1; got {share}"
+            )
+        strata = np.zeros(len(self.labels), np.int64) if self.has_targets else self.labels
+        taken = parts.by_chance(strata, max(1, self.classes), share, seed)
+        if not taken.any():
+            raise DataError(
+                f"{self.name}: expected a share that takes at least one image and leaves one of "
+                f"each class; got {share} of {len(self.images):,} images"
+            )
+        training = replace(self, images=self.images[~taken], labels=self.labels[~taken])
+        validation = replace(
+            self,
+            images=self.images[taken],
+            labels=self.labels[taken],
+            test_images=self.images[:0],
+            test_labels=self.labels[:0],
         )
+        return training, validation
+
+    def channel_statistics(self) -> ChannelStatistics:
+        """Return the mean and the deviation of each channel of the training images, as floats.
+
+        They describe the images that a network is given, those of `as_float`: of uint8 they are
+        between 0 and 1. Data without channels (N, features) has one number for each feature. A
+        channel with one value only has the deviation 0.
+
+        Raises:
+            DataError: the numbers are so large that their squares are not finite.
+
+        Example:
+            >>> from pareo.data import load
+            >>> mean, deviation = load("mnist").channel_statistics()
+            >>> [round(number, 4) for number in (*mean, *deviation)]
+            [0.1307, 0.3081]
+        """
+        scale = 255 if self.images.dtype == np.uint8 else 1
+        found = statistics.of_channels(self.images)
+        if not all(map(math.isfinite, (*found.mean, *found.deviation))):
+            raise DataError(f"{self.name}: expected images with finite squares; got larger numbers")
+        return ChannelStatistics(*(tuple(number / scale for number in part) for part in found))
 
     def __repr__(self) -> str:
+        kind = ("target" if self.outputs == 1 else "targets") if self.has_targets else "classes"
         return (
-            f"<Dataset {self.name}: {len(self.images):,} images of {_one(self.images)}, "
-            f"{len(self.test_images):,} more for testing, {self.classes:,} classes>"
+            f"<Dataset {self.name}: {len(self.images):,} images of {each(self.images)}, "
+            f"{len(self.test_images):,} more for testing, {self.outputs:,} {kind}>"
         )
 
 
@@ -121,15 +216,10 @@ def divide(
         >>> data.images[:, 0], data.test_images[:, 0]
         (array([0., 1., 2., 3.]), array([4., 5.]))
     """
-    _check_images(f"{name}: ", "images", images)
+    check_images(f"{name}: ", "images", images)
     classes = len(class_names) or count_classes(labels)
-    labels = _check_labels(f"{name}: ", "labels", labels, classes, "images", len(images))
-    order = np.argsort(labels, kind="stable")
-    sizes = np.bincount(labels, minlength=classes)
-    rank = np.empty(len(labels), np.int64)
-    rank[order] = np.arange(len(labels)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    taken = np.where(sizes > 1, np.maximum(sizes // TEST_SHARE, 1), 0)
-    test = rank >= (sizes - taken)[labels]
+    labels = check_labels(f"{name}: ", "labels", labels, classes, "images", len(images))
+    test = parts.last_of_each_class(labels, classes, TEST_SHARE)
     return Dataset(
         name, images[~test], labels[~test], images[test], labels[test], classes, class_names
     )
@@ -142,57 +232,7 @@ def count_classes(*labels: NDArray[Any]) -> int:
         >>> count_classes(np.array([0, 3]), np.array([4]))
         5
     """
-    return max([1, *(int(part.max()) + 1 for part in labels if part.size and _whole(part))])
-
-
-def _whole(labels: NDArray[Any]) -> bool:
-    return labels.dtype.kind in "ui"
-
-
-def _one(images: NDArray[Any]) -> str:
-    sizes = "x".join(map(str, images.shape[1:]))
-    return f"{sizes} {images.dtype.name}"
-
-
-def _check_images(place: str, part: str, images: NDArray[Any]) -> None:
-    if not isinstance(images, np.ndarray) or images.dtype.kind not in "uif":
-        kind = images.dtype.name if isinstance(images, np.ndarray) else type(images).__name__
-        raise DataError(f"{place}expected {part} to be an array of numbers; got {kind}")
-    if images.ndim not in (2, 4) or 0 in images.shape[1:]:
-        raise DataError(
-            f"{place}expected {part} of shape (N, C, H, W) or (N, features); got {images.shape}"
-        )
-    # The extremes are NaN if any number is, and need no array of booleans as large as the data.
-    if (
-        images.dtype.kind == "f"
-        and len(images)
-        and not (np.isfinite(images.min()) and np.isfinite(images.max()))
-    ):
-        raise DataError(f"{place}expected finite numbers in {part}; got NaN or infinity")
-
-
-def _check_labels(
-    place: str, part: str, labels: NDArray[Any], classes: int, images: str, count: int
-) -> NDArray[np.int64]:
-    if not isinstance(labels, np.ndarray) or labels.ndim != 1 or not _whole(labels):
-        given = (
-            f"{labels.dtype.name} of shape {labels.shape}"
-            if isinstance(labels, np.ndarray)
-            else type(labels).__name__
-        )
-        raise DataError(f"{place}expected {part} to be whole numbers of shape (N,); got {given}")
-    if len(labels) != count:
-        raise DataError(
-            f"{place}expected as many {images} as {part}; got {count:,} {images} "
-            f"and {len(labels):,} {part}"
-        )
-    wrong = (labels < 0) | (labels >= classes)
-    if wrong.any():
-        where = int(wrong.argmax())
-        raise DataError(
-            f"{place}expected {part} from 0 to {classes - 1}; got {labels[where]} at index {where}"
-        )
-    return labels.astype(np.int64, copy=False)
+    return max([1, *(int(part.max()) + 1 for part in labels if part.size and is_whole(part))])
 
 
 def _floats(images: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:

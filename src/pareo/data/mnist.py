@@ -14,7 +14,7 @@ from pareo.data import idx
 from pareo.errors import DataError
 
 # SHA-256 of the unpacked files, as in files/mnist/README.md.
-_SHA256 = {
+SHA256 = {
     "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
     "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
     "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
@@ -83,7 +83,7 @@ def _pair(
 def _read(
     folder: Traversable, name: str, item_shape: tuple[int, ...], check: bool
 ) -> NDArray[np.uint8]:
-    file = _find(folder, name)
+    file = find(folder, name)
     unpacked = idx.unpack(file)
     array = unpacked.array()
     if array.dtype != np.uint8 or array.ndim == 0 or array.shape[1:] != item_shape:
@@ -92,16 +92,17 @@ def _read(
             f"{file}: expected uint8 of shape {wanted}; got {array.dtype.name} of shape "
             f"{array.shape}"
         )
-    if check and (sha256 := unpacked.sha256()) != _SHA256[name]:
+    if check and (sha256 := unpacked.sha256()) != SHA256[name]:
         raise DataError(
-            f"{file}: expected MNIST's own file, with SHA-256 {_SHA256[name]} when unpacked; "
+            f"{file}: expected MNIST's own file, with SHA-256 {SHA256[name]} when unpacked; "
             f"got {sha256}"
         )
     array.setflags(write=False)
     return array
 
 
-def _find(folder: Traversable, name: str) -> Traversable:
+def find(folder: Traversable, name: str) -> Traversable:
+    """Return the file of this name in a folder, or else the file with `.gz` after it."""
     for file in (folder / name, folder / f"{name}.gz"):
         if file.is_file():
             return file

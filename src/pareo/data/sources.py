@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pareo.data import idx, images, mnist, npz, synthetic
+from pareo.data import cifar, fashion_mnist, idx, images, mnist, npz, synthetic
 from pareo.data.dataset import Dataset, count_classes
 from pareo.errors import DataError
 
@@ -27,7 +27,11 @@ def load(what: str | os.PathLike[str], *, seed: int = 0) -> Dataset:
             - `"mnist"`, which is included;
             - `"synthetic:CxHxW[:CLASSES[:COUNT]]"`, synthetic images, by default
               10 classes and 600 images;
-            - a folder with the four IDX files of MNIST, Fashion-MNIST or the like, gzipped or not;
+            - `"cifar10:FOLDER"`, `"cifar100:FOLDER"` or, with its 20 coarse labels,
+              `"cifar100-coarse:FOLDER"`: the `.bin` files of the binary version, or its archive;
+            - `"fashion-mnist:FOLDER"`, its four IDX files, gzipped or not;
+            - a folder with the four IDX files of MNIST or the like, gzipped or not;
+            - a folder with the `.bin` files of CIFAR-10 or CIFAR-100;
             - a folder of images, `train/CLASS/*.png` and `test/CLASS/*.png`, or `CLASS/*.png`;
             - an `.npz` file with the arrays `images` and `labels`, or `x_train`, `y_train`, ...
 
@@ -55,14 +59,25 @@ def load(what: str | os.PathLike[str], *, seed: int = 0) -> Dataset:
         )
     if isinstance(what, str) and what.split(":")[0] == "synthetic":
         return synthetic.parse(what, seed)
+    if isinstance(what, str) and ":" in what:
+        name, _, folder = what.partition(":")
+        # A shell replaces ~ only at the beginning of a word.
+        if name in cifar.KINDS:
+            return cifar.read(os.path.expanduser(folder), name, name=what)
+        if name == "fashion-mnist":
+            return fashion_mnist.read(os.path.expanduser(folder), name=what)
     path = Path(what)
+    kind = cifar.recognised(path)
+    if kind is not None and path.is_file():
+        return cifar.read(path, kind)
     if path.is_dir():
         return _load_folder(path)
     if path.suffix == ".npz":
         return npz.read(path)
     missing = "" if path.exists() else ", which does not exist"
     raise DataError(
-        "expected 'mnist', 'synthetic:CxHxW', a folder of IDX files or of images, or an .npz file; "
+        "expected 'mnist', 'synthetic:CxHxW', 'cifar10:FOLDER', 'cifar100:FOLDER', "
+        "'fashion-mnist:FOLDER', a folder of IDX files or of images, or an .npz file; "
         f"got '{what}'{missing}"
     )
 
@@ -74,11 +89,14 @@ def _load_folder(folder: Path) -> Dataset:
         raise DataError(f"{folder}: expected a folder to read; got: {error.strerror}") from error
     if any(_IDX_NAME.fullmatch(file.name) for file in inside):
         return _load_idx(folder, inside)
+    kind = cifar.recognised(folder)
+    if kind is not None:
+        return cifar.read(folder, kind)
     if any(one.is_dir() for one in inside):
         return images.read_folder(folder)
     raise DataError(
-        f"{folder}: expected four IDX files, such as train-images-idx3-ubyte.gz, or one folder of "
-        "images for each class; found neither"
+        f"{folder}: expected four IDX files, such as train-images-idx3-ubyte.gz, the .bin files of "
+        "CIFAR, or one folder of images for each class; found none of them"
     )
 
 

@@ -46,6 +46,7 @@ from pareo.nn.normalisation import (
     Lrn,
     Normalise,
 )
+from pareo.nn.pooling import AdaptiveAveragePool
 from pareo.nn.tokens import (
     Attention,
     ClassToken,
@@ -56,6 +57,7 @@ from pareo.nn.tokens import (
 
 __all__ = [
     "GELU",
+    "AdaptiveAveragePool",
     "Add",
     "Append",
     "Attention",

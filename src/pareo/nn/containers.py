@@ -129,7 +129,10 @@ def joined_shape(kind: str, how: str, shapes: Sequence[Shape]) -> Shape:
 
 @dataclass(frozen=True)
 class _Parallel(Container):
-    """Branches on the same input, whose outputs are joined."""
+    """Branches on the same input, whose outputs are joined.
+
+    A branch has its number in the paths of its parameters, unless its layers have names.
+    """
 
     join: ClassVar[str]
     branches: tuple[Container, ...] = ()
@@ -146,13 +149,17 @@ class _Parallel(Container):
         object.__setattr__(self, "branches", made)
 
     def children(self, shape: Shape) -> Iterator[tuple[str, Layer, Shape]]:
+        for name, branch in self._named():
+            yield name, branch, shape
+
+    def _named(self) -> Iterator[tuple[str, Container]]:
         for number, branch in enumerate(self.branches):
-            yield str(number), branch, shape
+            yield (str(number) if getattr(branch, "numbered", True) else ""), branch
 
     def walk(self, shape: Shape, prefix: str = "") -> Iterator[tuple[str, Layer, Shape]]:
         """Every layer of every branch; the branches themselves have no entry."""
-        for number, branch in enumerate(self.branches):
-            yield from branch.walk(shape, f"{prefix}{number}.")
+        for name, branch in self._named():
+            yield from branch.walk(shape, f"{prefix}{name}." if name else prefix)
 
     def output(self, shape: Shape) -> Shape:
         shapes = [branch.output(shape) for branch in self.branches]
@@ -163,8 +170,7 @@ class _Parallel(Container):
 
     def run(self, parameters: Mapping[str, Any], x: Any, interpreter: Interpreter) -> Any:
         outputs = [
-            branch.run(below(parameters, str(number)), x, interpreter)
-            for number, branch in enumerate(self.branches)
+            branch.run(below(parameters, name), x, interpreter) for name, branch in self._named()
         ]
         return interpreter.join(self.join, outputs)
 

@@ -27,17 +27,26 @@ def _normal(deviation: Callable[[int, int], float]) -> Draw:
     return draw
 
 
+def _he_out(random: np.random.Generator, shape: tuple[int, ...], fan_in: int, fan_out: int) -> Any:
+    """By the fan-out of filters (K, C / groups, kh, kw), which PyTorch counts over all groups."""
+    outputs = shape[0] * math.prod(shape[2:]) if len(shape) == 4 else fan_out
+    return random.standard_normal(shape) * math.sqrt(2 / outputs)
+
+
 INITIALISERS: dict[str, Draw] = {
     "zeros": lambda random, shape, fan_in, fan_out: np.zeros(shape),
     "ones": lambda random, shape, fan_in, fan_out: np.ones(shape),
     "small": lambda random, shape, fan_in, fan_out: np.full(shape, 1e-6),
+    "normal_1e-6": _normal(lambda fan_in, fan_out: 1e-6),
     "normal_0.01": _normal(lambda fan_in, fan_out: 0.01),
     "normal_0.02": _normal(lambda fan_in, fan_out: 0.02),
-    "he_out": _normal(lambda fan_in, fan_out: math.sqrt(2 / fan_out)),
+    "he_out": _he_out,
+    "he_uniform": _uniform(lambda fan_in, fan_out: math.sqrt(6 / fan_in)),
     "glorot": _uniform(lambda fan_in, fan_out: math.sqrt(6 / (fan_in + fan_out))),
     "he": _normal(lambda fan_in, fan_out: math.sqrt(2 / fan_in)),
     "lecun": _normal(lambda fan_in, fan_out: math.sqrt(1 / fan_in)),
     "fan_in": _uniform(lambda fan_in, fan_out: math.sqrt(1 / fan_in)),
+    "fan_out_uniform": _uniform(lambda fan_in, fan_out: math.sqrt(1 / fan_out)),
 }
 
 

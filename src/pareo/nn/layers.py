@@ -83,11 +83,13 @@ class Layer(ABC):
         return type(self).__name__
 
 
-def _pair(name: str, value: Any) -> tuple[int, int]:
+def size_pair(name: str, value: Any) -> tuple[int, int]:
+    """A size along height and width."""
     return parse_pair(value, Where(name, "size or stride", (), {}))
 
 
-def _image(name: str, shape: Shape) -> tuple[int, int, int]:
+def image_shape(name: str, shape: Shape) -> tuple[int, int, int]:
+    """Channels, height and width of an image; the layer of this name refuses other shapes."""
     if len(shape) != 3:
         raise ShapeError(f"{name} expects images (C, H, W); got inputs of shape {shape}")
     return shape[0], shape[1], shape[2]
@@ -107,13 +109,13 @@ class Conv(Layer):
     dilation: Size = 1
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        channels = _image("Conv", shape)[0]
+        channels = image_shape("Conv", shape)[0]
         if channels % self.groups or self.filters % self.groups:
             raise ShapeError(
                 f"Conv expects channels and filters that {self.groups} groups divide; "
                 f"got {channels} and {self.filters}"
             )
-        kh, kw = _pair("Conv", self.size)
+        kh, kw = size_pair("Conv", self.size)
         share = channels // self.groups
         fans = share * kh * kw, self.filters // self.groups * kh * kw
         found = {"w": Parameter((self.filters, share, kh, kw), fans, self.start)}
@@ -122,11 +124,11 @@ class Conv(Layer):
         return found
 
     def output(self, shape: Shape) -> Shape:
-        _, height, width = _image("Conv", shape)
+        _, height, width = image_shape("Conv", shape)
         padding = parse_padding(self.padding, Where("Conv", "padding", (), {}))
-        stride = _pair("Conv", self.stride)
-        window = _pair("Conv", self.size)
-        dilation = _pair("Conv", self.dilation)
+        stride = size_pair("Conv", self.stride)
+        window = size_pair("Conv", self.size)
+        dilation = size_pair("Conv", self.dilation)
         sizes = output_sizes("Conv", (height, width), window, stride, padding, dilation)
         return (self.filters, *sizes)
 
@@ -139,7 +141,7 @@ class Conv(Layer):
 
     @property
     def label(self) -> str:
-        kh, kw = _pair("Conv", self.size)
+        kh, kw = size_pair("Conv", self.size)
         return f"Conv {self.filters} @ {kh}x{kw}"
 
 
@@ -152,7 +154,7 @@ class Subsample(Layer):
     start: str = "fan_in"
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        kh, kw = _pair("Subsample", self.size)
+        kh, kw = size_pair("Subsample", self.size)
         fans = (kh * kw, kh * kw)
         return {
             "w": Parameter((kh, kw), fans, self.start),
@@ -160,8 +162,8 @@ class Subsample(Layer):
         }
 
     def output(self, shape: Shape) -> Shape:
-        channels, height, width = _image("Subsample", shape)
-        window, stride = _pair("Subsample", self.size), _pair("Subsample", self.stride)
+        channels, height, width = image_shape("Subsample", shape)
+        window, stride = size_pair("Subsample", self.size), size_pair("Subsample", self.stride)
         none = (0, 0, 0, 0)
         sizes = output_sizes("Subsample", (height, width), window, stride, none, (1, 1))
         return (channels, *sizes)
@@ -179,9 +181,9 @@ class _Pool(Layer, ABC):
 
     def output(self, shape: Shape) -> Shape:
         name = type(self).__name__
-        channels, height, width = _image(name, shape)
-        window = _pair(name, self.size)
-        stride = window if self.stride is None else _pair(name, self.stride)
+        channels, height, width = image_shape(name, shape)
+        window = size_pair(name, self.size)
+        stride = window if self.stride is None else size_pair(name, self.stride)
         padding = parse_padding(self.padding, Where(name, "padding", (), {}))
         return (channels, *pooled_sizes(name, (height, width), window, stride, padding, self.ceil))
 
@@ -244,7 +246,7 @@ class GlobalAveragePool(Layer):
     """The mean of each channel over all pixels: (C, 1, 1)."""
 
     def output(self, shape: Shape) -> Shape:
-        return (_image("GlobalAveragePool", shape)[0], 1, 1)
+        return (image_shape("GlobalAveragePool", shape)[0], 1, 1)
 
     def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
         return op.mean(x, axis=(2, 3), keepdims=True)

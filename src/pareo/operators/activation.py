@@ -3,6 +3,7 @@
 Each gradient is computed from the operand `a`, not from the result.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,13 @@ from pareo.errors import ShapeError
 from pareo.operators.attributes import Flag, Real
 from pareo.operators.core import Array, Operator, operator
 from pareo.spec import Spec
+
+# gelu is a * (1 + erf(a * HALF_ROOT)) / 2, and its slope that plus a * DENSITY * exp(-a * a / 2);
+# approximately it is a / (1 + exp(-u)) with u = TWICE * (a + CUBE * a ** 3).
+HALF_ROOT = math.sqrt(0.5)
+DENSITY = 1 / math.sqrt(2 * math.pi)
+TWICE = 2 * math.sqrt(2 / math.pi)
+CUBE = 0.044715
 
 
 def _same_shape(name: str, g: Spec, a: Spec) -> Spec:
@@ -163,9 +171,9 @@ def clip_gradient(g: Array, a: Array, low: Real, high: Real) -> Spec:
 
 
 for _operator, _each in (
-    (gelu, 4), (gelu_gradient, 8), (silu, 4), (silu_gradient, 7), (hard_sigmoid, 4),
-    (hard_sigmoid_gradient, 1), (hard_swish, 5), (hard_swish_gradient, 3), (leaky_relu, 1),
-    (leaky_relu_gradient, 1), (clip, 2), (clip_gradient, 1),
+    (silu, 3), (silu_gradient, 8), (hard_sigmoid, 4), (hard_sigmoid_gradient, 3),
+    (hard_swish, 5), (hard_swish_gradient, 5), (leaky_relu, 2), (leaky_relu_gradient, 2),
+    (clip, 2), (clip_gradient, 2),
 ):  # fmt: skip
     _flops(_operator, _each)
 for _operator, _its_gradient in (
@@ -173,6 +181,16 @@ for _operator, _its_gradient in (
     (hard_swish, hard_swish_gradient), (leaky_relu, leaky_relu_gradient), (clip, clip_gradient),
 ):  # fmt: skip
     _gradient(_operator, _its_gradient)
+
+
+@gelu.flops
+def _(out: Spec, a: Spec, approximate: bool) -> int:
+    return (7 if approximate else 4) * out.size
+
+
+@gelu_gradient.flops
+def _(out: Spec, g: Spec, a: Spec, approximate: bool) -> int:
+    return (15 if approximate else 10) * out.size
 
 
 @clip_gradient.gradient

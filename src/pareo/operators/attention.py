@@ -64,13 +64,36 @@ def attention_with_sums(
     return q.like((*q.shape[:-1], v.shape[-1])), q.like(q.shape[:-1])
 
 
-def _scores(q: Spec, k: Spec) -> int:
-    return math.prod(q.shape[:-1]) * k.shape[-2]
+def _pairs(q: Spec, k: Spec, causal: bool) -> int:
+    """How many scores there are: pairs of a query and a key that it sees."""
+    queries, keys = q.shape[-2], k.shape[-2]
+    each = sum(min(i + 1, keys) for i in range(queries)) if causal else queries * keys
+    return math.prod(q.shape[:-2]) * each
+
+
+def _reads(q: Spec, k: Spec, v: Spec, mask: Spec, causal: bool) -> tuple[int, int, int]:
+    """How many elements of k, of v and of the mask are needed: those that some query sees."""
+    queries, keys = q.shape[-2], k.shape[-2]
+    seen = min(queries, keys) if causal else keys if queries else 0
+    rows, columns = (1, 1, *mask.shape)[-2:]
+    heads = math.prod(mask.shape[:-2])
+    if rows > 1 and columns > 1:
+        needed = _pairs(q.like((queries, 1)), k.like((keys, 1)), causal)
+    else:
+        needed = min(rows, queries) * min(columns, seen)
+    share = math.prod(q.shape[:-2])
+    return share * seen * q.shape[-1], share * seen * v.shape[-1], heads * needed
 
 
 @attention_with_sums.flops
 def _(out: Any, q: Spec, k: Spec, v: Spec, mask: Spec, causal: bool) -> int:
-    return _scores(q, k) * (2 * q.shape[-1] + 2 * v.shape[-1] + 5)
+    each = 2 * q.shape[-1] + 2 * v.shape[-1] + 6
+    return _pairs(q, k, causal) * each + math.prod(q.shape[:-1]) * (v.shape[-1] + 2)
+
+
+@attention_with_sums.reads
+def _(out: Any, q: Spec, k: Spec, v: Spec, mask: Spec, causal: bool) -> list[int]:
+    return [q.size, *_reads(q, k, v, mask, causal)]
 
 
 @attention_with_sums.gradient
@@ -90,7 +113,9 @@ def _mask_gradient(
     if causal:
         hidden = np.triu(np.full((q.shape[-2], k.shape[-2]), -np.inf, q.dtype), 1)
         scores = op.add(scores, hidden)
-    chances = op.exp(op.sub(scores, op.reshape(sums, (*sums.shape, 1))))
+    limit = float(np.finfo(q.dtype).max)  # minus infinity minus itself would be NaN
+    finite = op.clip(op.reshape(sums, (*sums.shape, 1)), -limit, limit)
+    chances = op.exp(op.sub(scores, finite))
     inner = op.sum(op.hadamard(g, y), axis=-1, keepdims=True)
     return unbroadcast(op.hadamard(chances, op.sub(op.dot(g, _transposed(v)), inner)), mask)
 
@@ -107,8 +132,8 @@ def attention_gradient(
     """Gradient of `attention`: that of q, of k and of v; y and sums are its results.
 
     >>> q, k, v, g = np.ones((4, 1, 2))
-    >>> [part.tolist() for part in op.attention_gradient(g, q, k, v, v, np.array([2.0]))][2]
-    [[1.8..., 1.8...]]
+    >>> op.attention_gradient(g, q, k, v, *op.attention_with_sums(q, k, v))[2].round(6)
+    array([[1., 1.]])
     """
     _check("attention_gradient", q, k, v, mask)
     wanted = (*q.shape[:-1], v.shape[-1])
@@ -121,6 +146,14 @@ def attention_gradient(
 
 
 @attention_gradient.flops
-def _(out: Any, g: Spec, q: Spec, k: Spec, v: Spec, *_: Spec, causal: bool) -> int:
-    each = 6 * q.shape[-1] + 4 * v.shape[-1] + 6
-    return _scores(q, k) * each + 2 * g.size
+def _(out: Any, g: Spec, q: Spec, k: Spec, *_: Spec, causal: bool) -> int:
+    each = 6 * q.shape[-1] + 4 * g.shape[-1] + 7
+    return _pairs(q, k, causal) * each + 2 * g.size
+
+
+@attention_gradient.reads
+def _(
+    out: Any, g: Spec, q: Spec, k: Spec, v: Spec, y: Spec, sums: Spec, mask: Spec, causal: bool
+) -> list[int]:
+    keys, values, needed = _reads(q, k, v, mask, causal)
+    return [g.size, q.size, keys, values, y.size, sums.size, needed]

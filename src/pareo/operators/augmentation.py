@@ -21,7 +21,7 @@ def augment(x: Array, seed: Seed, flip: Flag = False, crop: Size = 0, cutout: Si
     The seed and the position of an image in the batch decide. Cropping comes first (of the mirrored
     image), then cutout.
 
-    >>> op.augment(np.arange(4.0).reshape(1, 1, 2, 2), seed=3, flip=True)
+    >>> op.augment(np.arange(4.0).reshape(1, 1, 2, 2), seed=1, flip=True)
     array([[[[1., 0.],
              [3., 2.]]]])
     """

@@ -255,6 +255,13 @@ def _(g: Any, out: Any, a: Any, sizes: Any, axis: int) -> Any:
     return op.concat(parts, axis)
 
 
+def check_index(name: str, index: Any, size: int) -> None:
+    """Raise an error for places out of range; backends call this, as it reads the values."""
+    if index.size and (index.min() < 0 or index.max() >= size):
+        wrong = index.min() if index.min() < 0 else index.max()
+        raise ShapeError(f"{name} expects index from 0 to {size - 1}; got {wrong}")
+
+
 @operator
 def take(a: Array, index: Labels) -> Spec:
     """The rows of a, its first axis, at the places in `index`, of any shape: an embedding.

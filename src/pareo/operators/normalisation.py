@@ -159,7 +159,7 @@ def batch_norm_gradient(
 
 @batch_norm_gradient.flops
 def _(out: Any, g: Spec, x: Spec, *_: Spec, epsilon: float) -> int:
-    return 9 * x.size + 6 * x.shape[1]
+    return 9 * x.size + 9 * x.shape[1]
 
 
 @operator
@@ -179,7 +179,7 @@ def batch_norm_inference(
 
 @batch_norm_inference.flops
 def _(out: Spec, x: Spec, *_: Spec, epsilon: float) -> int:
-    return 2 * x.size + 5 * x.shape[1]
+    return 3 * x.size + (3 * x.shape[1] if x.size else 0)
 
 
 @batch_norm_inference.gradient
@@ -246,7 +246,7 @@ def layer_norm_gradient(
 
 @layer_norm_gradient.flops
 def _(out: Any, g: Spec, x: Spec, scale: Spec, axis: int, epsilon: float) -> int:
-    return 14 * x.size + 6 * (x.size // x.shape[axis])
+    return 16 * x.size + 7 * (x.size // x.shape[axis])
 
 
 @operator

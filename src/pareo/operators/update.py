@@ -100,7 +100,7 @@ def adam(
 
 @adam.flops
 def _(out: Any, parameter: Spec, *_: Spec, decoupled: bool) -> int:
-    return 15 * parameter.size
+    return (20 if decoupled else 19) * parameter.size
 
 
 def adamw(*operands: Any, **more: Any) -> Any:
@@ -139,4 +139,4 @@ def lion(
 
 @lion.flops
 def _(out: Any, parameter: Spec, *_: Spec) -> int:
-    return 13 * parameter.size
+    return 14 * parameter.size

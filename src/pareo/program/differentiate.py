@@ -82,12 +82,14 @@ def differentiate(program: Program, wrt: Sequence[int] = (0,)) -> Program:
 
 
 def value_and_grad(
-    function: Callable[..., Any], wrt: int | tuple[int, ...] = 0
+    function: Callable[..., Any], wrt: int | tuple[int, ...] = 0, aux: bool = False
 ) -> Callable[..., Any]:
     """A function that returns the result of `function` and its gradient for the arguments at `wrt`.
 
-    The gradient has the nesting of the argument. Each call traces `function` again, so that it sees
-    the present values of what the function closes over; to trace only once, see `Program.compile`.
+    With `aux`, `function` returns a pair: the number to differentiate, and anything else, which is
+    returned after the gradient. The gradient has the nesting of the argument. Each call traces
+    `function` again, so that it sees the present values of what the function closes over; to trace
+    only once, see `Program.compile`.
 
     >>> import numpy as np
     >>> from pareo import op
@@ -106,11 +108,12 @@ def value_and_grad(
         fresh = list(arguments)
         for position in positions:
             fresh[position] = tree.transform(_renamed, _at(arguments, position))
-        loss = _number(builder, function(*fresh))
+        result, *rest = function(*fresh) if aux else (function(*fresh),)
+        loss = _number(builder, result)
         chosen = [leaf for position in positions for leaf in tree.leaves(fresh[position])]
         gradients = backward(builder, loss, chosen, start)
         shaped = tree.unflatten(tuple(fresh[position] for position in positions), gradients)
-        return loss, shaped[0] if isinstance(wrt, int) else shaped
+        return loss, shaped[0] if isinstance(wrt, int) else shaped, *rest
 
     return both
 

@@ -16,12 +16,17 @@ from pareo.program.target import Target
 
 @dataclass(frozen=True)
 class PatternLine:
-    """One line of a pattern: `result = operator(operands, attribute=literal)`."""
+    """One line of a pattern: `results = operator(operands, attribute=literal)`."""
 
     operator: str
     operands: tuple[str, ...]
-    result: str
+    results: tuple[str, ...]
     literals: tuple[tuple[str, Any], ...]
+
+    @property
+    def result(self) -> str:
+        """The first result, which for most operators is the only one."""
+        return self.results[0]
 
 
 @dataclass(frozen=True)
@@ -37,18 +42,20 @@ def parse(pattern: str) -> tuple[PatternLine, ...]:
     """The lines of a pattern.
 
     >>> parse("y = sum(x, axis=(0,))")
-    (PatternLine(operator='sum', operands=('x',), result='y', literals=(('axis', (0,)),)),)
+    (PatternLine(operator='sum', operands=('x',), results=('y',), literals=(('axis', (0,)),)),)
     """
     lines = []
     for line in ast.parse(pattern.strip()).body:
         match line:
             case ast.Assign([ast.Name(result)], ast.Call(ast.Name(name)) as call):
-                pass
+                results = (result,)
+            case ast.Assign([ast.Tuple(names)], ast.Call(ast.Name(name)) as call):
+                results = tuple(item.id for item in names if isinstance(item, ast.Name))
             case _:
                 raise ValueError(f"a pattern's line reads 'y = operator(x)'; got {pattern!r}")
         literals = [(word.arg or "", ast.literal_eval(word.value)) for word in call.keywords]
         operands = tuple(item.id for item in call.args if isinstance(item, ast.Name))
-        lines.append(PatternLine(name, operands, result, tuple(literals)))
+        lines.append(PatternLine(name, operands, results, tuple(literals)))
     return tuple(lines)
 
 
@@ -101,13 +108,13 @@ def _bound(
     """The variables after matching a line with an instruction; None if they do not match."""
     if instruction.name != line.operator or len(instruction.inputs) != len(line.operands):
         return None
-    if len(instruction.outputs) != 1:  # a line of a pattern names one result
+    if len(instruction.outputs) != len(line.results):
         return None
     if any(instruction.attributes.get(name) != value for name, value in line.literals):
         return None
     bound = dict(values)
-    names = (*line.operands, line.result)
-    pairs = zip(names, (*instruction.inputs, instruction.outputs[0]), strict=True)
+    names = (*line.operands, *line.results)
+    pairs = zip(names, (*instruction.inputs, *instruction.outputs), strict=True)
     if all(bound.setdefault(name, number) == number for name, number in pairs):
         return bound
     return None

@@ -46,19 +46,21 @@ def checked_arrays(
     return {path: given[path] for path in wanted}
 
 
-def check_data(images: Array, labels: Array, wanted: Spec, classes: int, backend: Backend) -> None:
+def check_data(
+    images: Array, labels: Array, wanted: Spec, targets: Spec, classes: int, backend: Backend
+) -> None:
     """Raise an error for images or labels that steps cannot read.
 
-    `wanted` is the spec of a batch of images. Labels on a GPU are checked only when a loss is NaN,
-    so that no step waits for the check.
+    `wanted` is the spec of a batch of images, `targets` that of its labels. Labels on a GPU are
+    checked only when a loss is NaN, so that no step waits for the check.
     """
     if not isinstance(images, np.ndarray):  # a GPU takes NumPy arrays too, and copies batches
         backend.check("images", images)
     _fits("images", wanted.dtype, (*images.shape[:1], *wanted.shape[1:]), images)
-    _fits("labels", np.dtype(np.int64), images.shape[:1], labels, backend)
+    _fits("labels", targets.dtype, (*images.shape[:1], *targets.shape[1:]), labels, backend)
     if not (images.flags.c_contiguous and labels.flags.c_contiguous):
         raise ShapeError("steps expect images and labels that are C-contiguous")
-    if isinstance(labels, np.ndarray):
+    if isinstance(labels, np.ndarray) and labels.dtype.kind in "iu":
         check_labels(labels, classes)
 
 

@@ -1,6 +1,7 @@
 """Checkpoints: a training run in one safetensors file, written atomically.
 
-The file holds the parameters, the velocities under `velocity.`, and as metadata one JSON text
+The file holds the parameters with the state of layers, the arrays of the optimizer under
+`optimizer.` (`optimizer.velocity.` and so on), and as metadata one JSON text
 `pareo` (network, position, settings, history) and `sha256`, a digest of that text and all tensors.
 Any framework can read the tensors, and nothing in the file is executed.
 """
@@ -16,12 +17,14 @@ from typing import Any
 import numpy as np
 
 from pareo.errors import DataError
+from pareo.nn.layers import Parameter
 from pareo.nn.network import Sequential
 from pareo.training.definition import describe, rebuild
 from pareo.training.history import History
 
 FORMAT = 1
-VELOCITY = "velocity."
+SLOT = "optimizer."
+OLD_VELOCITY = "velocity."  # the prefix of velocities in files of earlier versions
 NAME = "last.safetensors"
 
 
@@ -38,7 +41,7 @@ class Checkpoint:
 
     network: Sequential
     parameters: dict[str, Any]
-    velocities: dict[str, Any] = field(default_factory=dict)
+    slots: dict[str, Any] = field(default_factory=dict)
     epoch: int = 0
     step: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
@@ -75,8 +78,8 @@ def write(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
 
     path = Path(path)
     tensors = {name: np.asarray(a, order="C") for name, a in checkpoint.parameters.items()}
-    for name, a in checkpoint.velocities.items():
-        tensors[VELOCITY + name] = np.asarray(a, order="C")
+    for name, a in checkpoint.slots.items():
+        tensors[SLOT + name] = np.asarray(a, order="C")
     text = json.dumps(
         {
             "format": FORMAT,
@@ -177,10 +180,14 @@ def _parsed(found: Any, tensors: Mapping[str, Any]) -> Checkpoint:
     network = rebuild(found["network"])
     if not isinstance(network, Sequential) or network.input_shape is None:
         raise DataError("its network has no input_shape")
-    parameters = {path: a for path, a in tensors.items() if not path.startswith(VELOCITY)}
-    moving = {p[len(VELOCITY) :]: a for p, a in tensors.items() if p.startswith(VELOCITY)}
-    ordered = _in_order(network, parameters)
-    velocities = _in_order(network, moving) if moving else {}
+    wanted = network.parameters(network.inputs)
+    if not any(path.startswith((SLOT, OLD_VELOCITY)) for path in wanted):
+        tensors = {
+            SLOT + name if name.startswith(OLD_VELOCITY) else name: a for name, a in tensors.items()
+        }
+    slots = {p[len(SLOT) :]: a for p, a in tensors.items() if p not in wanted and SLOT in p[:10]}
+    ordered = _in_order(network, {p: a for p, a in tensors.items() if p[len(SLOT) :] not in slots})
+    _check_slots(wanted, slots)
     epoch, step = found["epoch"], found["step"]
     if not all(type(number) is int and number >= 0 for number in (epoch, step)):
         raise DataError(f"its epoch and step are {epoch!r} and {step!r}")
@@ -194,9 +201,17 @@ def _parsed(found: Any, tensors: Mapping[str, Any]) -> Checkpoint:
             raise DataError(f"its {name} are {found[name]!r}")
     history = History.from_plain(found["history"])
     return Checkpoint(
-        network, ordered, velocities, epoch, step, found["settings"], history, partial,
+        network, ordered, slots, epoch, step, found["settings"], history, partial,
         found["data"], found["place"],
     )  # fmt: skip
+
+
+def _check_slots(wanted: Mapping[str, Parameter], slots: Mapping[str, Any]) -> None:
+    """Raise an error for slots that belong to no parameter; `resumed` checks which there are."""
+    for name, array in slots.items():
+        _, _, path = name.partition(".")
+        if path not in wanted or array.shape != wanted[path].shape:
+            raise DataError(f"its tensor {SLOT}{name} does not match the network's")
 
 
 def _in_order(network: Sequential, arrays: Mapping[str, Any]) -> dict[str, Any]:

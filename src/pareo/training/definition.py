@@ -1,6 +1,7 @@
 """A network as JSON and back: layers by name with their numbers, nothing to execute."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from pareo import nn
@@ -11,6 +12,7 @@ from pareo.nn.network import Auxiliary, Sequential
 LAYERS: dict[str, type[Layer]] = {
     kind.__name__: kind
     for kind in (
+        nn.AdaptiveAveragePool,
         nn.Attention,
         nn.AveragePool,
         nn.BatchNorm,
@@ -49,7 +51,9 @@ ADDED: dict[str, dict[str, Any]] = {
     "Conv": {"bias": True, "dilation": 1},
     "Dense": {"bias": True},
 }
-SKIPS = {kind.__name__: kind for kind in (nn.Residual, nn.Gate, nn.Append)}
+SKIPS: dict[str, Callable[..., Layer]] = {
+    kind.__name__: kind for kind in (nn.Residual, nn.Gate, nn.Append)
+}
 
 
 def describe(layer: Layer) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from pareo.training.history import Epoch, History
 from pareo.training.progress import Bar
 from pareo.training.resume import identity, resumed, target
 from pareo.training.settings import Settings, whole
-from pareo.training.step import Step
+from pareo.training.step import Step, new_slots
 
 CHUNK_SECONDS = 0.2  # often enough for the progress bar and Ctrl-C, seldom enough to cost nothing
 CHECKPOINT_SECONDS = 60.0
@@ -46,7 +46,7 @@ class Result:
     settings: Settings
     interrupted: bool = False
     checkpoint: Path | None = None
-    velocities: dict[str, Any] = field(default_factory=dict)
+    slots: dict[str, Any] = field(default_factory=dict)
 
     @property
     def accuracy(self) -> float | None:
@@ -173,7 +173,7 @@ class _Run:
         self.state.place = {"device": str(device), "threads": device.threads}
         self.result = Result(
             network, self.state.parameters, self.state.history, device, settings, False, target,
-            self.state.velocities,
+            self.state.slots,
         )  # fmt: skip
         self._place()
         self._steps: dict[tuple[int, Device], Step] = {}
@@ -189,8 +189,8 @@ class _Run:
             self.images = backend.place_dataset(self.images)
             if self.test is not None:
                 self.test = backend.place_dataset(self.test[0]), self.test[1]
-            moved = self.state.parameters, self.state.velocities
-            self.parameters, self.velocities = (
+            moved = self.state.parameters, self.state.slots
+            self.parameters, self.slots = (
                 {path: backend.to_device(a) for path, a in arrays.items()} for arrays in moved
             )
 
@@ -200,17 +200,16 @@ class _Run:
         with self.device, backend.scope(self.device):
             for known, arrays in (
                 (self.state.parameters, self.parameters),
-                (self.state.velocities, self.velocities),
+                (self.state.slots, self.slots),
             ):
                 known.update({path: backend.to_host(a) for path, a in arrays.items()})
 
     def _new(self, data: Dataset) -> Checkpoint:
         parameters = self.network.initialise(self.settings.seed, self.settings.dtype)
-        moving = self.settings.momentum > 0
         return Checkpoint(
             self.network,
             parameters,
-            {path: np.zeros_like(a) for path, a in parameters.items()} if moving else {},
+            new_slots(self.network, self.settings.recipe, parameters),
             settings=self.settings.plain(),
             data={} if self.target is None else identity(data),  # the fingerprint reads all of it
         )
@@ -252,7 +251,7 @@ class _Run:
         rate = self.settings.rate_in(state.epoch)
         begin = time.perf_counter()
         losses = step.run(
-            self.parameters, self.velocities, self.images, self.labels, rows, rate,
+            self.parameters, self.slots, self.images, self.labels, rows, rate,
             seed=self.settings.seed, first=first,
         )  # fmt: skip
         took = time.perf_counter() - begin
@@ -320,10 +319,7 @@ class _Run:
     def _step(self, size: int) -> Step:
         if (size, self.device) not in self._steps:
             settings = self.settings
-            step = Step(
-                self.network, size, self.device, settings.momentum, settings.decay,
-                settings.dtype,
-            )  # fmt: skip
+            step = Step(self.network, size, self.device, settings.recipe, settings.dtype)
             if self.device.name in ("compiled", "cuda"):
                 self._warm(step)
             self._steps[size, self.device] = step
@@ -333,9 +329,9 @@ class _Run:
         """Do one untimed step on copies: the first step compiles machine code."""
         with self.device.backend.scope(self.device):
             parameters = {path: a.copy() for path, a in self.parameters.items()}
-            velocities = {path: a.copy() for path, a in self.velocities.items()}
+            slots = {path: a.copy() for path, a in self.slots.items()}
         rows = np.zeros((1, step.batch), np.int64)
-        step.run(parameters, velocities, self.images, self.labels, rows, 0.0)
+        step.run(parameters, slots, self.images, self.labels, rows, 0.0)
 
     def _due(self) -> bool:
         """Whether a checkpoint is due: writing may take at most a twentieth of the time."""

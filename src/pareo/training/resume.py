@@ -14,6 +14,7 @@ from pareo.training import checkpoint as files
 from pareo.training.checkpoint import Checkpoint
 from pareo.training.definition import describe
 from pareo.training.settings import Settings, from_plain
+from pareo.training.step import slot_specs
 
 BLOCK = 1 << 20  # bytes
 
@@ -80,8 +81,10 @@ def resumed(path: Any, network: Sequential, data: Dataset, settings: Settings) -
         raise DataError(f"{file}: was trained on other data ('{name}') than '{data.name}'")
     if any(a.dtype != settings.dtype for a in found.parameters.values()):
         raise DataError(f"{file}: its tensors are not {settings.dtype}")
-    if bool(found.velocities) != (settings.momentum > 0):
-        raise DataError(f"{file}: its velocities do not match momentum {settings.momentum}")
+    wanted = slot_specs(network, settings.recipe, settings.dtype)
+    if found.slots.keys() != wanted.keys():
+        raise DataError(f"{file}: its tensors of the optimizer do not match the settings")
+    found.slots = {name: found.slots[name] for name in wanted}
     steps = -(-found.data.get("images", 0) // settings.batch_size)
     if found.step >= max(1, steps) or len(found.history) != found.epoch:
         raise DataError(f"{file}: its epoch, step and history do not match")

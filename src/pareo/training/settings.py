@@ -4,15 +4,15 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from pareo.errors import DataError, PareoError
-from pareo.seeds import whole_number
+from pareo.errors import DataError
+from pareo.training.checks import SettingError, real, whole, word
+from pareo.training.optimizers import SGD
+from pareo.training.recipe import Recipe
+
+__all__ = ["PRECISIONS", "SCHEDULES", "SettingError", "Settings", "from_plain", "whole"]
 
 PRECISIONS = ("float32", "float64", "tf32", "bfloat16")
 SCHEDULES = ("constant", "cosine")
-
-
-class SettingError(PareoError, ValueError):
-    """A setting of a run is out of range."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Settings:
     128
     >>> Settings(rate=-1)
     Traceback (most recent call last):
-    pareo.training.settings.SettingError: fit expects a rate above 0; got -1
+    pareo.training.checks.SettingError: fit expects a rate above 0; got -1
     """
 
     batch_size: int = 128
@@ -43,11 +43,11 @@ class Settings:
         self._keep_whole("seed", 0)
         if self.order is not None:
             self._keep_whole("order", 0)
-        _real("a rate above 0", self.rate, lambda value: value > 0)
-        _real("a momentum from 0 to below 1", self.momentum, lambda value: 0 <= value < 1)
-        _real("a decay of 0 or more", self.decay, lambda value: value >= 0)
-        _word("precision", self.precision, PRECISIONS)
-        _word("schedule", self.schedule, SCHEDULES)
+        real("a rate above 0", self.rate, lambda value: value > 0)
+        real("a momentum from 0 to below 1", self.momentum, lambda value: 0 <= value < 1)
+        real("a decay of 0 or more", self.decay, lambda value: value >= 0)
+        word("precision", self.precision, PRECISIONS)
+        word("schedule", self.schedule, SCHEDULES)
         if self.schedule == "constant":
             object.__setattr__(self, "epochs", None)
         else:
@@ -65,6 +65,11 @@ class Settings:
         'float32'
         """
         return "float64" if self.precision == "float64" else "float32"
+
+    @property
+    def recipe(self) -> Recipe:
+        """How one step trains the network."""
+        return Recipe(SGD(self.momentum), self.decay)
 
     @property
     def order_seed(self) -> int:
@@ -107,22 +112,3 @@ def from_plain(found: Any, file: object) -> Settings:
         return Settings(**found)
     except (SettingError, TypeError) as error:
         raise DataError(f"{file}: its settings are not those of a run: {error}") from error
-
-
-def whole(name: str, value: Any, least: int) -> int:
-    """The value as an int, if it is a whole number of at least `least`."""
-    number = whole_number(value)
-    if number is None or number < least:
-        raise SettingError(f"fit expects {name} to be a whole number from {least}; got {value!r}")
-    return number
-
-
-def _word(name: str, value: Any, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise SettingError(f"fit expects a {name} of {' or '.join(known)}; got {value!r}")
-
-
-def _real(what: str, value: Any, fits: Any) -> None:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or not fits(value):
-        raise SettingError(f"fit expects {what}; got {value!r}")

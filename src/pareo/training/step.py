@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
@@ -27,6 +28,10 @@ from pareo.program.compiler import prepared
 from pareo.seeds import checked_seed
 from pareo.spec import Spec
 from pareo.training import arguments
+from pareo.training.optimizers import SGD
+from pareo.training.recipe import AVERAGE, Recipe
+
+PLAIN = Recipe()
 
 
 def parameter_specs(network: Sequential, dtype: DTypeLike) -> dict[str, Spec]:
@@ -39,51 +44,97 @@ def parameter_specs(network: Sequential, dtype: DTypeLike) -> dict[str, Spec]:
     return {path: Spec(p.shape, dtype) for path, p in network.parameters(network.inputs).items()}
 
 
+def slot_specs(network: Sequential, recipe: Recipe, dtype: DTypeLike) -> dict[str, Spec]:
+    """The spec of each slot: the arrays that an optimizer keeps, named SLOT.PATH.
+
+    >>> from pareo.nn import networks
+    >>> from pareo.training.optimizers import SGD
+    >>> list(slot_specs(networks.mlp([4, 3]), Recipe(SGD(momentum=0.9)), "float32"))
+    ['velocity.1.w', 'velocity.1.b']
+    """
+    parameters = network.parameters(network.inputs)
+    return {
+        f"{slot}.{path}": Spec(parameters[path].shape, dtype)
+        for slot, path in recipe.slots(parameters)
+    }
+
+
+def new_slots(
+    network: Sequential, recipe: Recipe, parameters: Mapping[str, Array]
+) -> dict[str, Array]:
+    """The slots before the first step: zeros, and for an average the parameters themselves."""
+    return {
+        f"{slot}.{path}": np.array(parameters[path])
+        if slot == AVERAGE
+        else np.zeros_like(parameters[path])
+        for slot, path in recipe.slots(network.parameters(network.inputs))
+    }
+
+
 def step_program(
     network: Sequential,
     batch: int,
-    momentum: float = 0.0,
-    decay: float = 0.0,
+    recipe: Recipe = PLAIN,
     dtype: DTypeLike = "float32",
 ) -> Program:
     """The program of one step.
 
-    It maps (parameters, velocities, images, labels, rate, seeds) to (loss, parameters, velocities).
-
-    Without momentum there are no velocities: the dict of them is empty.
+    It maps (parameters, slots, images, labels, numbers, seeds) to (loss, parameters, slots).
+    `numbers` are the scalars of the optimizer, the rate first. The state of layers is among the
+    parameters.
 
     >>> from pareo.nn import networks
     >>> step_program(networks.papers_cnn(), batch=128).flops // 10**6
     52
     """
-    shapes = parameter_specs(network, dtype)
+    recipe.check(network)
+    specs, declared = parameter_specs(network, dtype), network.parameters(network.inputs)
+    trained, fixed = recipe.trained(declared), recipe.fixed(declared)
 
     def step(
         parameters: Mapping[str, Array],
-        velocities: Mapping[str, Array],
+        slots: Mapping[str, Array],
         images: Array,
         labels: Array,
-        rate: Array,
+        numbers: tuple[Array, ...],
         seeds: tuple[Array, ...],
     ) -> tuple[Array, dict[str, Array], dict[str, Array]]:
-        loss, gradients = value_and_grad(network.loss)(parameters, images, labels, seeds)
-        moved: dict[str, Array] = {}
-        speeds: dict[str, Array] = {}
-        for path, parameter in parameters.items():
-            new = sgd_step(parameter, gradients[path], velocities.get(path), rate, momentum, decay)
-            moved[path] = new[0]
-            if momentum:
-                speeds[path] = new[1]
-        return loss, moved, speeds
+        if recipe.augment is not None:
+            images = op.augment(images, seeds[-1], **asdict(recipe.augment))
+            seeds = seeds[:-1]
+
+        def loss(moving: Mapping[str, Array]) -> tuple[Array, dict[str, Array]]:
+            return network.loss_and_state(
+                {**parameters, **moving}, images, labels, seeds, recipe.loss, fixed
+            )
+
+        total, gradients, state = value_and_grad(loss, aux=True)(
+            {path: parameters[path] for path in trained}
+        )
+        gradients = recipe.clipped(gradients)
+        moved: dict[str, Array] = {**parameters, **state}
+        changed: dict[str, Array] = {}
+        for path in trained:
+            own = {slot: slots[f"{slot}.{path}"] for slot in recipe.optimizer.slots}
+            decay = recipe.decay_of(declared[path])
+            moved[path], new = recipe.optimizer.update(
+                parameters[path], gradients[path], own, numbers, decay
+            )
+            changed |= {f"{slot}.{path}": array for slot, array in new.items()}
+        if recipe.average is not None:
+            for path, array in moved.items():
+                old = op.scale(recipe.average, slots[f"{AVERAGE}.{path}"])
+                changed[f"{AVERAGE}.{path}"] = op.add(old, op.scale(1 - recipe.average, array))
+        return total, moved, {name: changed[name] for name in slots}
 
     program = trace(
         step,
-        shapes,
-        shapes if momentum else {},
+        specs,
+        slot_specs(network, recipe, dtype),
         Spec((batch, *network.inputs), dtype, batch=0),
-        Spec((batch,), "int64", batch=0),
-        Spec((), dtype),
-        (Spec((), "int64"),) * network.seeds(),
+        recipe.loss.targets(batch, network.classes, dtype),
+        (Spec((), dtype),) * recipe.optimizer.count,
+        (Spec((), "int64"),) * (network.seeds() + recipe.seeds),
     )
     return remove_dead(remove_common(program))
 
@@ -97,14 +148,9 @@ def sgd_step(
     decay: float,
 ) -> tuple[Array, Array | None]:
     """A parameter after one step, and its new velocity; without momentum that is None."""
-    if momentum:
-        moved: tuple[Array, Array | None] = op.sgd(
-            parameter, gradient, velocity, rate, momentum, decay
-        )
-        return moved
-    if decay:
-        gradient = op.add(gradient, op.scale(decay, parameter))
-    return op.sub(parameter, op.scale(rate, gradient)), None
+    own = {} if velocity is None else {"velocity": velocity}
+    moved, slots = SGD(momentum).update(parameter, gradient, own, (rate,), decay)
+    return moved, slots.get("velocity")
 
 
 def dropout_seeds(seed: int, step: int, count: int) -> list[int]:
@@ -121,6 +167,8 @@ def dropout_seeds(seed: int, step: int, count: int) -> list[int]:
 
 def training_loop(network: Sequential, device: Device, dtype: DTypeLike) -> TrainingLoop | None:
     """The backend's own loop of training steps for a network; None where it has none."""
+    if network.seeds() or network.state:
+        return None
     shapes = parameter_specs(network, dtype)
     image, label = Spec((1, *network.inputs), dtype), Spec((1,), "int64")
     with device:
@@ -132,26 +180,30 @@ def training_loop(network: Sequential, device: Device, dtype: DTypeLike) -> Trai
 
 
 class Step:
-    """A compiled training step that updates parameters and velocities in place."""
+    """A compiled training step that updates parameters and slots in place."""
 
     def __init__(
         self,
         network: Sequential,
         batch: int,
         device: Device,
-        momentum: float = 0.0,
-        decay: float = 0.0,
+        recipe: Recipe = PLAIN,
         dtype: DTypeLike = "float32",
     ) -> None:
-        self.program = step_program(network, batch, momentum, decay, dtype)
+        self.program = step_program(network, batch, recipe, dtype)
         self.batch = batch
+        self.recipe = recipe
         self._specs = parameter_specs(network, dtype)
+        self._slots = slot_specs(network, recipe, dtype)
         self._images, self._classes = Spec((batch, *network.inputs), dtype), network.classes
+        self._labels = recipe.loss.targets(batch, network.classes, dtype)
         self.device = device
-        self._momentum, self._decay = momentum, decay
         self._dtype: np.dtype[Any] = np.dtype(dtype)
-        self._seeds = network.seeds()
-        self._loop = None if self._seeds else training_loop(network, device, dtype)
+        self._seeds = network.seeds() + recipe.seeds
+        declared = network.parameters(network.inputs)
+        self._decay = max((recipe.decay_of(p) for p in declared.values()), default=0.0)
+        loops = recipe.loops(declared)
+        self._loop = training_loop(network, device, dtype) if loops else None
 
     @property
     def loops(self) -> bool:
@@ -163,7 +215,7 @@ class Step:
         if self._loop is None or batch < 1:
             return None
         with self.device, self.device.backend.scope(self.device):
-            return self._loop.nbytes(batch, bool(self._momentum))
+            return self._loop.nbytes(batch, bool(self.recipe.momentum))
 
     @contextmanager
     def without_loop(self) -> Iterator[None]:
@@ -189,16 +241,16 @@ class Step:
         >>> step.memory(256) > step.memory()
         True
         """
-        images = len(self.program.inputs) - 3 - self._seeds
+        images = len(self._specs) + len(self._slots)
         inside = self._loop_bytes(self.batch if batch is None else batch)
         if inside is not None:
-            moved = self.program.inputs[:images]  # parameters and velocities
+            moved = self.program.inputs[:images]  # parameters and slots
             return inside + sum(self.program.specs[number].nbytes for number in moved)
         return self.program.memory(batch, self.device, self._updates, images, tight)
 
     @property
     def _updates(self) -> dict[int, int]:
-        """New parameters, and velocities if there are any, replace the old ones."""
+        """New parameters, and slots if there are any, replace the old ones."""
         return {i + 1: i for i in range(len(self.program.outputs) - 1)}
 
     @cached_property
@@ -212,77 +264,107 @@ class Step:
         runner: StepRunner | None = self.__dict__.get("_runner")  # None if it was never needed
         return runner.kept_bytes if runner else 0
 
+    def numbers(self, rate: float | Array, first: int, count: int) -> Array:
+        """The scalars of `count` steps from `first` on, a row for each; one rate, or one a step."""
+        rates = np.broadcast_to(np.asarray(rate, np.float64), (count,))
+        optimizer = self.recipe.optimizer
+        rows = [optimizer.numbers(first + row, float(rates[row])) for row in range(count)]
+        return np.array(rows, self._dtype).reshape(count, optimizer.count)
+
     def __call__(
         self,
         parameters: Mapping[str, Array],
-        velocities: Mapping[str, Array],
+        slots: Mapping[str, Array],
         images: Array,
         labels: Array,
         rate: float,
         seeds: Sequence[int] = (),
+        number: int = 0,
     ) -> float:
-        """Do one step on a batch; return the loss before it."""
-        numbers = tuple(np.asarray(checked_seed("a step", seed), np.int64) for seed in seeds)
+        """Do one step on a batch, the step of this number; return the loss before it."""
         backend = self.device.backend
         parameters = arguments.checked_arrays("parameter", self._specs, parameters, backend)
-        speeds = self._specs if self._momentum else {}
-        velocities = arguments.checked_arrays("velocity", speeds, velocities, backend)
-        loss, _, _ = self.executable(
-            parameters, velocities, images, labels, self._dtype.type(rate), numbers
-        )
+        slots = arguments.checked_arrays("slot", self._slots, slots, backend)
+        return self._one(parameters, slots, images, labels, self.numbers(rate, number, 1)[0], seeds)
+
+    def _one(
+        self, parameters: Mapping[str, Array], slots: Mapping[str, Array], images: Array,
+        labels: Array, numbers: Array, seeds: Sequence[int],
+    ) -> float:  # fmt: skip
+        drawn = tuple(np.asarray(checked_seed("a step", seed), np.int64) for seed in seeds)
+        loss, _, _ = self.executable(parameters, slots, images, labels, tuple(numbers), drawn)
         return float(self.device.backend.to_host(loss))
 
     def run(
         self,
         parameters: Mapping[str, Array],
-        velocities: Mapping[str, Array],
+        slots: Mapping[str, Array],
         images: Array,
         labels: Array,
         order: Array,
-        rate: float,
+        rate: float | Array,
         seed: int = 0,
         first: int = 0,
     ) -> Array:
         """Do several steps: row i of `order` (steps, batch) picks the images of step `first` + i.
 
-        Returns the loss of each step. Everything is checked before anything is updated.
+        `rate` is one number, or one for each step. Returns the loss of each step. Everything is
+        checked before anything is updated.
 
         Raises:
             DtypeError, ShapeError: an array or the order is not what the network takes.
         """
         backend = self.device.backend
         parameters = arguments.checked_arrays("parameter", self._specs, parameters, backend)
-        speeds = self._specs if self._momentum else {}
-        velocities = arguments.checked_arrays("velocity", speeds, velocities, backend)
+        slots = arguments.checked_arrays("slot", self._slots, slots, backend)
         seed = checked_seed("a step", seed)
-        arguments.check_data(images, labels, self._images, self._classes, backend)
+        arguments.check_data(images, labels, self._images, self._labels, self._classes, backend)
         order = arguments.checked_order(order, (self.batch,), len(images))
-        updated = (*parameters.values(), *velocities.values())
+        updated = (*parameters.values(), *slots.values())
         arguments.check_disjoint(updated, (images, labels), backend)
-        losses = self._losses(parameters, velocities, images, labels, order, rate, seed, first)
+        losses = self._losses(parameters, slots, images, labels, order, rate, seed, first)
         if not isinstance(labels, np.ndarray) and np.isnan(losses).any():
             with self.device, backend.scope(self.device):
-                check_labels(labels, self._classes)  # on a GPU a wrong label makes the loss NaN
+                if labels.dtype.kind in "iu":
+                    check_labels(labels, self._classes)  # on a GPU a wrong label makes a NaN
         return losses
 
     def _losses(
-        self, parameters: Mapping[str, Array], velocities: Mapping[str, Array], images: Array,
-        labels: Array, order: Array, rate: float, seed: int, first: int,
+        self, parameters: Mapping[str, Array], slots: Mapping[str, Array], images: Array,
+        labels: Array, order: Array, rate: float | Array, seed: int, first: int,
     ) -> Array:  # fmt: skip
+        numbers = self.numbers(rate, first, len(order))
         if self._loop is not None and self.device.backend.is_local(images):
-            losses = self._loop(
-                list(parameters.values()), list(velocities.values()), images, labels, order, rate,
-                self._momentum, self._decay,
-            )  # fmt: skip
+            losses = self._looped(parameters, slots, images, labels, order, numbers[:, 0])
             if losses is not None:
                 return losses
         seeds = [dropout_seeds(seed, first + row, self._seeds) for row in range(len(order))]
         if self._runner is not None:
-            numbers = np.array(seeds, np.int64).reshape(len(order), self._seeds)
-            return self._runner(parameters, velocities, images, labels, order, rate, numbers)
+            drawn = np.array(seeds, np.int64).reshape(len(order), self._seeds)
+            return self._runner(parameters, slots, images, labels, order, numbers, drawn)
         losses = np.empty(len(order))
         for row, chosen in enumerate(order):
-            losses[row] = self(
-                parameters, velocities, images[chosen], labels[chosen], rate, seeds[row]
+            losses[row] = self._one(
+                parameters, slots, images[chosen], labels[chosen], numbers[row], seeds[row]
             )
         return losses
+
+    def _looped(
+        self, parameters: Mapping[str, Array], slots: Mapping[str, Array], images: Array,
+        labels: Array, order: Array, rates: Array,
+    ) -> Array | None:  # fmt: skip
+        """All steps in the backend's own loop, a call for each run of steps of one rate."""
+        assert self._loop is not None
+        arrays = list(parameters.values()), list(slots.values())
+        ends = [*(np.flatnonzero(np.diff(rates)) + 1).tolist(), len(order)]
+        found, start = [], 0
+        for end in ends:
+            rate = float(rates[start]) if len(rates) else 0.0
+            losses = self._loop(
+                *arrays, images, labels, order[start:end], rate, self.recipe.momentum, self._decay
+            )
+            if losses is None:
+                return None  # for no order of this batch size, so nothing has been done
+            found.append(losses)
+            start = end
+        return np.concatenate(found)

@@ -12,7 +12,13 @@
 from pareo.backends.compiled.backend import backend
 from pareo.backends.compiled.conv import convolution
 from pareo.backends.compiled.kernels import (
+    activation,
+    attention,
+    augmentation,
+    batch_norm,
     elementwise,
+    embedding,
+    layer_norm,
     linear,
     loss,
     normalisation,
@@ -22,9 +28,15 @@ from pareo.backends.compiled.kernels import (
 )
 
 __all__ = [
+    "activation",
+    "attention",
+    "augmentation",
     "backend",
+    "batch_norm",
     "convolution",
     "elementwise",
+    "embedding",
+    "layer_norm",
     "linear",
     "loss",
     "normalisation",

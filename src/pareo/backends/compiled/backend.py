@@ -26,6 +26,12 @@ class _Compiled(Backend):
         array = super().as_operand(name, array)
         return array if array.flags.writeable else np.asarray(_Writable(array))
 
+    def lower(self, program: Program) -> Program:
+        """Let gradients of activations compute normalised values again (see `recompute`)."""
+        from pareo.backends.compiled.recompute import recompute
+
+        return recompute(program)
+
     def training_loop(self, program: Program, plan: Plan, threads: int) -> TrainingLoop | None:
         """A loop over batches for dense layers, over images for other very small networks."""
         from pareo.backends.compiled.loops import dense, network

@@ -61,19 +61,21 @@ def _unpinned(address: int) -> None:
     cupy.cuda.runtime.hostUnregister(address)
 
 
-def check_data(wanted: Spec, images: Array, labels: Array, order: Array) -> None:
+def check_data(wanted: Spec, targets: Spec, images: Array, labels: Array, order: Array) -> None:
     """Raise an error for data that the gathering kernel would read wrongly: it checks nothing.
 
-    >>> check_data(Spec((2, 3)), np.zeros((5, 3), "f4"), np.zeros(5, "i8"), np.array([[0, 7]]))
+    >>> batch = Spec((2, 3)), Spec((2,), "int64")
+    >>> check_data(*batch, np.zeros((5, 3), "f4"), np.zeros(5, "i8"), np.array([[0, 7]]))
     Traceback (most recent call last):
     pareo.errors.ShapeError: an order of 5 images expects numbers from 0 to 4; got 0 to 7
     """
-    if images.dtype != wanted.dtype or labels.dtype != np.int64:
+    if images.dtype != wanted.dtype or labels.dtype != targets.dtype:
         raise DtypeError(
-            f"steps expect images of {wanted.dtype} and labels of int64; "
+            f"steps expect images of {wanted.dtype} and labels of {targets.dtype}; "
             f"got {images.dtype} and {labels.dtype}"
         )
-    if images.shape[1:] != wanted.shape[1:] or labels.shape != images.shape[:1]:
+    own = () if targets.dtype.kind in "iu" else targets.shape[1:]  # not a population's members
+    if images.shape[1:] != wanted.shape[1:] or labels.shape != (*images.shape[:1], *own):
         raise ShapeError(
             f"steps expect images of shape (N, *{wanted.shape[1:]}) and N labels; "
             f"got {images.shape} and {labels.shape}"
@@ -96,6 +98,7 @@ class BatchBuffer:
         self._spec = images
         self.size = images.shape[0]  # a population's labels have an axis for its members as well
         self.labels = memory.empty(labels.shape, labels.dtype)
+        self._words = self.labels.nbytes // (4 * self.size)  # of a label, or of targets
         self.free: Any = None  # the event after which it may be refilled
 
     @cached_property
@@ -126,7 +129,7 @@ class BatchBuffer:
     ) -> None:
         launch.kernel("batches", "gather", self._spec.dtype.char)(
             (self.size, blocks), (THREADS,),
-            (out, self.labels, address, labels, order, step, self.size, size),
+            (out, self.labels, address, labels, order, step, self.size, size, self._words),
         )  # fmt: skip
 
 
@@ -134,16 +137,17 @@ class TrainingSteps:
     """Steps of one compiled program, each on the batch given by the next row of an order."""
 
     def __init__(self, executable: Executable, seeds: int) -> None:
-        """The program's arguments are (parameters, velocities, images, labels, rate, seeds)."""
+        """The program's arguments are (parameters, slots, images, labels, numbers, seeds)."""
         self._executable, self._device = executable, executable.device
         program = executable.program
-        data = program.inputs[len(program.inputs) - 3 - seeds :]
-        self._images, self._labels, rate = (program.specs[number] for number in data[:3])
+        moved = len(program.outputs) - 1  # parameters and slots
+        data = program.inputs[moved : len(program.inputs) - seeds]
+        self._images, self._labels, *numbers = (program.specs[number] for number in data)
         self._kind = self._images.dtype.char
         self._can_read_dataset = reads_in_place(program, data[0])
         with self._scope():
             self._batch = BatchBuffer(self._images, self._labels)
-            self._rate = memory.empty(rate.shape, rate.dtype)
+            self._numbers = memory.empty((len(numbers), *numbers[0].shape), numbers[0].dtype)
             self._loss = program.specs[program.outputs[0]]
             self._seeds = memory.empty((seeds,), np.int64)
             self._step = memory.empty((), np.int64)
@@ -158,18 +162,19 @@ class TrainingSteps:
     def __call__(
         self,
         parameters: Mapping[str, Array],
-        velocities: Mapping[str, Array],
+        slots: Mapping[str, Array],
         images: Array,
         labels: Array,
         order: Array,
-        rate: Array,
+        numbers: Array,
         seeds: Array,
     ) -> Array:
-        """Update parameters (and velocities) in place, one step for each row of `order`.
+        """Update parameters and slots in place, one step for each row of `order`.
 
-        Returns the losses. A population has a rate and a loss for each of its members.
+        `numbers` and `seeds` have a row for each step. Returns the losses. A population has numbers
+        and a loss for each of its members.
         """
-        check_data(self._images, images, labels, order)
+        check_data(self._images, self._labels, images, labels, order)
         if isinstance(images, np.ndarray) and _pinned.get(images.ctypes.data, 0) < images.nbytes:
             raise DeviceError(
                 "steps on 'cuda' expect images on the GPU, or in pinned memory of the host: see "
@@ -179,19 +184,17 @@ class TrainingSteps:
             self._reserve(len(order))
             memory.write(self._order[: len(order)], order)
             memory.write(self._all_seeds[: len(order)], seeds)
-            if self._rate.ndim:
-                memory.write(self._rate, rate)
-            else:
-                self._rate.fill(rate)
+            memory.write(self._all_numbers[: len(order)], numbers)
             self._step.fill(0)
             self._data = images, labels
             in_place = self._reads_dataset(images)
             batch = self._indexed_batch(images) if in_place else self._batch.images
             self._run = self._executable.bind(
-                parameters, velocities, batch, self._batch.labels, self._rate,
+                parameters, slots, batch, self._batch.labels,
+                tuple(self._numbers[i, ...] for i in range(len(self._numbers))),
                 tuple(self._seeds[i, ...] for i in range(self._seeds.size)),
             )  # fmt: skip
-            fixed = [*parameters.values(), *velocities.values(), self._order, self._losses]
+            fixed = [*parameters.values(), *slots.values(), self._order, self._losses]
             if isinstance(images, cupy.ndarray):
                 fixed += [images, labels]
                 for _ in range(len(order)):
@@ -227,6 +230,8 @@ class TrainingSteps:
         self._capacity = 1 << (rows - 1).bit_length()
         self._order: Array = memory.empty((self._capacity, self._batch.size), np.int64)
         self._all_seeds: Array = memory.empty((self._capacity, self._seeds.size), np.int64)
+        kind = self._numbers.dtype
+        self._all_numbers: Array = memory.empty((self._capacity, *self._numbers.shape), kind)
         self._losses: Array = memory.empty((self._capacity, *self._loss.shape), self._loss.dtype)
 
     def _gathered_step(self) -> None:
@@ -239,6 +244,8 @@ class TrainingSteps:
 
     def _whole_step(self) -> None:
         """Forward pass, backward pass and update on the batch that was gathered."""
+        picked = (self._numbers, self._all_numbers, self._step, self._numbers.size)
+        launch.blocks(1, THREADS, "batches", "pick_numbers", self._kind, *picked)
         count = self._seeds.size
         if count:
             arguments = (self._seeds, self._all_seeds, self._step, count)

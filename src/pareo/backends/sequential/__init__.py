@@ -4,6 +4,9 @@ It is written to be read. Sums are kept in double precision and stored once, at 
 """
 
 from pareo.backends.sequential import (
+    activation,
+    attention,
+    augmentation,
     convolution,
     elementwise,
     linear,
@@ -16,6 +19,9 @@ from pareo.backends.sequential import (
 from pareo.backends.sequential.numbers import backend
 
 __all__ = [
+    "activation",
+    "attention",
+    "augmentation",
     "backend",
     "convolution",
     "elementwise",

@@ -88,3 +88,39 @@ def power(a: float, b: float) -> float:
         if a < 0 and not b.is_integer():
             return math.nan
         return math.copysign(math.inf, a) if b % 2 == 1 else math.inf
+
+
+def sqrt(a: float) -> float:
+    """The square root; that of a negative number is NaN.
+
+    >>> sqrt(4.0), sqrt(-1.0)
+    (2.0, nan)
+    """
+    return math.nan if a < 0 else math.sqrt(a)
+
+
+def larger(a: float, b: float) -> float:
+    """The larger of two numbers; NaN where one is.
+
+    >>> larger(1.0, 2.0), larger(math.nan, 2.0)
+    (2.0, nan)
+    """
+    return a if math.isnan(a) or a > b else b
+
+
+def smaller(a: float, b: float) -> float:
+    """The smaller of two numbers; NaN where one is.
+
+    >>> smaller(1.0, 2.0), smaller(math.nan, 2.0)
+    (1.0, nan)
+    """
+    return a if math.isnan(a) or a < b else b
+
+
+def sign(a: float) -> float:
+    """1 or -1, as a has it; 0 and NaN stay.
+
+    >>> sign(3.0), sign(-2.0), sign(0.0), sign(math.nan)
+    (1.0, -1.0, 0.0, nan)
+    """
+    return a if a == 0 or math.isnan(a) else math.copysign(1.0, a)

@@ -5,7 +5,9 @@ from collections.abc import Collection, Iterator
 from itertools import product
 from typing import Any
 
-from pareo.backends.sequential.numbers import Index, backend, beats, divide
+import numpy as np
+
+from pareo.backends.sequential.numbers import Index, backend, beats, divide, sqrt
 
 
 def folds(shape: Index, axes: Collection[int]) -> Iterator[list[Index]]:
@@ -77,3 +79,12 @@ def argmax(out: Any, a: Any, *, axis: int | None) -> None:
     results = out.reshape(-1)
     for number, indices in enumerate(folds(a.shape, axes)):
         results[number] = first_largest(a, indices)
+
+
+@backend.kernel()
+def norm(out: Any, *arrays: Any) -> None:
+    total = 0.0
+    for array in arrays:
+        for i in np.ndindex(array.shape):
+            total += float(array[i]) * float(array[i])
+    out[()] = sqrt(total)

@@ -5,8 +5,13 @@ Where a kernel needs several passes it goes block by block, to find its data in 
 """
 
 from pareo.backends.vectorized import (
+    activation,
+    attention,
+    augmentation,
+    batch_normalisation,
     convolution,
     elementwise,
+    layer_normalisation,
     linear,
     loss,
     normalisation,
@@ -17,9 +22,14 @@ from pareo.backends.vectorized import (
 from pareo.backends.vectorized.table import backend
 
 __all__ = [
+    "activation",
+    "attention",
+    "augmentation",
     "backend",
+    "batch_normalisation",
     "convolution",
     "elementwise",
+    "layer_normalisation",
     "linear",
     "loss",
     "normalisation",

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from pareo.backends import sums
-from pareo.backends.vectorized.table import Array, backend, bits, flags, select
+from pareo.backends.vectorized.table import BLOCK, Array, backend, bits, blocks, flags, select
 from pareo.spec import Spec
 
 
@@ -62,3 +62,21 @@ def argmax(out: Array, a: Array, axis: int | None, scratch: tuple[Array, ...]) -
         np.argmax(scratch[0], axis=-1, out=out)
     else:
         np.argmax(a, axis=axis, out=out)
+
+
+def _doubles(out: Spec, *arrays: Spec) -> list[Spec]:
+    largest = max(array.size for array in arrays)
+    return [] if out.dtype == np.float64 else [Spec((min(largest, BLOCK),), np.float64)]
+
+
+@backend.kernel(strided=False, scratch=_doubles)
+def norm(out: Array, *arrays: Array, scratch: tuple[Array, ...]) -> None:
+    total = 0.0
+    for array in arrays:
+        for (block,) in blocks(array):
+            values = block
+            if scratch:  # in double precision no square overflows
+                values = scratch[0][: block.size]
+                np.copyto(values, block)
+            total += float(np.dot(values, values))
+    out[...] = np.sqrt(total)

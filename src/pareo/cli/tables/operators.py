@@ -21,14 +21,14 @@ def show(result: Result, data: Dataset) -> None:
     """Time each instruction of the step for about a second, and print the table."""
     network, settings = result.network, result.settings
     dtype, size = settings.dtype, min(settings.batch_size, len(data.images))
-    step = Step(network, size, result.device, settings.momentum, settings.decay, dtype)
-    seeds = dropout_seeds(settings.seed, 0, network.seeds())
+    step = Step(network, size, result.device, settings.recipe, dtype)
+    seeds = dropout_seeds(settings.seed, 0, network.seeds() + settings.recipe.seeds)
     arrays: Any = (
         {path: a.copy() for path, a in result.parameters.items()},  # the step updates them
-        {path: a.copy() for path, a in result.velocities.items()},
+        {path: a.copy() for path, a in result.slots.items()},
         as_inputs(network, data.images[:size], dtype),
         data.labels[:size],
-        np.dtype(dtype).type(settings.rate),
+        tuple(step.numbers(settings.rate, 0, 1)[0]),
         tuple(np.asarray(seed, np.int64) for seed in seeds),
     )
     with result.device:

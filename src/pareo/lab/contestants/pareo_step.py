@@ -55,8 +55,8 @@ class PareoTrainer:
         backend = self._place.backend
         with self._place, backend.scope(self._place):
             batch = self._images[: self.step.batch], self._labels[: self.step.batch]
-            rate = np.asarray(self._rate, self._dtype)
-            self.step.executable.bind(self._parameters, {}, *batch, rate, ())()
+            numbers = tuple(self.step.numbers(self._rate, 0, 1)[0])
+            self.step.executable.bind(self._parameters, {}, *batch, numbers, ())()
             backend.wait()
             self.step.executable.release()
 

@@ -33,7 +33,7 @@ def predicted_work(trial: Trial, data: Dataset) -> float:
     network = trial.built
     batch = min(trial.batch_size, max(1, len(data.images)))
     try:
-        step = step_program(network, batch, trial.momentum, trial.decay).flops
+        step = step_program(network, batch, trial.settings().recipe).flops
         test = network.program(batch).flops
     except Exception:  # the trial reports it when its turn comes
         return 0.0

@@ -24,7 +24,7 @@ class Trial:
     233054
     >>> Trial("mlp-small", rate=0)
     Traceback (most recent call last):
-    pareo.training.settings.SettingError: fit expects a rate above 0; got 0
+    pareo.training.checks.SettingError: fit expects a rate above 0; got 0
     """
 
     network: Sequential | str

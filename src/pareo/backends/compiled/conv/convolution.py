@@ -2,6 +2,7 @@
 
 `shifted_rows`  few small filters at stride 1: loops over whole images, with bias and activation; in
                 float32, and if the sizes allow it, by generated `register_tiles`
+`depthwise`     a channel for each filter, stride 1 or 2: tiles in registers
 `direct`        very small filters with any stride, groups or dilation: plain loops
 `winograd`      3x3 and 5x5 filters at stride 1, enough channels, float32: far fewer products
 `im2col`        everything else: columns and BLAS, with bias and activation while a result is in the
@@ -16,7 +17,14 @@ import numpy as np
 
 from pareo.array import Array
 from pareo.backends.compiled.backend import Sizes, backend
-from pareo.backends.compiled.conv import direct, im2col, register_tiles, shifted_rows, winograd
+from pareo.backends.compiled.conv import (
+    depthwise,
+    direct,
+    im2col,
+    register_tiles,
+    shifted_rows,
+    winograd,
+)
 from pareo.backends.compiled.conv.tiled_layer import tiled_layer
 from pareo.backends.compiled.kernels.activations import NONE, RELU, SIGMOID, TANH
 from pareo.backends.compiled.runtime.thread_pool import split, split_numbered, workers
@@ -34,6 +42,8 @@ def _algorithm(x: Spec, filters: Sizes, out: Spec | Array, **how: Any) -> str:
         return "im2col"
     if shifted_rows.suits(x, filters, stride, dilation, groups):
         return "shifted_rows"
+    if depthwise.suits(x, filters, how):
+        return "depthwise"
     if direct.suits(filters, groups):
         return "direct"
     return "winograd" if winograd.suits(filters, out, **how) else "im2col"
@@ -69,6 +79,8 @@ def _forward_scratch(out: Spec, x: Spec, w: Spec, b: Spec | None = None, **how: 
         return [*planes, w.like((threes, *w.shape[1:])), w.like((threes,))]
     if algorithm == "direct":
         return []
+    if algorithm == "depthwise":
+        return depthwise.scratch(x, out, w.shape, how["stride"][0], how["padding"])
     if algorithm == "winograd":
         return [*winograd.scratch(x, out, w.shape[2]), winograd.filters_scratch(w.shape, x)]
     return im2col.scratch(x, out, w.shape[2:], how["stride"], how["padding"], how["groups"])
@@ -102,6 +114,8 @@ def _forward(
             )  # fmt: skip
 
         split_numbered(work, x.shape[0])
+    elif algorithm == "depthwise":
+        depthwise.forward(out, x, w, b, stride[0], padding, scratch[0])
     elif algorithm == "direct":
         shape = (*stride, *padding[:2], *dilation)
         split(lambda lo, hi: direct.forward(out[lo:hi], x[lo:hi], w, groups, *shape), x.shape[0])
@@ -114,6 +128,10 @@ def _forward(
 
 
 def _fusible(out: Spec, x: Spec, w: Spec, b: Spec, **how: Any) -> bool:
+    return _algorithm(x, w.shape, out, **how) not in ("direct", "depthwise")
+
+
+def _fusible_bias(out: Spec, x: Spec, w: Spec, b: Spec, **how: Any) -> bool:
     return _algorithm(x, w.shape, out, **how) != "direct"
 
 
@@ -140,12 +158,17 @@ def conv_bias_relu(out: Array, x: Array, w: Array, b: Array, **how: Any) -> None
     _forward(out, x, w, b, RELU, **how)
 
 
-@backend.fusion("t = conv(x, w)\nu = add_bias(t, b)", "u", **_fused)
+@backend.fusion(
+    "t = conv(x, w)\nu = add_bias(t, b)", "u", when=_fusible_bias, scratch=_forward_scratch
+)
 def conv_bias(out: Array, x: Array, w: Array, b: Array, **how: Any) -> None:
     _forward(out, x, w, b, NONE, **how)
 
 
 def _input_gradient_scratch(out: Spec, g: Spec, w: Spec, *, size: Sizes, **how: Any) -> list[Spec]:
+    if depthwise.suits(out, w.shape, how):
+        stride, padding = how["stride"][0], how["padding"]
+        return depthwise.gradient_scratch(out, g, w.shape, stride, padding)
     if direct.suits(w.shape, how["groups"]):
         return []
     if winograd.suits(w.shape, out, **how):
@@ -157,7 +180,9 @@ def _input_gradient_scratch(out: Spec, g: Spec, w: Spec, *, size: Sizes, **how: 
 def conv_input_gradient(
     out: Array, g: Array, w: Array, size: Sizes, scratch: tuple[Array, ...], **how: Any
 ) -> None:
-    if not scratch:
+    if depthwise.suits(out, w.shape, how) and np.isfinite(w).all():
+        depthwise.input_gradient(out, g, w, how["stride"][0], how["padding"], scratch[0])
+    elif depthwise.suits(out, w.shape, how) or direct.suits(w.shape, how["groups"]):
         shape = (how["groups"], *how["stride"], *how["padding"][:2], *how["dilation"])
         split(lambda lo, hi: direct.input_gradient(out[lo:hi], g[lo:hi], w, *shape), g.shape[0])
     elif winograd.suits(w.shape, out, **how):
@@ -172,6 +197,9 @@ def _weight_gradient_scratch(out: Spec, x: Spec, g: Spec, *, size: Sizes, **how:
         return _rows_backward_scratch((out, g), x, g, padding=how["padding"])
     if algorithm == "direct":
         return [Spec((workers(), *out.shape), np.float64)]
+    if algorithm == "depthwise":
+        buffers = depthwise.scratch(x, g, out.shape, how["stride"][0], how["padding"])
+        return [*buffers, *depthwise.sums_scratch(x, out.shape)]
     if algorithm == "winograd":
         return [*winograd.scratch(x, g, out.shape[2]), winograd.sums_scratch(out.shape, x)]
     groups = how["groups"]
@@ -198,6 +226,8 @@ def conv_weight_gradient(
                 direct.padding_times_gradients(sums[part], x[lo:hi], g[lo:hi], *shape)
 
         out[...] = gathered(sums, split_numbered(work, x.shape[0]))
+    elif algorithm == "depthwise":
+        depthwise.weight_gradient(out, x, g, how["stride"][0], how["padding"], scratch)
     elif algorithm == "winograd":
         winograd.weight_gradient(out, x, g, how["padding"], scratch)
     else:

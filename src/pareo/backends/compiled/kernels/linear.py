@@ -47,6 +47,20 @@ def part_gradient(out: Array, g: Array, axis: int, between: tuple[int, int], siz
     out[(slice(None),) * axis + (slice(*between),)] = g
 
 
+@kernel()
+def pad(out: Array, a: Array, widths: tuple[tuple[int, int], ...], value: float) -> None:
+    out[...] = value
+    out[tuple(slice(low, low + n) for (low, _), n in zip(widths, a.shape, strict=True))] = a
+
+
+@kernel()
+def split_(out: Array | tuple[Array, ...], a: Array, sizes: tuple[int, ...], axis: int) -> None:
+    start = 0
+    for target, size in zip(out if isinstance(out, tuple) else (out,), sizes, strict=True):
+        target[...] = a[(slice(None),) * axis + (slice(start, start + size),)]
+        start += size
+
+
 @jit
 def bias_activation_planes(out: Array, a: Array, b: Array, activation: int) -> None:
     """out[n, c, :] = activation(a[n, c, :] + b[c]), after a convolution."""

@@ -1,16 +1,17 @@
-"""The loops of `elementwise_loops`, split over threads that need no Python.
+"""The loops of `elementwise_loops` and `activation_loops`, split over threads without Python.
 
 Each thread takes one range of elements after another, so a thread that starts late does less. The
 result is bitwise the same as for any other split, since each element is computed by itself.
 """
 
 import functools
+from types import ModuleType
 
 import numpy as np
 
 from pareo.array import Array
 from pareo.backends.compiled.backend import GRAIN
-from pareo.backends.compiled.kernels import elementwise_loops
+from pareo.backends.compiled.kernels import activation_loops, elementwise_loops
 from pareo.backends.compiled.runtime import thread_handoff
 from pareo.backends.compiled.runtime.generated_module import generated_module
 from pareo.backends.compiled.runtime.jit import jit
@@ -20,17 +21,17 @@ ALIGNED = 64  # elements: ranges start at multiples, because vectors across cach
 RANGES = 2  # for each thread: with more, memory is read in too many places at a time
 _SOURCE = """\
 from numba import carray
-from pareo.backends.compiled.kernels import elementwise_loops
+from pareo.backends.compiled.kernels import {module}
 from pareo.backends.compiled.runtime.jit import c_function
 
 @c_function("{dtype}")
 def address(pointers, low, high):
-    elementwise_loops.{name}({arrays})
+    {module}.{name}({arrays})
 """
 
 
 def run(name: str, out: Array, first: Array, *rest: Array, min_elements: int = GRAIN) -> None:
-    """Run a loop on contiguous arrays of one dtype and size; the last may be a single number.
+    """Run a loop on contiguous arrays of one dtype and size; the last may be a few numbers.
 
     `out` may be the memory of `first`, but not of another operand. Each thread gets at least
     `min_elements`, by default as many cheap ones as are worth a thread.
@@ -40,12 +41,13 @@ def run(name: str, out: Array, first: Array, *rest: Array, min_elements: int = G
         name, arrays = f"{name}_in_place", arrays[1:]
     threads = min(workers(), out.size // min_elements)
     if threads <= 1:
-        getattr(elementwise_loops, name)(*arrays)
+        getattr(_module(name), name)(*arrays)
         return
     length = -(-out.size // (RANGES * threads))
     length += -length % ALIGNED
     words = np.empty(thread_handoff.POINTERS + len(arrays), np.int64)
-    function = _function(name, out.dtype.char, len(arrays), arrays[-1].size == 1)
+    numbers = arrays[-1].size if arrays[-1].size != out.size else 0
+    function = _function(name, out.dtype.char, len(arrays), numbers)
     job = thread_handoff.write_job(words, function, length, arrays)
     helpers = [taken() for _ in range(threads - 1)]
     for worker in helpers:
@@ -62,12 +64,21 @@ def same_address(a: Array, b: Array) -> bool:
     return bool(a.ctypes.data == b.ctypes.data)
 
 
+def _module(name: str) -> ModuleType:
+    """The module that has a loop."""
+    return elementwise_loops if hasattr(elementwise_loops, name) else activation_loops
+
+
 @functools.cache
-def _function(name: str, character: str, count: int, last_is_number: bool) -> int:
-    """The address of a loop on `count` arrays, as a C function."""
+def _function(name: str, character: str, count: int, numbers: int) -> int:
+    """The address of a loop on `count` arrays, as a C function; the last may be a few numbers."""
     arrays = [f"carray(pointers[{k}], high)[low:]" for k in range(count)]
-    if last_is_number:
-        arrays[-1] = f"carray(pointers[{count - 1}], 1)"
-    dtype = np.dtype(character).name
-    source = _SOURCE.format(dtype=dtype, name=name, arrays=", ".join(arrays))
+    if numbers:
+        arrays[-1] = f"carray(pointers[{count - 1}], {numbers})"
+    source = _SOURCE.format(
+        dtype=np.dtype(character).name,
+        module=_module(name).__name__.rpartition(".")[2],
+        name=name,
+        arrays=", ".join(arrays),
+    )
     return int(generated_module(source).address)

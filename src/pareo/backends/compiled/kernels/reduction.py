@@ -1,6 +1,7 @@
 """Reductions: compiled loops for axes that are adjacent, NumPy for others."""
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -177,3 +178,27 @@ def argmax(out: Array, a: Array, axis: int | None, scratch: tuple[Array, ...]) -
         _argmax(target[lo:hi], scratch[0][part], reduced[lo:hi])
 
     split_numbered(work, reduced.shape[0], least)
+
+
+@jit
+def _squares(a: Array) -> float:
+    """The sum of squares of a flat array, in double precision, so that no square overflows."""
+    total = 0.0
+    for i in range(a.size):
+        x = np.float64(a[i])
+        total += x * x
+    return total
+
+
+@kernel(strided=False)
+def norm(out: Array, *arrays: Array) -> None:
+    total = 0.0
+    for array in arrays:
+        flat, parts = array.reshape(-1), [0.0] * workers()
+
+        def work(part: int, lo: int, hi: int, flat: Array = flat, parts: Any = parts) -> None:
+            parts[part] = _squares(flat[lo:hi])
+
+        split_numbered(work, flat.size, GRAIN)
+        total += sum(parts)
+    out[...] = math.sqrt(total)

@@ -1,4 +1,8 @@
-"""SGD updates in one pass over the parameter, its gradient and its velocity, if there is one."""
+"""Updates in one pass over the parameter, its gradient and what the optimiser remembers."""
+
+from collections.abc import Callable
+
+import numpy as np
 
 from pareo.array import Array
 from pareo.backends.compiled.backend import GRAIN, backend
@@ -9,46 +13,143 @@ from pareo.spec import Spec
 
 @jit
 def _sgd(
-    new: Array,
-    new_velocity: Array,
-    parameter: Array,
-    gradient: Array,
-    velocity: Array,
-    rate: float,
-    momentum: float,
-    decay: float,
-) -> None:
-    for i in range(parameter.size):
-        step = momentum * velocity[i] + gradient[i] + decay * parameter[i]
-        new_velocity[i] = step
-        new[i] = parameter[i] - rate * step
+    parameter: Array, velocity: Array, gradient: Array, each: bool, nesterov: bool,
+    rate: Array, momentum: Array, decay: Array,
+) -> None:  # fmt: skip
+    """In place; with `each`, every element has numbers of its own."""
+    by, kept, lost = rate[0], momentum[0], decay[0]
+    if each:
+        for i in range(parameter.size):
+            d = gradient[i] + decay[i] * parameter[i]
+            velocity[i] = momentum[i] * velocity[i] + d
+            step = d + momentum[i] * velocity[i] if nesterov else velocity[i]
+            parameter[i] -= rate[i] * step
+    elif nesterov:
+        for i in range(parameter.size):
+            d = gradient[i] + lost * parameter[i]
+            step = kept * velocity[i] + d
+            velocity[i] = step
+            parameter[i] -= by * (d + kept * step)
+    else:
+        for i in range(parameter.size):
+            step = kept * velocity[i] + gradient[i] + lost * parameter[i]
+            velocity[i] = step
+            parameter[i] -= by * step
 
 
 @jit
-def _sgd_each(
-    new: Array,
-    new_velocity: Array,
+def _adam(
+    parameter: Array, first: Array, second: Array, gradient: Array, each: bool, decoupled: bool,
+    rate: Array, correction1: Array, correction2: Array, beta1: Array, beta2: Array,
+    epsilon: Array, decay: Array,
+) -> None:  # fmt: skip
+    """In place; with `each`, every element has numbers of its own."""
+    one = parameter.dtype.type(1)
+    for start in range(0, parameter.size, 1 if each else max(1, parameter.size)):
+        stop = start + 1 if each else parameter.size
+        kept, lost = beta1[start], beta2[start]
+        step, root = rate[start] / correction1[start], np.sqrt(correction2[start])
+        coupled = parameter.dtype.type(0) if decoupled else decay[start]
+        shrink = one - rate[start] * decay[start] if decoupled else one
+        least = epsilon[start]
+        for i in range(start, stop):
+            d = gradient[i] + coupled * parameter[i]
+            mean = kept * first[i] + (one - kept) * d
+            square = lost * second[i] + (one - lost) * d * d
+            first[i] = mean
+            second[i] = square
+            parameter[i] = shrink * parameter[i] - step * mean / (np.sqrt(square) / root + least)
+
+
+@jit
+def _lion(
+    parameter: Array, velocity: Array, gradient: Array, each: bool, _: bool,
+    rate: Array, beta1: Array, beta2: Array, decay: Array,
+) -> None:  # fmt: skip
+    """In place; with `each`, every element has numbers of its own."""
+    one, zero = parameter.dtype.type(1), parameter.dtype.type(0)
+    for start in range(0, parameter.size, 1 if each else max(1, parameter.size)):
+        stop = start + 1 if each else parameter.size
+        by, kept, lost = rate[start], beta1[start], beta2[start]
+        shrink = one - by * decay[start]
+        for i in range(start, stop):
+            d = kept * velocity[i] + (one - kept) * gradient[i]
+            step = by if d > 0 else zero * d  # NaN stays NaN
+            step = -by if d < 0 else step
+            parameter[i] = shrink * parameter[i] - step
+            velocity[i] = lost * velocity[i] + (one - lost) * gradient[i]
+
+
+def _run(
+    loop: Callable[..., None],
+    out: tuple[Array, ...],
+    olds: tuple[Array, ...],
+    gradient: Array,
+    numbers: tuple[Array, ...],
+    flag: bool,
+    scratch: tuple[Array, ...],
+) -> None:
+    """Run a loop that updates arrays in place; a result in other memory is copied there first."""
+    arrays = [a.reshape(-1) for a in (*out, gradient)]
+    sources = [old.reshape(-1) for old in olds]
+    apart = [new.ctypes.data != old.ctypes.data for new, old in zip(out, olds, strict=True)]
+    each = bool(scratch)
+    for whole, number in zip(scratch, numbers, strict=each):
+        whole[...] = number
+    kind = gradient.dtype
+    given = scratch or tuple(np.asarray(number, kind) for number in numbers)
+    factors = [number.reshape(-1) for number in given]
+
+    def work(lo: int, hi: int) -> None:
+        for target, source, is_apart in zip(arrays, sources, apart, strict=False):
+            if is_apart:
+                target[lo:hi] = source[lo:hi]
+        own = [factor[lo:hi] for factor in factors] if each else factors
+        loop(*[a[lo:hi] for a in arrays], each, flag, *own)
+
+    if gradient.size:
+        split(work, gradient.size, GRAIN // 2)
+
+
+def _scratch(operands: int) -> Callable[..., list[Spec]]:
+    """If a number is an array, all are repeated to the shape of the parameter."""
+
+    def specs(out: tuple[Spec, ...], parameter: Spec, *rest: Spec, **_: bool) -> list[Spec]:
+        numbers = rest[operands - 1 :]
+        return [] if all(n.size == 1 for n in numbers) else [parameter] * len(numbers)
+
+    return specs
+
+
+@backend.kernel(in_place=(0, 2), strided=False, scratch=_scratch(3))
+def sgd(
+    out: tuple[Array, Array],
     parameter: Array,
     gradient: Array,
     velocity: Array,
-    rate: Array,
-    momentum: Array,
-    decay: Array,
+    *numbers: Array,
+    nesterov: bool,
+    scratch: tuple[Array, ...],
 ) -> None:
-    for i in range(parameter.size):
-        step = momentum[i] * velocity[i] + gradient[i] + decay[i] * parameter[i]
-        new_velocity[i] = step
-        new[i] = parameter[i] - rate[i] * step
+    _run(_sgd, out, (parameter, velocity), gradient, numbers, nesterov, scratch)
 
 
-def _number_scratch(
-    out: tuple[Spec, Spec], parameter: Spec, gradient: Spec, velocity: Spec, *numbers: Spec
-) -> list[Spec]:
-    return [] if all(number.size == 1 for number in numbers) else [parameter] * 3
+@backend.kernel(in_place=(0, 2, 3), strided=False, scratch=_scratch(4))
+def adam(
+    out: tuple[Array, Array, Array],
+    parameter: Array,
+    gradient: Array,
+    first: Array,
+    second: Array,
+    *numbers: Array,
+    decoupled: bool,
+    scratch: tuple[Array, ...],
+) -> None:
+    _run(_adam, out, (parameter, first, second), gradient, numbers, decoupled, scratch)
 
 
-@backend.kernel(in_place=(0, 2), strided=False, scratch=_number_scratch)
-def sgd(
+@backend.kernel(in_place=(0, 2), strided=False, scratch=_scratch(3))
+def lion(
     out: tuple[Array, Array],
     parameter: Array,
     gradient: Array,
@@ -56,16 +157,7 @@ def sgd(
     *numbers: Array,
     scratch: tuple[Array, ...],
 ) -> None:
-    arrays = [a.reshape(-1) for a in (*out, parameter, gradient, velocity)]
-    if not scratch:
-        kind = parameter.dtype.type
-        scalars = [kind(number.item()) for number in numbers]
-        split(lambda lo, hi: _sgd(*[a[lo:hi] for a in arrays], *scalars), parameter.size, GRAIN)
-        return
-    for whole, number in zip(scratch, numbers, strict=True):
-        whole[...] = number
-        arrays.append(whole.reshape(-1))
-    split(lambda lo, hi: _sgd_each(*[a[lo:hi] for a in arrays]), parameter.size, GRAIN)
+    _run(_lion, out, (parameter, velocity), gradient, numbers, False, scratch)
 
 
 @jit

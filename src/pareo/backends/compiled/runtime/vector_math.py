@@ -41,7 +41,7 @@ class _Format:
     tanh_range: float  # beyond, tanh rounds to 1
 
 
-_SINGLE = _Format(
+SINGLE = _Format(
     ir.FloatType(), ir.IntType(32), "f32", 23, 127, (0.693359375, -2.12194440e-4),
     (0.49999994, 0.166665196, 0.0416684002, 0.00836885069, 0.00138143206),
     (-105.0, 89.0), 88.0, 9.1,
@@ -54,10 +54,10 @@ _DOUBLE = _Format(
      2.7557268378684192e-06, 2.7620138719733994e-07, 2.5100424157005067e-08),
     (-746.0, 710.0), 709.0, 20.0,
 )  # fmt: skip
-_FORMATS = {types.float32: _SINGLE, types.float64: _DOUBLE}
+FORMATS = {types.float32: SINGLE, types.float64: _DOUBLE}
 
 
-class _MathBuilder:
+class MathBuilder:
     """Emits arithmetic on one number (lanes = 0) or on a vector of them."""
 
     def __init__(self, builder: ir.IRBuilder, form: _Format, lanes: int) -> None:
@@ -67,7 +67,7 @@ class _MathBuilder:
         self._suffix = f"v{lanes}{form.letter}" if lanes else form.letter
 
     def number(self, value: float) -> ir.Value:
-        exact = float(np.float32(value)) if self.form is _SINGLE else float(value)
+        exact = float(np.float32(value)) if self.form is SINGLE else float(value)
         return ir.Constant(self.kind, [exact] * self.lanes if self.lanes else exact)
 
     def integer(self, value: int) -> ir.Value:
@@ -123,7 +123,7 @@ class _MathBuilder:
         return self.multiply_add(square, total, s if times == 1 else self.add(s, s))
 
 
-def _exponential(w: _MathBuilder, x: ir.Value) -> ir.Value:
+def write_exponential(w: MathBuilder, x: ir.Value) -> ir.Value:
     bits, s = w.reduced(w.clamp(x, *w.form.exp_range), 1.0, 0)
     power = w.add(w.number(1), w.exp_minus_one(s, 1.0))
     # Two factors, because 2**n alone may overflow or underflow. The bits above the lowest 16 belong
@@ -137,7 +137,7 @@ def _exponential(w: _MathBuilder, x: ir.Value) -> ir.Value:
     return w.multiply(w.multiply(power, first), second)
 
 
-def _logistic(w: _MathBuilder, x: ir.Value) -> ir.Value:
+def write_logistic(w: MathBuilder, x: ir.Value) -> ir.Value:
     """e**x / (e**x + 1), which is accurate for both signs of x."""
     bound = w.form.logistic_range
     bits, s = w.reduced(w.clamp(x, -bound, bound), 1.0, w.form.bias)
@@ -146,7 +146,7 @@ def _logistic(w: _MathBuilder, x: ir.Value) -> ir.Value:
     return w.builder.fdiv(whole, w.add(whole, w.number(1)))
 
 
-def _tanh(w: _MathBuilder, x: ir.Value) -> ir.Value:
+def _tanh(w: MathBuilder, x: ir.Value) -> ir.Value:
     """tanh(x) = m / (m + 2) with m = e**(2 * x) - 1, which is accurate near 0."""
     size = w.call("minimum", w.call("fabs", x), w.number(w.form.tanh_range))
     bits, s = w.reduced(size, 2.0, w.form.bias)
@@ -156,26 +156,26 @@ def _tanh(w: _MathBuilder, x: ir.Value) -> ir.Value:
     return w.call("copysign", w.builder.fdiv(less, w.add(less, w.number(2))), x)
 
 
-def _of_one(write: Callable[[_MathBuilder, ir.Value], ir.Value]) -> Any:
+def of_one(write: Callable[[MathBuilder, ir.Value], ir.Value]) -> Any:
     @llvm_intrinsic
     def one(typingctx, x):  # type: ignore[no-untyped-def]
         def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-            return write(_MathBuilder(builder, _FORMATS[signature.args[0]], 0), arguments[0])
+            return write(MathBuilder(builder, FORMATS[signature.args[0]], 0), arguments[0])
 
         return x(x), generate
 
     return one
 
 
-def _of_block(write: Callable[[_MathBuilder, ir.Value], ir.Value]) -> Any:
+def of_block(write: Callable[[MathBuilder, ir.Value], ir.Value]) -> Any:
     @llvm_intrinsic
     def block(typingctx, out, a, start):  # type: ignore[no-untyped-def]
         """out[start : start + lanes] = the function of a; both flat, perhaps the same array."""
 
         def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-            form = _FORMATS[signature.args[1].dtype]
+            form = FORMATS[signature.args[1].dtype]
             size = form.whole.width // 8
-            w = _MathBuilder(builder, form, BLOCK // size)
+            w = MathBuilder(builder, form, BLOCK // size)
 
             def place(which: int) -> Any:
                 array = context.make_array(signature.args[which])(
@@ -193,9 +193,9 @@ def _of_block(write: Callable[[_MathBuilder, ir.Value], ir.Value]) -> Any:
     return block
 
 
-_exponential_one, exp_block = _of_one(_exponential), _of_block(_exponential)
-_logistic_one, sigmoid_block = _of_one(_logistic), _of_block(_logistic)
-_tanh_one, tanh_block = _of_one(_tanh), _of_block(_tanh)
+_exponential_one, exp_block = of_one(write_exponential), of_block(write_exponential)
+_logistic_one, sigmoid_block = of_one(write_logistic), of_block(write_logistic)
+_tanh_one, tanh_block = of_one(_tanh), of_block(_tanh)
 
 
 # Separate functions, so that the callers' compiler options do not apply inside.

@@ -42,7 +42,7 @@ def population_program(
 ) -> Program:
     """The program of one step of all members.
 
-    It maps (parameters, velocities, images, labels, rates, seeds) to (losses, parameters,
+    It maps (parameters, velocities, images, labels, (rates,), seeds) to (losses, parameters,
     velocities). Images are those of the first member, then of the second, and so on; labels have
     the shape (members, batch). Without momentum there are no velocities.
 
@@ -78,8 +78,9 @@ def population_program(
         return many(given)[0].array
 
     def step(
-        parameters: Arrays, velocities: Arrays, images: Any, labels: Any, rates: Any, seeds: Any
+        parameters: Arrays, velocities: Arrays, images: Any, labels: Any, numbers: Any, seeds: Any
     ) -> Any:
+        (rates,) = numbers
         momentum, decay = (np.array(values, dtype) for values in (momenta, decays))
         down = op.scale(-1, rates)
         builder = rates.recorder
@@ -111,7 +112,7 @@ def population_program(
         each if moving else {},
         Spec((members * batch, *network.inputs), dtype),
         Spec((members, batch), "int64"),
-        Spec((members,), dtype),
+        (Spec((members,), dtype),),
         (Spec((), "int64"),) * (network.seeds() * members),
     )
     return remove_dead(remove_common(program))
@@ -185,7 +186,8 @@ class PopulationStep:
         speeds = velocities if any(self._momenta) else {}  # members with momentum may have left
         velocities = arguments.checked_arrays("velocity", each if speeds else {}, speeds, backend)
         wanted = Spec((self._batch, *self._network.inputs), self._dtype)
-        arguments.check_data(images, labels, wanted, self._network.classes, backend)
+        targets = Spec((self._batch,), "int64")
+        arguments.check_data(images, labels, wanted, targets, self._network.classes, backend)
         order = arguments.checked_order(order, (members, self._batch), len(images))
         moving = (*parameters.values(), *velocities.values())
         arguments.check_disjoint(moving, (images, labels), backend)
@@ -202,13 +204,14 @@ class PopulationStep:
         rate = np.array(rates, self._dtype)
         flat = order.reshape(len(order), -1)
         if self._many is not None:
-            return self._many(parameters, velocities, images, labels, flat, rate, numbers)
+            every = np.broadcast_to(rate, (len(order), 1, members))
+            return self._many(parameters, velocities, images, labels, flat, every, numbers)
         losses = np.empty(order.shape[:2])
         for row, chosen in enumerate(flat):
             drawn = tuple(np.asarray(number) for number in numbers[row])
             picked = labels[chosen].reshape(order.shape[1:])
             found, _, _ = self.executable(
-                parameters, velocities, images[chosen], picked, rate, drawn
+                parameters, velocities, images[chosen], picked, (rate,), drawn
             )
             losses[row] = found
         return losses

@@ -1,7 +1,6 @@
-"""The networks of the papers, by name."""
+"""The networks of the papers."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from pareo.errors import ShapeError
@@ -68,7 +67,9 @@ def mlp(sizes: str | list[int] | tuple[int, ...], activation: str = "relu") -> S
     return Sequential(layers, shape, name)
 
 
-def alexnet(version: str = "2014", size: int = 224, classes: int = 1000) -> Sequential:
+def alexnet(
+    version: str = "2014", size: int = 224, classes: int = 1000, channels: int = 3
+) -> Sequential:
     """AlexNet: the one-column version of 2014, or the 'original' with LRN and groups.
 
     >>> alexnet().count(), alexnet("original").count()
@@ -93,7 +94,7 @@ def alexnet(version: str = "2014", size: int = 224, classes: int = 1000) -> Sequ
         Dense(classes),
     ]  # fmt: skip
     name = "alexnet" if version == "2014" else "alexnet-original"
-    return Sequential(layers, (3, size, size), name)
+    return Sequential(layers, (channels, size, size), name)
 
 
 def _conv(filters: int, size: int, stride: int = 1, padding: int = 0, groups: int = 1) -> Any:
@@ -117,7 +118,9 @@ def _head(size: int, classes: int) -> Auxiliary:
     return Auxiliary(Sequential([*layers, Dense(classes)]), weight=0.3)
 
 
-def googlenet(size: int = 224, classes: int = 1000, auxiliary: bool = False) -> Sequential:
+def googlenet(
+    size: int = 224, classes: int = 1000, auxiliary: bool = False, channels: int = 3
+) -> Sequential:
     """GoogLeNet (Inception v1), with or without its two auxiliary heads.
 
     >>> googlenet().count(), googlenet(auxiliary=True).count()
@@ -139,39 +142,4 @@ def googlenet(size: int = 224, classes: int = 1000, auxiliary: bool = False) -> 
         AveragePool(-(-size // 32)), Flatten(), Dropout(0.4), Dense(classes),
     ]  # fmt: skip
     name = "googlenet-auxiliary" if auxiliary else "googlenet"
-    return Sequential(layers, (3, size, size), name)
-
-
-# Networks for square images of any size and any number of classes.
-SIZED: dict[str, Callable[..., Sequential]] = {
-    "alexnet": alexnet,
-    "alexnet-original": partial(alexnet, "original"),
-    "googlenet": googlenet,
-    "googlenet-auxiliary": partial(googlenet, auxiliary=True),
-}
-NETWORKS: dict[str, Callable[[], Sequential]] = {
-    "papers-cnn": papers_cnn,
-    "mlp-small": lambda: mlp("small"),
-    "mlp-medium": lambda: mlp("medium"),
-    "mlp-big": lambda: mlp("big"),
-    **SIZED,
-}
-
-
-def by_name(name: str) -> Sequential:
-    """The network with this name, as on the command line."""
-    if name not in NETWORKS:
-        raise ShapeError(f"a network is one of {', '.join(NETWORKS)}; got '{name}'")
-    return NETWORKS[name]()
-
-
-def sized(name: str, shape: tuple[int, ...], classes: int) -> Sequential:
-    """The network with this name; large ones for images of this shape and number of classes.
-
-    >>> sized("googlenet", (3, 64, 64), 5).input_shape
-    (3, 64, 64)
-    """
-    square = len(shape) == 3 and shape[0] == 3 and shape[1] == shape[2]
-    if name not in SIZED or not square:
-        return by_name(name)
-    return SIZED[name](size=shape[1], classes=classes)
+    return Sequential(layers, (channels, size, size), name)

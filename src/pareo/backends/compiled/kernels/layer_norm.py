@@ -1,0 +1,204 @@
+"""Layer normalisation along any axis."""
+
+import math
+
+import numpy as np
+
+from pareo.array import Array
+from pareo.backends.compiled.backend import GRAIN, backend
+from pareo.backends.compiled.runtime.jit import jit, jit_strict
+from pareo.backends.compiled.runtime.thread_pool import split_numbered, workers
+from pareo.backends.sums import gathered
+from pareo.spec import Spec
+
+kernel = backend.kernel
+COLUMNS = 128  # that are normalised at a time, where the axis is not the last
+
+
+@jit_strict
+def _difference(a: float, b: float) -> float:
+    return a - b
+
+
+@jit
+def _row_statistics(x: Array, epsilon: float) -> tuple[float, float]:
+    """The mean of a row, and 1 / sqrt(variance + epsilon), in double precision."""
+    total = 0.0
+    for j in range(x.size):
+        total += x[j]
+    mean = total / x.size
+    near = x.dtype.type(mean)
+    rest = mean - np.float64(near)
+    squares = 0.0
+    for j in range(x.size):
+        d = np.float64(_difference(x[j], near)) - rest
+        squares += d * d
+    return mean, 1 / np.sqrt(squares / x.size + epsilon)
+
+
+@jit
+def _rows(out: Array, x: Array, scale: Array, shift: Array, epsilon: float) -> None:
+    kind = x.dtype.type
+    for i in range(x.shape[0]):
+        mean, inverse = _row_statistics(x[i], epsilon)
+        near, by = kind(mean), kind(inverse)
+        rest = kind(mean - np.float64(near))
+        for j in range(x.shape[1]):
+            d = _difference(_difference(x[i, j], near), rest)
+            out[i, j] = d * by * scale[j] + shift[j]
+
+
+@jit
+def _rows_gradient(
+    gx: Array, by_scale: Array, by_shift: Array, g: Array, x: Array, scale: Array, epsilon: float
+) -> None:
+    """Adds to by_scale and by_shift, which are in double precision."""
+    kind = x.dtype.type
+    for i in range(x.shape[0]):
+        mean, inverse = _row_statistics(x[i], epsilon)
+        near, by = kind(mean), kind(inverse)
+        rest = kind(mean - np.float64(near))
+        total, inner = 0.0, 0.0
+        for j in range(x.shape[1]):
+            value = _difference(_difference(x[i, j], near), rest) * by
+            given = g[i, j]
+            by_scale[j] += given * value
+            by_shift[j] += given
+            total += given * scale[j]
+            inner += given * scale[j] * value
+        level, tilt = kind(total / x.shape[1]), kind(inner / x.shape[1])
+        for j in range(x.shape[1]):
+            value = _difference(_difference(x[i, j], near), rest) * by
+            gx[i, j] = by * (g[i, j] * scale[j] - level - value * tilt)
+
+
+@jit
+def _column_statistics(
+    means: Array, inverses: Array, x: Array, low: int, high: int, epsilon: float
+) -> None:
+    """Of columns low to high of x (size, columns); both results are in double precision."""
+    means[:] = 0
+    inverses[:] = 0
+    for j in range(x.shape[0]):
+        for k in range(low, high):
+            means[k - low] += x[j, k]
+    for k in range(high - low):
+        means[k] /= x.shape[0]
+    for j in range(x.shape[0]):
+        for k in range(low, high):
+            d = np.float64(x[j, k]) - means[k - low]
+            inverses[k - low] += d * d
+    for k in range(high - low):
+        inverses[k] = 1 / np.sqrt(inverses[k] / x.shape[0] + epsilon)
+
+
+@jit
+def _columns(
+    out: Array, x: Array, scale: Array, shift: Array, epsilon: float, lo: int, hi: int, pieces: int
+) -> None:
+    """Pieces lo to hi of all columns of x (before, size, after); a row has `pieces` of them."""
+    means, inverses = np.empty(COLUMNS), np.empty(COLUMNS)
+    for piece in range(lo, hi):
+        i, low = piece // pieces, piece % pieces * COLUMNS
+        high = min(low + COLUMNS, x.shape[2])
+        _column_statistics(means, inverses, x[i], low, high, epsilon)
+        for j in range(x.shape[1]):
+            for k in range(low, high):
+                d = (np.float64(x[i, j, k]) - means[k - low]) * inverses[k - low]
+                out[i, j, k] = d * scale[j] + shift[j]
+
+
+@jit
+def _columns_gradient(
+    gx: Array, by_scale: Array, by_shift: Array, g: Array, x: Array, scale: Array,
+    epsilon: float, lo: int, hi: int, pieces: int,
+) -> None:  # fmt: skip
+    means, inverses = np.empty(COLUMNS), np.empty(COLUMNS)
+    totals, inners = np.empty(COLUMNS), np.empty(COLUMNS)
+    for piece in range(lo, hi):
+        i, low = piece // pieces, piece % pieces * COLUMNS
+        high = min(low + COLUMNS, x.shape[2])
+        _column_statistics(means, inverses, x[i], low, high, epsilon)
+        totals[:] = 0
+        inners[:] = 0
+        for j in range(x.shape[1]):
+            one, two = 0.0, 0.0
+            for k in range(low, high):
+                given = np.float64(g[i, j, k])
+                value = (np.float64(x[i, j, k]) - means[k - low]) * inverses[k - low]
+                one += given * value
+                two += given
+                totals[k - low] += given * scale[j]
+                inners[k - low] += given * scale[j] * value
+            by_scale[j] += one
+            by_shift[j] += two
+        for k in range(high - low):
+            totals[k] /= x.shape[1]
+            inners[k] /= x.shape[1]
+        for j in range(x.shape[1]):
+            for k in range(low, high):
+                value = (np.float64(x[i, j, k]) - means[k - low]) * inverses[k - low]
+                slope = np.float64(g[i, j, k]) * scale[j] - totals[k - low]
+                gx[i, j, k] = inverses[k - low] * (slope - value * inners[k - low])
+
+
+def _shape(x: Array | Spec, axis: int) -> tuple[int, int, int]:
+    return math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+
+
+@kernel(strided=False)
+def layer_norm(out: Array, x: Array, scale: Array, shift: Array, axis: int, epsilon: float) -> None:
+    before, size, after = shape = _shape(x, axis)
+    target, given = out.reshape(shape), x.reshape(shape)
+
+    def rows(_: int, lo: int, hi: int) -> None:
+        to_rows, of_rows = (a.reshape(before, size)[lo:hi] for a in (target, given))
+        _rows(to_rows, of_rows, scale, shift, epsilon)
+
+    pieces = -(-after // COLUMNS)
+
+    def columns(_: int, lo: int, hi: int) -> None:
+        _columns(target, given, scale, shift, epsilon, lo, hi, pieces)
+
+    if after == 1:
+        split_numbered(rows, before, max(1, GRAIN // (4 * size)))
+    else:
+        least = max(1, GRAIN // (4 * size * COLUMNS))
+        split_numbered(columns, before * pieces, least)
+
+
+def _sums_scratch(
+    out: tuple[Spec, ...], g: Spec, x: Spec, scale: Spec, axis: int, epsilon: float
+) -> list[Spec]:
+    return [Spec((workers(), scale.size), np.float64)] * 2
+
+
+@kernel(strided=False, scratch=_sums_scratch)
+def layer_norm_gradient(
+    out: tuple[Array, Array, Array], g: Array, x: Array, scale: Array, axis: int, epsilon: float,
+    scratch: tuple[Array, ...],
+) -> None:  # fmt: skip
+    before, size, after = shape = _shape(x, axis)
+    gx, errors, given = out[0].reshape(shape), g.reshape(shape), x.reshape(shape)
+    by_scale, by_shift = scratch
+    by_scale[...] = by_shift[...] = 0
+
+    def rows(part: int, lo: int, hi: int) -> None:
+        flat = (a.reshape(before, size)[lo:hi] for a in (gx, errors, given))
+        to_x, *both = flat
+        _rows_gradient(to_x, by_scale[part], by_shift[part], *both, scale, epsilon)
+
+    pieces = -(-after // COLUMNS)
+
+    def columns(part: int, lo: int, hi: int) -> None:
+        _columns_gradient(
+            gx, by_scale[part], by_shift[part], errors, given, scale, epsilon, lo, hi, pieces
+        )
+
+    if after == 1:
+        parts = split_numbered(rows, before, max(1, GRAIN // (8 * size)))
+    else:
+        least = max(1, GRAIN // (8 * size * COLUMNS))
+        parts = split_numbered(columns, before * pieces, least)
+    out[1][...] = gathered(by_scale, parts)
+    out[2][...] = gathered(by_shift, parts)

@@ -1,0 +1,186 @@
+"""Attention: in tiles of shared memory; for large heads by cuBLAS, with some scores in memory."""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from pareo.array import Array
+from pareo.backends.cuda.kernels import strides
+from pareo.backends.cuda.runtime import cublas, launch, source
+from pareo.backends.cuda.runtime.cupy_module import cupy
+from pareo.backends.cuda.table import backend
+from pareo.spec import Spec
+
+WIDTHS = (32, 64, 128)  # the most columns of q, k and v that each kernel of attention.cu has
+SIDE = {"f": 64, "d": 32}  # as in attention.cuh
+TILES = {"attention": 2, "to_queries": 4, "to_keys": 4}  # besides the one of scores
+THREADS = 256
+OPERANDS = ("q", "k", "v", "mask", "g", "y", "sums")  # as in attention.cuh
+LIMIT = 64 << 20  # bytes of scores at a time
+
+
+def _shared_bytes(name: str, width: int, kind: str) -> int:
+    """The shared memory that a kernel of attention.cu needs."""
+    side = SIDE[kind]
+    elements = TILES[name] * side * (width + 1) + side * (side + 1)
+    return elements * np.dtype(kind).itemsize
+
+
+@cache
+def _most_shared(device: int) -> int:
+    return int(cupy.cuda.Device(device).attributes["MaxSharedMemoryPerBlockOptin"])
+
+
+def tile_width(q: Array | Spec, v: Array | Spec) -> int | None:
+    """The columns of the kernels for these operands; None where no kernel has enough."""
+    wanted = max(q.shape[-1], v.shape[-1])
+    width = next((width for width in WIDTHS if wanted <= width), None)
+    if width is None:
+        return None
+    needed = _shared_bytes("to_keys", width, q.dtype.char)
+    return width if needed <= _most_shared(cupy.cuda.runtime.getDevice()) else None
+
+
+@cache
+def _kernel(name: str, width: int, kind: str) -> Any:
+    """A kernel of attention.cu, and the shared memory that its launches need."""
+    shared = _shared_bytes(name, width, kind)
+    module = source.load("kernels/attention.cu", Real=launch.REALS[kind])
+    return module.function(f"{name}_{width}", shared), shared
+
+
+def _tiled(name: str, width: int, rows: int, heads: int, arguments: Sequence[Any]) -> None:
+    """Launch a kernel of attention.cu with a block for each tile of rows of each head."""
+    kind = arguments[0].dtype.char
+    kernel, shared = _kernel(name, width, kind)
+    kernel((-(-rows // SIDE[kind]) * heads,), (THREADS,), tuple(arguments), shared_mem=shared)
+
+
+def _struct(arrays: Mapping[str, Array], causal: bool) -> np.ndarray:
+    """The struct Attention of attention.cuh."""
+    q, k, v = (arrays[name] for name in "qkv")
+    leading, scores = q.shape[:-2], (*q.shape[:-1], k.shape[-2])
+    heads, rows, columns = [], [], []
+    for name in OPERANDS:
+        array = arrays.get(name)
+        steps = [0] * len(scores)
+        if name == "sums" and array is not None:
+            steps = [*strides.element_strides(array, array.shape), 0]
+        elif array is not None:
+            steps = strides.element_strides(array, scores if name == "mask" else array.shape)
+        heads.append(steps[:-2])
+        rows.append(steps[-2])
+        columns.append(steps[-1])
+    return launch.struct(
+        q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1], causal, rows, columns,
+        strides.walk(leading, heads),
+    )  # fmt: skip
+
+
+def _scale(q: Array) -> np.floating[Any]:
+    found: np.floating[Any] = q.dtype.type(q.shape[-1] ** -0.5)
+    return found
+
+
+def _chunk(q: Array | Spec, k: Array | Spec) -> int:
+    """How many queries have their scores in memory at a time."""
+    each = math.prod(q.shape[:-2]) * k.shape[-2] * q.dtype.itemsize
+    return max(1, min(LIMIT // max(1, each), q.shape[-2]))
+
+
+def _scores(q: Spec, k: Spec) -> Spec:
+    return q.like((math.prod(q.shape[:-2]) * _chunk(q, k) * k.shape[-2],))
+
+
+def _stack(array: Array) -> Array:
+    """An array of heads as one contiguous stack of matrices."""
+    return backend.contiguous(array).reshape(-1, *array.shape[-2:])
+
+
+@backend.kernel(
+    scratch=lambda out, q, k, v, mask, causal: [] if tile_width(q, v) else [_scores(q, k)]
+)
+def attention_with_sums(
+    out: Array, q: Array, k: Array, v: Array, mask: Array, causal: bool, scratch: Sequence[Array]
+) -> None:
+    y, sums = out
+    if sums.size == 0:
+        return
+    heads, how = math.prod(q.shape[:-2]), _struct({"q": q, "k": k, "v": v, "mask": mask}, causal)
+    width = tile_width(q, v)
+    if width:
+        operands = (y, sums, q, k, v, mask, _scale(q), how)
+        _tiled("attention", width, q.shape[-2], heads, operands)
+        return
+    q, k, v, y = (_stack(array) for array in (q, k, v, y))
+    chunk, keys = _chunk(q, k), k.shape[-2]
+    for first in range(0, q.shape[-2], chunk):
+        some = slice(first, first + chunk)
+        rows = q[:, some].shape[1]
+        scores = scratch[0][: heads * rows * keys].reshape(heads, rows, keys)
+        cublas.multiply(scores, q[:, some], k.transpose(0, 2, 1))
+        _rows("softmax", scores, (scores, sums, mask, _scale(q), rows, first, how))
+        cublas.multiply(y[:, some], scores, v)
+
+
+def _rows(name: str, scores: Array, arguments: Sequence[Any]) -> None:
+    """Launch a kernel of attention_scores.cu with a block for each row."""
+    heads, rows, keys = scores.shape
+    threads = launch.threads_for(keys, launch.THREADS)
+    kind = scores.dtype.char
+    launch.blocks(heads * rows, threads, "attention_scores", name, kind, *arguments)
+
+
+def _for_gradient(
+    out: Any, g: Spec, q: Spec, k: Spec, v: Spec, y: Spec, sums: Spec, mask: Spec, causal: bool
+) -> list[Spec]:
+    """For the inner products of g and y, and the scores of two kinds."""
+    return [sums] if tile_width(q, v) else [sums, _scores(q, k), _scores(q, k)]
+
+
+@backend.kernel(scratch=_for_gradient)
+def attention_gradient(
+    out: Array,
+    g: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    y: Array,
+    sums: Array,
+    mask: Array,
+    causal: bool,
+    scratch: Sequence[Array],
+) -> None:
+    to_q, to_k, to_v = out
+    if sums.size == 0:  # no heads or no queries
+        to_k.fill(0)
+        to_v.fill(0)
+        return
+    arrays = {"q": q, "k": k, "v": v, "mask": mask, "g": g, "y": y, "sums": sums}
+    how, kind, inner = _struct(arrays, causal), q.dtype.char, scratch[0]
+    blocks = -(-sums.size * 32 // launch.THREADS)
+    arguments: tuple[Any, ...] = (inner, g, y, sums.size, how)
+    launch.blocks(blocks, launch.THREADS, "attention", "inner_products", kind, *arguments)
+    width, heads = tile_width(q, v), math.prod(q.shape[:-2])
+    if width:
+        arguments = (g, q, k, v, mask, sums, inner, _scale(q), how)
+        _tiled("to_queries", width, q.shape[-2], heads, (to_q, *arguments))
+        _tiled("to_keys", width, k.shape[-2], heads, (to_k, to_v, *arguments))
+        return
+    g, q, k, v, to_q, to_k, to_v = (_stack(array) for array in (g, q, k, v, to_q, to_k, to_v))
+    chunk, keys = _chunk(q, k), k.shape[-2]
+    for first in range(0, q.shape[-2], chunk):
+        some = slice(first, first + chunk)
+        rows = q[:, some].shape[1]
+        scores, pulls = (
+            work[: heads * rows * keys].reshape(heads, rows, keys) for work in scratch[1:]
+        )
+        cublas.multiply(scores, q[:, some], k.transpose(0, 2, 1))
+        cublas.multiply(pulls, g[:, some], v.transpose(0, 2, 1))
+        _rows("slopes", scores, (scores, pulls, mask, sums, inner, _scale(q), rows, first, how))
+        cublas.multiply(to_v, scores.transpose(0, 2, 1), g[:, some], add=first > 0)
+        cublas.multiply(to_q[:, some], pulls, k)
+        cublas.multiply(to_k, pulls.transpose(0, 2, 1), q[:, some], add=first > 0)

@@ -1,0 +1,122 @@
+// Convolution in which each filter reads one channel: filter k reads channel k / each. Planes of the
+// images are (height, width), those of the output (rows, columns).
+
+#include "common.cuh"
+
+struct Depthwise {
+    int images, channels, each, height, width, rows, columns;
+    int size[2], stride[2], before[2], dilation[2];
+    int parts;
+};
+
+// blockIdx.x is a plane of the output.
+extern "C" __global__ void depthwise(Real* out, const Real* x, const Real* w, Depthwise s)
+{
+    const int filters = s.channels * s.each, filter = blockIdx.x % filters;
+    const Size image = blockIdx.x / filters;
+    const int taps = s.size[0] * s.size[1];
+    const Real* plane = x + (image * s.channels + filter / s.each) * (s.height * s.width);
+    const Real* weights = w + (Size)filter * taps;
+    for (int at = first_pixel(); at < s.rows * s.columns; at += next_pixel()) {
+        const int top = at / s.columns * s.stride[0] - s.before[0];
+        const int left = at % s.columns * s.stride[1] - s.before[1];
+        Real total = 0;
+        for (int u = 0; u < s.size[0]; ++u) {
+            const int i = top + u * s.dilation[0];
+            if (i < 0 || i >= s.height)
+                continue;
+#pragma unroll 4
+            for (int v = 0; v < s.size[1]; ++v) {
+                const int j = left + v * s.dilation[1];
+                if (j >= 0 && j < s.width)
+                    total += plane[i * s.width + j] * weights[u * s.size[1] + v];
+            }
+        }
+        out[(Size)blockIdx.x * (s.rows * s.columns) + at] = total;
+    }
+}
+
+// The window along an axis that starts at this pixel; -1 where none does.
+__device__ __forceinline__ int window_at(int pixel, int stride, int windows)
+{
+    const int window = stride == 1 ? pixel : pixel / stride;
+    return pixel < 0 || window >= windows || window * stride != pixel ? -1 : window;
+}
+
+// blockIdx.x is a plane of the images.
+extern "C" __global__ void depthwise_input(Real* out, const Real* g, const Real* w, Depthwise s)
+{
+    const int taps = s.size[0] * s.size[1], pixels = s.rows * s.columns;
+    const int channel = blockIdx.x % s.channels;
+    const Real* errors = g + (Size)blockIdx.x * s.each * pixels;
+    const Real* weights = w + (Size)channel * s.each * taps;
+    for (int at = first_pixel(); at < s.height * s.width; at += next_pixel()) {
+        const int down = at / s.width + s.before[0], along = at % s.width + s.before[1];
+        Real total = 0;
+        for (int u = 0; u < s.size[0]; ++u) {
+            const int i = window_at(down - u * s.dilation[0], s.stride[0], s.rows);
+            if (i < 0)
+                continue;
+#pragma unroll 4
+            for (int v = 0; v < s.size[1]; ++v) {
+                const int j = window_at(along - v * s.dilation[1], s.stride[1], s.columns);
+                for (int m = 0; j >= 0 && m < s.each; ++m)
+                    total += errors[(Size)m * pixels + i * s.columns + j]
+                        * weights[m * taps + u * s.size[1] + v];
+            }
+        }
+        out[(Size)blockIdx.x * (s.height * s.width) + at] = total;
+    }
+}
+
+// Sums over the images of a part, (filters, taps, parts). blockIdx.x is a part of a filter, .y a row
+// of its window, .z a group of taps in it.
+constexpr int GROUP = 8;
+
+extern "C" __global__ void depthwise_weight(Real* sums, const Real* x, const Real* g, Depthwise s)
+{
+    const int filter = blockIdx.x / s.parts, part = blockIdx.x % s.parts;
+    const int filters = s.channels * s.each, pixels = s.rows * s.columns;
+    const int u = blockIdx.y, first = blockIdx.z * GROUP;
+    const int share = (s.images + s.parts - 1) / s.parts;
+    const Size start = (Size)min(part * share, s.images) * pixels;
+    const Size stop = (Size)min((part + 1) * share, s.images) * pixels;
+    Real totals[GROUP];
+#pragma unroll
+    for (int k = 0; k < GROUP; ++k)
+        totals[k] = 0;
+    for (Size at = start + threadIdx.x; at < stop; at += blockDim.x) {
+        const Size image = at / pixels;
+        const int pixel = (int)(at - image * pixels);
+        const int i = pixel / s.columns * s.stride[0] - s.before[0] + u * s.dilation[0];
+        if (i < 0 || i >= s.height)
+            continue;
+        const int left = pixel % s.columns * s.stride[1] - s.before[1];
+        const Real error = g[(image * filters + filter) * pixels + pixel];
+        const Real* line
+            = x + ((image * s.channels + filter / s.each) * s.height + i) * s.width;
+#pragma unroll
+        for (int k = 0; k < GROUP; ++k) {
+            const int j = left + (first + k) * s.dilation[1];
+            if (first + k < s.size[1] && j >= 0 && j < s.width)
+                totals[k] += error * line[j];
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < GROUP; ++k) {
+        const Real total = over_block<Sum>(totals[k]);
+        const Size tap = ((Size)filter * s.size[0] + u) * s.size[1] + first + k;
+        if (threadIdx.x == 0 && first + k < s.size[1])
+            sums[tap * s.parts + part] = total;
+    }
+}
+
+extern "C" __global__ void depthwise_totals(Real* out, const Real* sums, Size count, Size parts)
+{
+    for (Size i = first_position(); i < count; i += all_threads()) {
+        Real total = 0;
+        for (Size part = 0; part < parts; ++part)
+            total += sums[i * parts + part];
+        out[i] = total;
+    }
+}
