@@ -29,9 +29,9 @@ CONV = {
     "nhwc/conv/filter_gradient.cu": filter_gradient.INSTANCES,
     "nhwc/conv/filter_gradient_strips.cu": filter_gradient_strips.INSTANCES,
     "nhwc/conv/few_channels.cu": [],
-    "nhwc/conv/depthwise.cu": depthwise.instances(),
 }
-INSTANCES = CONV | {f"nhwc/kernels/{name}.cu": own for name, own in launch.INSTANCES.items()}
+PLAIN = {"nhwc/conv/depthwise.cu": depthwise.instances()}
+INSTANCES = CONV | PLAIN | {f"nhwc/kernels/{name}.cu": own for name, own in launch.INSTANCES.items()}
 
 
 def test_every_file_of_nhwc_is_compiled():
