@@ -105,7 +105,8 @@ def test_ten_steps_in_float32(name: str, device: str) -> None:
 @pytest.mark.parametrize("name", torch_modules.MODULES)
 def test_ten_steps_of_torchvision(name: str) -> None:
     """At full width, with torchvision's own module: in float64 on `vectorized`."""
-    pytest.importorskip("timm" if name == "vit-tiny-16" else "torchvision")
+    if not torch_modules.installed(name):
+        pytest.skip("torchvision and timm are not installed")
     size = SIZES.get(name, 32)
     network = without_chance(networks.sized(name, (3, size, size), 1000))
     start = starting_weights(network, "float64")
