@@ -19,8 +19,13 @@ from pareo.errors import DeviceError
 from pareo.operators.core import PLAIN
 
 FAMILIES = (
+    "activation",
+    "attention",
+    "augmentation",
+    "batch_norm",
     "convolution",
     "elementwise",
+    "layer_norm",
     "linear",
     "loss",
     "normalisation",

@@ -61,19 +61,21 @@ def _unpinned(address: int) -> None:
     cupy.cuda.runtime.hostUnregister(address)
 
 
-def check_data(wanted: Spec, images: Array, labels: Array, order: Array) -> None:
+def check_data(wanted: Spec, targets: Spec, images: Array, labels: Array, order: Array) -> None:
     """Raise an error for data that the gathering kernel would read wrongly: it checks nothing.
 
-    >>> check_data(Spec((2, 3)), np.zeros((5, 3), "f4"), np.zeros(5, "i8"), np.array([[0, 7]]))
+    >>> batch = Spec((2, 3)), Spec((2,), "int64")
+    >>> check_data(*batch, np.zeros((5, 3), "f4"), np.zeros(5, "i8"), np.array([[0, 7]]))
     Traceback (most recent call last):
     pareo.errors.ShapeError: an order of 5 images expects numbers from 0 to 4; got 0 to 7
     """
-    if images.dtype != wanted.dtype or labels.dtype != np.int64:
+    if images.dtype != wanted.dtype or labels.dtype != targets.dtype:
         raise DtypeError(
-            f"steps expect images of {wanted.dtype} and labels of int64; "
+            f"steps expect images of {wanted.dtype} and labels of {targets.dtype}; "
             f"got {images.dtype} and {labels.dtype}"
         )
-    if images.shape[1:] != wanted.shape[1:] or labels.shape != images.shape[:1]:
+    own = () if targets.dtype.kind in "iu" else targets.shape[1:]  # not a population's members
+    if images.shape[1:] != wanted.shape[1:] or labels.shape != (*images.shape[:1], *own):
         raise ShapeError(
             f"steps expect images of shape (N, *{wanted.shape[1:]}) and N labels; "
             f"got {images.shape} and {labels.shape}"
@@ -96,6 +98,7 @@ class BatchBuffer:
         self._spec = images
         self.size = images.shape[0]  # a population's labels have an axis for its members as well
         self.labels = memory.empty(labels.shape, labels.dtype)
+        self._words = self.labels.nbytes // (4 * self.size)  # of a label, or of targets
         self.free: Any = None  # the event after which it may be refilled
 
     @cached_property
@@ -126,7 +129,7 @@ class BatchBuffer:
     ) -> None:
         launch.kernel("batches", "gather", self._spec.dtype.char)(
             (self.size, blocks), (THREADS,),
-            (out, self.labels, address, labels, order, step, self.size, size),
+            (out, self.labels, address, labels, order, step, self.size, size, self._words),
         )  # fmt: skip
 
 
@@ -171,7 +174,7 @@ class TrainingSteps:
         `numbers` and `seeds` have a row for each step. Returns the losses. A population has numbers
         and a loss for each of its members.
         """
-        check_data(self._images, images, labels, order)
+        check_data(self._images, self._labels, images, labels, order)
         if isinstance(images, np.ndarray) and _pinned.get(images.ctypes.data, 0) < images.nbytes:
             raise DeviceError(
                 "steps on 'cuda' expect images on the GPU, or in pinned memory of the host: see "

@@ -16,6 +16,13 @@ def test_every_file_compiles(name, kind, arch):
     assert binary.startswith(b"\x7fELF")
 
 
+def test_a_row_of_numbers_is_picked_by_a_kernel_of_the_batches():
+    """Nothing launches it yet: the numbers of an optimiser become arguments of a step."""
+    text = source.read("kernels/batches.cu")
+    binary = source.compile_to_binary(text, "sm_90", source.defines(Real="float"))
+    assert b"pick_numbers" in binary
+
+
 def test_compile_errors_are_reported():
     with pytest.raises(CompileError, match='identifier "nonsense" is undefined'):
         source.compile_to_binary("__device__ int x = nonsense;", "sm_90")

@@ -1,14 +1,15 @@
 // What a training step does besides its program: gathers its images and labels by the row of an
-// order, picks the seeds of its dropout layers, and stores its loss. The number of the step is in
-// GPU memory, so that all of it can be part of a captured graph. Images may be in pinned host
-// memory.
+// order, picks the seeds of its dropout layers and the numbers of its optimiser, and stores its
+// loss. The number of the step is in GPU memory, so that all of it can be part of a captured graph.
+// Images may be in pinned host memory.
 
 #include "common.cuh"
 
-// blockIdx.x is an image of `size` elements, which the blocks along y share.
+// blockIdx.x is an image of `size` elements, which the blocks along y share. Its label, or its
+// targets, are `words` of four bytes.
 extern "C" __global__ void gather(
-    Real* out, Size* labels, const Real* images, const Size* all_labels, const Size* order,
-    const Size* step, Size batch, Size size)
+    Real* out, unsigned* labels, const Real* images, const unsigned* all_labels, const Size* order,
+    const Size* step, Size batch, Size size, Size words)
 {
     const Size chosen = order[*step * batch + blockIdx.x];
     const Real* image = images + chosen * size;
@@ -23,8 +24,8 @@ extern "C" __global__ void gather(
         for (Size i = first; i < size; i += stride)
             target[i] = image[i];
     }
-    if (first == 0)
-        labels[blockIdx.x] = all_labels[chosen];
+    for (Size i = first; i < words; i += stride)
+        labels[blockIdx.x * words + i] = all_labels[chosen * words + i];
 }
 
 // Launched with one block, before the step.
@@ -34,7 +35,8 @@ extern "C" __global__ void pick_seeds(Size* seeds, const Size* all_seeds, const 
         seeds[i] = all_seeds[*step * count + i];
 }
 
-// Launched with one block, before the step: the rate and what else an optimizer takes.
+// Launched with one block, before the step: the row of the optimiser's numbers (its rate, and what
+// else changes with the step) from all of them, (steps, count).
 extern "C" __global__ void pick_numbers(
     Real* numbers, const Real* all_numbers, const Size* step, Size count)
 {

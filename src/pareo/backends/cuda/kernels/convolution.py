@@ -1,4 +1,4 @@
-"""Convolution as matrix products of columns (im2col).
+"""Convolution as matrix products of columns (im2col); `depthwise` has kernels of its own.
 
 Images are processed in chunks whose columns take at most LIMIT bytes. A window of one pixel needs
 no columns: the images themselves are the columns.
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pareo.array import Array
+from pareo.backends.cuda.kernels import depthwise
 from pareo.backends.cuda.kernels.elementwise import apply
 from pareo.backends.cuda.kernels.linear import add_biased
 from pareo.backends.cuda.runtime import cublas, launch
@@ -90,15 +91,20 @@ class Tiling(NamedTuple):
 
 
 def _for_output(out: Spec, x: Spec, w: Spec, *_: Spec, **how: Any) -> list[Spec]:
+    if depthwise.is_depthwise(x, how):
+        return []
     tiling = Tiling.of(x, out, w.shape[2:], how)
     return [x.like((0 if tiling.pointwise else tiling.column_elements,))]
 
 
 @backend.kernel(strided=False, scratch=_for_output)
 def conv(out: Array, x: Array, w: Array, scratch: Sequence[Array], **how: Any) -> None:
-    tiling = Tiling.of(x, out, w.shape[2:], how)
     if out.size == 0:
         return
+    if depthwise.is_depthwise(x, how):
+        depthwise.forward(out, x, w, how)
+        return
+    tiling = Tiling.of(x, out, w.shape[2:], how)
     filters = w.reshape(1, len(w), -1)
     for start in range(0, len(x), tiling.chunk):
         images = x[start : start + tiling.chunk]
@@ -123,11 +129,14 @@ def _for_input(out: Spec, g: Spec, w: Spec, size: tuple[int, int], **how: Any) -
 def conv_input_gradient(
     out: Array, g: Array, w: Array, size: tuple[int, int], scratch: Sequence[Array], **how: Any
 ) -> None:
-    tiling = Tiling.of(out, g, w.shape[2:], how)
     if g.size == 0:  # no filters, no pixels or no images: empty sums
         out.fill(0)
     if g.size == 0 or out.size == 0:
         return
+    if depthwise.is_depthwise(out, how):
+        depthwise.input_gradient(out, g, w, how)
+        return
+    tiling = Tiling.of(out, g, w.shape[2:], how)
     filters = w.reshape(1, len(w), -1)
     for start in range(0, len(g), tiling.chunk):
         images = out[start : start + tiling.chunk]
@@ -149,6 +158,8 @@ def conv_input_gradient(
 
 
 def _for_weight(out: Spec, x: Spec, g: Spec, size: tuple[int, int], **how: Any) -> list[Spec]:
+    if depthwise.is_depthwise(x, how):
+        return [x.like((math.prod(out.shape) * depthwise.parts(x, g, size),))]
     tiling = Tiling.of(x, g, size, how)
     return [x.like((tiling.column_elements,)), x.like((tiling.chunk * g.shape[1] * tiling.pixels,))]
 
@@ -158,9 +169,12 @@ def conv_weight_gradient(
     out: Array, x: Array, g: Array, size: tuple[int, int], scratch: Sequence[Array], **how: Any
 ) -> None:
     """Columns and errors of a chunk side by side, so that one product sums over its images."""
-    tiling = Tiling.of(x, g, size, how)
     if out.size == 0:
         return
+    if depthwise.is_depthwise(x, how):
+        depthwise.weight_gradient(out, x, g, scratch[0], how)
+        return
+    tiling = Tiling.of(x, g, size, how)
     filters = out.reshape(len(out), -1)
     if len(x) == 0:
         out.fill(0)

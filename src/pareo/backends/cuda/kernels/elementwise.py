@@ -1,5 +1,7 @@
 """Elementwise operators: one kernel for each function, at memory speed where layouts allow it."""
 
+from collections.abc import Sequence
+
 from pareo.array import Array
 from pareo.backends.cuda.kernels import strides
 from pareo.backends.cuda.runtime import launch
@@ -8,25 +10,36 @@ from pareo.backends.cuda.table import backend
 WIDEST = 16  # bytes that a thread loads at once
 
 
-def apply(name: str, out: Array, a: Array, b: Array = None) -> None:
-    """out = NAME(a, b) of elementwise.cu, with broadcasting; out is contiguous."""
+def apply(
+    name: str,
+    out: Array,
+    a: Array,
+    b: Array = None,
+    *,
+    file: str = "elementwise",
+    numbers: Sequence[float] = (),
+) -> None:
+    """out = NAME(a, b) of a file, with broadcasting; out is contiguous.
+
+    `numbers` are passed to the kernel as its last arguments.
+    """
     b = a if b is None else b
     if out.size == 0:
         return
     kind = out.dtype.char
     form = _form(out, a, b)
-    if form is None:
+    more = [out.dtype.type(number) for number in numbers]
+    if form is None or (form and file != "elementwise"):
         walk = strides.walk(
             out.shape,
             [strides.element_strides(a, out.shape), strides.element_strides(b, out.shape)],
         )
         form = "_walk" if out.size < 1 << 31 else "_far"
-        strided = (out, a, b, out.size, launch.struct(walk))
-        launch.over(out.size, "elementwise", name + form, kind, *strided)
+        strided = (out, a, b, out.size, launch.struct(walk), *more)
+        launch.over(out.size, file, name + form, kind, *strided)
         return
     blocks = -(-out.nbytes // (WIDEST * launch.THREADS))
-    arguments = (out, a, b, out.size)
-    launch.blocks(blocks, launch.THREADS, "elementwise", name + form, kind, *arguments)
+    launch.blocks(blocks, launch.THREADS, file, name + form, kind, out, a, b, out.size, *more)
 
 
 def _form(out: Array, a: Array, b: Array) -> str | None:

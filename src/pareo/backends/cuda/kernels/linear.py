@@ -15,6 +15,7 @@ from pareo.device import current
 from pareo.spec import Spec
 
 TILE, LINES = 64, 4  # as in transpose.cu
+SUMMING_BLOCKS = 2048  # of `take_gradient`; each reads the whole index
 MOST_TILES = 1 << 16  # the limit of a grid's second and third dimension
 
 
@@ -131,6 +132,56 @@ def lay(target: Array, source: Array) -> None:
         apply("copied", target, source)
     else:
         target[...] = source
+
+
+@backend.kernel()
+def split(out: Array, a: Array, sizes: tuple[int, ...], axis: int) -> None:
+    start = 0
+    for target, size in zip(out if isinstance(out, tuple) else (out,), sizes, strict=True):
+        apply("copied", target, _within(a, axis, (start, start + size)))
+        start += size
+
+
+@backend.kernel()
+def pad(out: Array, a: Array, widths: tuple[tuple[int, int], ...], value: float) -> None:
+    number = out.dtype.type(value)
+    if out.ndim > launch.MOST_AXES:
+        out.fill(number)
+        inside = zip(widths, a.shape, strict=True)
+        lay(out[tuple(slice(before, before + size) for (before, _), size in inside)], a)
+        return
+    rest = [0] * (launch.MOST_AXES - out.ndim)
+    steps = strides.element_strides(a, a.shape)
+    padding = launch.struct(
+        out.ndim, (*out.shape, *rest), (*steps, *rest), ([w[0] for w in widths], rest),
+        (*a.shape, *rest),
+    )  # fmt: skip
+    launch.over(out.size, "pad", "pad", out.dtype.char, out, a, out.size, padding, number)
+
+
+@backend.kernel(strided=False)
+def take(out: Array, a: Array, index: Array) -> None:
+    index = index.astype(np.int64, copy=False)
+    columns, width = math.prod(a.shape[1:]), WIDEST // a.itemsize
+    name = "take"
+    if columns % width == 0 and not (a.data.ptr % WIDEST or out.data.ptr % WIDEST):
+        name, columns = "take_packed", columns // width
+    arguments = (out, a, index, index.size, columns, len(a))
+    launch.over(index.size * columns, "rows", name, a.dtype.char, *arguments)
+
+
+@backend.kernel(strided=False)
+def take_gradient(out: Array, g: Array, index: Array, size: int) -> None:
+    if out.size == 0:
+        return
+    index = index.astype(np.int64, copy=False)
+    columns = math.prod(out.shape[1:])
+    threads = launch.THREADS  # all of them search, even where there are fewer columns
+    groups = -(-columns // threads)
+    share = max(1, size * groups // SUMMING_BLOCKS)
+    grid = (-(-size // share), groups)
+    arguments = (out, g, index, index.size, columns, size, share)
+    launch.kernel("rows", "take_gradient", g.dtype.char)(grid, (threads,), arguments)
 
 
 def _matrices(out: Spec, x: Spec, w: Spec, b: Spec) -> bool:

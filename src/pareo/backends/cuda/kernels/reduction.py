@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -122,3 +123,33 @@ def max_gradient(out: Array, g: Array, a: Array, y: Array, axis: tuple[int, ...]
     threads = launch.threads_for(shared.length)
     arguments = (out, g, a, y, shared.length, shared.folds)
     launch.blocks(shared.results, threads, "reduction", "max_gradient", a.dtype.char, *arguments)
+
+
+MOST_ARRAYS, STRETCH = 64, 8192  # as in norm.cu
+
+
+def _blocks(size: int) -> int:
+    return -(-size // STRETCH)
+
+
+@backend.kernel(
+    strided=False,
+    scratch=lambda out, *arrays: [Spec((sum(_blocks(a.size) for a in arrays),), "float64")],
+)
+def norm(out: Array, *arrays: Array, scratch: Sequence[Array]) -> None:
+    (sums,) = scratch
+    kind, done = out.dtype.char, 0
+    filled = [array for array in arrays if array.size]
+    for start in range(0, len(filled), MOST_ARRAYS):
+        some = filled[start : start + MOST_ARRAYS]
+        firsts = [0, *accumulate(_blocks(array.size) for array in some)]
+        rest = [0] * (MOST_ARRAYS - len(some))
+        several = launch.struct(
+            len(some), [array.data.ptr for array in some], rest,
+            [array.size for array in some], rest, firsts, rest,
+        )  # fmt: skip
+        arguments = (sums[done:], several)
+        launch.blocks(firsts[-1], launch.THREADS, "norm", "squares", kind, *arguments)
+        done += firsts[-1]
+    threads = launch.threads_for(done)
+    launch.blocks(1, threads, "norm", "root", kind, out, sums, done)

@@ -6,6 +6,7 @@ import numpy as np
 
 from pareo.backends.cuda.nhwc.kernels.bias import partial_sums
 from pareo.backends.cuda.nhwc.lowering import Lowering
+from pareo.backends.cuda.nhwc.rules.normalise import defer_activation_back
 from pareo.backends.cuda.nhwc.rules.table import rule
 from pareo.program.ir import Instruction
 
@@ -45,6 +46,12 @@ def _add_sums(lowering: Lowering, partial: int, sums: Instruction) -> bool:
 
 @rule
 def relu_gradient(lowering: Lowering, back: Instruction) -> bool:
+    return defer_activation_back(lowering, back, back.inputs[1], _relu_gradient) or (
+        _relu_gradient(lowering, back)
+    )
+
+
+def _relu_gradient(lowering: Lowering, back: Instruction) -> bool:
     g, y = back.inputs
     result = back.outputs[0]
     if not is_working(lowering, y):
@@ -63,6 +70,9 @@ def relu_gradient(lowering: Lowering, back: Instruction) -> bool:
 @rule
 def sum_(lowering: Lowering, fold: Instruction) -> bool:
     g = fold.inputs[0]
+    partial = lowering.partials.get(g)
+    if partial is not None and channel_sum(lowering, g) is fold:
+        return _add_sums(lowering, partial, fold)
     if not is_working(lowering, g) or channel_sum(lowering, g) is not fold:
         return False
     spec, operands = partial_sums(lowering.working_spec(g)), (lowering.as_working(g),)
