@@ -178,6 +178,8 @@ def test_normalisation_and_its_gradients(kind, shape, activation):
     if np.prod(shape[:3]) > 2:  # of two elements, the gradient is a difference of equal numbers
         (found,) = run("normalise_back", [spec], [x, g, *sums, *vectors], **more)
         check(found, gradients[0], tolerance)
+        (plus,) = run("normalise_back_plus", [spec], [x, g, *sums, *vectors, r], **more)
+        check(plus, gradients[0] + r.astype(np.float64), tolerance)
         check(sums[0], gradients[1], tolerance)
     check(sums[1], gradients[2], tolerance)
     if activation not in ("IDENTITY", "RELU"):
@@ -207,3 +209,21 @@ def test_normalisation_and_its_gradients(kind, shape, activation):
     other = (r.astype(np.float64) - mean) / np.sqrt(variance + epsilon) * shift + scale
     plain = (x.astype(np.float64) - mean) / np.sqrt(variance + epsilon) * scale + shift
     check(found, np.maximum(plain + other, 0), tolerance)
+
+
+@pytest.mark.smoke
+def test_gradients_of_concatenated_images_are_added_by_the_normalisation():
+    """As in DenseNet: some channels of a gradient are read where they are."""
+
+    def loss(parameters, x):
+        w, v, a, b = parameters
+        y = op.conv(x, w, padding=1)
+        z = op.conv(op.relu(op.batch_norm(y, a, b)[0]), v, padding=1)
+        joined = op.concat([y, z], axis=1)
+        return op.sum(op.hadamard(joined, joined))
+
+    specs = FILTERS, Spec((32, 64, 3, 3)), VECTOR, VECTOR
+    program = remove_dead(remove_common(trace(value_and_grad(loss), specs, IMAGES)))
+    found = names(program)
+    assert found["normalise_back_plus"] == 1
+    assert not found["add_images"] and not found["add"]

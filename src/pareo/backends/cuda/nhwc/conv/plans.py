@@ -20,6 +20,7 @@ from pareo.backends.cuda.nhwc.conv import (
     filter_gradient,
     filter_gradient_strips,
     input_gradient_as_forward,
+    product,
 )
 from pareo.backends.cuda.nhwc.conv.cudnn import Graph
 from pareo.backends.cuda.nhwc.conv.problem import Convolution, Plan
@@ -33,7 +34,7 @@ LARGEST_WORKSPACE = 512 << 20
 REPEATS = 5
 # A sample is a graph of as many runs as take SAMPLE seconds, from FEWEST to MOST
 SAMPLE, FEWEST, MOST = 2e-4, 2, 20
-VERSION = 6  # of the file on disk; a new kind of plan needs a new version
+VERSION = 7  # of the file on disk; a new kind of plan needs a new version
 
 
 @dataclass(frozen=True)
@@ -195,6 +196,7 @@ OWN_PLANS: dict[str, Callable[[Convolution], Plan | None]] = {
     filter_gradient_strips.NAME: _on_this_gpu(filter_gradient_strips.plan),
     few_channels.NAME: _on_this_gpu(few_channels.plan),
     depthwise.NAME: depthwise.plan,
+    product.NAME: product.plan,
     input_gradient_as_forward.NAME: lambda convolution: input_gradient_as_forward.plan(
         convolution, best
     ),
