@@ -155,8 +155,8 @@ def test_the_summary_indents_layers_below_their_containers() -> None:
     assert {line.index("(") for line in lines if "(" in line} == {lines[0].index("output")}
 
 
-@pytest.mark.parametrize("pixels", range(1, 20))
-@pytest.mark.parametrize("size", [1, 3, 7])
+@pytest.mark.parametrize("pixels", [1, 2, 5, 7, 8, 14, 17])
+@pytest.mark.parametrize("size", [3, 7])
 def test_adaptive_pooling_is_that_of_torch(pixels: int, size: int) -> None:
     functional = pytest.importorskip("torch.nn.functional")
     import torch
