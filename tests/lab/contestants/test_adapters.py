@@ -53,15 +53,18 @@ TODAY = nn.Sequential(
         nn.Residual([nn.LayerNorm(), nn.Dense(36), nn.Attention(2), nn.Dense(12)]),
         nn.Residual([nn.LayerNorm(epsilon=1e-6), nn.Dense(24), nn.GELU(), nn.Dense(12)]),
         nn.Scale(), nn.Attention(2, causal=True), nn.GELU(approximate=True),
-        nn.Add([nn.FirstToken(), nn.Dense(8)],
-               [nn.Flatten(), nn.Dense(8, bias=False), nn.BatchNorm()]),
+        nn.Add([nn.FirstToken(), nn.Dense(8)], [nn.Flatten(), nn.Dense(8, bias=False)]),
         nn.Multiply([nn.Identity()], [nn.Dense(8), nn.Sigmoid()]),
         nn.Dense(5),
     ],
     (3, 8, 8),
     "today",
 )  # fmt: skip
+FEATURES = nn.Sequential(
+    [nn.Dense(8, bias=False), nn.BatchNorm(), nn.ReLU(), nn.Dense(5)], (7,), "features"
+)
 TASKS = {
+    "features": Task(FEATURES, batch=6, rate=0.1),
     "tiny": Task(without_dropout(TINY), batch=4, rate=0.5),
     "today": Task(without_dropout(TODAY), batch=6, rate=0.1),
 }
@@ -84,7 +87,7 @@ def torch_as_it_was() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def references(exact: Any) -> dict[str, Any]:
-    return {"tiny": exact, "today": reference(TASKS["today"])}
+    return {name: exact if task is TASK else reference(task) for name, task in TASKS.items()}
 
 
 @pytest.mark.parametrize("network", TASKS)
