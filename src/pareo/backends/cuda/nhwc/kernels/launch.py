@@ -41,7 +41,12 @@ def _instances() -> dict[str, list[str]]:
             *(f"normalise<{n}, {kind}, 0>" for n, kind in product(numbers[:2], NORMALISED)),
             *(f"normalise<{n}, {kind}, {r}>"
               for n, kind, r in product(numbers[:2], NORMALISED[:2], (1, 2))),
-            *(f"normalise_back<{n}, {kind}>" for n, kind in product(numbers[:2], NORMALISED)),
+            *(f"normalise_back<{n}, {kind}, {plus}>"
+              for n, kind, plus in product(numbers[:2], NORMALISED, yes_no)),
+        ],
+        "normalise_pool": [
+            f"{name}<{n}>" for name in ("normalise_pool", "normalise_pool_back")
+            for n in numbers[:2]
         ],
         "tokens": [
             *(f"{name}<{n}, {p}>" for name in ("layer_norm", "layer_norm_back")

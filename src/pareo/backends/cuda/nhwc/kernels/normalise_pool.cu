@@ -1,0 +1,102 @@
+// Normalisation, relu and max pooling at once, in windows of 3 x 3 with stride 2; and back. What lies
+// between them is never stored. A thread holds V channels.
+#include "nhwc/kernels/norm.cuh"
+#include "nhwc/kernels/vector.cuh"
+
+const int SIDE = 3, STRIDE = 2;
+const unsigned char NO_INDEX = 255;
+
+struct Window {
+    int height, width, out_height, out_width, top, left;
+};
+
+// out = the largest of relu(z) in each window, `largest` = the x it comes from, and its index in the
+// window, or NO_INDEX where z is not above 0.
+template <class T, int V> __global__ void __launch_bounds__(256) normalise_pool(
+    T* out, T* largest, unsigned char* indices, const T* x, Vectors by, Window window, unsigned pixels,
+    int channels)
+{
+    const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * V;
+    if (channel >= channels) return;
+    const Norm<V> norm(by, channel);
+    for (unsigned p = blockIdx.x * blockDim.y + threadIdx.y; p < pixels; p += gridDim.x * blockDim.y) {
+        const unsigned line = p / window.out_width, image = line / window.out_height;
+        const int row = (int)(line - image * window.out_height) * STRIDE - window.top;
+        const int column = (int)(p - line * window.out_width) * STRIDE - window.left;
+        Pack<T, V> read[SIDE * SIDE];
+#pragma unroll
+        for (int k = 0; k < SIDE * SIDE; k++) {
+            const int h = row + k / SIDE, w = column + k % SIDE;
+            if (h >= 0 && w >= 0 && h < window.height && w < window.width)
+                read[k] = *reinterpret_cast<const Pack<T, V>*>(
+                    x + (((long long)image * window.height + h) * window.width + w) * channels + channel);
+        }
+        float best[V];
+        Pack<T, V> from;
+        Pack<unsigned char, V> found;
+        bool first = true;
+#pragma unroll
+        for (int k = 0; k < SIDE * SIDE; k++) {
+            const int h = row + k / SIDE, w = column + k % SIDE;
+            if (h < 0 || w < 0 || h >= window.height || w >= window.width) continue;
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                const float z = norm(wide(read[k].at[i]), i);
+                if (first || z > best[i] || (z != z && best[i] == best[i])) {
+                    best[i] = z;
+                    from.at[i] = read[k].at[i];
+                    found.at[i] = k;
+                }
+            }
+            first = false;
+        }
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            if (best[i] <= 0) {
+                best[i] = 0;
+                found.at[i] = NO_INDEX;
+            }
+        const long long to = (long long)p * channels + channel;
+        store<T, V>(out + to, best);
+        *reinterpret_cast<Pack<T, V>*>(largest + to) = from;
+        *reinterpret_cast<Pack<unsigned char, V>*>(indices + to) = found;
+    }
+}
+
+// The gradient of x. Up to four windows hold a pixel.
+template <class T, int V> __global__ void __launch_bounds__(256) normalise_pool_back(
+    T* out, const T* x, const T* g, const unsigned char* indices, const float* to_scale,
+    const float* to_shift, Vectors by, Window window, unsigned pixels, int channels)
+{
+    const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * V;
+    if (channel >= channels) return;
+    const Norm<V> norm(by, channel);
+    const Slopes<V> slopes(by, norm, to_scale, to_shift, channel, pixels);
+    for (unsigned p = blockIdx.x * blockDim.y + threadIdx.y; p < pixels; p += gridDim.x * blockDim.y) {
+        const unsigned line = p / window.width, image = line / window.height;
+        const int row = line - image * window.height + window.top;
+        const int column = p - line * window.width + window.left;
+        float value[V], d[V] = {};
+        load<T, V>(value, x + (long long)p * channels + channel);
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            const int r = row / STRIDE - k / 2, c = column / STRIDE - k % 2;
+            const int u = row - r * STRIDE, v = column - c * STRIDE;
+            if (r < 0 || c < 0 || r >= window.out_height || c >= window.out_width || u >= SIDE || v >= SIDE)
+                continue;
+            const long long from =
+                (((long long)image * window.out_height + r) * window.out_width + c) * channels + channel;
+            const Pack<unsigned char, V> found =
+                *reinterpret_cast<const Pack<unsigned char, V>*>(indices + from);
+            float arriving[V];
+            load<T, V>(arriving, g + from);
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                if (found.at[i] == u * SIDE + v) d[i] += arriving[i];
+        }
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            value[i] = norm.factor[i] * d[i] - (value[i] - norm.mean[i]) * slopes.slope[i] - slopes.constant[i];
+        store<T, V>(out + (long long)p * channels + channel, value);
+    }
+}
