@@ -99,7 +99,7 @@ def test_running_averages_move_in_one_launch():
     program = remove_dead(remove_common(trace(step, FILTERS, IMAGES, *(VECTOR,) * 4)))
     found = names(program)
     assert found["average_all"] == 1
-    assert not found["scale"] and not found["add"]
+    assert not {"scale", "add"} & found.keys()
 
 
 def reference(x, scale, shift, epsilon):
@@ -225,13 +225,13 @@ def test_gradients_of_concatenated_images_are_added_by_the_normalisation():
     program = remove_dead(remove_common(trace(value_and_grad(loss), specs, IMAGES)))
     found = names(program)
     assert found["normalise_back_plus"] == 1
-    assert not found["add_images"] and not found["add"]
+    assert not {"add_images", "add"} & found.keys()
 
 
 def pooled(parameters, x, how):
     w, a, b = parameters
     y = op.relu(op.batch_norm(op.conv(x, w, padding=1), a, b)[0])
-    return op.sum(op.hadamard(op.max_pool(y, **how), op.max_pool(y, **how)))
+    return op.sum(op.exp(op.max_pool(y, **how)))
 
 
 POOL = {"size": 3, "stride": 2, "padding": 1}

@@ -80,9 +80,7 @@ def _each(
     file: str, name: str, images: Array, arguments: Sequence[Any], most: int = launch.BLOCKS
 ) -> None:
     """Launch a kernel whose threads hold channels and iterate over pixels."""
-    (blocks, across), block = launch.pixel_grid(
-        pixels(images), images.shape[-1], vector_of(images)
-    )
+    (blocks, across), block = launch.pixel_grid(pixels(images), images.shape[-1], vector_of(images))
     grid = min(blocks, max(1, most // across)), across
     kernel(file, name)(grid, block, arguments)
 
@@ -110,7 +108,12 @@ def _instance(name: str, images: Array, activation: str = "", vector: int = 0) -
 @instruction(scratch=lambda out, x: [partial_sums(x)])
 def channel_statistics(out: tuple[Array, Array], x: Array, scratch: Sequence[Array]) -> None:
     """Mean and variance of each channel."""
-    _sum(_instance("channel_statistics", x, "", sum_vector(x)), x, (*out, scratch[0], x, *_sizes(x)), 3)
+    _sum(
+        _instance("channel_statistics", x, "", sum_vector(x)),
+        x,
+        (*out, scratch[0], x, *_sizes(x)),
+        3,
+    )
 
 
 def _normalise(

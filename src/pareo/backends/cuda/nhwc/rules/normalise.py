@@ -302,7 +302,11 @@ def batch_norm_gradient(lowering: Lowering, back: Instruction) -> bool:
     epsilon = back.attributes["epsilon"]
     masked = lowering.masked.get(g) if g in lowering.deferred else None
     norm = lowering.normalised[masked.of.of] if masked else None
-    same = norm and (norm.x, norm.vectors[:3], norm.epsilon) == (x, (mean, variance, scale), epsilon)
+    same = norm and (norm.x, norm.vectors[:3], norm.epsilon) == (
+        x,
+        (mean, variance, scale),
+        epsilon,
+    )
     if masked and masked.of.signs is None and not same:
         masked = None
     shift = norm.vectors[3] if norm and masked else scale  # any vector: z is not needed
@@ -336,7 +340,12 @@ def batch_norm_gradient(lowering: Lowering, back: Instruction) -> bool:
         lowering.working[g] = error
     result, *others = back.outputs
     lowering.plain |= dict(zip(others, made[:2], strict=True))
-    more = {"epsilon": epsilon, "activation": kind, "limits": limits, "flops": back.flops - 5 * size}
+    more = {
+        "epsilon": epsilon,
+        "activation": kind,
+        "limits": limits,
+        "flops": back.flops - 5 * size,
+    }
     operands = (source, error, *made[:2], *vectors)
     add = lowering.only_reader(result)
     other = _addend(lowering, add, result) if add is not None and add.name == "add" else None
