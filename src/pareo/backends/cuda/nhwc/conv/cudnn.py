@@ -42,13 +42,12 @@ def handle(device: int) -> Any:
 class Graph:
     """A convolution as a cuDNN graph, whose plans can be listed, built and run."""
 
-    def __init__(self, convolution: Convolution, image_strides: list[int] | None = None) -> None:
-        """Describe a convolution; its images are channels last unless their strides are given."""
+    def __init__(self, convolution: Convolution) -> None:
         import cupy
 
         self._library = import_module("cudnn")
         self._handle = handle(cupy.cuda.Device().id)
-        self._graph = self._described(convolution, image_strides)
+        self._graph = self._described(convolution)
         self._graph.validate()
         self._graph.build_operation_graph()
         self._graph.create_execution_plans([self._library.heur_mode.A])
@@ -76,7 +75,7 @@ class Graph:
         self._library.set_stream(handle=self._handle, stream=cupy.cuda.get_current_stream().ptr)
         self._graph.execute_plan_at_index(pointers, workspace, index, handle=self._handle)
 
-    def _described(self, convolution: Convolution, image_strides: list[int] | None) -> Any:
+    def _described(self, convolution: Convolution) -> Any:
         types = self._library.data_type
         kind = types.BFLOAT16 if convolution.precision == "bfloat16" else types.FLOAT
         graph = self._library.pygraph(
@@ -88,9 +87,8 @@ class Graph:
 
         def given(name: int) -> Any:
             shape = convolution.shape(name)
-            strides = image_strides if name == IMAGES else None
             return graph.tensor(
-                dim=list(shape), stride=strides or channels_last(shape), data_type=kind, uid=name
+                dim=list(shape), stride=channels_last(shape), data_type=kind, uid=name
             )
 
         how = {

@@ -19,7 +19,6 @@ from pareo.backends.cuda.nhwc.conv import (
     few_channels,
     filter_gradient,
     filter_gradient_strips,
-    folded,
     forward_as_input_gradient,
     input_gradient_as_forward,
     product,
@@ -107,28 +106,11 @@ def _best(convolution: Convolution, device: int) -> Choice:
 @lru_cache(maxsize=4096)
 def best_of_cudnn(convolution: Convolution) -> Plan | None:
     """The fastest of cuDNN's own plans on the current GPU, or None where it has none."""
-    return _best_of_graph(convolution, "by cuDNN", lambda: Graph(convolution))
-
-
-@lru_cache(maxsize=4096)
-def best_folded(convolution: Convolution) -> folded.Folded | None:
-    """The fastest of cuDNN's plans for the folded convolution, or None where there is none."""
-    other = folded.folded(convolution)
-    if other is None:
-        return None
-    plan = _best_of_graph(convolution, "folded", lambda: Graph(*other))
-    return None if plan is None else folded.Folded(plan)
-
-
-def _best_of_graph(
-    convolution: Convolution, what: str, describe: Callable[[], Graph]
-) -> Plan | None:
-    """The fastest plan of a graph that computes a convolution, remembered under another name."""
     try:
-        graph = describe()
+        graph = Graph(convolution)
     except Exception:  # as in `_best`
         return None
-    key = f"{convolution} {what}"
+    key = f"{convolution} by cuDNN"
     known = remembered().get(key)
     plan = _named(known["plan"], convolution, graph) if known else None
     if plan is not None:
@@ -244,7 +226,6 @@ OWN_PLANS: dict[str, Callable[[Convolution], Plan | None]] = {
         convolution, best_of_cudnn
     ),
     product.NAME: product.plan,
-    folded.NAME: best_folded,
     input_gradient_as_forward.NAME: lambda convolution: input_gradient_as_forward.plan(
         convolution, best
     ),

@@ -10,6 +10,75 @@ struct Window {
     int height, width, out_height, out_width, top, left;
 };
 
+__device__ inline bool is_inside(int k, int row, int column, const Window& window)
+{
+    const int h = row + k / SIDE, w = column + k % SIDE;
+    return h >= 0 && w >= 0 && h < window.height && w < window.width;
+}
+
+// The largest z of a window, the x that it comes from, and its index: the first of equal ones.
+template <int V> __device__ inline void choose(
+    float (&best)[V], Pack<float, V>& from, Pack<unsigned char, V>& found,
+    const Pack<float, V> (&read)[SIDE * SIDE], const Norm<V>& norm, int row, int column,
+    const Window& window)
+{
+    bool first = true;
+#pragma unroll
+    for (int k = 0; k < SIDE * SIDE; k++) {
+        if (!is_inside(k, row, column, window)) continue;
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            const float z = norm(read[k].at[i], i);
+            if (first || z > best[i] || (z != z && best[i] == best[i])) {
+                best[i] = z;
+                from.at[i] = read[k].at[i];
+                found.at[i] = k;
+            }
+        }
+        first = false;
+    }
+}
+
+// Bits of a bfloat16 in the upper half, as an integer in the order of the numbers; its own inverse.
+__device__ inline int ordered(int bits) { return bits ^ (bits >> 31 & 0x7fff0000); }
+
+// The same in bfloat16. z grows with x, or falls where the factor is negative: so the largest z is
+// that of the largest key, the ordered x above, 15 - k below. A NaN has the largest key of all.
+template <int V> __device__ inline void choose(
+    float (&best)[V], Pack<bfloat16, V>& from, Pack<unsigned char, V>& found,
+    const Pack<bfloat16, V> (&read)[SIDE * SIDE], const Norm<V>& norm, int row, int column,
+    const Window& window)
+{
+    const int NOT_A_NUMBER = 0x7fff0000;
+    int keys[V];
+#pragma unroll
+    for (int i = 0; i < V; i++) keys[i] = 0x80000000;
+#pragma unroll
+    for (int k = 0; k < SIDE * SIDE; k++) {
+        if (!is_inside(k, row, column, window)) continue;
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            const int bits = (int)__bfloat16_as_ushort(read[k].at[i]) << 16;
+            const bool number = (bits & 0x7fffffff) <= 0x7f800000;
+            int turned = ordered(bits) ^ (norm.factor[i] < 0 ? 0xffff0000 : 0);
+            if (norm.factor[i] == 0) turned = 0;  // all z are equal
+            keys[i] = max(keys[i], (number ? turned : NOT_A_NUMBER) | 15 - k);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        const int upper = keys[i] & 0xffff0000;
+        const int bits = ordered(upper ^ (norm.factor[i] < 0 ? 0xffff0000 : 0));
+        from.at[i] = __ushort_as_bfloat16(upper == NOT_A_NUMBER ? 0x7fc0 : (unsigned)bits >> 16);
+        found.at[i] = 15 - (keys[i] & 15);
+        if (norm.factor[i] == 0)
+#pragma unroll
+            for (int k = 0; k < SIDE * SIDE; k++)
+                if (found.at[i] == k) from.at[i] = read[k].at[i];
+        best[i] = norm(wide(from.at[i]), i);
+    }
+}
+
 // out = the largest of relu(z) in each window, `largest` = the x it comes from, and its index in the
 // window, or NO_INDEX where z is not above 0.
 template <class T, int V> __global__ void __launch_bounds__(256) normalise_pool(
@@ -34,22 +103,7 @@ template <class T, int V> __global__ void __launch_bounds__(256) normalise_pool(
         float best[V];
         Pack<T, V> from;
         Pack<unsigned char, V> found;
-        bool first = true;
-#pragma unroll
-        for (int k = 0; k < SIDE * SIDE; k++) {
-            const int h = row + k / SIDE, w = column + k % SIDE;
-            if (h < 0 || w < 0 || h >= window.height || w >= window.width) continue;
-#pragma unroll
-            for (int i = 0; i < V; i++) {
-                const float z = norm(wide(read[k].at[i]), i);
-                if (first || z > best[i] || (z != z && best[i] == best[i])) {
-                    best[i] = z;
-                    from.at[i] = read[k].at[i];
-                    found.at[i] = k;
-                }
-            }
-            first = false;
-        }
+        choose<V>(best, from, found, read, norm, row, column, window);
 #pragma unroll
         for (int i = 0; i < V; i++)
             if (best[i] <= 0) {
