@@ -131,22 +131,28 @@ template <class T, int V> __global__ void __launch_bounds__(256) normalise_pool_
         const int row = line - image * window.height + window.top;
         const int column = p - line * window.width + window.left;
         float value[V], d[V] = {};
+        Pack<T, V> arriving[4];
+        Pack<unsigned char, V> found[4];
         load<T, V>(value, x + (long long)p * channels + channel);
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             const int r = row / STRIDE - k / 2, c = column / STRIDE - k % 2;
             const int u = row - r * STRIDE, v = column - c * STRIDE;
-            if (r < 0 || c < 0 || r >= window.out_height || c >= window.out_width || u >= SIDE || v >= SIDE)
-                continue;
-            const long long from =
-                (((long long)image * window.out_height + r) * window.out_width + c) * channels + channel;
-            const Pack<unsigned char, V> found =
-                *reinterpret_cast<const Pack<unsigned char, V>*>(indices + from);
-            float arriving[V];
-            load<T, V>(arriving, g + from);
+#pragma unroll
+            for (int i = 0; i < V; i++) found[k].at[i] = NO_INDEX;
+            if (r >= 0 && c >= 0 && r < window.out_height && c < window.out_width && u < SIDE && v < SIDE) {
+                const long long from =
+                    (((long long)image * window.out_height + r) * window.out_width + c) * channels + channel;
+                found[k] = *reinterpret_cast<const Pack<unsigned char, V>*>(indices + from);
+                arriving[k] = *reinterpret_cast<const Pack<T, V>*>(g + from);
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            const int u = row % STRIDE + k / 2 * STRIDE, v = column % STRIDE + k % 2 * STRIDE;
 #pragma unroll
             for (int i = 0; i < V; i++)
-                if (found.at[i] == u * SIDE + v) d[i] += arriving[i];
+                if (found[k].at[i] == u * SIDE + v) d[i] += wide(arriving[k].at[i]);
         }
 #pragma unroll
         for (int i = 0; i < V; i++)
