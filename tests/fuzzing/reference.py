@@ -15,8 +15,8 @@ NOISE = 4 * UNIT  # functions such as tanh are right to 2.6 of them
 TRACED = 1e-6  # how far rounding may have moved numbers of about 1, in float32
 # Operators that hand their operands' elements on as they are.
 MOVING = {
-    "argmax", "broadcast", "concat", "max", "max_pool", "part", "part_gradient", "relu",
-    "reshape", "transpose",
+    "argmax", "augment", "broadcast", "clip", "concat", "max", "max_pool", "pad", "part",
+    "part_gradient", "relu", "reshape", "split", "take", "transpose",
 }  # fmt: skip
 # Operators that look for equal elements, which noise would make unequal.
 COMPARING = {"max_gradient"}

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from operators import cases_today
 from operators.drawing import CASES, Call, Draw, case
 
-__all__ = ["CASES"]
+__all__ = ["CASES", "cases_today"]
 
 
 def both(value: Any) -> tuple[int, int]:
@@ -531,13 +532,19 @@ def squared_error(d: Draw) -> Call:
 # Update
 
 
-def _sgd(parameter: Any, gradient: Any, velocity: Any, rate: Any, momentum: Any, decay: Any) -> Any:
-    velocity = momentum * velocity + gradient + decay * parameter
-    return parameter - rate * velocity, velocity
+def _sgd(
+    parameter: Any, gradient: Any, velocity: Any, rate: Any, momentum: Any, decay: Any,
+    nesterov: bool = False,
+) -> Any:  # fmt: skip
+    slope = gradient + decay * parameter
+    velocity = momentum * velocity + slope
+    step = slope + momentum * velocity if nesterov else velocity
+    return parameter - rate * step, velocity
 
 
 @case(_sgd)
 def sgd(d: Draw) -> Call:
     shape = d.shape()
     arrays = [d.array(shape) for _ in range(3)]
-    return Call((*arrays, *(d.number(d.shrunk(shape)) for _ in range(3))), {})
+    how = {"nesterov": d.flag()} if d.flag() else {}
+    return Call((*arrays, *(d.number(d.shrunk(shape)) for _ in range(3))), how)

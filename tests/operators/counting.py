@@ -91,7 +91,10 @@ def _once(function: Callable[..., float], gives: type) -> Callable[..., Any]:
 @contextmanager
 def _standing_in() -> Iterator[None]:
     """In all modules of `sequential`, the names that compute stand for what counts."""
-    functions = (numbers.divide, numbers.exp, numbers.log, numbers.power)
+    functions = (
+        numbers.divide, numbers.exp, numbers.log, numbers.power, numbers.sqrt, numbers.larger,
+        numbers.smaller, numbers.sign,
+    )  # fmt: skip
     stand_ins: dict[Any, Any] = {function: _once(function, Counted) for function in functions}
     stand_ins |= {numbers.beats: _once(numbers.beats, bool), math: _Math()}
     before = [(module, dict(vars(module))) for module in MODULES]

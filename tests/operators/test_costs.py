@@ -35,7 +35,11 @@ def test_formulas_are_what_is_counted(name: str, dtype: str, data: Any) -> None:
     call = data.draw(CASES[name].calls(dtype))
     args = (call.operands,) if call.many else call.operands
     said, found = said_and_counted(op.registry[name], *args, **call.attributes)
-    assert said == found
+    if name in ("augment", "take"):  # which elements are read depends on the numbers themselves
+        assert said[0] == found[0]
+        assert said[1] >= found[1]
+    else:
+        assert said == found
 
 
 def ones(*shape: int) -> Any:
