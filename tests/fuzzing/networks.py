@@ -12,6 +12,8 @@ from fuzzing.writer import Random
 from pareo import Device, nn
 from pareo.errors import ShapeError
 from pareo.moving import to_device, to_host
+from pareo.training.optimizers import SGD
+from pareo.training.recipe import Recipe
 from pareo.training.step import Step, dropout_seeds, step_program
 
 STEPS = 2
@@ -27,6 +29,11 @@ class Drawn:
     momentum: float
     decay: float
     rate: float
+
+    @property
+    def recipe(self) -> Recipe:
+        """How a step trains the network; decay applies to every parameter."""
+        return Recipe(SGD(self.momentum), self.decay, decay_biases=True)
 
 
 def drawn_network(seed: int) -> Drawn:
@@ -188,7 +195,7 @@ class Trained:
         """The losses, and parameters and velocities after all steps, in float64."""
         drawn = self.drawn
         images, labels, order = self.data
-        program = step_program(drawn.network, drawn.batch, drawn.momentum, drawn.decay, "float64")
+        program = step_program(drawn.network, drawn.batch, drawn.recipe, "float64")
         arrays = [array.astype("float64") for array in self.start.values()]
         count = len(arrays)
         if drawn.momentum:
@@ -232,7 +239,7 @@ def check_network(trained: Trained, device: str, dtype: str = "float32") -> None
     """Train on a device, by its loop where it has one and as a program; raise `Wrong`."""
     drawn = trained.drawn
     place = Device(device) if device == "cuda" else Device(device, 2)
-    step = Step(drawn.network, drawn.batch, place, drawn.momentum, drawn.decay, dtype)
+    step = Step(drawn.network, drawn.batch, place, drawn.recipe, dtype)
     ways = ["as a loop", "as a program"] if step.loops else ["as a program"]
     for way in ways:
         if way == "as a loop":
@@ -253,7 +260,7 @@ def _trained(trained: Trained, step: Step, dtype: str) -> list[Any]:
     with step.device:
         parameters = {path: to_device(a.astype(dtype)) for path, a in trained.start.items()}
         speeds = {
-            path: to_device(np.zeros(a.shape, dtype))
+            f"velocity.{path}": to_device(np.zeros(a.shape, dtype))
             for path, a in (trained.start if trained.drawn.momentum else {}).items()
         }
         losses = step.run(

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from devices import needs_gpu
+from recipes import sgd
 
 import pareo
 from pareo import Device, nn
@@ -74,11 +75,11 @@ def test_pinned_data_gives_the_bits_of_data_on_the_gpu(monkeypatch):
 def test_an_epoch_transfers_only_the_order_and_the_losses():
     network = DEEP
     with Device("cuda") as place:
-        step = Step(network, 50, place, momentum=0.9)
+        step = Step(network, 50, place, sgd(0.9))
         there = pareo.to_device(
             (
                 network.initialise(0),
-                {path: 0 * a for path, a in network.initialise(0).items()},
+                {f"velocity.{path}": 0 * a for path, a in network.initialise(0).items()},
                 DATA.images[:200],
                 DATA.labels[:200],
             )
@@ -88,7 +89,7 @@ def test_an_epoch_transfers_only_the_order_and_the_losses():
         with pareo.transfers() as moved:
             losses = step.run(*there, order, 0.1)
     assert losses.shape == (4,)
-    assert moved.to_device.bytes == 200 * 8 + 4 * 2 * 8
+    assert moved.to_device.bytes == 200 * 8 + 4 * 2 * 8 + 4 * 4  # order, seeds, rates
     assert moved.to_host.bytes == 4 * 4
 
 
@@ -117,7 +118,7 @@ def test_each_operator_of_a_step_is_timed_against_the_floor():
     step = Step(network, 50, place)
     arrays = (network.initialise(0), {}, DATA.images[:50].reshape(-1, 64), DATA.labels[:50])
     with place:
-        there = (*pareo.to_device(arrays), np.float32(0.1), ())
+        there = (*pareo.to_device(arrays), (np.float32(0.1),), ())
         rows = operator_times(step.executable, there, seconds=0.01)
     assert {"dot_bias", "cross_entropy_with_gradient", "descend"} <= {row.name for row in rows}
     for row in rows:

@@ -6,8 +6,8 @@ imports much has `load(**options)`, which does so and computes nothing.
 
 from pareo.lab.contestants.contestant import Contestant, Trainer
 from pareo.lab.contestants.layers import (
+    Calls,
     Window,
-    forward,
     pair,
     total_loss,
     unknown,
@@ -17,6 +17,6 @@ from pareo.lab.contestants.registry import CONTESTANTS
 from pareo.lab.contestants.task import Array, Task
 
 __all__ = [
-    "CONTESTANTS", "Array", "Contestant", "Task", "Trainer", "Window", "forward", "pair",
+    "CONTESTANTS", "Array", "Calls", "Contestant", "Task", "Trainer", "Window", "pair",
     "total_loss", "unknown", "without_dropout",
 ]  # fmt: skip

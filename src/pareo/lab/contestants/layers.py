@@ -6,10 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from pareo import nn
 from pareo.lab.contestants.task import Array
 from pareo.nn.containers import Add, Append, Branches, Container, Gate, Multiply, Residual
 from pareo.nn.layers import AveragePool, Dropout, Identity, Layer, MaxPool, StochasticDepth
 from pareo.nn.network import Auxiliary, Sequential
+from pareo.nn.pooling import shared_windows
+
+# Layers that each adapter computes in a function of their own.
+NORMALISATIONS = (nn.BatchNorm, nn.LayerNorm, nn.Lrn, nn.Normalise)
+TOKENS = (nn.Attention, nn.ClassToken, nn.FirstToken, nn.PositionEmbedding, nn.Tokens)
 
 Apply = Callable[[Layer, Mapping[str, Array], Array], Array]  # one layer: layer, parameters, x
 Join = Callable[[list[Array]], Array]  # the outputs of branches as one
@@ -109,6 +115,20 @@ def pair(value: int | Sequence[int]) -> tuple[int, int]:
     """
     height, width = (value, value) if isinstance(value, int) else value
     return height, width
+
+
+def shares(pixels: int, count: int) -> Array:
+    """A matrix whose product with a row of pixels is the means of windows that share it out.
+
+    >>> shares(3, 2)
+    array([[0.5, 0. ],
+           [0.5, 0.5],
+           [0. , 0.5]], dtype=float32)
+    """
+    found = np.zeros((pixels, count), np.float32)
+    for number, (start, end) in enumerate(zip(*shared_windows(pixels, count), strict=True)):
+        found[start:end, number] = 1 / (end - start)
+    return found
 
 
 @dataclass(frozen=True)

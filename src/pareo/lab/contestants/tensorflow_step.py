@@ -6,16 +6,12 @@ and `train_on_batch` add to it. Images are channels last: others Keras transpose
 
 import os
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
-from pareo import nn
-from pareo.lab.contestants import Array, Task, Trainer, Window, forward, pair, unknown
+from pareo.lab.contestants import Array, Task, Trainer, tensorflow_layers
 
 tf: Any  # imported by `load`, when needed
 keras: Any
-
-Sides = tuple[tuple[int, int], tuple[int, int]]  # ((top, bottom), (left, right))
 
 
 def build(task: Task, xla: bool = False, gpu: bool = False, precision: str = "float32") -> Trainer:
@@ -43,7 +39,7 @@ def load(**_: object) -> None:
     global tf, keras
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # without its messages on start-up
     os.environ["KERAS_BACKEND"] = "tensorflow"  # read once, when Keras is imported
-    tf, keras = import_module("tensorflow"), import_module("keras")
+    tf, keras = tensorflow_layers.load()
 
 
 class TensorflowTrainer:
@@ -55,10 +51,12 @@ class TensorflowTrainer:
         if images.ndim == 4:
             images = images.transpose(0, 2, 3, 1)
         images, labels = tf.constant(images), tf.constant(labels)
-        model, weights = model_of(task)
-        self._variables = variables_of(model, task)
+        model, weights = tensorflow_layers.model_of(task.network, task.batch)
+        self._shapes = {path: a.shape for path, a in task.parameters().items()}
+        self._variables = tensorflow_layers.variables_of(model, task.network)
         self.load(task.parameters())
-        moving = list(self._variables.values())
+        state = set(task.network.state)  # running statistics: the layers move them themselves
+        moving = [variable for path, variable in self._variables.items() if path not in state]
         optimizer = keras.optimizers.SGD(task.rate)
         optimizer.build(moving)
 
@@ -85,15 +83,27 @@ class TensorflowTrainer:
         return losses
 
     def parameters(self) -> dict[str, Array]:
-        """The parameters now, filters first."""
+        """The parameters now, with running statistics, filters first."""
         found = {path: variable.numpy() for path, variable in self._variables.items()}
-        return {path: a.transpose(3, 2, 0, 1) if a.ndim == 4 else a for path, a in found.items()}
+        return {path: self._filters_first(path, a) for path, a in found.items()}
 
     def load(self, parameters: Mapping[str, Array]) -> None:
         """Continue from other parameters, filters first."""
         for path, variable in self._variables.items():
             a = parameters[path]
-            variable.assign(a.transpose(2, 3, 1, 0) if a.ndim == 4 else a)
+            a = a.transpose(2, 3, 1, 0) if a.ndim == 4 else a
+            variable.assign(a.reshape(variable.shape))
+
+    def _filters_first(self, path: str, a: Array) -> Array:
+        """A variable in pareo's layout.
+
+        Filters of a depthwise convolution are (kh, kw, channels, 1 or more): in this order they are
+        those of (kh, kw, 1, filters).
+        """
+        shape = self._shapes[path]
+        if a.ndim != 4:
+            return a
+        return a.reshape(shape[2], shape[3], shape[1], shape[0]).transpose(3, 2, 0, 1)
 
     def facts(self) -> dict[str, object]:
         """How it computes."""
@@ -110,138 +120,3 @@ class TensorflowTrainer:
         if not self._gpu:
             return None
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
-
-
-def model_of(task: Task) -> tuple[Any, list[float]]:
-    """The task's network as a Keras model, and the weight of the loss of each of its outputs.
-
-    The name of a layer with parameters is its path. Outputs after the first are auxiliary heads.
-    """
-    shape = task.network.inputs
-    x = keras.Input((*shape[1:], shape[0]) if len(shape) == 3 else shape, task.batch)
-    paths = {path: path for path in task.network.parameters(task.network.inputs)}
-    heads: list[tuple[float, Any]] = []
-
-    def join(parts: list[Any]) -> Any:
-        return keras.ops.concatenate(parts, -1)
-
-    out = forward(task.network, paths, x, layer, join, heads=heads)
-    return keras.Model(x, [out, *(out for _, out in heads)]), [1.0, *(w for w, _ in heads)]
-
-
-def variables_of(model: Any, task: Task) -> dict[str, Any]:
-    """The model's variables by pareo's paths."""
-    found = {}
-    for path in task.network.parameters(task.network.inputs):
-        name, _, kind = path.rpartition(".")
-        kept = model.get_layer(name)
-        found[path] = kept.kernel if kind == "w" else kept.bias
-    return found
-
-
-def layer(this: nn.Layer, w: str | None, b: str | None, x: Any) -> Any:
-    """One of pareo's layers as Keras's, on images (N, H, W, C); w and b are paths."""
-    name = None if w is None else w.removesuffix(".w")
-    match this:
-        case nn.Conv():
-            vertical, horizontal = pair(this.padding)
-            sides = (vertical, vertical), (horizontal, horizontal)
-            x, how = padded(x, pair(this.size), pair(this.stride), sides)
-            kind = keras.layers.Conv2D if this.groups == 1 else grouped_conv()
-            return kind(
-                this.filters, pair(this.size), pair(this.stride), how, groups=this.groups, name=name
-            )(x)
-        case nn.Subsample():
-            return shared_filter()(pair(this.size), pair(this.stride), name=name)(x)
-        case nn.MaxPool():
-            window = Window.of(this, x.shape[1:3])
-            x, how = padded(x, window.size, window.stride, window.padding, LOWEST)
-            return keras.layers.MaxPooling2D(window.size, window.stride, how)(x)
-        case nn.AveragePool():
-            window = Window.of(this, x.shape[1:3])
-            x, how = padded(x, window.size, window.stride, window.padding)
-            means = keras.layers.AveragePooling2D(window.size, window.stride, how)(x)
-            if how == "same" or window.padding == NO_SIDES:  # it counts a window's own pixels
-                return means
-            share = window.size[0] * window.size[1] / window.counts[..., None]
-            return keras.layers.Lambda(lambda means: means * share)(means)
-        case nn.Lrn() if this.size % 2:  # which Keras has not
-            around = (this.size // 2, this.k, this.alpha / this.size, this.beta)
-            normalise = tf.nn.local_response_normalization
-            return keras.layers.Lambda(lambda x: normalise(x, *around))(x)
-        case nn.Dense():
-            return keras.layers.Dense(this.units, name=name)(x)
-        case nn.Flatten():
-            first = keras.layers.Permute((3, 1, 2))(x) if len(x.shape) == 4 else x
-            return keras.layers.Flatten()(first)
-        case nn.Sigmoid() | nn.Tanh() | nn.ReLU() | nn.Softmax():
-            return keras.layers.Activation(type(this).__name__.lower())(x)
-    raise unknown(this)
-
-
-NO_SIDES: Sides = ((0, 0), (0, 0))
-LOWEST = -3.4028235e38  # of all float32
-
-
-def padded(
-    x: Any, size: tuple[int, int], stride: tuple[int, int], sides: Sides, value: float = 0.0
-) -> tuple[Any, str]:
-    """Images and Keras's `padding`; the images are padded only if neither value of it fits.
-
-    The values are `valid`, no padding, and `same`, enough for ceil(pixels / stride) windows.
-    """
-    if sides == NO_SIDES:
-        return x, "valid"
-    same = []
-    for pixels, length, step in zip(x.shape[1:3], size, stride, strict=True):
-        total = max(0, (-(-pixels // step) - 1) * step + length - pixels)
-        same.append((total // 2, total - total // 2))
-    if sides == tuple(same):
-        return x, "same"
-    return keras.ops.pad(x, ((0, 0), *sides, (0, 0)), constant_values=value), "valid"
-
-
-def grouped_conv() -> Any:
-    """Conv2D whose groups run one by one: Keras would leave them to XLA, in any graph."""
-
-    class GroupedConv(keras.layers.Conv2D):
-        def convolution_op(self, inputs: Any, kernel: Any) -> Any:
-            split = (keras.ops.split(a, self.groups, -1) for a in (inputs, kernel))
-            one = super().convolution_op
-            return keras.ops.concatenate([one(x, w) for x, w in zip(*split, strict=True)], -1)
-
-    return GroupedConv
-
-
-def shared_filter() -> Any:
-    """One filter over every channel; a plain product if windows do not overlap."""
-
-    class SharedFilter(keras.layers.Layer):
-        def __init__(self, size: tuple[int, int], stride: tuple[int, int], **rest: Any) -> None:
-            super().__init__(**rest)
-            self.size, self.stride = size, stride
-
-        def build(self, shape: Any) -> None:
-            self.kernel = self.add_weight(shape=self.size, name="kernel")
-            self.bias = self.add_weight(shape=(), name="bias")
-
-        def call(self, x: Any) -> Any:
-            return subsample(x, self.kernel, self.stride) + self.bias
-
-    return SharedFilter
-
-
-def subsample(x: Any, w: Any, stride: tuple[int, int]) -> Any:
-    """What `shared_filter` computes, without its bias."""
-    _, height, width, channels = x.shape  # the batch is unknown while Keras infers shapes
-    kh, kw = w.shape
-    ops = keras.ops
-    if stride != (kh, kw):
-        planes = ops.reshape(ops.transpose(x, (0, 3, 1, 2)), (-1, height, width, 1))
-        planes = ops.conv(planes, ops.reshape(w, (kh, kw, 1, 1)), stride)
-        planes = ops.reshape(planes, (-1, channels, *planes.shape[1:3]))
-        return ops.transpose(planes, (0, 2, 3, 1))
-    rows, columns = height // kh, width // kw
-    tiles = x[:, : rows * kh, : columns * kw]
-    tiles = ops.reshape(tiles, (-1, rows, kh, columns, kw, channels))
-    return tf.einsum("nyuxvc,uv->nyxc", tiles, ops.convert_to_tensor(w))

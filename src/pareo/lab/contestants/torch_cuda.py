@@ -57,7 +57,7 @@ class TorchCudaTrainer(torch_step.TorchTrainer):
     def _captured(self) -> tuple[Any, Array]:
         """A graph of one step on `self._chosen`, and where it leaves the loss."""
         torch = self._torch
-        before = [leaf.detach().cpu() for leaf in self._moving]
+        before = self.parameters()
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())  # what it reads is still being written there
         with torch.cuda.stream(side):
@@ -68,9 +68,7 @@ class TorchCudaTrainer(torch_step.TorchTrainer):
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=side):  # autograd warns of any other stream
             loss = self._step(self._chosen)
-        with torch.no_grad():
-            for leaf, start in zip(self._moving, before, strict=True):
-                leaf.copy_(start)
+        self.load(before)
         return graph, loss
 
     def facts(self) -> dict[str, object]:

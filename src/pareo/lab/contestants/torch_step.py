@@ -1,14 +1,11 @@
 """PyTorch: eager or through torch.compile, with oneDNN or without, channels first or last."""
 
-from collections.abc import Callable, Mapping
-from importlib import import_module
+from collections.abc import Mapping
 from typing import Any
 
-from pareo import nn
-from pareo.lab.contestants import Array, Task, Trainer, pair, total_loss, unknown
+from pareo.lab.contestants import Array, Task, Trainer, torch_layers
 
 torch: Any  # imported by `load`, when needed
-functional: Any
 
 
 def build(task: Task, onednn: bool = True, last: bool = False, compiled: bool = False) -> Trainer:
@@ -21,8 +18,8 @@ def build(task: Task, onednn: bool = True, last: bool = False, compiled: bool = 
 
 def load(**_: object) -> Any:
     """Import PyTorch for this module, and return it."""
-    global torch, functional
-    torch, functional = import_module("torch"), import_module("torch.nn.functional")
+    global torch
+    torch = torch_layers.load()
     return torch
 
 
@@ -39,9 +36,11 @@ class TorchTrainer:
             images = images.permute(0, 2, 3, 1).contiguous()
         self._images, self._labels = images, labels
         self._leaves = {path: self._leaf(a) for path, a in task.parameters().items()}
-        self._moving = list(self._leaves.values())
+        state = set(task.network.state)  # running statistics: the layers move them themselves
+        moving = [leaf for path, leaf in self._leaves.items() if path not in state]
+        self._moving = [leaf.requires_grad_() for leaf in moving]
         self._rate = task.rate
-        self._loss, self._compiled = loss_of(task.network), compiled
+        self._loss, self._compiled = torch_layers.loss_of(task.network), compiled
         if compiled:
             from torch._inductor import config
 
@@ -55,7 +54,7 @@ class TorchTrainer:
         leaf = torch.from_numpy(array).to(self.place)
         if self._last and leaf.ndim == 4:
             leaf = leaf.contiguous(memory_format=torch.channels_last)
-        return leaf.requires_grad_()
+        return leaf
 
     def run(self, order: Array) -> list[Array]:
         """Train one step for each row of image numbers; the losses."""
@@ -75,7 +74,7 @@ class TorchTrainer:
         return self._loss(self._leaves, x, labels)
 
     def parameters(self) -> dict[str, Array]:
-        """The parameters now."""
+        """The parameters now, with running statistics."""
         return {path: leaf.detach().cpu().numpy().copy() for path, leaf in self._leaves.items()}
 
     def load(self, parameters: Mapping[str, Array]) -> None:
@@ -95,63 +94,3 @@ class TorchTrainer:
             "threads": torch.get_num_threads(),
             "first_layer_data_gradient": False,
         }
-
-
-def loss_of(network: nn.Sequential) -> Callable[..., Array]:
-    """The mean cross-entropy, with that of auxiliary heads, of parameters, images and labels."""
-
-    def loss(parameters: Mapping[str, Array], x: Array, labels: Array) -> Array:
-        return total_loss(
-            network, parameters, x, layer,
-            join=lambda parts: torch.cat(parts, dim=1),
-            loss=lambda out: functional.cross_entropy(out, labels),
-        )  # fmt: skip
-
-    return loss
-
-
-def layer(this: nn.Layer, w: Array, b: Array, x: Array) -> Array:
-    """One of pareo's layers."""
-    match this:
-        case nn.Conv():
-            return functional.conv2d(x, w, b, this.stride, this.padding, groups=this.groups)
-        case nn.Subsample():
-            return subsample(x, w, b, pair(this.stride))
-        case nn.MaxPool():
-            return functional.max_pool2d(
-                x, this.size, this.stride, this.padding, ceil_mode=this.ceil
-            )
-        case nn.AveragePool():
-            return functional.avg_pool2d(
-                x, this.size, this.stride, this.padding, this.ceil, count_include_pad=False
-            )
-        case nn.Lrn():
-            return functional.local_response_norm(x, this.size, this.alpha, this.beta, this.k)
-        case nn.Dense():
-            return torch.addmm(b, x, w)
-        case nn.Flatten():
-            return torch.flatten(x, 1)
-        case nn.Sigmoid():
-            return torch.sigmoid(x)
-        case nn.Tanh():
-            return torch.tanh(x)
-        case nn.ReLU():
-            return torch.relu(x)
-        case nn.Softmax():
-            return torch.softmax(x, dim=1)
-    raise unknown(this)
-
-
-def subsample(x: Array, w: Array, b: Array, stride: tuple[int, int]) -> Array:
-    """One filter over every channel; a plain product if windows do not overlap.
-
-    That product is several times as fast as a convolution with a group for each channel.
-    """
-    channels, (kh, kw) = x.shape[1], w.shape
-    if stride != (kh, kw):
-        filters = w.expand(channels, 1, kh, kw)
-        return functional.conv2d(x, filters, stride=stride, groups=channels) + b
-    rows, columns = x.shape[2] // kh, x.shape[3] // kw
-    tiles = x[:, :, : rows * kh, : columns * kw]
-    tiles = tiles.reshape(-1, channels, rows, kh, columns, kw)
-    return torch.einsum("ncyuxv,uv->ncyx", tiles, w) + b

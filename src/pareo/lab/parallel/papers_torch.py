@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pareo.data import Dataset
-from pareo.lab.contestants import Task, forward, torch_step
+from pareo.lab.contestants import Calls, Task, torch_layers, torch_step
 from pareo.lab.experiment.worker import Worker
 from pareo.lab.papers.costa_banevicius import BATCH, RATE, SIZES
 from pareo.lab.parallel.engine import Strategy, Turn
@@ -68,9 +68,10 @@ class TorchNetworks:
         torch = self._torch
         torch.set_num_threads(threads)
         trainer, network = self._trainers[number], self._tasks[number].network
+        calls = Calls(torch_layers.layer, torch_layers.joins())
         with torch.no_grad():
             logits = torch.cat([
-                forward(network, trainer._leaves, piece, torch_step.layer, torch.cat)
+                network.run(trainer._leaves, piece, calls)
                 for piece in self._tests.split(PIECE)
             ])  # fmt: skip
             loss = torch.nn.functional.cross_entropy(logits, self._answers)

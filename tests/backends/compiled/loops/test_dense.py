@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from recipes import sgd
 
 from pareo import Device
 from pareo.backends.compiled.loops.dense import DenseLoop
@@ -33,14 +34,15 @@ def trained(
     images = random.random((60, *network.inputs)).astype(dtype)
     labels = random.integers(0, network.classes, 60)
     parameters = network.initialise(3, dtype)
-    velocities = {path: np.zeros_like(p) for path, p in parameters.items()} if momentum else {}
-    step = Step(network, batch, Device("compiled", threads=threads), momentum, decay, dtype)
+    own = {f"velocity.{path}": np.zeros_like(p) for path, p in parameters.items()}
+    slots = own if momentum else {}
+    step = Step(network, batch, Device("compiled", threads=threads), sgd(momentum, decay), dtype)
     assert isinstance(step._loop, DenseLoop)
     if not loop:
         step._loop = None
     order = random.integers(0, 60, (5, batch))
-    losses = step.run(parameters, velocities, images, labels, order, rate=0.3)
-    return losses, parameters | {f"velocity {path}": v for path, v in velocities.items()}
+    losses = step.run(parameters, slots, images, labels, order, rate=0.3)
+    return losses, parameters | slots
 
 
 @given(

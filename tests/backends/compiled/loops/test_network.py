@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from recipes import sgd
 
 from pareo import Device
 from pareo.errors import ShapeError
@@ -56,15 +57,16 @@ def trained(
     """Losses and parameters after a few steps."""
     images, labels = data(network)
     parameters = network.initialise(3)
-    velocities = {path: np.zeros_like(p) for path, p in parameters.items()} if momentum else {}
+    own = {f"velocity.{path}": np.zeros_like(p) for path, p in parameters.items()}
+    slots = own if momentum else {}
     decay = 0.01 if momentum else 0.0
-    step = Step(network, batch, Device("compiled", threads=threads), momentum, decay)
+    step = Step(network, batch, Device("compiled", threads=threads), sgd(momentum, decay))
     assert step._loop is not None
     if not loop:
         step._loop = None
     order = np.random.default_rng(6).integers(0, len(images), (5, batch))
-    losses = step.run(parameters, velocities, images, labels, order, rate=0.3)
-    return losses, parameters | {f"velocity {path}": v for path, v in velocities.items()}
+    losses = step.run(parameters, slots, images, labels, order, rate=0.3)
+    return losses, parameters | slots
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from devices import ARCHITECTURES, needs_gpu
+from recipes import sgd
 
 import pareo
 from pareo import Device, Spec, nn
@@ -136,9 +137,10 @@ def runs(network, device, batch, steps, momentum=0.9, dtype="float32", precision
     labels = draw.integers(0, network.classes, len(images))
     order = draw.integers(0, len(images), (steps, batch))
     with Device(device, precision=precision) as place:
-        step = Step(network, batch, place, momentum=momentum, decay=0.01, dtype=dtype)
+        step = Step(network, batch, place, sgd(momentum, 0.01), dtype)
         start = {path: a.astype(dtype) for path, a in network.initialise(0).items()}
-        speeds = {path: np.zeros_like(a) for path, a in start.items()} if momentum else {}
+        own = {f"velocity.{path}": np.zeros_like(a) for path, a in start.items()}
+        speeds = own if momentum else {}
         there = pareo.to_device((start, speeds, images, labels))
         losses = step.run(*there, order, 0.1)
         return pareo.to_host((losses, there[0], there[1]))

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from odd_programs import ODD
+from recipes import sgd
 
 from pareo import Device, nn, op, trace, value_and_grad
 from pareo.backends.cuda.nhwc import lower, merge
@@ -25,7 +26,7 @@ def names(program):
 
 
 def lowered(network, precision, batch=2):
-    program = step_program(network, batch, momentum=0.9, decay=0.0005)
+    program = step_program(network, batch, sgd(0.9, 0.0005))
     return program, lower.lowered(program, precision, lambda _: True)
 
 
@@ -89,7 +90,7 @@ def test_small_parameters_are_updated_in_one_launch():
 @pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
 @pytest.mark.parametrize("momentum", [0.9, 0])
 def test_large_dense_weights_are_updated_with_their_gradient(precision, momentum):
-    program = step_program(networks.alexnet(), 2, momentum=momentum)
+    program = step_program(networks.alexnet(), 2, sgd(momentum))
     after = lower.lowered(program, precision, lambda _: True)
     found = names(after)
     assert found["dense_momentum" if momentum else "dense_descend"] == 3
@@ -117,7 +118,7 @@ def test_float64_is_left_alone():
 
 
 def test_without_a_plan_a_convolution_stays_as_it_was():
-    program = step_program(networks.alexnet(), 2, momentum=0.9)
+    program = step_program(networks.alexnet(), 2, sgd(0.9))
     after = lower.lowered(program, "tf32", lambda one: one.computes == "result")
     assert names(after)["conv_forward"] == 5
     assert names(after)["conv_weight_gradient"] == 5

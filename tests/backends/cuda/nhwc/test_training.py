@@ -8,6 +8,7 @@ import pytest
 from devices import needs_gpu
 from networks_for_tests import draw
 from odd_programs import ODD
+from recipes import sgd
 
 from pareo import Device, Spec, trace
 from pareo.lab.contestants import without_dropout
@@ -33,13 +34,13 @@ def ours(name, precision):
     import cupy
 
     network, parameters, images, labels, seeds = start(name)
-    step = Step(network, BATCH, Device("cuda", precision=precision), momentum=0.9)
+    step = Step(network, BATCH, Device("cuda", precision=precision), sgd(0.9))
     moved = {path: cupy.asarray(a) for path, a in parameters.items()}
-    speeds = {path: cupy.zeros_like(a) for path, a in moved.items()}
+    speeds = {f"velocity.{path}": cupy.zeros_like(a) for path, a in moved.items()}
     numbers = tuple(np.asarray(seed, np.int64) for seed in seeds)
-    arguments = cupy.asarray(images), cupy.asarray(labels), np.float32(RATE), numbers
+    arguments = cupy.asarray(images), cupy.asarray(labels), (np.float32(RATE),), numbers
     loss = float(step.executable(moved, speeds, *arguments)[0])
-    return loss, {path: cupy.asnumpy(a) for path, a in speeds.items()}
+    return loss, {path[len("velocity.") :]: cupy.asnumpy(a) for path, a in speeds.items()}
 
 
 def theirs(name, precision):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from devices import needs_gpu
+from recipes import sgd
 
 import pareo
 from pareo import Device, Spec, nn, op, trace
@@ -136,13 +137,15 @@ def test_training_on_several_streams_gives_the_same_losses(precision, monkeypatc
     for several in (True, False):
         if not several:
             monkeypatch.setattr(streams, "capturing", lambda: False)
-        step = Step(network, 32, device, momentum=0.9)
+        step = Step(network, 32, device, sgd(0.9))
         with device:
             parameters = pareo.to_device(network.initialise(1))
-            velocities = pareo.to_device({k: np.zeros_like(v) for k, v in parameters.items()})
+            slots = pareo.to_device(
+                {f"velocity.{k}": np.zeros_like(v) for k, v in parameters.items()}
+            )
             there = pareo.to_device((images, labels))
             losses = [
-                float(step.executable(parameters, velocities, *there, np.float32(0.01), ())[0])
+                float(step.executable(parameters, slots, *there, (np.float32(0.01),), ())[0])
                 for _ in range(8)
             ]
         runs.append(losses)

@@ -1,16 +1,18 @@
 """All instructions of lowered programs; importing this module fills their table."""
 
 from pareo.backends.cuda.nhwc.conv import convolution, input_gradient_as_forward
-from pareo.backends.cuda.nhwc.kernels import bias, dense, layout, lrn, pool
+from pareo.backends.cuda.nhwc.kernels import activation, bias, dense, layout, lrn, normalise, pool
 from pareo.backends.cuda.nhwc.kernels.table import INSTRUCTIONS
 
 __all__ = [
     "INSTRUCTIONS",
+    "activation",
     "bias",
     "convolution",
     "dense",
     "input_gradient_as_forward",
     "layout",
     "lrn",
+    "normalise",
     "pool",
 ]

@@ -17,7 +17,8 @@ from pareo.program.ir import Instruction, Program, readers
 from pareo.spec import Spec
 
 if TYPE_CHECKING:
-    from pareo.backends.cuda.nhwc.rules.update import Update
+    from pareo.backends.cuda.nhwc.rules.normalise import Activated, Masked, Normalised
+    from pareo.backends.cuda.nhwc.rules.update import Average, Update
 
 ConvolutionTest = Callable[[Convolution], bool]
 
@@ -42,12 +43,17 @@ class Lowering:
         self.instructions: list[Instruction] = []
         self.plain = {n: n for n in (*program.inputs, *program.constants)}
         self.working: dict[int, int] = {}
+        self.deferred: dict[int, Callable[[], object]] = {}  # how to add what is not added yet
+        self.normalised: dict[int, Normalised] = {}
+        self.activated: dict[int, Activated] = {}
+        self.masked: dict[int, Masked] = {}
+        self.pairs: dict[int, tuple[int, int]] = {}  # deferred sums of two images
         self.pool_indices: dict[tuple[object, ...], tuple[int, bool]] = {}
         self.depth_images: dict[tuple[object, ...], int] = {}
         self.addends: dict[int, tuple[int, ...]] = {}
         self.concatenated: dict[int, tuple[int, ...]] = {}
         self.deferred_updates: list[Update] = []
-        self.update_scalars: tuple[int, ...] = ()  # rate, momentum and decay of these updates
+        self.averages: list[Average] = []
         self.deferred_products: dict[int, tuple[int, int, int]] = {}
         self.done: set[int] = set()
         if precision == "bfloat16":
@@ -98,6 +104,8 @@ class Lowering:
 
     def as_working(self, number: int) -> int:
         """A value in its working form."""
+        if number in self.deferred:
+            self.deferred.pop(number)()
         if number not in self.working:
             plain, spec = self.plain[number], self.working_spec(number)
             if spec.ndim == 4 and self.program.specs[number].shape[2:] != (1, 1):
@@ -113,7 +121,7 @@ class Lowering:
     def as_plain(self, number: int) -> int:
         """A value as it was in the old program."""
         if number not in self.plain:
-            working, spec = self.working[number], self.program.specs[number]
+            working, spec = self.as_working(number), self.program.specs[number]
             if spec.ndim == 4 and spec.shape[2:] != (1, 1):
                 (self.plain[number],) = self.add(
                     "channels_first", (self.contiguous(working),), spec
@@ -172,7 +180,18 @@ class Lowering:
 
     def is_image(self, number: int) -> bool:
         """Whether a value is images that exist in their working form."""
-        return number in self.working and self.program.specs[number].ndim == 4
+        made = number in self.working or number in self.deferred
+        return made and self.program.specs[number].ndim == 4
+
+    def defer(self, number: int, add: Callable[[], object]) -> bool:
+        """Call `add` where a value's working form is needed, if ever; returns True."""
+        self.deferred[number] = add
+        return True
+
+    def readers_named(self, number: int, name: str) -> list[Instruction]:
+        """The readers of a value that have this name."""
+        reading = [self.program.instructions[p] for p in self.reader_positions[number]]
+        return [instruction for instruction in reading if instruction.name == name]
 
 
 def next_number(specs: Mapping[int, Spec]) -> int:

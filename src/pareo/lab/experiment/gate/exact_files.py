@@ -14,7 +14,7 @@ import numpy as np
 from pareo.lab.contestants import Task, Trainer
 from pareo.lab.experiment.gate.parity import TINY, exact_step, moved, parity
 from pareo.lab.experiment.gate.repeated_batch import chosen, different, few_of
-from pareo.lab.experiment.gate.rounding import Reach, Rounded
+from pareo.lab.experiment.gate.rounding import Found, Reach, Rounded
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,8 @@ class Kept:
     next_loss: the loss after the step. slopes: norms of the parameters' gradients after the step.
     """
 
-    loss: float
+    found: Found
     next_loss: float
-    gradients: dict[str, Any]
     reach: Reach
     slopes: dict[str, float]
 
@@ -57,14 +56,16 @@ def reference(task: Task, folder: Path, precision: str) -> Callable[[int, int], 
         order = chosen(few, which, few, small.count())[0]
         run = Rounded(small.network, few, small.threads)
         start, seen = small.parameters(), (images[order], labels[order])
-        reach, loss, gradients = run.reach(start, *seen, precision)
-        next_loss, after = run(moved(start, gradients, small.rate), *seen)
+        reach, found = run.reach(start, *seen, precision)
+        after = run(moved(start, found, small.rate), *seen)
         np.savez(
-            file, loss=loss, next=next_loss, loss_reach=reach.loss,
-            reach=[reach.gradients[path] for path in start],
-            sums=[reach.sums.get(path, 0.0) for path in start],
-            slopes=[np.linalg.norm(after[path]) for path in start],
-            **{f"gradients/{path}": gradients[path] for path in start},
+            file, loss=found.loss, next=after.loss, loss_reach=reach.loss,
+            reach=[reach.gradients[path] for path in found.gradients],
+            sums=[reach.sums.get(path, 0.0) for path in found.gradients],
+            slopes=[np.linalg.norm(after.gradients[path]) for path in found.gradients],
+            state_reach=[reach.state[path] for path in found.state],
+            **{f"gradients/{path}": a for path, a in found.gradients.items()},
+            **{f"state/{path}": a for path, a in found.state.items()},
         )  # fmt: skip
         return file
 
@@ -74,14 +75,18 @@ def reference(task: Task, folder: Path, precision: str) -> Callable[[int, int], 
 def read(file: Path) -> Kept:
     """The exact step in a file."""
     with np.load(file) as kept:
-        start = "gradients/"
-        found = {name.removeprefix(start): kept[name] for name in kept if name.startswith(start)}
+        gradients, state = (
+            {name.removeprefix(start): kept[name] for name in kept if name.startswith(start)}
+            for start in ("gradients/", "state/")
+        )
         reach, sums, slopes = (
-            dict(zip(found, kept[name].tolist(), strict=True))
+            dict(zip(gradients, kept[name].tolist(), strict=True))
             for name in ("reach", "sums", "slopes")
         )
+        states = dict(zip(state, kept["state_reach"].tolist(), strict=True))
         loss, next_loss, loss_reach = (float(kept[name]) for name in ("loss", "next", "loss_reach"))
-        return Kept(loss, next_loss, found, Reach(loss_reach, reach, sums), slopes)
+        found = Found(loss, gradients, state)
+        return Kept(found, next_loss, Reach(loss_reach, reach, sums, states), slopes)
 
 
 def steps(task: Task, trainer: Trainer, start: dict[str, Any], images: int, which: int) -> Taken:
@@ -103,15 +108,15 @@ def judged(
     """How a step differs from the exact one in a file: a sentence, and the relative errors."""
     error: dict[str, float] = {}
     kept = read(file)
-    repeated = task.batch // different(task.batch)
-    exact = exact_step(task, start, kept.loss, kept.gradients, kept.reach, repeated)
+    few = different(task.batch)
+    exact = exact_step(task, start, kept.found, kept.reach, few, task.batch // few)
     step = [(taken.loss, taken.parameters)]
     differs = parity(task, step, lambda *_: exact, error, before=start)
     if differs:
         return differs, error
     # A loss is off by its own rounding, and by its slope times how far each parameter may be off.
-    limit = exact.loss_error * max(1.0, abs(kept.next_loss) / max(abs(kept.loss), TINY))
-    limit += sum(kept.slopes[path] * far for path, far in exact.errors.items())
+    limit = exact.loss_error * max(1.0, abs(kept.next_loss) / max(abs(kept.found.loss), TINY))
+    limit += sum(slope * exact.errors[path] for path, slope in kept.slopes.items())
     off, size = abs(taken.next_loss - kept.next_loss), max(abs(kept.next_loss), TINY)
     if not off <= limit:
         return f"the loss in step 2 is {off / size:.1e} off, {limit / size:.0e} allowed", error

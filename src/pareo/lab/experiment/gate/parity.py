@@ -6,6 +6,7 @@ far float64 itself moves when values are rounded to the named precision (`roundi
 of adding up a gradient and of storing a parameter in float32.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from pareo.lab.contestants import Task
-from pareo.lab.experiment.gate.rounding import UNIT, Reach, Rounded
+from pareo.lab.experiment.gate.rounding import UNIT, Found, Reach, Rounded
+from pareo.nn.normalisation import BatchNorm
 
 # How much further off than the rounded float64 a right contestant may be: docs/parity.md has
 # measurements. PyTorch and JAX in bfloat16 on a CPU are at 0.9 to 1.9 times the rounded float64.
@@ -23,6 +25,9 @@ MARGIN = 4.0
 FAST = 2e-5
 # Of a move, in any precision: a gradient that is left out or applied twice is off by 1.
 MOST = 0.75
+# A gradient that is this part of the sum of its terms' errors is 0: that of a bias before a batch
+# normalisation is. In float64 it is 1e-9 of them.
+NOTHING = 1e-6
 TINY = float(np.finfo(np.float32).tiny)  # anything smaller may be 0 in float32
 
 
@@ -66,47 +71,76 @@ def reference(
     def reach(step: int) -> Reach:
         while len(reaches) <= step:
             here = len(reaches)
-            found, loss, gradients = run.reach(way[here], *batch(here), precision)
+            found, step_here = run.reach(way[here], *batch(here), precision)
             reaches.append(found)
             if not here:
-                begun.append(exact_step(task, way[0], loss, gradients, found, repeated))
-            way.append(moved(way[here], gradients, task.rate))
+                begun.append(exact_step(task, way[0], step_here, found, task.batch, repeated))
+            way.append(moved(way[here], step_here, task.rate))
         return reaches[step]
 
     def answer(step: int, parameters: dict[str, Any]) -> Exact:
         allowed = reach(step)
         if not step and all(np.array_equal(a, parameters[path]) for path, a in way[0].items()):
             return begun[0]
-        loss, gradients = run(parameters, *batch(step))
-        return exact_step(task, parameters, loss, gradients, allowed, repeated)
+        found = run(parameters, *batch(step))
+        return exact_step(task, parameters, found, allowed, task.batch, repeated)
 
     return answer
 
 
-def moved(parameters: dict[str, Any], gradients: dict[str, Any], rate: float) -> dict[str, Any]:
-    """The parameters after one step of plain SGD, in float64."""
-    return {path: start - rate * gradients[path] for path, start in parameters.items()}
+def moved(parameters: dict[str, Any], found: Found, rate: float) -> dict[str, Any]:
+    """The parameters after one step of plain SGD, and the new state of layers, in float64."""
+    return {
+        path: found.state[path] if path in found.state else start - rate * found.gradients[path]
+        for path, start in parameters.items()
+    }
 
 
 def exact_step(
-    task: Task,
-    start: dict[str, Any],
-    loss: float,
-    gradients: dict[str, Any],
-    reach: Reach,
-    repeated: int = 1,
+    task: Task, start: dict[str, Any], found: Found, reach: Reach, images: int, repeated: int = 1
 ) -> Exact:
-    """A step of float64 from its gradients, with tolerances."""
+    """A step of float64 from its gradients and its new state, with tolerances.
+
+    images: those of the exact step. repeated: how often contestants repeat each of them.
+    """
     errors = {}
+    state = of_samples(task, start, found.state, images, repeated)
     for path, before in start.items():
-        length = float(np.linalg.norm(gradients[path]))
-        far = MARGIN * reach.gradients[path] + FAST * length
-        far += reach.sums.get(path, 0.0) * repeated**0.5
-        if length:
+        if path in state:
+            length = float(np.linalg.norm(state[path] - before))
+            far = MARGIN * reach.state[path] + FAST * length
+            errors[path] = min(far, MOST * length) + stored(before)
+            continue
+        length = float(np.linalg.norm(found.gradients[path]))
+        sums = reach.sums.get(path, 0.0) * repeated**0.5
+        far = MARGIN * reach.gradients[path] + FAST * length + sums
+        if length > NOTHING * sums:
             far = min(far, MOST * length)
         errors[path] = task.rate * far + stored(before)
-    loss_error = MARGIN * reach.loss + FAST * abs(loss)
-    return Exact(loss, moved(start, gradients, task.rate), loss_error, errors)
+    loss_error = MARGIN * reach.loss + FAST * abs(found.loss)
+    after = moved(start, found._replace(state=state), task.rate)
+    return Exact(found.loss, after, loss_error, errors)
+
+
+def of_samples(
+    task: Task, start: dict[str, Any], state: dict[str, Any], images: int, repeated: int
+) -> dict[str, Any]:
+    """The new state of a batch in which each image is repeated.
+
+    Repeated images have the same mean and the same mean square. But a running variance is that of a
+    sample: it is divided by one less than the count, which is larger.
+    """
+    if repeated == 1 or not state:
+        return state
+    found = dict(state)
+    for path, layer, shape in task.network.walk(task.network.inputs):
+        if isinstance(layer, BatchNorm):
+            name = f"{path}.variance" if path else "variance"
+            count = images * math.prod(shape[1:])
+            share = (count - 1) * repeated / (count * repeated - 1)
+            kept = (1 - layer.momentum) * np.asarray(start[name], np.float64)
+            found[name] = kept + share * (state[name] - kept)
+    return found
 
 
 def stored(parameter: Any) -> float:
@@ -176,6 +210,7 @@ def _moves_differ(
         if after[path].shape != start.shape:
             return f"{path} has the shape {after[path].shape}, not {start.shape}"
         length = float(np.linalg.norm(true.parameters[path] - start))
+        length = length if length > NOTHING * true.errors[path] else 0.0
         distance = float(np.linalg.norm(after[path] - true.parameters[path]))
         found.append(distance / length if length else distance)
         share = distance / true.errors[path]

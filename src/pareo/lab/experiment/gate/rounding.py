@@ -7,53 +7,59 @@ of a ReLU, or become the largest of its window: that is measured, too.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pareo.device import Device
+from pareo.lab.experiment.gate.grid import BITS, Grid, Normalised, is_normalisation
 from pareo.nn.network import Sequential
 from pareo.operators.core import Operator
 from pareo.program import remove_common, remove_dead, trace, value_and_grad
 from pareo.program.ir import Instruction, readers
 from pareo.spec import Spec
 
-# Bits of a value. float32 has 24; most values are the result of a sum in which each step was
-# rounded, which two bits less account for. Factors of products have 11 bits in tf32 and 8 in
-# bfloat16; sums are in float32, far more exact.
-BITS = {"float32": 22, "tf32": 11, "bfloat16": 8}
-DOUBLE = 53  # bits of float64
 # The largest relative error of a rounded number. Products are summed in float32 whatever their
 # factors are. A contestant with all arrays in bfloat16 may also add up the gradient of a bias in it
 # (JAX does on a CPU, and is off by 0.1 in the first bias of papers-cnn).
 UNIT = 2.0**-24
 UNITS = {"float32": UNIT, "tf32": UNIT, "bfloat16": 2.0**-8}
 DRAWS = 3  # runs on different grids
-PIECE = 1 << 15  # elements that are rounded at once, in the cache
-SUMS = ("dot", "sum", "conv_weight_gradient")  # how the gradient of a parameter is added up
+# How the gradient of a parameter is added up, with the FLOPs that the operator has for each term.
+SUMS = {"dot": 2, "sum": 1, "conv_weight_gradient": 2, "batch_norm_gradient": 9}
+SUMS["layer_norm_gradient"] = 14
+
+
+class Found(NamedTuple):
+    """What a step computes: its loss, the gradients, and the new state of layers, by path."""
+
+    loss: float
+    gradients: dict[str, Any]
+    state: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Reach:
-    """The effect of rounding on a batch's loss and gradients, as norms of differences.
+    """The effect of rounding on a batch's loss, gradients and new state, as norms of differences.
 
     loss: the largest of the draws. gradients: the median of the draws, for each parameter.
     sums: the error of adding up a parameter's gradient, in any order.
+    state: the largest of the draws, for each running statistic.
     """
 
     loss: float
     gradients: dict[str, float]
     sums: dict[str, float]
+    state: dict[str, float]
 
 
 class Rounded:
-    """Loss and gradients of a batch in float64, each value rounded, or none.
+    """Loss, gradients and new state of a batch in float64, each value rounded, or none.
 
     >>> from pareo import nn
     >>> run = Rounded(nn.Sequential([nn.Dense(2)], (3,)), batch=1)
     >>> parameters = {"0.w": np.eye(3, 2), "0.b": np.zeros(2)}
-    >>> loss, gradients = run(parameters, np.ones((1, 3)), np.array([0]))
-    >>> gradients["0.b"]
+    >>> run(parameters, np.ones((1, 3)), np.array([0])).gradients["0.b"]
     array([-0.5,  0.5])
     """
 
@@ -61,11 +67,11 @@ class Rounded:
         shapes = {
             path: Spec(p.shape, "float64") for path, p in network.parameters(network.inputs).items()
         }
+        self._paths, self._state = list(shapes), network.state
         images, labels = Spec((batch, *network.inputs), "float64"), Spec((batch,), "int64")
-        traced = trace(value_and_grad(network.loss), shapes, images, labels)
-        self._program = remove_dead(remove_common(traced))
+        self._program = remove_dead(remove_common(trace(_step(network), shapes, images, labels)))
         self._device = Device("vectorized", threads=threads)
-        self._paths = list(shapes)
+        self._trained = [path for path in self._paths if path not in self._state]
         self._last = {n: max(at, default=-1) for n, at in readers(self._program).items()}
         self._summed = self._sums()
 
@@ -73,7 +79,8 @@ class Rounded:
         """The parameters, by the value that is the sum of their gradient, before it is reshaped."""
         made = {n: each for each in self._program.instructions for n in each.outputs}
         found = {}
-        for path, number in zip(self._paths, self._program.outputs[1:], strict=True):
+        gradients = self._program.outputs[1 : 1 + len(self._trained)]
+        for path, number in zip(self._trained, gradients, strict=True):
             while number in made and looks(made[number]):
                 number = made[number].inputs[0]
             if number in made and made[number].name in SUMS:
@@ -85,53 +92,71 @@ class Rounded:
         parameters: dict[str, Any],
         images: Any,
         labels: Any,
-        grid: "Grid | None" = None,
+        grid: Grid | None = None,
         sums: "Sums | None" = None,
-    ) -> tuple[float, dict[str, Any]]:
-        """Loss and gradients, on a grid or exact; `sums` collects how gradients add up."""
+    ) -> Found:
+        """A step, on a grid or exact; `sums` collects how gradients add up."""
         given = [np.array(parameters[path], np.float64) for path in self._paths]
         given.append(np.array(images, np.float64))
         if grid:
-            for array in given:
-                grid.round(array)
+            for path, array in zip(self._paths, given, strict=False):
+                if path not in self._state:  # running statistics are float32 in any precision
+                    grid.round(array)
+            grid.round(given[-1])
         with self._device:
-            loss, *gradients = self._run([*given, labels], grid, sums)
-        return float(loss), dict(zip(self._paths, gradients, strict=True))
+            loss, *rest = self._run([*given, labels], grid, sums)
+        gradients = dict(zip(self._trained, rest, strict=False))
+        state = dict(zip(self._state, rest[len(gradients) :], strict=True))
+        return Found(float(loss), gradients, state)
 
     def reach(
         self, parameters: dict[str, Any], images: Any, labels: Any, precision: str
-    ) -> tuple[Reach, float, dict[str, Any]]:
-        """The effect of rounding on loss and gradients, and both without rounding."""
+    ) -> tuple[Reach, Found]:
+        """The effect of rounding on a step, and the step without rounding."""
         sums = Sums(UNITS[precision])
-        loss, exact = self(parameters, images, labels, sums=sums)
-        losses, lengths = [], []
+        exact = self(parameters, images, labels, sums=sums)
+        losses, lengths, moves = [], [], []
         for draw in range(DRAWS):
-            other, rounded = self(parameters, images, labels, Grid(BITS[precision], draw))
-            losses.append(abs(other - loss))
-            lengths.append([float(np.linalg.norm(rounded[path] - exact[path])) for path in exact])
-        median = dict(zip(exact, np.median(lengths, axis=0).tolist(), strict=True))
-        in_order = UNIT * len(labels) ** 0.5 * abs(loss)  # a mean is a sum, too
-        return Reach(max(losses) + in_order, with_larger(median, exact), sums.errors), loss, exact
+            other = self(parameters, images, labels, Grid(BITS[precision], draw))
+            losses.append(abs(other.loss - exact.loss))
+            lengths.append(_distances(other.gradients, exact.gradients))
+            moves.append(_distances(other.state, exact.state))
+        median = dict(zip(self._trained, np.median(lengths, axis=0).tolist(), strict=True))
+        furthest = dict(zip(self._state, np.max(moves, axis=0).tolist(), strict=True))
+        in_order = UNIT * len(labels) ** 0.5 * abs(exact.loss)  # a mean is a sum, too
+        gradients = with_larger(median, exact.gradients)
+        return Reach(max(losses) + in_order, gradients, sums.errors, furthest), exact
 
-    def _run(self, arguments: list[Any], grid: "Grid | None", sums: "Sums | None") -> list[Any]:
+    def _run(self, arguments: list[Any], grid: Grid | None, sums: "Sums | None") -> list[Any]:
         program = self._program
         values = {**dict(zip(program.inputs, arguments, strict=True)), **program.constants}
         for position, instruction in enumerate(program.instructions):
             operands = [values[number] for number in instruction.inputs]
-            for number, array in self._results(instruction, operands):
-                values[number] = array
-                if grid and not looks(instruction):
-                    grid.round_result(instruction, operands, array)
-                if sums is not None and number in self._summed:
-                    ((_, sizes),) = self._results(instruction, [np.abs(a) for a in operands])
-                    sums.add(self._summed[number], instruction, sizes, array)
+            made = self._results(instruction, operands)
+            if grid and not looks(instruction):
+                grid.round_results(instruction, operands, made)
+            values.update(zip(instruction.outputs, made, strict=True))
+            summed = [number for number in instruction.outputs if number in self._summed]
+            if sums is not None and summed:
+                sizes = self._sizes(instruction, operands)
+                for number, array, size in zip(instruction.outputs, made, sizes, strict=True):
+                    if number in summed:
+                        sums.add(self._summed[number], instruction, size, array)
             for number in instruction.inputs:
                 if self._last[number] == position and number not in program.outputs:
                     values.pop(number, None)
         return [values[number] for number in program.outputs]
 
-    def _results(self, instruction: Instruction, operands: list[Any]) -> list[tuple[int, Any]]:
-        """The results of an instruction, by number."""
+    def _sizes(self, instruction: Instruction, operands: list[Any]) -> list[Any]:
+        """The results of an instruction that adds up, with all terms made positive."""
+        if not is_normalisation(instruction):
+            return self._results(instruction, [np.abs(a) for a in operands])
+        g, x, scale, *_ = operands
+        parts = Normalised.of(instruction, x, scale)
+        return [None, parts.total(np.abs(g * parts.normal)), parts.total(np.abs(g))]
+
+    def _results(self, instruction: Instruction, operands: list[Any]) -> list[Any]:
+        """The results of an instruction."""
         specs = [self._program.specs[number] for number in instruction.inputs]
         out: Any = tuple(self._program.specs[number] for number in instruction.outputs)
         assert isinstance(instruction.operator, Operator)  # nothing is fused here
@@ -139,7 +164,31 @@ class Rounded:
             instruction.operator, None, operands, dict(instruction.attributes), specs,
             out if len(out) > 1 else out[0],
         )  # fmt: skip
-        return list(zip(instruction.outputs, made if len(out) > 1 else (made,), strict=True))
+        return list(made) if len(out) > 1 else [made]
+
+
+def _step(network: Sequential) -> Any:
+    """The function that is traced: loss, gradients of what is trained, new state."""
+    state = network.state
+
+    def step(parameters: Any, images: Any, labels: Any) -> Any:
+        kept = {path: parameters[path] for path in state}
+        trained = {path: a for path, a in parameters.items() if path not in kept}
+        replaced: dict[str, Any] = {}
+
+        def loss(trained: Any) -> Any:
+            total, new = network.loss_and_state({**trained, **kept}, images, labels)
+            replaced.update(new)
+            return total
+
+        found, gradients = value_and_grad(loss)(trained)
+        return found, gradients, {path: replaced[path] for path in state}
+
+    return step
+
+
+def _distances(some: dict[str, Any], others: dict[str, Any]) -> list[float]:
+    return [float(np.linalg.norm(some[path] - others[path])) for path in others]
 
 
 def looks(instruction: Instruction) -> bool:
@@ -180,50 +229,7 @@ class Sums:
 
     def add(self, path: str, instruction: Instruction, sizes: Any, total: Any) -> None:
         """Note a parameter's sum, of terms whose sizes add up to `sizes`."""
-        plain = instruction.name == "sum"
-        terms = instruction.flops / ((1 if plain else 2) * max(1, total.size))
-        unit = self._unit if plain else UNIT
+        terms = instruction.flops / (SUMS[instruction.name] * max(1, total.size))
+        unit = self._unit if instruction.name == "sum" else UNIT
         length = float(np.linalg.norm(sizes + np.abs(total)))
         self.errors[path] = unit * terms**0.5 * length / 2
-
-
-class Grid:
-    """Rounds arrays in place to a number of bits, on a grid that is drawn for each array.
-
-    >>> x = np.array([1.0, 1.0, 3.0, 0.0])
-    >>> Grid(8, draw=0).round(x)
-    >>> bool(x[0] == x[1] != 1.0), float(x[3]), bool(abs(x[2] - 3) < 3 / 256)
-    (True, 0.0, True)
-    """
-
-    def __init__(self, bits: int, draw: int) -> None:
-        self._draw = np.random.default_rng(draw)
-        self._drop = DOUBLE - bits
-
-    def round(self, array: Any) -> None:
-        """Round each element: of its bits, times a number between 1 and 2, the first ones stay."""
-        scale = self._draw.uniform(1, 2)
-        flat = array.reshape(-1)
-        for start in range(0, flat.size, PIECE):
-            piece = flat[start : start + PIECE]
-            piece *= scale
-            bits = piece.view(np.int64)
-            bits += 1 << (self._drop - 1)
-            bits &= -(1 << self._drop)
-            piece /= scale
-
-    def round_result(self, instruction: Instruction, operands: list[Any], array: Any) -> None:
-        """Round a result; where an operator ends in a difference, round what it subtracts from."""
-        match instruction.name:
-            case "cross_entropy":  # the logarithm of a sum that is 1 or more
-                array += 1
-                self.round(array)
-                array -= 1
-            case "cross_entropy_gradient":  # probabilities, less 1 where the label is
-                gradient, _, labels = operands
-                rows, one = np.arange(len(labels)), gradient / len(labels)
-                array[rows, labels] += one
-                self.round(array)
-                array[rows, labels] -= one
-            case _:
-                self.round(array)

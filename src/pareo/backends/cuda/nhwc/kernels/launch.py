@@ -13,6 +13,11 @@ TYPES = {4: "float", 2: "bfloat16"}
 WIDEST = 16  # bytes that one thread loads at once
 BLOCKS = 1024  # enough to fill any GPU of today, few enough for partial sums to be cheap
 THREADS = 256
+ACTIVATIONS = (
+    "IDENTITY", "RELU", "CLIP", "SILU", "HARD_SWISH", "HARD_SIGMOID", "LEAKY", "GELU", "GELU_TANH",
+    "SIGMOID",
+)  # fmt: skip  # as in activation.cuh
+NORMALISED = ("IDENTITY", "RELU", "CLIP", "SILU", "HARD_SWISH")  # activations in normalise.cu
 BLOCK_SIDES = (2, 4, 0)  # compiled sides of blocks in space_to_depth; 0: any side
 
 
@@ -24,6 +29,17 @@ def _instances() -> dict[str, list[str]]:
     kinds, yes_no = list(TYPES.values()), ("true", "false")
     pairs = [f"{s}, {t}" for s, t in product(kinds, kinds)]
     return {
+        "activation": [
+            f"{name}<{n}, {kind}>"
+            for name in ("activation", "activation_back")
+            for n, kind in product(numbers, ACTIVATIONS[1:])
+        ],
+        "normalise": [
+            *(f"channel_statistics<{n}>" for n in numbers[:2]),
+            *(f"{name}<{n}, {kind}>"
+              for name in ("normalise", "normalise_back_sums", "normalise_back")
+              for n, kind in product(numbers[:2], NORMALISED)),
+        ],
         "bias": [
             *(f"{name}<{n}>" for name in ("relu_bias_back", "bias_back") for n in numbers),
             *(f"add_bias<{t}, {relu}>" for t, relu in product(kinds, yes_no)),
@@ -34,7 +50,7 @@ def _instances() -> dict[str, list[str]]:
             *(f"transpose<{p}>" for p in pairs),
             *(f"cast<{p}, {v}>" for p, v in product(pairs, (1, 4))),
             *(f"space_to_depth<{n}, {side}>" for n, side in product(numbers, BLOCK_SIDES)),
-            *(f"{name}<{n}>" for name in ("concat", "total") for n in numbers),
+            *(f"{name}<{n}>" for name in ("concat", "total", "repeat") for n in numbers),
             *(f"{n}<{t}>" for n in ("filters_to_depth", "filters_from_depth", "flip_filters")
               for t in kinds),
         ],

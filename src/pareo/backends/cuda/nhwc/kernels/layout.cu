@@ -138,3 +138,12 @@ template <class T, int V> __global__ void total(
         store<T, V>(out + i, sum);
     }
 }
+
+// One vector of channels for all pixels of an image; sizes are in groups of V elements.
+template <class T, int V> __global__ void repeat(
+    T* out, const T* x, unsigned count, int image, int groups)
+{
+    const Pack<T, V>* from = reinterpret_cast<const Pack<T, V>*>(x);
+    for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x)
+        reinterpret_cast<Pack<T, V>*>(out)[i] = from[i / image * groups + i % groups];
+}

@@ -100,3 +100,14 @@ def add_images(out: Array, *parts: Array) -> None:
     function(
         *launch.element_grid(out.size, vector), (out, *map(np.uint64, pointers), np.int64(out.size))
     )
+
+
+@instruction()
+def broadcast_pixels(out: Array, x: Array) -> None:
+    """x (N, 1, 1, C) for all pixels of out (N, H, W, C)."""
+    channels = out.shape[-1]
+    vector = vector_width(channels, out, x)
+    function = kernel("layout", f"repeat<{c_type(out)}, {vector}>")
+    sizes = np.uint32(out.size // vector), np.int32(out[0].size // vector)
+    grid, block = launch.element_grid(out.size, vector)
+    function(grid, block, (out, x, *sizes, np.int32(channels // vector)))

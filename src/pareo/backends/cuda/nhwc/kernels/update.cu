@@ -48,3 +48,24 @@ extern "C" __global__ void update_all(
         one.new_parameter[i] = parameter - r * speed;
     }
 }
+
+// Running averages: new = kept * old + share * found. A block has one of them.
+const int MOST_AVERAGES = 80;
+
+struct Average {
+    float* result;
+    const float *old, *found;
+    long long count;
+    float kept, share;
+};
+
+struct Averages {
+    Average of[MOST_AVERAGES];
+};
+
+extern "C" __global__ void average_all(Averages averages)
+{
+    const Average& one = averages.of[blockIdx.x];
+    for (int i = threadIdx.x; i < one.count; i += blockDim.x)
+        one.result[i] = one.kept * one.old[i] + one.share * one.found[i];
+}

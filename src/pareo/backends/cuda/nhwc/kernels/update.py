@@ -1,4 +1,4 @@
-"""The update of taps_of_one parameters in one launch (update.cu)."""
+"""The update of many parameters, or of many running averages, in one launch (update.cu)."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from pareo.backends.cuda.nhwc.kernels import launch
 from pareo.backends.cuda.runtime.launch import NULL, struct
 from pareo.program.kernel import Fusion, Kernel
 
-MOST, EACH = 40, 1024  # as in update.cu
+MOST, EACH, MOST_AVERAGES = 40, 1024, 80  # as in update.cu
 
 
 def update_all(count: int, momentum: bool = True) -> Fusion:
@@ -60,3 +60,25 @@ def _update_all(
         launch.kernel("update", "update_all")(
             (blocks,), (launch.THREADS,), (struct(*table), np.int32(number), *numbers)
         )
+
+
+def average_all(count: int) -> Fusion:
+    """The instruction that moves `count` running averages in place.
+
+    Its operands are, for each of them, the old vector and the one that was found.
+    """
+    over = tuple(2 * i for i in range(count))
+    return Fusion("average_all", "", (), (), Kernel(_averages, over, strided=False))
+
+
+def _averages(out: Array, *arrays: Array, shares: tuple[tuple[float, float], ...]) -> None:
+    results = out if isinstance(out, tuple) else (out,)
+    rows = list(zip(results, arrays[::2], arrays[1::2], shares, strict=True))
+    for first in range(0, len(rows), MOST_AVERAGES):
+        table: list[int] = []
+        some = rows[first : first + MOST_AVERAGES]
+        for new, old, found, (kept, share) in some:
+            numbers = np.array([kept, share], np.float32).view(np.int64)
+            table += [new.data.ptr, old.data.ptr, found.data.ptr, new.size, int(numbers[0])]
+        table += [0] * (5 * MOST_AVERAGES - len(table))
+        launch.kernel("update", "average_all")((len(some),), (launch.THREADS,), (struct(*table),))

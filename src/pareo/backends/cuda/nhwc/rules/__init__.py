@@ -1,11 +1,12 @@
 """The rules of lowering: what becomes of each operator in a lowered program.
 
 A rule is a function named after its operator and entered into `table`. `convolution`, `activation`,
-`images` (pooling and normalisation), `shapes`, `dense` and `update` are its families.
+`normalise` (batch normalisation), `images` (pooling, local response normalisation), `shapes`,
+`dense` and `update` are its families.
 """
 
-from pareo.backends.cuda.nhwc.rules import activation, convolution, dense, images, shapes
+from pareo.backends.cuda.nhwc.rules import activation, convolution, dense, images, normalise, shapes
 from pareo.backends.cuda.nhwc.rules.table import RULES
 from pareo.backends.cuda.nhwc.rules.update import add_grouped_updates
 
-__all__ = ["RULES", "activation", "add_grouped_updates", "convolution", "dense", "images", "shapes"]
+__all__ = ["RULES", "activation", "add_grouped_updates", "convolution", "dense", "images", "normalise", "shapes"]

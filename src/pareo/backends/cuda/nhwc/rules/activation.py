@@ -6,6 +6,7 @@ import numpy as np
 
 from pareo.backends.cuda.nhwc.kernels.bias import partial_sums
 from pareo.backends.cuda.nhwc.lowering import Lowering
+from pareo.backends.cuda.nhwc.rules.normalise import defer_activation_back
 from pareo.backends.cuda.nhwc.rules.table import rule
 from pareo.program.ir import Instruction
 
@@ -45,6 +46,12 @@ def _add_sums(lowering: Lowering, partial: int, sums: Instruction) -> bool:
 
 @rule
 def relu_gradient(lowering: Lowering, back: Instruction) -> bool:
+    return defer_activation_back(lowering, back, back.inputs[1], _relu_gradient) or (
+        _relu_gradient(lowering, back)
+    )
+
+
+def _relu_gradient(lowering: Lowering, back: Instruction) -> bool:
     g, y = back.inputs
     result = back.outputs[0]
     if not is_working(lowering, y):

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from pareo.backends.cuda.nhwc.lowering import Lowering
 from pareo.backends.cuda.nhwc.rules.activation import channel_sum, with_sums
 from pareo.backends.cuda.nhwc.rules.table import rule
@@ -113,3 +115,38 @@ def lrn_gradient(lowering: Lowering, back: Instruction) -> bool:
     lowering.mark_done(relu, sums)
     result, flops = relu.outputs[0], back.flops + relu.flops + sums.flops
     return with_sums(lowering, "lrn_relu_bias_back", operands, result, sums, flops=flops, **how)
+
+
+@rule
+def mean(lowering: Lowering, mean: Instruction) -> bool:
+    """The mean over all pixels."""
+    x, result = mean.inputs[0], mean.outputs[0]
+    if not lowering.is_image(x) or mean.attributes["axis"] != (2, 3):
+        return False
+    count, height, width, channels = lowering.working_spec(x).shape
+    operands, size = (lowering.contiguous_working(x),), (height, width)
+    how = {"size": size, "stride": size, "padding": (0, 0, 0, 0), "ceil": False}
+    spec = Spec((count, 1, 1, channels), lowering.dtype)
+    (found,) = lowering.add("average_pool_forward", operands, spec, flops=mean.flops, **how)
+    wanted = lowering.working_spec(result)
+    lowering.working[result] = found if wanted == spec else lowering.reshape(found, wanted)
+    return True
+
+
+@rule
+def broadcast(lowering: Lowering, repeat: Instruction) -> bool:
+    """One value for all pixels: the gradient of the mean over them."""
+    x, result = repeat.inputs[0], repeat.outputs[0]
+    before, after = lowering.program.specs[x], lowering.program.specs[result]
+    if after.ndim != 4 or before.shape != (*after.shape[:2], 1, 1) or before.dtype != np.float32:
+        return False
+    if not any(map(lowering.is_image, _reads_beside(lowering, result))):
+        return False
+    operands = (lowering.as_working(x),)
+    return lowering.add_working("broadcast_pixels", operands, result, flops=repeat.flops)
+
+
+def _reads_beside(lowering: Lowering, number: int) -> list[int]:
+    """What the readers of a value read besides it."""
+    reading = [lowering.program.instructions[p] for p in lowering.reader_positions[number]]
+    return [other for one in reading for other in one.inputs if other != number]

@@ -3,7 +3,9 @@
 import pareo.operators as op
 from pareo.backends.cuda.nhwc.lowering import Lowering, next_number
 from pareo.backends.cuda.nhwc.rules.activation import channel_sum
+from pareo.backends.cuda.nhwc.rules.normalise import add_normalised, defer_sum
 from pareo.backends.cuda.nhwc.rules.table import rule
+from pareo.backends.cuda.nhwc.rules.update import defer_average
 from pareo.program.ir import Instruction
 
 
@@ -60,8 +62,12 @@ def _total(lowering: Lowering, parts: tuple[int, ...], result: int) -> bool:
 @rule
 def add(lowering: Lowering, add: Instruction) -> bool:
     """A sum of up to four images, where intermediate sums have no other reader."""
+    if defer_average(lowering, add):
+        return True
     if not _adds_images(lowering, add):
         return False
+    if add_normalised(lowering, add) or defer_sum(lowering, add):
+        return True
     result = add.outputs[0]
     first, second = (lowering.addends.pop(n, (n,)) for n in add.inputs)
     if len(first) + len(second) > MOST:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pareo.backends.cuda.nhwc.kernels import dense
-from pareo.backends.cuda.nhwc.kernels.update import update_all
+from pareo.backends.cuda.nhwc.kernels.update import average_all, update_all
 from pareo.backends.cuda.nhwc.lowering import Lowering
 from pareo.backends.cuda.nhwc.rules.table import rule
 from pareo.program.ir import Instruction
@@ -27,6 +27,8 @@ class Update:
 
 def _update(lowering: Lowering, last: Instruction) -> Update | None:
     """The update that ends with an instruction."""
+    if last.name == "sgd" and last.attributes["nesterov"]:
+        return None
     if last.name == "sgd":
         parameter, gradient, velocity, *numbers = last.inputs
         found = Update(parameter, gradient, (velocity,), (*numbers,), last.outputs, last.flops)
@@ -76,19 +78,16 @@ def defer_to_update(lowering: Lowering, dot: Instruction) -> bool:
 
 
 def _is_grouped(lowering: Lowering, update: Update) -> bool:
-    """Whether an update is grouped with other small ones; a large one frees its gradient sooner.
-
-    All updates of the group have the rate, momentum and decay of the first one.
-    """
-    if lowering.program.specs[update.parameter].size >= ALONE:
-        return False
-    lowering.update_scalars = lowering.update_scalars or update.numbers
-    return lowering.update_scalars == update.numbers
+    """Whether an update is grouped with other small ones; a large one frees its gradient sooner."""
+    return lowering.program.specs[update.parameter].size < ALONE
 
 
 @rule
 def scale(lowering: Lowering, scale: Instruction) -> bool:
-    """Left out where it is the first half of an update that another instruction computes."""
+    """Left out where it is part of an update that another instruction computes."""
+    following = lowering.only_reader(scale.outputs[0])
+    if following is not None and following.name == "add" and _average(lowering, following):
+        return True
     update = _update_by(lowering, scale.inputs[1])
     if update is None or update.numbers != scale.inputs[:1] or update.velocity:
         return False
@@ -108,9 +107,12 @@ def sgd(lowering: Lowering, last: Instruction) -> bool:
     if update.gradient in lowering.deferred_products:
         _with_its_gradient(lowering, update)
         return True
-    if not _is_grouped(lowering, update):
+    if _is_grouped(lowering, update):
+        lowering.deferred_updates.append(update)
+    elif lowering.program.specs[update.parameter].ndim == 4 and update.gradient in lowering.working:
+        _add_updates(lowering, [update])  # it reads a gradient of filters as it is
+    else:
         return False
-    lowering.deferred_updates.append(update)
     return True
 
 
@@ -127,10 +129,16 @@ def _with_its_gradient(lowering: Lowering, update: Update) -> None:
 
 
 def add_grouped_updates(lowering: Lowering) -> None:
-    """Add the grouped updates as one instruction."""
-    updates = lowering.deferred_updates
-    if not updates:
-        return
+    """Add the grouped updates, one instruction for each rate, momentum and decay; and averages."""
+    groups: dict[tuple[int, ...], list[Update]] = {}
+    for update in lowering.deferred_updates:
+        groups.setdefault(update.numbers, []).append(update)
+    for group in groups.values():
+        _add_updates(lowering, group)
+    _add_averages(lowering)
+
+
+def _add_updates(lowering: Lowering, updates: list[Update]) -> None:
     operands = list(map(lowering.as_plain, updates[0].numbers))
     taps: list[int] = []
     for update in updates:
@@ -153,3 +161,58 @@ def _gradient(lowering: Lowering, number: int) -> tuple[int, int]:
     shape = lowering.program.specs[number].shape
     taps = shape[2] * shape[3] if len(shape) == 4 and shape[1] > 1 else 1
     return lowering.contiguous_working(number), taps
+
+
+@dataclass(frozen=True)
+class Average:
+    """A running average: a share of the old vector plus a share of the one that was found."""
+
+    old: int
+    found: int
+    shares: tuple[float, float]
+    result: int
+    flops: int
+
+
+def _average(lowering: Lowering, add: Instruction) -> Average | None:
+    """The running average that an instruction computes: scale(a, old) + scale(b, found)."""
+    program, result = lowering.program, add.outputs[0]
+    spec = program.specs[result]
+    two = [lowering.producer.get(number) for number in add.inputs]
+    scales = [one for one in two if one is not None and one.name == "scale"]
+    single = all(lowering.only_reader(number) is add for number in add.inputs)
+    if len(scales) < 2 or not single or lowering.reader_positions[result]:
+        return None
+    if spec.ndim != 1 or spec.dtype != np.float32:
+        return None
+    if any(program.specs[one.inputs[1]] != spec for one in scales):
+        return None
+    (first, old), (second, found) = (one.inputs for one in scales)
+    if old not in program.inputs or not {first, second} <= program.constants.keys():
+        return None
+    shares = float(program.constants[first]), float(program.constants[second])
+    return Average(old, found, shares, result, add.flops + sum(one.flops for one in scales))
+
+
+def defer_average(lowering: Lowering, add: Instruction) -> bool:
+    """Leave a running average to the instruction that computes all of them."""
+    average = _average(lowering, add)
+    if average is None:
+        return False
+    lowering.averages.append(average)
+    return True
+
+
+def _add_averages(lowering: Lowering) -> None:
+    averages = lowering.averages
+    if not averages:
+        return
+    pairs = [(lowering.as_plain(one.old), lowering.as_plain(one.found)) for one in averages]
+    operands = tuple(number for pair in pairs for number in pair)
+    outputs = tuple(one.result for one in averages)
+    moved = sum(lowering.specs[number].nbytes for number in (*operands, *outputs))
+    how = {"shares": tuple(one.shares for one in averages)}
+    flops = sum(one.flops for one in averages)
+    fusion = average_all(len(averages))
+    lowering.instructions.append(Instruction(fusion, operands, outputs, how, flops, moved))
+    lowering.plain |= {number: number for number in outputs}

@@ -1,0 +1,353 @@
+// Batch normalisation, channels last: statistics of each channel, then (x - mean) * factor + shift
+// with a residual and an activation; and the backward pass. Statistics and sums are float32, in an
+// order that does not change from run to run.
+#include "nhwc/kernels/activation.cuh"
+#include "nhwc/kernels/vector.cuh"
+
+const int MOST_THREADS = 512;
+const int SLOTS = 1 << 16;
+__device__ unsigned arrived[SLOTS];  // blocks that are done; all 0 between launches
+
+// Whether this block is the last of its column of the grid: it then sees what the others wrote.
+__device__ inline bool is_last(int slot)
+{
+    __shared__ bool last;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x + threadIdx.y == 0) {
+        unsigned* mine = arrived + (slot + blockIdx.y) % SLOTS;
+        last = atomicAdd(mine, 1) == gridDim.x - 1;
+        if (last) *mine = 0;
+    }
+    __syncthreads();
+    if (last) __threadfence();
+    return last;
+}
+
+// Adds `value` over the threads with the same thread number modulo `columns`, in a fixed order;
+// the result is known to all of them. `room` has a float for each thread.
+__device__ inline float total_of_column(float value, float* room, int thread, int columns, int rows)
+{
+    __syncthreads();
+    room[thread] = value;
+    __syncthreads();
+    float sum = 0;
+    for (int r = 0; r < rows; r++) sum += room[r * columns + thread % columns];
+    return sum;
+}
+
+// The number, the mean and the sum of squared deviations of some elements, merged with others'.
+template <int V> __device__ inline void merge(
+    float& count, float (&mean)[V], float (&squares)[V], float other, const float* means,
+    const float* more)
+{
+    if (other == 0) return;
+    const float share = other / (count + other);
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        const float apart = means[i] - mean[i];
+        squares[i] += more[i] + apart * apart * count * share;
+        mean[i] += apart * share;
+    }
+    count += other;
+}
+
+// A block is (groups of V channels, pixels); the grid is (pixels, channels). `partial` has for each
+// block of pixels its means, its sums of squared deviations, and behind all of them its counts.
+template <class T, int V> __global__ void __launch_bounds__(MOST_THREADS, 2) channel_statistics(
+    float* mean, float* variance, float* partial, int slot, const T* x, unsigned pixels, int channels)
+{
+    extern __shared__ float room[];  // two floats for each thread and channel
+    __shared__ float counts[MOST_THREADS];
+    const int AHEAD = 4;
+    const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * V;
+    const unsigned first = blockIdx.x * blockDim.y + threadIdx.y, step = gridDim.x * blockDim.y;
+    float centre[V] = {}, sums[V] = {}, squares[V] = {}, count = 0;
+    if (channel < channels && first < pixels) {
+        load<T, V>(centre, x + (long long)first * channels + channel);
+        count = (pixels - first + step - 1) / step;
+        for (unsigned p = first; p < pixels; p += AHEAD * step) {
+            Pack<T, V> packs[AHEAD];
+#pragma unroll
+            for (int j = 0; j < AHEAD; j++)
+                if (p + j * step < pixels)
+                    packs[j] = *reinterpret_cast<const Pack<T, V>*>(
+                        x + (long long)(p + j * step) * channels + channel);
+#pragma unroll
+            for (int j = 0; j < AHEAD; j++)
+                if (p + j * step < pixels)
+#pragma unroll
+                    for (int i = 0; i < V; i++) {
+                        const float apart = wide(packs[j].at[i]) - centre[i];
+                        sums[i] += apart;
+                        squares[i] += apart * apart;
+                    }
+        }
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            const float apart = sums[i] / count;
+            centre[i] += apart;
+            squares[i] -= sums[i] * apart;
+        }
+    }
+    const int columns = blockDim.x * V, thread = threadIdx.y * blockDim.x + threadIdx.x;
+    float* deviations = room + blockDim.y * columns;
+    const int place = threadIdx.y * columns + threadIdx.x * V;
+    for (int half = blockDim.y / 2; half > 0; half /= 2) {
+        if (threadIdx.y >= half && threadIdx.y < 2 * half) {
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                room[place + i] = centre[i];
+                deviations[place + i] = squares[i];
+            }
+            counts[thread] = count;
+        }
+        __syncthreads();
+        if (threadIdx.y < half) {
+            const int there = place + half * columns;
+            merge<V>(count, centre, squares, counts[thread + half * blockDim.x], room + there, deviations + there);
+        }
+        __syncthreads();
+    }
+    const bool writes = threadIdx.y == 0 && channel < channels;
+    if (gridDim.x == 1) {
+        if (writes)
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                mean[channel + i] = centre[i];
+                variance[channel + i] = fmaxf(squares[i] / pixels, 0);
+            }
+        return;
+    }
+    float* block_counts = partial + 2ll * gridDim.x * channels;
+    if (writes) {
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            partial[2ll * blockIdx.x * channels + channel + i] = centre[i];
+            partial[(2ll * blockIdx.x + 1) * channels + channel + i] = squares[i];
+        }
+        block_counts[blockIdx.x] = count;  // each column of the grid writes the same
+    }
+    if (!is_last(slot)) return;
+    const int rows = blockDim.y / V, one = blockIdx.y * columns + thread % columns;
+    const bool mine = thread < rows * columns && one < channels;
+    float sum = 0;
+    if (mine)
+#pragma unroll 8
+        for (int b = thread / columns; b < gridDim.x; b += rows)
+            sum += __ldcg(block_counts + b) * __ldcg(partial + 2ll * b * channels + one);
+    const float average = total_of_column(sum, room, thread, columns, rows) / pixels;
+    sum = 0;
+    if (mine)
+#pragma unroll 8
+        for (int b = thread / columns; b < gridDim.x; b += rows) {
+            const float apart = __ldcg(partial + 2ll * b * channels + one) - average;
+            sum += __ldcg(partial + (2ll * b + 1) * channels + one) + __ldcg(block_counts + b) * apart * apart;
+        }
+    const float deviation = total_of_column(sum, room, thread, columns, rows);
+    if (thread < columns && one < channels) {
+        mean[one] = average;
+        variance[one] = fmaxf(deviation / pixels, 0);
+    }
+}
+
+// What normalises a channel: z = (x - mean) * factor + shift.
+struct Vectors {
+    const float *mean, *variance, *scale, *shift;
+    float epsilon;
+};
+
+template <int V> struct Norm {
+    float mean[V], factor[V], shift[V];
+    __device__ Norm(const Vectors& of, int channel)
+    {
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            mean[i] = of.mean[channel + i];
+            factor[i] = of.scale[channel + i] * rsqrtf(of.variance[channel + i] + of.epsilon);
+            shift[i] = of.shift[channel + i];
+        }
+    }
+    __device__ float operator()(float x, int i) const { return (x - mean[i]) * factor[i] + shift[i]; }
+};
+
+// out = activation(z + residual), where the residual, if there is one, may be normalised too.
+// `positive` gets a bit for each element: whether it is above 0. A thread has V channels.
+template <class T, int V, int A> __global__ void normalise(
+    T* out, unsigned char* positive, const T* x, Vectors by, const T* residual, Vectors residual_by,
+    float low, float high, unsigned pixels, int channels)
+{
+    const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * V;
+    if (channel >= channels) return;
+    const Norm<V> norm(by, channel), other(residual_by.mean ? residual_by : by, channel);
+    const int AHEAD = 2;
+    const unsigned step = gridDim.x * blockDim.y;
+    for (unsigned p = blockIdx.x * blockDim.y + threadIdx.y; p < pixels; p += AHEAD * step) {
+        Pack<T, V> packs[AHEAD], more[AHEAD];
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++)
+            if (p + j * step < pixels) {
+                const long long at = (long long)(p + j * step) * channels + channel;
+                packs[j] = *reinterpret_cast<const Pack<T, V>*>(x + at);
+                if (residual) more[j] = *reinterpret_cast<const Pack<T, V>*>(residual + at);
+            }
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++)
+            if (p + j * step < pixels) {
+                const long long at = (long long)(p + j * step) * channels + channel;
+                float value[V];
+                unsigned bits = 0;
+#pragma unroll
+                for (int i = 0; i < V; i++) {
+                    float z = norm(wide(packs[j].at[i]), i);
+                    if (residual) {
+                        const float r = wide(more[j].at[i]);
+                        z += residual_by.mean ? other(r, i) : r;
+                    }
+                    if (!(z <= 0)) bits |= 1u << i;
+                    value[i] = activate<A>(z, low, high);
+                }
+                store<T, V>(out + at, value);
+                if (positive) positive[at / V] = bits;
+            }
+    }
+}
+
+// For the gradients of scale and shift: sums of d and of d * (x - mean) for each channel, where d is
+// the gradient before the activation. `g` and `other`, which may be null, are added. `positive` are
+// the bits that the forward pass left; without them, d follows from x. `masked` gets d if not null.
+template <class T, int V, int A> __global__ void __launch_bounds__(MOST_THREADS, 2) normalise_back_sums(
+    float* to_scale, float* to_shift, T* masked, float* partial, int slot, const T* x, const T* g,
+    const T* other, const unsigned char* positive, Vectors by, float low, float high, unsigned pixels,
+    int channels)
+{
+    extern __shared__ float room[];  // two floats for each thread and channel
+    const int AHEAD = 2;
+    const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * V;
+    const unsigned first = blockIdx.x * blockDim.y + threadIdx.y, step = gridDim.x * blockDim.y;
+    float sums[V] = {}, products[V] = {};
+    if (channel < channels) {
+        const Norm<V> norm(by, channel);
+        for (unsigned p = first; p < pixels; p += AHEAD * step) {
+            Pack<T, V> xs[AHEAD], gs[AHEAD], others[AHEAD];
+            unsigned char bits[AHEAD];
+#pragma unroll
+            for (int j = 0; j < AHEAD; j++)
+                if (p + j * step < pixels) {
+                    const long long at = (long long)(p + j * step) * channels + channel;
+                    xs[j] = *reinterpret_cast<const Pack<T, V>*>(x + at);
+                    gs[j] = *reinterpret_cast<const Pack<T, V>*>(g + at);
+                    if (other) others[j] = *reinterpret_cast<const Pack<T, V>*>(other + at);
+                    if (positive) bits[j] = positive[at / V];
+                }
+#pragma unroll
+            for (int j = 0; j < AHEAD; j++)
+                if (p + j * step < pixels) {
+                    float error[V];
+#pragma unroll
+                    for (int i = 0; i < V; i++) {
+                        const float value = wide(xs[j].at[i]);
+                        float d = wide(gs[j].at[i]);
+                        if (other) d += wide(others[j].at[i]);
+                        if (positive) d = bits[j] >> i & 1 ? d : 0;
+                        else d = activate_back<A>(d, norm(value, i), low, high);
+                        error[i] = d;
+                        sums[i] += d;
+                        products[i] += d * (value - norm.mean[i]);
+                    }
+                    if (masked) store<T, V>(masked + (long long)(p + j * step) * channels + channel, error);
+                }
+        }
+    }
+    const int columns = blockDim.x * V, thread = threadIdx.y * blockDim.x + threadIdx.x;
+    const int place = threadIdx.y * columns + threadIdx.x * V;
+    float* second = room + blockDim.y * columns;
+    for (int half = blockDim.y / 2; half > 0; half /= 2) {
+        if (threadIdx.y >= half && threadIdx.y < 2 * half)
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                room[place + i] = sums[i];
+                second[place + i] = products[i];
+            }
+        __syncthreads();
+        if (threadIdx.y < half)
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                sums[i] += room[place + half * columns + i];
+                products[i] += second[place + half * columns + i];
+            }
+        __syncthreads();
+    }
+    const bool writes = threadIdx.y == 0 && channel < channels;
+    if (gridDim.x == 1) {
+        if (writes)
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                to_shift[channel + i] = sums[i];
+                to_scale[channel + i] = products[i] * rsqrtf(by.variance[channel + i] + by.epsilon);
+            }
+        return;
+    }
+    if (writes)
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            partial[2ll * blockIdx.x * channels + channel + i] = sums[i];
+            partial[(2ll * blockIdx.x + 1) * channels + channel + i] = products[i];
+        }
+    if (!is_last(slot)) return;
+    const int rows = blockDim.y / V, one = blockIdx.y * columns + thread % columns;
+    float sum = 0, product = 0;
+    if (thread < rows * columns && one < channels)
+#pragma unroll 8
+        for (int b = thread / columns; b < gridDim.x; b += rows) {
+            sum += __ldcg(partial + 2ll * b * channels + one);
+            product += __ldcg(partial + (2ll * b + 1) * channels + one);
+        }
+    sum = total_of_column(sum, room, thread, columns, rows);
+    product = total_of_column(product, room, thread, columns, rows);
+    if (thread < columns && one < channels) {
+        to_shift[one] = sum;
+        to_scale[one] = product * rsqrtf(by.variance[one] + by.epsilon);
+    }
+}
+
+// The gradient of x: factor * (d - mean of d - normalised x * mean of (d * normalised x)).
+template <class T, int V, int A> __global__ void normalise_back(
+    T* out, const T* x, const T* g, const float* to_scale, const float* to_shift, Vectors by,
+    float low, float high, unsigned pixels, int channels)
+{
+    const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * V;
+    if (channel >= channels) return;
+    const Norm<V> norm(by, channel);
+    float slope[V], constant[V];
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        const float inverse = rsqrtf(by.variance[channel + i] + by.epsilon);
+        slope[i] = norm.factor[i] * inverse * to_scale[channel + i] / pixels;
+        constant[i] = norm.factor[i] * to_shift[channel + i] / pixels;
+    }
+    const int AHEAD = 2;
+    const unsigned step = gridDim.x * blockDim.y;
+    for (unsigned p = blockIdx.x * blockDim.y + threadIdx.y; p < pixels; p += AHEAD * step) {
+        Pack<T, V> xs[AHEAD], gs[AHEAD];
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++)
+            if (p + j * step < pixels) {
+                const long long at = (long long)(p + j * step) * channels + channel;
+                xs[j] = *reinterpret_cast<const Pack<T, V>*>(x + at);
+                gs[j] = *reinterpret_cast<const Pack<T, V>*>(g + at);
+            }
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++)
+            if (p + j * step < pixels) {
+                float error[V];
+#pragma unroll
+                for (int i = 0; i < V; i++) {
+                    const float value = wide(xs[j].at[i]);
+                    const float d = activate_back<A>(wide(gs[j].at[i]), norm(value, i), low, high);
+                    error[i] = norm.factor[i] * d - (value - norm.mean[i]) * slope[i] - constant[i];
+                }
+                store<T, V>(out + (long long)(p + j * step) * channels + channel, error);
+            }
+    }
+}

@@ -1,0 +1,204 @@
+"""Batch normalisation with residual and activation, forward and backward (normalise.cu).
+
+A channel is normalised by four vectors in float32: mean, variance, scale and shift.
+"""
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from pareo.array import Array
+from pareo.backends.cuda.nhwc.kernels import launch
+from pareo.backends.cuda.nhwc.kernels.launch import WIDEST, c_type, kernel, pixels
+from pareo.backends.cuda.nhwc.kernels.table import NO_OPERAND, instruction
+from pareo.backends.cuda.runtime.launch import NULL, struct
+from pareo.spec import Spec
+
+THREADS = 512  # of a block that sums, as in normalise.cu
+CHANNELS = 64  # of a block that sums: few, as its last block adds what all others left
+BLOCKS = 264  # that sum at the same time: two on each multiprocessor of an H200
+PIXELS = 2  # that a thread has at least
+SLOTS = 1 << 16  # as in normalise.cu
+
+_slots = count()
+
+
+def fits(images: Spec) -> bool:
+    """Whether the kernels can normalise these channels-last images: 16 bytes of channels each.
+
+    >>> fits(Spec((2, 4, 4, 12))), fits(Spec((2, 4, 4, 3)))
+    (True, False)
+    """
+    some = images.size > 0 and pixels(images) < 1 << 30
+    return some and images.shape[-1] * images.dtype.itemsize % WIDEST == 0
+
+
+def vector_of(images: Array | Spec) -> int:
+    """The channels of a thread: 16 bytes."""
+    return WIDEST // images.dtype.itemsize
+
+
+def sum_grid(images: Array | Spec) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Grid (pixels, channels) and block of a kernel that sums over pixels.
+
+    >>> sum_grid(Spec((256, 56, 56, 256)))
+    ((66, 4), (16, 32))
+    """
+    groups = images.shape[-1] // vector_of(images)
+    wide = min(groups, CHANNELS // vector_of(images))
+    high = 1 << (THREADS // wide).bit_length() - 1
+    columns = -(-groups // wide)
+    rows = min(-(-pixels(images) // (high * PIXELS)), max(1, BLOCKS // columns))
+    return (rows, columns), (wide, high)
+
+
+def partial_sums(images: Array | Spec) -> Spec:
+    """The work array of such a kernel: two numbers of each block and channel, and counts."""
+    (rows, _), _ = sum_grid(images)
+    return Spec((2 * rows * images.shape[-1] + rows,))
+
+
+def _sum(file_name: str, images: Array, arguments: Sequence[Any], results: int = 0) -> None:
+    grid, block = sum_grid(images)
+    shared = 2 * block[0] * block[1] * vector_of(images) * 4
+    slot = next(_slots) * 64 % SLOTS  # no two launches at the same time have the same one
+    both = *arguments[:results], np.int32(slot), *arguments[results:]
+    kernel("normalise", file_name, shared)(grid, block, both, shared_mem=shared)
+
+
+def _each(name: str, images: Array, arguments: Sequence[Any]) -> None:
+    """Launch a kernel whose threads hold channels and iterate over pixels."""
+    grid, block = launch.pixel_grid(pixels(images), images.shape[-1], vector_of(images))
+    kernel("normalise", name)(grid, block, arguments)
+
+
+def _sizes(images: Array) -> tuple[Any, Any]:
+    return np.uint32(pixels(images)), np.int32(images.shape[-1])
+
+
+def _vectors(vectors: Sequence[Array], epsilon: float) -> Any:
+    """Mean, variance, scale and shift as the struct `Vectors`; all null where there are none."""
+    pointers = [array.data.ptr for array in vectors] or [0] * 4
+    return struct(*pointers, int(np.float32(epsilon).view(np.uint32)))
+
+
+def _limits(low: float, high: float) -> tuple[Any, Any]:
+    return np.float32(low), np.float32(high)
+
+
+def _instance(name: str, images: Array, activation: str = "") -> str:
+    parts = [c_type(images), str(vector_of(images)), *([activation] if activation else [])]
+    return f"{name}<{', '.join(parts)}>"
+
+
+@instruction(scratch=lambda out, x: [partial_sums(x)])
+def channel_statistics(out: tuple[Array, Array], x: Array, scratch: Sequence[Array]) -> None:
+    """Mean and variance of each channel."""
+    _sum(_instance("channel_statistics", x), x, (*out, scratch[0], x, *_sizes(x)), 3)
+
+
+def _normalise(
+    out: Array,
+    positive: Array,
+    x: Array,
+    others: Sequence[Array],
+    activation: str,
+    limits: tuple[float, float],
+    epsilons: tuple[float, float],
+) -> None:
+    vectors, (*residual, ), more = others[:4], others[4:5], others[5:]
+    arguments = (
+        out, positive, x, _vectors(vectors, epsilons[0]), *(residual or [NULL]),
+        _vectors(more, epsilons[1]), *_limits(*limits), *_sizes(x),
+    )  # fmt: skip
+    _each(_instance("normalise", x, activation), x, arguments)
+
+
+@instruction(in_place=(0,))
+def normalise_forward(out: Array, x: Array, *others: Array, **how: Any) -> None:
+    """The activation of normalised images, plus a residual that may be normalised as well.
+
+    After x come its four vectors, then the residual, then the residual's four vectors.
+    """
+    _normalise(out, NULL, x, others, **how)
+
+
+@instruction(in_place=(0, NO_OPERAND))
+def normalise_with_signs(out: tuple[Array, Array], x: Array, *others: Array, **how: Any) -> None:
+    """The same, and a bit for each element that is positive, for the backward pass."""
+    _normalise(*out, x, others, **how)
+
+
+def signs(images: Spec) -> Spec:
+    """The array of these bits: a byte for each group of channels."""
+    *leading, channels = images.shape
+    return Spec((*leading, channels // vector_of(images)), "uint8")
+
+
+def _back_scratch(out: Any, x: Spec, *_: Spec, **__: Any) -> list[Spec]:
+    return [partial_sums(x)]
+
+
+def _back_sums(
+    out: Sequence[Array],
+    x: Array,
+    vectors: Sequence[Array],
+    gradients: Sequence[Array],
+    positive: Array,
+    scratch: Sequence[Array],
+    how: tuple[str, tuple[float, float], float],
+) -> None:
+    activation, limits, epsilon = how
+    to_scale, to_shift, masked = (*out, NULL)[:3]
+    arguments = (
+        to_scale, to_shift, masked, scratch[0], x, *(*gradients, NULL)[:2], positive,
+        _vectors(vectors, epsilon), *_limits(*limits), *_sizes(x),
+    )  # fmt: skip
+    _sum(_instance("normalise_back_sums", x, activation), x, arguments, 4)
+
+
+@instruction(scratch=_back_scratch)
+def normalise_back_sums(
+    out: Sequence[Array],
+    x: Array,
+    *others: Array,
+    activation: str,
+    limits: tuple[float, float],
+    epsilon: float,
+    scratch: Sequence[Array],
+) -> None:
+    """Gradients of scale and shift and, as a third result, that before the activation.
+
+    After x come its four vectors and one or two gradients, which are added.
+    """
+    how = activation, limits, epsilon
+    _back_sums(out, x, others[:4], others[4:], NULL, scratch, how)
+
+
+@instruction(scratch=_back_scratch)
+def normalise_back_sums_by_signs(
+    out: Sequence[Array], x: Array, *others: Array, epsilon: float, scratch: Sequence[Array]
+) -> None:
+    """The same with the relu's bits, which come after the vectors."""
+    how = "IDENTITY", (0.0, 0.0), epsilon
+    _back_sums(out, x, others[:4], others[5:], others[4], scratch, how)
+
+
+@instruction(in_place=(1,))
+def normalise_back(
+    out: Array,
+    x: Array,
+    g: Array,
+    to_scale: Array,
+    to_shift: Array,
+    *vectors: Array,
+    activation: str,
+    limits: tuple[float, float],
+    epsilon: float,
+) -> None:
+    """The gradient of x, from that of the activation and the gradients of scale and shift."""
+    by = _vectors(vectors, epsilon)
+    arguments = (out, x, g, to_scale, to_shift, by, *_limits(*limits), *_sizes(x))
+    _each(_instance("normalise_back", x, activation), x, arguments)

@@ -1,0 +1,321 @@
+"""Batch normalisation, with the residual and the activation that follow it.
+
+A normalised value is not computed until something reads it. Mostly that is an activation, or a sum
+with a residual and then an activation: one kernel computes them all. In the backward pass, the
+gradient before the activation is likewise left to the kernels of the normalisation's gradient.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pareo.backends.cuda.nhwc.kernels.launch import NORMALISED
+from pareo.backends.cuda.nhwc.kernels.normalise import fits, signs
+from pareo.backends.cuda.nhwc.lowering import Lowering
+from pareo.backends.cuda.nhwc.rules.table import RULES, Rule, rule
+from pareo.program.ir import Instruction
+from pareo.spec import Spec
+
+Limits = tuple[float, float]
+NO_LIMITS: Limits = (0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Normalised:
+    """A value (x - mean) * scale / sqrt(variance + epsilon) + shift, plus a residual if any."""
+
+    x: int
+    vectors: tuple[int, ...]  # mean, variance, scale, shift
+    epsilon: float
+    residual: int | None = None
+
+
+@dataclass(frozen=True)
+class Activated:
+    """The activation of a normalised value; with a residual, the signs that its kernel left."""
+
+    of: int
+    kind: str
+    limits: Limits
+    signs: int | None = None
+
+
+# The kernels' name of each operator that is an activation, and its attributes for their limits.
+KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "relu": ("RELU", ()),
+    "clip": ("CLIP", ("low", "high")),
+    "silu": ("SILU", ()),
+    "hard_swish": ("HARD_SWISH", ()),
+    "hard_sigmoid": ("HARD_SIGMOID", ()),
+    "leaky_relu": ("LEAKY", ("slope",)),
+    "gelu": ("GELU", ()),
+}
+
+
+def kind_of(instruction: Instruction) -> tuple[str, Limits]:
+    """The activation that an instruction computes, or whose gradient it computes."""
+    kind, names = KINDS[instruction.name.removesuffix("_gradient")]
+    if instruction.attributes.get("approximate"):
+        kind = "GELU_TANH"
+    low, high = (*(float(instruction.attributes[name]) for name in names), 0.0, 0.0)[:2]
+    return kind, (low, high)
+
+
+# Forward
+
+
+def _fits(lowering: Lowering, x: int, *vectors: int) -> bool:
+    """Whether x is images that the kernels can normalise with these vectors."""
+    given = all(lowering.program.specs[v].dtype == np.float32 for v in (x, *vectors))
+    return given and lowering.is_image(x) and fits(lowering.working_spec(x))
+
+
+def _normalise(
+    lowering: Lowering, norm: Normalised, result: int, kind: str, limits: Limits, flops: int
+) -> int | None:
+    """Add the activation of a normalised value; returns its signs where there is a residual."""
+    operands = [lowering.contiguous_working(norm.x), *map(lowering.as_plain, norm.vectors)]
+    epsilons = norm.epsilon, 0.0
+    if norm.residual is not None:
+        other = _only_deferred(lowering, norm.residual)
+        if other is None:
+            operands.append(lowering.contiguous_working(norm.residual))
+        else:
+            operands.append(lowering.contiguous_working(other.x))
+            operands += map(lowering.as_plain, other.vectors)
+            epsilons = norm.epsilon, other.epsilon
+    more: dict[str, Any] = {
+        "activation": kind, "limits": limits, "epsilons": epsilons, "flops": flops,
+    }  # fmt: skip
+    back = kind == "RELU" and lowering.readers_named(result, "relu_gradient")
+    if norm.residual is None or not back:
+        lowering.add_working("normalise_forward", tuple(operands), result, **more)
+        return None
+    spec = lowering.working_spec(result)
+    made = lowering.add("normalise_with_signs", tuple(operands), spec, signs(spec), **more)
+    lowering.working[result] = made[0]
+    return made[1]
+
+
+def _only_deferred(lowering: Lowering, number: int) -> Normalised | None:
+    """What a value normalises, if it has no residual and is read by one instruction alone."""
+    norm = lowering.normalised.get(number)
+    alone = number in lowering.deferred and lowering.only_reader(number) is not None
+    return norm if norm is not None and norm.residual is None and alone else None
+
+
+def _defer(lowering: Lowering, number: int, norm: Normalised, flops: int) -> bool:
+    lowering.normalised[number] = norm
+    return lowering.defer(
+        number, lambda: _normalise(lowering, norm, number, "IDENTITY", NO_LIMITS, flops)
+    )
+
+
+@rule
+def batch_norm(lowering: Lowering, norm: Instruction) -> bool:
+    x, scale, shift = norm.inputs
+    if not _fits(lowering, *norm.inputs):
+        return False
+    y, *statistics = norm.outputs
+    spec, source = lowering.program.specs[statistics[0]], lowering.contiguous_working(x)
+    size = lowering.program.specs[x].size
+    made = lowering.add("channel_statistics", (source,), spec, spec, flops=4 * size)
+    lowering.plain |= dict(zip(statistics, made, strict=True))
+    vectors = (*statistics, scale, shift)
+    value = Normalised(x, vectors, norm.attributes["epsilon"])
+    return _defer(lowering, y, value, norm.flops - 4 * size)
+
+
+@rule
+def batch_norm_inference(lowering: Lowering, norm: Instruction) -> bool:
+    x, scale, shift, mean, variance = norm.inputs
+    if not _fits(lowering, *norm.inputs):
+        return False
+    value = Normalised(x, (mean, variance, scale, shift), norm.attributes["epsilon"])
+    return _defer(lowering, norm.outputs[0], value, norm.flops)
+
+
+def add_normalised(lowering: Lowering, add: Instruction) -> bool:
+    """A residual, added by the kernel that normalises; left to the relu that follows, if any."""
+    result = add.outputs[0]
+    for main, residual in (add.inputs, add.inputs[::-1]):
+        norm = _only_deferred(lowering, main)
+        if norm is None or main == residual:
+            continue
+        both = replace(norm, residual=residual)
+        following = lowering.only_reader(result)
+        if following is not None and following.name == "relu":
+            return _defer(lowering, result, both, add.flops)
+        _normalise(lowering, both, result, "IDENTITY", NO_LIMITS, add.flops)
+        return True
+    return False
+
+
+def _activate(lowering: Lowering, one: Instruction) -> bool:
+    """An activation, fused with what it activates where that is a normalised value."""
+    x, result = one.inputs[0], one.outputs[0]
+    kind, limits = kind_of(one)
+    norm = lowering.normalised.get(x)
+    plain = norm is not None and (norm.residual is None or kind == "RELU")
+    if norm is not None and plain and x in lowering.deferred and kind in NORMALISED:
+        left = _normalise(lowering, norm, result, kind, limits, one.flops)
+        lowering.activated[result] = Activated(x, kind, limits, left)
+        return True
+    if not _is_working(lowering, x):
+        return False
+    low, high = limits
+    more = {"activation": kind, "low": low, "high": high, "flops": one.flops}
+    operands = (lowering.contiguous_working(x),)
+    return lowering.add_working("activation_forward", operands, result, **more)
+
+
+def _is_working(lowering: Lowering, number: int) -> bool:
+    """Whether a value has a working form that differs from the plain one."""
+    reduced = lowering.dtype != np.float32 and number in lowering.working
+    return lowering.is_image(number) or reduced
+
+
+# Backward
+
+
+@dataclass(frozen=True)
+class Masked:
+    """The gradient before an activation: the gradient g after it, and the activation."""
+
+    g: int
+    of: Activated
+
+
+def defer_sum(lowering: Lowering, add: Instruction) -> bool:
+    """Leave a sum of two gradients to the kernel that reads it, that of a normalisation."""
+    result, (a, b) = add.outputs[0], add.inputs
+    if a == b or not (lowering.is_image(a) and lowering.is_image(b)):
+        return False
+    if any(number in lowering.addends for number in (a, b)):
+        return False
+    reader = lowering.only_reader(result)
+    direct = any(
+        back.inputs[0] == result and _can_go_back(lowering, back)
+        for back in lowering.readers_named(result, "batch_norm_gradient")
+    )
+    masked = reader is not None and reader.name == "relu_gradient" and (
+        reader.inputs[0] == result and reader.inputs[1] in lowering.activated
+        and _defers(lowering, reader, lowering.activated[reader.inputs[1]])
+    )  # fmt: skip
+    if not (direct or masked):
+        return False
+    lowering.pairs[result] = a, b
+
+    def total() -> None:
+        operands = lowering.contiguous_working(a), lowering.contiguous_working(b)
+        lowering.add_working("add_images", operands, result, flops=add.flops)
+
+    return lowering.defer(result, total)
+
+
+def _can_go_back(lowering: Lowering, back: Instruction) -> bool:
+    _, x, *vectors = back.inputs
+    return _fits(lowering, x, *vectors) and lowering.working_spec(x) == lowering.working_spec(
+        back.outputs[0]
+    )
+
+
+def _defers(lowering: Lowering, back: Instruction, of: Activated) -> bool:
+    """Whether a normalisation's gradient can compute the gradient before an activation as well."""
+    norms = lowering.readers_named(back.outputs[0], "batch_norm_gradient")
+    x = lowering.normalised[of.of].x
+    return any(
+        norm.inputs[0] == back.outputs[0]
+        and _can_go_back(lowering, norm)
+        and (of.signs is not None or norm.inputs[1] == x)
+        for norm in norms
+    )
+
+
+def defer_activation_back(lowering: Lowering, back: Instruction, y: int, plain: Rule) -> bool:
+    """Leave the gradient of an activation, whose result is y, to that of the normalisation."""
+    of = lowering.activated.get(y)
+    if of is None or not _defers(lowering, back, of):
+        return False
+    if of.signs is None and lowering.normalised[of.of].residual is not None:
+        return False
+    result = back.outputs[0]
+    lowering.masked[result] = Masked(back.inputs[0], of)
+    return lowering.defer(result, lambda: plain(lowering, back))
+
+
+def _activate_back(lowering: Lowering, back: Instruction) -> bool:
+    """The gradient of an activation of z, which reads z."""
+    _, z = back.inputs
+    kind, limits = kind_of(back)
+    for y, of in lowering.activated.items():
+        if of.of == z and (of.kind, of.limits) == (kind, limits):
+            return defer_activation_back(lowering, back, y, _plain_back) or _plain_back(
+                lowering, back
+            )
+    return _plain_back(lowering, back)
+
+
+def _plain_back(lowering: Lowering, back: Instruction) -> bool:
+    g, z = back.inputs
+    if not (_is_working(lowering, z) or _is_working(lowering, g)):
+        return False
+    (low, high), kind = kind_of(back)[1], kind_of(back)[0]
+    more = {"activation": kind, "low": low, "high": high, "flops": back.flops}
+    operands = lowering.contiguous_working(g), lowering.contiguous_working(z)
+    return lowering.add_working("activation_back", operands, back.outputs[0], **more)
+
+
+for _name in KINDS:
+    RULES[_name] = _activate
+    if _name != "relu":
+        RULES[f"{_name}_gradient"] = _activate_back
+
+
+@rule
+def batch_norm_gradient(lowering: Lowering, back: Instruction) -> bool:
+    g, x, scale, mean, variance = back.inputs
+    if not _can_go_back(lowering, back):
+        return False
+    epsilon = back.attributes["epsilon"]
+    masked = lowering.masked.get(g) if g in lowering.deferred else None
+    norm = lowering.normalised[masked.of.of] if masked else None
+    same = norm and (norm.x, norm.vectors[:3], norm.epsilon) == (x, (mean, variance, scale), epsilon)
+    if masked and masked.of.signs is None and not same:
+        masked = None
+    shift = norm.vectors[3] if norm and masked else scale  # any vector: z is not needed
+    vectors = tuple(map(lowering.as_plain, (mean, variance, scale, shift)))
+    source = lowering.contiguous_working(x)
+    spec, size = lowering.working_spec(x), lowering.program.specs[x].size
+    given, kind, limits = (masked.g, masked.of.kind, masked.of.limits) if masked else (
+        g, "IDENTITY", NO_LIMITS
+    )  # fmt: skip
+    pair = lowering.pairs.get(given) if given in lowering.deferred else None
+    if pair is not None and masked and lowering.only_reader(given) is None:
+        pair = None
+    left = masked.of.signs if masked else None
+    gradients = tuple(map(lowering.contiguous_working, pair or (given,)))
+    alone = lowering.only_reader(g) is not None
+    keeps = pair is not None or left is not None or bool(masked and not alone)
+    vector = lowering.program.specs[scale]
+    specs: list[Spec] = [vector, vector, *([spec] if keeps else [])]
+    more: dict[str, Any] = {"epsilon": epsilon, "flops": 5 * size}
+    if left is not None:
+        operands = (source, *vectors, left, *gradients)
+        made = lowering.add("normalise_back_sums_by_signs", operands, *specs, **more)
+    else:
+        operands = (source, *vectors, *gradients)
+        more |= {"activation": kind, "limits": limits}
+        made = lowering.add("normalise_back_sums", operands, *specs, **more)
+    (error,) = gradients[:1]
+    if keeps:
+        error, kind, limits = made[2], "IDENTITY", NO_LIMITS
+        del lowering.deferred[g]
+        lowering.working[g] = error
+    result, *others = back.outputs
+    lowering.plain |= dict(zip(others, made[:2], strict=True))
+    more = {"epsilon": epsilon, "activation": kind, "limits": limits, "flops": back.flops - 5 * size}
+    operands = (source, error, *made[:2], *vectors)
+    return lowering.add_working("normalise_back", operands, result, **more)

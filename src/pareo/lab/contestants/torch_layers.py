@@ -1,0 +1,181 @@
+"""pareo's layers in PyTorch; images are (N, C, H, W), in memory with channels first or last."""
+
+from collections.abc import Callable, Mapping
+from functools import cache, reduce
+from importlib import import_module
+from operator import add, mul
+from typing import Any
+
+from pareo import nn
+from pareo.lab.contestants.layers import NORMALISATIONS, TOKENS, pair, total_loss, unknown
+from pareo.lab.contestants.task import Array
+
+torch: Any  # imported by `load`, when needed
+functional: Any
+
+
+def load() -> Any:
+    """Import PyTorch for this module, and return it."""
+    global torch, functional
+    torch, functional = import_module("torch"), import_module("torch.nn.functional")
+    return torch
+
+
+def loss_of(network: nn.Sequential) -> Callable[..., Array]:
+    """The mean cross-entropy, with that of auxiliary heads, of parameters, images and labels.
+
+    Running statistics are moved in place.
+    """
+
+    def loss(parameters: Mapping[str, Array], x: Array, labels: Array) -> Array:
+        return total_loss(
+            network, parameters, x, layer, joins(),
+            loss=lambda out: functional.cross_entropy(out, labels),
+        )  # fmt: skip
+
+    return loss
+
+
+def joins() -> dict[str, Callable[[list[Array]], Array]]:
+    """How the results of branches become one."""
+    return {
+        "concat": lambda parts: torch.cat(parts, dim=1),
+        "add": lambda parts: reduce(add, parts),
+        "multiply": lambda parts: reduce(mul, parts),
+    }
+
+
+def layer(this: nn.Layer, parameters: Mapping[str, Array], x: Array) -> Array:
+    """One of pareo's layers, in training."""
+    w: Any = parameters.get("w")
+    b = parameters.get("b")
+    match this:
+        case nn.Conv():
+            return functional.conv2d(x, w, b, this.stride, this.padding, this.dilation, this.groups)
+        case nn.Subsample():
+            return subsample(x, w, b, pair(this.stride))
+        case nn.MaxPool():
+            return functional.max_pool2d(
+                x, this.size, this.stride, this.padding, ceil_mode=this.ceil
+            )
+        case nn.AveragePool():
+            return functional.avg_pool2d(
+                x, this.size, this.stride, this.padding, this.ceil, count_include_pad=False
+            )
+        case nn.GlobalAveragePool():
+            return functional.adaptive_avg_pool2d(x, 1)
+        case nn.AdaptiveAveragePool():
+            return functional.adaptive_avg_pool2d(x, this.size)
+        case nn.Dense():
+            return torch.addmm(b, x, w) if b is not None and x.ndim == 2 else linear(x, w, b)
+        case nn.Flatten():
+            return torch.flatten(x, 1)
+        case nn.Identity():
+            return x
+        case nn.Scale():
+            return x * (w[:, None, None] if x.ndim == 4 else w)
+    if isinstance(this, NORMALISATIONS):
+        return normalised(this, parameters, x)
+    if isinstance(this, TOKENS):
+        return tokens(this, w, x)
+    return activation(this, x)
+
+
+def linear(x: Array, w: Array, b: Array | None) -> Array:
+    """A product with weights (features, units), of rows or of tokens."""
+    return functional.linear(x, w.t(), b)
+
+
+def normalised(this: nn.Layer, parameters: Mapping[str, Array], x: Array) -> Array:
+    """The layers that normalise; batch normalisation moves its running statistics."""
+    scale: Any = parameters.get("scale")
+    shift = parameters.get("shift")
+    match this:
+        case nn.BatchNorm():
+            mean, variance = parameters["mean"], parameters["variance"]
+            return functional.batch_norm(
+                x, mean, variance, scale, shift, training=True, momentum=this.momentum,
+                eps=this.epsilon,
+            )  # fmt: skip
+        case nn.LayerNorm():
+            axis = this.axis % x.ndim
+            moved = x.movedim(axis, -1)  # a view, and contiguous for images with channels last
+            moved = functional.layer_norm(moved, scale.shape, scale, shift, this.epsilon)
+            return moved.movedim(-1, axis)
+        case nn.Normalise():
+            mean, deviation = constants(this, x.ndim, x.dtype, x.device)
+            return (x - mean) / deviation
+        case nn.Lrn():
+            return functional.local_response_norm(x, this.size, this.alpha, this.beta, this.k)
+    raise unknown(this)
+
+
+@cache
+def constants(this: nn.Normalise, axes: int, dtype: Any, device: Any) -> tuple[Array, Array]:
+    """Mean and deviation on a device; kept, because a CUDA graph copies nothing from the host."""
+    wide = (-1, *[1] * (axes - 2))
+    mean, deviation = (
+        torch.tensor(values, dtype=dtype, device=device).reshape(wide)
+        for values in (this.mean, this.deviation)
+    )
+    return mean, deviation
+
+
+def tokens(this: nn.Layer, w: Array, x: Array) -> Array:
+    """The layers of transformers."""
+    match this:
+        case nn.Tokens():
+            return x.flatten(2).transpose(1, 2)
+        case nn.ClassToken():
+            return torch.cat([w.to(x.dtype).expand(len(x), -1, -1), x], dim=1)
+        case nn.PositionEmbedding():
+            return x + w
+        case nn.Attention():
+            batch, count, features = x.shape
+            parts = x.reshape(batch, count, 3, this.heads, -1).permute(2, 0, 3, 1, 4)
+            y = functional.scaled_dot_product_attention(*parts.unbind(), is_causal=this.causal)
+            return y.transpose(1, 2).reshape(batch, count, features // 3)
+        case nn.FirstToken():
+            return x[:, 0]
+    raise unknown(this)
+
+
+def activation(this: nn.Layer, x: Array) -> Array:
+    """The layers that change each element by itself, and softmax."""
+    match this:
+        case nn.Sigmoid():
+            return torch.sigmoid(x)
+        case nn.Tanh():
+            return torch.tanh(x)
+        case nn.ReLU():
+            return torch.relu(x)
+        case nn.LeakyReLU():
+            return functional.leaky_relu(x, this.slope)
+        case nn.Clip():
+            return functional.hardtanh(x, this.low, this.high)
+        case nn.GELU():
+            return functional.gelu(x, approximate="tanh" if this.approximate else "none")
+        case nn.SiLU():
+            return functional.silu(x)
+        case nn.HardSigmoid():
+            return functional.hardsigmoid(x)
+        case nn.HardSwish():
+            return functional.hardswish(x)
+        case nn.Softmax():
+            return torch.softmax(x, dim=1)
+    raise unknown(this)
+
+
+def subsample(x: Array, w: Array, b: Array, stride: tuple[int, int]) -> Array:
+    """One filter over every channel; a plain product if windows do not overlap.
+
+    That product is several times as fast as a convolution with a group for each channel.
+    """
+    channels, (kh, kw) = x.shape[1], w.shape
+    if stride != (kh, kw):
+        filters = w.expand(channels, 1, kh, kw)
+        return functional.conv2d(x, filters, stride=stride, groups=channels) + b
+    rows, columns = x.shape[2] // kh, x.shape[3] // kw
+    tiles = x[:, :, : rows * kh, : columns * kw]
+    tiles = tiles.reshape(-1, channels, rows, kh, columns, kw)
+    return torch.einsum("ncyuxv,uv->ncyx", tiles, w) + b
