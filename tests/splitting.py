@@ -16,10 +16,7 @@ SINGLE = {"rtol": 1e-4, "atol": 1e-6}  # float32: likewise
 
 def alone(network: Sequential, images: Any, settings: Settings, epochs: int, device: str) -> Any:
     """The same run by one worker."""
-    return fit(
-        network, images, epochs, settings.batch_size, settings.rate, settings.momentum,
-        settings.decay, device, settings.precision, settings.seed, progress=False,
-    )  # fmt: skip
+    return fit(network, images, settings, epochs=epochs, device=device, progress=False)
 
 
 def same(found: dict[str, Any], expected: dict[str, Any], **tolerance: float) -> None:

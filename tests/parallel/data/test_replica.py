@@ -36,7 +36,7 @@ def test_replicas_stay_the_same_and_are_what_one_alone_would_be() -> None:
         for path, array in found.parameters.items():
             np.testing.assert_array_equal(array, results[0][1].parameters[path])
         same(found.parameters, expected.parameters, **EXACT)
-        same(found.velocities, expected.velocities, **EXACT)
+        same(found.slots, expected.slots, **EXACT)
         expected_losses = expected.history.column("loss")
         np.testing.assert_allclose(found.history.column("loss"), expected_losses, rtol=1e-9)
 
@@ -73,7 +73,6 @@ def test_fit_goes_on_from_a_replicas_checkpoint(tmp_path: Path) -> None:
         replica.move(replica.gradients().copy())
     files.write(tmp_path / "last.safetensors", replica.checkpoint())
     found = fit(
-        WIDE, images, 2, RUN.batch_size, RUN.rate, RUN.momentum, device="vectorized",
-        precision="float64", resume=tmp_path, progress=False,
+        WIDE, images, RUN, epochs=2, device="vectorized", resume=tmp_path, progress=False,
     )  # fmt: skip
     same(found.parameters, alone(WIDE, images, RUN, 2, "vectorized").parameters, **EXACT)

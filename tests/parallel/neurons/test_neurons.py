@@ -41,7 +41,7 @@ def test_parity_with_one_worker(
     found = model.neurons(network, few, run, 2, workers, device="vectorized")
     expected = alone(network, few, run, 2, "vectorized")
     same(found.parameters, expected.parameters, **EXACT)
-    same(found.velocities, expected.velocities, **EXACT)
+    same(found.slots, expected.slots, **EXACT)
     assert found.accuracy == expected.accuracy
     np.testing.assert_allclose(found.test_loss, expected.history[-1].test_loss, rtol=1e-9)
     assert sum(found.predicted) == pytest.approx(1)

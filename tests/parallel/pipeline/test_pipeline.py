@@ -40,7 +40,7 @@ def test_parity_with_one_worker(batch: int, micro: int, workers: int, momentum: 
     found = model.pipeline(WIDE, few, run, 2, workers, device="vectorized", micro=micro)
     expected = alone(WIDE, few, run, 2, "vectorized")
     same(found.parameters, expected.parameters, **EXACT)
-    same(found.velocities, expected.velocities, **EXACT)
+    same(found.slots, expected.slots, **EXACT)
     assert found.accuracy == expected.accuracy
     np.testing.assert_allclose(found.test_loss, expected.history[-1].test_loss, rtol=1e-9)
     steps = -(-27 // min(batch, 27))

@@ -1,5 +1,7 @@
 """Data parallelism: one network, every batch split over workers that share its parameters."""
 
+import math
+
 import numpy as np
 
 from pareo.data import Dataset
@@ -7,7 +9,7 @@ from pareo.device import Device
 from pareo.errors import PareoError
 from pareo.nn.network import Sequential
 from pareo.parallel.data.worker import DataJob, shared_specs, work
-from pareo.parallel.group.batch_schedule import batch_sizes
+from pareo.parallel.group.batch_schedule import batch_sizes, for_epochs
 from pareo.parallel.group.result import (
     Evaluation,
     FittedData,
@@ -15,11 +17,12 @@ from pareo.parallel.group.result import (
     check_finite,
     copied,
 )
-from pareo.parallel.group.sharded_update import by_path
+from pareo.parallel.group.sharded_update import by_path, fill, slots_by_path
 from pareo.parallel.group.shared_memory import SharedArrays
 from pareo.parallel.group.shared_programs import gradient_layout
 from pareo.parallel.group.worker_group import Report, ignore_report, run_workers
-from pareo.training.settings import Settings, whole
+from pareo.training.checks import whole
+from pareo.training.settings import Settings
 
 
 def fit(
@@ -37,7 +40,10 @@ def fit(
     """Train one network with several workers, each on its part of every batch.
 
     Losses and parameters are those of one worker at the same batch size, up to rounding, and
-    bitwise the same in every run: gradients are added in the order of ranks.
+    bitwise the same in every run: gradients are added in the order of ranks. Batch normalisation is
+    an exception: each worker normalises its part of a batch by the statistics of that part, as in
+    PyTorch, and keeps its own running statistics. The result has those of worker 0, which are also
+    used for testing.
 
     Args:
         settings: as for `pareo.training.fit`; `batch_size` is that of all workers together.
@@ -63,15 +69,16 @@ def fit(
     """
     place = one_thread(device)
     epochs = whole("epochs", epochs, 1)
-    ready = FittedData.of(network, data, settings.dtype)
+    settings = for_epochs(settings, epochs)
+    ready = FittedData.of(network, data, settings)
     size = batch_sizes(len(ready.images), settings.batch_size)[0]
-    layout = gradient_layout(network, size, settings.dtype, not factors)
+    recipe = settings.recipe
+    layout = gradient_layout(network, size, settings.dtype, not factors, recipe)
     job = DataJob(network, settings, place, layout, epochs)
     start = parameters or network.initialise(settings.seed, settings.dtype)
 
     def prepare(shared: SharedArrays) -> None:
-        for path, array in by_path(shared.__getitem__, layout, "p").items():
-            array[...] = start[path]
+        fill(shared.__getitem__, layout, recipe, start)
         ready.share(shared, how)
 
     specs = shared_specs(job, workers, len(ready.images)) | ready.specs(how)
@@ -83,15 +90,17 @@ def fit(
     result = TrainingResult(
         network, settings, how, workers,
         copied(by_path(shared.__getitem__, layout, "p")),
-        copied(by_path(shared.__getitem__, layout, "v")) if settings.momentum else {},
+        copied(slots_by_path(shared.__getitem__, layout, recipe)),
         shared["losses"].copy(), shared["seconds"].copy(), [share for share, _ in results],
         exchanged_bytes=layout.bytes(size, workers),
     )  # fmt: skip
     if len(ready.test_images):
         seconds, losses, correct = np.array([tested for _, tested in results]).T
         count = len(ready.test_images)
-        means = float(losses.sum()) / count, float(correct.sum()) / count
-        result.tested = Evaluation(float(seconds.max()), *means)
+        right = float(correct.sum()) / count
+        result.tested = Evaluation(
+            float(seconds.max()), float(losses.sum()) / count, None if math.isnan(right) else right
+        )
     return result
 
 

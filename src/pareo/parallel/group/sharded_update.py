@@ -9,6 +9,7 @@ and its output gradients 'd.PATH', with a row for each image of the batch.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -128,14 +129,11 @@ class ShardedUpdate:
             return held[slice(*piece.part)]
 
         slots = slot_names(layout, recipe, pieces, keeps)
-        self._state = [
-            {name: array("p", name) for name in pieces},
-            {name: array(*name.split(".", 1)) for name in slots},
-        ]
+        self._parameters = {name: array("p", name) for name in pieces}
+        self._slots = {name: array(*name.split(".", 1)) for name in slots}
         self._kept = {path: named(f"p.{path}") for path in (layout.kept if keeps else ())}
-        start = elements[0]
-        self._vector = {
-            name: self.total[piece.part[0] - start : piece.part[1] - start]
+        self._parts = {
+            name: slice(piece.part[0] - elements[0], piece.part[1] - elements[0])
             for name, piece in pieces.items()
             if piece.path is None
         }
@@ -145,30 +143,40 @@ class ShardedUpdate:
             if piece.path is not None
         }
         self._products: dict[str, np.ndarray] = {}
+        self._to_host = device.backend.to_host
         program = update_program(layout, recipe, pieces, batch, keeps)
-        self._run = program.compile(device, {k: k for k in range(sum(map(len, self._state)))})
+        self._run = program.compile(device, {k: k for k in range(len(pieces) + len(slots))})
         self._clips = recipe.clip is not None
         self._norm = norm_program(layout, pieces, batch).compile(device) if self._clips else None
 
-    def norm(self) -> float:
-        """The norm of this shard's gradients; needed before `step` if the recipe clips them."""
-        if self._norm is None or not (self._vector or self._factors):
-            return 0.0
-        norm, products = self._norm(self._vector, self._factors)
-        self._products = dict(products)
-        return float(norm)
+    def norm(self, total: Any = None) -> float:
+        """The norm of this shard's gradients; needed before `step` if the recipe clips them.
 
-    def step(self, numbers: Sequence[float], norm: float = 0.0) -> None:
+        `total` replaces that of this object, for example on another device.
+        """
+        if self._norm is None or not (self._parts or self._factors):
+            return 0.0
+        norm, products = self._norm(self._vector(total), self._factors)
+        self._products = dict(products)
+        return float(self._to_host(norm))
+
+    def step(self, numbers: Sequence[float], norm: float = 0.0, total: Any = None) -> None:
         """One step of the optimizer, with its numbers and the norm of all workers' gradients."""
-        self._update(*self._state, numbers, norm)
+        self._update(self._parameters, self._slots, numbers, norm, total)
+
+    def _vector(self, total: Any) -> dict[str, Any]:
+        """The pieces of the vector of summed gradients."""
+        held = self.total if total is None else total
+        return {name: held[part] for name, part in self._parts.items()}
 
     def warm_up(self, numbers: Sequence[float]) -> None:
         """Compile the machine code, by a step on copies."""
         parameters, slots = (
-            {name: array.copy() for name, array in arrays.items()} for arrays in self._state
+            {name: array.copy() for name, array in arrays.items()}
+            for arrays in (self._parameters, self._slots)
         )
         with np.errstate(all="ignore"):  # what the arrays hold is no gradient yet
-            self._update(parameters, slots, numbers, self.norm())
+            self._update(parameters, slots, numbers, self.norm(), None)
 
     def _update(
         self,
@@ -176,14 +184,15 @@ class ShardedUpdate:
         slots: dict[str, np.ndarray],
         numbers: Sequence[float],
         norm: float,
+        total: Any,
     ) -> None:
         scalars = tuple(map(self._scalar, numbers))
-        norms = (self._scalar(norm),) * self._clips
-        gradients = {name: {**self._vector, **self._products}[name] for name in parameters} if (
-            self._clips
-        ) else self._vector  # fmt: skip
-        factors = {} if self._clips else self._factors
-        self._run(parameters, slots, self._kept, gradients, factors, scalars, norms)
+        gradients = self._vector(total)
+        if self._clips:
+            gradients |= self._products
+            self._run(parameters, slots, self._kept, gradients, {}, scalars, (self._scalar(norm),))
+        else:
+            self._run(parameters, slots, self._kept, gradients, self._factors, scalars, ())
 
 
 def full_update(

@@ -8,13 +8,12 @@ gradients; their factors are 3.4 MB. A worker multiplies the factors only for it
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-import pareo.operators as op
 from pareo.errors import ShapeError
 from pareo.nn.containers import Container
 from pareo.nn.layers import Dropout, Parameter, StochasticDepth
@@ -131,13 +130,14 @@ def gradient_program(
     `whole` has the weight of the batch if the loss is weighted, and is empty otherwise. The state
     of layers, such as running statistics, is that after these rows.
     """
+    recipe.check(network)
     declared = network.parameters(network.inputs)
     trained, fixed = recipe.trained(declared), recipe.fixed(declared)
 
     def share(parameters: Any, images: Any, labels: Any, whole: Any, seeds: Any) -> Any:
         if recipe.augment is not None:
             *seeds, last = seeds
-            images = augmented(recipe, images, last)
+            images = recipe.augment(images, last)
 
         def loss(moving: Any) -> Any:
             part = partial(part_of_loss, recipe, batch, whole)
@@ -160,13 +160,16 @@ def gradient_program(
     return remove_dead(remove_common(program))
 
 
-def augmented(recipe: Recipe, images: Any, seed: Any) -> Any:
-    """The images of a batch, changed as the recipe says."""
-    assert recipe.augment is not None
-    return op.augment(images, seed, **asdict(recipe.augment))
+def replaced_state(network: Sequential, recipe: Recipe) -> tuple[str, ...]:
+    """The paths of the state that layers replace in a step, in the order of `gradient_program`."""
+    declared = network.parameters(network.inputs)
+    fixed = set(recipe.fixed(declared))
+    return tuple(path for path in network.state if path not in fixed)
 
 
-def part_of_loss(recipe: Recipe, batch: int, whole: Sequence[Any], outputs: Any, labels: Any) -> Any:
+def part_of_loss(
+    recipe: Recipe, batch: int, whole: Sequence[Any], outputs: Any, labels: Any
+) -> Any:
     """The share of some rows in the loss of a batch (see `gradient_program`)."""
     return recipe.loss.part(outputs, labels, whole[0] if recipe.loss.weighted else batch)
 

@@ -92,7 +92,8 @@ def update_program(
         if clips:
             factor = op.clip(op.div(recipe.clip, op.add(norm, 1e-6)), 0.0, 1.0)
             found = {name: op.scale(factor, gradient) for name, gradient in found.items()}
-        moved, changed = {}, {}
+        moved: dict[str, Any] = {}
+        changed: dict[str, Any] = {}
         for name, parameter in parameters.items():
             own = {slot: slots[f"{slot}.{name}"] for slot in recipe.optimizer.slots}
             moved[name], new = recipe.optimizer.update(

@@ -8,8 +8,9 @@ import numpy as np
 
 from pareo.nn import networks
 from pareo.nn.network import Sequential
+from pareo.training.checks import whole
 from pareo.training.history import Epoch, History
-from pareo.training.settings import Settings, whole
+from pareo.training.settings import Settings
 
 
 @dataclass(frozen=True)
