@@ -12,7 +12,8 @@ from splitting import EXACT, IMAGES, SINGLE, WIDE, alone, same
 from pareo.data import load
 from pareo.errors import ShapeError
 from pareo.nn import AveragePool, Conv, Dense, Dropout, Flatten, ReLU, Sequential, networks
-from pareo.nn.network import Auxiliary, Branches
+from pareo.nn.containers import Branches
+from pareo.nn.network import Auxiliary
 from pareo.parallel import model
 from pareo.parallel.group.errors import WorkerError
 from pareo.parallel.pipeline.balance import cuts, layer_costs, shares
