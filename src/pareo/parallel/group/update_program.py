@@ -90,7 +90,7 @@ def update_program(
     ) -> Any:  # fmt: skip
         found = dict(gradients) if clips else {**gradients, **_products(pieces, factors)}
         if clips:
-            factor = op.clip(op.div(recipe.clip, op.add(norm, 1e-6)), 0.0, 1.0)
+            factor = op.clip(op.div(recipe.clip, op.add(norm[0], 1e-6)), 0.0, 1.0)
             found = {name: op.scale(factor, gradient) for name, gradient in found.items()}
         moved: dict[str, Any] = {}
         changed: dict[str, Any] = {}
