@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from splitting import EXACT, IMAGES, NORMAL, RECIPES, SINGLE, WIDE, alone, by_parts, same
 
 from pareo.data import Dataset, load
-from pareo.errors import PareoError
+from pareo.errors import PareoError, ShapeError
 from pareo.nn import Sequential, networks
 from pareo.parallel.data import fit
 from pareo.parallel.group.batch_schedule import batch_sizes
@@ -103,6 +103,27 @@ def test_each_worker_has_its_own_statistics_and_the_first_ones_are_kept(how: str
     same(found.parameters, parameters, **EXACT)
     logits = NORMAL(parameters, few.as_float("float64").test_images)
     assert found.accuracy == np.mean(logits.argmax(axis=1) == few.test_labels)
+
+
+@pytest.mark.parametrize(
+    ("how", "device"),
+    [("threads", "vectorized"), ("threads", "compiled"), ("processes", "vectorized")],
+)
+def test_synchronised_workers_have_the_statistics_of_one(how: str, device: str) -> None:
+    few = load("synthetic:2x8x8:3:32")  # 27: batches of 10, 10 and 7
+    run = Settings(10, 0.01, seed=3, precision="float64", optimizer="adam", decay=0.1, average=0.9)
+    found = fit(NORMAL, few, run, 2, 3, how, device, synchronise=True)
+    expected = alone(NORMAL, few, run, 2, device)
+    same(found.parameters, expected.parameters, **EXACT)
+    same(found.slots, expected.slots, **EXACT)
+    assert found.accuracy == expected.accuracy
+    apart = fit(NORMAL, few, run, 2, 3, device=device)
+    assert not np.allclose(apart.parameters["1.mean"], expected.parameters["1.mean"])
+
+
+def test_synchronised_workers_need_an_image_each() -> None:
+    with pytest.raises(ShapeError, match="needs an image for each of 3 workers; a batch has 2"):
+        fit(NORMAL, load("synthetic:2x8x8:3:32"), Settings(5), workers=3, synchronise=True)
 
 
 def test_one_worker_with_batch_norm_is_as_alone() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from pareo.data import Dataset
 from pareo.device import Device
-from pareo.errors import PareoError
+from pareo.errors import PareoError, ShapeError
 from pareo.nn.network import Sequential
 from pareo.parallel.data.worker import DataJob, shared_specs, work
 from pareo.parallel.group.batch_schedule import batch_sizes, for_epochs
@@ -19,7 +19,7 @@ from pareo.parallel.group.result import (
 )
 from pareo.parallel.group.sharded_update import by_path, fill, slots_by_path
 from pareo.parallel.group.shared_memory import SharedArrays
-from pareo.parallel.group.shared_programs import gradient_layout
+from pareo.parallel.group.shared_programs import gradient_layout, replaced_state
 from pareo.parallel.group.worker_group import Report, ignore_report, run_workers
 from pareo.training.checks import whole
 from pareo.training.settings import Settings
@@ -36,6 +36,7 @@ def fit(
     report: Report = ignore_report,
     parameters: dict[str, np.ndarray] | None = None,
     factors: bool = True,
+    synchronise: bool = False,
 ) -> TrainingResult:
     """Train one network with several workers, each on its part of every batch.
 
@@ -43,7 +44,7 @@ def fit(
     bitwise the same in every run: gradients are added in the order of ranks. Batch normalisation is
     an exception: each worker normalises its part of a batch by the statistics of that part, as in
     PyTorch, and keeps its own running statistics. The result has those of worker 0, which are also
-    used for testing.
+    used for testing. With `synchronise` it is as in one worker.
 
     Args:
         settings: as for `pareo.training.fit`; `batch_size` is that of all workers together.
@@ -53,6 +54,8 @@ def fit(
         parameters: the initial parameters; None is `network.initialise(settings.seed)`.
         factors: whether dense layers may exchange the factors of their gradients instead (see
             `parallel.group.shared_programs`); without them every gradient is written and added.
+        synchronise: whether batch normalisation uses the statistics of the whole batch, which the
+            workers exchange in every step; all workers then have the same running statistics.
 
     Raises:
         WorkerError: a worker failed or was lost.
@@ -74,7 +77,14 @@ def fit(
     size = batch_sizes(len(ready.images), settings.batch_size)[0]
     recipe = settings.recipe
     layout = gradient_layout(network, size, settings.dtype, not factors, recipe)
-    job = DataJob(network, settings, place, layout, epochs)
+    synchronise = synchronise and bool(replaced_state(network, recipe))
+    least = min(batch_sizes(len(ready.images), settings.batch_size))
+    if synchronise and least < workers:
+        raise ShapeError(
+            f"synchronised batch normalisation needs an image for each of {workers} workers; a "
+            f"batch has {least}"
+        )
+    job = DataJob(network, settings, place, layout, epochs, synchronise)
     start = parameters or network.initialise(settings.seed, settings.dtype)
 
     def prepare(shared: SharedArrays) -> None:

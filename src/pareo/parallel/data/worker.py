@@ -15,6 +15,7 @@ import numpy as np
 
 from pareo.device import Device
 from pareo.nn.network import Sequential
+from pareo.parallel.data.synchronised import SumExchange, synchronised
 from pareo.parallel.group import sharded_update
 from pareo.parallel.group.batch_schedule import BatchSchedule, StepLog, numbers_of, shard
 from pareo.parallel.group.result import FittedData, WorkerTime
@@ -49,6 +50,7 @@ class DataJob:
     device: Device
     layout: GradientLayout
     epochs: int = 1
+    synchronise: bool = False
 
     @property
     def recipe(self) -> Recipe:
@@ -61,6 +63,7 @@ class RowGradients:
 
     vector:  where the gradients that are exchanged whole are written
     factors: where this worker's rows of the factors are written: inputs, then output gradients
+    exchange: how workers normalise by the statistics of the whole batch; None is each by its own
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class RowGradients:
         rows: tuple[int, int],
         vector: Any,
         factors: Sequence[np.ndarray],
+        exchange: SumExchange | None = None,
     ) -> None:
         self.rows, self._vector = rows, vector
         self._targets = [*vector_views(vector, job.layout).values(), *factors]
@@ -84,6 +88,8 @@ class RowGradients:
             written = exchanged_values(program, gradients, layout)
             state = program.outputs[1 + trained :]
             program = writing_into_arguments(program, (program.outputs[0], *state), written)
+            if exchange is not None:
+                program = synchronised(program, count, batch, exchange)
             updates = argument_updates(program, len(written))
             for result, path in enumerate(replaced_state(job.network, recipe), start=1):
                 updates[result] = layout.paths.index(path)
@@ -112,6 +118,7 @@ def shared_specs(job: DataJob, workers: int, count: int) -> dict[str, Spec]:
     schedule = BatchSchedule(job.settings, count, job.epochs)
     found = sharded_update.specs(layout, job.recipe, schedule.sizes[0])
     found |= NormExchange.specs(job.recipe, workers)
+    found |= SumExchange.specs(job.network, workers) if job.synchronise else {}
     found["g"] = Spec((workers, layout.length), layout.dtype)
     found["shares"] = Spec((workers,), "float64")
     return found | schedule.specs()
@@ -134,6 +141,7 @@ class DataWorker:
             self._parameters |= self._state
         self._widths = drawn_widths(job.network, job.recipe)
         self._norm = NormExchange(group, shared, job.recipe)
+        self._exchange = SumExchange(group, shared) if job.synchronise else None
         self._schedule = BatchSchedule(job.settings, len(self._data.images), job.epochs)
         self._own = shard(job.layout.length, group.rank, group.workers)
         sizes = set(self._schedule.sizes)
@@ -148,7 +156,7 @@ class DataWorker:
         shared, rank = self._shared, self._group.rank
         lo, hi = rows = shard(size, rank, self._group.workers)
         factors = sharded_update.factor_rows(shared.__getitem__, self._job.layout, lo, hi)
-        return RowGradients(self._job, size, rows, shared["g"][rank], factors)
+        return RowGradients(self._job, size, rows, shared["g"][rank], factors, self._exchange)
 
     def _sharded_update(self, size: int) -> sharded_update.ShardedUpdate:
         job, rank, workers = self._job, self._group.rank, self._group.workers
