@@ -15,7 +15,8 @@ from pareo.errors import GradientError, ShapeError
 LARGEST = 1000.0  # of a value's numbers
 # Operators that few other numbers suit than those that their cases draw.
 PARTICULAR = {
-    "adam", "attention_gradient", "batch_norm_gradient", "batch_norm_inference", "div", "lion", "log",
+    "adam", "attention_gradient", "batch_norm_gradient", "batch_norm_inference", "div", "lion",
+    "log",
 }  # fmt: skip
 MOST = 1 << 15  # elements of a value
 

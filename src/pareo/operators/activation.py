@@ -185,7 +185,7 @@ for _operator, _its_gradient in (
 
 @gelu.flops
 def _(out: Spec, a: Spec, approximate: bool) -> int:
-    return (8 if approximate else 4) * out.size
+    return (7 if approximate else 4) * out.size
 
 
 @gelu_gradient.flops

@@ -15,7 +15,7 @@ from pareo.program.ir import Program
 
 def lowered(program: Program) -> Program:
     """A program with large convolutions, lowered; any other program unchanged."""
-    from pareo.backends.cuda.nhwc import lower
+    from pareo.backends.cuda.nhwc import attention, lower
     from pareo.backends.cuda.nhwc.conv import plans
 
     if not lower.worth_lowering(program):
@@ -24,7 +24,8 @@ def lowered(program: Program) -> Program:
     if why is not None:
         _say(f"pareo: convolutions are computed as matrix products, which is slower: {why}")
         return program
-    return lower.lowered(program, current().precision, plans.has_plan, plans.best_as_forward)
+    tests = plans.has_plan, plans.best_as_forward, attention.supported
+    return lower.lowered(program, current().precision, *tests)
 
 
 @cache  # each sentence is printed once

@@ -1,12 +1,14 @@
 """All instructions of lowered programs; importing this module fills their table."""
 
+from pareo.backends.cuda.nhwc import attention
 from pareo.backends.cuda.nhwc.conv import convolution, input_gradient_as_forward
-from pareo.backends.cuda.nhwc.kernels import activation, bias, dense, layout, lrn, normalise, pool
+from pareo.backends.cuda.nhwc.kernels import activation, bias, dense, layout, lrn, normalise, pool, tokens
 from pareo.backends.cuda.nhwc.kernels.table import INSTRUCTIONS
 
 __all__ = [
     "INSTRUCTIONS",
     "activation",
+    "attention",
     "bias",
     "convolution",
     "dense",
@@ -15,4 +17,5 @@ __all__ = [
     "lrn",
     "normalise",
     "pool",
+    "tokens",
 ]

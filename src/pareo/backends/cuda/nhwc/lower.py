@@ -6,9 +6,9 @@ rule stays as it is.
 
 import numpy as np
 
-from pareo.backends.cuda.nhwc.lowering import ConvolutionTest, Lowering
+from pareo.backends.cuda.nhwc.lowering import AttentionTest, ConvolutionTest, Lowering
 from pareo.backends.cuda.nhwc.merge import merged
-from pareo.backends.cuda.nhwc.rules import RULES, add_grouped_updates
+from pareo.backends.cuda.nhwc.rules import RULES, add_grouped_updates, find_attention
 from pareo.program.ir import Program
 from pareo.program.passes import remove_dead, rewrite
 
@@ -28,6 +28,7 @@ def lowered(
     precision: str,
     has_plan: ConvolutionTest,
     as_forward: ConvolutionTest = lambda _: False,
+    attends: AttentionTest = lambda _: True,
 ) -> Program:
     """The lowered program.
 
@@ -37,9 +38,11 @@ def lowered(
         has_plan: whether a convolution has a plan; others are not lowered.
         as_forward: whether a gradient of images is fastest as a forward convolution with flipped
             filters.
+        attends: whether cuDNN computes an attention.
     """
     program = merged(program)
-    lowering = Lowering(program, precision, has_plan, as_forward)
+    lowering = Lowering(program, precision, has_plan, as_forward, attends)
+    find_attention(lowering)
     for position, instruction in enumerate(program.instructions):
         if position in lowering.done:
             continue

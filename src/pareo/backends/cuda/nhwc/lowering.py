@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import pareo.operators as op
+from pareo.backends.cuda.nhwc.attention import Attention
 from pareo.backends.cuda.nhwc.conv.problem import Convolution
 from pareo.backends.cuda.nhwc.instructions import INSTRUCTIONS
 from pareo.program.ir import Instruction, Program, readers
 from pareo.spec import Spec
 
 if TYPE_CHECKING:
+    from pareo.backends.cuda.nhwc.rules.attention import Match
     from pareo.backends.cuda.nhwc.rules.normalise import Activated, Masked, Normalised
+    from pareo.backends.cuda.nhwc.rules.tokens import Biased
     from pareo.backends.cuda.nhwc.rules.update import Average, Update
 
 ConvolutionTest = Callable[[Convolution], bool]
+AttentionTest = Callable[[Attention], bool]
 
 
 class Lowering:
@@ -32,11 +36,13 @@ class Lowering:
         precision: str,
         has_plan: ConvolutionTest,
         as_forward: ConvolutionTest,
+        attends: AttentionTest = lambda _: True,
     ) -> None:
         self.program = program
         self.precision = precision
         self.has_plan = has_plan
         self.as_forward = as_forward
+        self.attends = attends
         self.reader_positions = readers(program)
         self.producer = {n: i for i in program.instructions for n in i.outputs}
         self.specs = dict(program.specs)
@@ -46,6 +52,9 @@ class Lowering:
         self.deferred: dict[int, Callable[[], object]] = {}  # how to add what is not added yet
         self.normalised: dict[int, Normalised] = {}
         self.activated: dict[int, Activated] = {}
+        self.biased: dict[int, Biased] = {}
+        self.partials: dict[int, int] = {}  # partial sums of a value over its rows
+        self.attentions: dict[int, Match] = {}
         self.masked: dict[int, Masked] = {}
         self.pairs: dict[int, tuple[int, int]] = {}  # deferred sums of two images
         self.pool_indices: dict[tuple[object, ...], tuple[int, bool]] = {}
@@ -106,6 +115,10 @@ class Lowering:
         """A value in its working form."""
         if number in self.deferred:
             self.deferred.pop(number)()
+        for name, parts in (("add_images", self.addends), ("concat_channels", self.concatenated)):
+            if number in parts:  # left to a reader that does not compute it after all
+                operands = tuple(map(self.contiguous_working, parts.pop(number)))
+                self.add_working(name, operands, number)
         if number not in self.working:
             plain, spec = self.plain[number], self.working_spec(number)
             if spec.ndim == 4 and self.program.specs[number].shape[2:] != (1, 1):

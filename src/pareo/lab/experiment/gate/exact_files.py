@@ -61,6 +61,7 @@ def reference(task: Task, folder: Path, precision: str) -> Callable[[int, int], 
         np.savez(
             file, loss=found.loss, next=after.loss, loss_reach=reach.loss,
             reach=[reach.gradients[path] for path in found.gradients],
+            kinks=[reach.kinks.get(path, 0.0) for path in found.gradients],
             sums=[reach.sums.get(path, 0.0) for path in found.gradients],
             slopes=[np.linalg.norm(after.gradients[path]) for path in found.gradients],
             state_reach=[reach.state[path] for path in found.state],
@@ -79,14 +80,14 @@ def read(file: Path) -> Kept:
             {name.removeprefix(start): kept[name] for name in kept if name.startswith(start)}
             for start in ("gradients/", "state/")
         )
-        reach, sums, slopes = (
+        reach, sums, kinks, slopes = (
             dict(zip(gradients, kept[name].tolist(), strict=True))
-            for name in ("reach", "sums", "slopes")
+            for name in ("reach", "sums", "kinks", "slopes")
         )
         states = dict(zip(state, kept["state_reach"].tolist(), strict=True))
         loss, next_loss, loss_reach = (float(kept[name]) for name in ("loss", "next", "loss_reach"))
         found = Found(loss, gradients, state)
-        return Kept(found, next_loss, Reach(loss_reach, reach, sums, states), slopes)
+        return Kept(found, next_loss, Reach(loss_reach, reach, sums, kinks, states), slopes)
 
 
 def steps(task: Task, trainer: Trainer, start: dict[str, Any], images: int, which: int) -> Taken:

@@ -113,7 +113,8 @@ def exact_step(
             continue
         length = float(np.linalg.norm(found.gradients[path]))
         sums = reach.sums.get(path, 0.0) * repeated**0.5
-        far = MARGIN * reach.gradients[path] + FAST * length + sums
+        rounded = reach.gradients[path] + reach.kinks.get(path, 0.0)
+        far = MARGIN * rounded + FAST * length + sums
         if length > NOTHING * sums:
             far = min(far, MOST * length)
         errors[path] = task.rate * far + stored(before)

@@ -25,6 +25,10 @@ from pareo.spec import Spec
 UNIT = 2.0**-24
 UNITS = {"float32": UNIT, "tf32": UNIT, "bfloat16": 2.0**-8}
 DRAWS = 3  # runs on different grids
+# Of float32's values few cross a kink, in every step others. Values that are rounded to this many
+# bits fewer cross 2^COARSER times as many, whose errors add up to the square root of that.
+COARSER = 8
+SMOOTH = 4.0  # times 2^COARSER: a gradient that moves less than that has met no kinks
 # How the gradient of a parameter is added up, with the FLOPs that the operator has for each term.
 SUMS = {"dot": 2, "sum": 1, "conv_weight_gradient": 2, "batch_norm_gradient": 9}
 SUMS["layer_norm_gradient"] = 14
@@ -44,12 +48,14 @@ class Reach:
 
     loss: the largest of the draws. gradients: the median of the draws, for each parameter.
     sums: the error of adding up a parameter's gradient, in any order.
+    kinks: the error of a gradient because values cross kinks, expected of all draws.
     state: the largest of the draws, for each running statistic.
     """
 
     loss: float
     gradients: dict[str, float]
     sums: dict[str, float]
+    kinks: dict[str, float]
     state: dict[str, float]
 
 
@@ -125,7 +131,12 @@ class Rounded:
         furthest = dict(zip(self._state, np.max(moves, axis=0).tolist(), strict=True))
         in_order = UNIT * len(labels) ** 0.5 * abs(exact.loss)  # a mean is a sum, too
         gradients = with_larger(median, exact.gradients)
-        return Reach(max(losses) + in_order, gradients, sums.errors, furthest), exact
+        kinks = {}
+        if precision == "float32":
+            coarse = self(parameters, images, labels, Grid(BITS[precision] - COARSER, DRAWS))
+            far = dict(zip(median, _distances(coarse.gradients, exact.gradients), strict=True))
+            kinks = {path: kinked(far[path], median[path]) for path in median}
+        return Reach(max(losses) + in_order, gradients, sums.errors, kinks, furthest), exact
 
     def _run(self, arguments: list[Any], grid: Grid | None, sums: "Sums | None") -> list[Any]:
         program = self._program
@@ -194,6 +205,17 @@ def _distances(some: dict[str, Any], others: dict[str, Any]) -> list[float]:
 def looks(instruction: Instruction) -> bool:
     """Whether an instruction computes nothing: its result is a view."""
     return instruction.is_view
+
+
+def kinked(coarse: float, fine: float) -> float:
+    """The part of an error that kinks explain, on a fine grid, from errors on both grids.
+
+    Without kinks, an error is proportional to the grid's unit.
+
+    >>> kinked(coarse=256 * 1e-6, fine=1e-6), kinked(coarse=0.16, fine=1e-6)
+    (0.0, 0.01)
+    """
+    return coarse / 2 ** (COARSER / 2) if coarse > SMOOTH * 2**COARSER * fine else 0.0
 
 
 def with_larger(lengths: dict[str, float], gradients: dict[str, Any]) -> dict[str, float]:

@@ -10,6 +10,7 @@ from devices import ARCHITECTURES, needs_gpu
 from pareo import op
 from pareo.backends.cuda.nhwc.conv import (
     cudnn,
+    depthwise,
     few_channels,
     filter_gradient,
     filter_gradient_strips,
@@ -29,7 +30,8 @@ CONV = {
     "nhwc/conv/filter_gradient_strips.cu": filter_gradient_strips.INSTANCES,
     "nhwc/conv/few_channels.cu": [],
 }
-INSTANCES = CONV | {f"nhwc/kernels/{name}.cu": own for name, own in launch.INSTANCES.items()}
+PLAIN = {"nhwc/conv/depthwise.cu": depthwise.instances()}
+INSTANCES = CONV | PLAIN | {f"nhwc/kernels/{name}.cu": own for name, own in launch.INSTANCES.items()}
 
 
 def test_every_file_of_nhwc_is_compiled():

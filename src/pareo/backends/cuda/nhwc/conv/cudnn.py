@@ -34,7 +34,8 @@ def version() -> int:
 
 
 @cache
-def _handle(device: int) -> Any:
+def handle(device: int) -> Any:
+    """cuDNN's handle on a GPU."""
     return import_module("cudnn").create_handle()
 
 
@@ -45,7 +46,7 @@ class Graph:
         import cupy
 
         self._library = import_module("cudnn")
-        self._handle = _handle(cupy.cuda.Device().id)
+        self._handle = handle(cupy.cuda.Device().id)
         self._graph = self._described(convolution)
         self._graph.validate()
         self._graph.build_operation_graph()

@@ -15,6 +15,7 @@ from typing import TypedDict, TypeGuard
 from pareo.array import Array
 from pareo.backends.cuda.nhwc.conv import (
     cudnn,
+    depthwise,
     few_channels,
     filter_gradient,
     filter_gradient_strips,
@@ -32,7 +33,7 @@ LARGEST_WORKSPACE = 512 << 20
 REPEATS = 5
 # A sample is a graph of as many runs as take SAMPLE seconds, from FEWEST to MOST
 SAMPLE, FEWEST, MOST = 2e-4, 2, 20
-VERSION = 5  # of the file on disk; a new kind of plan needs a new version
+VERSION = 6  # of the file on disk; a new kind of plan needs a new version
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,7 @@ OWN_PLANS: dict[str, Callable[[Convolution], Plan | None]] = {
     filter_gradient.NAME: _on_this_gpu(filter_gradient.plan),
     filter_gradient_strips.NAME: _on_this_gpu(filter_gradient_strips.plan),
     few_channels.NAME: _on_this_gpu(few_channels.plan),
+    depthwise.NAME: depthwise.plan,
     input_gradient_as_forward.NAME: lambda convolution: input_gradient_as_forward.plan(
         convolution, best
     ),

@@ -18,6 +18,7 @@ ACTIVATIONS = (
     "SIGMOID",
 )  # fmt: skip  # as in activation.cuh
 NORMALISED = ("IDENTITY", "RELU", "CLIP", "SILU", "HARD_SWISH")  # activations in normalise.cu
+BIASED = ("IDENTITY", "GELU", "GELU_TANH")  # activations in tokens.cu
 BLOCK_SIDES = (2, 4, 0)  # compiled sides of blocks in space_to_depth; 0: any side
 
 
@@ -35,10 +36,18 @@ def _instances() -> dict[str, list[str]]:
             for n, kind in product(numbers, ACTIVATIONS[1:])
         ],
         "normalise": [
-            *(f"channel_statistics<{n}>" for n in numbers[:2]),
-            *(f"{name}<{n}, {kind}>"
-              for name in ("normalise", "normalise_back_sums", "normalise_back")
-              for n, kind in product(numbers[:2], NORMALISED)),
+            *(f"channel_statistics<{t}, 4>" for t in kinds),
+            *(f"normalise_back_sums<{t}, 4, {kind}>" for t, kind in product(kinds, NORMALISED)),
+            *(f"normalise<{n}, {kind}, 0>" for n, kind in product(numbers[:2], NORMALISED)),
+            *(f"normalise<{n}, {kind}, {r}>"
+              for n, kind, r in product(numbers[:2], NORMALISED[:2], (1, 2))),
+            *(f"normalise_back<{n}, {kind}>" for n, kind in product(numbers[:2], NORMALISED)),
+        ],
+        "tokens": [
+            *(f"{name}<{n}, {p}>" for name in ("layer_norm", "layer_norm_back")
+              for n, p in product(numbers[:2], range(1, 7))),
+            *(f"{name}<{n}, {kind}>" for name in ("bias_activation", "bias_activation_back")
+              for n, kind in product(numbers[:2], BIASED)),
         ],
         "bias": [
             *(f"{name}<{n}>" for name in ("relu_bias_back", "bias_back") for n in numbers),

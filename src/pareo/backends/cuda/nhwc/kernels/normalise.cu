@@ -4,7 +4,9 @@
 #include "nhwc/kernels/activation.cuh"
 #include "nhwc/kernels/vector.cuh"
 
-const int MOST_THREADS = 512;
+const int MOST_THREADS = 512, LEAST_BLOCKS = 2;          // of a kernel that sums
+const int EACH_THREADS = 256, EACH_BLOCKS = 4;           // of a kernel that does not
+const int AHEAD_STATISTICS = 8, AHEAD_SUMS = 2;          // pixels that a thread loads before it uses them
 const int SLOTS = 1 << 16;
 __device__ unsigned arrived[SLOTS];  // blocks that are done; all 0 between launches
 
@@ -52,19 +54,23 @@ template <int V> __device__ inline void merge(
     count += other;
 }
 
+// Kernels that sum begin with the last pixel: what the kernel before them wrote last is still in
+// the L2 cache. The next kernel then begins with the first pixel, for the same reason.
+//
 // A block is (groups of V channels, pixels); the grid is (pixels, channels). `partial` has for each
 // block of pixels its means, its sums of squared deviations, and behind all of them its counts.
-template <class T, int V> __global__ void __launch_bounds__(MOST_THREADS, 2) channel_statistics(
+template <class T, int V> __global__ void __launch_bounds__(MOST_THREADS, LEAST_BLOCKS) channel_statistics(
     float* mean, float* variance, float* partial, int slot, const T* x, unsigned pixels, int channels)
 {
     extern __shared__ float room[];  // two floats for each thread and channel
     __shared__ float counts[MOST_THREADS];
-    const int AHEAD = 4;
+    const int AHEAD = AHEAD_STATISTICS;
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * V;
     const unsigned first = blockIdx.x * blockDim.y + threadIdx.y, step = gridDim.x * blockDim.y;
     float centre[V] = {}, sums[V] = {}, squares[V] = {}, count = 0;
     if (channel < channels && first < pixels) {
-        load<T, V>(centre, x + (long long)first * channels + channel);
+        const T* last = x + (pixels - 1ll) * channels + channel;
+        load<T, V>(centre, last - (long long)first * channels);
         count = (pixels - first + step - 1) / step;
         for (unsigned p = first; p < pixels; p += AHEAD * step) {
             Pack<T, V> packs[AHEAD];
@@ -72,7 +78,7 @@ template <class T, int V> __global__ void __launch_bounds__(MOST_THREADS, 2) cha
             for (int j = 0; j < AHEAD; j++)
                 if (p + j * step < pixels)
                     packs[j] = *reinterpret_cast<const Pack<T, V>*>(
-                        x + (long long)(p + j * step) * channels + channel);
+                        last - (long long)(p + j * step) * channels);
 #pragma unroll
             for (int j = 0; j < AHEAD; j++)
                 if (p + j * step < pixels)
@@ -171,15 +177,15 @@ template <int V> struct Norm {
     __device__ float operator()(float x, int i) const { return (x - mean[i]) * factor[i] + shift[i]; }
 };
 
-// out = activation(z + residual), where the residual, if there is one, may be normalised too.
+// out = activation(z + residual): R is 0 without a residual, 2 where it is normalised too, else 1.
 // `positive` gets a bit for each element: whether it is above 0. A thread has V channels.
-template <class T, int V, int A> __global__ void normalise(
+template <class T, int V, int A, int R> __global__ void __launch_bounds__(EACH_THREADS, EACH_BLOCKS) normalise(
     T* out, unsigned char* positive, const T* x, Vectors by, const T* residual, Vectors residual_by,
     float low, float high, unsigned pixels, int channels)
 {
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * V;
     if (channel >= channels) return;
-    const Norm<V> norm(by, channel), other(residual_by.mean ? residual_by : by, channel);
+    const Norm<V> norm(by, channel), other(R == 2 ? residual_by : by, channel);
     const int AHEAD = 2;
     const unsigned step = gridDim.x * blockDim.y;
     for (unsigned p = blockIdx.x * blockDim.y + threadIdx.y; p < pixels; p += AHEAD * step) {
@@ -189,7 +195,7 @@ template <class T, int V, int A> __global__ void normalise(
             if (p + j * step < pixels) {
                 const long long at = (long long)(p + j * step) * channels + channel;
                 packs[j] = *reinterpret_cast<const Pack<T, V>*>(x + at);
-                if (residual) more[j] = *reinterpret_cast<const Pack<T, V>*>(residual + at);
+                if (R) more[j] = *reinterpret_cast<const Pack<T, V>*>(residual + at);
             }
 #pragma unroll
         for (int j = 0; j < AHEAD; j++)
@@ -200,9 +206,9 @@ template <class T, int V, int A> __global__ void normalise(
 #pragma unroll
                 for (int i = 0; i < V; i++) {
                     float z = norm(wide(packs[j].at[i]), i);
-                    if (residual) {
+                    if (R) {
                         const float r = wide(more[j].at[i]);
-                        z += residual_by.mean ? other(r, i) : r;
+                        z += R == 2 ? other(r, i) : r;
                     }
                     if (!(z <= 0)) bits |= 1u << i;
                     value[i] = activate<A>(z, low, high);
@@ -216,13 +222,13 @@ template <class T, int V, int A> __global__ void normalise(
 // For the gradients of scale and shift: sums of d and of d * (x - mean) for each channel, where d is
 // the gradient before the activation. `g` and `other`, which may be null, are added. `positive` are
 // the bits that the forward pass left; without them, d follows from x. `masked` gets d if not null.
-template <class T, int V, int A> __global__ void __launch_bounds__(MOST_THREADS, 2) normalise_back_sums(
+template <class T, int V, int A> __global__ void __launch_bounds__(MOST_THREADS, LEAST_BLOCKS) normalise_back_sums(
     float* to_scale, float* to_shift, T* masked, float* partial, int slot, const T* x, const T* g,
     const T* other, const unsigned char* positive, Vectors by, float low, float high, unsigned pixels,
     int channels)
 {
     extern __shared__ float room[];  // two floats for each thread and channel
-    const int AHEAD = 2;
+    const int AHEAD = AHEAD_SUMS, GROUP = 16 / sizeof(T);
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * V;
     const unsigned first = blockIdx.x * blockDim.y + threadIdx.y, step = gridDim.x * blockDim.y;
     float sums[V] = {}, products[V] = {};
@@ -234,11 +240,11 @@ template <class T, int V, int A> __global__ void __launch_bounds__(MOST_THREADS,
 #pragma unroll
             for (int j = 0; j < AHEAD; j++)
                 if (p + j * step < pixels) {
-                    const long long at = (long long)(p + j * step) * channels + channel;
+                    const long long at = (pixels - 1ll - (p + j * step)) * channels + channel;
                     xs[j] = *reinterpret_cast<const Pack<T, V>*>(x + at);
                     gs[j] = *reinterpret_cast<const Pack<T, V>*>(g + at);
                     if (other) others[j] = *reinterpret_cast<const Pack<T, V>*>(other + at);
-                    if (positive) bits[j] = positive[at / V];
+                    if (positive) bits[j] = positive[at / GROUP] >> at % GROUP;
                 }
 #pragma unroll
             for (int j = 0; j < AHEAD; j++)
@@ -255,7 +261,7 @@ template <class T, int V, int A> __global__ void __launch_bounds__(MOST_THREADS,
                         sums[i] += d;
                         products[i] += d * (value - norm.mean[i]);
                     }
-                    if (masked) store<T, V>(masked + (long long)(p + j * step) * channels + channel, error);
+                    if (masked) store<T, V>(masked + (pixels - 1ll - (p + j * step)) * channels + channel, error);
                 }
         }
     }
@@ -312,7 +318,7 @@ template <class T, int V, int A> __global__ void __launch_bounds__(MOST_THREADS,
 }
 
 // The gradient of x: factor * (d - mean of d - normalised x * mean of (d * normalised x)).
-template <class T, int V, int A> __global__ void normalise_back(
+template <class T, int V, int A> __global__ void __launch_bounds__(EACH_THREADS, EACH_BLOCKS) normalise_back(
     T* out, const T* x, const T* g, const float* to_scale, const float* to_shift, Vectors by,
     float low, float high, unsigned pixels, int channels)
 {

@@ -19,6 +19,8 @@ from pareo.spec import Spec
 THREADS = 512  # of a block that sums, as in normalise.cu
 CHANNELS = 64  # of a block that sums: few, as its last block adds what all others left
 BLOCKS = 264  # that sum at the same time: two on each multiprocessor of an H200
+SUM_VECTOR = 4  # channels of a thread that sums, at most: more need too many registers
+EACH_BLOCKS = 528  # of a kernel that does not sum: four on each multiprocessor
 PIXELS = 2  # that a thread has at least
 SLOTS = 1 << 16  # as in normalise.cu
 
@@ -40,14 +42,20 @@ def vector_of(images: Array | Spec) -> int:
     return WIDEST // images.dtype.itemsize
 
 
+def sum_vector(images: Array | Spec) -> int:
+    """The channels of a thread that sums."""
+    return min(SUM_VECTOR, vector_of(images))
+
+
 def sum_grid(images: Array | Spec) -> tuple[tuple[int, int], tuple[int, int]]:
     """Grid (pixels, channels) and block of a kernel that sums over pixels.
 
     >>> sum_grid(Spec((256, 56, 56, 256)))
     ((66, 4), (16, 32))
     """
-    groups = images.shape[-1] // vector_of(images)
-    wide = min(groups, CHANNELS // vector_of(images))
+    vector = sum_vector(images)
+    groups = images.shape[-1] // vector
+    wide = min(groups, CHANNELS // vector)
     high = 1 << (THREADS // wide).bit_length() - 1
     columns = -(-groups // wide)
     rows = min(-(-pixels(images) // (high * PIXELS)), max(1, BLOCKS // columns))
@@ -62,7 +70,7 @@ def partial_sums(images: Array | Spec) -> Spec:
 
 def _sum(file_name: str, images: Array, arguments: Sequence[Any], results: int = 0) -> None:
     grid, block = sum_grid(images)
-    shared = 2 * block[0] * block[1] * vector_of(images) * 4
+    shared = 2 * block[0] * block[1] * sum_vector(images) * 4
     slot = next(_slots) * 64 % SLOTS  # no two launches at the same time have the same one
     both = *arguments[:results], np.int32(slot), *arguments[results:]
     kernel("normalise", file_name, shared)(grid, block, both, shared_mem=shared)
@@ -70,7 +78,10 @@ def _sum(file_name: str, images: Array, arguments: Sequence[Any], results: int =
 
 def _each(name: str, images: Array, arguments: Sequence[Any]) -> None:
     """Launch a kernel whose threads hold channels and iterate over pixels."""
-    grid, block = launch.pixel_grid(pixels(images), images.shape[-1], vector_of(images))
+    (blocks, across), block = launch.pixel_grid(
+        pixels(images), images.shape[-1], vector_of(images)
+    )
+    grid = min(blocks, max(1, EACH_BLOCKS // across)), across
     kernel("normalise", name)(grid, block, arguments)
 
 
@@ -88,15 +99,16 @@ def _limits(low: float, high: float) -> tuple[Any, Any]:
     return np.float32(low), np.float32(high)
 
 
-def _instance(name: str, images: Array, activation: str = "") -> str:
-    parts = [c_type(images), str(vector_of(images)), *([activation] if activation else [])]
+def _instance(name: str, images: Array, activation: str = "", vector: int = 0) -> str:
+    wide = str(vector or vector_of(images))
+    parts = [c_type(images), wide, *([activation] if activation else [])]
     return f"{name}<{', '.join(parts)}>"
 
 
 @instruction(scratch=lambda out, x: [partial_sums(x)])
 def channel_statistics(out: tuple[Array, Array], x: Array, scratch: Sequence[Array]) -> None:
     """Mean and variance of each channel."""
-    _sum(_instance("channel_statistics", x), x, (*out, scratch[0], x, *_sizes(x)), 3)
+    _sum(_instance("channel_statistics", x, "", sum_vector(x)), x, (*out, scratch[0], x, *_sizes(x)), 3)
 
 
 def _normalise(
@@ -108,12 +120,13 @@ def _normalise(
     limits: tuple[float, float],
     epsilons: tuple[float, float],
 ) -> None:
-    vectors, (*residual, ), more = others[:4], others[4:5], others[5:]
+    vectors, residual, more = others[:4], others[4:5], others[5:]
+    residuals = 2 if more else len(residual)
     arguments = (
-        out, positive, x, _vectors(vectors, epsilons[0]), *(residual or [NULL]),
+        out, positive, x, _vectors(vectors, epsilons[0]), *(residual or (NULL,)),
         _vectors(more, epsilons[1]), *_limits(*limits), *_sizes(x),
     )  # fmt: skip
-    _each(_instance("normalise", x, activation), x, arguments)
+    _each(_instance("normalise", x, f"{activation}, {residuals}"), x, arguments)
 
 
 @instruction(in_place=(0,))
@@ -156,7 +169,7 @@ def _back_sums(
         to_scale, to_shift, masked, scratch[0], x, *(*gradients, NULL)[:2], positive,
         _vectors(vectors, epsilon), *_limits(*limits), *_sizes(x),
     )  # fmt: skip
-    _sum(_instance("normalise_back_sums", x, activation), x, arguments, 4)
+    _sum(_instance("normalise_back_sums", x, activation, sum_vector(x)), x, arguments, 4)
 
 
 @instruction(scratch=_back_scratch)

@@ -2,11 +2,31 @@
 
 A rule is a function named after its operator and entered into `table`. `convolution`, `activation`,
 `normalise` (batch normalisation), `images` (pooling, local response normalisation), `shapes`,
-`dense` and `update` are its families.
+`dense`, `tokens`, `attention` and `update` are its families.
 """
 
-from pareo.backends.cuda.nhwc.rules import activation, convolution, dense, images, normalise, shapes
+from pareo.backends.cuda.nhwc.rules import (
+    activation,
+    convolution,
+    dense,
+    images,
+    normalise,
+    shapes,
+    tokens,
+)
+from pareo.backends.cuda.nhwc.rules.attention import find_attention
 from pareo.backends.cuda.nhwc.rules.table import RULES
 from pareo.backends.cuda.nhwc.rules.update import add_grouped_updates
 
-__all__ = ["RULES", "activation", "add_grouped_updates", "convolution", "dense", "images", "normalise", "shapes"]
+__all__ = [
+    "RULES",
+    "activation",
+    "add_grouped_updates",
+    "convolution",
+    "dense",
+    "find_attention",
+    "images",
+    "normalise",
+    "shapes",
+    "tokens",
+]

@@ -70,6 +70,9 @@ def _relu_gradient(lowering: Lowering, back: Instruction) -> bool:
 @rule
 def sum_(lowering: Lowering, fold: Instruction) -> bool:
     g = fold.inputs[0]
+    partial = lowering.partials.get(g)
+    if partial is not None and channel_sum(lowering, g) is fold:
+        return _add_sums(lowering, partial, fold)
     if not is_working(lowering, g) or channel_sum(lowering, g) is not fold:
         return False
     spec, operands = partial_sums(lowering.working_spec(g)), (lowering.as_working(g),)

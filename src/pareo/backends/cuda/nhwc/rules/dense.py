@@ -6,6 +6,7 @@ import numpy as np
 
 from pareo.backends.cuda.nhwc.lowering import Lowering
 from pareo.backends.cuda.nhwc.rules.table import rule
+from pareo.backends.cuda.nhwc.rules.tokens import as_images, defer_bias
 from pareo.backends.cuda.nhwc.rules.update import defer_to_update
 from pareo.program.ir import Instruction
 
@@ -62,6 +63,8 @@ WORKING_READERS = ("dot", "relu", "dropout", "relu_gradient", "reshape", "sum")
 def transpose(lowering: Lowering, transpose: Instruction) -> bool:
     """Left out where only products read it: they transpose their operands themselves."""
     result = transpose.outputs[0]
+    if as_images(lowering, transpose):
+        return True
     if result in lowering.program.outputs or transpose.attributes["axes"] != (1, 0):
         return False
     reading = [lowering.program.instructions[p] for p in lowering.reader_positions[result]]
@@ -77,6 +80,8 @@ def add_bias(lowering: Lowering, add: Instruction) -> bool:
     if relu is not None and relu.name == "relu":
         result, flops = relu.outputs[0], flops + relu.flops
         lowering.mark_done(relu)
+    elif defer_bias(lowering, add):
+        return True
     else:
         relu = None
     operands = lowering.working[x], lowering.as_plain(b)

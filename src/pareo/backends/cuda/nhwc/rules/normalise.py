@@ -15,6 +15,12 @@ from pareo.backends.cuda.nhwc.kernels.launch import NORMALISED
 from pareo.backends.cuda.nhwc.kernels.normalise import fits, signs
 from pareo.backends.cuda.nhwc.lowering import Lowering
 from pareo.backends.cuda.nhwc.rules.table import RULES, Rule, rule
+from pareo.backends.cuda.nhwc.rules.tokens import (
+    activate_biased,
+    activate_biased_back,
+    is_made,
+    reduced,
+)
 from pareo.program.ir import Instruction
 from pareo.spec import Spec
 
@@ -163,6 +169,8 @@ def _activate(lowering: Lowering, one: Instruction) -> bool:
         left = _normalise(lowering, norm, result, kind, limits, one.flops)
         lowering.activated[result] = Activated(x, kind, limits, left)
         return True
+    if activate_biased(lowering, one, kind):
+        return True
     if not _is_working(lowering, x):
         return False
     low, high = limits
@@ -173,8 +181,7 @@ def _activate(lowering: Lowering, one: Instruction) -> bool:
 
 def _is_working(lowering: Lowering, number: int) -> bool:
     """Whether a value has a working form that differs from the plain one."""
-    reduced = lowering.dtype != np.float32 and number in lowering.working
-    return lowering.is_image(number) or reduced
+    return lowering.is_image(number) or (reduced(lowering) and is_made(lowering, number))
 
 
 # Backward
@@ -260,6 +267,8 @@ def _activate_back(lowering: Lowering, back: Instruction) -> bool:
 
 def _plain_back(lowering: Lowering, back: Instruction) -> bool:
     g, z = back.inputs
+    if activate_biased_back(lowering, back, kind_of(back)[0]):
+        return True
     if not (_is_working(lowering, z) or _is_working(lowering, g)):
         return False
     (low, high), kind = kind_of(back)[1], kind_of(back)[0]

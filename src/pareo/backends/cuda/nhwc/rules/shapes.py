@@ -5,6 +5,7 @@ from pareo.backends.cuda.nhwc.lowering import Lowering, next_number
 from pareo.backends.cuda.nhwc.rules.activation import channel_sum
 from pareo.backends.cuda.nhwc.rules.normalise import add_normalised, defer_sum
 from pareo.backends.cuda.nhwc.rules.table import rule
+from pareo.backends.cuda.nhwc.rules.tokens import add_biased, is_made, reduced, reshape_rows
 from pareo.backends.cuda.nhwc.rules.update import defer_average
 from pareo.program.ir import Instruction
 
@@ -49,7 +50,10 @@ MOST = 4  # images that one instruction adds
 
 def _adds_images(lowering: Lowering, add: Instruction) -> bool:
     """Whether an instruction adds images of the same shape, some in their working form."""
-    images = [lowering.is_image(n) or n in lowering.addends for n in add.inputs]
+    images = [
+        lowering.is_image(n) or n in lowering.addends or (reduced(lowering) and is_made(lowering, n))
+        for n in add.inputs
+    ]
     return any(images) and len({lowering.program.specs[n] for n in add.inputs}) == 1
 
 
@@ -66,7 +70,7 @@ def add(lowering: Lowering, add: Instruction) -> bool:
         return True
     if not _adds_images(lowering, add):
         return False
-    if add_normalised(lowering, add) or defer_sum(lowering, add):
+    if add_normalised(lowering, add) or add_biased(lowering, add) or defer_sum(lowering, add):
         return True
     result = add.outputs[0]
     first, second = (lowering.addends.pop(n, (n,)) for n in add.inputs)
@@ -98,4 +102,4 @@ def reshape(lowering: Lowering, reshape: Instruction) -> bool:
             lowering.working[result] = lowering.reshape(source, lowering.working_spec(result))
             return True
         return lowering.add_working("channels_last", (source,), result)
-    return False
+    return reshape_rows(lowering, reshape)

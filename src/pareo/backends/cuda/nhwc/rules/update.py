@@ -12,6 +12,8 @@ from pareo.program.ir import Instruction
 
 ALONE = 1 << 20  # a parameter with at least so count elements is updated by itself
 
+MOST_ROWS = 2048  # of a product that is fused with the update; cuBLAS is faster for more
+
 
 @dataclass(frozen=True)
 class Update:
@@ -71,7 +73,8 @@ def defer_to_update(lowering: Lowering, dot: Instruction) -> bool:
     matrix = (
         transpose.name == "transpose" and transpose.attributes["axes"] == (1, 0) and spec.ndim == 2
     )
-    if not matrix or spec.size < ALONE or not dense.fits(*spec.shape):
+    few = lowering.program.specs[dot.inputs[1]].shape[0] <= MOST_ROWS
+    if not matrix or not few or spec.size < ALONE or not dense.fits(*spec.shape):
         return False
     lowering.deferred_products[dot.outputs[0]] = (transpose.inputs[0], dot.inputs[1], dot.flops)
     return True

@@ -1,0 +1,209 @@
+"""Batch normalisation in lowered programs: what it becomes, and what its kernels compute."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from devices import needs_gpu
+
+from pareo import Spec, op, trace, value_and_grad
+from pareo.backends.cuda.nhwc import lower
+from pareo.backends.cuda.nhwc.kernels.normalise import signs
+from pareo.program import remove_common, remove_dead
+
+CHANNELS = 16
+FILTERS = Spec((64, CHANNELS, 3, 3))
+IMAGES = Spec((2, CHANNELS, 6, 6))
+VECTOR = Spec((64,))
+
+
+def block(activation):
+    """conv, batch_norm, activation, conv, batch_norm, residual, relu."""
+
+    def loss(parameters, x):
+        w, v, a, b, c, d = parameters
+        y = op.conv(x, w, padding=1)
+        first = activation(op.batch_norm(y, a, b)[0])
+        second = op.batch_norm(op.conv(first, v, padding=1), c, d)[0]
+        return op.sum(op.relu(op.add(second, y)))
+
+    specs = (FILTERS, Spec((64, 64, 3, 3)), *(VECTOR,) * 4)
+    program = trace(value_and_grad(loss), specs, IMAGES)
+    return remove_dead(remove_common(program))
+
+
+def names(program, precision="bfloat16"):
+    after = lower.lowered(program, precision, lambda _: True)
+    known = {*after.inputs, *after.constants}
+    for instruction in after.instructions:
+        assert known.issuperset(instruction.inputs), instruction.name
+        known.update(instruction.outputs)
+    assert known.issuperset(after.outputs)
+    assert [after.specs[n] for n in after.outputs] == [program.specs[n] for n in program.outputs]
+    return Counter(instruction.name for instruction in after.instructions)
+
+
+ACTIVATIONS = {
+    "relu": op.relu,
+    "clip": lambda a: op.clip(a, 0, 6),
+    "silu": op.silu,
+    "hard_swish": op.hard_swish,
+}
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_activations_and_residuals_are_no_passes_of_their_own(activation, precision):
+    found = names(block(ACTIVATIONS[activation]), precision)
+    assert found["channel_statistics"] == 2
+    assert found["normalise_forward"] == found["normalise_with_signs"] == 1
+    assert found["normalise_back_sums"] == found["normalise_back_sums_by_signs"] == 1
+    assert found["normalise_back"] == 2
+    passes = {"add", "add_images", "relu", "relu_gradient", "relu_back", "activation_forward"}
+    passes |= {"activation_back", activation, f"{activation}_gradient", "batch_norm"}
+    # The residual is also a first layer's output, so its two gradients are added once.
+    assert {name: found[name] for name in passes if found[name]} in ({}, {"add_images": 1})
+
+
+@pytest.mark.smoke
+def test_a_normalised_value_that_others_read_is_computed():
+    def loss(w, x, a, b):
+        y = op.batch_norm(op.conv(x, w, padding=1), a, b)[0]
+        return op.sum(op.add(op.relu(y), op.exp(y)))
+
+    specs = FILTERS, IMAGES, VECTOR, VECTOR
+    program = remove_dead(remove_common(trace(value_and_grad(loss, (0, 2, 3)), *specs)))
+    found = names(program)
+    assert found["normalise_forward"] == 2
+    assert found["exp"] == 1
+
+
+@pytest.mark.smoke
+def test_channels_that_do_not_fill_vectors_stay_plain():
+    def loss(w, x, a, b):
+        return op.sum(op.relu(op.batch_norm(op.conv(x, w), a, b)[0]))
+
+    odd = Spec((69, CHANNELS, 3, 3)), IMAGES, Spec((69,)), Spec((69,))
+    found = names(remove_dead(remove_common(trace(value_and_grad(loss, (0, 2, 3)), *odd))))
+    assert found["batch_norm"] == found["batch_norm_gradient"] == 1
+
+
+@pytest.mark.smoke
+def test_running_averages_move_in_one_launch():
+    def step(w, x, a, b, mean, variance):
+        y, now, spread = op.batch_norm(op.conv(x, w), a, b)
+        new = op.add(op.scale(0.9, mean), op.scale(0.1, now))
+        other = op.add(op.scale(0.9, variance), op.scale(0.2, spread))
+        return op.sum(y), new, other
+
+    program = remove_dead(remove_common(trace(step, FILTERS, IMAGES, *(VECTOR,) * 4)))
+    found = names(program)
+    assert found["average_all"] == 1
+    assert not found["scale"] and not found["add"]
+
+
+def reference(x, scale, shift, epsilon):
+    x = x.astype(np.float64)
+    mean, variance = x.mean((0, 1, 2)), x.var((0, 1, 2))
+    return mean, variance, (x - mean) / np.sqrt(variance + epsilon) * scale + shift
+
+
+def drawn(shape, kind, seed, offset=0.0):
+    from test_instructions import dtype
+
+    numbers = np.random.default_rng([seed, *shape]).standard_normal(shape) + offset
+    return numbers.astype(np.float32).astype(dtype(kind))
+
+
+SHAPES = [(4, 9, 9, 64), (2, 3, 5, 24), (1, 1, 2, 8), (3, 40, 41, 136), (32, 33, 32, 64)]
+KINDS = pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+IMAGE_SHAPES = pytest.mark.parametrize("shape", SHAPES, ids=str)
+
+
+@pytest.mark.gpu
+@needs_gpu
+@KINDS
+@IMAGE_SHAPES
+def test_statistics(kind, shape):
+    from test_instructions import check, run
+
+    for offset in (0.0, 300.0 if kind == "float32" else 3.0):
+        x = drawn(shape, kind, 1, offset)
+        vector = Spec(shape[-1:])
+        mean, variance = run("channel_statistics", [vector, vector], [x])
+        wanted = reference(x, 1, 0, 1e-5)
+        check(mean, wanted[0], 1e-5)
+        check(variance, wanted[1], 3e-5)  # float32: a mean of 300 costs some bits
+
+
+@pytest.mark.gpu
+@needs_gpu
+@KINDS
+@IMAGE_SHAPES
+@pytest.mark.parametrize("activation", ["IDENTITY", "RELU", "CLIP", "SILU", "HARD_SWISH"])
+def test_normalisation_and_its_gradients(kind, shape, activation):
+    torch = pytest.importorskip("torch")
+    from test_instructions import TOLERANCE, check, dtype, run
+
+    functions = {
+        "IDENTITY": lambda z: z, "RELU": torch.relu, "SILU": torch.nn.functional.silu,
+        "CLIP": lambda z: torch.clamp(z, -0.5, 1), "HARD_SWISH": torch.nn.functional.hardswish,
+    }  # fmt: skip
+    channels, spec, epsilon = shape[-1], Spec(shape, dtype(kind)), 1e-5
+    x, g, h, r = (drawn(shape, kind, seed) for seed in range(4))
+    scale, shift = drawn((channels,), "float32", 5, 1.0), drawn((channels,), "float32", 6)
+    mean, variance, _ = reference(x, scale, shift, epsilon)
+    vectors = [mean.astype(np.float32), variance.astype(np.float32), scale, shift]
+    how = {"activation": activation, "limits": (-0.5, 1.0)}
+
+    def wanted(residual, *gradients):
+        leaves = [torch.tensor(a.astype(np.float64), requires_grad=True) for a in (x, scale, shift)]
+        centred = leaves[0] - leaves[0].mean((0, 1, 2))
+        z = centred / torch.sqrt(centred.square().mean((0, 1, 2)) + epsilon)
+        z = z * leaves[1] + leaves[2]
+        if residual is not None:
+            z = z + torch.tensor(residual.astype(np.float64))
+        y = functions[activation](z)
+        y.backward(torch.tensor(sum(a.astype(np.float64) for a in gradients)))
+        return y.detach().numpy(), [leaf.grad.numpy() for leaf in leaves]
+
+    tolerance = TOLERANCE[kind] if kind == "bfloat16" else 2e-5  # of differences of large sums
+    epsilons = {"epsilons": (epsilon, epsilon)}
+    y, gradients = wanted(None, g)
+    (found,) = run("normalise_forward", [spec], [x, *vectors], **how, **epsilons)
+    check(found, y, tolerance)
+    vector, more = Spec((channels,)), {**how, "epsilon": epsilon}
+    sums = run("normalise_back_sums", [vector, vector], [x, *vectors, g], **more)
+    if np.prod(shape[:3]) > 2:  # of two elements, the gradient is a difference of equal numbers
+        (found,) = run("normalise_back", [spec], [x, g, *sums, *vectors], **more)
+        check(found, gradients[0], tolerance)
+        check(sums[0], gradients[1], tolerance)
+    check(sums[1], gradients[2], tolerance)
+    if activation not in ("IDENTITY", "RELU"):
+        return
+    y, gradients = wanted(r, g, h)
+    (found,) = run("normalise_forward", [spec], [x, *vectors, r], **how, **epsilons)
+    check(found, y, tolerance)
+    if activation == "IDENTITY":
+        return
+    found, bits = run(
+        "normalise_with_signs", [spec, signs(spec)], [x, *vectors, r], **how, **epsilons
+    )
+    check(found, y, tolerance)
+    operands = [x, *vectors, bits, g, h]
+    by_signs = {"epsilon": epsilon}
+    scales, shifts, d = run(
+        "normalise_back_sums_by_signs", [vector, vector, spec], operands, **by_signs
+    )
+    if np.prod(shape[:3]) > 2:
+        check(scales, gradients[1], tolerance)
+    check(shifts, gradients[2], tolerance)
+    masked = np.where(y > 0, g.astype(np.float64) + h.astype(np.float64), 0)
+    check(d, masked, tolerance)
+    (found,) = run(
+        "normalise_forward", [spec], [x, *vectors, r, *vectors[:2], shift, scale], **how, **epsilons
+    )
+    other = (r.astype(np.float64) - mean) / np.sqrt(variance + epsilon) * shift + scale
+    plain = (x.astype(np.float64) - mean) / np.sqrt(variance + epsilon) * scale + shift
+    check(found, np.maximum(plain + other, 0), tolerance)
