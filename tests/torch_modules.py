@@ -10,6 +10,7 @@ where torchvision (0.28) and timm (1.0.30) are installed; the tests need neither
 
 import zlib
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,12 @@ MODULES = {
     "vit-b-16": "vit_b_16",
 }
 SIZE, BATCH = 64, 2
+DECLARED: list[Any] = []  # a library of operators lives as long as its object
+
+
+def installed(name: str) -> bool:
+    """Whether the package that has a network is installed; it is not imported."""
+    return find_spec("timm" if name == "vit-tiny-16" else "torchvision") is not None
 
 
 def weights(name: str, shape: tuple[int, ...]) -> Any:
@@ -56,10 +63,12 @@ def module_of(name: str, size: int = SIZE) -> Any:
     """The module of torchvision or timm, for images of this size, without dropout of any kind."""
     import torch
 
-    if not hasattr(torch.ops.torchvision, "nms"):  # torchvision's compiled part may not load
-        library = torch.library.Library("torchvision", "DEF")
+    if not DECLARED:  # torchvision's compiled part may not load; its import needs these names
+        DECLARED.append(torch.library.Library("torchvision", "FRAGMENT"))
         for operator in ("nms", "qnms"):
-            library.define(f"{operator}(Tensor dets, Tensor scores, float iou) -> Tensor")
+            if not hasattr(torch.ops.torchvision, operator):
+                schema = f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+                DECLARED[0].define(schema)
     if name == "vit-tiny-16":
         import timm
 

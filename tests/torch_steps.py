@@ -23,15 +23,13 @@ class Seen:
     state: Mapping[str, Any]
 
 
-def thinner(network: Sequential, factor: int, classes: int) -> Sequential:
-    """The network with all its layers and connections, but a fraction of the channels."""
-    last = network.layers[-1]
-    while isinstance(last, Sequential):
-        last = last.layers[-1]
+def thinner(network: Sequential, factor: int) -> Sequential:
+    """The network with all its layers and connections, but a fraction of the channels.
+
+    Its classes are divided, too.
+    """
 
     def thin(layer: nn.Layer) -> nn.Layer:
-        if layer is last and isinstance(layer, nn.Dense):
-            return replace(layer, units=classes)
         match layer:
             case nn.Conv():
                 groups = layer.groups if layer.groups == 1 else layer.groups // factor

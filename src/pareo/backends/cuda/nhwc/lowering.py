@@ -19,9 +19,10 @@ from pareo.spec import Spec
 
 if TYPE_CHECKING:
     from pareo.backends.cuda.nhwc.rules.attention import Match
+    from pareo.backends.cuda.nhwc.rules.averages import Average
     from pareo.backends.cuda.nhwc.rules.normalise import Activated, Masked, Normalised
     from pareo.backends.cuda.nhwc.rules.tokens import Biased
-    from pareo.backends.cuda.nhwc.rules.update import Average, Update
+    from pareo.backends.cuda.nhwc.rules.update import Update
 
 ConvolutionTest = Callable[[Convolution], bool]
 AttentionTest = Callable[[Attention], bool]

@@ -73,7 +73,10 @@ def _instances() -> dict[str, list[str]]:
             *(f"{name}<{n}>" for n in numbers
               for name in ("max_pool_back", "average_pool", "average_pool_back")),
         ],
-        "update": [],
+        "update": [
+            f"update_all<{rule}>"
+            for rule in ("DESCEND", "MOMENTUM", "NESTEROV", "LION", "ADAM", "ADAMW")
+        ],
         "pool3": [
             *(f"max_pool3<{t}, {v}, {relu}>" for t, v, relu in product(kinds, (1, 4), yes_no)),
             *(f"max_pool3_back<{n}, {s}>" for n, s in product(numbers, (1, 2))),

@@ -11,7 +11,7 @@ import numpy as np
 
 from pareo.array import Array
 from pareo.backends.cuda.nhwc.kernels import launch
-from pareo.backends.cuda.nhwc.kernels.launch import WIDEST, c_type, kernel, pixels
+from pareo.backends.cuda.nhwc.kernels.launch import WIDEST, c_type, kernel, pitch, pixels
 from pareo.backends.cuda.nhwc.kernels.table import NO_OPERAND, instruction
 from pareo.backends.cuda.runtime.launch import NULL, struct
 from pareo.spec import Spec
@@ -20,7 +20,7 @@ THREADS = 512  # of a block that sums, as in normalise.cu
 CHANNELS = 64  # of a block that sums: few, as its last block adds what all others left
 BLOCKS = 264  # that sum at the same time: two on each multiprocessor of an H200
 SUM_VECTOR = 4  # channels of a thread that sums, at most: more need too many registers
-EACH_BLOCKS = 528  # of a kernel that does not sum: four on each multiprocessor
+EACH_BLOCKS = 396  # of a kernel that does not sum: three on each multiprocessor
 PIXELS = 2  # that a thread has at least
 SLOTS = 1 << 16  # as in normalise.cu
 
@@ -199,19 +199,50 @@ def normalise_back_sums_by_signs(
     _back_sums(out, x, others[:4], others[5:], others[4], scratch, how)
 
 
+def _back(
+    out: Array,
+    x: Array,
+    g: Array,
+    sums: Sequence[Array],
+    other: Sequence[Any],
+    vectors: Sequence[Array],
+    how: tuple[str, tuple[float, float], float],
+) -> None:
+    activation, limits, epsilon = how
+    by = _vectors(vectors, epsilon)
+    arguments = (out, x, g, *sums, *other, by, *_limits(*limits), *_sizes(x))
+    _each(_instance("normalise_back", x, activation), x, arguments)
+
+
 @instruction(in_place=(1,))
 def normalise_back(
     out: Array,
     x: Array,
     g: Array,
-    to_scale: Array,
-    to_shift: Array,
-    *vectors: Array,
+    *others: Array,
     activation: str,
     limits: tuple[float, float],
     epsilon: float,
 ) -> None:
-    """The gradient of x, from that of the activation and the gradients of scale and shift."""
-    by = _vectors(vectors, epsilon)
-    arguments = (out, x, g, to_scale, to_shift, by, *_limits(*limits), *_sizes(x))
-    _each(_instance("normalise_back", x, activation), x, arguments)
+    """The gradient of x, from that of the activation.
+
+    After g come the gradients of scale and shift, and the four vectors.
+    """
+    how = activation, limits, epsilon
+    _back(out, x, g, others[:2], (NULL, np.int32(0)), others[2:], how)
+
+
+@instruction(in_place=(1,), strided=True)
+def normalise_back_plus(
+    out: Array,
+    x: Array,
+    g: Array,
+    *others: Array,
+    activation: str,
+    limits: tuple[float, float],
+    epsilon: float,
+) -> None:
+    """The same, plus the last operand, which may be some channels of larger images."""
+    *most, more = others
+    how = activation, limits, epsilon
+    _back(out, x, g, most[:2], (more, np.int32(pitch(more))), most[2:], how)
