@@ -71,6 +71,7 @@ def fit(
     place = Device(device, 1) if isinstance(device, str) else device
     epochs = whole("epochs", epochs, 1)
     settings = for_epochs(settings, epochs)
+    FittedData.of(network, data, settings)  # raises an error for data that does not fit
     start = None if resume is None else resumed(resume, network, data, settings)
     file = None if checkpoint is None else target(checkpoint, resume)
     run = Run(ray, network, data, settings, place, workers, file, start)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pareo.data import Dataset
@@ -27,6 +27,7 @@ class Maker:
 
     network: the network, unless hyper-parameters ask for an MLP of another shape
     usual:   settings that are neither searched nor fixed
+    rates:   the usual rates of some optimizers, by name
 
     >>> from pareo.data import load
     >>> maker = Maker(mlp("small"), load("synthetic:16:3:120"), epochs=2, usual={"rate": 0.05})
@@ -41,14 +42,19 @@ class Maker:
     data: Dataset
     epochs: int
     usual: Mapping[str, Any]
+    rates: Mapping[str, float] = field(default_factory=dict)
 
     def __call__(self, found: Mapping[str, Any]) -> Trial:
         shape = {name: value for name, value in found.items() if name in SHAPE}
         settings = {name: value for name, value in found.items() if name not in SHAPE}
         network = self._shaped(**shape) if shape else self.network
         chosen = {**self.usual, **settings}
-        if not isinstance(optimizers.parse(chosen.get("optimizer", "sgd")), SGD):
-            chosen.pop("momentum", None)  # which other optimizers do not have
+        if "optimizer" in settings:  # which brings its own momentum and its own usual rate
+            rule = optimizers.parse(settings["optimizer"])
+            if "momentum" not in settings or not isinstance(rule, SGD):
+                chosen.pop("momentum", None)
+            if "rate" not in settings and rule.name in self.rates:
+                chosen["rate"] = self.rates[rule.name]
         return Trial(network, epochs=self.epochs, **chosen)
 
     def _shaped(
