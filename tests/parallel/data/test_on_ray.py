@@ -81,7 +81,9 @@ def test_what_is_lost_changes_no_bit(cluster: Any, tmp_path: Path) -> None:
         with pytest.raises(DivergenceError, match=r"try a rate below 1e\+30"):
             on_ray.fit(ray, NETWORK, DATA, wild, 1, 2, DEVICE)
         normal = Sequential([Dense(4), BatchNorm(), Dense(3)], (6,))  # a worker has one image
-        with pytest.raises(WorkerError, match="a worker failed: .*more than one element") as raised:
+        with pytest.raises(
+            WorkerError, match=r"a worker failed: .*more than one element"
+        ) as raised:
             on_ray.fit(ray, normal, DATA, SETTINGS, 1, 2, DEVICE)
         assert "\n" not in str(raised.value)
         few = networks.mlp([6, 4, 2])  # the data has three classes

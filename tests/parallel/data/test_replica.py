@@ -109,7 +109,8 @@ def test_each_replica_has_its_own_statistics() -> None:
     losses = []
     for _ in range(8):  # four in an epoch
         total = pair[0].gradients() + pair[1].gradients()
-        losses.append([replica.move(total) for replica in pair][0])
+        losses.append(pair[0].move(total))
+        assert pair[1].move(total) == losses[-1]
     expected, parameters = by_parts(NORMAL, images, run, 2, parts=2, chained=False)
     np.testing.assert_allclose(losses, expected, rtol=1e-9)
     same(pair[0].checkpoint().parameters, parameters, **EXACT)

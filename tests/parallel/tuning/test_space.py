@@ -132,4 +132,4 @@ def test_an_optimizer_brings_its_own_rate_and_momentum_unless_these_are_searched
     assert make({"optimizer": "adamw", "rate": 0.01}).rate == 0.01
     assert make({"optimizer": "sgd", "momentum": 0.5}).settings().momentum == 0.5
     assert make({"optimizer": "sgd"}).settings().momentum == 0.0  # as `pareo train` has it
-    assert str(make({"optimizer": "nesterov"}).settings().optimizer) == "nesterov"
+    assert str(make({"optimizer": "nesterov"}).settings().optimizer) == "nesterov:0.9"

@@ -133,8 +133,8 @@ class Replica:
             compute, images, labels = self._for_rows(size, rows)
             self._gather(images, self._images, own)
             self._gather(labels, self._labels, own)
-            batch = self._data.labels[order[first : first + size]]
-            whole = whole_weight(self._job.recipe, batch, settings.dtype)
+            batch = order[first : first + size]
+            whole = whole_weight(self._job.recipe, self._data.labels, batch, settings.dtype)
             self._gradients[-1:] = compute(self._parameters, images, labels, whole, seeds)
         return self._gradients
 

@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ class DataJob:
     epochs: int = 1
     synchronise: bool = False
 
-    @property
+    @cached_property
     def recipe(self) -> Recipe:
         """How a step trains the network."""
         return self.settings.recipe
@@ -195,7 +196,7 @@ class DataWorker:
         np.take(self._data.images, own, axis=0, out=images, mode="clip")
         seeds = seeds_from_row(seeds, self._widths, compute.rows[0])
         labels = self._data.labels
-        whole = whole_weight(self._job.recipe, labels[indices], self._job.layout.dtype)
+        whole = whole_weight(self._job.recipe, labels, indices, self._job.layout.dtype)
         return compute(self._parameters, images, labels[own], whole, seeds)
 
     def _step(self, number: int, indices: np.ndarray, numbers: tuple[float, ...]) -> float:

@@ -179,11 +179,11 @@ def whole_specs(recipe: Recipe, dtype: str) -> tuple[Spec, ...]:
     return (Spec((), dtype),) if recipe.loss.weighted else ()
 
 
-def whole_weight(recipe: Recipe, labels: Any, dtype: str) -> tuple[Any, ...]:
-    """The argument `whole` of a `gradient_program`, from the labels of the whole batch."""
+def whole_weight(recipe: Recipe, labels: Any, indices: Any, dtype: str) -> tuple[Any, ...]:
+    """The argument `whole` of a `gradient_program`, for a batch of some of the labels."""
     if not recipe.loss.weighted:
         return ()
-    return (np.asarray(recipe.loss.weight(labels), dtype),)
+    return (np.asarray(recipe.loss.weight(labels[indices]), dtype),)
 
 
 def gradient_factors(program: Program, gradients: Mapping[str, int]) -> dict[str, tuple[int, int]]:

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ class NeuronsJob:
     device: Device
     epochs: int
 
-    @property
+    @cached_property
     def recipe(self) -> Recipe:
         """How a step trains the network."""
         return self.settings.recipe

@@ -14,6 +14,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -64,7 +65,7 @@ class PipelineJob:
     epochs: int
     micro: int
 
-    @property
+    @cached_property
     def recipe(self) -> Recipe:
         """How a step trains the network."""
         return self.settings.recipe
@@ -148,7 +149,7 @@ class PipelineWorker:
         numbers = [np.asarray(seed, np.int64) for seed in seeds_from_row(seeds, self._widths, lo)]
         arriving = [] if self._stage.is_last else [shared[f"backward.{rank + 1}"][lo:hi]]
         labels = self._data.labels
-        whole = whole_weight(self._job.recipe, labels[indices], self._layout.dtype)
+        whole = whole_weight(self._job.recipe, labels, indices, self._layout.dtype)
         return [*self._parameters, x, labels[own], *whole, *numbers, *arriving]
 
     def _micro_batches(self, indices: np.ndarray, seeds: list[int]) -> list[_MicroBatch]:
