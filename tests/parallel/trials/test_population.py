@@ -8,7 +8,7 @@ from devices import CUDA
 from splitting import NORMAL
 
 from pareo.data import load
-from pareo.nn import Conv, Dense, Dropout, Flatten, MaxPool, ReLU, Sequential, networks
+from pareo.nn import BatchNorm, Conv, Dense, Dropout, Flatten, MaxPool, ReLU, Sequential, networks
 from pareo.parallel import Result, Trial, train_many
 from pareo.training import fit
 
@@ -93,7 +93,14 @@ def test_each_member_with_clipping_average_and_augmentation_is_as_alone(device: 
         assert np.array_equal(array, start[path]) != chosen, path
 
 
-def test_targets_and_several_kinds_of_steps() -> None:
+def test_flat_features_can_be_normalised() -> None:
+    network = Sequential([Dense(8), BatchNorm(), ReLU(), Dense(3)], (16,), "flat")
+    own = [{"rate": 0.05, "seed": 1}, {"rate": 0.1, "seed": 2, "momentum": 0.5}]
+    for result in train_many(trials(network, own), FLAT, "population"):
+        assert_as_alone(result, FLAT, "compiled")
+
+
+def test_weighted_classes_and_several_kinds_of_steps() -> None:
     different = [
         *trials(MLP, [{"optimizer": "adam", "rate": 0.01}, {"optimizer": "lion", "rate": 0.001}]),
         *trials(MLP, [{"class_weights": (1.0, 2.0, 0.5)}, {"decay": 0.1}, {}]),

@@ -164,7 +164,9 @@ class _Population:
         weights = averaged(self._parameters, self._slots)
         tested = self._tester(weights, self._test_labels)
         share = seconds / len(self._numbers)  # the machine time of each member
-        flops = step_program(self._network, 1).flops * len(self._images)
+        size = min(self._size, len(self._images))
+        step = step_program(self._network, size, self._recipes[0])
+        flops = step.flops * len(self._images) / size
         leaving: list[int] = []
         for member, number in enumerate(self._numbers):
             result, trial = self._results[number], self._trials[number]
