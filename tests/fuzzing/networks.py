@@ -13,6 +13,7 @@ from fuzzing.writer import Random
 
 from pareo import Device, nn
 from pareo.moving import to_device, to_host
+from pareo.program import Program
 from pareo.training.losses import CrossEntropy
 from pareo.training.recipe import AVERAGE, Recipe
 from pareo.training.step import Step, dropout_seeds, slot_specs, step_program
@@ -138,6 +139,13 @@ class Trained:
             found[name] = np.asarray(numbers, "float32")
         return found
 
+    @cached_property
+    def programs(self) -> tuple[Program, Program]:
+        """A step, and the pass forward outside of training."""
+        drawn = self.drawn
+        step = step_program(drawn.network, drawn.batch, drawn.recipe, "float64")
+        return step, drawn.network.program(drawn.batch, "float64")
+
     def reference(self, random: np.random.Generator | None = None) -> list[Any]:
         """The losses, then parameters, state and slots after all steps, in float64.
 
@@ -145,9 +153,8 @@ class Trained:
         """
         drawn = self.drawn
         images, labels, order = self.data
-        program = step_program(drawn.network, drawn.batch, drawn.recipe, "float64")
+        program, forward = self.programs
         before = [array.astype("float64") for array in self.start.values()]
-        forward = drawn.network.program(drawn.batch, "float64")
         (outputs,) = interpret(forward, [*before, _wide(images[: drawn.batch])], random)
         arrays = before + [array.astype("float64") for array in self.slots.values()]
         losses = []
@@ -195,7 +202,8 @@ def _wide(array: Any) -> Any:
 def check_network(trained: Trained, device: str, dtype: str = "float32") -> None:
     """Train on a device, by its loop where it has one and as a program; raise `Wrong`."""
     drawn = trained.drawn
-    place = Device(device) if device == "cuda" else Device(device, 2)
+    plain = device in ("cuda", "sequential")
+    place = Device(device) if plain else Device(device, 1 + trained.seed % 2)
     step = Step(drawn.network, drawn.batch, place, drawn.recipe, dtype)
     ways = ["as a loop", "as a program"] if step.loops else ["as a program"]
     for way in ways:
