@@ -109,19 +109,26 @@ def test_layouts(kind):
 
 
 @KINDS
+@pytest.mark.parametrize("folded", [False, True])
+@pytest.mark.parametrize("channels", [3, 2])
 @pytest.mark.parametrize(("block", "window", "padding"), [(4, 11, 2), (2, 7, 3), (3, 5, 0)])
-def test_space_to_depth_gives_the_same_convolution(kind, block, window, padding):
+def test_space_to_depth_gives_the_same_convolution(
+    kind, block, window, padding, channels, folded
+):
     pytest.importorskip("cudnn")
-    x, w = draw((2, 3, 64, 64), "float32"), draw((8, 3, window, window), "float32")
+    x = draw((2, channels, 64, 64), "float32")
+    w = draw((8, channels, window, window), "float32")
     plain = {"stride": (block, block), "padding": (padding,) * 4, "dilation": (1, 1)}
     wanted = op.conv(x, w, **plain)
     many, taps, out = 16 // dtype(kind).itemsize, -(-window // block), wanted.shape[2]
-    wide = -(-3 * block * block // many) * many
-    images = Spec((2, out + taps - 1, out + taps - 1, wide), dtype(kind))
-    filters = Spec((8, taps, taps, wide), dtype(kind))
-    (xb,) = run("space_to_depth", [images], [x], block=block, padding=(padding,) * 4)
-    (wb,) = run("filters_to_depth", [filters], [w], block=block)
-    (back,) = run("filters_from_depth", [Spec(w.shape)], [wb], block=block)
+    fold, columns = (taps, 1) if folded else (1, taps)
+    wide = -(-channels * block * block * fold // many) * many
+    images = Spec((2, out + taps - 1, out + columns - 1, wide), dtype(kind))
+    filters = Spec((8, taps, columns, wide), dtype(kind))
+    how = {"block": block, "fold": fold}
+    (xb,) = run("space_to_depth", [images], [x], padding=(padding,) * 4, **how)
+    (wb,) = run("filters_to_depth", [filters], [w], **how)
+    (back,) = run("filters_from_depth", [Spec(w.shape)], [wb], **how)
     check(back, w, TOLERANCE[kind])
     one = {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1)}
     check(last(op.conv(first(xb), first(wb), **one)), last(wanted), max(TOLERANCE[kind], 1e-5))
@@ -268,7 +275,7 @@ def test_grouped_updates():
         taps.append(shape[2] * shape[3] if len(shape) == 4 else 1)
         wanted += op.sgd(w, g.astype(dtype(kind)).astype(np.float32), v, *NUMBERS)
     results = [Spec(shape) for shape in shapes for _ in range(2)]
-    found = run("", results, operands, fusion=update_all(len(shapes)), taps=tuple(taps))
+    found = run("", results, operands, fusion=update_all("MOMENTUM", len(shapes)), taps=tuple(taps))
     for one, other in zip(found, wanted, strict=True):
         check(one, other, 1e-6)
 
@@ -282,10 +289,49 @@ def test_grouped_updates_without_momentum():
         taps.append(shape[2] * shape[3] if len(shape) == 4 else 1)
         wanted.append(w - NUMBERS[0] * g)
     results = [Spec(shape) for shape in shapes]
-    fusion = update_all(len(shapes), momentum=False)
+    fusion = update_all("DESCEND", len(shapes))
     found = run("", results, operands, fusion=fusion, taps=tuple(taps))
     for one, other in zip(found, wanted, strict=True):
         check(one, other, 1e-6)
+
+
+RULES = {
+    "NESTEROV": (op.sgd, 1, (0.1, 0.9, 0.01), {"nesterov": True}),
+    "LION": (op.lion, 1, (0.1, 0.9, 0.98, 0.01), {}),
+    "ADAM": (op.adam, 2, (0.1, 0.3, 0.2, 0.9, 0.99, 1e-6, 0.01), {}),
+    "ADAMW": (op.adam, 2, (0.1, 0.3, 0.2, 0.9, 0.99, 1e-6, 0.01), {"decoupled": True}),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_grouped_updates_of_other_optimizers(name):
+    operator, slots, numbers, how = RULES[name]
+    shapes = [(6, 5, 3, 3), (7,)] + [(3, 4)] * 50
+    operands, taps, wanted = [np.asarray(n, np.float32) for n in numbers], [], []
+    for seed, shape in enumerate(shapes):
+        w, g, *kept = (draw(shape, "float32", 5 * seed + i) for i in range(2 + slots))
+        kept = [np.abs(a) for a in kept]
+        operands += [w, last(g) if len(shape) == 4 else g, *kept]
+        taps.append(shape[2] * shape[3] if len(shape) == 4 else 1)
+        exact = [a.astype(np.float64) for a in (w, g, *kept)]
+        wanted += operator(*exact, *map(float, numbers), **how)
+    results = [Spec(shape) for shape in shapes for _ in range(1 + slots)]
+    fusion = update_all(name, len(shapes))
+    found = run("", results, operands, fusion=fusion, taps=tuple(taps))
+    for one, other in zip(found, wanted, strict=True):
+        check(one, other, 2e-6)
+
+
+def test_running_averages():
+    from pareo.backends.cuda.nhwc.kernels.update import average_all
+
+    vectors = [draw((1 + seed * 37,), "float32", seed) for seed in range(100)]
+    operands = [a for v in vectors for a in (v, v[::-1].copy())]
+    shares = tuple((0.9, 0.1 + seed / 100) for seed in range(100))
+    results = [Spec(v.shape) for v in vectors]
+    found = run("", results, operands, fusion=average_all(100), shares=shares)
+    for one, v, (kept, share) in zip(found, vectors, shares, strict=True):
+        check(one, kept * v.astype(np.float64) + share * v[::-1], 1e-6)
 
 
 @KINDS

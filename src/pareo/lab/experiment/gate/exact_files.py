@@ -19,7 +19,7 @@ from pareo.lab.experiment.gate.rounding import Found, Reach, Rounded
 
 @dataclass(frozen=True)
 class Taken:
-    """One step from the first weights, and the loss of the same images after it."""
+    """One step from the gate's weights, and the loss of the same images after it."""
 
     loss: float
     next_loss: float
@@ -55,7 +55,7 @@ def reference(task: Task, folder: Path, precision: str) -> Callable[[int, int], 
         images, labels = small.data()
         order = chosen(few, which, few, small.count())[0]
         run = Rounded(small.network, few, small.threads)
-        start, seen = small.parameters(), (images[order], labels[order])
+        start, seen = small.gate_parameters(), (images[order], labels[order])
         reach, found = run.reach(start, *seen, precision)
         after = run(moved(start, found, small.rate), *seen)
         np.savez(
@@ -93,7 +93,7 @@ def read(file: Path) -> Kept:
 def steps(task: Task, trainer: Trainer, start: dict[str, Any], images: int, which: int) -> Taken:
     """A step of the gate, taken by a contestant.
 
-    start: the first weights. images: how many there are in all.
+    start: the gate's weights. images: how many there are in all.
     """
     few = different(task.batch)
     order = chosen(few, which, task.batch, images)

@@ -19,7 +19,9 @@ from pareo.backends.cuda.nhwc.conv import (
     few_channels,
     filter_gradient,
     filter_gradient_strips,
+    forward_as_input_gradient,
     input_gradient_as_forward,
+    product,
 )
 from pareo.backends.cuda.nhwc.conv.cudnn import Graph
 from pareo.backends.cuda.nhwc.conv.problem import Convolution, Plan
@@ -33,7 +35,7 @@ LARGEST_WORKSPACE = 512 << 20
 REPEATS = 5
 # A sample is a graph of as many runs as take SAMPLE seconds, from FEWEST to MOST
 SAMPLE, FEWEST, MOST = 2e-4, 2, 20
-VERSION = 6  # of the file on disk; a new kind of plan needs a new version
+VERSION = 7  # of the file on disk; a new kind of plan needs a new version
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,27 @@ def _best(convolution: Convolution, device: int) -> Choice:
     return Choice(plan, all_tried)
 
 
+@lru_cache(maxsize=4096)
+def best_of_cudnn(convolution: Convolution) -> Plan | None:
+    """The fastest of cuDNN's own plans on the current GPU, or None where it has none."""
+    try:
+        graph = Graph(convolution)
+    except Exception:  # as in `_best`
+        return None
+    key = f"{convolution} by cuDNN"
+    known = remembered().get(key)
+    plan = _named(known["plan"], convolution, graph) if known else None
+    if plan is not None:
+        return plan
+    timed, all_tried = _timed(convolution, graph, own=False)
+    if not timed:
+        return None
+    seconds, plan = min(timed, key=lambda pair: pair[0])
+    if all_tried:
+        remember(key, {"plan": plan.name, "seconds": seconds})
+    return plan
+
+
 def has_plan(convolution: Convolution) -> bool:
     """Whether there is a plan for a convolution on this machine."""
     return cudnn.missing() is None and best(convolution) is not None
@@ -123,10 +146,12 @@ def _named(name: str, convolution: Convolution, graph: Graph) -> Plan | None:
     return None if index is None or workspace is None else CudnnPlan(graph, index, workspace)
 
 
-def _timed(convolution: Convolution, graph: Graph) -> tuple[list[tuple[float, Plan]], bool]:
+def _timed(
+    convolution: Convolution, graph: Graph, own: bool = True
+) -> tuple[list[tuple[float, Plan]], bool]:
     """The candidates with their times in seconds, each the minimum of its repeats.
 
-    Also whether there was memory to time all of them.
+    Also whether there was memory to time all of them. Without `own`, only cuDNN's are candidates.
     """
     import cupy
 
@@ -135,7 +160,7 @@ def _timed(convolution: Convolution, graph: Graph) -> tuple[list[tuple[float, Pl
     arrays = {name: _some_numbers(size * width) for name, size in sizes.items()}
     found, all_tried = [], True
     work: Array = None
-    for plan in _candidates(convolution, graph):
+    for plan in _candidates(convolution, graph, own):
         if plan is None:
             all_tried = False
             continue
@@ -150,15 +175,17 @@ def _timed(convolution: Convolution, graph: Graph) -> tuple[list[tuple[float, Pl
             found.append((seconds, plan))
     del arrays, work
     cupy.get_default_memory_pool().free_all_blocks()
+    if not own:
+        return found, all_tried
     other = input_gradient_as_forward.forward_of(convolution)  # one of the plans depends on it
     return found, all_tried and (other is None or _choice(other).all_tried)
 
 
-def _candidates(convolution: Convolution, graph: Graph) -> Iterator[Plan | None]:
+def _candidates(convolution: Convolution, graph: Graph, own: bool) -> Iterator[Plan | None]:
     """Our own plans, and cuDNN's first supported ones; None for one that ran out of memory."""
-    for own in OWN_PLANS.values():
+    for make in OWN_PLANS.values() if own else ():
         try:
-            plan = own(convolution)
+            plan = make(convolution)
         except OutOfMemory:
             yield None
             continue
@@ -195,6 +222,10 @@ OWN_PLANS: dict[str, Callable[[Convolution], Plan | None]] = {
     filter_gradient_strips.NAME: _on_this_gpu(filter_gradient_strips.plan),
     few_channels.NAME: _on_this_gpu(few_channels.plan),
     depthwise.NAME: depthwise.plan,
+    forward_as_input_gradient.NAME: lambda convolution: forward_as_input_gradient.plan(
+        convolution, best_of_cudnn
+    ),
+    product.NAME: product.plan,
     input_gradient_as_forward.NAME: lambda convolution: input_gradient_as_forward.plan(
         convolution, best
     ),

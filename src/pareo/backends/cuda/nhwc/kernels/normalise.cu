@@ -2,10 +2,11 @@
 // with a residual and an activation; and the backward pass. Statistics and sums are float32, in an
 // order that does not change from run to run.
 #include "nhwc/kernels/activation.cuh"
+#include "nhwc/kernels/norm.cuh"
 #include "nhwc/kernels/vector.cuh"
 
 const int MOST_THREADS = 512, LEAST_BLOCKS = 2;          // of a kernel that sums
-const int EACH_THREADS = 256, EACH_BLOCKS = 4;           // of a kernel that does not
+const int EACH_THREADS = 256, EACH_BLOCKS = 3;           // of a kernel that does not
 const int AHEAD_STATISTICS = 8, AHEAD_SUMS = 2;          // pixels that a thread loads before it uses them
 const int SLOTS = 1 << 16;
 __device__ unsigned arrived[SLOTS];  // blocks that are done; all 0 between launches
@@ -137,49 +138,29 @@ template <class T, int V> __global__ void __launch_bounds__(MOST_THREADS, LEAST_
     if (!is_last(slot)) return;
     const int rows = blockDim.y / V, one = blockIdx.y * columns + thread % columns;
     const bool mine = thread < rows * columns && one < channels;
-    float sum = 0;
-    if (mine)
-#pragma unroll 8
-        for (int b = thread / columns; b < gridDim.x; b += rows)
-            sum += __ldcg(block_counts + b) * __ldcg(partial + 2ll * b * channels + one);
-    const float average = total_of_column(sum, room, thread, columns, rows) / pixels;
-    sum = 0;
+    // Deviations from the first block's mean, which is close to all others.
+    const float near = one < channels ? __ldcg(partial + one) : 0;
+    float sum = 0, deviation = 0;
     if (mine)
 #pragma unroll 8
         for (int b = thread / columns; b < gridDim.x; b += rows) {
-            const float apart = __ldcg(partial + 2ll * b * channels + one) - average;
-            sum += __ldcg(partial + (2ll * b + 1) * channels + one) + __ldcg(block_counts + b) * apart * apart;
+            const float apart = __ldcg(partial + 2ll * b * channels + one) - near;
+            const float weighted = __ldcg(block_counts + b) * apart;
+            sum += weighted;
+            deviation += __ldcg(partial + (2ll * b + 1) * channels + one) + weighted * apart;
         }
-    const float deviation = total_of_column(sum, room, thread, columns, rows);
+    sum = total_of_column(sum, room, thread, columns, rows);
+    deviation = total_of_column(deviation, room, thread, columns, rows);
     if (thread < columns && one < channels) {
-        mean[one] = average;
-        variance[one] = fmaxf(deviation / pixels, 0);
+        mean[one] = near + sum / pixels;
+        variance[one] = fmaxf((deviation - sum * (sum / pixels)) / pixels, 0);
     }
 }
 
-// What normalises a channel: z = (x - mean) * factor + shift.
-struct Vectors {
-    const float *mean, *variance, *scale, *shift;
-    float epsilon;
-};
-
-template <int V> struct Norm {
-    float mean[V], factor[V], shift[V];
-    __device__ Norm(const Vectors& of, int channel)
-    {
-#pragma unroll
-        for (int i = 0; i < V; i++) {
-            mean[i] = of.mean[channel + i];
-            factor[i] = of.scale[channel + i] * rsqrtf(of.variance[channel + i] + of.epsilon);
-            shift[i] = of.shift[channel + i];
-        }
-    }
-    __device__ float operator()(float x, int i) const { return (x - mean[i]) * factor[i] + shift[i]; }
-};
-
 // out = activation(z + residual): R is 0 without a residual, 2 where it is normalised too, else 1.
 // `positive` gets a bit for each element: whether it is above 0. A thread has V channels.
-template <class T, int V, int A, int R> __global__ void __launch_bounds__(EACH_THREADS, EACH_BLOCKS) normalise(
+template <class T, int V, int A, int R>
+__global__ void __launch_bounds__(EACH_THREADS, R == 2 ? EACH_BLOCKS - 1 : EACH_BLOCKS) normalise(
     T* out, unsigned char* positive, const T* x, Vectors by, const T* residual, Vectors residual_by,
     float low, float high, unsigned pixels, int channels)
 {
@@ -317,31 +298,29 @@ template <class T, int V, int A> __global__ void __launch_bounds__(MOST_THREADS,
     }
 }
 
-// The gradient of x: factor * (d - mean of d - normalised x * mean of (d * normalised x)).
-template <class T, int V, int A> __global__ void __launch_bounds__(EACH_THREADS, EACH_BLOCKS) normalise_back(
-    T* out, const T* x, const T* g, const float* to_scale, const float* to_shift, Vectors by,
-    float low, float high, unsigned pixels, int channels)
+// The gradient of x: factor * (d - mean of d - normalised x * mean of (d * normalised x)). With PLUS,
+// `other` is added, whose pixels are `pitch` elements apart.
+template <class T, int V, int A, bool PLUS> __global__ void __launch_bounds__(EACH_THREADS) normalise_back(
+    T* out, const T* x, const T* g, const float* to_scale, const float* to_shift, const T* other,
+    int pitch, Vectors by, float low, float high, unsigned pixels, int channels)
 {
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * V;
     if (channel >= channels) return;
     const Norm<V> norm(by, channel);
-    float slope[V], constant[V];
-#pragma unroll
-    for (int i = 0; i < V; i++) {
-        const float inverse = rsqrtf(by.variance[channel + i] + by.epsilon);
-        slope[i] = norm.factor[i] * inverse * to_scale[channel + i] / pixels;
-        constant[i] = norm.factor[i] * to_shift[channel + i] / pixels;
-    }
+    const Slopes<V> slopes(by, norm, to_scale, to_shift, channel, pixels);
     const int AHEAD = 2;
     const unsigned step = gridDim.x * blockDim.y;
     for (unsigned p = blockIdx.x * blockDim.y + threadIdx.y; p < pixels; p += AHEAD * step) {
-        Pack<T, V> xs[AHEAD], gs[AHEAD];
+        Pack<T, V> xs[AHEAD], gs[AHEAD], others[AHEAD];
 #pragma unroll
         for (int j = 0; j < AHEAD; j++)
             if (p + j * step < pixels) {
                 const long long at = (long long)(p + j * step) * channels + channel;
                 xs[j] = *reinterpret_cast<const Pack<T, V>*>(x + at);
                 gs[j] = *reinterpret_cast<const Pack<T, V>*>(g + at);
+                if (PLUS)
+                    others[j] = *reinterpret_cast<const Pack<T, V>*>(
+                        other + (long long)(p + j * step) * pitch + channel);
             }
 #pragma unroll
         for (int j = 0; j < AHEAD; j++)
@@ -351,7 +330,8 @@ template <class T, int V, int A> __global__ void __launch_bounds__(EACH_THREADS,
                 for (int i = 0; i < V; i++) {
                     const float value = wide(xs[j].at[i]);
                     const float d = activate_back<A>(wide(gs[j].at[i]), norm(value, i), low, high);
-                    error[i] = norm.factor[i] * d - (value - norm.mean[i]) * slope[i] - constant[i];
+                    error[i] = norm.factor[i] * d - (value - norm.mean[i]) * slopes.slope[i] - slopes.constant[i];
+                    if (PLUS) error[i] += wide(others[j].at[i]);
                 }
                 store<T, V>(out + (long long)(p + j * step) * channels + channel, error);
             }

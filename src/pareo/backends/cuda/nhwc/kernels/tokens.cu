@@ -53,18 +53,20 @@ template <class T, int V, int P> struct Row {
 template <class T, int V, int P> __global__ void __launch_bounds__(WARPS * 32) layer_norm(
     T* out, const T* x, const float* scale, const float* shift, float epsilon, unsigned rows, int features)
 {
+    Row<float, V, P> scales, shifts;
+    scales.read(scale, features);
+    shifts.read(shift, features);
     for (unsigned r = blockIdx.x * WARPS + threadIdx.x / 32; r < rows; r += gridDim.x * WARPS) {
         Row<T, V, P> row;
         row.read(x + (long long)r * features, features);
         const float factor = row.centre(features, epsilon);
 #pragma unroll
         for (int p = 0; p < P; p++) {
-            const int at = row.start(p);
-            if (at >= features) continue;
+            if (row.start(p) >= features) continue;
 #pragma unroll
             for (int i = 0; i < V; i++)
-                row.at[p][i] = row.at[p][i] * factor * scale[at + i] + shift[at + i];
-            store<T, V>(out + (long long)r * features + at, row.at[p]);
+                row.at[p][i] = row.at[p][i] * factor * scales.at[p][i] + shifts.at[p][i];
+            store<T, V>(out + (long long)r * features + row.start(p), row.at[p]);
         }
     }
 }

@@ -49,7 +49,7 @@ def _blocks(rows: Array | Spec) -> int:
 @instruction(in_place=(0,))
 def layer_norm_forward(out: Array, x: Array, scale: Array, shift: Array, epsilon: float) -> None:
     function = kernel("tokens", _instance("layer_norm", x, pieces(x)))
-    blocks = (min(-(-pixels(x) // WARPS), launch.BLOCKS),)
+    blocks = (min(-(-pixels(x) // WARPS), 2 * BLOCKS),)
     arguments = (out, x, scale, shift, np.float32(epsilon), *_sizes(x))
     function(blocks, (WARPS * LANES,), arguments)
 

@@ -1,18 +1,19 @@
-// Stochastic gradient descent: velocity = momentum * velocity + gradient + decay * parameter, then
-// parameter -= rate * velocity. The results may overwrite the parameter and the velocity.
-// Without momentum `velocity` is null, and parameter -= rate * gradient.
+// The rules by which optimizers move parameters, as in operators/update. The results may overwrite
+// the parameters and what is kept for each of them: its velocity, or its moments.
 #include "nhwc/kernels/vector.cuh"
 
 const int MOST = 40;       // parameters in one launch
 const int EACH = 1024;     // elements of a block
 
-// One parameter: its results, its value, its gradient and velocity, and the gradient's layout:
+enum Rule { DESCEND, MOMENTUM, NESTEROV, LION, ADAM, ADAMW };
+
+// One parameter: its results, its value, its gradient and slots, and the gradient's layout:
 // `taps` > 1 means (filters, taps, channels), where the parameter is (filters, channels, taps).
 struct Update {
-    float *new_parameter, *new_velocity;
+    float *new_parameter, *new_slots[2];
     const float* parameter;
     const void* gradient;
-    const float* velocity;
+    const float* slots[2];
     long long count, channels, taps, narrow, first_block;
 };
 
@@ -20,13 +21,43 @@ struct Updates {
     Update of[MOST];
 };
 
-extern "C" __global__ void update_all(
-    Updates updates, int number, const float* rate, const float* momentum, const float* decay)
+// Rate, then in the operator's order: momentum and decay; beta1, beta2 and decay (LION); or the
+// two corrections, beta1, beta2, epsilon and decay (ADAM).
+struct Numbers {
+    const float* at[7];
+};
+
+template <int R> __device__ inline float moved(
+    float parameter, float gradient, float& first, float& second, const float (&n)[7])
 {
+    const float rate = n[0];
+    if (R == DESCEND) return parameter - rate * gradient;
+    if (R == MOMENTUM || R == NESTEROV) {
+        const float d = gradient + n[2] * parameter;
+        first = n[1] * first + d;
+        return parameter - rate * (R == NESTEROV ? d + n[1] * first : first);
+    }
+    if (R == LION) {
+        const float c = n[1] * first + (1 - n[1]) * gradient;
+        first = n[2] * first + (1 - n[2]) * gradient;
+        const float sign = c > 0 ? 1.0f : c < 0 ? -1.0f : c;
+        return parameter * (1 - rate * n[3]) - rate * sign;
+    }
+    const float d = R == ADAM ? gradient + n[6] * parameter : gradient;
+    first = n[3] * first + (1 - n[3]) * d;
+    second = n[4] * second + (1 - n[4]) * d * d;
+    const float kept = R == ADAMW ? parameter * (1 - rate * n[6]) : parameter;
+    return kept - rate / n[1] * first / (sqrtf(second) / sqrtf(n[2]) + n[5]);
+}
+
+template <int R> __global__ void update_all(Updates updates, int number, Numbers numbers)
+{
+    const int SLOTS = R == DESCEND ? 0 : R == ADAM || R == ADAMW ? 2 : 1;
     int which = 0;
     while (which + 1 < number && updates.of[which + 1].first_block <= blockIdx.x) which++;
     const Update& one = updates.of[which];
-    const float r = *rate, m = one.velocity ? *momentum : 0, d = one.velocity ? *decay : 0;
+    float n[7];
+    for (int k = 0; k < 7; k++) n[k] = numbers.at[k] ? *numbers.at[k] : 0;
     const long long start = (blockIdx.x - one.first_block) * EACH;
     for (int j = threadIdx.x; j < EACH; j += blockDim.x) {
         const int i = start + j;
@@ -39,13 +70,10 @@ extern "C" __global__ void update_all(
         }
         const float gradient = one.narrow ? wide(static_cast<const bfloat16*>(one.gradient)[from])
                                           : static_cast<const float*>(one.gradient)[from];
-        const float parameter = one.parameter[i];
-        float speed = gradient;
-        if (one.velocity) {
-            speed += m * one.velocity[i] + d * parameter;
-            one.new_velocity[i] = speed;
-        }
-        one.new_parameter[i] = parameter - r * speed;
+        float first = SLOTS > 0 ? one.slots[0][i] : 0, second = SLOTS > 1 ? one.slots[1][i] : 0;
+        one.new_parameter[i] = moved<R>(one.parameter[i], gradient, first, second, n);
+        if (SLOTS > 0) one.new_slots[0][i] = first;
+        if (SLOTS > 1) one.new_slots[1][i] = second;
     }
 }
 

@@ -1,65 +1,64 @@
 """The update of many parameters, or of many running averages, in one launch (update.cu)."""
 
+from collections.abc import Sequence
+from functools import partial
+
 import numpy as np
 
 from pareo.array import Array
 from pareo.backends.cuda.nhwc.kernels import launch
-from pareo.backends.cuda.runtime.launch import NULL, struct
+from pareo.backends.cuda.runtime.launch import struct
 from pareo.program.kernel import Fusion, Kernel
 
 MOST, EACH, MOST_AVERAGES = 40, 1024, 80  # as in update.cu
+# The rules of update.cu: how many arrays each keeps for a parameter, such as its velocity.
+SLOTS = {"DESCEND": 0, "MOMENTUM": 1, "NESTEROV": 1, "LION": 1, "ADAM": 2, "ADAMW": 2}
+NUMBERS = {"DESCEND": 1, "MOMENTUM": 3, "NESTEROV": 3, "LION": 4, "ADAM": 7, "ADAMW": 7}
+MOST_NUMBERS = max(NUMBERS.values())
+FIELDS = 12  # of a row of the table
 
 
-def update_all(count: int, momentum: bool = True) -> Fusion:
+def update_all(kind: str, count: int) -> Fusion:
     """The instruction that updates `count` parameters in place.
 
-    Its operands are rate, momentum and decay, then for each parameter its value, gradient and
-    velocity; its results are the new value and velocity of each. Without momentum there are no
-    velocities, momentum or decay.
+    Its operands are the rule's numbers, such as the rate, then for each parameter its value, its
+    gradient and its slots; its results are the new value and slots of each.
     """
-    if momentum:
-        over = tuple(place for i in range(count) for place in (3 + 3 * i, 5 + 3 * i))
-        return Fusion("update_all", "", (), (), Kernel(_with_momentum, over, strided=False))
-    over = tuple(1 + 2 * i for i in range(count))
-    return Fusion("update_all", "", (), (), Kernel(_without, over, strided=False))
+    first, slots = NUMBERS[kind], SLOTS[kind]
+    each = 2 + slots
+    over = tuple(
+        first + each * i + place for i in range(count) for place in (0, *range(2, each))
+    )  # fmt: skip
+    return Fusion("update_all", "", (), (), Kernel(partial(_update_all, kind), over, strided=False))
 
 
-def _with_momentum(out: Array, *operands: Array, taps: tuple[int, ...]) -> None:
-    arrays = operands[3:]
-    pairs = zip(out[::2], out[1::2], strict=True)
-    given = zip(arrays[::3], arrays[1::3], arrays[2::3], strict=True)
-    _update_all(
-        operands[:3], [(*pair, *three) for pair, three in zip(pairs, given, strict=True)], taps
-    )
-
-
-def _without(out: Array, rate: Array, *arrays: Array, taps: tuple[int, ...]) -> None:
-    out = out if isinstance(out, tuple) else (out,)
-    each = zip(out, arrays[::2], arrays[1::2], strict=True)
-    rows = [(new, None, parameter, gradient, None) for new, parameter, gradient in each]
-    _update_all((rate, NULL, NULL), rows, taps)
-
-
-def _update_all(
-    numbers: tuple[Array, ...], rows: list[tuple[Array, ...]], taps: tuple[int, ...]
-) -> None:
-    """Launch updates of rows (new parameter, new velocity, parameter, gradient, velocity)."""
-    for first in range(0, len(rows), MOST):
+def _update_all(kind: str, out: Array, *operands: Array, taps: tuple[int, ...]) -> None:
+    slots, first = SLOTS[kind], NUMBERS[kind]
+    results = out if isinstance(out, tuple) else (out,)
+    numbers, arrays = operands[:first], operands[first:]
+    new = [results[i : i + 1 + slots] for i in range(0, len(results), 1 + slots)]
+    given = [arrays[i : i + 2 + slots] for i in range(0, len(arrays), 2 + slots)]
+    rows = list(zip(new, given, taps, strict=True))
+    for start in range(0, len(rows), MOST):
         table: list[int] = []
         blocks = 0
-        part = slice(first, first + MOST)
-        for row, count in zip(rows[part], taps[part], strict=True):
-            parameter, gradient = row[2:4]
+        for (moved, *kept), (parameter, gradient, *old), count in rows[start : start + MOST]:
             channels = parameter.shape[1] if count > 1 else 1
             narrow = gradient.dtype.itemsize == 2
-            table += [0 if array is None else array.data.ptr for array in row]
-            table += [parameter.size, channels, count, narrow, blocks]
+            table += [moved.data.ptr, *_two(kept), parameter.data.ptr, gradient.data.ptr]
+            table += [*_two(old), parameter.size, channels, count, narrow, blocks]
             blocks += -(-parameter.size // EACH)
-        number = len(table) // 10
-        table += [0] * (10 * MOST - len(table))
-        launch.kernel("update", "update_all")(
-            (blocks,), (launch.THREADS,), (struct(*table), np.int32(number), *numbers)
+        number = len(table) // FIELDS
+        table += [0] * (FIELDS * MOST - len(table))
+        pointers = struct(*[array.data.ptr for array in numbers], *[0] * (MOST_NUMBERS - first))
+        launch.kernel("update", f"update_all<{kind}>")(
+            (blocks,), (launch.THREADS,), (struct(*table), np.int32(number), pointers)
         )
+
+
+def _two(arrays: Sequence[Array]) -> list[int]:
+    """The addresses of up to two arrays."""
+    return [*(array.data.ptr for array in arrays), 0, 0][:2]
 
 
 def average_all(count: int) -> Fusion:

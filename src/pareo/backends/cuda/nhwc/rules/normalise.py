@@ -14,6 +14,7 @@ import numpy as np
 from pareo.backends.cuda.nhwc.kernels.launch import NORMALISED
 from pareo.backends.cuda.nhwc.kernels.normalise import fits, signs
 from pareo.backends.cuda.nhwc.lowering import Lowering
+from pareo.backends.cuda.nhwc.rules.normalise_pool import normalise_pool_back, only_pooled
 from pareo.backends.cuda.nhwc.rules.table import RULES, Rule, rule
 from pareo.backends.cuda.nhwc.rules.tokens import (
     activate_biased,
@@ -166,6 +167,11 @@ def _activate(lowering: Lowering, one: Instruction) -> bool:
     norm = lowering.normalised.get(x)
     plain = norm is not None and (norm.residual is None or kind == "RELU")
     if norm is not None and plain and x in lowering.deferred and kind in NORMALISED:
+        if kind == "RELU" and norm.residual is None and only_pooled(lowering, result, norm.x):
+            lowering.to_pool[result] = norm
+            return lowering.defer(
+                result, lambda: _normalise(lowering, norm, result, kind, limits, one.flops)
+            )
         left = _normalise(lowering, norm, result, kind, limits, one.flops)
         lowering.activated[result] = Activated(x, kind, limits, left)
         return True
@@ -200,8 +206,19 @@ def defer_sum(lowering: Lowering, add: Instruction) -> bool:
     result, (a, b) = add.outputs[0], add.inputs
     if a == b or not (lowering.is_image(a) and lowering.is_image(b)):
         return False
-    if any(number in lowering.addends for number in (a, b)):
+    if any(number in lowering.addends for number in (a, b)) or not _leaves_sum(lowering, result):
         return False
+    lowering.pairs[result] = a, b
+
+    def total() -> None:
+        operands = lowering.contiguous_working(a), lowering.contiguous_working(b)
+        lowering.add_working("add_images", operands, result, flops=add.flops)
+
+    return lowering.defer(result, total)
+
+
+def _leaves_sum(lowering: Lowering, result: int) -> bool:
+    """Whether the kernel of a normalisation's gradient reads this sum, and can add as well."""
     reader = lowering.only_reader(result)
     direct = any(
         back.inputs[0] == result and _can_go_back(lowering, back)
@@ -211,15 +228,7 @@ def defer_sum(lowering: Lowering, add: Instruction) -> bool:
         reader.inputs[0] == result and reader.inputs[1] in lowering.activated
         and _defers(lowering, reader, lowering.activated[reader.inputs[1]])
     )  # fmt: skip
-    if not (direct or masked):
-        return False
-    lowering.pairs[result] = a, b
-
-    def total() -> None:
-        operands = lowering.contiguous_working(a), lowering.contiguous_working(b)
-        lowering.add_working("add_images", operands, result, flops=add.flops)
-
-    return lowering.defer(result, total)
+    return direct or masked
 
 
 def _can_go_back(lowering: Lowering, back: Instruction) -> bool:
@@ -288,10 +297,16 @@ def batch_norm_gradient(lowering: Lowering, back: Instruction) -> bool:
     g, x, scale, mean, variance = back.inputs
     if not _can_go_back(lowering, back):
         return False
+    if normalise_pool_back(lowering, back):
+        return True
     epsilon = back.attributes["epsilon"]
     masked = lowering.masked.get(g) if g in lowering.deferred else None
     norm = lowering.normalised[masked.of.of] if masked else None
-    same = norm and (norm.x, norm.vectors[:3], norm.epsilon) == (x, (mean, variance, scale), epsilon)
+    same = norm and (norm.x, norm.vectors[:3], norm.epsilon) == (
+        x,
+        (mean, variance, scale),
+        epsilon,
+    )
     if masked and masked.of.signs is None and not same:
         masked = None
     shift = norm.vectors[3] if norm and masked else scale  # any vector: z is not needed
@@ -325,6 +340,40 @@ def batch_norm_gradient(lowering: Lowering, back: Instruction) -> bool:
         lowering.working[g] = error
     result, *others = back.outputs
     lowering.plain |= dict(zip(others, made[:2], strict=True))
-    more = {"epsilon": epsilon, "activation": kind, "limits": limits, "flops": back.flops - 5 * size}
+    more = {
+        "epsilon": epsilon,
+        "activation": kind,
+        "limits": limits,
+        "flops": back.flops - 5 * size,
+    }
     operands = (source, error, *made[:2], *vectors)
-    return lowering.add_working("normalise_back", operands, result, **more)
+    add = lowering.only_reader(result)
+    other = _addend(lowering, add, result) if add is not None and add.name == "add" else None
+    if add is None or other is None:
+        return lowering.add_working("normalise_back", operands, result, **more)
+    lowering.mark_done(add)
+    more["flops"] += add.flops
+    return lowering.add_working("normalise_back_plus", (*operands, other), add.outputs[0], **more)
+
+
+def _addend(lowering: Lowering, add: Instruction, gradient: int) -> int | None:
+    """What an instruction adds to the gradient of a normalisation, if its kernel can add it.
+
+    Not where the sum is left to the kernel of another normalisation, which is as fast.
+    """
+    others = [number for number in add.inputs if number != gradient]
+    if len(others) != 1 or not lowering.is_image(others[0]):
+        return None
+    other, result = others[0], add.outputs[0]
+    if lowering.program.specs[other] != lowering.program.specs[gradient]:
+        return None
+    if other in lowering.deferred or _leaves_sum(lowering, result):
+        return None
+    found = lowering.as_working(other)
+    made = next((i for i in reversed(lowering.instructions) if found in i.outputs), None)
+    if made is None or made.name != "part":
+        return found
+    width = 16 // lowering.dtype.itemsize
+    whole = lowering.specs[made.inputs[0]].shape[-1]
+    aligned = made.attributes["between"][0] % width == whole % width == 0
+    return found if aligned else lowering.contiguous_working(other)

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pareo.backends.cuda.nhwc.kernels import dense
-from pareo.backends.cuda.nhwc.kernels.update import average_all, update_all
+from pareo.backends.cuda.nhwc.kernels.update import SLOTS, update_all
 from pareo.backends.cuda.nhwc.lowering import Lowering
+from pareo.backends.cuda.nhwc.rules.averages import add_averages, average_of
 from pareo.backends.cuda.nhwc.rules.table import rule
 from pareo.program.ir import Instruction
 
@@ -17,35 +18,47 @@ MOST_ROWS = 2048  # of a product that is fused with the update; cuBLAS is faster
 
 @dataclass(frozen=True)
 class Update:
-    """A parameter's update: `sgd`, or without momentum `scale` and `sub`."""
+    """A parameter's update: by an optimizer's operator, or plainly by `scale` and `sub`."""
 
+    kind: str  # one of `SLOTS`
     parameter: int
     gradient: int
-    velocity: tuple[int, ...]  # one, or empty without momentum
-    numbers: tuple[int, ...]  # rate, momentum and decay, or the rate alone
+    slots: tuple[int, ...]  # the velocity, or the moments
+    numbers: tuple[int, ...]  # rate, momentum and others, in the order of the operator
     outputs: tuple[int, ...]
     flops: int
 
 
+def _kind(last: Instruction) -> str:
+    """The kernels' name of the rule that an instruction follows."""
+    if last.name == "sgd":
+        return "NESTEROV" if last.attributes["nesterov"] else "MOMENTUM"
+    if last.name == "adam":
+        return "ADAMW" if last.attributes["decoupled"] else "ADAM"
+    return {"lion": "LION", "sub": "DESCEND"}[last.name]
+
+
 def _update(lowering: Lowering, last: Instruction) -> Update | None:
     """The update that ends with an instruction."""
-    if last.name == "sgd" and last.attributes["nesterov"]:
-        return None
-    if last.name == "sgd":
-        parameter, gradient, velocity, *numbers = last.inputs
-        found = Update(parameter, gradient, (velocity,), (*numbers,), last.outputs, last.flops)
+    kind = _kind(last)
+    if kind != "DESCEND":
+        parameter, gradient, *rest = last.inputs
+        slots, numbers = rest[: SLOTS[kind]], rest[SLOTS[kind] :]
+        found = Update(
+            kind, parameter, gradient, (*slots,), (*numbers,), last.outputs, last.flops
+        )  # fmt: skip
     else:
         scale = lowering.producer.get(last.inputs[1])
         if scale is None or scale.name != "scale" or lowering.only_reader(scale.outputs[0]) is None:
             return None
         rate, gradient = scale.inputs
         flops = last.flops + scale.flops
-        found = Update(last.inputs[0], gradient, (), (rate,), last.outputs, flops)
+        found = Update(kind, last.inputs[0], gradient, (), (rate,), last.outputs, flops)
     specs = lowering.program.specs
     alike = specs[found.parameter] == specs[found.gradient]
     single = all(specs[number].shape == () for number in found.numbers)
     known = all(
-        number in lowering.plain for number in (found.parameter, *found.velocity, *found.numbers)
+        number in lowering.plain for number in (found.parameter, *found.slots, *found.numbers)
     )
     in_float32 = specs[found.parameter].dtype == np.float32
     alone = all(not lowering.reader_positions[number] for number in found.outputs)
@@ -57,7 +70,7 @@ def _update_by(lowering: Lowering, gradient: int) -> Update | None:
     reader = lowering.only_reader(gradient)
     if reader is not None and reader.name == "scale":
         reader = lowering.only_reader(reader.outputs[0])
-    if reader is None or reader.name not in ("sgd", "sub"):
+    if reader is None or reader.name not in ("sgd", "adam", "lion", "sub"):
         return None
     update = _update(lowering, reader)
     return update if update is not None and update.gradient == gradient else None
@@ -68,6 +81,8 @@ def defer_to_update(lowering: Lowering, dot: Instruction) -> bool:
     transpose = lowering.producer.get(dot.inputs[0])
     update = _update_by(lowering, dot.outputs[0])
     if lowering.precision == "float32" or update is None or transpose is None:
+        return False
+    if update.kind not in ("MOMENTUM", "DESCEND"):
         return False
     spec = lowering.program.specs[update.parameter]
     matrix = (
@@ -89,16 +104,26 @@ def _is_grouped(lowering: Lowering, update: Update) -> bool:
 def scale(lowering: Lowering, scale: Instruction) -> bool:
     """Left out where it is part of an update that another instruction computes."""
     following = lowering.only_reader(scale.outputs[0])
-    if following is not None and following.name == "add" and _average(lowering, following):
+    if following is not None and following.name == "add" and average_of(lowering, following):
         return True
     update = _update_by(lowering, scale.inputs[1])
-    if update is None or update.numbers != scale.inputs[:1] or update.velocity:
+    if update is None or update.numbers != scale.inputs[:1] or update.slots:
         return False
     return update.gradient in lowering.deferred_products or _is_grouped(lowering, update)
 
 
 @rule
 def sub(lowering: Lowering, last: Instruction) -> bool:
+    return sgd(lowering, last)
+
+
+@rule
+def adam(lowering: Lowering, last: Instruction) -> bool:
+    return sgd(lowering, last)
+
+
+@rule
+def lion(lowering: Lowering, last: Instruction) -> bool:
     return sgd(lowering, last)
 
 
@@ -123,22 +148,22 @@ def _with_its_gradient(lowering: Lowering, update: Update) -> None:
     x, g, flops = lowering.deferred_products[update.gradient]
     operands = (
         lowering.as_working(x), lowering.as_working(g),
-        *map(lowering.as_plain, (update.parameter, *update.velocity, *update.numbers)),
+        *map(lowering.as_plain, (update.parameter, *update.slots, *update.numbers)),
     )  # fmt: skip
-    name = "dense_momentum" if update.velocity else "dense_descend"
+    name = "dense_momentum" if update.slots else "dense_descend"
     specs = (lowering.program.specs[number] for number in update.outputs)
     found = lowering.add(name, operands, *specs, flops=flops + update.flops)
     lowering.plain |= dict(zip(update.outputs, found, strict=True))
 
 
 def add_grouped_updates(lowering: Lowering) -> None:
-    """Add the grouped updates, one instruction for each rate, momentum and decay; and averages."""
-    groups: dict[tuple[int, ...], list[Update]] = {}
+    """Add the grouped updates, one instruction for each rule and its numbers; and averages."""
+    groups: dict[tuple[object, ...], list[Update]] = {}
     for update in lowering.deferred_updates:
-        groups.setdefault(update.numbers, []).append(update)
+        groups.setdefault((update.kind, *update.numbers), []).append(update)
     for group in groups.values():
         _add_updates(lowering, group)
-    _add_averages(lowering)
+    add_averages(lowering)
 
 
 def _add_updates(lowering: Lowering, updates: list[Update]) -> None:
@@ -147,11 +172,11 @@ def _add_updates(lowering: Lowering, updates: list[Update]) -> None:
     for update in updates:
         given, count = _gradient(lowering, update.gradient)
         operands += [lowering.plain[update.parameter], given]
-        operands += [lowering.plain[number] for number in update.velocity]
+        operands += [lowering.plain[number] for number in update.slots]
         taps.append(count)
     outputs = tuple(number for update in updates for number in update.outputs)
     moved = sum(lowering.specs[number].nbytes for number in (*operands, *outputs))
-    fusion = update_all(len(updates), momentum=bool(updates[0].velocity))
+    fusion = update_all(updates[0].kind, len(updates))
     how, flops = {"taps": tuple(taps)}, sum(update.flops for update in updates)
     lowering.instructions.append(Instruction(fusion, tuple(operands), outputs, how, flops, moved))
     lowering.plain |= {number: number for number in outputs}
@@ -164,58 +189,3 @@ def _gradient(lowering: Lowering, number: int) -> tuple[int, int]:
     shape = lowering.program.specs[number].shape
     taps = shape[2] * shape[3] if len(shape) == 4 and shape[1] > 1 else 1
     return lowering.contiguous_working(number), taps
-
-
-@dataclass(frozen=True)
-class Average:
-    """A running average: a share of the old vector plus a share of the one that was found."""
-
-    old: int
-    found: int
-    shares: tuple[float, float]
-    result: int
-    flops: int
-
-
-def _average(lowering: Lowering, add: Instruction) -> Average | None:
-    """The running average that an instruction computes: scale(a, old) + scale(b, found)."""
-    program, result = lowering.program, add.outputs[0]
-    spec = program.specs[result]
-    two = [lowering.producer.get(number) for number in add.inputs]
-    scales = [one for one in two if one is not None and one.name == "scale"]
-    single = all(lowering.only_reader(number) is add for number in add.inputs)
-    if len(scales) < 2 or not single or lowering.reader_positions[result]:
-        return None
-    if spec.ndim != 1 or spec.dtype != np.float32:
-        return None
-    if any(program.specs[one.inputs[1]] != spec for one in scales):
-        return None
-    (first, old), (second, found) = (one.inputs for one in scales)
-    if old not in program.inputs or not {first, second} <= program.constants.keys():
-        return None
-    shares = float(program.constants[first]), float(program.constants[second])
-    return Average(old, found, shares, result, add.flops + sum(one.flops for one in scales))
-
-
-def defer_average(lowering: Lowering, add: Instruction) -> bool:
-    """Leave a running average to the instruction that computes all of them."""
-    average = _average(lowering, add)
-    if average is None:
-        return False
-    lowering.averages.append(average)
-    return True
-
-
-def _add_averages(lowering: Lowering) -> None:
-    averages = lowering.averages
-    if not averages:
-        return
-    pairs = [(lowering.as_plain(one.old), lowering.as_plain(one.found)) for one in averages]
-    operands = tuple(number for pair in pairs for number in pair)
-    outputs = tuple(one.result for one in averages)
-    moved = sum(lowering.specs[number].nbytes for number in (*operands, *outputs))
-    how = {"shares": tuple(one.shares for one in averages)}
-    flops = sum(one.flops for one in averages)
-    fusion = average_all(len(averages))
-    lowering.instructions.append(Instruction(fusion, operands, outputs, how, flops, moved))
-    lowering.plain |= {number: number for number in outputs}

@@ -1,4 +1,4 @@
-"""Convolutions with a filter for each channel, compared with the operators."""
+"""Plans for special convolutions, compared with the operators."""
 
 import numpy as np
 import pytest
@@ -68,3 +68,49 @@ def test_depthwise_convolutions(shape, padding, stride, precision):
         plan.run(here, work)
         found = cupy.asnumpy(here[name]).astype(np.float64)
         assert np.linalg.norm(found - last(right)) <= tolerance * np.linalg.norm(right), computes
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
+@pytest.mark.parametrize(("window", "padding"), [(1, 0), (3, 1), (3, 0), (5, 3)])
+def test_products_and_reversed_convolutions(window, padding, precision):
+    import cupy
+    import ml_dtypes
+
+    from pareo import Device
+    from pareo.backends.cuda.nhwc.conv import plans
+
+    pytest.importorskip("cudnn")
+    kind = np.dtype(ml_dtypes.bfloat16 if precision == "bfloat16" else np.float32)
+    tolerance = {"float32": 2e-6, "tf32": 1e-3, "bfloat16": 6e-3}[precision]
+    out = 9 + 2 * padding - window + 1
+    shapes = (4, 16, 9, 9), (24, 16, window, window), (4, 24, out, out)
+    random = np.random.default_rng(1)
+    x, w, g = (random.standard_normal(s).astype(kind).astype(np.float32) for s in shapes)
+    wanted = {
+        "result": (RESULT, op.conv(x, w, padding=padding)),
+        "images": (IMAGES, op.conv_input_gradient(g, w, size=(9, 9), padding=padding)),
+        "filters": (FILTERS, op.conv_weight_gradient(x, g, size=(window,) * 2, padding=padding)),
+    }
+    names = ["pareo product"] if window == 1 else ["pareo reversed"]
+    tried = 0
+    for computes, (name, right) in wanted.items():
+        one = Convolution(
+            computes, *shapes, (1, 1), (padding,) * 4, (1, 1), precision
+        )  # fmt: skip
+        with Device("cuda", precision=precision):
+            for plan in (plans.OWN_PLANS[n](one) for n in names):
+                if plan is None:
+                    continue
+                tried += 1
+                here = {
+                    key: cupy.asarray(last(a).astype(kind))
+                    for key, a in ((IMAGES, x), (FILTERS, w), (RESULT, g))
+                }
+                here[name].fill(99)
+                plan.run(here, cupy.full(max(1, plan.workspace), 77, np.uint8))
+                found = cupy.asnumpy(here[name]).astype(np.float64)
+                error = np.linalg.norm(found - last(right))
+                assert error <= tolerance * np.linalg.norm(right), computes
+    assert tried == (3 if window == 1 else 1)
