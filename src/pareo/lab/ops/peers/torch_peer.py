@@ -129,6 +129,18 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "cross_entropy": lambda logits, labels: torch.nn.functional.cross_entropy(logits, labels),
     "squared_error": lambda a, b: torch.nn.functional.mse_loss(a, b),
     "sgd": _sgd,
+    "gelu": lambda a: torch.nn.functional.gelu(a),
+    "silu": lambda a: torch.nn.functional.silu(a),
+    "hard_sigmoid": lambda a: torch.nn.functional.hardsigmoid(a),
+    "hard_swish": lambda a: torch.nn.functional.hardswish(a),
+    "leaky_relu": lambda a, slope: torch.nn.functional.leaky_relu(a, slope),
+    "clip": lambda a, low, high: torch.nn.functional.hardtanh(a, low, high),
+    "layer_norm": lambda x, w, b: torch.nn.functional.layer_norm(x, w.shape, w, b),
+    "batch_norm_inference": lambda x, w, b, mean, variance: torch.nn.functional.batch_norm(
+        x, mean, variance, w, b
+    ),
+    "pad": lambda a, widths: torch.nn.functional.pad(a, widths[1]),
+    "take": lambda a, index: torch.nn.functional.embedding(index, a),
     "sigmoid_gradient": lambda g, y: torch.ops.aten.sigmoid_backward(g, y),
     "tanh_gradient": lambda g, y: torch.ops.aten.tanh_backward(g, y),
     "relu_gradient": lambda g, y: torch.ops.aten.threshold_backward(g, y, 0),
