@@ -136,9 +136,6 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "leaky_relu": lambda a, slope: torch.nn.functional.leaky_relu(a, slope),
     "clip": lambda a, low, high: torch.nn.functional.hardtanh(a, low, high),
     "layer_norm": lambda x, w, b: torch.nn.functional.layer_norm(x, w.shape, w, b),
-    "batch_norm_inference": lambda x, w, b, mean, variance: torch.nn.functional.batch_norm(
-        x, mean, variance, w, b
-    ),
     "pad": lambda a, widths: torch.nn.functional.pad(a, widths[1]),
     "take": lambda a, index: torch.nn.functional.embedding(index, a),
     "sigmoid_gradient": lambda g, y: torch.ops.aten.sigmoid_backward(g, y),
