@@ -225,7 +225,7 @@ template <class T, int V, int A> __global__ void __launch_bounds__(MOST_THREADS,
                     xs[j] = *reinterpret_cast<const Pack<T, V>*>(x + at);
                     gs[j] = *reinterpret_cast<const Pack<T, V>*>(g + at);
                     if (other) others[j] = *reinterpret_cast<const Pack<T, V>*>(other + at);
-                    if (positive) bits[j] = positive[at / GROUP] >> at % GROUP;
+                    if (A == IDENTITY && positive) bits[j] = positive[at / GROUP] >> at % GROUP;
                 }
 #pragma unroll
             for (int j = 0; j < AHEAD; j++)
@@ -236,7 +236,7 @@ template <class T, int V, int A> __global__ void __launch_bounds__(MOST_THREADS,
                         const float value = wide(xs[j].at[i]);
                         float d = wide(gs[j].at[i]);
                         if (other) d += wide(others[j].at[i]);
-                        if (positive) d = bits[j] >> i & 1 ? d : 0;
+                        if (A == IDENTITY && positive) d = bits[j] >> i & 1 ? d : 0;
                         else d = activate_back<A>(d, norm(value, i), low, high);
                         error[i] = d;
                         sums[i] += d;
