@@ -8,7 +8,7 @@
 const int MOST_THREADS = 512, LEAST_BLOCKS = 2;          // of a kernel that sums
 const int EACH_THREADS = 256, EACH_BLOCKS = 3;           // of a kernel that does not
 const int AHEAD_STATISTICS = 8, AHEAD_SUMS = 2;          // pixels that a thread loads before it uses them
-const int SLOTS = 1 << 16;
+const int SLOTS = 1 << 18;
 __device__ unsigned arrived[SLOTS];  // blocks that are done; all 0 between launches
 
 // Whether this block is the last of its column of the grid: it then sees what the others wrote.
