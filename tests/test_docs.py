@@ -247,6 +247,16 @@ def numbers(name: str, specs: Any, attributes: Any, result: Any) -> dict[str, An
     if "pool" in name:
         image, pooled = (result, specs[0]) if "gradient" in name else (specs[0], result)
         found["places"] = places(image.shape, pooled.shape, attributes)
+    found |= {name: value for name, value in attributes.items() if isinstance(value, bool)}
+    found["elements"] = sum(spec.size for spec in specs)
+    if name.startswith("attention"):
+        q, k, v = specs[1:4] if "gradient" in name else specs[:3]
+        queries, keys = q.shape[-2], k.shape[-2]
+        seen = np.tri(queries, keys) if attributes["causal"] else np.ones((queries, keys))
+        found["pairs"] = int(seen.sum()) * math.prod(q.shape[:-2])
+        found |= {"rows": math.prod(q.shape[:-1]), "d": q.shape[-1], "e": v.shape[-1]}
+    if name.startswith("layer_norm"):
+        found["lines"] = specs[0].size // first[attributes["axis"]]
     if name == "log_softmax":
         found["lines"] = specs[0].size // first[attributes["axis"]]
     if name.startswith("lrn"):

@@ -15,8 +15,8 @@ NOISE = 4 * UNIT  # functions such as tanh are right to 2.6 of them
 TRACED = 1e-6  # how far rounding may have moved numbers of about 1, in float32
 # Operators that hand their operands' elements on as they are.
 MOVING = {
-    "argmax", "broadcast", "concat", "max", "max_pool", "part", "part_gradient", "relu",
-    "reshape", "transpose",
+    "argmax", "augment", "broadcast", "clip", "concat", "max", "max_pool", "pad", "part",
+    "part_gradient", "relu", "reshape", "split", "take", "transpose",
 }  # fmt: skip
 # Operators that look for equal elements, which noise would make unequal.
 COMPARING = {"max_gradient"}
@@ -89,10 +89,14 @@ def cancelled(name: str, operands: Sequence[Any], result: Any, random: Any) -> A
 
 @dataclass(frozen=True)
 class Expected:
-    """A result in float64, and how far the noise of float32 moved any of its elements."""
+    """A result in float64, and how far the noise of float32 moved any of its elements.
+
+    each: how far it moved each of them, where that is known.
+    """
 
     value: Any
     moved: float
+    each: Any = None
 
     @property
     def largest(self) -> float:

@@ -13,6 +13,11 @@ from pareo import Device, op
 from pareo.errors import GradientError, ShapeError
 
 LARGEST = 1000.0  # of a value's numbers
+# Operators that few other numbers suit than those that their cases draw.
+PARTICULAR = {
+    "adam", "attention_gradient", "batch_norm_gradient", "batch_norm_inference", "div", "lion",
+    "log",
+}  # fmt: skip
 MOST = 1 << 15  # elements of a value
 
 
@@ -181,7 +186,7 @@ class Writer:
         for operand in op.registry[name]._operands:
             if operand in attributes:  # a seed, which its case gives by name
                 operands.append(attributes.pop(operand))
-        keep = 0.8 if name in ("div", "log") else 0.3  # few other numbers suit them
+        keep = 0.9 if name in PARTICULAR else 0.3  # few other numbers suit them
         chosen = [self._operand(operand, keep) for operand in operands]
         if name == "max_gradient":  # its y is the largest of its a, whatever that is
             chosen[2] = self.call("max", chosen[1], axis=attributes["axis"], keepdims=True)

@@ -63,22 +63,26 @@ def _off_corners(d: Draw, shape: Any, *corners: float) -> Any:
     return d._array(low + (high - low) * d._random.uniform(0.1, 0.9, shape))
 
 
-@case(F.hardsigmoid)
+def _hard_sigmoid(a: Any) -> Any:
+    return torch.clamp(a + 3, 0, 6) / 6  # F.hardsigmoid's gradient takes 1 / 6 in float32
+
+
+@case(_hard_sigmoid)
 def hard_sigmoid(d: Draw) -> Call:
     return Call((_off_corners(d, d.shape(), -3, 3),), {})
 
 
-@case(lambda g, a: back(F.hardsigmoid, a, g))
+@case(lambda g, a: back(_hard_sigmoid, a, g))
 def hard_sigmoid_gradient(d: Draw) -> Call:
     return Call(_two(d, lambda shape: _off_corners(d, shape, -3, 3)), {})
 
 
-@case(F.hardswish)
+@case(lambda a: a * _hard_sigmoid(a))
 def hard_swish(d: Draw) -> Call:
     return Call((_off_corners(d, d.shape(), -3, 3),), {})
 
 
-@case(lambda g, a: back(F.hardswish, a, g))
+@case(lambda g, a: back(lambda a: a * _hard_sigmoid(a), a, g))
 def hard_swish_gradient(d: Draw) -> Call:
     return Call(_two(d, lambda shape: _off_corners(d, shape, -3, 3)), {})
 
@@ -276,7 +280,8 @@ def _queries(d: Draw) -> tuple[list[Any], Any, dict[str, Any]]:
     leading = d.shape((0, 2), least=1, most=2)
     queries, keys, inner = d.size(0, 3), d.whole(1, 3), d.whole(1, 3)
     arrays = [
-        d.array((*leading, *own)) for own in ((queries, inner), (keys, inner), (keys, d.size(0, 3)))
+        d.array((*leading, *own))
+        for own in ((queries, inner), (keys, inner), (keys, d.whole(1, 3)))
     ]
     mask = d.number(d.shrunk((*leading, queries, keys)))
     return arrays, mask, {"causal": d.flag()} if d.flag() else {}

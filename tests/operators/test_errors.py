@@ -439,6 +439,68 @@ UPDATE: list[Wrong] = [
     ),
 ]
 
+TODAY: list[Wrong] = [
+    (
+        lambda: op.gelu_gradient(X, V),
+        ShapeError,
+        "gelu_gradient expects two arrays of one shape; got (2, 3) and (3,)",
+    ),
+    (lambda: op.clip(X, 2, 1), ShapeError, "clip expects low to be at most high; got 2 and 1"),
+    (
+        lambda: op.pad(X, [(1, 1)]),
+        ShapeError,
+        "pad expects widths to be a pair (before, after) of at least 0 for each of 2 axes",
+    ),
+    (lambda: op.split(X, (1, 1)), ShapeError, "split expects sizes with the sum 3; got (1, 1)"),
+    (
+        lambda: op.take(np.ones((0, 3)), LABELS),
+        ShapeError,
+        "take expects an array with at least one row; got (0, 3)",
+    ),
+    (
+        lambda: op.take_gradient(X, np.array([0, 1, 2]), 3),
+        ShapeError,
+        "take_gradient expects g to begin with the axes of index (3,); got (2, 3)",
+    ),
+    (lambda: op.batch_norm(V, V, V), ShapeError, "batch_norm expects x of shape (N, C, ...)"),
+    (
+        lambda: op.batch_norm(X, V, LABELS * 1.0),
+        ShapeError,
+        "batch_norm expects shift of shape (3,) for x of shape (2, 3); got (2,)",
+    ),
+    (
+        lambda: op.batch_norm(EMPTY, V, V),
+        ShapeError,
+        "batch_norm expects at least one element a channel; got (0, 3)",
+    ),
+    (
+        lambda: op.layer_norm(X, V, V, epsilon=0),
+        ShapeError,
+        "layer_norm expects epsilon to be above 0; got 0",
+    ),
+    (
+        lambda: op.attention(X, X, IMAGE),
+        ShapeError,
+        "attention expects q, k and v with the same leading axes; got q (2, 3)",
+    ),
+    (
+        lambda: op.attention(X, X, X, np.ones(3)),
+        ShapeError,
+        "attention expects a mask that broadcasts to the scores (2, 2); got (3,)",
+    ),
+    (lambda: op.augment(X, 1), ShapeError, "augment expects x of shape (N, C, H, W); got (2, 3)"),
+    (
+        lambda: op.adam(X, X, V, X, 0.1),
+        ShapeError,
+        "adam expects gradient, first and second of shape (2, 3); got (2, 3) and (3,) and (2, 3)",
+    ),
+    (
+        lambda: op.lion(X, X, X, np.ones(2)),
+        ShapeError,
+        "lion expects rate to be one number or to broadcast to (2, 3); got (2,)",
+    ),
+]
+
 # These are found out by the device, so every device must find them out.
 ON_A_DEVICE: list[Wrong] = [
     (
@@ -483,6 +545,16 @@ ON_A_DEVICE: list[Wrong] = [
         "cross_entropy expects labels from 0 to 2; got 255",
     ),
     (
+        lambda: op.take(X, np.array([0, 2])),
+        ShapeError,
+        "take expects index from 0 to 1; got 2",
+    ),
+    (
+        lambda: op.take_gradient(X, np.array([0, -1]), 2),
+        ShapeError,
+        "take_gradient expects index from 0 to 1; got -1",
+    ),
+    (
         lambda: op.cross_entropy_gradient(NUMBER, X, np.array([0, 3])),
         ShapeError,
         "cross_entropy expects labels from 0 to 2; got 3",
@@ -512,6 +584,7 @@ def check(call: Callable[[], Any], error: type[Exception], sentence: str) -> Non
             REDUCTION,
             LOSS,
             UPDATE,
+            TODAY,
         )
         for wrong in family
     ],

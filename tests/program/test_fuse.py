@@ -17,7 +17,8 @@ COMPILED = Device("compiled").backend
 
 
 def fused_names(program: Any) -> list[str]:
-    return [i.name for i in fuse(remove_dead(remove_common(program)), COMPILED).instructions]
+    lowered = COMPILED.lower(remove_dead(remove_common(program)))
+    return [i.name for i in fuse(lowered, COMPILED).instructions]
 
 
 def conv_layer(activation: str, channels: int = 2, filters: int = 4, wide: int = 9) -> Any:
@@ -47,6 +48,38 @@ def step(p: Any, g: Any, rate: Any) -> Any:
 STEP = draw((2, 3, 4), (2, 3, 4), ())
 
 
+NORMALISED = "relu", "clip", "silu", "hard_swish", "sum", "sum_relu", "sum_relu_shared"
+NORM = draw((2, 3, 5, 7), (3,), (3,), (2, 3, 5, 7), (2, 3, 5, 7))
+
+
+def _after_norm(kind: str, y: Any, r: Any) -> Any:
+    """An activation of y, or its sum with r."""
+    if kind.startswith("sum"):
+        total = op.add(y, r)
+        return total if kind == "sum" else op.relu(total)
+    return op.clip(y, -0.5, 0.5) if kind == "clip" else getattr(op, kind)(y)
+
+
+def normalised(kind: str) -> Any:
+    """A loss with batch normalisation in training."""
+
+    def loss(x: Any, s: Any, b: Any, r: Any, g: Any) -> Any:
+        z = _after_norm(kind, op.batch_norm(x, s, b)[0], r)
+        first = op.hadamard(z, g)
+        return op.sum(op.add(first, op.tanh(z)) if kind == "sum_relu_shared" else first)
+
+    return loss
+
+
+def inference(kind: str) -> Any:
+    """The same with given statistics."""
+
+    def result(x: Any, s: Any, b: Any, r: Any, g: Any) -> Any:
+        return (_after_norm(kind, op.batch_norm_inference(x, s, b, b, op.hadamard(s, s)), r),)
+
+    return result
+
+
 def programs() -> dict[str, Any]:
     """One program or more for every fusion that the compiled backend offers."""
     found = {}
@@ -64,6 +97,10 @@ def programs() -> dict[str, Any]:
         )
     found["descend"] = (trace(down, *DOWN), DOWN)
     found["step down"] = (trace(step, *STEP), STEP)
+    for kind in NORMALISED:
+        trained = differentiate(trace(normalised(kind), *NORM), wrt=range(4))
+        found[f"norm {kind}"] = (trained, NORM)
+        found[f"inference {kind}"] = (trace(inference(kind), *NORM), NORM)
     loss, arguments = papers_cnn()
     found["papers_cnn"] = (differentiate(trace(loss, *arguments), wrt=range(2, 8)), arguments)
     return found
@@ -100,6 +137,10 @@ def _retraced(name: str, arguments: list[Any]) -> Any:
         loss, wrt = conv_layer(activation)[0], (0, 1)
     elif kind == "mlp":
         loss, wrt = mlp(name.split()[1])[0], range(2, 6)
+    elif kind == "norm":
+        loss, wrt = normalised(name.split()[1]), range(4)
+    elif kind == "inference":
+        return trace(inference(name.split()[1]), *arguments).compile()(*arguments)
     elif kind == "descend":
         return trace(down, *arguments).compile()(*arguments)
     elif kind == "step":
@@ -112,7 +153,7 @@ def _retraced(name: str, arguments: list[Any]) -> Any:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_flops_stay_and_bytes_shrink(name: str) -> None:
     program = remove_dead(remove_common(PROGRAMS[name][0]))
-    fused = fuse(program, COMPILED)
+    fused = fuse(COMPILED.lower(program), COMPILED)
     assert fused.flops == program.flops
     assert fused.bytes < program.bytes
 

@@ -103,3 +103,67 @@ def test_what_is_shared_by_all_is_no_stack() -> None:
     assert [i.name for i in run.instructions] == ["dot", "relu"]
     x, w = np.ones((4, 3)), np.arange(12.0).reshape(2, 3, 2)
     np.testing.assert_allclose(run.compile()(x, w), np.maximum(x @ w, 0))
+
+
+X, V = (2, 3, 4), (3,)
+STACKED: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
+    "gelu": (lambda x: op.gelu(x, approximate=True), [X]),
+    "clip": (lambda x: op.clip(x, -0.5, 0.5), [X]),
+    "leaky_relu": (lambda x: op.leaky_relu(x, 0.2), [X]),
+    "batch_norm": (op.batch_norm, [X, V, V]),
+    "batch_norm_inference": (
+        lambda x, s, t, m: op.batch_norm_inference(x, s, t, m, np.ones(3)), [X, V, V, V]
+    ),
+    "layer_norm": (lambda x, s, t: op.layer_norm(x, s, t, axis=1), [X, V, V]),
+    "attention": (
+        lambda q, k, v, mask: op.attention_with_sums(q, k, v, mask, causal=True),
+        [X, (2, 5, 4), (2, 5, 2), (3, 5)],
+    ),
+    "pad": (lambda x: op.pad(x, [(0, 1), (2, 0), (0, 0)], 0.5), [X]),
+    "split": (lambda x: op.split(x, (1, 3)), [X]),
+    "one by one": (lambda g, x, s: op.layer_norm_gradient(g, x, s, axis=1), [X, X, V]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STACKED)
+def test_each_set_has_the_results_of_one_alone(name: str) -> None:
+    """Whichever operands the sets share."""
+    function, shapes = STACKED[name]
+    random = np.random.default_rng(1)
+    one = trace(function, *[Spec(shape, "float64") for shape in shapes])
+    for shared in [(), *[(place,) for place in range(len(shapes)) if len(shapes) > 1]]:
+        arrays = [
+            random.standard_normal(shape if place in shared else (MEMBERS, *shape))
+            for place, shape in enumerate(shapes)
+        ]
+        many = vmap(one, MEMBERS)
+
+        def run(*given: Any, many: Any = many, shared: Any = shared) -> Any:
+            values = [Value(a, place not in shared) for place, a in enumerate(given)]
+            return tuple(value.array for value in many(values))
+
+        found = trace(run, *arrays).compile()(*arrays)
+        for member in range(MEMBERS):
+            own = [a if place in shared else a[member] for place, a in enumerate(arrays)]
+            alone = function(*own)
+            alone = alone if isinstance(alone, tuple) else (alone,)
+            for result, expected in zip(found, alone, strict=True):
+                np.testing.assert_allclose(result[member], expected, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("shared", [(), (0,), (1,)])
+def test_rows_are_taken_for_each_set(shared: tuple[int, ...]) -> None:
+    one = trace(op.take, Spec((4, 2), "float64"), Spec((3, 2), "int64"))
+    random = np.random.default_rng(2)
+    a = random.standard_normal((4, 2) if 0 in shared else (MEMBERS, 4, 2))
+    index = random.integers(0, 4, (3, 2) if 1 in shared else (MEMBERS, 3, 2))
+    many = vmap(one, MEMBERS)
+
+    def run(a: Any, index: Any) -> Any:
+        return many([Value(a, 0 not in shared), Value(index, 1 not in shared)])[0].array
+
+    found = trace(run, a, index).compile()(a, index)
+    for member in range(MEMBERS):
+        rows = a if 0 in shared else a[member]
+        places = index if 1 in shared else index[member]
+        np.testing.assert_array_equal(found[member], rows[places])

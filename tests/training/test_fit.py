@@ -21,7 +21,10 @@ from pareo.nn.network import Sequential
 from pareo.training import DivergenceError, Result, fit
 from pareo.training.checkpoint import load as load_checkpoint
 from pareo.training.fit import shuffled
-from pareo.training.step import Step
+from pareo.training.optimizers import SGD
+from pareo.training.recipe import Recipe
+from pareo.training.schedules import parse
+from pareo.training.step import Step, new_slots
 
 pytestmark = pytest.mark.smoke
 
@@ -84,10 +87,11 @@ def test_devices_agree_to_rounding_for_a_hundred_steps() -> None:
     order = np.random.default_rng(0).integers(0, len(digits), (100, 8))
     losses = {}
     for device in ("vectorized", "compiled"):
-        step = Step(network, 8, Device(device), momentum=0.9)
+        recipe = Recipe(SGD(momentum=0.9))
+        step = Step(network, 8, Device(device), recipe)
         parameters = network.initialise(0)
-        velocities = {path: np.zeros_like(a) for path, a in parameters.items()}
-        losses[device] = step.run(parameters, velocities, digits, labels, order, 0.05)
+        slots = new_slots(network, recipe, parameters)
+        losses[device] = step.run(parameters, slots, digits, labels, order, 0.05)
     np.testing.assert_allclose(losses["vectorized"], losses["compiled"], rtol=1e-3)
 
 
@@ -96,14 +100,15 @@ def test_devices_agree_to_rounding_for_a_hundred_steps() -> None:
 def test_steps_are_those_of_torch_sgd(device: str, momentum: float, decay: float) -> None:
     network = networks.mlp([64, 5, 4])
     parameters = network.initialise(0, "float64")
-    velocities = {path: np.zeros_like(a) for path, a in parameters.items()} if momentum else {}
+    recipe = Recipe(SGD(momentum), decay, decay_biases=True)
+    slots = new_slots(network, recipe, parameters)
     images = DATA.images[:12].astype("float64").reshape(12, 64)
     leaves = {path: torch.tensor(a, requires_grad=True) for path, a in parameters.items()}
     optimiser = torch.optim.SGD(leaves.values(), 0.1, momentum, weight_decay=decay)
     order = np.arange(12).reshape(3, 4)
     with Device(device) as place:
-        step = Step(network, 4, place, momentum, decay, "float64")
-        there = to_device((parameters, velocities, images, DATA.labels[:12]))
+        step = Step(network, 4, place, recipe, "float64")
+        there = to_device((parameters, slots, images, DATA.labels[:12]))
         losses = step.run(*there, order, 0.1)
         parameters = to_host(there[0])
     for row, loss in zip(order, losses, strict=True):
@@ -141,19 +146,33 @@ def test_without_a_test_set_there_is_no_accuracy() -> None:
     assert result.history[0].test_loss is None
 
 
-def test_a_falling_rate_is_that_of_each_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+def rates_of(monkeypatch: pytest.MonkeyPatch, **how: Any) -> list[float]:
+    """The rate of every step of a run, in the order of the steps."""
     rates: list[float] = []
     run = Step.run
 
     def noting(step: Step, *arguments: Any, **more: Any) -> Any:
-        rates.append(arguments[5])
+        rates.extend(np.broadcast_to(arguments[5], len(arguments[4])))
         return run(step, *arguments, **more)
 
-    monkeypatch.setattr(Step, "run", noting)
-    fit(SMALL, DATA, epochs=4, schedule="cosine", **HERE)
+    with monkeypatch.context() as patch:
+        patch.setattr(Step, "run", noting)
+        fit(SMALL, DATA, **{**HERE, **how})
+    return rates
+
+
+def test_a_falling_rate_is_that_of_each_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = rates_of(monkeypatch, epochs=4, schedule="cosine-epochs")
     expected = [0.05 * (1 + np.cos(np.pi * epoch / 4)) / 2 for epoch in range(4)]
     expected[0] = 0.05 / 8
-    assert list(dict.fromkeys(rates)) == pytest.approx(expected)
+    assert rates == pytest.approx(np.repeat(expected, 8).tolist())
+
+
+def test_a_schedule_sets_the_rate_of_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = rates_of(monkeypatch, epochs=3, schedule="warmup:1+cosine")
+    expected = parse("warmup:1+cosine").rates(0.05, 0, 24, per_epoch=8, epochs=3)
+    assert rates == expected.tolist()
+    assert len(set(rates)) == 24
 
 
 def test_float64_trains_in_float64() -> None:
@@ -237,7 +256,31 @@ def test_other_threads_can_train() -> None:
         ({"decay": -0.1}, "a decay of 0 or more"),
         ({"seed": -1}, "seed"),
         ({"precision": "float16"}, "precision of float32 or float64"),
-        ({"schedule": "stairs"}, "schedule of constant or cosine"),
+        ({"schedule": "stairs"}, "a schedule such as constant, step"),
+        ({"optimizer": "sgdm"}, "an optimizer of sgd, nesterov, adam, adamw or lion; got 'sgdm'"),
+        ({"optimizer": "adam", "momentum": 0.9}, "no momentum with adam; got 0.9"),
+        ({"optimizer": SGD(0.5), "momentum": 0.9}, "one momentum; got 0.9 and sgd:0.5"),
+        ({"clip": 0}, "a clip above 0; got 0"),
+        ({"average": 1.0}, "an average from 0 to below 1; got 1.0"),
+        ({"smoothing": 1.0}, "a smoothing from 0 to below 1; got 1.0"),
+        ({"class_weights": [1.0, 2.0]}, "class_weights for 4 classes; got 2"),
+        ({"loss": "hinge"}, "binary-cross-entropy; got 'hinge'"),
+        ({"loss": "squared-error"}, "the loss cross-entropy for the classes of synthetic"),
+        ({"loss": "squared-error", "smoothing": 0.1}, "smoothing and class_weights once"),
+        ({"augment": "blur:3"}, "augment such as 'flip,crop:4,cutout:8'; got 'blur:3'"),
+        ({"augment": "flip,flip"}, "augment such as"),
+        ({"augment": "crop:4"}, r"augment expects images \(N, C, H, W\)"),
+        ({"train_only": "9"}, "train_only to name layers; '9' is none"),
+        ({"train_only": "0"}, "train_only to name layers"),
+        ({"train_only": 3}, "train_only such as 'fc'"),
+        ({"validation": 1.0}, "a validation share from 0 to below 1; got 1.0"),
+        ({"validation": 1e-9}, "a share that takes at least one image"),
+        ({"patience": 0}, "patience to be a whole number from 1; got 0"),
+        ({"decay_biases": 1}, "decay_biases of True or False; got 1"),
+        ({"settings": {"rate": 1}}, "settings of pareo.training.Settings"),
+        ({"rates": 0.1}, "no setting 'rates'"),
+        ({"weights": {"nowhere": np.zeros(1)}}, "it has no parameter 'nowhere'"),
+        ({"weights": {"1.b": np.zeros(3)}}, r"the weight 1.b of shape \(16,\); got \(3,\)"),
         ({"device": "abacus"}, "Device expects"),
         ({"resume": "nowhere.safetensors"}, "nowhere.safetensors: expected a checkpoint"),
     ],

@@ -37,7 +37,7 @@ def predict(
             print(f"pareo: {named}", file=sys.stderr)
             failed = True
             continue
-        chances = probabilities(forward.logits(known.parameters, pixels))
+        chances = probabilities(forward.logits(known.weights, pixels))
         for number, row in enumerate(chances):
             place = f"{path}[{number}]" if len(chances) > 1 else str(path)
             best = int(row.argmax())

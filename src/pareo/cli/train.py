@@ -8,30 +8,31 @@ from typing import Annotated, Any
 import typer
 
 from pareo.cli import options
+from pareo.cli.tables.training import report
 from pareo.data import Dataset, load
 from pareo.device import Device
 from pareo.errors import DataError, PareoError
 from pareo.nn import networks
 from pareo.nn.network import Sequential
-from pareo.program.text import amount
 from pareo.training import checkpoint as files
 from pareo.training.fit import Result, fit
 from pareo.training.profile import profiled
-from pareo.training.settings import from_plain
+from pareo.training.settings import Settings, from_plain
 
 EPOCHS = 10
 # Settings with which each network learns MNIST; for the large ones, those of their papers.
-_FALLING: dict[str, Any] = {"momentum": 0.9, "schedule": "cosine"}
+_FALLING: dict[str, Any] = {"momentum": 0.9, "schedule": "cosine-epochs"}
+_OFTEN = (
+    "mlp-small", "mlp-medium", "mlp-big", "resnet8", "resnet20", "resnet18", "resnet34",
+    "resnet50", "vgg11-bn", "vgg16-bn", "mobilenet-v2", "densenet121",
+)  # fmt: skip
 USUAL: dict[str, dict[str, Any]] = {
+    **{name: {"rate": 0.01, "momentum": 0.9} for name in networks.NETWORKS},
+    **{name: {"rate": 0.05, **_FALLING} for name in _OFTEN},
     "papers-cnn": {"rate": 0.4, **_FALLING},
-    "mlp-small": {"rate": 0.05, **_FALLING},
-    "mlp-medium": {"rate": 0.05, **_FALLING},
-    "mlp-big": {"rate": 0.05, **_FALLING},
-    "alexnet": {"rate": 0.01, "momentum": 0.9},
-    "alexnet-original": {"rate": 0.01, "momentum": 0.9},
-    "googlenet": {"rate": 0.01, "momentum": 0.9},
-    "googlenet-auxiliary": {"rate": 0.01, "momentum": 0.9},
 }
+RATES = {"adam": 1e-3, "adamw": 1e-3, "lion": 1e-4}  # unless --rate says another
+_STEP, _DATA, _RUN = "The step", "The data", "The run"
 
 
 def train(
@@ -45,34 +46,144 @@ def train(
     ] = None,
     batch: Annotated[int | None, typer.Option(help="Images per step.", show_default="128")] = None,
     rate: Annotated[
-        float | None, typer.Option(help="Learning rate.", show_default="depends on the network")
+        float | None,
+        typer.Option(
+            help="Learning rate.", show_default="depends on the network and the optimizer"
+        ),
+    ] = None,
+    optimizer: Annotated[
+        str | None,
+        typer.Option(
+            help="sgd, nesterov, adam, adamw or lion; numbers may follow: adam:0.9:0.98.",
+            show_default="sgd", rich_help_panel=_STEP,
+        ),
     ] = None,
     momentum: Annotated[
-        float | None, typer.Option(help="Momentum.", show_default="depends on the network")
+        float | None,
+        typer.Option(
+            help="Momentum of sgd and nesterov.", show_default="depends on the network",
+            rich_help_panel=_STEP,
+        ),
     ] = None,
     schedule: Annotated[
         str | None,
         typer.Option(
-            help="Schedule of the rate: constant or cosine.", show_default="depends on the network"
+            help="Schedule of the rate: constant, step:30:0.1, cosine, cosine-epochs, onecycle, or "
+            "one of them after a linear rise, as in warmup:5+cosine.",
+            show_default="depends on the network", rich_help_panel=_STEP,
         ),
     ] = None,
-    decay: Annotated[float | None, typer.Option(help="Weight decay.", show_default="0")] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of weights, order and dropout.", show_default="0")
+    decay: Annotated[
+        float | None,
+        typer.Option(
+            help="Weight decay, of weights but not of biases and normalisations.",
+            show_default="0", rich_help_panel=_STEP,
+        ),
+    ] = None,
+    decay_biases: Annotated[
+        bool | None,
+        typer.Option(
+            "--decay-biases/--no-decay-biases", help="Decay biases and normalisations, too.",
+            show_default=False, rich_help_panel=_STEP,
+        ),
+    ] = None,
+    clip: Annotated[
+        float | None,
+        typer.Option(
+            help="Scale gradients down to this norm, that of all together.", rich_help_panel=_STEP
+        ),
+    ] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(
+            help="cross-entropy; for targets squared-error or binary-cross-entropy.",
+            show_default="cross-entropy", rich_help_panel=_STEP,
+        ),
+    ] = None,
+    smoothing: Annotated[
+        float | None,
+        typer.Option(
+            help="Spread this share of each label over all classes.", show_default="0",
+            rich_help_panel=_STEP,
+        ),
+    ] = None,
+    class_weights: Annotated[
+        str | None,
+        typer.Option(
+            help="How much an image of each class counts: 1,2,0.5.", rich_help_panel=_STEP
+        ),
+    ] = None,
+    average: Annotated[
+        float | None,
+        typer.Option(
+            help="Test a moving average of the parameters, which keeps this share in each step, "
+            "such as 0.999.",
+            show_default="none", rich_help_panel=_STEP,
+        ),
+    ] = None,
+    train_only: Annotated[
+        str | None,
+        typer.Option(
+            help="Train only layers whose paths start so: fc,layer4.", rich_help_panel=_STEP
+        ),
+    ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            help="Start from the weights of a checkpoint; arrays of other shapes start anew.",
+            rich_help_panel=_STEP,
+        ),
     ] = None,
     data: Annotated[str | None, options.data("mnist")] = None,
+    augment: Annotated[
+        str | None,
+        typer.Option(
+            help="Change training images at random: flip, crop:PIXELS and cutout:PIXELS, "
+            "separated by commas.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None,
+    validation: Annotated[
+        float | None,
+        typer.Option(
+            help="Set this share of the training images aside, and test with it after each epoch "
+            "instead of the test set.",
+            show_default="0", rich_help_panel=_DATA,
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            help="Seed of weights, order, dropout and augmentation.", show_default="0",
+            rich_help_panel=_RUN,
+        ),
+    ] = None,
+    patience: Annotated[
+        int | None,
+        typer.Option(
+            help="Stop after so many epochs without a better one.", rich_help_panel=_RUN
+        ),
+    ] = None,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(help="Directory for last.safetensors, from which --resume continues."),
+        typer.Option(
+            help="Directory for last.safetensors, from which --resume continues, and "
+            "best.safetensors.",
+            rich_help_panel=_RUN,
+        ),
     ] = None,
     resume: Annotated[
         Path | None,
-        typer.Option(help="Continue from a checkpoint with its settings, bit for bit."),
+        typer.Option(
+            help="Continue from a checkpoint with its settings, bit for bit.",
+            rich_help_panel=_RUN,
+        ),
     ] = None,
     precision: Annotated[
         str | None,
         typer.Option(
-            help="float32 or float64; on cuda also tf32 or bfloat16.", show_default="float32"
+            help="float32 or float64; on cuda also tf32 or bfloat16.", show_default="float32",
+            rich_help_panel=_RUN,
         ),
     ] = None,
     threads: options.Threads = None,
@@ -88,7 +199,7 @@ def train(
             "and show the time of each operator."
         ),
     ] = None,
-) -> None:
+) -> None:  # fmt: skip
     """Train a network, test it after every epoch, and print its accuracy and speed.
 
     Ctrl-C stops the run cleanly after the current steps; a second Ctrl-C stops it at once.
@@ -96,10 +207,10 @@ def train(
     networks.by_name(network)  # reports a wrong name before the data is read
     if workers is not None and on is None:
         raise PareoError("--workers needs --on ray; on this machine, use --threads")
-    usual, source = USUAL[network], "mnist"
+    usual, source = Settings(**USUAL[network]), "mnist"
     if resume is not None:
         known = files.load(resume)
-        usual = from_plain(known.settings, files.located(resume)).plain()
+        usual = from_plain(known.settings, files.located(resume))
         source = str(known.data.get("name"))
         checkpoint = checkpoint or files.located(resume)
         if device is None:  # another device or number of threads would give other bits
@@ -109,30 +220,64 @@ def train(
         threads = 1  # each worker's
     place = Device(device or "compiled", threads)
     given = {
-        "batch_size": batch, "rate": rate, "momentum": momentum, "decay": decay, "seed": seed,
-        "precision": precision, "schedule": schedule, "epochs": epochs,
+        "batch_size": batch, "rate": rate, "optimizer": optimizer, "momentum": momentum,
+        "schedule": schedule, "decay": decay, "decay_biases": decay_biases, "clip": clip,
+        "loss": loss, "smoothing": smoothing, "class_weights": _numbers(class_weights),
+        "average": average, "train_only": train_only, "augment": augment,
+        "validation": validation, "seed": seed, "precision": precision,
     }  # fmt: skip
-    usual = {**usual, "epochs": usual.get("epochs") or EPOCHS}
-    settings = usual | {name: value for name, value in given.items() if value is not None}
+    changes = {name: value for name, value in given.items() if value is not None}
+    settings = usual.changed(**changes)
+    if resume is None and rate is None and settings.optimizer.name in RATES:
+        settings = settings.changed(rate=RATES[settings.optimizer.name])
+    epochs = epochs if epochs is not None else usual.epochs or EPOCHS
     loaded = load(data or source)
     built = build(network, loaded)
+    start = None if weights is None else _matching(weights, built)
 
     def run() -> Result:
         if on is not None:
             from pareo.cli.train_ray import train_on
 
-            return train_on(on, workers or 2, built, loaded, place, checkpoint, resume, settings)
-        return fit(built, loaded, device=place, checkpoint=checkpoint, resume=resume, **settings)
+            if patience is not None or start is not None:
+                raise PareoError("--on ray does not take --patience and --weights")
+            return train_on(
+                on, workers or 2, built, loaded, place, checkpoint, resume, settings, epochs
+            )
+        return fit(
+            built, loaded, settings, epochs=epochs, device=place, weights=start,
+            patience=patience, checkpoint=checkpoint, resume=resume,
+        )  # fmt: skip
 
     if profile is None:
         result = run()
-        _report(result, loaded)
+        report(result, loaded)
     else:
         result = _profiled(run, profile, loaded)
     if result.interrupted:
         where = f": continue with --resume {result.checkpoint}" if result.checkpoint else ""
         print(f"pareo: stopped by Ctrl-C{where}", file=sys.stderr)
         raise typer.Exit(130)
+
+
+def _numbers(text: str | None) -> list[float] | None:
+    try:
+        return None if text is None else [float(part) for part in text.split(",")]
+    except ValueError:
+        raise PareoError(f"--class-weights expects numbers such as 1,2,0.5; got '{text}'") from None
+
+
+def _matching(path: Path, network: Sequential) -> dict[str, Any]:
+    """The weights of a checkpoint that fit a network."""
+    wanted = network.parameters(network.inputs)
+    found = {
+        name: array
+        for name, array in files.load(path).weights.items()
+        if name in wanted and array.shape == wanted[name].shape
+    }
+    if not found:
+        raise DataError(f"{path}: has no weights that fit {network.name}")
+    return found
 
 
 def _profiled(run: Callable[[], Result], profile: Path, loaded: Dataset) -> Result:
@@ -150,7 +295,7 @@ def _profiled(run: Callable[[], Result], profile: Path, loaded: Dataset) -> Resu
     show(result, loaded)
     if unwritten is None:
         print(f"profile     {' and '.join(map(str, written))}")
-    _report(result, loaded)
+    report(result, loaded)
     if unwritten is not None:
         raise unwritten
     return result
@@ -162,30 +307,4 @@ def build(name: str, data: Dataset) -> Sequential:
     >>> build("googlenet", load("synthetic:3x64x64:5:12")).input_shape
     (3, 64, 64)
     """
-    return networks.sized(name, data.shape, data.classes)
-
-
-def _report(result: Result, data: Dataset) -> None:
-    settings, history = result.settings, result.history
-    words = [f"batch {settings.batch_size}", f"rate {settings.rate:g}"]
-    words += [settings.schedule] if settings.schedule != "constant" else []
-    words += [f"momentum {settings.momentum:g}"] if settings.momentum else []
-    words += [f"decay {settings.decay:g}"] if settings.decay else []
-    words += [f"seed {settings.seed}", settings.precision]
-    place, count = str(result.device), result.device.threads
-    if result.device.name != "cuda":
-        place += f", {count} thread{'s' if count > 1 else ''}"
-    print(f"{result.network.name} on {place}: {', '.join(words)}")
-    print(f"epochs      {len(history)} of {len(data.images):,} images")
-    if history:
-        if result.accuracy is not None:
-            print(f"accuracy    {result.accuracy:.2%} of {len(data.test_images):,} test images")
-        print(f"loss        {history[-1].loss:.4f}")
-        print(f"seconds     {history.seconds:.2f} of training alone")
-        print(f"images/s    {history.images:,.0f}")
-        if history.floor is not None:
-            limit = amount(history.flops / history.floor, "FLOP/s")
-            reached = amount(history.flops, "FLOP/s")
-            print(f"floor       {history.floor:.1%} ({reached} of {limit}, a large matrix product)")
-    if result.checkpoint is not None:
-        print(f"checkpoint  {result.checkpoint}")
+    return networks.sized(name, data.shape, data.outputs)

@@ -1,7 +1,6 @@
 """`pareo train --on ray`: split the batches of one network over the workers of a Ray cluster."""
 
 from pathlib import Path
-from typing import Any
 
 from pareo.data import Dataset
 from pareo.device import Device
@@ -21,14 +20,15 @@ def train_on(
     device: Device,
     checkpoint: Path | None,
     resume: Path | None,
-    settings: dict[str, Any],
+    settings: Settings,
+    epochs: int,
 ) -> Result:
     """Train on a cluster, with a progress bar where standard error is a terminal."""
-    epochs, count = settings["epochs"], len(data.images)
+    count = len(data.images)
     with connected(on) as ray, Bar(network.name, epochs, count) as bar:
 
         def watch(run: on_ray.Run) -> None:
-            history, batch = run.state.history, settings.get("batch_size", 128)
+            history, batch = run.state.history, settings.batch_size
             speed = history[-1].images if history else 0.0
             if run.ahead:
                 bar.move(run.state.epoch + 1, len(run.ahead) * batch, run.ahead[-1], speed)
@@ -36,6 +36,6 @@ def train_on(
                 bar.tested(history[-1])
 
         return on_ray.fit(
-            ray, network, data, Settings(**settings), epochs, workers, device, checkpoint, resume,
-            watch,
+            ray, network, data, settings.changed(epochs=epochs), epochs, workers, device,
+            checkpoint, resume, watch,
         )  # fmt: skip

@@ -120,7 +120,7 @@ def batch_norm(
 
 @batch_norm.flops
 def _(out: Any, x: Spec, *_: Spec, epsilon: float) -> int:
-    return 7 * x.size + 6 * x.shape[1]
+    return 6 * x.size + 6 * x.shape[1]
 
 
 @batch_norm.gradient
@@ -159,7 +159,12 @@ def batch_norm_gradient(
 
 @batch_norm_gradient.flops
 def _(out: Any, g: Spec, x: Spec, *_: Spec, epsilon: float) -> int:
-    return 9 * x.size + 9 * x.shape[1]
+    return 8 * x.size + (9 * x.shape[1] if x.size else 0)
+
+
+@batch_norm_gradient.reads
+def _(out: Any, g: Spec, x: Spec, *vectors: Spec, epsilon: float) -> list[int]:
+    return [g.size, x.size, *(vector.size if x.size else 0 for vector in vectors)]
 
 
 @operator
@@ -247,6 +252,11 @@ def layer_norm_gradient(
 @layer_norm_gradient.flops
 def _(out: Any, g: Spec, x: Spec, scale: Spec, axis: int, epsilon: float) -> int:
     return 16 * x.size + 7 * (x.size // x.shape[axis])
+
+
+@layer_norm_gradient.reads
+def _(out: Any, g: Spec, x: Spec, scale: Spec, axis: int, epsilon: float) -> list[int]:
+    return [g.size, x.size, scale.size if x.size else 0]
 
 
 @operator

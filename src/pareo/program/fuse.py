@@ -48,7 +48,7 @@ def parse(pattern: str) -> tuple[PatternLine, ...]:
     for line in ast.parse(pattern.strip()).body:
         match line:
             case ast.Assign([ast.Name(result)], ast.Call(ast.Name(name)) as call):
-                results = (result,)
+                results: tuple[str, ...] = (result,)
             case ast.Assign([ast.Tuple(names)], ast.Call(ast.Name(name)) as call):
                 results = tuple(item.id for item in names if isinstance(item, ast.Name))
             case _:
@@ -69,37 +69,64 @@ def fuse(program: Program, target: Target) -> Program:
     >>> [i.name for i in fuse(two, Device("compiled").backend).instructions]
     ['dot_bias']
     """
+    index = _Index(program)
     for fusion in target.fusions:
         searching = True
         while searching:
             searching = False
-            for match in matches(program, fusion):
-                fused = _replaced(program, fusion, match)
+            for match in matches(program, fusion, index):
+                fused = _replaced(program, fusion, match, index)
                 if fused is not None:
                     program, searching = fused, True
+                    index = _Index(program)
                     break
     return program
 
 
-def matches(program: Program, fusion: Fusion) -> Iterator[Match]:
+class _Index:
+    """Where the instructions of a program are: by name, by what they read, by what they write."""
+
+    def __init__(self, program: Program) -> None:
+        self.named: dict[str, list[int]] = {}
+        self.writer: dict[int, int] = {}
+        self.reading = readers(program)
+        for position, instruction in enumerate(program.instructions):
+            self.named.setdefault(instruction.name, []).append(position)
+            self.writer |= dict.fromkeys(instruction.outputs, position)
+
+    def candidates(self, line: PatternLine, values: dict[str, int]) -> list[int]:
+        """The positions, in order, at which a line can be, if some variables have values."""
+        for name in line.results:
+            if name in values:
+                return [self.writer[values[name]]] if values[name] in self.writer else []
+        found = [self.reading[values[name]] for name in line.operands if name in values]
+        if found:
+            fewest: list[int] = min(found, key=len)
+            return sorted(set(fewest))
+        return self.named.get(line.operator, [])
+
+
+def matches(program: Program, fusion: Fusion, index: _Index | None = None) -> Iterator[Match]:
     """Every way to match a pattern's lines with instructions of a program."""
-    lines = parse(fusion.pattern)
-    names = {instruction.name for instruction in program.instructions}
-    if all(line.operator in names for line in lines):
-        yield from _extended(program, lines, Match((), {}))
+    lines, index = parse(fusion.pattern), index or _Index(program)
+    if all(line.operator in index.named for line in lines):
+        yield from _extended(program, index, lines, Match((), {}))
 
 
-def _extended(program: Program, lines: tuple[PatternLine, ...], found: Match) -> Iterator[Match]:
+def _extended(
+    program: Program, index: _Index, lines: tuple[PatternLine, ...], found: Match
+) -> Iterator[Match]:
     if len(found.positions) == len(lines):
         yield found
         return
     line = lines[len(found.positions)]
-    for position, instruction in enumerate(program.instructions):
+    for position in index.candidates(line, found.values):
         if position in found.positions:
             continue
-        values = _bound(line, instruction, found.values)
+        values = _bound(line, program.instructions[position], found.values)
         if values is not None:
-            yield from _extended(program, lines, Match((*found.positions, position), values))
+            more = Match((*found.positions, position), values)
+            yield from _extended(program, index, lines, more)
 
 
 def _bound(
@@ -120,7 +147,7 @@ def _bound(
     return None
 
 
-def _replaced(program: Program, fusion: Fusion, match: Match) -> Program | None:
+def _replaced(program: Program, fusion: Fusion, match: Match, index: _Index) -> Program | None:
     """The program with the match as one instruction; None where that would be incorrect."""
     members = [program.instructions[position] for position in match.positions]
     inputs = tuple(match.values[name] for name in fusion.inputs)
@@ -128,7 +155,7 @@ def _replaced(program: Program, fusion: Fusion, match: Match) -> Program | None:
     inside = {number for member in members for number in member.outputs}
     if not inside.isdisjoint(inputs):  # the kernel would read what it is about to write
         return None
-    if not (_private(program, fusion, match) and _convex(program, match)):
+    if not (_private(program, fusion, match, index) and _convex(program, match)):
         return None
     if not fusion.broadcasts and any(_broadcasts(program, member) for member in members):
         return None
@@ -169,9 +196,9 @@ def _broadcasts(program: Program, instruction: Instruction) -> bool:
     )
 
 
-def _private(program: Program, fusion: Fusion, match: Match) -> bool:
+def _private(program: Program, fusion: Fusion, match: Match, index: _Index) -> bool:
     """Whether all values that the fused kernel does not write are read inside the match only."""
-    reading = readers(program)
+    reading = index.reading
     for name, number in match.values.items():
         if name in fusion.inputs or name in fusion.outputs:
             continue

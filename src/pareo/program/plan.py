@@ -3,6 +3,8 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from pareo.program.ir import Instruction, Program, readers
 from pareo.program.kernel import ALIGNMENT, Fusion, Kernel
 from pareo.program.target import Target
@@ -208,20 +210,22 @@ def _place(buffers: list[_Buffer], distances: Mapping[int, int]) -> int:
     `distances` are the reuse distances: between the uses of two buffers in the same place there are
     at least as many instructions as either of the two asks for.
     """
-    placed: list[_Buffer] = []
     total = 0
-    for buffer in sorted(buffers, key=lambda b: (-b.nbytes, b.first)):
+    # Of the buffers with a place, by offset: their first and last use, distance, offset and end.
+    placed = np.empty((5, len(buffers)), np.int64)
+    for count, buffer in enumerate(sorted(buffers, key=lambda b: (-b.nbytes, b.first))):
         size = -(-buffer.nbytes // ALIGNMENT) * ALIGNMENT
-        offset = 0
-        for other in sorted(placed, key=lambda b: b.offset):
-            between = max(distances[id(buffer)], distances[id(other)])
-            if other.first > buffer.last + between or other.last + between < buffer.first:
-                continue
-            if other.offset - offset >= size:
-                break
-            end = other.offset + -(-other.nbytes // ALIGNMENT) * ALIGNMENT
-            offset = max(offset, end)
-        buffer.offset = offset
-        placed.append(buffer)
-        total = max(total, offset + size)
+        first, last, distance, begin, end = placed[:, :count]
+        between = np.maximum(distance, distances[id(buffer)])
+        beside = (first <= buffer.last + between) & (last + between >= buffer.first)
+        # The lowest offset after each of those that are alive at the same time, and before all.
+        after = np.concatenate([[0], np.maximum.accumulate(end[beside])])
+        gaps = np.flatnonzero(begin[beside] - after[:-1] >= size)
+        buffer.offset = int(after[gaps[0] if len(gaps) else -1])
+        at = int(np.searchsorted(begin, buffer.offset, side="right"))
+        placed[:, at + 1 : count + 1] = placed[:, at:count].copy()
+        placed[:, at] = (
+            buffer.first, buffer.last, distances[id(buffer)], buffer.offset, buffer.offset + size,
+        )  # fmt: skip
+        total = max(total, buffer.offset + size)
     return total

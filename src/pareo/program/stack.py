@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 import pareo.operators as op
 from pareo.operators.core import Operator, Symbol
 from pareo.program.ir import Program
@@ -25,13 +27,21 @@ class Value:
     array: Any
     stacked: bool = True
 
+    def repeated(self, count: int) -> Any:
+        """The array of all sets, even where they share it."""
+        if self.stacked:
+            return self.array
+        return op.broadcast(self.array, (count, *self.array.shape))
+
     def of(self, number: int) -> Any:
         """The value of one set."""
         if not self.stacked:
             return self.array
         if isinstance(self.array, tuple):
             return self.array[number]
-        return op.reshape(op.part(self.array, 0, (number, number + 1)), self.array.shape[1:])
+        # Recorded as they are, because the operators themselves refuse integers.
+        own = _apply(op.part, [self.array], {"axis": 0, "between": (number, number + 1)})
+        return _apply(op.reshape, [own], {"shape": self.array.shape[1:]})
 
     def inner(self) -> int:
         """How many axes the value of one set has."""
@@ -100,8 +110,12 @@ def _one_by_one(
     made = []
     for number in range(count):
         result = _apply(operator, [operand.of(number) for operand in operands], attributes)
-        made.append(op.reshape(result, (1, *result.shape)))
-    return op.concat(made, axis=0)
+        made.append(result if isinstance(result, tuple) else (result,))
+    joined = tuple(
+        op.concat([op.reshape(one, (1, *one.shape)) for one in each], axis=0)
+        for each in zip(*made, strict=True)
+    )
+    return joined if len(joined) > 1 else joined[0]
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
@@ -124,7 +138,10 @@ def _broadcasting(operator: Operator) -> Rule:
     return apply
 
 
-for _name in ("relu", "sigmoid", "tanh", "exp", "log", "add", "sub", "hadamard", "div", "dot"):
+for _name in (
+    "relu", "sigmoid", "tanh", "exp", "log", "add", "sub", "hadamard", "div", "dot",
+    "gelu", "silu", "hard_sigmoid", "hard_swish", "leaky_relu", "clip",
+):  # fmt: skip
     RULES[_name] = _broadcasting(getattr(op, _name))
 
 
@@ -219,3 +236,80 @@ def _subsample(count: int, operands: Sequence[Value], attributes: dict[str, Any]
     y = op.add_bias(op.conv(planes, filters, **attributes, groups=count), b.array)
     parted = op.reshape(y, (batch, channels, count, *y.shape[2:]))
     return op.transpose(parted, (2, 0, 1, 3, 4))
+
+
+def _normalised(count: int, operands: Sequence[Value], attributes: dict[str, Any], by: Any) -> Any:
+    """The sets become channels beside each other."""
+    x, *vectors = operands
+    if not x.stacked:
+        return None
+    _, batch, channels, *pixels = x.array.shape
+    order = (1, 0, *range(2, x.array.ndim))
+    beside = op.reshape(op.transpose(x.array, order), (batch, count * channels, *pixels))
+    flat = [op.reshape(v.repeated(count), (count * channels,)) for v in vectors]
+    made = by(beside, *flat, **attributes)
+    y, *others = made if isinstance(made, tuple) else (made,)
+    y = op.transpose(op.reshape(y, (batch, count, channels, *pixels)), order)
+    if not others:
+        return y
+    return y, *(op.reshape(vector, (count, channels)) for vector in others)
+
+
+@rule("batch_norm")
+def _batch_norm(count: int, operands: Sequence[Value], attributes: dict[str, Any]) -> Any:
+    return _normalised(count, operands, attributes, op.batch_norm)
+
+
+@rule("batch_norm_inference")
+def _inference(count: int, operands: Sequence[Value], attributes: dict[str, Any]) -> Any:
+    return _normalised(count, operands, attributes, op.batch_norm_inference)
+
+
+@rule("layer_norm")
+def _layer_norm(count: int, operands: Sequence[Value], attributes: dict[str, Any]) -> Any:
+    x, scale, shift = operands
+    if not x.stacked:
+        return None
+    axis = attributes["axis"] + 1
+    how = {"axis": axis, "epsilon": attributes["epsilon"]}
+    if not (scale.stacked or shift.stacked):
+        return op.layer_norm(x.array, scale.array, shift.array, **how)
+    size = x.array.shape[axis]
+    one, zero = np.ones(size, x.array.dtype), np.zeros(size, x.array.dtype)
+    shape = [count if i == 0 else size if i == axis else 1 for i in range(x.array.ndim)]
+    y = op.layer_norm(x.array, one, zero, **how)
+    y = op.hadamard(y, op.reshape(scale.repeated(count), shape))
+    return op.add(y, op.reshape(shift.repeated(count), shape))
+
+
+@rule("attention_with_sums")
+def _attention(count: int, operands: Sequence[Value], attributes: dict[str, Any]) -> Any:
+    *arrays, mask = operands
+    q, k, v = (operand.repeated(count) for operand in arrays)
+    return op.attention_with_sums(q, k, v, mask.wide(q.ndim - 1), **attributes)
+
+
+@rule("pad")
+def _pad(count: int, operands: Sequence[Value], attributes: dict[str, Any]) -> Any:
+    widths = ((0, 0), *attributes["widths"])
+    return op.pad(operands[0].array, widths, attributes["value"])
+
+
+@rule("split")
+def _split(count: int, operands: Sequence[Value], attributes: dict[str, Any]) -> Any:
+    return op.split(operands[0].array, attributes["sizes"], attributes["axis"] + 1)
+
+
+@rule("take")
+def _take(count: int, operands: Sequence[Value], attributes: dict[str, Any]) -> Any:
+    """Rows of all sets at once, where the sets share the rows or the places."""
+    a, index = operands
+    if not a.stacked:
+        return op.take(a.array, index.array)
+    if index.stacked:
+        return None
+    axes = range(a.array.ndim)
+    found = op.take(op.transpose(a.array, (1, 0, *axes[2:])), index.array)
+    places = index.array.ndim
+    rest = range(places + 1, found.ndim)
+    return op.transpose(found, (places, *range(places), *rest))

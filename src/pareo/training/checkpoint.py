@@ -1,14 +1,16 @@
 """Checkpoints: a training run in one safetensors file, written atomically.
 
-The file holds the parameters with the state of layers, the arrays of the optimizer under
-`optimizer.` (`optimizer.velocity.` and so on), and as metadata one JSON text
-`pareo` (network, position, settings, history) and `sha256`, a digest of that text and all tensors.
-Any framework can read the tensors, and nothing in the file is executed.
+The file holds the parameters with the state of layers, and under `optimizer.` the arrays of the
+optimizer (`optimizer.velocity.` and so on) and the moving average of the parameters
+(`optimizer.average.`). Its metadata are one JSON text `pareo` (network, position, settings,
+history) and `sha256`, a digest of that text and all tensors. Any framework can read the tensors,
+and nothing in the file is executed.
 """
 
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,11 +23,13 @@ from pareo.nn.layers import Parameter
 from pareo.nn.network import Sequential
 from pareo.training.definition import describe, rebuild
 from pareo.training.history import History
+from pareo.training.recipe import AVERAGE
 
 FORMAT = 1
 SLOT = "optimizer."
 OLD_VELOCITY = "velocity."  # the prefix of velocities in files of earlier versions
 NAME = "last.safetensors"
+BEST = "best.safetensors"
 
 
 @dataclass
@@ -33,7 +37,7 @@ class Checkpoint:
     """A network with its weights, and the state of its training.
 
     epoch and step: how many epochs are done, and how many steps of the present one
-    settings:       the arguments of `fit`: batch_size, rate, momentum, decay, seed, precision
+    settings:       those of `fit`, as values that JSON can represent
     partial:        the sum of losses and the seconds of the present epoch
     data:           name, class names and a fingerprint of the data it was trained on
     place:          the device and its threads, which the bits depend on
@@ -49,6 +53,20 @@ class Checkpoint:
     partial: dict[str, float] = field(default_factory=lambda: {"loss": 0.0, "seconds": 0.0})
     data: dict[str, Any] = field(default_factory=dict)
     place: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def weights(self) -> dict[str, Any]:
+        """What was tested: the moving average of the parameters, or else they themselves."""
+        return averaged(self.parameters, self.slots)
+
+
+def averaged(parameters: Mapping[str, Any], slots: Mapping[str, Any]) -> dict[str, Any]:
+    """The moving average in the slots; the parameters if there is none.
+
+    >>> averaged({"w": 1}, {"velocity.w": 2}), averaged({"w": 1}, {"average.w": 3})
+    ({'w': 1}, {'w': 3})
+    """
+    return {path: slots.get(f"{AVERAGE}.{path}", a) for path, a in parameters.items()}
 
 
 def save(
@@ -106,6 +124,24 @@ def write(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
         raise _unwritable(path, error.strerror or str(error)) from error
     except Exception as error:  # safetensors has one exception for everything that goes wrong
         raise _unwritable(path, str(error)) from error
+
+
+def keep(file: Path, name: str) -> None:
+    """Keep a checkpoint as it is now, under another name beside it, atomically.
+
+    The next checkpoint replaces `file` and does not change the one that is kept.
+    """
+    beside, kept = file.with_name(f".{name}.partial"), file.with_name(name)
+    try:
+        beside.unlink(missing_ok=True)
+        try:
+            os.link(file, beside)
+        except OSError:  # a file system without hard links
+            shutil.copyfile(file, beside)
+        os.replace(beside, kept)
+        _sync_directory(file.parent)
+    except OSError as error:
+        raise _unwritable(kept, error.strerror or str(error)) from error
 
 
 def _unwritable(path: Path, reason: str) -> DataError:
@@ -185,9 +221,10 @@ def _parsed(found: Any, tensors: Mapping[str, Any]) -> Checkpoint:
         tensors = {
             SLOT + name if name.startswith(OLD_VELOCITY) else name: a for name, a in tensors.items()
         }
-    slots = {p[len(SLOT) :]: a for p, a in tensors.items() if p not in wanted and SLOT in p[:10]}
-    ordered = _in_order(network, {p: a for p, a in tensors.items() if p[len(SLOT) :] not in slots})
-    _check_slots(wanted, slots)
+    kept = [name for name in tensors if name.startswith(SLOT) and name not in wanted]
+    slots = {name[len(SLOT) :]: tensors[name] for name in kept}
+    ordered = _in_order(network, {p: a for p, a in tensors.items() if p not in kept})
+    _check_slots(wanted, slots, ordered)
     epoch, step = found["epoch"], found["step"]
     if not all(type(number) is int and number >= 0 for number in (epoch, step)):
         raise DataError(f"its epoch and step are {epoch!r} and {step!r}")
@@ -206,12 +243,21 @@ def _parsed(found: Any, tensors: Mapping[str, Any]) -> Checkpoint:
     )  # fmt: skip
 
 
-def _check_slots(wanted: Mapping[str, Parameter], slots: Mapping[str, Any]) -> None:
+def _check_slots(
+    wanted: Mapping[str, Parameter], slots: Mapping[str, Any], arrays: Mapping[str, Any]
+) -> None:
     """Raise an error for slots that belong to no parameter; `resumed` checks which there are."""
     for name, array in slots.items():
         _, _, path = name.partition(".")
-        if path not in wanted or array.shape != wanted[path].shape:
+        if (
+            path not in wanted
+            or array.shape != wanted[path].shape
+            or array.dtype != arrays[path].dtype
+        ):
             raise DataError(f"its tensor {SLOT}{name} does not match the network's")
+    average = [path for path in wanted if f"{AVERAGE}.{path}" in slots]
+    if average and len(average) < len(wanted):
+        raise DataError("its moving average lacks some of the parameters")
 
 
 def _in_order(network: Sequential, arrays: Mapping[str, Any]) -> dict[str, Any]:

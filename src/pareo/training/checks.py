@@ -41,3 +41,13 @@ def real(what: str, value: Any, fits: Callable[[float], bool]) -> None:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or not fits(value):
         raise SettingError(f"fit expects {what}; got {value!r}")
+
+
+def number(value: float) -> str:
+    """A number as short text from which `float` makes the same number.
+
+    >>> number(5.0), number(1e-8), number(0.1)
+    ('5', '1e-08', '0.1')
+    """
+    short = f"{value:g}"
+    return short if float(short) == value else repr(float(value))

@@ -73,11 +73,9 @@ def describe(layer: Layer) -> dict[str, Any]:
             **({} if layer.numbered else {"names": list(layer.names)}),
         }
     kind = type(layer).__name__
-    if PARALLEL.get(kind) is type(layer):
-        branches = layer.branches  # type: ignore[attr-defined]
-        return {"layer": kind, "branches": [describe(part) for part in branches]}
-    if SKIPS.get(kind) is type(layer):
-        assert isinstance(layer, nn.Residual | nn.Gate | nn.Append)
+    if isinstance(layer, nn.Branches | nn.Add | nn.Multiply):
+        return {"layer": kind, "branches": [describe(part) for part in layer.branches]}
+    if isinstance(layer, nn.Residual | nn.Gate | nn.Append):
         return {
             "layer": kind,
             "body": describe(layer.body),

@@ -1,14 +1,19 @@
 """Evaluation: a network's forward program on test images, batch by batch."""
 
+import os
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pareo.device import Device
+from pareo.data import Dataset
+from pareo.device import Device, current
 from pareo.errors import ShapeError
 from pareo.nn.network import Sequential
 from pareo.spec import Spec
+from pareo.training.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
 
 LEAST_BATCH = 128
 GPU_BYTES = 1 << 25  # of images in one batch, to keep a GPU busy
@@ -98,10 +103,20 @@ class Evaluator:
         return whole
 
     def __call__(
-        self, parameters: Mapping[str, Any], images: Any, labels: Any
-    ) -> tuple[float, float]:
-        """The mean cross-entropy, and the share of images that are classified correctly."""
-        return score(self.logits(parameters, images), labels)
+        self,
+        parameters: Mapping[str, Any],
+        images: Any,
+        labels: Any,
+        loss: Loss = CrossEntropy(),  # noqa: B008  (frozen)
+    ) -> tuple[float, float | None]:
+        """The mean loss, and the share of images that are classified correctly.
+
+        The loss is without smoothing and class weights. Targets have no such share: it is None.
+        """
+        outputs = self.logits(parameters, images)
+        if isinstance(loss, CrossEntropy):
+            return score(outputs, labels)
+        return target_loss(outputs, labels, loss), None
 
 
 def score(logits: Any, labels: Any) -> tuple[float, float]:
@@ -128,3 +143,111 @@ def probabilities(logits: Any) -> Any:
     """
     shifted = np.exp(np.subtract(logits, np.max(logits, axis=1, keepdims=True), dtype=np.float64))
     return shifted / shifted.sum(axis=1, keepdims=True)
+
+
+def target_loss(outputs: Any, targets: Any, loss: Loss) -> float:
+    """The mean loss of outputs (N, targets), in float64.
+
+    >>> target_loss(np.array([[1.0]]), np.array([3.0]), SquaredError())
+    4.0
+    """
+    x = np.asarray(outputs, np.float64)
+    y = np.asarray(targets, np.float64).reshape(x.shape)
+    if isinstance(loss, SquaredError):
+        return float(np.mean((x - y) ** 2))
+    if isinstance(loss, BinaryCrossEntropy):
+        return float(np.mean(np.logaddexp(0, x) - x * y))
+    raise TypeError(f"no evaluation is known for {loss!r}")
+
+
+class Model(Protocol):
+    """A network with its weights: a `Result`, or a `Checkpoint`."""
+
+    network: Sequential
+
+    @property
+    def weights(self) -> Mapping[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How well a network does on the test set of its data.
+
+    loss:      the mean cross-entropy, or the mean squared error of targets
+    accuracy:  the share of images whose class has the largest output; None for targets
+    top5:      the share of images whose class has one of the five largest outputs
+    confusion: (classes, classes): how many images of a class, the row, were taken for which class
+    images:    how many there were
+    """
+
+    loss: float
+    accuracy: float | None
+    top5: float | None
+    confusion: NDArray[np.int64] | None
+    images: int
+
+
+def evaluate(
+    model: "Model | str | os.PathLike[str]",
+    data: Dataset,
+    *,
+    device: Device | str | None = None,
+    batch_size: int = LEAST_BATCH,
+    loss: Loss | None = None,
+) -> Evaluation:
+    """Test a network on the test set of a dataset.
+
+    Args:
+        model: a `Result` of `fit`, a `Checkpoint`, or the path of one. Where it has a moving
+            average of its parameters, this is tested.
+        data: of which `test_images` and `test_labels` are used.
+        device: where to run, by name or as a `Device`; None is the one in scope.
+        batch_size: of the images that are computed at a time.
+        loss: for targets; None is the squared error.
+
+    Example:
+        >>> from pareo.data import load
+        >>> from pareo.nn import networks
+        >>> from pareo.training import fit
+        >>> data = load("synthetic:16:3:120")
+        >>> found = evaluate(fit(networks.mlp([16, 8, 3]), data, epochs=9, batch_size=20), data)
+        >>> found.accuracy, found.confusion.shape
+        (1.0, (3, 3))
+    """
+    if isinstance(model, (str, os.PathLike)):
+        from pareo.training.checkpoint import load
+
+        model = load(model)
+    network, weights = model.network, model.weights
+    if not len(data.test_images):
+        raise ShapeError(f"evaluate expects data with a test set; {data.name} has none")
+    place = Device(device) if isinstance(device, str) else device or current()
+    dtype = next(iter(weights.values())).dtype if weights else np.dtype("float32")
+    images = as_inputs(network, data.test_images, dtype)
+    outputs = Evaluator(network, place, batch_size, dtype).logits(weights, images)
+    labels = data.test_labels
+    if data.has_targets:
+        wrong = target_loss(outputs, labels, loss or SquaredError())
+        return Evaluation(wrong, None, None, None, len(images))
+    if labels.max() >= network.classes:
+        raise ShapeError(
+            f"{network.name} has {network.classes} classes; a label of the data is {labels.max()}"
+        )
+    mean, right = score(outputs, labels)
+    confusion = np.zeros((network.classes, network.classes), np.int64)
+    np.add.at(confusion, (labels, outputs.argmax(axis=1)), 1)
+    return Evaluation(mean, right, top(outputs, labels, 5), confusion, len(images))
+
+
+def top(logits: Any, labels: Any, count: int) -> float:
+    """The share of rows whose label has one of the `count` largest outputs.
+
+    Of equal outputs the first counts as the largest, as in `argmax`.
+
+    >>> top(np.array([[3.0, 1.0, 2.0], [1.0, 2.0, 3.0]]), np.array([2, 0]), 2)
+    0.5
+    """
+    own = logits[np.arange(len(labels)), labels][:, None]
+    before = np.arange(logits.shape[1]) < np.asarray(labels)[:, None]
+    larger = (logits > own).sum(axis=1) + ((logits == own) & before).sum(axis=1)
+    return float(np.mean(larger < count))

@@ -2,109 +2,81 @@
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from pareo.data import Dataset
 from pareo.device import PRECISIONS, Device, current
-from pareo.errors import PareoError, ShapeError
 from pareo.interrupt import Interrupt
 from pareo.nn.network import Sequential
 from pareo.training import checkpoint as files
+from pareo.training import inputs
+from pareo.training.callbacks import Callback, Callbacks, Function
 from pareo.training.checkpoint import Checkpoint
-from pareo.training.evaluate import Evaluator, as_inputs, evaluation_batch
+from pareo.training.checks import SettingError, whole
+from pareo.training.evaluate import Evaluator, evaluation_batch
 from pareo.training.floor import peak
-from pareo.training.history import Epoch, History
+from pareo.training.history import Epoch
 from pareo.training.progress import Bar
+from pareo.training.result import DivergenceError, Result
 from pareo.training.resume import identity, resumed, target
-from pareo.training.settings import Settings, whole
+from pareo.training.settings import Settings, Shortcuts
 from pareo.training.step import Step, new_slots
+
+__all__ = ["Callback", "DivergenceError", "Result", "fit", "shuffled"]
 
 CHUNK_SECONDS = 0.2  # often enough for the progress bar and Ctrl-C, seldom enough to cost nothing
 CHECKPOINT_SECONDS = 60.0
 
 
-class DivergenceError(PareoError, ArithmeticError):
-    """The loss is no longer a number."""
-
-
-@dataclass
-class Result:
-    """A trained network: its parameters, and the history of its training.
-
-    `interrupted` is True if Ctrl-C ended the run early; `checkpoint` is the file to resume from.
-    """
-
-    network: Sequential
-    parameters: dict[str, Any]
-    history: History
-    device: Device
-    settings: Settings
-    interrupted: bool = False
-    checkpoint: Path | None = None
-    slots: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def accuracy(self) -> float | None:
-        """The share of the test set that was classified correctly after the last epoch."""
-        return self.history[-1].accuracy if self.history else None
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the network and its parameters to a file that `pareo.load` reads."""
-        files.save(path, self.network, self.parameters)
-
-
-Callback = Callable[[Result], Any]
-
-
 def fit(
     network: Sequential,
     data: Dataset,
-    epochs: int = 1,
-    batch_size: int = 128,
-    rate: float = 0.1,
-    momentum: float = 0.0,
-    decay: float = 0.0,
+    settings: Settings | None = None,
+    *,
+    epochs: int | None = None,
     device: Device | str | None = None,
-    precision: str = "float32",
-    seed: int = 0,
-    callbacks: Sequence[Callback] = (),
+    weights: Mapping[str, Any] | None = None,
+    patience: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
+    callbacks: Sequence[Callback | Function] = (),
     progress: bool = True,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
-    schedule: str = "constant",
-    order: int | None = None,
     threads: Callable[[], int] | None = None,
+    **shortcuts: Unpack[Shortcuts],
 ) -> Result:
-    """Train a network on data by stochastic gradient descent, testing after every epoch.
+    """Train a network on data, testing after every epoch.
 
-    The same seed, data and device give the same bits, whether the run was interrupted or not.
+    The same settings, data and device give the same bits, whether the run was interrupted or not.
 
     Args:
         network: what to train; it starts from `network.initialise(seed)`.
         data: a `pareo.data.Dataset`.
-        epochs: how many passes over the data in all, those before `resume` included.
+        settings: how to train: optimizer, rate, schedule, batch size and the others that `Settings`
+            lists. Each of them may also be given here by its name, which replaces that of
+            `settings`: `fit(network, data, optimizer="adam", rate=1e-3)`.
+        epochs: how many passes over the data in all, those before `resume` included; 1 unless
+            the settings have another number.
         device: where to run, by name or as a `Device`; None is the one in scope.
-        precision: 'float32' or 'float64'; on 'cuda' also 'tf32' or 'bfloat16' for matrix
-            products, while parameters stay float32.
-        callbacks: called with the `Result` so far after each epoch; one that returns True ends
-            the run.
-        checkpoint: a directory for `last.safetensors`, or a file; written at the start, after each
-            epoch, every `checkpoint_seconds` in between, and at Ctrl-C.
-        resume: a checkpoint, or its directory, to resume from; the other settings must match it.
+        weights: parameters by path to start from, such as those of another run; a path that is
+            missing starts anew.
+        patience: end the run after so many epochs without a better one; see `History.best`.
+        checkpoint: a directory for `last.safetensors` and, of the best epoch so far,
+            `best.safetensors`; or one file. The last is written at the start, after each epoch,
+            every `checkpoint_seconds` in between, and at Ctrl-C.
+        resume: a checkpoint, or its directory, to resume from; the settings must match it.
+        callbacks: each a `Callback`, or a function that is called with the `Result` so far after
+            each epoch; one that returns True ends the run.
         progress: whether to show a bar where standard error is a terminal.
-        schedule: 'constant', or 'cosine': an eighth of the rate in the first epoch, then a rate
-            that falls from the full one towards 0.
-        order: the seed of the order of the images; None is `seed`.
         threads: called between steps, returns how many CPU threads to use from now on, for a run
             that shares the machine with others; `floor` of its epochs is then None.
 
     Raises:
+        SettingError: a setting is out of range, or does not fit the data.
         DivergenceError: the loss became NaN or infinite.
         DataError: a checkpoint cannot be read or written, or is of another run.
 
@@ -115,33 +87,49 @@ def fit(
         >>> fit(networks.mlp([16, 8, 3]), data, epochs=9, batch_size=20).accuracy
         1.0
     """
-    epochs = whole("epochs", epochs, 1)
     place = Device(device) if isinstance(device, str) else device or current()
-    if precision == "float32":  # unless the device was given another
-        precision = place.precision
-    settings = Settings(batch_size, rate, momentum, decay, seed, precision, schedule, epochs, order)
-    if precision in PRECISIONS:
-        place = Device(str(place), place.threads, precision)
-    start = None if resume is None else resumed(resume, network, data, settings)
+    chosen, epochs = _chosen(settings, epochs, shortcuts, place)
+    if chosen.precision in PRECISIONS:
+        place = Device(str(place), place.threads, chosen.precision)
+    patience = None if patience is None else whole("patience", patience, 1)
+    start = None if resume is None else resumed(resume, network, data, chosen)
     file = None if checkpoint is None else target(checkpoint, resume)
-    run = _Run(network, data, settings, place, start, file, checkpoint_seconds, threads)
+    run = _Run(network, data, chosen, place, start, file, checkpoint_seconds, threads, weights)
+    watching = Callbacks(callbacks)
     with Interrupt() as interrupt, Bar(network.name, epochs, run.count, progress) as bar:
         if file is not None and start is None:
             run.write()  # fail now if the directory cannot be written
-        while run.state.epoch < epochs:
+        watching.start(run.result)
+        while run.state.epoch < epochs and not run.waited(patience):
             run.train(interrupt, bar)
             if run.state.step:
                 run.write()
                 run.result.interrupted = True
                 break
             run.write()
+            run.keep_best()
             bar.tested(run.state.history[-1])
-            if True in [callback(run.result) for callback in callbacks]:
+            if watching.epoch(run.result):
                 break
             if interrupt.asked and run.state.epoch < epochs:
                 run.result.interrupted = True
                 break
+    watching.end(run.result)
     return run.result
+
+
+def _chosen(
+    settings: Settings | None, epochs: int | None, shortcuts: Shortcuts, place: Device
+) -> tuple[Settings, int]:
+    """The settings with the shortcuts, and the number of epochs."""
+    if settings is not None and not isinstance(settings, Settings):
+        raise SettingError(f"fit expects settings of pareo.training.Settings; got {settings!r:.60}")
+    settings = settings or Settings()
+    epochs = whole("epochs", settings.epochs or 1 if epochs is None else epochs, 1)
+    settings = settings.changed(**shortcuts, epochs=epochs)
+    if settings.precision == "float32":  # unless the device was given another
+        settings = settings.changed(precision=place.precision)
+    return settings, epochs
 
 
 class _Run:
@@ -157,19 +145,14 @@ class _Run:
         target: Path | None,
         every: float,
         threads: Callable[[], int] | None = None,
+        weights: Mapping[str, Any] | None = None,
     ) -> None:
         self.settings, self.device, self.target, self.every = settings, device, target, every
         self._threads = threads
         self.network = network
-        floats = data.as_float(settings.dtype)
-        self.labels = _checked(network, floats.labels)
-        self.images = as_inputs(network, floats.images, settings.dtype)
+        self.images, self.labels, self.test = inputs.parts(network, data, settings)
         self.count = len(self.images)
-        self.test: tuple[Any, Any] | None = None
-        if len(floats.test_images):
-            unseen = as_inputs(network, floats.test_images, settings.dtype)
-            self.test = unseen, _checked(network, floats.test_labels)
-        self.state = start or self._new(data)
+        self.state = start or self._new(data, weights)
         self.state.place = {"device": str(device), "threads": device.threads}
         self.result = Result(
             network, self.state.parameters, self.state.history, device, settings, False, target,
@@ -204,8 +187,9 @@ class _Run:
             ):
                 known.update({path: backend.to_host(a) for path, a in arrays.items()})
 
-    def _new(self, data: Dataset) -> Checkpoint:
+    def _new(self, data: Dataset, weights: Mapping[str, Any] | None) -> Checkpoint:
         parameters = self.network.initialise(self.settings.seed, self.settings.dtype)
+        parameters |= inputs.starting(weights or {}, parameters)
         return Checkpoint(
             self.network,
             parameters,
@@ -214,12 +198,25 @@ class _Run:
             data={} if self.target is None else identity(data),  # the fingerprint reads all of it
         )
 
+    def waited(self, patience: int | None) -> bool:
+        """Whether the last `patience` epochs brought nothing better."""
+        best, history = self.state.history.best, self.state.history
+        return patience is not None and best is not None and len(history) - 1 - best >= patience
+
+    @property
+    def _sizes(self) -> tuple[int, int, int]:
+        """The batch size, how many batches of it an epoch has, and the images that are left."""
+        size = min(self.settings.batch_size, self.count)
+        return size, *divmod(self.count, size)
+
     def train(self, interrupt: Interrupt, bar: Bar) -> None:
         """Train for the rest of an epoch; if interrupted, `state.step` is how far it came."""
-        state, size = self.state, min(self.settings.batch_size, self.count)
+        state = self.state
         order = shuffled(self.count, self.settings.order_seed, state.epoch)
-        whole_steps, rest = divmod(self.count, size)
+        size, whole_steps, rest = self._sizes
         steps = whole_steps + bool(rest)
+        if rest and self.network.state:
+            self._step(rest)  # too small a batch has no statistics: fail before the epoch
         while state.step < steps:
             if interrupt.asked and state.step:
                 return
@@ -248,10 +245,11 @@ class _Run:
         """Do several steps of one batch size in one call."""
         state = self.state
         step = self._step(rows.shape[1])
-        rate = self.settings.rate_in(state.epoch)
+        _, whole_steps, rest = self._sizes
+        rates = self.settings.rates(first, len(rows), whole_steps + bool(rest))
         begin = time.perf_counter()
         losses = step.run(
-            self.parameters, self.slots, self.images, self.labels, rows, rate,
+            self.parameters, self.slots, self.images, self.labels, rows, rates,
             seed=self.settings.seed, first=first,
         )  # fmt: skip
         took = time.perf_counter() - begin
@@ -283,7 +281,8 @@ class _Run:
         state = self.state
         tested: tuple[float | None, float | None] = (None, None)
         if self.test is not None:
-            tested = self._evaluator(self.test[0])(self.parameters, *self.test)
+            weights = files.averaged(self.parameters, self.slots)
+            tested = self._evaluator(self.test[0])(weights, *self.test, self.settings.loss)
         seconds = state.partial["seconds"]
         speed = self._epoch_flops() / seconds
         alone = self._threads is None
@@ -304,8 +303,7 @@ class _Run:
         self._fetch()
 
     def _epoch_flops(self) -> int:
-        size = min(self.settings.batch_size, self.count)
-        whole_steps, rest = divmod(self.count, size)
+        size, whole_steps, rest = self._sizes
         flops = whole_steps * self._step(size).program.flops
         return flops + (self._step(rest).program.flops if rest else 0)
 
@@ -351,6 +349,12 @@ class _Run:
         self._written = time.monotonic()
         self._cost = self._written - begin
 
+    def keep_best(self) -> None:
+        """Keep the checkpoint that was just written, if its epoch is the best so far."""
+        best = self.state.history.best == len(self.state.history) - 1
+        if best and self.target is not None and self.target.name == files.NAME:
+            files.keep(self.target, files.BEST)
+
 
 def shuffled(count: int, seed: int, epoch: int) -> Any:
     """The order of the images in an epoch, from the seed and the epoch alone.
@@ -359,13 +363,3 @@ def shuffled(count: int, seed: int, epoch: int) -> Any:
     [0, 1, 2, 3]
     """
     return np.random.default_rng([seed, epoch]).permutation(count)
-
-
-def _checked(network: Sequential, labels: Any) -> Any:
-    """Labels, if the network has an output for each; `Dataset` has checked the rest."""
-    if len(labels) and labels.max() >= network.classes:
-        raise ShapeError(
-            f"{network.name} has {network.classes} classes, 0 to {network.classes - 1}; "
-            f"a label of the data is {labels.max()}"
-        )
-    return np.ascontiguousarray(labels)

@@ -11,9 +11,13 @@ from pareo.errors import DataError
 class Epoch:
     """One pass over the training data, and the test after it.
 
+    The test is of the validation part where there is one, and else of the test set; where there is
+    a moving average of the parameters, it is tested.
+
     seconds:    of training alone, without the test
     loss:       mean over the epoch's images, each before the update of its step
-    accuracy:   on the test set, from 0 to 1; None without one, as is `test_loss`
+    accuracy:   in the test, from 0 to 1; None without one, and where labels are not classes
+    test_loss:  in the test, without smoothing and class weights; None without one
     images:     images per second of training
     flops:      floating-point operations per second of training
     floor:      FLOP/s as a share of the measured peak of matrix products; None if unknown
@@ -73,6 +77,59 @@ class History(Sequence[Epoch]):
             return None
         return self._rate("floor")
 
+    @property
+    def best(self) -> int | None:
+        """The index of the best epoch, the first of equal ones; None before the first.
+
+        It is that of the highest accuracy, then of the lowest loss in the test, then in training.
+
+        >>> [History([Epoch(n, 1.0, 0.5, a, 0.4, 1.0, 1.0, None) for n, a in pairs]).best
+        ...  for pairs in ([(1, 0.8), (2, 0.9), (3, 0.9)], [])]
+        [1, None]
+        """
+        if not self._epochs:
+            return None
+        return min(range(len(self)), key=lambda index: _rank(self[index]))
+
+    def frame(self) -> Any:
+        """The epochs as the rows of a pandas data frame, by their number.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        try:
+            import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
+        except ImportError as error:
+            raise ImportError("History.frame needs pandas: pip install pandas") from error
+        columns = [field.name for field in fields(Epoch)]
+        return pandas.DataFrame(self.plain(), columns=columns).set_index("number")
+
+    def plot(self) -> Any:
+        """The losses, and the accuracy if there is one, over the epochs, as a plotly figure.
+
+        >>> history = History([Epoch(1, 2.0, 0.5, 0.9, 0.4, 30000.0, 1e9, 0.25)])
+        >>> [trace.name for trace in history.plot().data]
+        ['loss', 'test loss', 'accuracy']
+        """
+        import plotly.graph_objects as go  # type: ignore[import-untyped]
+
+        figure = go.Figure(
+            layout={
+                "xaxis": {"title": "epoch"},
+                "yaxis": {"title": "loss", "rangemode": "tozero"},
+                "yaxis2": {
+                    "title": "accuracy", "overlaying": "y", "side": "right", "tickformat": ".1%",
+                },
+            }
+        )  # fmt: skip
+        numbers = self.column("number")
+        for name, axis in (("loss", "y"), ("test_loss", "y"), ("accuracy", "y2")):
+            values = self.column(name)
+            if any(value is not None for value in values):
+                label = name.replace("_", " ")
+                figure.add_trace(go.Scatter(x=numbers, y=values, name=label, yaxis=axis))
+        return figure
+
     def _rate(self, name: str) -> float:
         whole = sum(getattr(epoch, name) * epoch.seconds for epoch in self._epochs)
         return float(whole / self.seconds) if self.seconds else 0.0
@@ -119,3 +176,10 @@ class History(Sequence[Epoch]):
 
     def __repr__(self) -> str:
         return f"History({self._epochs!r})"
+
+
+def _rank(epoch: Epoch) -> tuple[float, float, float]:
+    """A key that is lowest for the best epoch."""
+    accuracy = 0.0 if epoch.accuracy is None else epoch.accuracy
+    tested = 0.0 if epoch.test_loss is None else epoch.test_loss
+    return -accuracy, tested, epoch.loss

@@ -2,12 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import astuple, dataclass
+from typing import ClassVar
 
 import pareo.operators as op
 from pareo.array import Array
-from pareo.training.checks import SettingError, real
+from pareo.training.checks import SettingError, number, real
 
 
 class Optimizer(ABC):
@@ -48,13 +48,15 @@ class Optimizer(ABC):
     ) -> tuple[Array, dict[str, Array]]:
         """The parameter after a step with this weight decay, and its new slots."""
 
-    def plain(self) -> dict[str, Any]:
-        """The optimizer as values that JSON can represent: its name and its numbers.
+    def __str__(self) -> str:
+        """The text from which `parse` makes this optimizer: its name, and numbers if unusual.
 
-        >>> Lion().plain()
-        {'name': 'lion', 'beta1': 0.9, 'beta2': 0.99}
+        >>> str(Lion()), str(Lion(0.95))
+        ('lion', 'lion:0.95:0.99')
         """
-        return {"name": self.name, **asdict(self)}  # type: ignore[call-overload]
+        if self == type(self)():
+            return self.name
+        return ":".join((self.name, *map(number, astuple(self))))  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,10 @@ class SGD(Optimizer):
             raise SettingError(f"fit expects nesterov to be True or False; got {self.nesterov!r}")
         if self.nesterov and not self.momentum:
             raise SettingError("fit expects a momentum above 0 with nesterov; got 0")
+
+    def __str__(self) -> str:
+        name = "nesterov" if self.nesterov else self.name
+        return f"{name}:{number(self.momentum)}" if self.momentum else name
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -176,43 +182,31 @@ def _betas(beta1: float, beta2: float) -> None:
         real(f"a {name} from 0 to below 1", value, lambda number: 0 <= number < 1)
 
 
-KINDS: dict[str, type[SGD] | type[Adam] | type[AdamW] | type[Lion]] = {
-    kind.name: kind for kind in (SGD, Adam, AdamW, Lion)
+KINDS: dict[str, type[Adam] | type[AdamW] | type[Lion]] = {
+    kind.name: kind for kind in (Adam, AdamW, Lion)
 }
-NAMES = ("sgd", "nesterov", "adam", "adamw", "lion")
+NAMES = ("sgd", "nesterov", *KINDS)
 
 
-def by_name(name: str) -> Optimizer:
-    """The optimizer of a name with its usual numbers.
+def parse(text: str) -> Optimizer:
+    """The optimizer that a text names, with its usual numbers or with others after colons.
 
-    >>> by_name("nesterov")
-    SGD(momentum=0.9, nesterov=True)
-    >>> by_name("adagrad")
+    >>> parse("nesterov"), parse("adamw:0.9:0.98:1e-6")
+    (SGD(momentum=0.9, nesterov=True), AdamW(beta1=0.9, beta2=0.98, epsilon=1e-06))
+    >>> parse("adagrad")
     Traceback (most recent call last):
     pareo.training.checks.SettingError: fit expects an optimizer of sgd, nesterov, adam, adamw or \
 lion; got 'adagrad'
     """
-    if name == "nesterov":
-        return SGD(momentum=0.9, nesterov=True)
-    if not isinstance(name, str) or name not in KINDS:
-        known = f"{', '.join(NAMES[:-1])} or {NAMES[-1]}"
-        raise SettingError(f"fit expects an optimizer of {known}; got {name!r}")
-    return KINDS[name]()
-
-
-def from_plain(found: Any) -> Optimizer:
-    """The optimizer that `plain` described; anything else raises `SettingError`.
-
-    >>> from_plain(AdamW(beta2=0.98).plain())
-    AdamW(beta1=0.9, beta2=0.98, epsilon=1e-08)
-    """
-    rest = dict(found) if isinstance(found, dict) else {}
-    kind = KINDS.get(str(rest.pop("name", None)))
     try:
-        if kind is None:
-            raise TypeError
-        return kind(**rest)
-    except TypeError:
-        raise SettingError(
-            f"fit expects an optimizer with its numbers; got {found!r:.200}"
-        ) from None
+        name, *rest = text.split(":")
+        numbers = [float(part) for part in rest]
+        if name in ("sgd", "nesterov"):
+            (momentum,) = numbers or [0.9 if name == "nesterov" else 0.0]
+            return SGD(momentum, nesterov=name == "nesterov")
+        return KINDS[name](*numbers)
+    except SettingError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError):
+        known = f"{', '.join(NAMES[:-1])} or {NAMES[-1]}"
+        raise SettingError(f"fit expects an optimizer of {known}; got {text!r}") from None

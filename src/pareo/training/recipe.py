@@ -7,20 +7,12 @@ import pareo.operators as op
 from pareo.array import Array
 from pareo.nn.layers import Parameter
 from pareo.nn.network import Sequential
+from pareo.training.augmentation import Augmentation
 from pareo.training.checks import SettingError
 from pareo.training.losses import CrossEntropy, Loss
 from pareo.training.optimizers import SGD, Optimizer
 
 AVERAGE = "average"  # the slot of the moving average
-
-
-@dataclass(frozen=True)
-class Augmentation:
-    """Random changes to images: see `op.augment`."""
-
-    flip: bool = False
-    crop: int = 0
-    cutout: int = 0
 
 
 @dataclass(frozen=True)

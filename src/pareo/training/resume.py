@@ -65,12 +65,11 @@ def resumed(path: Any, network: Sequential, data: Dataset, settings: Settings) -
     found, file = files.load(path), files.located(path)
     if describe(found.network) != describe(network):
         raise DataError(f"{file}: belongs to the network {found.network.name}, not to this one")
-    from_plain(found.settings, file)
+    known_settings = from_plain(found.settings, file).plain()
     for name, value in settings.plain().items():
-        if found.settings.get(name) != value:
-            raise DataError(
-                f"{file}: was trained with {name} {found.settings.get(name)}; got {value}"
-            )
+        if known_settings[name] != value:
+            raise DataError(f"{file}: was trained with {name} {known_settings[name]}; got {value}")
+    found.settings = settings.plain()  # as this version writes them
     given, known = identity(data), found.data
     if "fingerprint" in known:
         same = known["fingerprint"] == given["fingerprint"]

@@ -2,13 +2,13 @@
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pareo.training.checks import SettingError, real, whole
+from pareo.training.checks import SettingError, number, real, whole
 
 Shares = NDArray[np.float64]
 EXAMPLES = "constant, step:30:0.1, cosine, cosine-epochs, onecycle or warmup:5+cosine"
@@ -28,6 +28,11 @@ class Schedule(ABC):
         """Whether the rates depend on how many epochs there are in all."""
         return False
 
+    @property
+    def steady(self) -> bool:
+        """Whether the rate changes only between epochs."""
+        return False
+
     @abstractmethod
     def shares(self, steps: NDArray[np.int64], per_epoch: int, total: int) -> Shares:
         """The share of the rate at steps counted from 0, of `total` steps in all."""
@@ -40,13 +45,13 @@ class Schedule(ABC):
         steps = np.arange(first, first + count)
         return rate * self.shares(steps, per_epoch, per_epoch * epochs)
 
-    def plain(self) -> dict[str, Any]:
-        """The schedule as values that JSON can represent: its name and its numbers.
+    @abstractmethod
+    def __str__(self) -> str:
+        """The text from which `parse` makes this schedule.
 
-        >>> Warmup(5, Cosine()).plain()["then"]
-        {'name': 'cosine', 'final': 0.0}
+        >>> str(Warmup(5, Cosine()))
+        'warmup:5+cosine'
         """
-        return {"name": self.name, **asdict(self)}  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,10 @@ class Constant(Schedule):
     """The same rate in every step."""
 
     name: ClassVar[str] = "constant"
+
+    @property
+    def steady(self) -> bool:
+        return True
 
     def shares(self, steps: NDArray[np.int64], per_epoch: int, total: int) -> Shares:
         return np.ones(len(steps))
@@ -74,11 +83,15 @@ class Step(Schedule):
         object.__setattr__(self, "every", whole("the epochs between steps", self.every, 1))
         real("a factor above 0 of the rate", self.factor, lambda value: value > 0)
 
+    @property
+    def steady(self) -> bool:
+        return True
+
     def shares(self, steps: NDArray[np.int64], per_epoch: int, total: int) -> Shares:
         return np.power(np.float64(self.factor), steps // per_epoch // self.every)
 
     def __str__(self) -> str:
-        return f"step:{self.every}:{self.factor:g}"
+        return _text(self.name, self.every, self.factor)
 
 
 @dataclass(frozen=True)
@@ -104,7 +117,7 @@ class Cosine(Schedule):
         return self.final + (1 - self.final) * (1 + np.cos(np.pi * done)) / 2
 
     def __str__(self) -> str:
-        return f"cosine:{self.final:g}" if self.final else "cosine"
+        return _text(self.name, self.final) if self.final else self.name
 
 
 @dataclass(frozen=True)
@@ -122,6 +135,10 @@ class CosineEpochs(Schedule):
 
     @property
     def needs_epochs(self) -> bool:
+        return True
+
+    @property
+    def steady(self) -> bool:
         return True
 
     def shares(self, steps: NDArray[np.int64], per_epoch: int, total: int) -> Shares:
@@ -174,7 +191,10 @@ class OneCycle(Schedule):
         return np.where(steps <= top, rising, _between(1.0, self.final, down))
 
     def __str__(self) -> str:
-        return "onecycle" if self == OneCycle() else f"onecycle:{self.rise:g}"
+        usual = OneCycle()
+        if (self.start, self.final) != (usual.start, usual.final):
+            return _text(self.name, self.rise, self.start, self.final)
+        return self.name if self == usual else _text(self.name, self.rise)
 
 
 def _between(first: float, last: float, done: Any) -> Any:
@@ -219,18 +239,15 @@ class Warmup(Schedule):
         after = self.then.shares(np.maximum(steps - rise, 0), per_epoch, max(1, total - rise))
         return np.where(steps < rise, rising, after)
 
-    def plain(self) -> dict[str, Any]:
-        return {**super().plain(), "then": self.then.plain()}
-
     def __str__(self) -> str:
-        length = f"{self.steps}steps" if self.steps else f"{self.epochs:g}"
+        length = f"{self.steps}steps" if self.steps else number(self.epochs)
+        words = [self.name, length, *([] if self.start == 0.01 else [number(self.start)])]
         rest = "" if self.then == Constant() else f"+{self.then}"
-        return f"warmup:{length}{rest}"
+        return ":".join(words) + rest
 
 
-KINDS: dict[str, Any] = {
-    kind.name: kind for kind in (Constant, Step, Cosine, CosineEpochs, OneCycle, Warmup)
-}
+def _text(name: str, *numbers: float) -> str:
+    return ":".join((name, *map(number, numbers)))
 
 
 def parse(text: str) -> Schedule:
@@ -265,11 +282,14 @@ def parse(text: str) -> Schedule:
                 return OneCycle()
             case "onecycle", [rise]:
                 return OneCycle(float(rise))
-            case "warmup", [length]:
+            case "onecycle", [rise, start, final]:
+                return OneCycle(float(rise), float(start), float(final))
+            case "warmup", [length, *start] if len(start) < 2:
                 then = parse(rest) if plus else Constant()
+                low = float(start[0]) if start else 0.01
                 if length.endswith("steps"):
-                    return Warmup(steps=int(length.removesuffix("steps")), then=then)
-                return Warmup(float(length), then)
+                    return Warmup(0.0, then, low, int(length.removesuffix("steps")))
+                return Warmup(float(length), then, low)
     except SettingError:
         raise
     except ValueError:
@@ -279,22 +299,3 @@ def parse(text: str) -> Schedule:
 
 def _unknown(text: Any) -> SettingError:
     return SettingError(f"fit expects a schedule such as {EXAMPLES}; got {text!r}")
-
-
-def from_plain(found: Any) -> Schedule:
-    """The schedule that `plain` described; anything else raises `SettingError`.
-
-    >>> from_plain(Step(30).plain())
-    Step(every=30, factor=0.1)
-    """
-    rest = dict(found) if isinstance(found, dict) else {}
-    kind = KINDS.get(str(rest.pop("name", None)))
-    try:
-        if kind is None:
-            raise TypeError
-        if "then" in rest:
-            rest["then"] = from_plain(rest["then"])
-        made: Schedule = kind(**rest)
-    except TypeError:
-        raise SettingError(f"fit expects a schedule with its numbers; got {found!r:.200}") from None
-    return made

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
@@ -100,7 +99,7 @@ def step_program(
         seeds: tuple[Array, ...],
     ) -> tuple[Array, dict[str, Array], dict[str, Array]]:
         if recipe.augment is not None:
-            images = op.augment(images, seeds[-1], **asdict(recipe.augment))
+            images = recipe.augment(images, seeds[-1])
             seeds = seeds[:-1]
 
         def loss(moving: Mapping[str, Array]) -> tuple[Array, dict[str, Array]]:

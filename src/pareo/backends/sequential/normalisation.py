@@ -87,6 +87,9 @@ def batch_norm_gradient(
 ) -> None:
     to_x, to_scale, to_shift = out
     for c, indices in enumerate(channels(x)):
+        if not indices:
+            to_scale[c] = to_shift[c] = 0.0
+            continue
         inverse = divide(1, sqrt(float(variance[c]) + epsilon))
         distances = [float(x[i]) - float(mean[c]) for i in indices]
         total, inner = 0.0, 0.0

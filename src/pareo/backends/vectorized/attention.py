@@ -33,7 +33,7 @@ def _pieces(q: Any, k: Any, causal: bool) -> Iterator[tuple[slice, slice, slice]
 
 
 def _heads(array: Array) -> Array:
-    return array.reshape(-1, *array.shape[-2:])
+    return array.reshape(prod(array.shape[:-2]), *array.shape[-2:])
 
 
 def _scores(
@@ -91,7 +91,7 @@ def attention_with_sums(
 ) -> None:
     blas.threads(current().threads)
     work, peaks, totals, marks = scratch
-    result, sums = _heads(out[0]), out[1].reshape(-1, q.shape[-2])
+    result, sums = _heads(out[0]), out[1].reshape(prod(q.shape[:-2]), q.shape[-2])
     for where in _pieces(q, k, causal):
         heads, rows, keys = where
         scores = _scores(work, q, k, mask, where, causal)
@@ -147,7 +147,7 @@ def attention_gradient(
         chances = _scores(first, q, k, mask, where, causal)
         lines = (*chances.shape[:2], 1)
         inner, shift = (a[: prod(lines)].reshape(lines) for a in (inners, shifts))
-        np.copyto(shift[:, :, 0], sums.reshape(-1, q.shape[-2])[heads, rows])
+        np.copyto(shift[:, :, 0], sums.reshape(prod(q.shape[:-2]), q.shape[-2])[heads, rows])
         np.maximum(shift, np.finfo(q.dtype).min, out=shift)  # -inf - -inf would be NaN
         np.subtract(chances, shift, out=chances)
         np.exp(chances, out=chances)

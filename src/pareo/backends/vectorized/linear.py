@@ -1,5 +1,6 @@
 """Matrix products by NumPy's BLAS, and the same elements in other places."""
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ def pad(out: Array, a: Array, widths: Any, value: float) -> None:
         out[(*inside, slice(0, before))] = value
         out[(*inside, slice(before + size, None))] = value
         inside = (*inside, slice(before, before + size))
-    np.copyto(out[inside], a)
+    out[inside] = a
 
 
 @backend.kernel()
@@ -87,9 +88,9 @@ def take_gradient(
     check_index("take_gradient", index, size)
     total = scratch[0] if scratch else out  # of one word there may be thousands of rows
     total[...] = 0
-    for place, row in zip(
-        index.reshape(-1).tolist(), g.reshape(index.size, *out.shape[1:]), strict=True
-    ):
-        np.add(total[place], row, out=total[place])
+    width = prod(out.shape[1:])
+    rows, sums = g.reshape(index.size, width), total.reshape(size, width)
+    for place, row in zip(index.reshape(-1).tolist(), rows, strict=True):
+        np.add(sums[place], row, out=sums[place])
     if scratch:
         np.copyto(out, total, casting="same_kind")

@@ -39,7 +39,9 @@ class Runner:
         return getattr(self, question)(*details)
 
     def agree(self) -> list[tuple[float, dict[str, Any]]]:
-        """The next steps: the loss of each, and the parameters after it."""
+        """The next steps of the gate: the loss of each, and the parameters after it."""
+        if not self._first_call:
+            self._trainer.load(self._task.gate_parameters())
         steps = []
         for _ in range(GATE):
             self._step_seconds, losses = self._timed(self._gate_order())

@@ -20,6 +20,7 @@ from typing import Any
 
 from pareo.device import Device
 from pareo.lab.contestants import Contestant, Task, Trainer
+from pareo.lab.contestants.task import drawn
 from pareo.lab.experiment.bounds import Natural
 from pareo.lab.experiment.gate import exact_files
 from pareo.lab.experiment.runner import Runner
@@ -83,14 +84,15 @@ class CellRunner(Runner):
 
     def gate_steps(self, which: int) -> None:
         """Take the steps of the gate, on the first images or others."""
-        start = self._start_from()
+        start = drawn(self._task.network, self._start_from(), self._task.seed)
         self._taken = exact_files.steps(self._task, self._trainer, start, self._images, which)
 
     def gate_judgement(self, file: Path) -> tuple[str, dict[str, float]]:
         """How they differ from the exact step in a file: a sentence, and the relative errors."""
         taken, self._taken = self._taken, None
         assert taken is not None
-        return exact_files.judged(self._task, taken, self._start_from(), file)
+        start = drawn(self._task.network, self._start_from(), self._task.seed)
+        return exact_files.judged(self._task, taken, start, file)
 
     def _start_from(self) -> dict[str, Any]:
         """The first weights; kept, because AlexNet's take a second to draw."""

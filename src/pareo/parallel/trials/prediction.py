@@ -58,12 +58,13 @@ def predict(trials: Sequence[Trial], data: Dataset, device: Device) -> Predictio
     """
     work = [predicted_work(trial, data) for trial in trials]
     calls = _calls(trials, data, device)
-    groups = Counter((trial.built, trial.batch_size) for trial in trials)
+    shapes = [trial.shape for trial in trials]
+    groups = Counter(shapes)
     if device.name == "cuda":
         busy = sum(work) / GPU
         launches_alone = sum(calls) * LAUNCH / CALL
         launches_together = sum(
-            max(c for c, t in zip(calls, trials, strict=True) if (t.built, t.batch_size) == group)
+            max(c for c, shape in zip(calls, shapes, strict=True) if shape == group)
             for group in groups
         ) * LAUNCH / CALL  # fmt: skip
         return Prediction(
@@ -84,7 +85,7 @@ def predict(trials: Sequence[Trial], data: Dataset, device: Device) -> Predictio
     }
     # A core takes whole members, so some cores may be idle at the end.
     share = {
-        group: sum(w for w, t in zip(work, trials, strict=True) if (t.built, t.batch_size) == group)
+        group: sum(w for w, shape in zip(work, shapes, strict=True) if shape == group)
         for group in groups
     }
     found["population"] = BUILD * len(groups) + sum(
@@ -98,15 +99,16 @@ def _calls(trials: Sequence[Trial], data: Dataset, device: Device) -> list[float
     """Seconds of Python in each trial: none if the device has a loop for the network."""
     known: dict[object, float] = {}
     for trial in trials:
-        key = (trial.built, trial.batch_size)
+        key = trial.shape
         if key in known:
             continue
         try:
-            network = trial.built
-            looped = not network.seeds() and training_loop(network, device, "float32") is not None
-            count = len(step_program(network, 1).instructions)
+            network, recipe = trial.built, trial.settings().recipe
+            loops = recipe.loops(network.parameters(network.inputs))
+            looped = loops and training_loop(network, device, "float32") is not None
+            count = len(step_program(network, 2, recipe).instructions)
         except Exception:  # the trial reports it when its turn comes
             looped, count = True, 0
         steps = -(-len(data.images) // trial.batch_size)
         known[key] = 0.0 if looped and device.name != "cuda" else steps * count * CALL
-    return [known[trial.built, trial.batch_size] * trial.epochs for trial in trials]
+    return [known[trial.shape] * trial.epochs for trial in trials]

@@ -314,4 +314,4 @@ def test_augmentation_has_the_same_bits(how, seed):
 def test_optimisers(name, slots, how):
     arrays = [np.abs(draw(70, 1001)) for _ in range(2 + slots)]
     for found, expected in zip(*both(op.registry[name], *arrays, 0.1, **how), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-12)
+        close(found, expected, 1e-14)

@@ -56,8 +56,8 @@ def test_streams_give_the_same_bits(seed):
 def test_where_memory_is_short_it_is_reused_sooner():
     import cupy
 
-    program, pool = tangled(3), cupy.get_default_memory_pool()
-    with Device("cuda") as device:
+    program, pool = tangled(3), cupy.cuda.MemoryPool()  # other tests left parts of blocks in use
+    with Device("cuda") as device, cupy.cuda.using_allocator(pool.malloc):
         there = [cupy.ones((SIDE, SIDE), np.float32) for _ in range(3)]
         backend = device.backend
         tight = plan(prepared(program, backend), backend, tight=True).bytes

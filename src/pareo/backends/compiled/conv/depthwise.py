@@ -20,6 +20,8 @@ from pareo.spec import Spec
 LARGEST = 7  # taps on a side
 ROWS = 4  # of a tile
 FLUSH = 32  # rows whose products are added in the precision of the array
+# Small planes are copied several at a time: a number that has just been stored is slow to load.
+GROUP, GROUP_SIZE = 8, 4096  # planes, numbers
 LEAST = 1 << 14  # outputs that are worth a thread
 
 
@@ -68,10 +70,16 @@ def _flipped_padding(filters: Sizes, padding: Sizes) -> Sizes:
     return filters[2] - 1 - padding[0], filters[3] - 1 - padding[1]
 
 
+def _group(rows: int, columns: int, single: bool) -> int:
+    """How many planes are copied at a time; `single` if each result has a plane of its own."""
+    return max(1, min(GROUP, GROUP_SIZE // (rows * columns))) if single else 1
+
+
 def scratch(x: Spec, out: Spec, filters: Sizes, stride: int, padding: Sizes) -> list[Spec]:
     """The buffer of every worker, to convolve x or to compute the filters' gradient."""
     rows, columns = _image_buffer(x.shape, out.shape, filters, stride, padding, _lanes(x))
-    return [x.like((workers(), rows, stride * columns))]
+    group = _group(rows, stride * columns, x.shape[1] == out.shape[1])
+    return [x.like((workers(), group, rows, stride * columns))]
 
 
 def gradient_scratch(out: Spec, g: Spec, filters: Sizes, stride: int, padding: Sizes) -> list[Spec]:
@@ -79,7 +87,8 @@ def gradient_scratch(out: Spec, g: Spec, filters: Sizes, stride: int, padding: S
     if stride == 1:
         return scratch(g, out, filters, 1, _flipped_padding(filters, padding))
     rows, columns, _, _ = _spread_buffer(g.shape, out.shape, filters, padding, _lanes(g))
-    return [g.like((workers(), rows, columns))]
+    group = _group(rows, columns, g.shape[1] == out.shape[1])
+    return [g.like((workers(), group, rows, columns))]
 
 
 def sums_scratch(x: Spec, filters: Sizes) -> list[Spec]:
@@ -104,7 +113,7 @@ def forward(
     bias = np.zeros(w.shape[0], w.dtype) if b is None else b
     module = _module(*w.shape[2:], stride, 0)
     share = w.shape[0] // x.shape[1]
-    sizes = (x.shape[1], out.shape[1], share, 1, *padding[:2], buffer.shape[2] // stride)
+    sizes = (x.shape[1], out.shape[1], share, 1, *padding[:2], buffer.shape[3] // stride)
     target, images, filters = _planes(out), _planes(x), w.reshape(-1)
 
     def work(part: int, lo: int, hi: int) -> None:
@@ -125,7 +134,7 @@ def input_gradient(
         flipped = np.ascontiguousarray(w[:, :, ::-1, ::-1]).reshape(-1)
         bias = np.zeros(out.shape[1], w.dtype)
         pad = _flipped_padding(w.shape, padding)
-        sizes = (g.shape[1], out.shape[1], 1, share, *pad, buffer.shape[2])
+        sizes = (g.shape[1], out.shape[1], 1, share, *pad, buffer.shape[3])
 
         def work(part: int, lo: int, hi: int) -> None:
             module.forward(target, gradients, flipped, bias, buffer[part], *sizes, lo, hi)
@@ -152,7 +161,7 @@ def weight_gradient(
     module = _module(*out.shape[2:], stride, 0)
     images, gradients, filters = _planes(x), _planes(g), out.reshape(out.shape[0], -1)
     share = out.shape[0] // x.shape[1]
-    sizes = (x.shape[0], x.shape[1], share, *padding[:2], buffer.shape[2] // stride)
+    sizes = (x.shape[0], x.shape[1], share, *padding[:2], buffer.shape[3] // stride)
 
     def work(part: int, lo: int, hi: int) -> None:
         module.weight_gradient(
@@ -179,13 +188,13 @@ def _module(kh: int, kw: int, stride: int, adds: int) -> ModuleType:
         f"{kh}, {kw}, {stride}, {adds})"
     )
     add_up = (
-        "tiles.sum_rows(kind, sums.ctypes.data, source, wide, line, pitch, phase, wide, ROWS, "
+        "tiles.sum_rows(kind, vectors, source, wide, line, pitch, phase, wide, ROWS, "
         f"{kh}, {kw}, {stride})"
     )
     return generated_module(
         _SOURCE.format(
             kh=kh, kw=kw, stride=stride, adds=adds, taps=kh * kw, most=ROWS, flush=FLUSH,
-            convolve=_for_rows(convolve, 16), add_up=_for_rows(add_up, 16),
+            convolve=_for_rows(convolve, 20), add_up=_for_rows(add_up, 20),
         )
     )  # fmt: skip
 
@@ -202,80 +211,111 @@ from pareo.backends.compiled.runtime.jit import jit
 
 
 @jit
-def fill(buffer, image, first, last, top, left, phase):
-    """Copy rows first to last of an image to its place in the buffer."""
-    kind, size = image.dtype.type(0), image.itemsize
+def fill(kind, size, buffer, pitch, phase, image, wide, first, last, top, left):
+    """Copy rows first to last of the image at an address to their places in a buffer."""
     for r in range(first, last):
-        source = image.ctypes.data + r * image.shape[1] * size
-        line = buffer.ctypes.data + (r + top) * buffer.shape[1] * size
+        source = image + r * wide * size
+        line = buffer + (r + top) * pitch * size
         if {stride} == 1:
-            tiles.copy_row(kind, line + left * size, source, image.shape[1])
+            tiles.copy_row(kind, line + left * size, source, wide)
         else:
             even = line + (left % 2 * phase + left // 2) * size
             odd = line + ((left + 1) % 2 * phase + (left + 1) // 2) * size
-            tiles.copy_row_by_parity(kind, even, odd, source, image.shape[1])
+            tiles.copy_row_by_parity(kind, even, odd, source, wide)
 
 
 @jit
-def forward(out, x, w, b, buffer, ins, outs, share, terms, top, left, phase, lo, hi):
+def forward(out, x, w, b, buffers, ins, outs, share, terms, top, left, phase, lo, hi):
     kind, size = x.dtype.type(0), x.itemsize
     high, wide = out.shape[1:]
-    pitch = buffer.shape[1]
-    buffer[:] = 0
-    held = -1
-    for plane in range(lo, hi):
-        n, c = plane // outs, plane % outs
-        if {adds}:
-            out[plane] = 0
-        bias = b.ctypes.data + c * size
-        for k in range(c * terms, c * terms + terms):
-            image = n * ins + k // share
-            weights = w.ctypes.data + k * {taps} * size
-            ready = x.shape[1] if image == held else 0
-            held = image
-            for i in range(0, high, {most}):
-                rows = min({most}, high - i)
-                need = min(x.shape[1], (i + rows - 1) * {stride} + {kh} - top)
-                if need > ready:
-                    fill(buffer, x[image], ready, need, top, left, phase)
-                    ready = need
-                line = buffer.ctypes.data + i * {stride} * pitch * size
-                target = out.ctypes.data + (plane * high + i) * wide * size
-                {convolve}
+    tall, broad = x.shape[1:]
+    group, slot, pitch = buffers.shape[0], buffers.shape[1] * buffers.shape[2], buffers.shape[2]
+    memory, images, results = buffers.ctypes.data, x.ctypes.data, out.ctypes.data
+    filters, biases = w.ctypes.data, b.ctypes.data
+    buffers[:] = 0
+    for begin in range(lo, hi, group):
+        end = min(begin + group, hi)
+        for plane in range(begin, end if group > 1 else begin):
+            source = images + (plane // outs * ins + plane % outs // share) * tall * broad * size
+            buffer = memory + (plane - begin) * slot * size
+            fill(kind, size, buffer, pitch, phase, source, broad, 0, tall, top, left)
+        for plane in range(begin, end):
+            n, c = plane // outs, plane % outs
+            if {adds}:
+                out[plane] = 0
+            bias = biases + c * size
+            buffer = memory + (plane - begin) * slot * size
+            for k in range(c * terms, c * terms + terms):
+                source = images + (n * ins + k // share) * tall * broad * size
+                weights = filters + k * {taps} * size
+                ready = tall if group > 1 else 0
+                for i in range(0, high, {most}):
+                    rows = min({most}, high - i)
+                    need = min(tall, (i + rows - 1) * {stride} + {kh} - top)
+                    if need > ready:
+                        fill(
+                            kind, size, buffer, pitch, phase, source, broad, ready, need, top, left
+                        )
+                        ready = need
+                    line = buffer + i * {stride} * pitch * size
+                    target = results + (plane * high + i) * wide * size
+                    {convolve}
+
+
+@jit
+def flush(totals, sums):
+    lanes = sums.size // {taps}
+    for tap in range({taps}):
+        part = sums.dtype.type(0)
+        for lane in range(tap * lanes, tap * lanes + lanes):
+            part += sums[lane]
+        totals[tap] += part
+    sums[:] = 0
 
 
 @jit
 def weight_gradient(
-    gw, x, g, buffer, sums, totals, images, ins, share, top, left, phase, lo, hi
+    gw, x, g, buffers, sums, totals, images, ins, share, top, left, phase, lo, hi
 ):
     kind, size = x.dtype.type(0), x.itemsize
     high, wide = g.shape[1:]
-    pitch = buffer.shape[1]
-    lanes = sums.size // {taps}
+    tall, broad = x.shape[1:]
+    group, slot, pitch = buffers.shape[0], buffers.shape[1] * buffers.shape[2], buffers.shape[2]
+    memory, pixels, gradients = buffers.ctypes.data, x.ctypes.data, g.ctypes.data
+    vectors = sums.ctypes.data
     outs = ins * share
-    buffer[:] = 0
+    buffers[:] = 0
+    sums[:] = 0
+    added = 0
     for k in range(lo, hi):
         totals[:] = 0
-        for n in range(images):
-            image = x[n * ins + k // share]
-            ready = 0
-            sums[:] = 0
-            for i in range(0, high, {most}):
-                rows = min({most}, high - i)
-                need = min(image.shape[0], (i + rows - 1) * {stride} + {kh} - top)
-                if need > ready:
-                    fill(buffer, image, ready, need, top, left, phase)
-                    ready = need
-                line = buffer.ctypes.data + i * {stride} * pitch * size
-                source = g.ctypes.data + ((n * outs + k) * high + i) * wide * size
-                {add_up}
-                if (i + {most}) % {flush} == 0 or i + {most} >= high:
-                    for tap in range({taps}):
-                        total = 0.0
-                        for lane in range(lanes):
-                            total += sums[tap * lanes + lane]
-                        totals[tap] += total
-                    sums[:] = 0
+        for begin in range(0, images, group):
+            end = min(begin + group, images)
+            for n in range(begin, end if group > 1 else begin):
+                image = pixels + (n * ins + k // share) * tall * broad * size
+                buffer = memory + (n - begin) * slot * size
+                fill(kind, size, buffer, pitch, phase, image, broad, 0, tall, top, left)
+            for n in range(begin, end):
+                image = pixels + (n * ins + k // share) * tall * broad * size
+                buffer = memory + (n - begin) * slot * size
+                ready = tall if group > 1 else 0
+                for i in range(0, high, {most}):
+                    rows = min({most}, high - i)
+                    need = min(tall, (i + rows - 1) * {stride} + {kh} - top)
+                    if need > ready:
+                        fill(
+                            kind, size, buffer, pitch, phase, image, broad, ready, need, top, left
+                        )
+                        ready = need
+                    line = buffer + i * {stride} * pitch * size
+                    source = gradients + ((n * outs + k) * high + i) * wide * size
+                    {add_up}
+                    added += rows
+                    if added >= {flush}:
+                        flush(totals, sums)
+                        added = 0
+        flush(totals, sums)
+        added = 0
         for tap in range({taps}):
             gw[k, tap] = totals[tap]
 '''
@@ -286,37 +326,49 @@ from pareo.backends.compiled.runtime.jit import jit
 
 
 @jit
-def spread(out, g, w, buffer, ins, outs, share, above, before, lo, hi):
+def fill(kind, size, buffer, pitch, source, wide, first, last):
+    for r in range(first, last):
+        tiles.copy_row(kind, buffer + r * pitch * size, source + r * wide * size, wide)
+
+
+@jit
+def spread(out, g, w, buffers, ins, outs, share, above, before, lo, hi):
     kind, size = g.dtype.type(0), g.itemsize
     high, wide = out.shape[1:]
-    pitch = buffer.shape[1]
-    buffer[:] = 0
-    for plane in range(lo, hi):
-        n, c = plane // outs, plane % outs
-        if {adds}:
-            out[plane] = 0
-        for k in range(c * share, c * share + share):
-            source = g[n * ins + k]
-            weights = w.ctypes.data + k * {taps} * size
-            ready = 0
-            for i in range(0, high, 2):
-                need = min(g.shape[1], i // 2 + (1 + {top}) // 2 + 1)
-                for r in range(ready, need):
-                    line = buffer.ctypes.data + ((r + above) * pitch + before) * size
-                    tiles.copy_row(
-                        kind, line, source.ctypes.data + r * g.shape[2] * size, g.shape[2]
-                    )
-                ready = max(ready, need)
-                line = buffer.ctypes.data + ((i // 2 + above) * pitch + before) * size
-                target = out.ctypes.data + (plane * high + i) * wide * size
-                if i + 1 < high:
-                    tiles.spread_rows(
-                        kind, target, wide, line, pitch, weights, wide, 2, {kh}, {kw}, {top},
-                        {left}, {adds},
-                    )
-                else:
-                    tiles.spread_rows(
-                        kind, target, wide, line, pitch, weights, wide, 1, {kh}, {kw}, {top},
-                        {left}, {adds},
-                    )
+    tall, broad = g.shape[1:]
+    group, slot, pitch = buffers.shape[0], buffers.shape[1] * buffers.shape[2], buffers.shape[2]
+    memory = buffers.ctypes.data + (above * pitch + before) * size
+    gradients, results, filters = g.ctypes.data, out.ctypes.data, w.ctypes.data
+    buffers[:] = 0
+    for begin in range(lo, hi, group):
+        end = min(begin + group, hi)
+        for plane in range(begin, end if group > 1 else begin):
+            source = gradients + (plane // outs * ins + plane % outs) * tall * broad * size
+            fill(kind, size, memory + (plane - begin) * slot * size, pitch, source, broad, 0, tall)
+        for plane in range(begin, end):
+            n, c = plane // outs, plane % outs
+            buffer = memory + (plane - begin) * slot * size
+            if {adds}:
+                out[plane] = 0
+            for k in range(c * share, c * share + share):
+                source = gradients + (n * ins + k) * tall * broad * size
+                weights = filters + k * {taps} * size
+                ready = tall if group > 1 else 0
+                for i in range(0, high, 2):
+                    need = min(tall, i // 2 + (1 + {top}) // 2 + 1)
+                    if need > ready:
+                        fill(kind, size, buffer, pitch, source, broad, ready, need)
+                        ready = need
+                    line = buffer + i // 2 * pitch * size
+                    target = results + (plane * high + i) * wide * size
+                    if i + 1 < high:
+                        tiles.spread_rows(
+                            kind, target, wide, line, pitch, weights, wide, 2, {kh}, {kw}, {top},
+                            {left}, {adds},
+                        )
+                    else:
+                        tiles.spread_rows(
+                            kind, target, wide, line, pitch, weights, wide, 1, {kh}, {kw}, {top},
+                            {left}, {adds},
+                        )
 """

@@ -140,9 +140,9 @@ def copy_row_by_parity(typingctx, kind, even, odd, source, count):  # type: igno
 
 
 @intrinsic(prefer_literal=True)
-def convolve_rows(
+def convolve_rows(  # type: ignore[no-untyped-def]
     typingctx, kind, out, across, x, pitch, phase, w, bias, width, rows, kh, kw, stride, adds
-):  # type: ignore[no-untyped-def]
+):
     """`rows` rows of outputs, `width` wide and `across` numbers apart, from the buffer at x.
 
     With `adds`, they are added to what is there; otherwise to the number at `bias`.
@@ -221,7 +221,7 @@ def spread_rows(typingctx, kind, out, across, g, pitch, w, width, rows, kh, kw, 
                     first = half * code.lanes // 2
                     picked = [first + k // 2 + (k % 2) * code.lanes for k in range(code.lanes)]
                     place = code.at(target, half * code.lanes)
-                    value = code.shuffle(*sums, picked)
+                    value = code.shuffle(sums[0], sums[1], picked)
                     if adds:
                         value = builder.fadd(value, code.load_some(place, mask), flags=_FLAGS)
                     code.store_some(value, place, mask)

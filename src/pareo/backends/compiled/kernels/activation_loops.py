@@ -117,7 +117,7 @@ def gelu_tanh_gradient_in_place(g: Array, a: Array) -> None:
 def _hard_sigmoid(x: float, kind: Array) -> float:
     y = (x + kind.dtype.type(3)) / kind.dtype.type(6)
     y = kind.dtype.type(0) if y < 0 else y
-    return kind.dtype.type(1) if y > 1 else y  # type: ignore[no-any-return]
+    return kind.dtype.type(1) if y > 1 else y
 
 
 @jit

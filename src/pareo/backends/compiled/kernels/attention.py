@@ -50,8 +50,8 @@ def _largest(scores: Array) -> float:
     if total != total:
         for j in range(scores.size):
             if scores[j] != scores[j]:
-                return scores[j]  # type: ignore[no-any-return]
-    return top  # type: ignore[no-any-return]
+                return scores[j]
+    return top
 
 
 @jit

@@ -28,6 +28,7 @@ def _augment(out: Array, x: Array, drawn: Array, flip: bool, cutout: int) -> Non
 
 @backend.kernel(strided=False)
 def augment(out: Array, x: Array, seed: Array, flip: bool, crop: int, cutout: int) -> None:
-    drawn = draws(len(x), int(seed), *x.shape[2:], crop)
+    height, width = x.shape[2:]
+    drawn = draws(len(x), int(seed), height, width, crop)
     least = max(1, GRAIN * len(x) // max(1, x.size))
     split(lambda lo, hi: _augment(out[lo:hi], x[lo:hi], drawn[lo:hi], flip, cutout), len(x), least)

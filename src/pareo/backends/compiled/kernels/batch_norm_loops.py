@@ -1,6 +1,7 @@
 """Loops of batch normalisation over some channels of images (N, C, pixels), one after the other.
 
-A channel is read several times, but it stays in the cache between: memory is read once.
+A channel is read several times, but it stays in the cache between: memory is read once. The inner
+functions take slices: loops over three indices are not vectorised, and take four times as long.
 """
 
 import numpy as np
@@ -42,7 +43,7 @@ def _total(x: Array) -> float:
     total = x.dtype.type(0)
     for i in range(x.size):
         total += x[i]
-    return total  # type: ignore[no-any-return]
+    return total
 
 
 @jit
@@ -212,26 +213,32 @@ def _masked(
     zero = d.dtype.type(0)
     if activation == RELU:
         for i in range(x.size):
+            given = d[i]  # read unconditionally, so that the loop is vectorised
             y = _difference(x[i], mean) * factor + shift
-            d[i] = zero if y <= 0 else d[i]
+            d[i] = zero if y <= 0 else given
     elif activation == CLIP:
         for i in range(x.size):
+            given = d[i]
             y = _difference(x[i], mean) * factor + shift
-            d[i] = d[i] if low < y < high else zero
+            above = given if y > low else zero
+            d[i] = above if y < high else zero
     elif activation == SILU:
         for i in range(x.size):
             d[i] = silu_gradient_of(d[i], _difference(x[i], mean) * factor + shift)
     elif activation == HARD_SWISH:
         for i in range(x.size):
+            given = d[i]
             y = _difference(x[i], mean) * factor + shift
-            bent = zero if y <= -3 else d[i] * (y / d.dtype.type(3) + d.dtype.type(0.5))
-            d[i] = d[i] if y >= 3 else bent
+            sloped = given * (y / d.dtype.type(3) + d.dtype.type(0.5))
+            bent = zero if y <= -3 else sloped
+            d[i] = given if y >= 3 else bent
 
 
 @jit
 def _masked_by_result(d: Array, y: Array) -> None:
     for i in range(d.size):
-        d[i] = d.dtype.type(0) if y[i] <= 0 else d[i]
+        given = d[i]
+        d[i] = d.dtype.type(0) if y[i] <= 0 else given
 
 
 @jit

@@ -1,5 +1,5 @@
-// Attention with scores in memory, (heads, rows, keys), for queries from `first` on: what remains
-// beside the matrix products. blockIdx.x is a row of the scores.
+// Attention and its gradients with scores in memory, (heads, rows, keys), for queries from `first` on:
+// what remains beside the matrix products. blockIdx.x is a row of the scores.
 
 #include "attention.cuh"
 
@@ -52,4 +52,23 @@ extern "C" __global__ void slopes(
         scores[at] = chance;
         pulls[at] = hidden ? Real(0) : chance * (pulls[at] - level) * scale;
     }
+}
+
+// Of each row the inner product of g and y, (heads, queries): a warp for each row.
+extern "C" __global__ void inner_products(
+    Real* out, const Real* g, const Real* y, Size rows, Attention how)
+{
+    const Size row = first_position() / 32;
+    if (row >= rows)
+        return;
+    const Place place = place_of(how, row / how.queries);
+    const Size query = row % how.queries;
+    g += place.at[G], y += place.at[Y];
+    Real total = 0;
+    for (Size c = threadIdx.x % 32; c < how.width; c += 32)
+        total += g[query * how.row[G] + c * how.column[G]] * y[query * how.row[Y] + c * how.column[Y]];
+    for (int apart = 16; apart; apart /= 2)
+        total += __shfl_xor_sync(~0u, total, apart);
+    if (threadIdx.x % 32 == 0)
+        out[row] = total;
 }

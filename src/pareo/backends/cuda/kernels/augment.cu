@@ -19,11 +19,16 @@ __device__ __forceinline__ int drawn(const Size* seed, Size position, int choice
 extern "C" __global__ void augment(Real* out, const Real* x, const Size* seed, Change change)
 {
     const Size image = 8 * (Size)(blockIdx.x / change.channels);
-    const bool mirrored = change.flip && drawn(seed, image, 2);
-    const int down = drawn(seed, image + 1, 2 * change.crop + 1) - change.crop;
-    const int right = drawn(seed, image + 2, 2 * change.crop + 1) - change.crop;
-    const int top = drawn(seed, image + 3, change.height) - change.cutout / 2;
-    const int left = drawn(seed, image + 4, change.width) - change.cutout / 2;
+    __shared__ int draws[5];
+    if (threadIdx.x < 5) {
+        const int moves = 2 * change.crop + 1;
+        const int choices[5] = {2, moves, moves, change.height, change.width};
+        draws[threadIdx.x] = drawn(seed, image + threadIdx.x, choices[threadIdx.x]);
+    }
+    __syncthreads();
+    const bool mirrored = change.flip && draws[0];
+    const int down = draws[1] - change.crop, right = draws[2] - change.crop;
+    const int top = draws[3] - change.cutout / 2, left = draws[4] - change.cutout / 2;
     const int pixels = change.height * change.width;
     const Size start = (Size)blockIdx.x * pixels;
     for (int at = first_pixel(); at < pixels; at += next_pixel()) {

@@ -20,16 +20,26 @@ struct Distances {
     const Real* x;
     double from;
 
-    __device__ __forceinline__ Two of(Size, Size, Size, Size at) const
+    template <int WIDE>
+    __device__ __forceinline__ void add(Two& total, Size, Size, Size, Size at) const
     {
-        const double distance = (double)x[at] - from;
-        return {distance, distance * distance};
+        const Some<WIDE> values(x + at);
+#pragma unroll
+        for (int k = 0; k < WIDE; ++k) {
+            const double distance = (double)values.at[k] - from;
+            total.add({distance, distance * distance});
+        }
     }
 };
 
 extern "C" __global__ void statistics_rows(Two* partial, const Real* x, Layout layout)
 {
-    channel_rows(partial, layout, Distances {x, origin(x, blockIdx.x, layout)});
+    channel_rows<1>(partial, layout, Distances {x, origin(x, blockIdx.x, layout)});
+}
+
+extern "C" __global__ void statistics_packs(Two* partial, const Real* x, Layout layout)
+{
+    channel_rows<WIDTH>(partial, layout, Distances {x, origin(x, blockIdx.x, layout)});
 }
 
 extern "C" __global__ void statistics_columns(Two* partial, const Real* x, Layout layout)
@@ -126,17 +136,28 @@ struct Errors {
     const Real *g, *y, *x;
     Real mean;
 
-    __device__ __forceinline__ Two of(Size, Size, Size, Size at) const
+    template <int WIDE>
+    __device__ __forceinline__ void add(Two& total, Size, Size, Size, Size at) const
     {
-        const double error = y ? through(g[at], y[at]) : g[at];
-        return {error, error * ((double)x[at] - (double)mean)};
+        const Some<WIDE> errors(g + at), values(x + at), results((y ? y : g) + at);
+#pragma unroll
+        for (int k = 0; k < WIDE; ++k) {
+            const double error = y ? through(errors.at[k], results.at[k]) : errors.at[k];
+            total.add({error, error * ((double)values.at[k] - (double)mean)});
+        }
     }
 };
 
 extern "C" __global__ void errors_rows(
     Two* partial, const Real* g, const Real* y, const Real* x, const Real* mean, Layout layout)
 {
-    channel_rows(partial, layout, Errors {g, y, x, mean[blockIdx.x]});
+    channel_rows<1>(partial, layout, Errors {g, y, x, mean[blockIdx.x]});
+}
+
+extern "C" __global__ void errors_packs(
+    Two* partial, const Real* g, const Real* y, const Real* x, const Real* mean, Layout layout)
+{
+    channel_rows<WIDTH>(partial, layout, Errors {g, y, x, mean[blockIdx.x]});
 }
 
 extern "C" __global__ void errors_columns(

@@ -1,6 +1,6 @@
 // Two sums for each channel of arrays (N, C, pixels), in double and in an order that is always the
-// same. Terms is a function object: `terms.of(image, channel, pixel, at)` returns the two terms of
-// the element at the offset `at`.
+// same. Terms is a function object: `terms.add<WIDE>(total, image, channel, pixel, at)` adds the two
+// terms of each of WIDE elements from the offset `at` on.
 //
 // The elements of a channel are divided into `parts`; the sums of a part are at
 // partial[(channel * parts + part)]. `channel_total` adds them.
@@ -51,26 +51,43 @@ __device__ __forceinline__ void part_of(Size count, Size parts, Size* first, Siz
     *last = min(*first + share, count);
 }
 
-// blockIdx.x is a channel, blockIdx.y a part.
-template <typename Terms>
+// blockIdx.x is a channel, blockIdx.y a part. Where pixels are a multiple of WIDE, a thread has WIDE
+// neighbouring elements at a time, and `terms` may load them at once.
+template <int WIDE, typename Terms>
 __device__ __forceinline__ void channel_rows(Two* partial, const Layout& layout, const Terms& terms)
 {
     Size first, last;
-    part_of(layout.images * layout.pixels, layout.parts, &first, &last);
-    const unsigned pixels = (unsigned)layout.pixels;
+    part_of(layout.images * layout.pixels / WIDE, layout.parts, &first, &last);
+    const Size pixels = layout.pixels / WIDE;
     const Size jump = layout.channels * layout.pixels;
     const Size start = blockIdx.x * layout.pixels;
     Two total = {0, 0};
 #pragma unroll 4
     for (Size i = first + threadIdx.x; i < last; i += blockDim.x) {
-        const Size image = i >> 32 ? i / layout.pixels : (unsigned)i / pixels;
-        const Size pixel = i - image * layout.pixels;
-        total.add(terms.of(image, blockIdx.x, pixel, image * jump + start + pixel));
+        const Size image = i >> 32 ? i / pixels : (unsigned)i / (unsigned)pixels;
+        const Size pixel = (i - image * pixels) * WIDE;
+        terms.template add<WIDE>(total, image, blockIdx.x, pixel, image * jump + start + pixel);
     }
     total = over_threads(total);
     if (threadIdx.x == 0)
         partial[blockIdx.x * layout.parts + blockIdx.y] = total;
 }
+
+// WIDE neighbouring elements, in one load if they are a pack.
+template <int WIDE> struct Some {
+    Real at[WIDE];
+
+    __device__ __forceinline__ Some(const Real* from)
+    {
+        if constexpr (WIDE == 1) {
+            at[0] = *from;
+        } else {
+            const Pack pack = *reinterpret_cast<const Pack*>(from);
+            for (int k = 0; k < WIDE; ++k)
+                at[k] = pack.at[k];
+        }
+    }
+};
 
 // The same for one pixel: neighbouring threads have neighbouring channels. Blocks are (32, 8);
 // blockIdx.x is a group of 32 channels, blockIdx.y a part.
@@ -85,7 +102,7 @@ __device__ __forceinline__ void channel_columns(Two* partial, const Layout& layo
     if (channel < layout.channels) {
 #pragma unroll 4
         for (Size image = first + threadIdx.y; image < last; image += 8)
-            total.add(terms.of(image, channel, 0, image * layout.channels + channel));
+            terms.template add<1>(total, image, channel, 0, image * layout.channels + channel);
     }
     shared[threadIdx.y][threadIdx.x] = total;
     __syncthreads();

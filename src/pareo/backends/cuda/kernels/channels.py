@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pareo.array import Array
+from pareo.backends.cuda.kernels.elementwise import WIDEST
 from pareo.backends.cuda.runtime import launch
 from pareo.spec import Spec
 
@@ -42,14 +43,20 @@ class Channels(NamedTuple):
         return Spec((2 * self.channels * self.parts,), "float64")
 
     def sum(self, file: str, name: str, kind: str, *arguments: Any) -> None:
-        """Launch the kernel of a file that sums over parts: NAME_columns where pixels are 1."""
+        """Launch the kernel of a file that sums over parts.
+
+        That is NAME_columns where pixels are 1, and NAME_packs where they are whole packs.
+        """
         if self.pixels == 1:
             groups, threads = -(-self.channels // COLUMNS), (COLUMNS, LINES)
             name = f"{name}_columns"
         else:
             share = -(-self.images * self.pixels // self.parts)
             groups, threads = self.channels, (launch.threads_for(share // 4, launch.THREADS), 1)
-            name = f"{name}_rows"
+            width = WIDEST // np.dtype(kind).itemsize
+            arrays = [a for a in arguments if hasattr(a, "data") and hasattr(a.data, "ptr")]
+            whole = self.pixels % width == 0 and not any(a.data.ptr % WIDEST for a in arrays)
+            name = f"{name}_packs" if whole else f"{name}_rows"
         if groups:
             grid = (groups, self.parts)
             launch.kernel(file, name, kind)(grid, threads, (*arguments, self.layout))

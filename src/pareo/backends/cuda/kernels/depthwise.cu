@@ -9,8 +9,10 @@ struct Depthwise {
     int parts;
 };
 
-// blockIdx.x is a plane of the output.
-extern "C" __global__ void depthwise(Real* out, const Real* x, const Real* w, Depthwise s)
+// blockIdx.x is a plane of the output. The zeros of the padding are multiplied like pixels, so that a
+// filter that is not finite shows in the result; `turned` filters, of a gradient, skip them.
+template <bool turned>
+__device__ __forceinline__ void convolved(Real* out, const Real* x, const Real* w, const Depthwise& s)
 {
     const int filters = s.channels * s.each, filter = blockIdx.x % filters;
     const Size image = blockIdx.x / filters;
@@ -23,17 +25,32 @@ extern "C" __global__ void depthwise(Real* out, const Real* x, const Real* w, De
         Real total = 0;
         for (int u = 0; u < s.size[0]; ++u) {
             const int i = top + u * s.dilation[0];
-            if (i < 0 || i >= s.height)
+            const bool within = i >= 0 && i < s.height;
+            if (turned && !within)
                 continue;
 #pragma unroll 4
             for (int v = 0; v < s.size[1]; ++v) {
-                const int j = left + v * s.dilation[1];
-                if (j >= 0 && j < s.width)
-                    total += plane[i * s.width + j] * weights[u * s.size[1] + v];
+                const int j = left + v * s.dilation[1], tap = u * s.size[1] + v;
+                const bool inside = within && j >= 0 && j < s.width;
+                if (inside || !turned)
+                    total += (inside ? plane[i * s.width + j] : Real(0))
+                        * weights[turned ? taps - 1 - tap : tap];
             }
         }
         out[(Size)blockIdx.x * (s.rows * s.columns) + at] = total;
     }
+}
+
+extern "C" __global__ void depthwise(Real* out, const Real* x, const Real* w, Depthwise s)
+{
+    convolved<false>(out, x, w, s);
+}
+
+// The gradient of the images where strides are 1 and each channel has one filter: x is the gradient
+// of the output.
+extern "C" __global__ void depthwise_turned(Real* out, const Real* x, const Real* w, Depthwise s)
+{
+    convolved<true>(out, x, w, s);
 }
 
 // The window along an axis that starts at this pixel; -1 where none does.
@@ -79,27 +96,26 @@ extern "C" __global__ void depthwise_weight(Real* sums, const Real* x, const Rea
     const int filters = s.channels * s.each, pixels = s.rows * s.columns;
     const int u = blockIdx.y, first = blockIdx.z * GROUP;
     const int share = (s.images + s.parts - 1) / s.parts;
-    const Size start = (Size)min(part * share, s.images) * pixels;
-    const Size stop = (Size)min((part + 1) * share, s.images) * pixels;
+    const int start = min(part * share, s.images), stop = min(start + share, s.images);
     Real totals[GROUP];
 #pragma unroll
     for (int k = 0; k < GROUP; ++k)
         totals[k] = 0;
-    for (Size at = start + threadIdx.x; at < stop; at += blockDim.x) {
-        const Size image = at / pixels;
-        const int pixel = (int)(at - image * pixels);
-        const int i = pixel / s.columns * s.stride[0] - s.before[0] + u * s.dilation[0];
-        if (i < 0 || i >= s.height)
-            continue;
-        const int left = pixel % s.columns * s.stride[1] - s.before[1];
-        const Real error = g[(image * filters + filter) * pixels + pixel];
-        const Real* line
-            = x + ((image * s.channels + filter / s.each) * s.height + i) * s.width;
+    for (Size image = start; image < stop; ++image) {
+        const Real* errors = g + (image * filters + filter) * pixels;
+        const Real* plane = x + (image * s.channels + filter / s.each) * (s.height * s.width);
+        for (int pixel = threadIdx.x; pixel < pixels; pixel += blockDim.x) {
+            const int i = pixel / s.columns * s.stride[0] - s.before[0] + u * s.dilation[0];
+            const int left = pixel % s.columns * s.stride[1] - s.before[1];
+            const bool within = i >= 0 && i < s.height;
+            const Real error = errors[pixel];
 #pragma unroll
-        for (int k = 0; k < GROUP; ++k) {
-            const int j = left + (first + k) * s.dilation[1];
-            if (first + k < s.size[1] && j >= 0 && j < s.width)
-                totals[k] += error * line[j];
+            for (int k = 0; k < GROUP; ++k) {
+                const int j = left + (first + k) * s.dilation[1];
+                const bool inside = within && j >= 0 && j < s.width;
+                if (first + k < s.size[1])
+                    totals[k] += error * (inside ? plane[i * s.width + j] : Real(0));
+            }
         }
     }
 #pragma unroll

@@ -46,8 +46,15 @@ def forward(out: Array, x: Array, w: Array, how: Mapping[str, Any]) -> None:
 
 def input_gradient(out: Array, g: Array, w: Array, how: Mapping[str, Any]) -> None:
     """The gradient of the images."""
-    arguments = (out, g, w, _struct(out, g, w.shape[2:], how))
-    _planes(out, "depthwise_input", arguments)
+    window = w.shape[2:]
+    if how["stride"] == (1, 1) and g.shape[1] == out.shape[1]:
+        # The convolution of g with turned filters, padded so that the sizes are those of out.
+        reach = [step * (size - 1) for step, size in zip(how["dilation"], window, strict=True)]
+        before = [far - side for far, side in zip(reach, how["padding"], strict=False)]
+        turned = _struct(g, out, window, {**how, "padding": before})
+        _planes(out, "depthwise_turned", (out, g, w, turned))
+        return
+    _planes(out, "depthwise_input", (out, g, w, _struct(out, g, window, how)))
 
 
 def _planes(out: Array, name: str, arguments: Sequence[Any]) -> None:
@@ -58,9 +65,8 @@ def _planes(out: Array, name: str, arguments: Sequence[Any]) -> None:
 def weight_gradient(out: Array, x: Array, g: Array, sums: Array, how: Mapping[str, Any]) -> None:
     """The gradient of the filters; `sums` is the work array for those of the parts."""
     window, shared, kind = out.shape[2:], parts(x, g, out.shape[2:]), out.dtype.char
-    pixels = math.prod(g.shape[2:])
     grid = (len(out) * shared, window[0], -(-window[1] // GROUP))
-    threads = launch.threads_for(pixels * len(x) // shared // 4, launch.THREADS)
+    threads = launch.threads_for(math.prod(g.shape[2:]), launch.THREADS)
     arguments = (sums, x, g, _struct(x, g, window, how))
     launch.kernel("depthwise", "depthwise_weight", kind)(grid, (threads,), arguments)
     size = out.size

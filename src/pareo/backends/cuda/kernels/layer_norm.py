@@ -11,12 +11,20 @@ from pareo.backends.cuda.runtime import launch
 from pareo.backends.cuda.table import backend
 from pareo.spec import Spec
 
+LONG = 2048  # elements of a row
+
 
 def _rows(name: str, x: Array, axis: int, epsilon: float, *arguments: Any) -> None:
-    """Launch NAME of layer_norm.cu: a block for each row if rows are contiguous, else a thread."""
+    """Launch NAME of layer_norm.cu.
+
+    A contiguous row has a warp, or a block if it is long; any other row has a thread.
+    """
     outer, length, inner, _ = Channels.of(x, axis)
     more = (launch.struct(outer, length, inner), np.float64(epsilon))
-    if inner == 1:
+    if inner == 1 and length <= LONG:
+        blocks, form = -(-outer * 32 // launch.THREADS), f"{name}_warps"
+        launch.blocks(blocks, launch.THREADS, "layer_norm", form, x.dtype.char, *arguments, *more)
+    elif inner == 1:
         threads = launch.threads_for(length // 4, launch.THREADS)
         form = f"{name}_rows"
         launch.blocks(outer, threads, "layer_norm", form, x.dtype.char, *arguments, *more)

@@ -176,7 +176,7 @@ def take_gradient(out: Array, g: Array, index: Array, size: int) -> None:
         return
     index = index.astype(np.int64, copy=False)
     columns = math.prod(out.shape[1:])
-    threads = launch.threads_for(columns, launch.THREADS)
+    threads = launch.THREADS  # all of them search, even where there are fewer columns
     groups = -(-columns // threads)
     share = max(1, size * groups // SUMMING_BLOCKS)
     grid = (-(-size // share), groups)

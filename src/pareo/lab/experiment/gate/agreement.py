@@ -28,7 +28,7 @@ def agreement(
             raise Failed(f"no reference to agree with: {failure}") from None
 
     refusals: list[str] = []
-    before = task.parameters()
+    before = task.gate_parameters()
     steps = worker.get(patience)
     for attempt in range(ATTEMPTS):
         if attempt:

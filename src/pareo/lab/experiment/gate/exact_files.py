@@ -19,7 +19,7 @@ from pareo.lab.experiment.gate.rounding import Found, Reach, Rounded
 
 @dataclass(frozen=True)
 class Taken:
-    """One step from the first weights, and the loss of the same images after it."""
+    """One step from the gate's weights, and the loss of the same images after it."""
 
     loss: float
     next_loss: float
@@ -55,12 +55,13 @@ def reference(task: Task, folder: Path, precision: str) -> Callable[[int, int], 
         images, labels = small.data()
         order = chosen(few, which, few, small.count())[0]
         run = Rounded(small.network, few, small.threads)
-        start, seen = small.parameters(), (images[order], labels[order])
+        start, seen = small.gate_parameters(), (images[order], labels[order])
         reach, found = run.reach(start, *seen, precision)
         after = run(moved(start, found, small.rate), *seen)
         np.savez(
             file, loss=found.loss, next=after.loss, loss_reach=reach.loss,
             reach=[reach.gradients[path] for path in found.gradients],
+            kinks=[reach.kinks.get(path, 0.0) for path in found.gradients],
             sums=[reach.sums.get(path, 0.0) for path in found.gradients],
             slopes=[np.linalg.norm(after.gradients[path]) for path in found.gradients],
             state_reach=[reach.state[path] for path in found.state],
@@ -79,20 +80,20 @@ def read(file: Path) -> Kept:
             {name.removeprefix(start): kept[name] for name in kept if name.startswith(start)}
             for start in ("gradients/", "state/")
         )
-        reach, sums, slopes = (
+        reach, sums, kinks, slopes = (
             dict(zip(gradients, kept[name].tolist(), strict=True))
-            for name in ("reach", "sums", "slopes")
+            for name in ("reach", "sums", "kinks", "slopes")
         )
         states = dict(zip(state, kept["state_reach"].tolist(), strict=True))
         loss, next_loss, loss_reach = (float(kept[name]) for name in ("loss", "next", "loss_reach"))
         found = Found(loss, gradients, state)
-        return Kept(found, next_loss, Reach(loss_reach, reach, sums, states), slopes)
+        return Kept(found, next_loss, Reach(loss_reach, reach, sums, kinks, states), slopes)
 
 
 def steps(task: Task, trainer: Trainer, start: dict[str, Any], images: int, which: int) -> Taken:
     """A step of the gate, taken by a contestant.
 
-    start: the first weights. images: how many there are in all.
+    start: the gate's weights. images: how many there are in all.
     """
     few = different(task.batch)
     order = chosen(few, which, task.batch, images)

@@ -23,7 +23,8 @@ MARGIN = 4.0
 # Of a move or a loss: errors of fast (Winograd) convolutions are relative to the norm of the whole
 # result, up to 5e-6 of it on `compiled`. Four times that is a tenth of tf32's error.
 FAST = 2e-5
-# Of a move, in any precision: a gradient that is left out or applied twice is off by 1.
+# Of a move in its own direction, in any precision: a gradient that is left out or applied twice is
+# off by 1. Rounding may drown a gradient, but hardly changes it in its own direction.
 MOST = 0.75
 # A gradient that is this part of the sum of its terms' errors is 0: that of a bias before a batch
 # normalisation is. In float64 it is 1e-9 of them.
@@ -33,12 +34,16 @@ TINY = float(np.finfo(np.float32).tiny)  # anything smaller may be 0 in float32
 
 @dataclass(frozen=True)
 class Exact:
-    """A step in float64, and how far from it a contestant's loss and parameters may be."""
+    """A step in float64, and how far from it a contestant's loss and parameters may be.
+
+    state: the paths of running statistics.
+    """
 
     loss: float
     parameters: dict[str, Any]
     loss_error: float
     errors: dict[str, float]
+    state: frozenset[str] = frozenset()
 
 
 def reference(
@@ -60,7 +65,7 @@ def reference(
     images, labels = task.data()
     count = task.count()
     of_step = order or (lambda step: task.order(count, step, 1))
-    way = [task.parameters()]
+    way = [task.gate_parameters()]
     reaches: list[Reach] = []
     begun: list[Exact] = []  # the first step from the first weights, the same for all
 
@@ -109,17 +114,16 @@ def exact_step(
         if path in state:
             length = float(np.linalg.norm(state[path] - before))
             far = MARGIN * reach.state[path] + FAST * length
-            errors[path] = min(far, MOST * length) + stored(before)
+            errors[path] = far + stored(before)
             continue
         length = float(np.linalg.norm(found.gradients[path]))
         sums = reach.sums.get(path, 0.0) * repeated**0.5
-        far = MARGIN * reach.gradients[path] + FAST * length + sums
-        if length > NOTHING * sums:
-            far = min(far, MOST * length)
+        rounded = reach.gradients[path] + reach.kinks.get(path, 0.0)
+        far = MARGIN * rounded + FAST * length + sums
         errors[path] = task.rate * far + stored(before)
     loss_error = MARGIN * reach.loss + FAST * abs(found.loss)
     after = moved(start, found._replace(state=state), task.rate)
-    return Exact(found.loss, after, loss_error, errors)
+    return Exact(found.loss, after, loss_error, errors, frozenset(state))
 
 
 def of_samples(
@@ -155,9 +159,10 @@ def stored(parameter: Any) -> float:
 def by_chance(error: dict[str, float]) -> bool:
     """Whether a step may be inexact because a rounded value lies on the other side of a kink.
 
-    A loss has no kinks: it is right in every step.
+    A loss has no kinks, and neither have running statistics: they are right in every step.
     """
-    return error["loss_share"] <= 1 and bool(np.isfinite(error["parameter"]))
+    right = max(error["loss_share"], error.get("state_share", 0.0)) <= 1
+    return right and bool(np.isfinite(error["parameter"]))
 
 
 def parity(
@@ -175,7 +180,7 @@ def parity(
     the largest median of parameters, and the largest shares of the tolerances. Steps are numbered
     from `first`, and start from the parameters `before`.
     """
-    before = before or task.parameters()
+    before = before or task.gate_parameters()
     for number, (loss, after) in enumerate(steps, start=first):
         true = exact(number, before)
         differs = _loss_differs(loss, true, error, number)
@@ -213,13 +218,21 @@ def _moves_differ(
         length = length if length > NOTHING * true.errors[path] else 0.0
         distance = float(np.linalg.norm(after[path] - true.parameters[path]))
         found.append(distance / length if length else distance)
-        share = distance / true.errors[path]
+        allowed = true.errors[path]
+        share = distance / allowed
+        most = MOST * length + stored(start)
+        if length and allowed > most:
+            right = (true.parameters[path] - start) / length
+            along = abs(float(np.vdot(after[path] - start, right)) - length)
+            share, allowed = max(share, along / most), most
         _note(error, "parameter", found[-1])
         _note(error, "share", share)
+        if path in true.state:
+            _note(error, "state_share", share)
         share = np.inf if np.isnan(share) else share
         if share > furthest:
             furthest = share
-            allowed = true.errors[path] / length if length else true.errors[path]
+            allowed = allowed / length if length else allowed
             what = "off" if length else "from where it should have stayed"
             wrong = (
                 f"{path} moved {found[-1]:.1e} {what} in step {number + 1}, {allowed:.0e} allowed"

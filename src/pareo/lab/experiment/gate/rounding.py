@@ -25,6 +25,10 @@ from pareo.spec import Spec
 UNIT = 2.0**-24
 UNITS = {"float32": UNIT, "tf32": UNIT, "bfloat16": 2.0**-8}
 DRAWS = 3  # runs on different grids
+# Of float32's values few cross a kink, in every step others. Values that are rounded to this many
+# bits fewer cross 2^COARSER times as many, whose errors add up to the square root of that.
+COARSER = 8
+KINKS = ("relu", "leaky_relu", "clip", "hard_sigmoid", "hard_swish", "max_pool", "max")
 # How the gradient of a parameter is added up, with the FLOPs that the operator has for each term.
 SUMS = {"dot": 2, "sum": 1, "conv_weight_gradient": 2, "batch_norm_gradient": 9}
 SUMS["layer_norm_gradient"] = 14
@@ -44,12 +48,14 @@ class Reach:
 
     loss: the largest of the draws. gradients: the median of the draws, for each parameter.
     sums: the error of adding up a parameter's gradient, in any order.
+    kinks: the error of a gradient because values cross kinks, expected of all draws.
     state: the largest of the draws, for each running statistic.
     """
 
     loss: float
     gradients: dict[str, float]
     sums: dict[str, float]
+    kinks: dict[str, float]
     state: dict[str, float]
 
 
@@ -125,7 +131,12 @@ class Rounded:
         furthest = dict(zip(self._state, np.max(moves, axis=0).tolist(), strict=True))
         in_order = UNIT * len(labels) ** 0.5 * abs(exact.loss)  # a mean is a sum, too
         gradients = with_larger(median, exact.gradients)
-        return Reach(max(losses) + in_order, gradients, sums.errors, furthest), exact
+        kinks = {}
+        if precision == "float32" and any(i.name in KINKS for i in self._program.instructions):
+            coarse = self(parameters, images, labels, Grid(BITS[precision] - COARSER, DRAWS))
+            far = _distances(coarse.gradients, exact.gradients)
+            kinks = {path: a / 2 ** (COARSER / 2) for path, a in zip(median, far, strict=True)}
+        return Reach(max(losses) + in_order, gradients, sums.errors, kinks, furthest), exact
 
     def _run(self, arguments: list[Any], grid: Grid | None, sums: "Sums | None") -> list[Any]:
         program = self._program
