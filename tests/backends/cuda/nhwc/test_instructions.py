@@ -112,9 +112,7 @@ def test_layouts(kind):
 @pytest.mark.parametrize("folded", [False, True])
 @pytest.mark.parametrize("channels", [3, 2])
 @pytest.mark.parametrize(("block", "window", "padding"), [(4, 11, 2), (2, 7, 3), (3, 5, 0)])
-def test_space_to_depth_gives_the_same_convolution(
-    kind, block, window, padding, channels, folded
-):
+def test_space_to_depth_gives_the_same_convolution(kind, block, window, padding, channels, folded):
     pytest.importorskip("cudnn")
     x = draw((2, channels, 64, 64), "float32")
     w = draw((8, channels, window, window), "float32")

@@ -20,7 +20,8 @@ from pareo.spec import Spec
 if TYPE_CHECKING:
     from pareo.backends.cuda.nhwc.rules.attention import Match
     from pareo.backends.cuda.nhwc.rules.averages import Average
-    from pareo.backends.cuda.nhwc.rules.normalise import Activated, Masked, Normalised
+    from pareo.backends.cuda.nhwc.rules.normalise import Activated, Normalised
+    from pareo.backends.cuda.nhwc.rules.normalise_back import Masked
     from pareo.backends.cuda.nhwc.rules.normalise_pool import Pooled
     from pareo.backends.cuda.nhwc.rules.tokens import Biased
     from pareo.backends.cuda.nhwc.rules.update import Update

@@ -64,7 +64,8 @@ def _instances() -> dict[str, list[str]]:
         "layout": [
             *(f"transpose<{p}>" for p in pairs),
             *(f"cast<{p}, {v}>" for p, v in product(pairs, (1, 4))),
-            *(f"space_to_depth<{n}, {side}, {channels}>"
+            *(f"{name}<{n}, {side}, {channels}>"
+              for name in ("space_to_depth", "space_to_depth_rows")
               for n, side, channels in product(numbers[:2], BLOCK_SIDES, FEW_CHANNELS)),
             *(f"{name}<{n}>" for name in ("concat", "total", "repeat") for n in numbers),
             *(f"{n}<{t}>" for n in ("filters_to_depth", "filters_from_depth", "flip_filters")

@@ -65,6 +65,39 @@ template <class T, int V, int SIDE, int CHANNELS> __global__ void space_to_depth
     }
 }
 
+// The same, by rows: a block reads the pixels of one row of blocks into shared memory first. That is
+// faster where `fold` neighbours need the same pixels.
+template <class T, int V, int SIDE, int CHANNELS> __global__ void space_to_depth_rows(
+    T* out, const float* x, const long long* order, const long long* step, int images, int any_channels,
+    int height, int width, int rows, int columns, int wide_channels, int any_side, int top, int left,
+    int fold)
+{
+    extern __shared__ float lines[];  // C * s lines of `along` pixels
+    const int s = SIDE ? SIDE : any_side, channels = CHANNELS ? CHANNELS : any_channels;
+    const int along = (columns + fold - 1) * s, each = channels * s * s, groups = wide_channels / V;
+    const int number = blockIdx.x / rows, row = blockIdx.x - number * rows;
+    const long long image = order ? order[*step * images + number] : number;
+    for (int i = threadIdx.x; i < channels * s * along; i += blockDim.x) {
+        const int line = i / along, w = i - line * along - left;
+        const int c = line / s, h = row * s + line % s - top;
+        const bool inside = h >= 0 && w >= 0 && h < height && w < width;
+        lines[i] = inside ? x[((image * channels + c) * height + h) * width + w] : 0;
+    }
+    __syncthreads();
+    T* to = out + (long long)blockIdx.x * columns * wide_channels;
+    for (int i = threadIdx.x; i < columns * groups; i += blockDim.x) {
+        const int column = i / groups, element = (i - column * groups) * V;
+        float value[V];
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            const int t = (element + j) / each, e = element + j - t * each;
+            const int line = e / s, at = (column + t) * s + e % s;
+            value[j] = t < fold ? lines[line * along + at] : 0;
+        }
+        store<T, V>(to + (long long)i * V, value);
+    }
+}
+
 // Filters (K, C, kh, kw) for such blocks: out (K, rows, columns, wide_channels).
 template <class T> __global__ void filters_to_depth(
     T* out, const float* w, int filters, int channels, int kh, int kw, int rows, int columns,

@@ -8,7 +8,7 @@
 const int MOST_THREADS = 512, LEAST_BLOCKS = 2;          // of a kernel that sums
 const int EACH_THREADS = 256, EACH_BLOCKS = 3;           // of a kernel that does not
 const int AHEAD_STATISTICS = 8, AHEAD_SUMS = 2;          // pixels that a thread loads before it uses them
-const int SLOTS = 1 << 16;
+const int SLOTS = 1 << 18;
 __device__ unsigned arrived[SLOTS];  // blocks that are done; all 0 between launches
 
 // Whether this block is the last of its column of the grid: it then sees what the others wrote.
@@ -225,7 +225,7 @@ template <class T, int V, int A> __global__ void __launch_bounds__(MOST_THREADS,
                     xs[j] = *reinterpret_cast<const Pack<T, V>*>(x + at);
                     gs[j] = *reinterpret_cast<const Pack<T, V>*>(g + at);
                     if (other) others[j] = *reinterpret_cast<const Pack<T, V>*>(other + at);
-                    if (positive) bits[j] = positive[at / GROUP] >> at % GROUP;
+                    if (A == IDENTITY && positive) bits[j] = positive[at / GROUP] >> at % GROUP;
                 }
 #pragma unroll
             for (int j = 0; j < AHEAD; j++)
@@ -236,7 +236,7 @@ template <class T, int V, int A> __global__ void __launch_bounds__(MOST_THREADS,
                         const float value = wide(xs[j].at[i]);
                         float d = wide(gs[j].at[i]);
                         if (other) d += wide(others[j].at[i]);
-                        if (positive) d = bits[j] >> i & 1 ? d : 0;
+                        if (A == IDENTITY && positive) d = bits[j] >> i & 1 ? d : 0;
                         else d = activate_back<A>(d, norm(value, i), low, high);
                         error[i] = d;
                         sums[i] += d;

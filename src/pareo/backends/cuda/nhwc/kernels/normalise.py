@@ -3,8 +3,8 @@
 A channel is normalised by four vectors in float32: mean, variance, scale and shift.
 """
 
+import threading
 from collections.abc import Sequence
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,10 @@ BLOCKS = 264  # that sum at the same time: two on each multiprocessor of an H200
 SUM_VECTOR = 4  # channels of a thread that sums, at most: more need too many registers
 EACH_BLOCKS = 396  # of the forward kernel: three on each multiprocessor
 PIXELS = 2  # that a thread has at least
-SLOTS = 1 << 16  # as in normalise.cu
+SLOTS = 1 << 18  # as in normalise.cu
 
-_slots = count()
+_lock = threading.Lock()
+_next_slot = 0
 
 
 def fits(images: Spec) -> bool:
@@ -71,9 +72,21 @@ def partial_sums(images: Array | Spec) -> Spec:
 def _sum(file_name: str, images: Array, arguments: Sequence[Any], results: int = 0) -> None:
     grid, block = sum_grid(images)
     shared = 2 * block[0] * block[1] * sum_vector(images) * 4
-    slot = next(_slots) * 64 % SLOTS  # no two launches at the same time have the same one
-    both = *arguments[:results], np.int32(slot), *arguments[results:]
+    both = *arguments[:results], np.int32(_take_slots(grid[1])), *arguments[results:]
     kernel("normalise", file_name, shared)(grid, block, both, shared_mem=shared)
+
+
+def _take_slots(count: int) -> int:
+    """The first of `count` slots for the counters of a launch.
+
+    No two launches that run at the same time may share one. Slots are used again after tens of
+    thousands of other launches, or captures of them.
+    """
+    global _next_slot
+    with _lock:
+        first = _next_slot
+        _next_slot = (first + count) % SLOTS
+    return first
 
 
 def _each(

@@ -43,7 +43,8 @@ template <int V> __device__ inline void choose(
 __device__ inline int ordered(int bits) { return bits ^ (bits >> 31 & 0x7fff0000); }
 
 // The same in bfloat16. z grows with x, or falls where the factor is negative: so the largest z is
-// that of the largest key, the ordered x above, 15 - k below. A NaN has the largest key of all.
+// that of the largest key, the ordered x above, 15 - k below. A NaN has the largest key of all. Where
+// the factor is 0 all z are equal, and the largest x is chosen.
 template <int V> __device__ inline void choose(
     float (&best)[V], Pack<bfloat16, V>& from, Pack<unsigned char, V>& found,
     const Pack<bfloat16, V> (&read)[SIDE * SIDE], const Norm<V>& norm, int row, int column,
@@ -58,10 +59,9 @@ template <int V> __device__ inline void choose(
         if (!is_inside(k, row, column, window)) continue;
 #pragma unroll
         for (int i = 0; i < V; i++) {
-            const int bits = (int)__bfloat16_as_ushort(read[k].at[i]) << 16;
+            const int bits = (int)((unsigned)__bfloat16_as_ushort(read[k].at[i]) << 16);
             const bool number = (bits & 0x7fffffff) <= 0x7f800000;
-            int turned = ordered(bits) ^ (norm.factor[i] < 0 ? 0xffff0000 : 0);
-            if (norm.factor[i] == 0) turned = 0;  // all z are equal
+            const int turned = ordered(bits) ^ (norm.factor[i] < 0 ? 0xffff0000 : 0);
             keys[i] = max(keys[i], (number ? turned : NOT_A_NUMBER) | 15 - k);
         }
     }
@@ -71,10 +71,6 @@ template <int V> __device__ inline void choose(
         const int bits = ordered(upper ^ (norm.factor[i] < 0 ? 0xffff0000 : 0));
         from.at[i] = __ushort_as_bfloat16(upper == NOT_A_NUMBER ? 0x7fc0 : (unsigned)bits >> 16);
         found.at[i] = 15 - (keys[i] & 15);
-        if (norm.factor[i] == 0)
-#pragma unroll
-            for (int k = 0; k < SIDE * SIDE; k++)
-                if (found.at[i] == k) from.at[i] = read[k].at[i];
         best[i] = norm(wide(from.at[i]), i);
     }
 }

@@ -4,7 +4,8 @@ import pareo.operators as op
 from pareo.backends.cuda.nhwc.lowering import Lowering, next_number
 from pareo.backends.cuda.nhwc.rules.activation import channel_sum
 from pareo.backends.cuda.nhwc.rules.averages import defer_average
-from pareo.backends.cuda.nhwc.rules.normalise import add_normalised, defer_sum
+from pareo.backends.cuda.nhwc.rules.normalise import add_normalised
+from pareo.backends.cuda.nhwc.rules.normalise_back import defer_sum
 from pareo.backends.cuda.nhwc.rules.table import rule
 from pareo.backends.cuda.nhwc.rules.tokens import add_biased, is_made, reduced, reshape_rows
 from pareo.program.ir import Instruction

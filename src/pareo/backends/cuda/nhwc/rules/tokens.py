@@ -34,7 +34,7 @@ def _by_features(lowering: Lowering, x: int, axis: int) -> bool:
         return False
     if spec.ndim == 4:
         return axis == 1 and lowering.is_image(x)
-    return reduced(lowering) and axis == spec.ndim - 1
+    return axis == spec.ndim - 1
 
 
 @rule
