@@ -47,7 +47,7 @@ def weights(name: str, shape: tuple[int, ...]) -> Any:
     """Weights from a name alone: of the usual spread, and around 1 for scales and variances."""
     random = np.random.default_rng(zlib.crc32(name.encode()))
     drawn = random.random(shape, np.float32) - np.float32(0.5)
-    if len(shape) > 1 and shape[-2:] != (1, 1) or len(shape) == 4:
+    if (len(shape) > 1 and shape[-2:] != (1, 1)) or len(shape) == 4:
         return drawn * np.float32(np.sqrt(24 / np.prod(shape[1:])))
     positive = name.endswith(("weight", "running_var", "layer_scale"))
     return drawn * np.float32(0.4) + np.float32(positive)
@@ -90,7 +90,9 @@ def described(module: Any) -> tuple[dict[str, tuple[int, ...]], Any]:
 
     found = module.state_dict()
     shapes = {
-        name: tuple(a.shape) for name, a in found.items() if not name.endswith("num_batches_tracked")
+        name: tuple(a.shape)
+        for name, a in found.items()
+        if not name.endswith("num_batches_tracked")
     }
     loaded = {name: torch.from_numpy(weights(name, shape)) for name, shape in shapes.items()}
     module.load_state_dict(loaded)

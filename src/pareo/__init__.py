@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pareo import nn
     from pareo.training.checkpoint import load, save
     from pareo.training.classifier import Classifier
+    from pareo.training.evaluate import evaluate
+    from pareo.training.regressor import Regressor
 
 __version__ = "0.2.0"
 __all__ = [
@@ -20,7 +22,9 @@ __all__ = [
     "Device",
     "OutOfMemory",
     "Program",
+    "Regressor",
     "Spec",
+    "evaluate",
     "grad",
     "load",
     "nn",
@@ -36,6 +40,8 @@ __all__ = [
 # What needs more than NumPy, or is rarely needed, is imported when it is first used.
 _LAZY = {
     "Classifier": "pareo.training.classifier",
+    "Regressor": "pareo.training.regressor",
+    "evaluate": "pareo.training.evaluate",
     "load": "pareo.training.checkpoint",
     "save": "pareo.training.checkpoint",
     "nn": "pareo.nn",

@@ -238,5 +238,5 @@ try:
 except ImportError as error:
     print(error)
 """
-    expected = "pareo.Classifier needs scikit-learn 1.6 or later: pip install scikit-learn"
-    assert python(code) == expected
+    expected = "pareo.Classifier and pareo.Regressor need scikit-learn 1.6 or later"
+    assert python(code) == f"{expected}: pip install scikit-learn"

@@ -7,30 +7,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pareo.data import Dataset
-from pareo.device import Device, current
-from pareo.errors import ShapeError
-from pareo.nn import networks
+from pareo.device import Device
 from pareo.nn.network import Sequential
-from pareo.training.evaluate import Evaluator, probabilities
-from pareo.training.fit import DivergenceError, fit
+from pareo.training.estimator import Estimator, advice, flat, shaped
+from pareo.training.evaluate import probabilities
 from pareo.training.history import Epoch
-from pareo.training.settings import SettingError
+from pareo.training.settings import Settings
 
-try:
-    from sklearn.base import BaseEstimator, ClassifierMixin
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import check_is_fitted, validate_data
-except ImportError as error:
-    raise ImportError(
-        "pareo.Classifier needs scikit-learn 1.6 or later: pip install scikit-learn"
-    ) from error
-
-HIDDEN = (64,)
-SCALE = "scale the features first: make_pipeline(StandardScaler(), Classifier())"
+# After pareo's own, whose error says what to install.
+from sklearn.base import ClassifierMixin  # isort: skip
+from sklearn.exceptions import ConvergenceWarning  # isort: skip
+from sklearn.utils.multiclass import check_classification_targets  # isort: skip
+from sklearn.utils.validation import validate_data  # isort: skip
 
 
-class Classifier(ClassifierMixin, BaseEstimator):
+class Classifier(ClassifierMixin, Estimator):
     """A network that is trained by stochastic gradient descent, as a scikit-learn classifier.
 
     Numbers are used as they are, in float32: nothing is scaled, not even pixels from 0 to 255.
@@ -51,6 +42,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
             and again at `predict`. NumPy starts fastest, which suits small data.
         seed: of the initial weights and the order of the examples; the same seed gives the same
             bits.
+        settings: a `pareo.training.Settings` in place of the five arguments from `batch_size` on
+            that it has, too: for another optimizer, a schedule, label smoothing and so on.
 
     Attributes:
         classes_: the labels, sorted, in the order of the columns of `predict_proba`.
@@ -82,6 +75,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         decay: float = 0.0,
         device: Device | str | None = "vectorized",
         seed: int = 0,
+        settings: Settings | None = None,
     ) -> None:
         self.network = network
         self.epochs = epochs
@@ -91,6 +85,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         self.decay = decay
         self.device = device
         self.seed = seed
+        self.settings = settings
 
     def fit(self, X: Any, y: Any) -> "Classifier":
         """Train on examples (N, features) with labels (N,), from new weights; returns itself.
@@ -104,11 +99,11 @@ class Classifier(ClassifierMixin, BaseEstimator):
         Warns:
             ConvergenceWarning: the network does no better than guessing.
         """
-        X, y = validate_data(self, _flat(X), y, dtype=np.float32)
+        X, y = validate_data(self, flat(X), y, dtype=np.float32)
         check_classification_targets(y)
         classes, labels = np.unique(y, return_inverse=True)
-        network = self._built(len(classes))
-        images = _shaped(X, network)
+        network = self._built(len(classes), exact=False)
+        images = shaped(X, network)
         data = Dataset(
             "the data given to fit",
             images,
@@ -117,80 +112,20 @@ class Classifier(ClassifierMixin, BaseEstimator):
             labels[:0],
             classes=len(classes),
         )
-        try:
-            result = fit(
-                network,
-                data,
-                epochs=self.epochs,
-                batch_size=self.batch_size,
-                rate=self.rate,
-                momentum=self.momentum,
-                decay=self.decay,
-                device=self.device,
-                seed=self.seed,
-                progress=False,
-            )
-        except DivergenceError as error:
-            raise DivergenceError(f"{error}, or {SCALE}") from error
-        # `pareo.training.fit` ends early without an error; a search would go on with the next one.
-        if result.interrupted:
-            raise KeyboardInterrupt
+        result = self._trained(data, network, self._settings())
         self.classes_ = classes
-        self.network_ = network
-        self.parameters_ = result.parameters
-        self.history_ = result.history
         _warn_of_guessing(result.history[-1], labels)
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probability of each class for each example: (N, classes)."""
-        check_is_fitted(self, "parameters_")
-        X = validate_data(self, _flat(X), reset=False, dtype=np.float32)
-        device = Device(self.device) if isinstance(self.device, str) else self.device or current()
-        # Padded batches of one size: the result of an example does not depend on the others.
-        forward = Evaluator(self.network_, device, self.batch_size)
-        logits = forward.logits(self.parameters_, X.reshape(len(X), *self.network_.inputs))
+        logits = self._outputs(X)
         return np.asarray(probabilities(logits[:, : len(self.classes_)]))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable label of each example: (N,)."""
         found = self.predict_proba(X).argmax(axis=1)
         return self.classes_[found]
-
-    def _built(self, classes: int) -> Sequential:
-        """The network for the features and this number of classes."""
-        features = self.n_features_in_
-        chosen = HIDDEN if self.network is None else self.network
-        if isinstance(chosen, (tuple, list)):
-            return networks.mlp([features, *chosen, classes])
-        if isinstance(chosen, str):
-            chosen = networks.by_name(chosen)
-        if not isinstance(chosen, Sequential):
-            raise SettingError(
-                "Classifier expects network to be None, widths such as (64,), a name or a "
-                f"Sequential; got {chosen!r}"
-            )
-        if int(np.prod(chosen.inputs)) != features:
-            raise ShapeError(
-                f"{chosen.name} expects inputs of shape {chosen.inputs}, which is "
-                f"{int(np.prod(chosen.inputs)):,} features; got {features:,}"
-            )
-        if chosen.classes < classes:
-            raise ShapeError(
-                f"{chosen.name} has {chosen.classes:,} outputs, too few for {classes:,} classes"
-            )
-        return chosen
-
-
-def _flat(X: Any) -> Any:
-    """Images as rows of features; scikit-learn checks everything else."""
-    return X.reshape(len(X), -1) if isinstance(X, np.ndarray) and X.ndim > 2 and len(X) else X
-
-
-def _shaped(X: NDArray[Any], network: Sequential) -> NDArray[Any]:
-    """Rows as images of a shape that both a `Dataset` and the network take."""
-    sizes = network.inputs
-    return X.reshape(len(X), *((1, *sizes) if len(sizes) == 2 else sizes))
 
 
 def _warn_of_guessing(last: Epoch, labels: NDArray[Any]) -> None:
@@ -200,7 +135,7 @@ def _warn_of_guessing(last: Epoch, labels: NDArray[Any]) -> None:
     if len(shares) > 1 and last.loss >= 0.99 * guessing:
         warnings.warn(
             f"after {last.number} epochs the loss, {last.loss:.3g}, is no better than that of "
-            f"guessing, {guessing:.3g}: try more epochs or another rate, or {SCALE}",
+            f"guessing, {guessing:.3g}: try more epochs or another rate, or {advice('Classifier')}",
             ConvergenceWarning,
             stacklevel=3,
         )

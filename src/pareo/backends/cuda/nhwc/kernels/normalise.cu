@@ -2,6 +2,7 @@
 // with a residual and an activation; and the backward pass. Statistics and sums are float32, in an
 // order that does not change from run to run.
 #include "nhwc/kernels/activation.cuh"
+#include "nhwc/kernels/norm.cuh"
 #include "nhwc/kernels/vector.cuh"
 
 const int MOST_THREADS = 512, LEAST_BLOCKS = 2;          // of a kernel that sums
@@ -156,26 +157,6 @@ template <class T, int V> __global__ void __launch_bounds__(MOST_THREADS, LEAST_
     }
 }
 
-// What normalises a channel: z = (x - mean) * factor + shift.
-struct Vectors {
-    const float *mean, *variance, *scale, *shift;
-    float epsilon;
-};
-
-template <int V> struct Norm {
-    float mean[V], factor[V], shift[V];
-    __device__ Norm(const Vectors& of, int channel)
-    {
-#pragma unroll
-        for (int i = 0; i < V; i++) {
-            mean[i] = of.mean[channel + i];
-            factor[i] = of.scale[channel + i] * rsqrtf(of.variance[channel + i] + of.epsilon);
-            shift[i] = of.shift[channel + i];
-        }
-    }
-    __device__ float operator()(float x, int i) const { return (x - mean[i]) * factor[i] + shift[i]; }
-};
-
 // out = activation(z + residual): R is 0 without a residual, 2 where it is normalised too, else 1.
 // `positive` gets a bit for each element: whether it is above 0. A thread has V channels.
 template <class T, int V, int A, int R>
@@ -317,22 +298,16 @@ template <class T, int V, int A> __global__ void __launch_bounds__(MOST_THREADS,
     }
 }
 
-// The gradient of x: factor * (d - mean of d - normalised x * mean of (d * normalised x)), plus
-// `other` if not null, whose pixels are `pitch` elements apart.
-template <class T, int V, int A> __global__ void __launch_bounds__(EACH_THREADS, EACH_BLOCKS) normalise_back(
+// The gradient of x: factor * (d - mean of d - normalised x * mean of (d * normalised x)). With PLUS,
+// `other` is added, whose pixels are `pitch` elements apart.
+template <class T, int V, int A, bool PLUS> __global__ void __launch_bounds__(EACH_THREADS) normalise_back(
     T* out, const T* x, const T* g, const float* to_scale, const float* to_shift, const T* other,
     int pitch, Vectors by, float low, float high, unsigned pixels, int channels)
 {
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * V;
     if (channel >= channels) return;
     const Norm<V> norm(by, channel);
-    float slope[V], constant[V];
-#pragma unroll
-    for (int i = 0; i < V; i++) {
-        const float inverse = rsqrtf(by.variance[channel + i] + by.epsilon);
-        slope[i] = norm.factor[i] * inverse * to_scale[channel + i] / pixels;
-        constant[i] = norm.factor[i] * to_shift[channel + i] / pixels;
-    }
+    const Slopes<V> slopes(by, norm, to_scale, to_shift, channel, pixels);
     const int AHEAD = 2;
     const unsigned step = gridDim.x * blockDim.y;
     for (unsigned p = blockIdx.x * blockDim.y + threadIdx.y; p < pixels; p += AHEAD * step) {
@@ -343,7 +318,7 @@ template <class T, int V, int A> __global__ void __launch_bounds__(EACH_THREADS,
                 const long long at = (long long)(p + j * step) * channels + channel;
                 xs[j] = *reinterpret_cast<const Pack<T, V>*>(x + at);
                 gs[j] = *reinterpret_cast<const Pack<T, V>*>(g + at);
-                if (other)
+                if (PLUS)
                     others[j] = *reinterpret_cast<const Pack<T, V>*>(
                         other + (long long)(p + j * step) * pitch + channel);
             }
@@ -355,8 +330,8 @@ template <class T, int V, int A> __global__ void __launch_bounds__(EACH_THREADS,
                 for (int i = 0; i < V; i++) {
                     const float value = wide(xs[j].at[i]);
                     const float d = activate_back<A>(wide(gs[j].at[i]), norm(value, i), low, high);
-                    error[i] = norm.factor[i] * d - (value - norm.mean[i]) * slope[i] - constant[i];
-                    if (other) error[i] += wide(others[j].at[i]);
+                    error[i] = norm.factor[i] * d - (value - norm.mean[i]) * slopes.slope[i] - slopes.constant[i];
+                    if (PLUS) error[i] += wide(others[j].at[i]);
                 }
                 store<T, V>(out + (long long)(p + j * step) * channels + channel, error);
             }

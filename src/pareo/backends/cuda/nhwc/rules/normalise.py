@@ -14,6 +14,7 @@ import numpy as np
 from pareo.backends.cuda.nhwc.kernels.launch import NORMALISED
 from pareo.backends.cuda.nhwc.kernels.normalise import fits, signs
 from pareo.backends.cuda.nhwc.lowering import Lowering
+from pareo.backends.cuda.nhwc.rules.normalise_pool import normalise_pool_back, only_pooled
 from pareo.backends.cuda.nhwc.rules.table import RULES, Rule, rule
 from pareo.backends.cuda.nhwc.rules.tokens import (
     activate_biased,
@@ -166,6 +167,11 @@ def _activate(lowering: Lowering, one: Instruction) -> bool:
     norm = lowering.normalised.get(x)
     plain = norm is not None and (norm.residual is None or kind == "RELU")
     if norm is not None and plain and x in lowering.deferred and kind in NORMALISED:
+        if kind == "RELU" and norm.residual is None and only_pooled(lowering, result, norm.x):
+            lowering.to_pool[result] = norm
+            return lowering.defer(
+                result, lambda: _normalise(lowering, norm, result, kind, limits, one.flops)
+            )
         left = _normalise(lowering, norm, result, kind, limits, one.flops)
         lowering.activated[result] = Activated(x, kind, limits, left)
         return True
@@ -291,10 +297,16 @@ def batch_norm_gradient(lowering: Lowering, back: Instruction) -> bool:
     g, x, scale, mean, variance = back.inputs
     if not _can_go_back(lowering, back):
         return False
+    if normalise_pool_back(lowering, back):
+        return True
     epsilon = back.attributes["epsilon"]
     masked = lowering.masked.get(g) if g in lowering.deferred else None
     norm = lowering.normalised[masked.of.of] if masked else None
-    same = norm and (norm.x, norm.vectors[:3], norm.epsilon) == (x, (mean, variance, scale), epsilon)
+    same = norm and (norm.x, norm.vectors[:3], norm.epsilon) == (
+        x,
+        (mean, variance, scale),
+        epsilon,
+    )
     if masked and masked.of.signs is None and not same:
         masked = None
     shift = norm.vectors[3] if norm and masked else scale  # any vector: z is not needed
@@ -328,7 +340,12 @@ def batch_norm_gradient(lowering: Lowering, back: Instruction) -> bool:
         lowering.working[g] = error
     result, *others = back.outputs
     lowering.plain |= dict(zip(others, made[:2], strict=True))
-    more = {"epsilon": epsilon, "activation": kind, "limits": limits, "flops": back.flops - 5 * size}
+    more = {
+        "epsilon": epsilon,
+        "activation": kind,
+        "limits": limits,
+        "flops": back.flops - 5 * size,
+    }
     operands = (source, error, *made[:2], *vectors)
     add = lowering.only_reader(result)
     other = _addend(lowering, add, result) if add is not None and add.name == "add" else None

@@ -51,7 +51,9 @@ MOST = 4  # images that one instruction adds
 def _adds_images(lowering: Lowering, add: Instruction) -> bool:
     """Whether an instruction adds images of the same shape, some in their working form."""
     images = [
-        lowering.is_image(n) or n in lowering.addends or (reduced(lowering) and is_made(lowering, n))
+        lowering.is_image(n)
+        or n in lowering.addends
+        or (reduced(lowering) and is_made(lowering, n))
         for n in add.inputs
     ]
     return any(images) and len({lowering.program.specs[n] for n in add.inputs}) == 1

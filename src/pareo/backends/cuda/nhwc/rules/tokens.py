@@ -180,7 +180,7 @@ def reshape_rows(lowering: Lowering, reshape: Instruction) -> bool:
 
 
 def _as_tokens(lowering: Lowering, reshape: Instruction) -> bool:
-    """Images (N, C, H, W) as (N, C, H * W), transposed to (N, H * W, C): a reshape, channels last."""
+    """Images (N, C, H, W) as (N, C, H * W), then (N, H * W, C): channels last, it is a reshape."""
     x, between = reshape.inputs[0], reshape.outputs[0]
     transpose = lowering.only_reader(between)
     count, channels, height, width = lowering.program.specs[x].shape
