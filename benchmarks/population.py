@@ -29,8 +29,10 @@ from pareo.lab.experiment.worker import Failed, Worker, interleaved
 from pareo.machine import describe
 from pareo.nn import networks
 from pareo.nn.network import Sequential
-from pareo.parallel.trials.population.step import PopulationStep, stacked
+from pareo.parallel.trials.population.step import PopulationStep, stacked, stacked_slots
 from pareo.training.fit import shuffled
+from pareo.training.optimizers import SGD
+from pareo.training.recipe import Recipe
 
 BATCH = 128
 FIRST = 4  # steps whose losses must agree
@@ -76,18 +78,19 @@ def pareo_steps(cell: Cell) -> Steps:
     network, data, members, momentum = cell.network(), images(), cell.members, cell.momentum
     place = Device("cuda", precision=cell.precision)
     backend = place.backend
-    step = PopulationStep(network, BATCH, place, [momentum] * members, [0.0] * members)
+    recipes = [Recipe(SGD(momentum))] * members
+    step = PopulationStep(network, BATCH, place, recipes)
     with place, backend.scope(place):
         pictures = backend.to_device(data[0].reshape(len(data[0]), *network.inputs))
         labels = backend.to_device(data[1])
         weights = stacked(network, range(members))
         parameters = {path: backend.to_device(a) for path, a in weights.items()}
-        still = {path: np.zeros_like(a) for path, a in weights.items()} if momentum else {}
-        velocities = {path: backend.to_device(a) for path, a in still.items()}
+        still = stacked_slots(network, recipes, weights)
+        slots = {name: backend.to_device(a) for name, a in still.items()}
 
     def run(order: Any) -> Any:
         return step.run(
-            parameters, velocities, pictures, labels, order, list(cell.rates()), range(members)
+            parameters, slots, pictures, labels, order, list(cell.rates()), range(members)
         )
 
     return run

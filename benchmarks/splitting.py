@@ -40,12 +40,12 @@ Fit = Callable[[], TrainingResult]
 
 def alone(network: Sequential, given: Dataset, settings: Settings, threads: int) -> TrainingResult:
     """The same steps by one worker, as `fit` runs them, with this many threads in each."""
-    ready = FittedData.of(network, given, settings.dtype)
+    ready = FittedData.of(network, given, settings)
     schedule = BatchSchedule(settings, len(ready.images), epochs=1)
     parameters = network.initialise(settings.seed, settings.dtype)
     step = Step(network, schedule.sizes[0], Device("compiled", threads))
     losses, seconds = [], []
-    for number, chosen, rate in schedule:
+    for number, chosen, (rate,) in schedule:
         begin = time.perf_counter()
         losses += list(
             step.run(parameters, {}, ready.images, ready.labels, chosen[None], rate,

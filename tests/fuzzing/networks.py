@@ -6,17 +6,20 @@ from typing import Any
 
 import numpy as np
 from fuzzing.compare import Wrong, fault
+from fuzzing.layers import activation, flat_layer, grown, image_layer, plain_activation, tokens
+from fuzzing.recipes import drawn_recipe
 from fuzzing.reference import Expected, interpret
 from fuzzing.writer import Random
 
 from pareo import Device, nn
-from pareo.errors import ShapeError
 from pareo.moving import to_device, to_host
-from pareo.training.optimizers import SGD
-from pareo.training.recipe import Recipe
-from pareo.training.step import Step, dropout_seeds, step_program
+from pareo.program import Program
+from pareo.training.losses import CrossEntropy
+from pareo.training.recipe import AVERAGE, Recipe
+from pareo.training.step import Step, dropout_seeds, slot_specs, step_program
 
 STEPS = 2
+FIRST = 3  # the number of the first step: optimizers count them
 IMAGES = 12
 
 
@@ -26,39 +29,43 @@ class Drawn:
 
     network: nn.Sequential
     batch: int
-    momentum: float
-    decay: float
+    recipe: Recipe
     rate: float
-
-    @property
-    def recipe(self) -> Recipe:
-        """How a step trains the network; decay applies to every parameter."""
-        return Recipe(SGD(self.momentum), self.decay, decay_biases=True)
 
 
 def drawn_network(seed: int) -> Drawn:
     """The random network of a seed."""
     d = Random(np.random.default_rng(seed))
-    flat = d.often(0.25)
-    shape = (d.whole(1, 40),) if flat else (d.whole(1, 3), d.whole(4, 13), d.whole(4, 13))
+    flat, papers = d.often(0.2), False
+    shape: Any = (d.whole(1, 40),) if flat else (d.whole(1, 3), d.whole(4, 13), d.whole(4, 13))
     layers: list[nn.Layer] = []
     here = shape
-    if not flat and d.often(0.12):
+    if not flat and d.often(0.1):
+        papers = True
         shape, layers = _like_the_papers(d)
         here = nn.Sequential(layers).output(shape)
     else:
         for _ in range(0 if flat else d.whole(0, 4)):
-            if d.often(0.1):
+            if d.often(0.06):
                 layers.append(_auxiliary(d, here))
-            here = _grown(d, layers, here, _image_layer)
-    layers.append(nn.Flatten())
-    here = (int(np.prod(here)),)
+            here = grown(d, layers, here, image_layer)
+    if not (flat or papers) and d.often(0.15) and np.prod(here[1:]) <= 64:
+        layers += tokens(d, here)
+    else:
+        layers += [nn.GlobalAveragePool()] if not (flat or papers) and d.often(0.2) else []
+        layers.append(nn.Flatten())
+    here = nn.Sequential(layers).output(shape)
     for _ in range(d.whole(0, 3)):
-        here = _grown(d, layers, here, _flat_layer)
+        here = grown(d, layers, here, flat_layer)
     layers.append(nn.Dense(d.whole(1, 5)))
-    momentum, decay = d.one_of(0.0, 0.0, 0.9), d.one_of(0.0, 0.0, 0.01)
+    network = nn.Sequential(layers, shape)
     batch = d.one_of(1, 2, 3, 5, 8, 9)
-    return Drawn(nn.Sequential(layers, shape), batch, momentum, decay, d.one_of(0.05, 0.2))
+    alone = any(
+        isinstance(layer, nn.BatchNorm) and np.prod(into[1:]) < 2
+        for _, layer, into in network.walk(shape)
+    )
+    recipe = drawn_recipe(d, network, plain=papers or d.often(0.3))
+    return Drawn(network, max(batch, 2) if alone else batch, recipe, d.one_of(0.05, 0.2))
 
 
 def _like_the_papers(d: Random) -> tuple[Any, list[nn.Layer]]:
@@ -68,91 +75,15 @@ def _like_the_papers(d: Random) -> tuple[Any, list[nn.Layer]]:
     """
     window, kernel = (d.whole(1, 3), d.one_of(1, 2, 4)), (d.whole(2, 5), d.whole(2, 5))
     rows, columns = window[0] * d.whole(2, 4), d.one_of(4, 8, 8, 12, 24)
-    layers = [nn.Conv(d.one_of(3, 3, 6, 2), kernel), _activation(d)]
+    layers = [nn.Conv(d.one_of(3, 3, 6, 2), kernel), plain_activation(d)]
     if d.often(0.8):
-        layers += [nn.Subsample(window, window), _activation(d)]
+        layers += [nn.Subsample(window, window), plain_activation(d)]
     return (1, rows + kernel[0] - 1, columns + kernel[1] - 1), layers
 
 
-def _grown(d: Random, layers: list[nn.Layer], here: Any, draw: Any) -> Any:
-    """Append a layer that fits; the shape after it."""
-    for _ in range(20):
-        layer = draw(d, here)
-        try:
-            after = nn.Sequential([layer], here).output(here)
-        except ShapeError:
-            continue
-        if min(after) >= 1 and np.prod(after) <= 4096:
-            layers.append(layer)
-            return after
-    return here
-
-
-def _activation(d: Random) -> nn.Layer:
-    layer: nn.Layer = d.one_of(nn.Sigmoid(), nn.Tanh(), nn.ReLU())
-    return layer
-
-
-def _conv(d: Random, here: Any) -> nn.Conv:
-    groups = d.one_of(1, 1, 1, 2)
-    filters = groups * (16 if d.often(0.1) else d.whole(1, 4))
-    size = d.one_of(1, 2, 3, 3, 5, 5, (1, 3), (4, 2))
-    return nn.Conv(filters, size, d.one_of(1, 1, 1, 2), d.one_of(0, 0, 1, 2), groups)
-
-
-def _image_layer(d: Random, here: Any) -> nn.Layer:
-    """A convolution more often than anything else, mostly with its activation."""
-    kind = d.whole(0, 9)
-    if kind <= 3:
-        return nn.Sequential([_conv(d, here), _activation(d)])
-    if kind == 4:
-        return _conv(d, here)
-    if kind in (5, 6):
-        pool = d.one_of(nn.MaxPool, nn.MaxPool, nn.AveragePool)
-        size = d.whole(1, 3)
-        padding = d.one_of(0, 0, 1) if size > 1 else 0
-        return pool(size, d.one_of(None, 1, 2, 3), padding, d.flag())
-    if kind == 7:
-        return nn.Sequential([nn.Subsample(d.whole(1, 4), d.whole(1, 4)), _activation(d)])
-    if d.often(0.1):
-        return _large(d)
-    if kind == 8:
-        return d.one_of(nn.Lrn(d.whole(1, 5), 0.1), nn.Dropout(0.3), _activation(d))
-    return nn.Branches(
-        [nn.Conv(d.whole(1, 3), 1), _activation(d)],
-        [nn.Conv(d.whole(1, 3), 3, 1, 1), nn.ReLU()],
-        *([[nn.MaxPool(3, 1, 1), nn.Conv(2, 1)]] if d.flag() else []),
-    )
-
-
-def _large(d: Random) -> nn.Layer:
-    """Filters of 4096 weights or more, for which a GPU has ways of its own."""
-    if d.flag():
-        second = nn.Conv(16, 3, d.one_of(1, 2), 1)
-        return nn.Sequential([nn.Conv(32, 3, 1, 1), _activation(d), second, _activation(d)])
-    return nn.Sequential(
-        [
-            nn.Conv(64, 1),
-            nn.Branches(
-                [nn.Conv(64, 1), _activation(d)],
-                [nn.Conv(64, 1), nn.ReLU(), nn.Conv(8, 3, 1, 1)],
-                [nn.MaxPool(3, 1, 1), nn.Conv(4, 1), _activation(d)],
-            ),
-        ]
-    )
-
-
-def _flat_layer(d: Random, here: Any) -> nn.Layer:
-    if d.often(0.15):
-        return nn.Dropout(0.3)
-    units = d.one_of(1, 2, 3, 7, 16, 40)
-    if d.often(0.1):
-        return nn.Dense(units)
-    return nn.Sequential([nn.Dense(units), _activation(d)])
-
-
 def _auxiliary(d: Random, here: Any) -> nn.Auxiliary:
-    return nn.Auxiliary(nn.Sequential([nn.Flatten(), nn.Dense(d.whole(1, 4))]), 0.3)
+    inside = [activation(d)] if d.flag() else []
+    return nn.Auxiliary(nn.Sequential([*inside, nn.Flatten(), nn.Dense(d.whole(1, 4))]), 0.3)
 
 
 @dataclass
@@ -166,10 +97,12 @@ class Trained:
     def data(self) -> tuple[Any, Any, Any]:
         """Images and labels, and which of them each step takes."""
         random = np.random.default_rng(self.seed)
-        network, batch = self.drawn.network, self.drawn.batch
+        network, batch, loss = self.drawn.network, self.drawn.batch, self.drawn.recipe.loss
         images = random.uniform(-1, 1, (IMAGES, *network.inputs)).astype("float32")
         # Auxiliary heads may have fewer classes than the network.
         labels = random.integers(0, self.classes, IMAGES)
+        if not isinstance(loss, CrossEntropy):
+            labels = random.integers(0, 2, (IMAGES, network.classes)).astype("float32")
         order = np.stack([random.permutation(IMAGES)[:batch] for _ in range(STEPS)])
         return images, labels, order
 
@@ -184,42 +117,70 @@ class Trained:
 
     @cached_property
     def start(self) -> dict[str, Any]:
-        """Parameters to begin with, biases too, as float32 holds them."""
+        """Parameters and state to begin with, biases too, as float32 holds them."""
         random = np.random.default_rng(self.seed + 1)
         return {
             path: np.asarray(array + 0.1 * random.uniform(-1, 1, array.shape), "float32")
             for path, array in self.drawn.network.initialise(self.seed).items()
         }
 
+    @cached_property
+    def slots(self) -> dict[str, Any]:
+        """What the optimizer keeps: zeros at first, or numbers as they are later on."""
+        random = np.random.default_rng(self.seed + 2)
+        share = 0.02 * (self.seed % 3 > 0)
+        found = {}
+        for name, spec in slot_specs(self.drawn.network, self.drawn.recipe, "float32").items():
+            slot, path = name.split(".", 1)
+            low = 0.05 if slot == "second" else -1
+            numbers = share * random.uniform(low, 1, spec.shape)
+            if slot == AVERAGE:
+                numbers += self.start[path]
+            found[name] = np.asarray(numbers, "float32")
+        return found
+
+    @cached_property
+    def programs(self) -> tuple[Program, Program]:
+        """A step, and the pass forward outside of training."""
+        drawn = self.drawn
+        step = step_program(drawn.network, drawn.batch, drawn.recipe, "float64")
+        return step, drawn.network.program(drawn.batch, "float64")
+
     def reference(self, random: np.random.Generator | None = None) -> list[Any]:
-        """The losses, and parameters and velocities after all steps, in float64."""
+        """The losses, then parameters, state and slots after all steps, in float64.
+
+        The last is what the network, as it was at first, makes of the first images.
+        """
         drawn = self.drawn
         images, labels, order = self.data
-        program = step_program(drawn.network, drawn.batch, drawn.recipe, "float64")
-        arrays = [array.astype("float64") for array in self.start.values()]
-        count = len(arrays)
-        if drawn.momentum:
-            arrays += [np.zeros_like(array) for array in arrays]
+        program, forward = self.programs
+        before = [array.astype("float64") for array in self.start.values()]
+        (outputs,) = interpret(forward, [*before, _wide(images[: drawn.batch])], random)
+        arrays = before + [array.astype("float64") for array in self.slots.values()]
         losses = []
-        for step, chosen in enumerate(order):
-            seeds = dropout_seeds(self.seed, step, drawn.network.seeds())
+        for step, chosen in enumerate(order, FIRST):
+            seeds = dropout_seeds(self.seed, step, drawn.network.seeds() + drawn.recipe.seeds)
             given = [
-                images[chosen].astype("float64"), labels[chosen],
-                np.asarray(drawn.rate), *(np.asarray(seed) for seed in seeds),
+                _wide(images[chosen]), _wide(labels[chosen]),
+                *map(np.asarray, drawn.recipe.optimizer.numbers(step, drawn.rate)),
+                *map(np.asarray, seeds),
             ]  # fmt: skip
             loss, *arrays = interpret(program, [*arrays, *given], random)
             losses.append(loss)
-        return [np.array(losses), *arrays[:count], *arrays[count:]]
+        return [np.array(losses), *arrays, outputs]
 
     def measured(self, runs: int, seed: int) -> list[Expected]:
         """What training gives, and how far the noise of float32 moves it."""
         values = self.reference()
-        moved = [0.0] * len(values)
+        moved = [np.zeros(value.shape) for value in values]
         for run in range(runs):
             for place, other in enumerate(self.reference(np.random.default_rng([seed, run]))):
-                far = float(np.abs(other - values[place]).max(initial=0))
-                moved[place] = max(moved[place], far if np.isfinite(far) else np.inf)
-        return [Expected(value, far) for value, far in zip(values, moved, strict=True)]
+                far = np.abs(other - values[place])
+                moved[place] = np.maximum(moved[place], np.where(np.isfinite(far), far, np.inf))
+        return [
+            Expected(value, float(far.max(initial=0)), far)
+            for value, far in zip(values, moved, strict=True)
+        ]
 
     @cached_property
     def expected(self) -> list[Expected]:
@@ -231,14 +192,18 @@ class Trained:
 
     @property
     def names(self) -> list[str]:
-        speeds = [f"velocity of {path}" for path in self.start] if self.drawn.momentum else []
-        return ["the losses", *self.start, *speeds]
+        return ["the losses", *self.start, *self.slots, "the outputs"]
+
+
+def _wide(array: Any) -> Any:
+    return array.astype("float64") if array.dtype.kind == "f" else array
 
 
 def check_network(trained: Trained, device: str, dtype: str = "float32") -> None:
     """Train on a device, by its loop where it has one and as a program; raise `Wrong`."""
     drawn = trained.drawn
-    place = Device(device) if device == "cuda" else Device(device, 2)
+    plain = device in ("cuda", "sequential")
+    place = Device(device) if plain else Device(device, 1 + trained.seed % 2)
     step = Step(drawn.network, drawn.batch, place, drawn.recipe, dtype)
     ways = ["as a loop", "as a program"] if step.loops else ["as a program"]
     for way in ways:
@@ -255,17 +220,18 @@ def check_network(trained: Trained, device: str, dtype: str = "float32") -> None
 
 
 def _trained(trained: Trained, step: Step, dtype: str) -> list[Any]:
-    """The losses, parameters and velocities of a device after all steps."""
+    """The losses, parameters and slots of a device after all steps, and the first outputs."""
     images, labels, order = trained.data
+    drawn = trained.drawn
+    labels = labels.astype(dtype) if labels.dtype.kind == "f" else labels
     with step.device:
         parameters = {path: to_device(a.astype(dtype)) for path, a in trained.start.items()}
-        speeds = {
-            f"velocity.{path}": to_device(np.zeros(a.shape, dtype))
-            for path, a in (trained.start if trained.drawn.momentum else {}).items()
-        }
+        slots = {name: to_device(a.astype(dtype)) for name, a in trained.slots.items()}
+        given = to_device(images.astype(dtype))
+        forward = drawn.network.program(drawn.batch, dtype).compile(step.device)
+        outputs = np.array(to_host(forward(parameters, given[: drawn.batch])))
         losses = step.run(
-            parameters, speeds, to_device(images.astype(dtype)), to_device(labels), order,
-            trained.drawn.rate, trained.seed,
-        )  # fmt: skip
-        results = [losses, *parameters.values(), *speeds.values()]
+            parameters, slots, given, to_device(labels), order, drawn.rate, trained.seed, FIRST
+        )
+        results = [losses, *parameters.values(), *slots.values(), outputs]
         return [np.asarray(to_host(result)).astype(dtype) for result in results]

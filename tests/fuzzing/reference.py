@@ -89,10 +89,14 @@ def cancelled(name: str, operands: Sequence[Any], result: Any, random: Any) -> A
 
 @dataclass(frozen=True)
 class Expected:
-    """A result in float64, and how far the noise of float32 moved any of its elements."""
+    """A result in float64, and how far the noise of float32 moved any of its elements.
+
+    each: how far it moved each of them, where that is known.
+    """
 
     value: Any
     moved: float
+    each: Any = None
 
     @property
     def largest(self) -> float:

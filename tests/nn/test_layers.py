@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pareo import nn
+from pareo import Device, grad, nn, op
 from pareo.errors import PareoError, ShapeError
 from pareo.nn import networks
 from pareo.nn.containers import Branches
@@ -101,6 +101,8 @@ def test_initial_weights_depend_on_the_seed_and_the_path_alone() -> None:
 @pytest.mark.parametrize(
     ("start", "deviation"), [("he", (2 / 400) ** 0.5), ("lecun", (1 / 400) ** 0.5),
                              ("glorot", (2 / 1000) ** 0.5), ("fan_in", (1 / 1200) ** 0.5),
+                             ("he_out", (2 / 600) ** 0.5), ("he_uniform", (2 / 400) ** 0.5),
+                             ("fan_out_uniform", (1 / 1800) ** 0.5), ("normal_0.02", 0.02),
                              ("zeros", 0.0)]
 )  # fmt: skip
 def test_initial_weights_have_the_spread_of_their_name(start: str, deviation: float) -> None:
@@ -108,6 +110,14 @@ def test_initial_weights_have_the_spread_of_their_name(start: str, deviation: fl
     # 240,000 draws know their deviation to about 0.2 %; the seed is fixed.
     assert weights.std() == pytest.approx(deviation, rel=0.01)
     assert weights.mean() == pytest.approx(0, abs=0.001)
+
+
+def test_fan_out_of_filters_counts_all_groups() -> None:
+    """As in PyTorch's kaiming_normal_, which does not know of groups."""
+    network = Sequential([nn.Conv(512, 3, groups=512, start="he_out")], (512, 5, 5))
+    # 4,608 draws know their deviation to about 1 %.
+    deviation = network.initialise(0)["0.w"].std()
+    assert deviation == pytest.approx((2 / (512 * 9)) ** 0.5, rel=0.05)
 
 
 def test_layers_are_values() -> None:
@@ -129,4 +139,58 @@ def test_the_summary_adds_up() -> None:
 def test_the_summary_shows_branches() -> None:
     text = networks.googlenet().summary()
     assert "Branches" in text
+    assert "\n  1.2 Conv 128 @ 3x3 " in text
     assert "6,998,552" in text
+
+
+def test_the_summary_indents_layers_below_their_containers() -> None:
+    lines = networks.resnet_small(8).summary().splitlines()
+    names = [line.split("  (")[0].rstrip() for line in lines]
+    at = names.index("layer2 Sequential")
+    assert names[at + 1] == "  0 Residual"
+    assert names[at + 2].startswith("    conv1 Conv 32 @ 3x3")
+    assert "    downsample Sequential" in names[at:]
+    assert lines[-1].split()[:2] == ["total", "78,042"]
+    # The columns of outputs and numbers begin at one place in every row.
+    assert {line.index("(") for line in lines if "(" in line} == {lines[0].index("output")}
+
+
+@pytest.mark.parametrize("pixels", [1, 2, 5, 7, 8, 14, 17])
+@pytest.mark.parametrize("size", [3, 7])
+def test_adaptive_pooling_is_that_of_torch(pixels: int, size: int) -> None:
+    functional = pytest.importorskip("torch.nn.functional")
+    import torch
+
+    x = np.random.default_rng(0).standard_normal((2, 3, pixels, 2 * pixels + 1))
+    leaf = torch.tensor(x, requires_grad=True)
+    expected = functional.adaptive_avg_pool2d(leaf, size)
+    layer = nn.AdaptiveAveragePool(size)
+    assert layer.output((3, pixels, 2 * pixels + 1)) == (3, size, size)
+    weights = np.random.default_rng(1).standard_normal(expected.shape)
+    (expected * torch.tensor(weights)).sum().backward()
+    network = Sequential([layer], x.shape[1:])
+    with Device("vectorized"):
+        # Means of numbers of size 1, some of which cancel.
+        np.testing.assert_allclose(network({}, x), expected.detach().numpy(), atol=1e-15)
+        found = grad(lambda x: op.sum(op.hadamard(network({}, x), weights)))(x)
+    np.testing.assert_allclose(found, leaf.grad.numpy(), rtol=1e-11, atol=1e-14)
+
+
+def test_named_branches_need_no_number() -> None:
+    branches = Branches({"left": nn.Dense(2)}, {"right": nn.Dense(3)}, [nn.Dense(1)])
+    network = Sequential([("", branches)], (4,))
+    assert sorted(network.initialise()) == [
+        "2.0.b", "2.0.w", "left.b", "left.w", "right.b", "right.w",
+    ]  # fmt: skip
+    assert network(network.initialise(), np.ones((2, 4), np.float32)).shape == (2, 6)
+    with pytest.raises(ShapeError, match=r"two parameters of a network have the path 0\.left"):
+        Sequential([Branches({"left": nn.Dense(2)}, {"left": nn.Dense(3)})], (4,))
+
+
+@pytest.mark.parametrize("name", [n for n in networks.SIZED if n not in ("alexnet-original",)])
+def test_networks_take_images_of_any_size_and_channels(name: str) -> None:
+    size = 64 if name.startswith(("alexnet", "googlenet", "squeezenet")) else 32
+    network = networks.sized(name, (1, size, size), 7)
+    assert network.inputs == (1, size, size)
+    assert network.output(network.inputs) == (7,)
+    assert network.name == name

@@ -94,7 +94,9 @@ def test_ten_steps_in_float64(name: str, device: str) -> None:
 SINGLE = {"loss": 1e-3, "gradient": 5e-2, "state": 1e-2}
 
 
-@pytest.mark.parametrize("name", ["resnet8", "resnet18", "vgg11-bn", "convnext-tiny", "vit-tiny-16"])
+@pytest.mark.parametrize(
+    "name", ["resnet8", "resnet18", "vgg11-bn", "convnext-tiny", "vit-tiny-16"]
+)
 @pytest.mark.parametrize("device", ["compiled", CUDA])
 def test_ten_steps_in_float32(name: str, device: str) -> None:
     """Where the float32 code is not the float64 code."""

@@ -29,7 +29,7 @@ COUNTS = {
     "convnext-tiny": 28_589_128,
     "vit-tiny-16": 5_717_416,
     "vit-b-16": 86_567_656,
-    # Of these neither has one: LeNet-5's count is the usual one, He et al. (2015) state 0.27 million
+    # These are in neither. LeNet-5's count is the usual one. He et al. (2015) state 0.27 million
     # for 20 layers; the 1x1 convolutions of the shortcuts have 2,752 more.
     "lenet5": 61_706,
     "resnet20": 272_474,

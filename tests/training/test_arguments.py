@@ -11,6 +11,7 @@ from pareo import Device
 from pareo.errors import DtypeError, PareoError, ShapeError
 from pareo.nn import networks
 from pareo.parallel.trials.population.step import PopulationStep, stacked
+from pareo.training.recipe import Recipe
 from pareo.training.step import Step
 
 NETWORK = networks.mlp([6, 5, 3])
@@ -186,7 +187,7 @@ def test_a_population_is_checked_likewise(device: str) -> None:
     arguments["parameters"] = stacked(NETWORK, [0, 1])
     order = np.stack([ORDER, ORDER], axis=1)
     arguments["rates"] = [arguments.pop("rate")] * 2
-    step = PopulationStep(NETWORK, 4, Device(device, threads=1), [0.0] * 2, [0.0] * 2)
+    step = PopulationStep(NETWORK, 4, Device(device, threads=1), [Recipe()] * 2)
     for wrong, message in ((order + 1, "numbers from 0 to 11"), (ORDER, r"\(steps, 2, 4\)")):
         with pytest.raises(ShapeError, match=message):
             step.run(**{**arguments, "order": wrong})

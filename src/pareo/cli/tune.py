@@ -13,7 +13,7 @@ import typer
 from pareo.cli import live, options
 from pareo.cli.output import finish, outputs
 from pareo.cli.tables import tune as tune_table
-from pareo.cli.train import USUAL
+from pareo.cli.train import RATES, USUAL
 from pareo.data import Dataset, load
 from pareo.data.dataset import divide
 from pareo.device import Device, cores
@@ -103,7 +103,7 @@ def tune(
     built = networks.sized(network, loaded.shape, loaded.classes)
     if not searched.shaped:
         as_inputs(built, loaded.images[:1], "float32")
-    made = proposal.Maker(built, loaded, epochs, USUAL[network])
+    made = proposal.Maker(built, loaded, epochs, USUAL[network], RATES)
     about = {"network": network, "data": data, "epochs": epochs, "space": searched.plain()}
     searching = {**about, "fingerprint of the data": fingerprint(loaded)[:16]}
     storage_path = storage or str(space_file.with_suffix(".sqlite"))

@@ -148,14 +148,14 @@ class Sequential(Container):
         0 Dense 2        (2,)                       10      18 FLOP          8 B
         total                                       10      18 FLOP          8 B
         """
-        rows = [_row("layer", "output", "parameters", "FLOPs", "activation")]
+        rows = [("layer", "output", "parameters", "FLOPs", "activation")]
         total = [0, 0, 0]
         shown = {""}
         for path, layer, shape in self.walk(self.inputs):
-            depth = path.count(".")
+            label = f"{_below(path, shown)} {layer.label}"
             if isinstance(layer, Container):
                 if path not in shown:  # not a container without a name of its own
-                    rows.append(_row(f"{'  ' * depth}{path} {layer.label}", "", "", "", ""))
+                    rows.append((label, "", "", "", ""))
                 shown.add(path)
                 continue
             alone = Sequential([layer], shape)
@@ -165,18 +165,27 @@ class Sequential(Container):
                 4 * int(np.prod(layer.output(shape))),
             )
             total = [a + b for a, b in zip(total, numbers, strict=True)]
-            label = f"{'  ' * depth}{path} {layer.label}"
-            rows.append(_row(label, str(layer.output(shape)), *_amounts(numbers)))
-        rows.append(_row("total", "", *_amounts(total)))
-        return "\n".join(rows)
+            rows.append((label, str(layer.output(shape)), *_amounts(numbers)))
+        rows.append(("total", "", *_amounts(total)))
+        widths = [max(16, *(len(row[column]) for row in rows)) for column in (0, 1)]
+        return "\n".join(_row(row, *widths) for row in rows)
+
+
+def _below(path: str, shown: Collection[str]) -> str:
+    """A path without that of the container whose row is above, indented below it."""
+    above = path.rpartition(".")[0]
+    while above not in shown:
+        above = above.rpartition(".")[0]
+    return f"{'  ' * (above.count('.') + 1)}{path[len(above) + 1 :]}" if above else path
 
 
 def _amounts(numbers: Any) -> tuple[str, str, str]:
     return f"{numbers[0]:,}", amount(numbers[1], "FLOP"), amount(numbers[2], "B")
 
 
-def _row(label: str, shape: str, parameters: str, flops: str, activation: str) -> str:
-    return f"{label:<16} {shape:<16} {parameters:>12} {flops:>12} {activation:>12}".rstrip()
+def _row(row: tuple[str, str, str, str, str], label: int, shape: int) -> str:
+    numbers = " ".join(f"{number:>12}" for number in row[2:])
+    return f"{row[0]:<{label}} {row[1]:<{shape}} {numbers}".rstrip()
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,18 @@ from pareo.device import Device
 from pareo.errors import ShapeError
 from pareo.nn.network import Sequential
 from pareo.parallel.data.training import one_thread
-from pareo.parallel.group.batch_schedule import batch_sizes
+from pareo.parallel.group.batch_schedule import batch_sizes, for_epochs
 from pareo.parallel.group.result import FittedData, TrainingResult, check_finite, copied
-from pareo.parallel.group.sharded_update import by_path
+from pareo.parallel.group.sharded_update import by_path, fill, kinds
 from pareo.parallel.group.shared_memory import SharedArrays
 from pareo.parallel.group.worker_group import Report, ignore_report, run_workers
 from pareo.parallel.neurons import worker as neurons_worker
 from pareo.parallel.pipeline import worker as pipeline_worker
 from pareo.parallel.pipeline.balance import cuts, layer_costs, shares
 from pareo.parallel.pipeline.stages import split_into_stages, trace_stage
-from pareo.training.settings import Settings, whole
+from pareo.training.checks import whole
+from pareo.training.recipe import AVERAGE
+from pareo.training.settings import Settings
 
 
 def pipeline(
@@ -38,7 +40,8 @@ def pipeline(
 
     A batch flows through them in `micro` micro-batches, whose gradients are added. Each worker
     updates its own parameters. Losses and parameters are those of one worker, up to rounding, and
-    bitwise the same in every run.
+    bitwise the same in every run. With batch normalisation they are only if `micro` is 1: each
+    micro-batch is normalised by its own statistics, and moves the running statistics.
 
     Args:
         settings, how, device, report, parameters: as for `pareo.parallel.data.fit`.
@@ -57,29 +60,31 @@ def pipeline(
     """
     place = one_thread(device)
     epochs, micro = whole("epochs", epochs, 1), whole("micro", micro, 1)
-    ready = FittedData.of(network, data, settings.dtype)
+    settings = for_epochs(settings, epochs)
+    recipe, dtype = settings.recipe, settings.dtype
+    recipe.check(network)
+    ready = FittedData.of(network, data, settings)
     size = batch_sizes(len(ready.images), settings.batch_size)[0]
-    costs = layer_costs(network, -(-size // micro), settings.dtype)
+    costs = layer_costs(network, -(-size // micro), dtype, recipe)
     edges = cuts(costs, workers) if at is None else _edges(at, len(network.layers), workers)
-    stages = split_into_stages(network, edges)
-    layouts = [
-        trace_stage(stage, size, size, settings.dtype).layout(size, settings.dtype)
-        for stage in stages
-    ]
+    stages = split_into_stages(network, edges, recipe)
+    layouts = []
+    for stage in stages:
+        part = trace_stage(stage, size, size, dtype, recipe, network.classes)
+        declared = stage.network.parameters(stage.network.inputs)
+        layouts.append(part.layout(size, declared, recipe, dtype))
     job = pipeline_worker.PipelineJob(network, stages, layouts, settings, place, epochs, micro)
     start = parameters or network.initialise(settings.seed, settings.dtype)
 
     def arrays(shared: SharedArrays, kind: str) -> dict[str, np.ndarray]:
         found: dict[str, np.ndarray] = {}
         for stage, layout in zip(stages, layouts, strict=True):
-            own = shared.with_prefix(f"{stage.number}.")
-            named = by_path(own.__getitem__, layout, kind)
-            found |= {stage.path(path): array for path, array in named.items()}
+            found |= by_path(shared.with_prefix(f"{stage.number}.").__getitem__, layout, kind)
         return found
 
     def prepare(shared: SharedArrays) -> None:
-        for path, array in arrays(shared, "p").items():
-            array[...] = start[path]
+        for stage, layout in zip(stages, layouts, strict=True):
+            fill(shared.with_prefix(f"{stage.number}.").__getitem__, layout, recipe, start)
         ready.share(shared, how)
 
     specs = pipeline_worker.shared_specs(job, len(ready.images)) | ready.specs(how)
@@ -87,10 +92,14 @@ def pipeline(
     results, shared = run_workers(
         pipeline_worker.work, workers, how, specs, job, given, prepare=prepare, report=report
     )
+    slots = {
+        f"{kind}.{path}": array
+        for kind in kinds(recipe)[1:]
+        for path, array in arrays(shared, kind).items()
+    }
     crossing = sum(shared[f"forward.{stage.number}"].nbytes for stage in stages[1:])
     return TrainingResult(
-        network, settings, how, workers, copied(arrays(shared, "p")),
-        copied(arrays(shared, "v")) if settings.momentum else {},
+        network, settings, how, workers, copied(arrays(shared, "p")), copied(slots),
         shared["shares"].sum(axis=0), shared["seconds"].copy(), [share for share, _ in results],
         exchanged_bytes=2 * crossing, predicted=shares(costs, edges), tested=results[-1][1],
     )  # fmt: skip
@@ -109,7 +118,7 @@ def neurons(
 ) -> TrainingResult:
     """Train one network of dense layers with several workers, each with some of the neurons.
 
-    No worker has more than its share of any matrix, its gradients and its velocities. Losses and
+    No worker has more than its share of any matrix, its gradients and its slots. Losses and
     parameters are those of one worker, up to rounding, and bitwise the same in every run.
 
     Args:
@@ -124,14 +133,19 @@ def neurons(
         True
     """
     place = one_thread(device)
-    ready = FittedData.of(network, data, settings.dtype)
-    job = neurons_worker.NeuronsJob(network, settings, place, whole("epochs", epochs, 1))
+    epochs = whole("epochs", epochs, 1)
+    settings = for_epochs(settings, epochs)
+    recipe = settings.recipe
+    recipe.check(network)
+    ready = FittedData.of(network, data, settings)
+    job = neurons_worker.NeuronsJob(network, settings, place, epochs)
     start = parameters or network.initialise(settings.seed, settings.dtype)
     own = neurons_worker.shared_specs(job, workers, len(ready.images))
 
     def prepare(shared: SharedArrays) -> None:
-        for path, array in shared.with_prefix("p.").items():
-            array[...] = start[path]
+        for kind in kinds(recipe):
+            for path, array in shared.with_prefix(f"{kind}.").items():
+                array[...] = start[path] if kind in ("p", AVERAGE) else 0
         ready.share(shared, how)
 
     given = None if how == "processes" else ready
@@ -141,10 +155,15 @@ def neurons(
     )  # fmt: skip
     check_finite(shared["losses"], settings)
     size = batch_sizes(len(ready.images), settings.batch_size)[0]
+    slots = {
+        f"{kind}.{path}": array
+        for kind in kinds(recipe)[1:]
+        for path, array in shared.with_prefix(f"{kind}.").items()
+    }
     costs = [job.cost(rank, workers, size) for rank in range(workers)]
     return TrainingResult(
         network, settings, how, workers,
-        copied(shared.with_prefix("p.")), copied(shared.with_prefix("v.")),
+        copied(shared.with_prefix("p.")), copied(slots),
         shared["losses"].copy(), shared["seconds"].copy(), [share for share, _ in results],
         exchanged_bytes=neurons_worker.exchanged_bytes(own),
         predicted=[cost / sum(costs) for cost in costs], tested=results[0][1],

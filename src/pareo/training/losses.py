@@ -27,6 +27,26 @@ class Loss(ABC):
     def __call__(self, outputs: Array, labels: Array) -> Array:
         """The loss of a batch, one number; on symbols it records, on arrays it runs."""
 
+    @property
+    def weighted(self) -> bool:
+        """Whether examples count differently, so that the share of a part depends on its labels."""
+        return False
+
+    def weight(self, labels: Any) -> float:
+        """How much the examples with these labels count together."""
+        return float(len(labels))
+
+    def part(self, outputs: Array, labels: Array, whole: Any) -> Array:
+        """The term of some examples in the loss of a batch whose `weight` is `whole`.
+
+        >>> loss, outputs, labels = SquaredError(), np.ones((3, 1)), np.zeros((3, 1))
+        >>> float(loss.part(outputs[:1], labels[:1], 3) + loss.part(outputs[1:], labels[1:], 3))
+        1.0
+        """
+        rows = len(labels) if isinstance(labels, np.ndarray) else labels.shape[0]
+        mean = self(outputs, labels)
+        return mean if rows == whole else op.scale(rows / whole, mean)
+
     def plain(self) -> dict[str, Any]:
         """The loss as values that JSON can represent: its name and its numbers.
 
@@ -77,12 +97,30 @@ class CrossEntropy(Loss):
         even = op.mean(op.log_softmax(outputs))
         return op.sub(op.scale(1 - self.smoothing, exact), op.scale(self.smoothing, even))
 
+    @property
+    def weighted(self) -> bool:
+        return self.class_weights is not None
+
+    def weight(self, labels: Any) -> float:
+        if self.class_weights is None:
+            return super().weight(labels)
+        return float(np.sum(np.array(self.class_weights)[labels]))
+
+    def part(self, outputs: Array, labels: Array, whole: Any) -> Array:
+        if self.class_weights is None:
+            return super().part(outputs, labels, whole)
+        weights = np.array(self.class_weights, outputs.dtype)
+        return op.div(op.scale(-1.0, self._total(outputs, labels, weights)), whole)
+
     def _weighted(self, outputs: Array, labels: Array, weights: Any) -> Array:
         """The sum of the weighted terms of the batch, divided by the sum of its labels' weights."""
+        total = self._total(outputs, labels, weights)
+        return op.div(op.scale(-1.0, total), op.sum(op.take(weights[:, None], labels)))
+
+    def _total(self, outputs: Array, labels: Array, weights: Any) -> Array:
         shares = (1 - self.smoothing) * np.diag(weights) + self.smoothing / len(weights) * weights
         rows = op.take(np.ascontiguousarray(shares, outputs.dtype), labels)
-        total = op.sum(op.hadamard(rows, op.log_softmax(outputs)))
-        return op.div(op.scale(-1.0, total), op.sum(op.take(weights[:, None], labels)))
+        return op.sum(op.hadamard(rows, op.log_softmax(outputs)))
 
 
 def _numbers(values: Any) -> tuple[float, ...]:

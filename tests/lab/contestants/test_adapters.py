@@ -32,7 +32,43 @@ TINY = nn.Sequential(
     (3, 24, 21),
     "tiny",
 )  # fmt: skip
-TASK = Task(without_dropout(TINY), batch=4, rate=0.5)
+# The layers of today's networks: batch normalisation of images and of features, a depthwise and a
+# dilated convolution, a gate, tokens.
+TODAY = nn.Sequential(
+    [
+        nn.Normalise((0.1, 0.2, 0.3), (0.9, 1.0, 1.1)), nn.Conv(8, 3, padding=1, bias=False),
+        nn.BatchNorm(), nn.SiLU(),
+        nn.Residual(
+            [
+                nn.Conv(8, 3, padding=1, groups=8, bias=False), nn.BatchNorm(momentum=0.3),
+                nn.Clip(), nn.Gate([nn.GlobalAveragePool(), nn.Conv(8, 1), nn.HardSigmoid()]),
+                nn.StochasticDepth(0.1),
+            ],
+            [("0", nn.Conv(8, 1)), ("norm", nn.BatchNorm(epsilon=1e-3))], nn.LeakyReLU(0.2),
+            shortcut_name="beside",
+        ),
+        nn.LayerNorm(axis=1), nn.Scale(), nn.Append([nn.Conv(4, 3, padding=2, dilation=2)]),
+        nn.Add([nn.Identity()], [nn.Conv(12, 1), nn.HardSwish()]), nn.AdaptiveAveragePool(3),
+        nn.Tokens(), nn.ClassToken(), nn.PositionEmbedding(),
+        nn.Residual([nn.LayerNorm(), nn.Dense(36), nn.Attention(2), nn.Dense(12)]),
+        nn.Residual([nn.LayerNorm(epsilon=1e-6), nn.Dense(24), nn.GELU(), nn.Dense(12)]),
+        nn.Scale(), nn.Attention(2, causal=True), nn.GELU(approximate=True),
+        nn.Add([nn.FirstToken(), nn.Dense(8)], [nn.Flatten(), nn.Dense(8, bias=False)]),
+        nn.Multiply([nn.Identity()], [nn.Dense(8), nn.Sigmoid()]),
+        nn.Dense(5),
+    ],
+    (3, 8, 8),
+    "today",
+)  # fmt: skip
+FEATURES = nn.Sequential(
+    [nn.Dense(8, bias=False), nn.BatchNorm(), nn.ReLU(), nn.Dense(5)], (7,), "features"
+)
+TASKS = {
+    "features": Task(FEATURES, batch=6, rate=0.1),
+    "tiny": Task(without_dropout(TINY), batch=4, rate=0.5),
+    "today": Task(without_dropout(TODAY), batch=6, rate=0.1),
+}
+TASK = TASKS["tiny"]
 SMALL = Task(nn.Sequential([nn.Dense(5), nn.Sigmoid(), nn.Dense(3)], (7,), "small"), batch=4)
 
 
@@ -49,24 +85,33 @@ def torch_as_it_was() -> Iterator[None]:
     torch.backends.mkldnn.enabled = onednn
 
 
+@pytest.fixture(scope="module")
+def references(exact: Any) -> dict[str, Any]:
+    return {name: exact if task is TASK else reference(task) for name, task in TASKS.items()}
+
+
+@pytest.mark.parametrize("network", TASKS)
 @pytest.mark.parametrize("name", CONTESTANTS)
 @pytest.mark.usefixtures("torch_as_it_was")
-def test_every_adapter_trains_the_same_network(name: str, exact: Any) -> None:
-    contestant = CONTESTANTS[name]
+def test_every_adapter_trains_the_same_network(
+    name: str, network: str, references: dict[str, Any]
+) -> None:
+    contestant, task, exact = CONTESTANTS[name], TASKS[network], references[network]
     if contestant.missing():
         pytest.skip(f"{contestant.needs} is {contestant.missing()}")
     if name == "torch-compile":
         pytest.skip("compiling takes longer than all other tests here; the race itself checks it")
     if contestant.needs in (None, "torch"):  # which other tests have imported already
-        answer = Runner(contestant, TASK)("agree")
+        answer = Runner(contestant, task)("agree")
     else:
-        with Worker(Runner, contestant, TASK) as worker:
+        with Worker(Runner, contestant, task) as worker:
             answer = worker.ask("agree")
     error: dict[str, float] = {}
-    assert parity(TASK, answer, exact, error) == ""
+    assert parity(task, answer, exact, error) == ""
     assert error["loss"] < 1e-6
-    assert error["parameter"] < 1e-4
     assert error["share"] < 0.5
+    if network == "tiny":  # in float32, a shift of 6 moves by steps of 5e-7, of small gradients 2 %
+        assert error["parameter"] < 1e-4
 
 
 @pytest.mark.skipif(find_spec("tensorflow") is None, reason="tensorflow is not installed")

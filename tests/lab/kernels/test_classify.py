@@ -38,7 +38,9 @@ def own_kernels() -> set[str]:
 def test_every_kernel_of_our_own_has_a_kind() -> None:
     names = own_kernels()
     assert {"gather", "max_pool", "filters_back", "update_all"} <= names
-    assert {name for name in names if kind(name, CUDA) == "other"} == {"advance", "pick_seeds"}
+    assert {name for name in names if kind(name, CUDA) == "other"} == {
+        "advance", "pick_numbers", "pick_seeds",
+    }  # fmt: skip
 
 
 def test_template_arguments_of_our_own_kernels_change_no_kind() -> None:
@@ -60,6 +62,10 @@ def test_template_arguments_of_our_own_kernels_change_no_kind() -> None:
         ("sum_rows", "reduction"),
         ("update_all", "elementwise"),
         ("relu_walk", "elementwise"),
+        ("depthwise_weight", "convolution"),
+        ("statistics_rows", "reduction"),
+        ("gradients_packed", "elementwise"),
+        ("take_packed", "copy"),
     ],
 )
 def test_our_own_kernels(name: str, expected: str) -> None:
@@ -100,6 +106,12 @@ def test_flops_of_a_program_are_nearly_all_in_products_and_convolutions(network:
         ("relu_gradient", "elementwise"),
         ("step_down", "elementwise"),
         ("concat", "copy"),
+        ("pad", "copy"),
+        ("batch_norm_relu", "reduction"),
+        ("layer_norm_gradient", "reduction"),
+        ("batch_norm_inference", "elementwise"),
+        ("attention_with_sums", "batched gemm"),
+        ("gelu_gradient", "elementwise"),
     ],
 )
 def test_operators(name: str, expected: str) -> None:
@@ -120,6 +132,10 @@ def test_operators(name: str, expected: str) -> None:
         ("aten::copy_", "copy"),
         ("aten::index_select", "copy"),
         ("aten::transpose", "other"),  # a view
+        ("aten::native_batch_norm_backward", "reduction"),
+        ("aten::batch_norm", "other"),  # a wrapper
+        ("aten::_scaled_dot_product_flash_attention_for_cpu", "batched gemm"),
+        ("aten::hardtanh_backward", "elementwise"),
         ("cudaLaunchKernel", "other"),
     ],
 )

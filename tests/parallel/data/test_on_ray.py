@@ -11,8 +11,8 @@ import pytest
 
 from pareo import Device
 from pareo.data import load
-from pareo.errors import PareoError
-from pareo.nn import networks
+from pareo.errors import PareoError, ShapeError
+from pareo.nn import BatchNorm, Dense, Sequential, networks
 from pareo.parallel import data as data_parallel
 from pareo.parallel.data import on_ray
 from pareo.parallel.group.errors import WorkerError
@@ -80,9 +80,14 @@ def test_what_is_lost_changes_no_bit(cluster: Any, tmp_path: Path) -> None:
         wild = Settings(batch_size=3, rate=1e30)
         with pytest.raises(DivergenceError, match=r"try a rate below 1e\+30"):
             on_ray.fit(ray, NETWORK, DATA, wild, 1, 2, DEVICE)
-        few = networks.mlp([6, 4, 2])  # the data has three classes
-        with pytest.raises(WorkerError, match="a worker failed: ") as raised:
-            on_ray.fit(ray, few, DATA, SETTINGS, 1, 2, DEVICE)
+        normal = Sequential([Dense(4), BatchNorm(), Dense(3)], (6,))  # a worker has one image
+        with pytest.raises(
+            WorkerError, match=r"a worker failed: .*more than one element"
+        ) as raised:
+            on_ray.fit(ray, normal, DATA, SETTINGS, 1, 2, DEVICE)
         assert "\n" not in str(raised.value)
+        few = networks.mlp([6, 4, 2])  # the data has three classes
+        with pytest.raises(ShapeError, match="has 2 classes, 0 to 1; a label of the data is 2"):
+            on_ray.fit(ray, few, DATA, SETTINGS, 1, 2, DEVICE)
         with pytest.raises(PareoError, match="has room for 2 workers; got 3"):
             on_ray.fit(ray, NETWORK, DATA, SETTINGS, 1, 3, DEVICE)

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as given_settings
 from hypothesis import strategies as st
-from splitting import EXACT, IMAGES, SINGLE, WIDE, alone, same
+from splitting import EXACT, IMAGES, RECIPES, SINGLE, WIDE, alone, same
 
 from pareo.data import load
 from pareo.errors import ShapeError
-from pareo.nn import Dense, Dropout, Sequential, Tanh, networks
+from pareo.nn import GELU, BatchNorm, Dense, Dropout, Flatten, Sequential, Tanh, networks
 from pareo.parallel import model
 from pareo.parallel.neurons.segments import segments
 from pareo.training import DivergenceError
@@ -41,7 +41,7 @@ def test_parity_with_one_worker(
     found = model.neurons(network, few, run, 2, workers, device="vectorized")
     expected = alone(network, few, run, 2, "vectorized")
     same(found.parameters, expected.parameters, **EXACT)
-    same(found.velocities, expected.velocities, **EXACT)
+    same(found.slots, expected.slots, **EXACT)
     assert found.accuracy == expected.accuracy
     np.testing.assert_allclose(found.test_loss, expected.history[-1].test_loss, rtol=1e-9)
     assert sum(found.predicted) == pytest.approx(1)
@@ -90,3 +90,37 @@ def test_a_loss_that_is_not_finite_ends_the_run() -> None:
     run = Settings(batch_size=10, rate=1e30)
     with pytest.raises(DivergenceError, match=r"the loss became nan in step 2: try a rate below"):
         model.neurons(WIDE, load("synthetic:16:3:60"), run)
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES.keys())
+def test_parity_with_every_recipe(recipe: dict[str, Any]) -> None:
+    few = load("synthetic:16:3:32")
+    run = Settings(8, seed=3, precision="float64", epochs=2, **recipe)
+    found = model.neurons(WIDE, few, run, 2, 3, device="vectorized")
+    expected = alone(WIDE, few, run, 2, "vectorized")
+    same(found.parameters, expected.parameters, **EXACT)
+    same(found.slots, expected.slots, **EXACT)
+    np.testing.assert_allclose(found.test_loss, expected.history[-1].test_loss, rtol=1e-9)
+
+
+def test_names_missing_biases_augmentation_and_layers_that_are_not_trained() -> None:
+    network = Sequential(
+        {"flat": Flatten(), "one": Dense(9, bias=False), "act": GELU(), "": Dense(8),
+         "last": Dense(3, bias=False)},
+        (2, 4, 4),
+    )  # fmt: skip
+    few = load("synthetic:2x4x4:3:32")
+    run = Settings(
+        9, 0.05, 0.9, precision="float64", augment="flip,crop:1", train_only=("one", "last"),
+        average=0.8, decay=0.1,
+    )  # fmt: skip
+    found = model.neurons(network, few, run, 2, 2, device="vectorized")
+    expected = alone(network, few, run, 2, "vectorized")
+    same(found.parameters, expected.parameters, **EXACT)
+    same(found.slots, expected.slots, **EXACT)
+
+
+def test_batch_norm_is_refused() -> None:
+    network = Sequential([Dense(8), BatchNorm(), Dense(3)], (16,), "normal")
+    with pytest.raises(ShapeError, match="takes dense layers; normal has BatchNorm"):
+        model.neurons(network, load("synthetic:16:3:32"), Settings())

@@ -7,12 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as given_settings
 from hypothesis import strategies as st
-from splitting import EXACT, IMAGES, SINGLE, WIDE, alone, same
+from splitting import EXACT, IMAGES, NORMAL, RECIPES, SINGLE, WIDE, alone, by_parts, same
 
 from pareo.data import load
 from pareo.errors import ShapeError
-from pareo.nn import AveragePool, Conv, Dense, Dropout, Flatten, ReLU, Sequential, networks
-from pareo.nn.network import Auxiliary, Branches
+from pareo.nn import (
+    AveragePool,
+    BatchNorm,
+    Conv,
+    Dense,
+    Dropout,
+    Flatten,
+    ReLU,
+    Sequential,
+    networks,
+)
+from pareo.nn.containers import Branches
+from pareo.nn.network import Auxiliary
 from pareo.parallel import model
 from pareo.parallel.group.errors import WorkerError
 from pareo.parallel.pipeline.balance import cuts, layer_costs, shares
@@ -40,7 +51,7 @@ def test_parity_with_one_worker(batch: int, micro: int, workers: int, momentum: 
     found = model.pipeline(WIDE, few, run, 2, workers, device="vectorized", micro=micro)
     expected = alone(WIDE, few, run, 2, "vectorized")
     same(found.parameters, expected.parameters, **EXACT)
-    same(found.velocities, expected.velocities, **EXACT)
+    same(found.slots, expected.slots, **EXACT)
     assert found.accuracy == expected.accuracy
     np.testing.assert_allclose(found.test_loss, expected.history[-1].test_loss, rtol=1e-9)
     steps = -(-27 // min(batch, 27))
@@ -58,6 +69,68 @@ def test_heads_branches_and_dropout_wherever_the_cut_is(at: list[int]) -> None:
     same(found.parameters, expected.parameters, **EXACT)
     losses = found.losses.reshape(2, 3).mean(axis=1)  # three batches of 9 in an epoch
     np.testing.assert_allclose(losses, expected.history.column("loss"), rtol=1e-9)
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES.keys())
+def test_parity_with_every_recipe(recipe: dict[str, Any]) -> None:
+    few = load("synthetic:16:3:32")
+    run = Settings(8, seed=3, precision="float64", epochs=2, **recipe)
+    found = model.pipeline(WIDE, few, run, 2, 3, device="vectorized", micro=2)
+    expected = alone(WIDE, few, run, 2, "vectorized")
+    same(found.parameters, expected.parameters, **EXACT)
+    assert found.slots.keys() == expected.slots.keys()
+    for name, array in expected.slots.items():
+        np.testing.assert_allclose(found.slots[name], array, **EXACT, err_msg=name)
+    np.testing.assert_allclose(found.test_loss, expected.history[-1].test_loss, rtol=1e-9)
+
+
+def test_augmentation_and_layers_that_are_not_trained() -> None:
+    few = load("synthetic:2x8x8:3:32")
+    run = Settings(
+        9, 0.05, precision="float64", augment="flip,crop:2,cutout:3", train_only=("4", "5"),
+        average=0.8,
+    )  # fmt: skip
+    found = model.pipeline(IMAGES, few, run, 2, 2, device="vectorized", micro=2, at=[4])
+    expected = alone(IMAGES, few, run, 2, "vectorized")
+    same(found.parameters, expected.parameters, **EXACT)
+    same(found.weights, expected.weights, **EXACT)
+
+
+NAMED = Sequential({"stem": NORMAL.layers[0], "norm": BatchNorm(), "": NORMAL.layers[3],
+                    "rest": Sequential(NORMAL.layers[4:])}, (2, 8, 8))  # fmt: skip
+
+
+@pytest.mark.parametrize("network", [NORMAL, NAMED], ids=["numbered", "named"])
+def test_batch_norm_with_one_micro_batch_is_as_in_one_worker(network: Sequential) -> None:
+    few = load("synthetic:2x8x8:3:32")
+    run = Settings(9, 0.01, precision="float64", optimizer="adam", decay=0.1, average=0.9)
+    found = model.pipeline(network, few, run, 2, 2, device="vectorized", micro=1, at=[2])
+    expected = alone(network, few, run, 2, "vectorized")
+    same(found.parameters, expected.parameters, **EXACT)
+    same(found.weights, expected.weights, **EXACT)
+    assert found.accuracy == expected.accuracy
+
+
+def test_stages_without_anything_to_train_keep_parameters_and_statistics() -> None:
+    few = load("synthetic:2x8x8:3:32")
+    run = Settings(
+        9, 0.05, precision="float64", train_only=("3", "6"), clip=0.3, average=0.9, optimizer="adam"
+    )
+    found = model.pipeline(NORMAL, few, run, 2, 3, device="vectorized", micro=1, at=[2, 4])
+    expected = alone(NORMAL, few, run, 2, "vectorized")
+    same(found.parameters, expected.parameters, **EXACT)
+    same(found.weights, expected.weights, **EXACT)
+    np.testing.assert_array_equal(found.parameters["1.mean"], 0)
+
+
+@pytest.mark.parametrize("how", ["threads", "processes"])
+def test_each_micro_batch_has_its_own_statistics(how: str) -> None:
+    few = load("synthetic:2x8x8:3:32")
+    run = Settings(9, 0.01, precision="float64", optimizer="adam", decay=0.1)
+    found = model.pipeline(NORMAL, few, run, 2, 2, how, device="vectorized", micro=3)
+    losses, parameters = by_parts(NORMAL, few, run, 2, parts=3, chained=True)
+    np.testing.assert_allclose(found.losses, losses, rtol=1e-9)
+    same(found.parameters, parameters, **EXACT)
 
 
 def test_a_stage_may_have_no_parameters() -> None:

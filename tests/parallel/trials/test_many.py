@@ -18,7 +18,7 @@ from pareo.parallel import Result, Trial, predict, score_many, train_many
 from pareo.parallel.trials.processes import Processes
 from pareo.parallel.trials.schedule import Cores
 from pareo.parallel.trials.scoring import score_with
-from pareo.training import fit
+from pareo.training import Settings, fit
 from pareo.training.history import Epoch
 
 DATA = load("synthetic:16:3:200")
@@ -33,9 +33,8 @@ HOWS = ("serial", "threads", "processes", "population")
 
 def alone(trial: Trial, data: Dataset = DATA) -> Result:
     fitted = fit(
-        trial.built, data, trial.epochs, trial.batch_size, trial.rate, trial.momentum, trial.decay,
-        "compiled", seed=trial.seed, order=trial.order, progress=False,
-    )  # fmt: skip
+        trial.built, data, trial.settings(), epochs=trial.epochs, device="compiled", progress=False
+    )
     return Result(trial, "alone", fitted.history, fitted.parameters)
 
 
@@ -183,13 +182,14 @@ def test_a_worker_that_fails_while_testing_is_an_error() -> None:
 def test_a_run_goes_on_with_as_many_threads_as_it_has_now() -> None:
     wide = networks.mlp([16, 300, 300, 3])  # enough work for two threads
     asked: list[int] = []
+    run = Settings(batch_size=64)
 
     def threads() -> int:
         asked.append(1 + len(asked) // 2 % 2)
         return asked[-1]
 
     changing, fixed = (
-        fit(wide, DATA, 3, 64, device=Device("compiled", 1), progress=False, threads=how)
+        fit(wide, DATA, run, epochs=3, device=Device("compiled", 1), progress=False, threads=how)
         for how in (threads, None)
     )
     assert {1, 2} <= set(asked)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from pareo.data import load
 from pareo.errors import DataError, PareoError
 from pareo.nn import networks
 from pareo.parallel.tuning import proposal, space
@@ -36,6 +37,13 @@ WRONG = {
     "hidden = [1, 65]": "hidden expects whole numbers from 1 to 64; got 65",
     "activation = ['relu', 'gelu']": "activation expects one of relu, sigmoid, tanh; got 'gelu'",
     "schedule = { low = 1, high = 2 }": "schedule expects words, .*; got a range",
+    "schedule = ['cosine', 'slow']": "schedule expects texts such as constant, .*; got 'slow'",
+    "optimizer = ['adam', 'adagrad']": "optimizer expects texts such as sgd, .*; got 'adagrad'",
+    "optimizer = ['adam', 'adam:2']": "optimizer expects texts such as sgd, .*; got 'adam:2'",
+    "augment = ['flip', 'turn']": "augment expects texts such as 'flip,crop.*; got 'turn'",
+    "smoothing = [0, 1]": "smoothing expects numbers from 0 to below 1; got 1",
+    "clip = [0.5, 0]": "clip expects numbers above 0; got 0",
+    "average = { low = 0.9, high = 1.0 }": "average expects numbers from 0 to below 1; got 1.0",
     "[[rate]]\nlow = 1": "rate expects numbers above 0",
 }
 
@@ -87,3 +95,41 @@ def test_a_width_is_for_an_mlp() -> None:
     proposal.check(found, networks.mlp("small"), "space.toml")
     with pytest.raises(PareoError, match=r"width, hidden is for an MLP.*; got papers-cnn"):
         proposal.check(found, networks.papers_cnn(), "space.toml")
+
+
+def test_every_setting_of_a_step_can_be_searched() -> None:
+    searched = space.parse(
+        {
+            "optimizer": ["sgd", "nesterov:0.8", "adam:0.9:0.98", "adamw", "lion"],
+            "schedule": ["constant", "warmup:1+cosine", "onecycle", "step:2:0.5"],
+            "augment": ["", "flip,crop:4,cutout:8"],
+            "momentum": {"low": 0.0, "high": 0.95},
+            "smoothing": {"low": 0.0, "high": 0.2},
+            "clip": {"low": 0.1, "high": 10.0, "log": True},
+            "average": [0.0, 0.99],
+            "decay": [0.0, 0.1],
+        }
+    )
+    assert list(searched.distributions()) == searched.searched
+    make = proposal.Maker(
+        networks.mlp([16, 3]), load("synthetic:16:3:120"), 2, {"rate": 0.05, "momentum": 0.9},
+        {"adamw": 0.001},
+    )  # fmt: skip
+    settings = make({name: values[-1] for name, values in searched.choices.items()}).settings()
+    assert str(settings.optimizer) == "lion"
+    assert (str(settings.schedule), str(settings.augment)) == ("step:2:0.5", "flip,crop:4,cutout:8")
+    assert (settings.average, settings.decay, settings.rate) == (0.99, 0.1, 0.05)
+
+
+def test_an_optimizer_brings_its_own_rate_and_momentum_unless_these_are_searched() -> None:
+    make = proposal.Maker(
+        networks.mlp([16, 3]), load("synthetic:16:3:120"), 2, {"rate": 0.05, "momentum": 0.9},
+        {"adamw": 0.001},
+    )  # fmt: skip
+    assert make({}).momentum == 0.9
+    adamw = make({"optimizer": "adamw", "momentum": 0.5})
+    assert (adamw.rate, adamw.settings().momentum) == (0.001, 0.0)
+    assert make({"optimizer": "adamw", "rate": 0.01}).rate == 0.01
+    assert make({"optimizer": "sgd", "momentum": 0.5}).settings().momentum == 0.5
+    assert make({"optimizer": "sgd"}).settings().momentum == 0.0  # as `pareo train` has it
+    assert str(make({"optimizer": "nesterov"}).settings().optimizer) == "nesterov:0.9"

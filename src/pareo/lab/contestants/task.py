@@ -136,7 +136,8 @@ def drawn(network: Sequential, parameters: dict[str, Array], seed: int) -> dict[
                 found[path] = np.float32(0.3) * np.exp(values / 2)
             case "shift":
                 found[path] = values
-                found[path][::EVERY] += limits[0] if limits else 0.0
+                if limits:
+                    found[path][::EVERY] = limits[0]
             case "mean":
                 found[path] = values / 5
             case "variance":

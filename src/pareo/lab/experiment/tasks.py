@@ -11,6 +11,9 @@ RATES = {"papers-cnn": 1.0}
 RATE = 0.1
 # On synthetic images, 0.01 raises the loss of the large networks from 13 to 200 in one step.
 LARGE_RATE = 0.001
+# Batch normalisation keeps the loss of a step in bounds. A larger rate moves scales and shifts far
+# enough that float32, which stores them, does not hide a wrong gradient.
+NORMALISED_RATE = 0.05
 
 
 def network_of(name: str, size: int) -> Sequential:
@@ -23,16 +26,18 @@ def task_for(
 ) -> Task:
     """The task of training the named network on the data that `pareo train --data` accepts.
 
-    Without a source, AlexNet and GoogLeNet train on synthetic images of the given size.
+    Without a source, networks for images of any size train on synthetic images of the given size.
 
     >>> task_for("papers-cnn", 128, threads=2).rate
     1.0
     >>> task_for("alexnet", 8, threads=2, source="synthetic:3x64x64:5:60").network.classes
     5
     """
-    rate = LARGE_RATE if name in LARGE else RATES.get(name, RATE)
     if source is None:
-        return Task(network_of(name, size), batch, threads, rate)
-    data = load(source)
-    network = without_dropout(networks.sized(name, data.shape, data.classes))
+        network = network_of(name, size)
+    else:
+        data = load(source)
+        network = without_dropout(networks.sized(name, data.shape, data.classes))
+    rate = LARGE_RATE if name in LARGE else RATES.get(name, RATE)
+    rate = NORMALISED_RATE if network.state else rate
     return Task(network, batch, threads, rate, source=source)

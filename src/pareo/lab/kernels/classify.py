@@ -13,18 +13,22 @@ Rules = Sequence[tuple[str, Kind]]  # a pattern that is searched for, and the ki
 
 # What moves data is asked for before what computes: a transposing copy is a copy.
 OPERATORS: Rules = (
-    (r"^(copy|concat|part|part_gradient|transpose|reshape|broadcast|gather)", "copy"),
+    (r"^(copy|concat|part|part_gradient|transpose|reshape|broadcast|gather|pad|split)", "copy"),
+    (r"^(take|augment|flip_crop)", "copy"),
     (r"^(to_|as_|nhwc|nchw|space_to_depth|flip|layout|round)", "copy"),
     (r"conv|subsample", "convolution"),
+    (r"^attention", "batched gemm"),
     (r"^(dot|descend)", "gemm"),
     (r"pool|^(sum|mean|max|argmax)", "reduction"),
     (r"cross_entropy|squared_error|softmax|lrn|bias_gradient|bias_sums|add_sums", "reduction"),
+    (r"(batch|layer)_norm(?!_inference)|^norm", "reduction"),
     (r"", "elementwise"),
 )
 
 TORCH: Rules = (
     (r"^aten::(conv\dd|einsum|matmul|linear|cross_entropy_loss|_foreach\w*)$", "other"),  # wrappers
-    (r"^aten::(bmm|baddbmm)$", "batched gemm"),
+    (r"^aten::(batch_norm|layer_norm|scaled_dot_product_attention)$", "other"),  # more of them
+    (r"^aten::(bmm|baddbmm)$|attention", "batched gemm"),
     (r"^aten::(mm|addmm|addmv|mv|dot|_addmm_activation)$", "gemm"),
     (r"conv", "convolution"),
     (r"pool|softmax|nll_loss|norm|::(sum|mean|amax|max|min|argmax|var)$", "reduction"),
@@ -42,6 +46,7 @@ TORCH: Rules = (
 # XLA names a fusion after what is in it.
 XLA: Rules = (
     (r"convolution", "convolution"),
+    (r"fmha|attention|batch_gemm", "batched gemm"),
     (r"^(dot|gemm)|dot_general", "gemm"),
     (r"reduce|reduction|select-and-scatter|scatter|sort", "reduction"),
     (r"^(copy|transpose|bitcast|gather|concatenate|slice|pad|wrapped_slice|wrapped_copy)", "copy"),
@@ -53,7 +58,12 @@ CUDA: Rules = (
     # pareo's own first, whose names are words, with template arguments or without.
     (r"^((flip|arrange)_filters|filters_(to|from)_depth|space_to_depth|cast)(<|$)", "copy"),
     (r"^(to|from)_columns(<|$)", "copy"),
+    (r"^(pad|repeat|augment|take(_gradient|_packed)?)(<|$)", "copy"),
     (r"^(subsample|filters_back|strips|narrow)", "convolution"),
+    (r"^depthwise(_filters|_images|_input|_turned|_weight)?(<|$)", "convolution"),
+    # Of batch and layer normalisation, attention's backward pass, and the norm of all gradients.
+    (r"^((channel_)?statistics|errors|inner_products|squares|root)(_|<|$)", "reduction"),
+    (r"^(gradients|slopes|inference|activation|average_all|lion)(_|<|$)", "elementwise"),
     (r"^dense_update", "gemm"),
     (r"^(sum|mean|max|argmax|squared_error)(_|<|$)|bias_back(<|$)", "reduction"),
     (r"^(add|sub|mul|div|scale|hadamard|exp|log|sigmoid|tanh|relu)(_|<|$)", "elementwise"),
@@ -68,7 +78,9 @@ CUDA: Rules = (
     (r"^triton_tem_", "gemm"),
     (r"(?i)memcpy|memset|direct_copy|bfloat16_copy", "copy"),
     (r"^(vectorized_|unrolled_)?elementwise_kernel|multi_tensor_apply", "elementwise"),
+    (r"(?i)flash_|fmha|attention|mha_", "batched gemm"),
     (r"(?i)reduce_?splitk|reduce_kernel|softmax|pool", "reduction"),
+    (r"(?i)batch_?norm|bn_(fw|bw)|layer_?norm", "reduction"),
     (r"(?i)fprop|dgrad|wgrad|winograd|convol|conv2d|conv_|fft2d", "convolution"),
     (r"(?i)(batched|strided).*gemm|gemm.*(batched|strided_?batch)|bmm", "batched gemm"),
     (r"(?i)gemm|gemv|cutlass.*(tensorop|wgmma|simt)|nvjet|xmma", "gemm"),

@@ -14,10 +14,12 @@ from pareo.device import Device
 from pareo.errors import DeviceError
 from pareo.nn.network import Sequential
 from pareo.parallel.data.replica import Replica, train
+from pareo.parallel.group.batch_schedule import for_epochs
 from pareo.parallel.group.result import TrainingResult, WorkerTime, check_finite
 from pareo.parallel.group.shared_memory import SharedArrays
 from pareo.parallel.group.worker_group import WorkerGroup, run_workers
 from pareo.training.checkpoint import Checkpoint
+from pareo.training.checks import whole
 from pareo.training.settings import Settings
 
 
@@ -75,6 +77,7 @@ def fit(
         gpus: the numbers of the GPUs.
         precision: of their matrix products: 'float32', 'tf32' or 'bfloat16'.
     """
+    settings = for_epochs(settings, whole("epochs", epochs, 1))
     devices = [Device(f"cuda:{gpu}", precision=precision) for gpu in gpus]
     for device in devices:
         device.backend.check_available(device)
@@ -87,7 +90,7 @@ def fit(
     check_finite(losses, settings)
     vector = sum(array.nbytes for array in first.parameters.values())
     return TrainingResult(
-        network, settings, "nccl", len(devices), first.parameters, first.velocities,
+        network, settings, "nccl", len(devices), first.parameters, first.slots,
         losses, np.array([max(seconds)]), shares, exchanged_bytes=len(devices) * vector,
     )  # fmt: skip
 

@@ -17,15 +17,17 @@ from pareo.device import Device
 from pareo.errors import PareoError
 from pareo.nn.network import Sequential
 from pareo.parallel.data.replica import Replica
+from pareo.parallel.group.batch_schedule import for_epochs
 from pareo.parallel.group.errors import WorkerError, sentence
 from pareo.parallel.group.ray_cluster import resources, worker_capacity
 from pareo.parallel.group.result import FittedData, check_finite
 from pareo.training import checkpoint as files
 from pareo.training.checkpoint import Checkpoint
+from pareo.training.checks import whole
 from pareo.training.evaluate import LEAST_BATCH, Evaluator
-from pareo.training.fit import Result
+from pareo.training.result import Result
 from pareo.training.resume import resumed, target
-from pareo.training.settings import Settings, whole
+from pareo.training.settings import Settings
 
 STEPS_AHEAD = 16  # steps scheduled at a time, so that workers need not wait for this process
 MAX_REPLACEMENTS = 20  # workers that may be lost before a run fails
@@ -48,7 +50,9 @@ def fit(
     """Train one network with workers on a Ray cluster, each on its part of every batch.
 
     The bits of the result depend on the number of workers, but not on where they run, nor on how
-    many were lost. If the cluster has no room to replace lost workers, `fit` waits until it has.
+    many were lost. Batch normalisation is as in `pareo.parallel.data.fit`: the result has worker
+    0's running statistics. If the cluster has no room to replace lost workers, `fit` waits until it
+    has.
 
     Args:
         ray: what `pareo.parallel.group.ray_cluster.connected` gives.
@@ -66,6 +70,8 @@ def fit(
     """
     place = Device(device, 1) if isinstance(device, str) else device
     epochs = whole("epochs", epochs, 1)
+    settings = for_epochs(settings, epochs)
+    FittedData.of(network, data, settings)  # raises an error for data that does not fit
     start = None if resume is None else resumed(resume, network, data, settings)
     file = None if checkpoint is None else target(checkpoint, resume)
     run = Run(ray, network, data, settings, place, workers, file, start)
@@ -80,7 +86,7 @@ def fit(
         run.close()
     state = run.state
     return Result(
-        network, state.parameters, state.history, place, settings, False, run.file, state.velocities
+        network, state.parameters, state.history, place, settings, False, run.file, state.slots
     )
 
 
@@ -120,14 +126,14 @@ class ReplicaActor:
         """The number of steps of an epoch, and the state of this worker, which all others share."""
         return self._replica.steps, self._replica.checkpoint()
 
-    def test(self) -> tuple[float, float] | tuple[None, None]:
+    def test(self) -> tuple[float | None, float | None]:
         """The loss and the accuracy on the test images, or None without them."""
         network, data, settings, _, _, device = self._arguments
-        if not len(data.test_images):
+        _, _, images, labels = FittedData.of(network, data, settings)
+        if not len(images):
             return None, None
-        _, _, images, labels = FittedData.of(network, data, settings.dtype)
         forward = Evaluator(network, device, min(LEAST_BATCH, len(images)), settings.dtype)
-        return forward(self._replica.checkpoint().parameters, images, labels)
+        return forward(self._replica.checkpoint().weights, images, labels, settings.loss)
 
 
 class Run:

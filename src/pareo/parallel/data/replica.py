@@ -6,7 +6,8 @@
 
 Every worker updates its own parameters by the same sum, so that all copies stay bitwise the same.
 A lost worker is created again from any other's `checkpoint`, and continues with the step in which
-it was lost.
+it was lost. The state of layers, such as running statistics, is each worker's own: it is that of
+its rows, and is in its `checkpoint`.
 """
 
 import math
@@ -20,15 +21,15 @@ from pareo.data import Dataset
 from pareo.device import Device
 from pareo.nn.network import Sequential
 from pareo.parallel.data.worker import DataJob, RowGradients
-from pareo.parallel.group.batch_schedule import batch_sizes, shard
+from pareo.parallel.group.batch_schedule import batch_sizes, numbers_of, shard
 from pareo.parallel.group.result import FittedData
-from pareo.parallel.group.sharded_update import vector_views
+from pareo.parallel.group.sharded_update import by_path, full_update, slots_by_path, specs
 from pareo.parallel.group.shared_memory import SharedArrays
 from pareo.parallel.group.shared_programs import (
-    dropout_widths,
+    drawn_widths,
     gradient_layout,
     seeds_from_row,
-    update_program,
+    whole_weight,
 )
 from pareo.parallel.group.worker_group import WorkerGroup
 from pareo.spec import Spec
@@ -37,7 +38,7 @@ from pareo.training.fit import shuffled
 from pareo.training.history import Epoch, History
 from pareo.training.resume import identity
 from pareo.training.settings import Settings
-from pareo.training.step import dropout_seeds, step_program
+from pareo.training.step import dropout_seeds, new_slots, step_program
 
 
 class AllReduce(Protocol):
@@ -77,14 +78,16 @@ class Replica:
         start: Checkpoint | None = None,
     ) -> None:
         place = Device(device, 1) if isinstance(device, str) else device
-        self._data = FittedData.of(network, data, settings.dtype)
+        recipe = settings.recipe
+        self._data = FittedData.of(network, data, settings)
         self._sizes = batch_sizes(len(self._data.images), settings.batch_size)
-        layout = gradient_layout(network, self._sizes[0], settings.dtype, whole=True)
+        layout = gradient_layout(network, self._sizes[0], settings.dtype, True, recipe)
         self._job = DataJob(network, settings, place, layout)
         self._rank, self._workers = rank, workers
-        self._widths = dropout_widths(network)
+        self._widths = drawn_widths(network, recipe)
+        parameters = network.initialise(settings.seed, settings.dtype)
         self.state = Checkpoint(
-            network, network.initialise(settings.seed, settings.dtype),
+            network, parameters, new_slots(network, recipe, parameters),
             settings=settings.plain(), data={} if start else identity(data),
             place={"device": str(place), "threads": place.threads},
         )  # fmt: skip
@@ -93,16 +96,19 @@ class Replica:
             self.state = replace(start, history=history, partial=partial)
         backend = place.backend
         with place, backend.scope(place):
-            self._vectors = [backend.to_device(a) for a in self._initial_vectors()]
-            self._parameters = self._views(self._vectors[0])
+            self._arrays = {
+                name: backend.to_device(a) for name, a in self._initial_arrays().items()
+            }
+            self._parameters = by_path(self._arrays.__getitem__, layout, "p")
             self._images = backend.place_dataset(self._data.images)
             self._labels = backend.place_dataset(self._data.labels)
             # The last element is this worker's share of the loss.
             self._gradients = backend.to_device(np.zeros(layout.length + 1, settings.dtype))
         self._rows: dict[int, tuple[RowGradients, Any, Any]] = {}
-        update = update_program(layout, layout.length, {}, self._sizes[0], settings)
-        self._update = update.compile(place, {k: k for k in range(len(self._vectors))})
-        self._flops = step_program(network, self._sizes[0]).flops / self._sizes[0]
+        named = self._arrays.__getitem__
+        with place, backend.scope(place):
+            self._update = full_update(layout, recipe, place, self._sizes[0], named)
+        self._flops = step_program(network, self._sizes[0], recipe).flops / self._sizes[0]
         self._step_began = 0.0
 
     @property
@@ -127,7 +133,9 @@ class Replica:
             compute, images, labels = self._for_rows(size, rows)
             self._gather(images, self._images, own)
             self._gather(labels, self._labels, own)
-            self._gradients[-1:] = compute(self._parameters, images, labels, seeds)
+            batch = order[first : first + size]
+            whole = whole_weight(self._job.recipe, self._data.labels, batch, settings.dtype)
+            self._gradients[-1:] = compute(self._parameters, images, labels, whole, seeds)
         return self._gradients
 
     def _for_rows(self, size: int, rows: tuple[int, int]) -> tuple[RowGradients, Any, Any]:
@@ -136,7 +144,8 @@ class Replica:
             count, dtype = rows[1] - rows[0], self._job.layout.dtype
             backend = self._job.device.backend
             images = backend.empty(Spec((count, *self._job.network.inputs), dtype))
-            labels = backend.empty(Spec((count,), "int64"))
+            targets = self._job.recipe.loss.targets(count, self._job.network.classes, dtype)
+            labels = backend.empty(targets)
             compute = RowGradients(self._job, size, rows, self._gradients[:-1], ())
             self._rows[size] = compute, images, labels
         return self._rows[size]
@@ -155,9 +164,10 @@ class Replica:
         with place, place.backend.scope(place):
             loss = float(place.backend.to_host(total[-1:])[0])
             if math.isfinite(loss):
-                parameters, velocities = ([{"": a} for a in self._vectors] + [{}])[:2]
-                rate = np.dtype(settings.dtype).type(settings.rate_in(state.epoch))
-                self._update(parameters, velocities, total[:-1], {}, {}, rate)
+                number = state.epoch * self.steps + state.step
+                norm = self._update.norm(total[:-1])
+                numbers = numbers_of(settings, number, self.steps)
+                self._update.step(numbers, norm, total[:-1])
         state.partial["loss"] += loss * self._sizes[state.step]
         state.partial["seconds"] += time.perf_counter() - self._step_began
         state.step += 1
@@ -180,24 +190,21 @@ class Replica:
         """This worker's state, which `pareo.training.checkpoint.write` saves."""
         place = self._job.device
         with place, place.backend.scope(place):
-            arrays = [self._views(place.backend.to_host(a).copy()) for a in self._vectors]
-        self.state.parameters, self.state.velocities = (*arrays, {})[:2]
+            held = {name: place.backend.to_host(a).copy() for name, a in self._arrays.items()}
+        layout, recipe = self._job.layout, self._job.recipe
+        self.state.parameters = by_path(held.__getitem__, layout, "p")
+        self.state.slots = slots_by_path(held.__getitem__, layout, recipe)
         return self.state
 
-    def _views(self, vector: Any) -> dict[str, Any]:
-        return vector_views(vector, self._job.layout)
-
-    def _initial_vectors(self) -> list[np.ndarray]:
-        """The parameters, and with momentum the velocities, each as one vector."""
-        given = [self.state.parameters]
-        if self._job.settings.momentum:
-            given.append(self.state.velocities)
-        found = []
-        for arrays in given:
-            vector = np.zeros(self._job.layout.length, self._job.layout.dtype)
-            for path, target in self._views(vector).items():
-                target[...] = arrays.get(path, 0)
-            found.append(vector)
+    def _initial_arrays(self) -> dict[str, np.ndarray]:
+        """The parameters and the slots, as `parallel.group.sharded_update` names them."""
+        layout, recipe = self._job.layout, self._job.recipe
+        wanted = specs(layout, recipe, self._sizes[0])
+        found = {name: np.zeros(spec.shape, spec.dtype) for name, spec in wanted.items()}
+        for path, target in by_path(found.__getitem__, layout, "p").items():
+            target[...] = self.state.parameters[path]
+        for name, target in slots_by_path(found.__getitem__, layout, recipe).items():
+            target[...] = self.state.slots[name]
         return found
 
 
@@ -221,8 +228,9 @@ class SharedMemoryReduce:
     @staticmethod
     def specs(network: Sequential, settings: Settings, workers: int) -> dict[str, Spec]:
         """The arrays that the workers must share."""
-        length = gradient_layout(network, 1, settings.dtype, whole=True).length
-        return {"vectors": Spec((workers, length + 1), settings.dtype)}
+        batch = min(2, settings.batch_size)  # batch normalisation needs two images
+        layout = gradient_layout(network, batch, settings.dtype, True, settings.recipe)
+        return {"vectors": Spec((workers, layout.length + 1), settings.dtype)}
 
 
 def train(replica: Replica, all_reduce: AllReduce, epochs: int) -> list[float]:

@@ -1,13 +1,15 @@
 """Data parallelism: one network, every batch split over workers that share its parameters."""
 
+import math
+
 import numpy as np
 
 from pareo.data import Dataset
 from pareo.device import Device
-from pareo.errors import PareoError
+from pareo.errors import PareoError, ShapeError
 from pareo.nn.network import Sequential
 from pareo.parallel.data.worker import DataJob, shared_specs, work
-from pareo.parallel.group.batch_schedule import batch_sizes
+from pareo.parallel.group.batch_schedule import batch_sizes, for_epochs
 from pareo.parallel.group.result import (
     Evaluation,
     FittedData,
@@ -15,11 +17,12 @@ from pareo.parallel.group.result import (
     check_finite,
     copied,
 )
-from pareo.parallel.group.sharded_update import by_path
+from pareo.parallel.group.sharded_update import by_path, fill, slots_by_path
 from pareo.parallel.group.shared_memory import SharedArrays
-from pareo.parallel.group.shared_programs import gradient_layout
+from pareo.parallel.group.shared_programs import gradient_layout, replaced_state
 from pareo.parallel.group.worker_group import Report, ignore_report, run_workers
-from pareo.training.settings import Settings, whole
+from pareo.training.checks import whole
+from pareo.training.settings import Settings
 
 
 def fit(
@@ -33,11 +36,15 @@ def fit(
     report: Report = ignore_report,
     parameters: dict[str, np.ndarray] | None = None,
     factors: bool = True,
+    synchronise: bool = False,
 ) -> TrainingResult:
     """Train one network with several workers, each on its part of every batch.
 
     Losses and parameters are those of one worker at the same batch size, up to rounding, and
-    bitwise the same in every run: gradients are added in the order of ranks.
+    bitwise the same in every run: gradients are added in the order of ranks. Batch normalisation is
+    an exception: each worker normalises its part of a batch by the statistics of that part, as in
+    PyTorch, and keeps its own running statistics. The result has those of worker 0, which are also
+    used for testing. With `synchronise` it is as in one worker.
 
     Args:
         settings: as for `pareo.training.fit`; `batch_size` is that of all workers together.
@@ -47,6 +54,8 @@ def fit(
         parameters: the initial parameters; None is `network.initialise(settings.seed)`.
         factors: whether dense layers may exchange the factors of their gradients instead (see
             `parallel.group.shared_programs`); without them every gradient is written and added.
+        synchronise: whether batch normalisation uses the statistics of the whole batch, which the
+            workers exchange in every step; all workers then have the same running statistics.
 
     Raises:
         WorkerError: a worker failed or was lost.
@@ -63,15 +72,23 @@ def fit(
     """
     place = one_thread(device)
     epochs = whole("epochs", epochs, 1)
-    ready = FittedData.of(network, data, settings.dtype)
+    settings = for_epochs(settings, epochs)
+    ready = FittedData.of(network, data, settings)
     size = batch_sizes(len(ready.images), settings.batch_size)[0]
-    layout = gradient_layout(network, size, settings.dtype, not factors)
-    job = DataJob(network, settings, place, layout, epochs)
+    recipe = settings.recipe
+    layout = gradient_layout(network, size, settings.dtype, not factors, recipe)
+    synchronise = synchronise and bool(replaced_state(network, recipe))
+    least = min(batch_sizes(len(ready.images), settings.batch_size))
+    if synchronise and least < workers:
+        raise ShapeError(
+            f"synchronised batch normalisation needs an image for each of {workers} workers; a "
+            f"batch has {least}"
+        )
+    job = DataJob(network, settings, place, layout, epochs, synchronise)
     start = parameters or network.initialise(settings.seed, settings.dtype)
 
     def prepare(shared: SharedArrays) -> None:
-        for path, array in by_path(shared.__getitem__, layout, "p").items():
-            array[...] = start[path]
+        fill(shared.__getitem__, layout, recipe, start)
         ready.share(shared, how)
 
     specs = shared_specs(job, workers, len(ready.images)) | ready.specs(how)
@@ -83,15 +100,17 @@ def fit(
     result = TrainingResult(
         network, settings, how, workers,
         copied(by_path(shared.__getitem__, layout, "p")),
-        copied(by_path(shared.__getitem__, layout, "v")) if settings.momentum else {},
+        copied(slots_by_path(shared.__getitem__, layout, recipe)),
         shared["losses"].copy(), shared["seconds"].copy(), [share for share, _ in results],
         exchanged_bytes=layout.bytes(size, workers),
     )  # fmt: skip
     if len(ready.test_images):
         seconds, losses, correct = np.array([tested for _, tested in results]).T
         count = len(ready.test_images)
-        means = float(losses.sum()) / count, float(correct.sum()) / count
-        result.tested = Evaluation(float(seconds.max()), *means)
+        right = float(correct.sum()) / count
+        result.tested = Evaluation(
+            float(seconds.max()), float(losses.sum()) / count, None if math.isnan(right) else right
+        )
     return result
 
 

@@ -37,11 +37,30 @@ def batch_sizes(count: int, batch: int) -> list[int]:
 
 
 class ScheduledStep(NamedTuple):
-    """One step: its number from 0, the indices of its images, and the learning rate."""
+    """One step: its number from 0, the indices of its images, and the optimizer's numbers."""
 
     number: int
     indices: np.ndarray
-    rate: float
+    numbers: tuple[float, ...]
+
+
+def for_epochs(settings: Settings, epochs: int) -> Settings:
+    """The settings of a run of so many epochs, on which the schedule of the rate may depend.
+
+    >>> for_epochs(Settings(schedule="cosine"), 3).epochs
+    3
+    """
+    return settings if settings.epochs is not None else settings.changed(epochs=epochs)
+
+
+def numbers_of(settings: Settings, step: int, per_epoch: int) -> tuple[float, ...]:
+    """The optimizer's numbers for a step, counted from 0 over the whole run; the rate first.
+
+    >>> numbers_of(Settings(rate=0.5, schedule="step:1:0.1"), step=2, per_epoch=2)
+    (0.05,)
+    """
+    rate = float(settings.rates(step, 1, per_epoch)[0])
+    return settings.optimizer.numbers(step, rate)
 
 
 class BatchSchedule:
@@ -64,7 +83,7 @@ class BatchSchedule:
             order = shuffled(self._count, settings.order_seed, epoch)
             for start in range(0, self._count, size):
                 indices = order[start : start + size]
-                yield ScheduledStep(number, indices, settings.rate_in(epoch))
+                yield ScheduledStep(number, indices, numbers_of(settings, number, len(self.sizes)))
                 number += 1
 
     def specs(self) -> dict[str, Spec]:

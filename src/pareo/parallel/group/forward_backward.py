@@ -4,11 +4,12 @@ The two are cut from one traced program: whatever leads to the outputs is the fo
 the backward pass. Values of the forward pass that the backward pass reads are kept in between.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pareo.device import Device
+from pareo.nn.layers import Parameter
 from pareo.parallel.group.shared_programs import (
     GradientLayout,
     argument_updates,
@@ -20,6 +21,7 @@ from pareo.program import Executable, Instruction, Program, remove_common, remov
 from pareo.program.differentiate import pull_back
 from pareo.program.trace import Builder
 from pareo.spec import Spec
+from pareo.training.recipe import Recipe
 
 Specs = dict[str, Spec]
 
@@ -34,7 +36,8 @@ class TracedPart:
     outputs:          what the forward pass computes
     output_gradients: the gradients of these, which come from outside
     input_gradient:   the gradient of the input; None if it is not wanted
-    gradients:        the gradients of the parameters, by path
+    gradients:        the gradients of the parameters that are trained, by path
+    state:            by path, the number of a state before the forward pass, and after it
     """
 
     program: Program
@@ -42,44 +45,59 @@ class TracedPart:
     output_gradients: tuple[int, ...]
     input_gradient: int | None
     gradients: dict[str, int]
+    state: dict[str, tuple[int, int]]
 
-    def layout(self, batch: int, dtype: str) -> GradientLayout:
-        """How this part's gradients are kept until the batch is complete."""
-        return layout_of_program(self.program, self.gradients, batch, dtype)
+    def layout(
+        self, batch: int, declared: Mapping[str, Parameter], recipe: Recipe, dtype: str
+    ) -> GradientLayout:
+        """How this part's gradients are kept until the batch is complete.
+
+        `declared` are the parameters of the part.
+        """
+        return layout_of_program(self.program, self.gradients, batch, declared, recipe, dtype)
 
 
 def trace_part(
-    function: Callable[..., tuple[Any, ...]],
+    function: Callable[..., tuple[tuple[Any, ...], dict[str, Any]]],
     parameters: Specs,
     x: Spec,
     others: Any = (),
     wants_input_gradient: bool = True,
     known_gradients: Callable[[Builder, tuple[Any, ...]], dict[Any, Any]] | None = None,
+    trained: Collection[str] | None = None,
 ) -> TracedPart:
     """Trace function(parameters, x, *others), and the backward pass from its outputs.
 
-    `known_gradients` gives the gradients of outputs that do not come from outside, such as a
-    loss's.
+    `function` returns outputs and the new state of layers by path. `known_gradients` gives the
+    gradients of outputs that do not come from outside, such as a loss's. `trained` are the paths
+    whose gradients are wanted; None is all.
     """
     builder = Builder()
     given = {path: builder.input(spec) for path, spec in parameters.items()}
     image = builder.input(x)
     rest = tree.transform(builder.input, others)
-    outputs = function(given, image, *rest)
+    outputs, new_state = function(given, image, *rest)
     known = known_gradients(builder, outputs) if known_gradients else {}
     arriving = {out: builder.input(out.spec) for out in outputs if out not in known}
-    wrt = [*given.values(), image] if wants_input_gradient else [*given.values()]
+    moving = [path for path in given if trained is None or path in trained]
+    wrt = [given[path] for path in moving] + ([image] if wants_input_gradient else [])
     gradients = pull_back(builder, {**known, **arriving}, wrt)
     before = gradients.pop() if wants_input_gradient else None
-    program = builder.program((*outputs, *gradients, *([before] if before else [])))
+    program = builder.program(
+        (*outputs, *gradients, *new_state.values(), *([before] if before else []))
+    )
     program = remove_dead(remove_common(program))
-    results = program.outputs
+    results, first = program.outputs, len(outputs) + len(moving)
     return TracedPart(
         program,
         results[: len(outputs)],
         tuple(symbol.number for symbol in arriving.values()),
         results[-1] if wants_input_gradient else None,
-        dict(zip(parameters, results[len(outputs) :], strict=False)),
+        dict(zip(moving, results[len(outputs) : first], strict=True)),
+        {
+            path: (given[path].number, number)
+            for path, number in zip(new_state, results[first:], strict=False)
+        },
     )
 
 
@@ -95,9 +113,12 @@ class ForwardBackward:
         forward, backward = _cut(part, layout)
         self._kept, self._backward_reads = forward.kept, backward.reads
         self._positions = {n: k for k, n in enumerate(part.program.inputs)}
+        self._state = len(part.state)
+        updates = argument_updates(forward.program, len(part.outputs))
+        for result, (old, _) in enumerate(part.state.values()):
+            updates[result] = forward.program.inputs.index(old)
         self._forward: list[Executable] = [
-            forward.program.compile(device, argument_updates(forward.program, len(part.outputs)))
-            for _ in range(slots)
+            forward.program.compile(device, updates) for _ in range(slots)
         ]
         written = len(backward.program.outputs)
         self._backward = backward.program.compile(
@@ -108,10 +129,10 @@ class ForwardBackward:
         """Write the outputs into `targets`; return what the backward pass needs.
 
         The returned arrays lie in the slot. `inputs` are those of the traced program, with None in
-        place of gradients that arrive later.
+        place of gradients that arrive later. The state of layers among them is replaced.
         """
         read = [array for array in inputs if array is not None]
-        return list(self._forward[slot](read, list(targets)))
+        return list(self._forward[slot](read, list(targets)))[self._state :]
 
     def backward(self, inputs: Sequence[Any], kept: Sequence[Any], targets: Sequence[Any]) -> None:
         """Write the `exchanged_values`, then the input's gradient if it is wanted."""
@@ -136,14 +157,15 @@ def _cut(part: TracedPart, layout: GradientLayout) -> tuple[_Half, _Half]:
     program = part.program
     results = exchanged_values(program, part.gradients, layout)
     results += () if part.input_gradient is None else (part.input_gradient,)
-    whole = remove_dead(program.changed(outputs=(*part.outputs, *results)))
-    forward = remove_dead(program.changed(outputs=part.outputs)).instructions
+    state = tuple(new for _, new in part.state.values())
+    whole = remove_dead(program.changed(outputs=(*part.outputs, *state, *results)))
+    forward = remove_dead(program.changed(outputs=(*part.outputs, *state))).instructions
     backward = _backward_instructions(whole, forward, results)
     made = {number for instruction in forward for number in instruction.outputs}
     reads = _outside_reads(whole, backward, results)
     kept = tuple(number for number in reads if number in made and number not in part.outputs)
     early = tuple(n for n in whole.inputs if n not in part.output_gradients)
-    first = writing_into_arguments(_reading(whole, forward, early), kept, part.outputs)
+    first = writing_into_arguments(_reading(whole, forward, early), (*state, *kept), part.outputs)
     second = writing_into_arguments(_reading(whole, backward, reads), (), results)
     return _Half(first, (*kept, *part.outputs)), _Half(second, reads=reads)
 

@@ -10,8 +10,11 @@ from pareo.data import Dataset
 from pareo.nn.network import Sequential
 from pareo.parallel.group.shared_memory import SharedArrays
 from pareo.spec import Spec
-from pareo.training.evaluate import as_inputs
-from pareo.training.fit import DivergenceError
+from pareo.training import inputs
+from pareo.training.checkpoint import averaged
+from pareo.training.evaluate import score, target_loss
+from pareo.training.losses import CrossEntropy, Loss
+from pareo.training.result import DivergenceError
 from pareo.training.settings import Settings
 
 
@@ -24,13 +27,10 @@ class FittedData(NamedTuple):
     test_labels: np.ndarray
 
     @classmethod
-    def of(cls, network: Sequential, data: Dataset, dtype: str) -> "FittedData":
-        """A dataset's images in the network's shape and dtype."""
-        floats = data.as_float(dtype)
-        return cls(
-            as_inputs(network, floats.images, dtype), floats.labels,
-            as_inputs(network, floats.test_images, dtype), floats.test_labels,
-        )  # fmt: skip
+    def of(cls, network: Sequential, data: Dataset, settings: Settings) -> "FittedData":
+        """A dataset's images in the network's shape and dtype, as `fit` takes them."""
+        images, labels, test = inputs.parts(network, data, settings)
+        return cls(images, labels, *(test or (images[:0], labels[:0])))
 
     def specs(self, how: str) -> dict[str, Spec]:
         """Specs of the arrays in shared memory, by name; empty if the workers are threads."""
@@ -53,11 +53,21 @@ class Progress(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """The seconds of testing, and the mean loss and the accuracy on the test set."""
+    """The seconds of testing, and the mean loss and the accuracy on the test set.
+
+    Targets have no accuracy: it is None.
+    """
 
     seconds: float
     loss: float
-    accuracy: float
+    accuracy: float | None
+
+
+def evaluation(seconds: float, outputs: np.ndarray, labels: np.ndarray, loss: Loss) -> Evaluation:
+    """The evaluation of a network's outputs, as `Evaluator` makes it."""
+    if isinstance(loss, CrossEntropy):
+        return Evaluation(seconds, *score(outputs, labels))
+    return Evaluation(seconds, target_loss(outputs, labels, loss), None)
 
 
 @dataclass(frozen=True)
@@ -81,6 +91,8 @@ class WorkerTime:
 class TrainingResult:
     """A network trained by several workers.
 
+    parameters:      those after the last step, with the state of layers
+    slots:           the arrays of the optimizer, by SLOT.PATH, and the moving average if any
     losses, seconds: of each step; the loss is the one before the step
     shares:          where each worker's time went
     exchanged_bytes: bytes that the workers exchange in a step, all together
@@ -93,13 +105,18 @@ class TrainingResult:
     how: str
     workers: int
     parameters: dict[str, np.ndarray]
-    velocities: dict[str, np.ndarray]
+    slots: dict[str, np.ndarray]
     losses: np.ndarray
     seconds: np.ndarray
     shares: list[WorkerTime]
     exchanged_bytes: int = 0
     predicted: list[float] = field(default_factory=list)
     tested: Evaluation | None = None
+
+    @property
+    def weights(self) -> dict[str, np.ndarray]:
+        """What was tested: the moving average of the parameters, or else they themselves."""
+        return averaged(self.parameters, self.slots)
 
     @property
     def accuracy(self) -> float | None:

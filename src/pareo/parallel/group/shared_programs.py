@@ -9,18 +9,23 @@ gradients; their factors are 3.4 MB. A worker multiplies the factors only for it
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import pareo.operators as op
-from pareo.nn.layers import Dropout
+import numpy as np
+
+from pareo.errors import ShapeError
+from pareo.nn.containers import Container
+from pareo.nn.layers import Dropout, Parameter, StochasticDepth
 from pareo.nn.network import Sequential
 from pareo.operators.normalisation import GOLDEN
 from pareo.parallel.group.shared_memory import byte_offsets
 from pareo.program import Program, remove_common, remove_dead, trace, value_and_grad
 from pareo.spec import Spec
-from pareo.training.settings import Settings
-from pareo.training.step import parameter_specs, sgd_step
+from pareo.training.recipe import Recipe
+from pareo.training.step import PLAIN, parameter_specs
 
+AUGMENT_WIDTH = 8  # `op.augment` draws as `op.dropout` would for 8 elements of each image
 _GOLDEN_INVERSE = pow(GOLDEN, -1, 1 << 64)
 
 
@@ -28,20 +33,35 @@ _GOLDEN_INVERSE = pow(GOLDEN, -1, 1 << 64)
 class GradientLayout:
     """Which gradients workers exchange whole, in one vector, and which as two factors.
 
-    whole:    specs of the parameters of the former, by path
+    whole:    specs of the parameters of the former, by path; those that decay come first
     factored: specs of the parameters of the latter, matrices (inputs, outputs)
+    kept:     specs of what no gradient moves: state, and parameters that are not trained
     paths:    of all of them, in the network's order
+    decaying: the paths to which weight decay applies
     """
 
     whole: Mapping[str, Spec]
     factored: Mapping[str, Spec]
+    kept: Mapping[str, Spec]
     paths: tuple[str, ...]
+    decaying: frozenset[str]
     dtype: str
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """The paths that gradients move, in the network's order."""
+        return tuple(path for path in self.paths if path not in self.kept)
 
     @property
     def length(self) -> int:
         """Elements of the vector of whole gradients, each of which is aligned."""
         return byte_offsets(self.whole)[1] // Spec((), self.dtype).nbytes if self.whole else 0
+
+    @property
+    def decaying_length(self) -> int:
+        """Elements at the start of the vector to which weight decay applies."""
+        first = {path: spec for path, spec in self.whole.items() if path in self.decaying}
+        return byte_offsets(first)[1] // Spec((), self.dtype).nbytes if first else 0
 
     def bytes(self, batch: int, workers: int = 1) -> int:
         """Bytes that the workers exchange in a step."""
@@ -50,7 +70,7 @@ class GradientLayout:
 
 
 def gradient_layout(
-    network: Sequential, batch: int, dtype: str, whole: bool = False
+    network: Sequential, batch: int, dtype: str, whole: bool = False, recipe: Recipe = PLAIN
 ) -> GradientLayout:
     """How workers exchange a network's gradients at a batch size: where it pays as factors.
 
@@ -63,44 +83,107 @@ def gradient_layout(
     >>> gradient_layout(networks.alexnet(), 32, "float32", whole=True).bytes(32) // 10**6
     244
     """
-    program = gradient_program(network, batch, batch, dtype)
-    gradients = dict(zip(parameter_specs(network, dtype), program.outputs[1:], strict=True))
-    return layout_of_program(program, gradients, batch, dtype, whole)
+    declared = network.parameters(network.inputs)
+    program = gradient_program(network, batch, batch, dtype, recipe)
+    trained = recipe.trained(declared)
+    gradients = dict(zip(trained, program.outputs[1 : 1 + len(trained)], strict=True))
+    return layout_of_program(program, gradients, batch, declared, recipe, dtype, whole)
 
 
 def layout_of_program(
-    program: Program, gradients: Mapping[str, int], batch: int, dtype: str, whole: bool = False
+    program: Program,
+    gradients: Mapping[str, int],
+    batch: int,
+    declared: Mapping[str, Parameter],
+    recipe: Recipe,
+    dtype: str,
+    whole: bool = False,
 ) -> GradientLayout:
-    """The layout for any program that computes gradients, whose value numbers are given by path."""
+    """The layout for any program that computes gradients, whose value numbers are given by path.
+
+    `declared` are all parameters of the program, those without a gradient included.
+    """
     shapes = {path: Spec(program.specs[number].shape, dtype) for path, number in gradients.items()}
+    factors = {} if whole else gradient_factors(program, gradients)
     factored = {
         path: shapes[path]
-        for path in ([] if whole else gradient_factors(program, gradients))
-        if batch * sum(shapes[path].shape) < shapes[path].size
+        for path, (inputs, _) in factors.items()
+        if program.specs[inputs].shape[0] == batch  # not those of tokens, which have more rows
+        and batch * sum(shapes[path].shape) < shapes[path].size
     }
-    rest = {path: spec for path, spec in shapes.items() if path not in factored}
-    return GradientLayout(rest, factored, tuple(shapes), dtype)
+    decaying = frozenset(path for path in shapes if recipe.decay_of(declared[path]))
+    rest = [path for path in shapes if path not in factored]
+    ordered = sorted(rest, key=lambda path: path not in decaying)
+    kept = {path: Spec(p.shape, dtype) for path, p in declared.items() if path not in shapes}
+    return GradientLayout(
+        {path: shapes[path] for path in ordered}, factored, kept, tuple(declared), decaying, dtype
+    )
 
 
-def gradient_program(network: Sequential, rows: int, batch: int, dtype: str) -> Program:
+def gradient_program(
+    network: Sequential, rows: int, batch: int, dtype: str, recipe: Recipe = PLAIN
+) -> Program:
     """The program that computes the gradients of some rows of a batch.
 
-    It maps (parameters, images, labels, seeds) to (loss, gradients). Both are
-    the rows' share of the whole batch's: the sum over all workers is the batch's.
+    It maps (parameters, images, labels, whole, seeds) to (loss, gradients, state). Loss and
+    gradients are the rows' share of the whole batch's: the sum over all workers is the batch's.
+    `whole` has the weight of the batch if the loss is weighted, and is empty otherwise. The state
+    of layers, such as running statistics, is that after these rows.
     """
+    recipe.check(network)
+    declared = network.parameters(network.inputs)
+    trained, fixed = recipe.trained(declared), recipe.fixed(declared)
 
-    def share(parameters: Any, images: Any, labels: Any, seeds: Any) -> Any:
-        loss = network.loss(parameters, images, labels, seeds)
-        return loss if rows == batch else op.scale(rows / batch, loss)
+    def share(parameters: Any, images: Any, labels: Any, whole: Any, seeds: Any) -> Any:
+        if recipe.augment is not None:
+            *seeds, last = seeds
+            images = recipe.augment(images, last)
+
+        def loss(moving: Any) -> Any:
+            part = partial(part_of_loss, recipe, batch, whole)
+            given = {**parameters, **moving}
+            return network.loss_and_state(given, images, labels, seeds, part, fixed)
+
+        total, gradients, state = value_and_grad(loss, aux=True)(
+            {path: parameters[path] for path in trained}
+        )
+        return total, gradients, {path: state[path] for path in parameters if path in state}
 
     program = trace(
-        value_and_grad(share),
+        share,
         parameter_specs(network, dtype),
         Spec((rows, *network.inputs), dtype),
-        Spec((rows,), "int64"),
-        (Spec((), "int64"),) * network.seeds(),
+        recipe.loss.targets(rows, network.classes, dtype),
+        whole_specs(recipe, dtype),
+        (Spec((), "int64"),) * (network.seeds() + recipe.seeds),
     )
     return remove_dead(remove_common(program))
+
+
+def replaced_state(network: Sequential, recipe: Recipe) -> tuple[str, ...]:
+    """The paths of the state that layers replace in a step, in the order of `gradient_program`."""
+    declared = network.parameters(network.inputs)
+    fixed = set(recipe.fixed(declared))
+    return tuple(path for path in network.state if path not in fixed)
+
+
+def part_of_loss(
+    recipe: Recipe, batch: int, whole: Sequence[Any], outputs: Any, labels: Any
+) -> Any:
+    """The share of some rows in the loss of a batch (see `gradient_program`)."""
+    return recipe.loss.part(outputs, labels, whole[0] if recipe.loss.weighted else batch)
+
+
+def whole_specs(recipe: Recipe, dtype: str) -> tuple[Spec, ...]:
+    """The argument `whole` of a `gradient_program`."""
+    return (Spec((), dtype),) if recipe.loss.weighted else ()
+
+
+def whole_weight(recipe: Recipe, labels: Any, indices: Any, dtype: str) -> tuple[Any, ...]:
+    """The argument `whole` of a `gradient_program`, for a batch of some of the labels."""
+    if not recipe.loss.weighted:
+        return ()
+    return (np.asarray(recipe.loss.weight(labels[indices]), dtype),)
 
 
 def gradient_factors(program: Program, gradients: Mapping[str, int]) -> dict[str, tuple[int, int]]:
@@ -159,65 +242,28 @@ def argument_updates(program: Program, results: int) -> dict[int, int]:
     return {len(program.outputs) - 1 - k: len(program.inputs) - 1 - k for k in range(results)}
 
 
-def update_program(
-    layout: GradientLayout,
-    length: int,
-    rows: Mapping[str, tuple[int, int]],
-    batch: int,
-    settings: Settings,
-) -> Program:
-    """The program that updates one worker's shard of the parameters.
+def drawn_widths(network: Sequential, recipe: Recipe = PLAIN) -> list[int]:
+    """How many random numbers each seed of a step gives to one image, in the order of the seeds.
 
-    It maps (parameters, velocities, total, inputs, output gradients, rate) to (parameters,
-    velocities): `length` elements of the vector, whose summed gradients are `total`, and `rows` of
-    each factored matrix.
+    >>> from pareo.nn import Dense, Dropout
+    >>> drawn_widths(Sequential([Dense(3), Dropout(0.5), Dense(2)], (4,)))
+    [3]
     """
-    dtype, momentum, decay = layout.dtype, settings.momentum, settings.decay
-    own = {"": Spec((length,), dtype)} if length else {}
-    for path, (lo, hi) in rows.items():
-        own[path] = Spec((hi - lo, layout.factored[path].shape[1]), dtype)
-    inputs, output_gradients = (
-        {p: Spec((batch, layout.factored[p].shape[axis]), dtype) for p in own if p}
-        for axis in (0, 1)
-    )
-
-    def update(
-        parameters: Any, velocities: Any, total: Any, inputs: Any, output_gradients: Any, rate: Any
-    ) -> Any:
-        new_parameters, new_velocities = {}, {}
-        for path, parameter in parameters.items():
-            if path == "":
-                gradient = total
-            else:
-                part = op.part(inputs[path], 1, rows[path])
-                gradient = op.dot(op.transpose(part), output_gradients[path])
-            velocity = velocities.get(path)
-            new = sgd_step(parameter, gradient, velocity, rate, momentum, decay)
-            new_parameters[path] = new[0]
-            if momentum:
-                new_velocities[path] = new[1]
-        return new_parameters, new_velocities
-
-    total, rate = Spec((length,), dtype), Spec((), dtype)
-    moving = own if momentum else {}
-    program = trace(update, own, moving, total, inputs, output_gradients, rate)
-    return remove_dead(remove_common(program))
-
-
-def dropout_widths(network: Sequential) -> list[int]:
-    """The elements of one image that each dropout layer sees, in the order of the seeds."""
-    return [
-        math.prod(shape)
-        for _, layer, shape in network.walk(network.inputs)
-        if isinstance(layer, Dropout)
-    ]
+    found = []
+    for _, layer, shape in network.walk(network.inputs):
+        if isinstance(layer, Container) or not layer.seeds():
+            continue
+        if not isinstance(layer, Dropout | StochasticDepth):
+            raise ShapeError(f"workers cannot share the random numbers of {layer.label}")
+        found.append(math.prod(shape) if isinstance(layer, Dropout) else 1)
+    return found + [AUGMENT_WIDTH] * recipe.seeds
 
 
 def seeds_from_row(seeds: list[int], widths: list[int], row: int) -> list[int]:
     """Seeds with which a worker that starts at a row of the batch drops what a single one would.
 
-    Dropout hashes an element's position plus the seed times a constant. So an offset of the
-    position is the same as another seed.
+    Dropout hashes an element's position plus the seed times a constant, and so does augmentation.
+    So an offset of the position is the same as another seed.
 
     >>> import numpy as np
     >>> whole = op.dropout(np.ones((4, 3)), 0.5, seed=7)

@@ -9,22 +9,35 @@ So a pair costs one sum over the workers in the forward pass, of its outputs, an
 backward pass, of the gradients of its inputs. A layer without a partner is split by rows.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 import pareo.operators as op
 from pareo.errors import ShapeError
-from pareo.nn.activations import ReLU, Sigmoid, Tanh
-from pareo.nn.layers import Context, Dense, Dropout, Flatten, Layer, Parameter
+from pareo.nn.activations import (
+    GELU,
+    Clip,
+    HardSigmoid,
+    HardSwish,
+    LeakyReLU,
+    ReLU,
+    Sigmoid,
+    SiLU,
+    Tanh,
+)
+from pareo.nn.layers import Context, Dense, Dropout, Flatten, Identity, Layer, Parameter
 from pareo.nn.network import Sequential
 from pareo.parallel.group.forward_backward import TracedPart, trace_part
 from pareo.program import Program, trace
 from pareo.spec import Spec
 
-ELEMENTWISE = (Dropout, Flatten, ReLU, Sigmoid, Tanh)  # Flatten changes only the shape
+ELEMENTWISE = (  # Flatten changes only the shape
+    Dropout, Flatten, Identity, ReLU, Sigmoid, Tanh, LeakyReLU, Clip, GELU, SiLU, HardSigmoid,
+    HardSwish,
+)  # fmt: skip
 Interval = tuple[int, int]  # start and end
 
 
@@ -35,6 +48,7 @@ class Segment:
     shape:   of the inputs
     before:  the layers before the first dense layer
     pair:    the paths of the dense layers, for example ('1', '3'), or of the single one
+    biases:  for each dense layer, whether it has a bias
     inner:   the layers between the two
     split:   the number of neurons between the two, or inputs of the single one
     outputs: the number of outputs
@@ -43,6 +57,7 @@ class Segment:
     shape: tuple[int, ...]
     before: tuple[Layer, ...]
     pair: tuple[str, ...]
+    biases: tuple[bool, ...]
     inner: tuple[Layer, ...]
     split: int
     outputs: int
@@ -52,14 +67,21 @@ class Segment:
         own, whole = slice(*neurons), slice(None)
         found: dict[str, tuple[slice, ...]] = {}
         if len(self.pair) == 2:
-            found |= {f"{self.pair[0]}.w": (whole, own), f"{self.pair[0]}.b": (own,)}
-        found[f"{self.pair[-1]}.w"] = (own, whole)
-        if first:
-            found[f"{self.pair[-1]}.b"] = (whole,)
+            found[path_of(self.pair[0], "w")] = (whole, own)
+            if self.biases[0]:
+                found[path_of(self.pair[0], "b")] = (own,)
+        found[path_of(self.pair[-1], "w")] = (own, whole)
+        if first and self.biases[-1]:
+            found[path_of(self.pair[-1], "b")] = (whole,)
         return found
 
 
-OpenPair = tuple[tuple[int, ...], tuple[Layer, ...], str, int]  # shape, before, path, neurons
+def path_of(layer: str, name: str) -> str:
+    """The path of a parameter, given that of its layer, which may have no name."""
+    return f"{layer}.{name}" if layer else name
+
+
+OpenPair = tuple[tuple[int, ...], tuple[Layer, ...], str, Dense]  # shape, before, path, layer
 
 
 def segments(network: Sequential, workers: int) -> tuple[list[Segment], tuple[Layer, ...]]:
@@ -69,21 +91,21 @@ def segments(network: Sequential, workers: int) -> tuple[list[Segment], tuple[La
     open_pair: OpenPair | None = None
     shape = start = network.inputs
     dense = sum(isinstance(layer, Dense) for layer in network.layers)
-    for number, layer in enumerate(network.layers):
+    for name, layer in zip(network.names, network.layers, strict=True):
         if not isinstance(layer, (Dense, *ELEMENTWISE)):
             raise ShapeError(
                 f"a split by neurons takes dense layers; {network.name} has {layer.label}: "
                 "split its data, or its layers in a pipeline"
             )
+        if isinstance(layer, Dense) and len(shape) != 1:
+            raise ShapeError(f"a split by neurons takes flat inputs; {network.name} has tokens")
         if not isinstance(layer, Dense):
             waiting.append(layer)
         elif open_pair is None and dense > 1:
-            open_pair, waiting = (start, tuple(waiting), str(number), layer.units), []
+            open_pair, waiting = (start, tuple(waiting), name, layer), []
             dense -= 1
         else:
-            found.append(
-                _closed(open_pair, start, tuple(waiting), str(number), shape[0], layer.units)
-            )
+            found.append(_closed(open_pair, start, tuple(waiting), name, shape[0], layer))
             open_pair, waiting, start = None, [], (layer.units,)
             dense -= 1
         shape = layer.output(shape)
@@ -97,12 +119,14 @@ def segments(network: Sequential, workers: int) -> tuple[list[Segment], tuple[La
 
 def _closed(
     open_pair: OpenPair | None, start: tuple[int, ...], waiting: tuple[Layer, ...], path: str,
-    inputs: int, units: int,
+    inputs: int, layer: Dense,
 ) -> Segment:  # fmt: skip
     if open_pair is None:
-        return Segment(start, waiting, (path,), (), inputs, units)
-    shape, before, first, split = open_pair
-    return Segment(shape, before, (first, path), waiting, split, units)
+        return Segment(start, waiting, (path,), (layer.bias,), (), inputs, layer.units)
+    shape, before, first, other = open_pair
+    return Segment(
+        shape, before, (first, path), (other.bias, layer.bias), waiting, other.units, layer.units
+    )
 
 
 @dataclass(frozen=True)
@@ -117,10 +141,12 @@ class SegmentShard:
     neurons: Interval
     first: bool
 
-    def specs(self, parameters: Mapping[str, Parameter], dtype: str) -> dict[str, Spec]:
-        """The specs of its slices of the parameters, by path."""
+    def declared(self, parameters: Mapping[str, Parameter]) -> dict[str, Parameter]:
+        """Its slices of the parameters, by path."""
         return {
-            path: Spec(np.empty(parameters[path].shape, np.bool_)[own].shape, dtype)
+            path: replace(
+                parameters[path], shape=np.empty(parameters[path].shape, np.bool_)[own].shape
+            )
             for path, own in self.segment.slices(self.neurons, self.first).items()
         }
 
@@ -131,21 +157,30 @@ class SegmentShard:
         for layer in segment.before:
             x = layer.apply({}, x, context)
         if len(segment.pair) == 2:
-            x = op.add_bias(op.dot(x, given[f"{segment.pair[0]}.w"]), given[f"{segment.pair[0]}.b"])
+            x = op.dot(x, given[path_of(segment.pair[0], "w")])
+            if segment.biases[0]:
+                x = op.add_bias(x, given[path_of(segment.pair[0], "b")])
             for layer in segment.inner:
                 x = _apply_to_neurons(layer, x, segment.split, self.neurons, context)
         else:
             x = op.part(x, 1, self.neurons)
-        y = op.dot(x, given[f"{last}.w"])
-        return op.add_bias(y, given[f"{last}.b"]) if self.first else y
+        y = op.dot(x, given[path_of(last, "w")])
+        biased = self.first and segment.biases[-1]
+        return op.add_bias(y, given[path_of(last, "b")]) if biased else y
 
-    def traced(self, own: dict[str, Spec], rows: int, wants_input_gradient: bool) -> TracedPart:
-        """Its programs in training, forward and backward."""
+    def traced(
+        self,
+        own: dict[str, Spec],
+        rows: int,
+        wants_input_gradient: bool,
+        trained: Collection[str] | None = None,
+    ) -> TracedPart:
+        """Its programs in training, forward and backward; `trained` is as for `trace_part`."""
         segment, dtype = self.segment, next(iter(own.values())).dtype
         seeds = tuple(Spec((), "int64") for _ in range(dropouts([segment], ())[0]))
         return trace_part(
-            lambda given, x, *seeds: (self.apply(given, x, Context(True, iter(seeds))),),
-            own, Spec((rows, *segment.shape), dtype), seeds, wants_input_gradient,
+            lambda given, x, *seeds: ((self.apply(given, x, Context(True, iter(seeds))),), {}),
+            own, Spec((rows, *segment.shape), dtype), seeds, wants_input_gradient, None, trained,
         )  # fmt: skip
 
     def forward(self, own: dict[str, Spec], rows: int) -> Program:

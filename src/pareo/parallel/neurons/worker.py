@@ -4,27 +4,34 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 
-import pareo.operators as op
 from pareo.device import Device
-from pareo.nn.layers import Context, Layer
+from pareo.nn.layers import Context, Parameter
 from pareo.nn.network import Sequential
 from pareo.parallel.group import sharded_update
-from pareo.parallel.group.batch_schedule import BatchSchedule, StepLog, batch_sizes, shard
+from pareo.parallel.group.batch_schedule import (
+    BatchSchedule,
+    StepLog,
+    batch_sizes,
+    numbers_of,
+    shard,
+)
 from pareo.parallel.group.forward_backward import ForwardBackward, TracedPart
-from pareo.parallel.group.result import Evaluation, FittedData, WorkerTime
+from pareo.parallel.group.result import Evaluation, FittedData, WorkerTime, evaluation
+from pareo.parallel.group.sharded_update import NormExchange
 from pareo.parallel.group.shared_memory import DATASET_ARRAYS, SharedArrays
 from pareo.parallel.group.worker_group import WorkerGroup
+from pareo.parallel.neurons.around import augmentation, loss_program
 from pareo.parallel.neurons.segments import SegmentShard, dropouts, segments
 from pareo.parallel.pipeline.balance import predicted_cost
-from pareo.program import Executable, trace, value_and_grad
+from pareo.program import Executable
 from pareo.spec import Spec
-from pareo.training.evaluate import score
+from pareo.training.recipe import Recipe
 from pareo.training.settings import Settings
-from pareo.training.step import dropout_seeds
+from pareo.training.step import dropout_seeds, parameter_specs, slot_specs
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,11 @@ class NeuronsJob:
     device: Device
     epochs: int
 
+    @cached_property
+    def recipe(self) -> Recipe:
+        """How a step trains the network."""
+        return self.settings.recipe
+
     def shards(self, rank: int, workers: int) -> list[SegmentShard]:
         """A worker's shard of each segment."""
         return [
@@ -43,13 +55,20 @@ class NeuronsJob:
             for segment in segments(self.network, workers)[0]
         ]
 
+    def declared(self, own: SegmentShard) -> dict[str, Parameter]:
+        """A shard's parameters, by path."""
+        return own.declared(self.network.parameters(self.network.inputs))
+
     def specs(self, own: SegmentShard) -> dict[str, Spec]:
         """The specs of a shard's parameters, by path."""
-        return own.specs(self.network.parameters(self.network.inputs), self.settings.dtype)
+        return {path: Spec(p.shape, self.settings.dtype) for path, p in self.declared(own).items()}
 
     def traced(self, shards: Sequence[SegmentShard], rows: int) -> list[TracedPart]:
         """The programs of a worker's shards."""
-        return [own.traced(self.specs(own), rows, k > 0) for k, own in enumerate(shards)]
+        return [
+            own.traced(self.specs(own), rows, k > 0, self.recipe.trained(self.declared(own)))
+            for k, own in enumerate(shards)
+        ]
 
     def cost(self, rank: int, workers: int, rows: int) -> float:
         """The predicted cost of a worker's step, in FLOPs."""
@@ -64,10 +83,9 @@ def shared_specs(job: NeuronsJob, workers: int, count: int) -> dict[str, Spec]:
     """
     dtype, schedule = job.settings.dtype, BatchSchedule(job.settings, count, job.epochs)
     size = schedule.sizes[0]
-    parameters = job.network.parameters(job.network.inputs)
-    found = {f"p.{path}": Spec(p.shape, dtype) for path, p in parameters.items()}
-    if job.settings.momentum:
-        found |= {f"v.{path}": Spec(p.shape, dtype) for path, p in parameters.items()}
+    found = {f"p.{path}": spec for path, spec in parameter_specs(job.network, dtype).items()}
+    found |= slot_specs(job.network, job.recipe, dtype)
+    found |= NormExchange.specs(job.recipe, workers)
     for number, segment in enumerate(segments(job.network, workers)[0]):
         found[f"forward.{number}"] = Spec((2, workers, size, segment.outputs), dtype)
         if number:
@@ -88,10 +106,15 @@ class _ShardState:
         self._job = job
         self._slices = own.segment.slices(own.neurons, own.first)
         batch = part.program.specs[part.outputs[0]].shape[0]
-        self.layout = part.layout(batch, job.settings.dtype)
-        specs = sharded_update.specs(self.layout, job.settings.momentum, batch)
+        self.layout = part.layout(batch, job.declared(own), job.recipe, job.settings.dtype)
+        specs = sharded_update.specs(self.layout, job.recipe, batch)
         self._arrays = {name: np.zeros(spec.shape, spec.dtype) for name, spec in specs.items()}
         self.parameters = sharded_update.by_path(self._arrays.__getitem__, self.layout, "p")
+
+    def tested(self) -> dict[str, np.ndarray]:
+        """The parameters to test with."""
+        named = self._arrays.__getitem__
+        return sharded_update.tested(named, self.layout, self._job.recipe)
 
     def load(self, shared: SharedArrays) -> None:
         """Copy this shard's slices from shared memory."""
@@ -105,7 +128,7 @@ class _ShardState:
 
     def _pairs(self, shared: SharedArrays) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         named = self._arrays.__getitem__
-        for kind in "pv" if self._job.settings.momentum else "p":
+        for kind in sharded_update.kinds(self._job.recipe):
             for path, array in sharded_update.by_path(named, self.layout, kind).items():
                 yield shared[f"{kind}.{path}"][self._slices[path]], array
 
@@ -118,7 +141,7 @@ class _ShardState:
     def update(self, batch: int) -> sharded_update.ShardedUpdate:
         """The update of the parameters for batches of one size."""
         job, named = self._job, self._arrays.__getitem__
-        return sharded_update.full_update(self.layout, job.settings, job.device, batch, named)
+        return sharded_update.full_update(self.layout, job.recipe, job.device, batch, named)
 
 
 class NeuronWorker:
@@ -146,7 +169,16 @@ class NeuronWorker:
                 (ForwardBackward(part, state.layout, job.device), state.update(size))
                 for part, state in zip(parts, self._states, strict=True)
             ]
-        self._losses = {size: _loss_program(job, after, size) for size in self._passes}
+        self._losses = {
+            size: loss_program(job.network, job.settings, after, size).compile(job.device)
+            for size in self._passes
+        }
+        augments = job.recipe.augment is not None
+        self._augment = {
+            size: augmentation(job.network, job.settings, size).compile(job.device)
+            for size in (self._passes if augments else ())
+        }
+        self._norm = NormExchange(group, shared, job.recipe)
         self._communication = 0.0
 
     def _all_reduce(self, name: str, number: int, size: int) -> np.ndarray:
@@ -160,19 +192,23 @@ class NeuronWorker:
         self._communication += time.perf_counter() - begin
         return total
 
-    def step(self, number: int, indices: np.ndarray, rate: float) -> float:
+    def step(self, number: int, indices: np.ndarray, numbers: tuple[float, ...]) -> float:
         """One step; the loss before it."""
         size, rank = len(indices), self._group.rank
-        seeds = dropout_seeds(self._job.settings.seed, number, sum(self._seeds))
-        numbers = iter([np.asarray(seed, np.int64) for seed in seeds])
+        count = sum(self._seeds) + self._job.recipe.seeds
+        seeds = dropout_seeds(self._job.settings.seed, number, count)
+        drawn = [np.asarray(seed, np.int64) for seed in seeds]
         x, flows = self._data.images[indices], []
+        if self._augment:
+            x = self._augment[size](x, drawn.pop())
+        rest = iter(drawn)
         for k, (passes, _) in enumerate(self._passes[size]):
-            given = [next(numbers) for _ in range(self._seeds[k])]
+            given = [next(rest) for _ in range(self._seeds[k])]
             inputs = [*self._states[k].parameters.values(), x, *given]
             term = self._shared[f"forward.{k}"][number % 2, rank, :size]
             flows.append((inputs, passes.forward([*inputs, None], [term])))
             x = self._all_reduce(f"forward.{k}", number, size)
-        loss, g = self._losses[size](x, self._data.labels[indices], tuple(numbers))
+        loss, g = self._losses[size](x, self._data.labels[indices], tuple(rest))
         for k in range(len(flows) - 1, -1, -1):
             passes, update = self._passes[size][k]
             inputs, kept = flows[k]
@@ -182,28 +218,30 @@ class NeuronWorker:
             passes.backward([*inputs, g], kept, targets)
             if k:
                 g = self._all_reduce(f"backward.{k}", number, size)
+        norm = self._norm(number, [update for _, update in self._passes[size]])
         if math.isfinite(loss):
             for _, update in self._passes[size]:
-                update.step(rate)
+                update.step(numbers, norm)
         return float(loss)
 
     def warm_up(self) -> None:
-        """Compile the machine code before time is measured, by a step at rate 0."""
+        """Compile the machine code before time is measured, by a step that is undone."""
+        numbers = numbers_of(self._job.settings, 0, len(self._schedule.sizes))
         for size, passes in self._passes.items():
             for _, update in passes:
-                update.warm_up()
-            self.step(0, np.zeros(size, np.int64), 0.0)
+                update.warm_up(numbers)
+            self.step(0, np.zeros(size, np.int64), numbers)
             self._group.barrier()
-        for state in self._states:  # with momentum, the velocities did change
-            state.load(self._shared)
+            for state in self._states:
+                state.load(self._shared)
         self._communication = self._group.idle = 0.0
 
     def train(self) -> WorkerTime:
         """All steps of the run; a loss that is NaN or infinite ends it, for all workers alike."""
         group, begin = self._group, time.perf_counter()
         log = StepLog(group, self._shared, len(self._schedule), group.rank == 0)
-        for number, indices, rate in self._schedule:
-            loss = self.step(number, indices, rate)
+        for number, indices, numbers in self._schedule:
+            loss = self.step(number, indices, numbers)
             log.add(number, loss)
             if not math.isfinite(loss):
                 break
@@ -236,31 +274,16 @@ class NeuronWorker:
             for k, rows in enumerate(chunks)
         ]
         seconds = time.perf_counter() - begin
-        return Evaluation(seconds, *score(np.concatenate(logits), labels))
+        return evaluation(seconds, np.concatenate(logits), labels, self._job.settings.loss)
 
     def _forward(self, programs: Sequence[Executable], x: np.ndarray, number: int) -> np.ndarray:
         for k, run in enumerate(programs):
             term = self._shared[f"forward.{k}"][number % 2, self._group.rank, : len(x)]
-            np.copyto(term, run(self._states[k].parameters, x))
+            np.copyto(term, run(self._states[k].tested(), x))
             x = self._all_reduce(f"forward.{k}", number, len(x))
         for layer in self._after:
             x = layer.apply({}, x, Context())
         return x
-
-
-def _loss_program(job: NeuronsJob, after: Sequence[Layer], size: int) -> Executable:
-    """From logits and labels to the loss and the logits' gradient; every worker computes all."""
-
-    def loss(logits: Any, labels: Any, seeds: Any) -> Any:
-        context = Context(True, iter(seeds))
-        for layer in after:
-            logits = layer.apply({}, logits, context)
-        return op.cross_entropy(logits, labels)
-
-    seeds = (Spec((), "int64"),) * dropouts([], after)[0]
-    logits = Spec((size, job.network.classes), job.settings.dtype)
-    program = trace(value_and_grad(loss), logits, Spec((size,), "int64"), seeds)
-    return program.compile(job.device)
 
 
 def work(

@@ -7,6 +7,8 @@ from pareo.errors import ShapeError
 from pareo.nn.network import Sequential
 from pareo.parallel.pipeline.stages import split_into_stages, trace_stage
 from pareo.program import Program
+from pareo.training.recipe import Recipe
+from pareo.training.step import PLAIN
 
 # FLOPs of a core in the time in which memory moves a byte: 3 to 6 on common servers. A measured
 # value would differ a little each time, and with it the cut and the bits of the result.
@@ -18,15 +20,20 @@ def predicted_cost(program: Program) -> float:
     return float(sum(max(i.flops, FLOPS_PER_BYTE * i.bytes) for i in program.instructions))
 
 
-def layer_costs(network: Sequential, rows: int, dtype: str = "float32") -> list[float]:
+def layer_costs(
+    network: Sequential, rows: int, dtype: str = "float32", recipe: Recipe = PLAIN
+) -> list[float]:
     """The cost of each layer of a network, forward and backward, for some rows of a batch.
 
     >>> from pareo.nn import networks
     >>> [round(cost / 1e6, 1) for cost in layer_costs(networks.mlp([100, 200, 10]), 32)]
     [0.0, 4.2, 0.5, 0.5]
     """
-    layers = split_into_stages(network, range(len(network.layers) + 1))
-    return [predicted_cost(trace_stage(layer, rows, rows, dtype).program) for layer in layers]
+    layers = split_into_stages(network, range(len(network.layers) + 1), recipe)
+    parts = [
+        trace_stage(layer, rows, rows, dtype, recipe, network.classes).program for layer in layers
+    ]
+    return [predicted_cost(part) for part in parts]
 
 
 def cuts(costs: Sequence[float], stages: int) -> list[int]:

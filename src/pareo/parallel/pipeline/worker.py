@@ -3,28 +3,52 @@
 The schedule is "one forward, one backward". A stage first runs as many micro-batches forward as
 there are stages from its own on, and then alternates between backward and forward. So no stage
 keeps more micro-batches than there are stages. No stage waits for the updates of others: after its
-own update it continues with the next batch.
+own update it continues with the next batch; where gradients are clipped, it waits until all stages
+know their norm.
+
+Batch normalisation uses the statistics of each micro-batch, and moves its running statistics with
+each of them, in their order, as in PyTorch's pipelines.
 """
 
 import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from pareo.device import Device
 from pareo.nn.network import Sequential
 from pareo.parallel.group import sharded_update
-from pareo.parallel.group.batch_schedule import BatchSchedule, StepLog, batch_sizes, shard
+from pareo.parallel.group.batch_schedule import (
+    BatchSchedule,
+    StepLog,
+    batch_sizes,
+    numbers_of,
+    shard,
+)
 from pareo.parallel.group.forward_backward import ForwardBackward
-from pareo.parallel.group.result import Evaluation, FittedData, WorkerTime, diverged
+from pareo.parallel.group.result import (
+    Evaluation,
+    FittedData,
+    WorkerTime,
+    diverged,
+    evaluation,
+)
+from pareo.parallel.group.sharded_update import NormExchange
 from pareo.parallel.group.shared_memory import DATASET_ARRAYS, SharedArrays
-from pareo.parallel.group.shared_programs import GradientLayout, dropout_widths, seeds_from_row
+from pareo.parallel.group.shared_programs import (
+    GradientLayout,
+    drawn_widths,
+    replaced_state,
+    seeds_from_row,
+    whole_weight,
+)
 from pareo.parallel.group.worker_group import WorkerGroup
 from pareo.parallel.pipeline.stages import Stage, schedule, trace_stage
 from pareo.spec import Spec
-from pareo.training.evaluate import score
+from pareo.training.recipe import Recipe
 from pareo.training.settings import Settings
 from pareo.training.step import dropout_seeds
 
@@ -41,6 +65,11 @@ class PipelineJob:
     epochs: int
     micro: int
 
+    @cached_property
+    def recipe(self) -> Recipe:
+        """How a step trains the network."""
+        return self.settings.recipe
+
 
 def shared_specs(job: PipelineJob, count: int) -> dict[str, Spec]:
     """The arrays that workers see: parameters, activations and gradients at the cuts, results."""
@@ -48,11 +77,12 @@ def shared_specs(job: PipelineJob, count: int) -> dict[str, Spec]:
     size = batches.sizes[0]
     found: dict[str, Spec] = batches.specs()
     for stage, layout in zip(job.stages, job.layouts, strict=True):
-        own = sharded_update.specs(layout, job.settings.momentum, size)
+        own = sharded_update.specs(layout, job.recipe, size)
         found |= {f"{stage.number}.{name}": spec for name, spec in own.items()}
         if stage.number:
             cut = Spec((size, *stage.network.inputs), layout.dtype)
             found |= {f"forward.{stage.number}": cut, f"backward.{stage.number}": cut}
+    found |= NormExchange.specs(job.recipe, len(job.stages))
     return {**found, "shares": Spec((len(job.stages), len(batches)), "float64")}
 
 
@@ -77,18 +107,21 @@ class PipelineWorker:
         self._data = data or FittedData(*[shared[name] for name in DATASET_ARRAYS])
         self._stage, self._layout = job.stages[group.rank], job.layouts[group.rank]
         self._named = lambda name: shared[f"{group.rank}.{name}"]
-        self._parameters = list(sharded_update.by_path(self._named, self._layout, "p").values())
-        first = self._stage.first_seed
-        self._all_seeds = job.network.seeds()
-        self._own_seeds = slice(first, first + self._stage.network.seeds())
-        self._widths = dropout_widths(job.network)[self._own_seeds]
+        parameters = sharded_update.by_path(self._named, self._layout, "p")
+        self._parameters = list(parameters.values())
+        state = replaced_state(self._stage.network, job.recipe)
+        self._state = [parameters[path] for path in state]
+        widths = drawn_widths(job.network, job.recipe)
+        self._all_seeds = len(widths)
+        self._widths = [widths[k] for k in self._stage.seeds]
+        self._norm = NormExchange(group, shared, job.recipe)
         self._batches = BatchSchedule(job.settings, len(self._data.images), job.epochs)
         self._sizes = set(self._batches.sizes)
         self._slots = min(job.micro, self._stage.stages - self._stage.number)
         self._passes: dict[tuple[int, int], ForwardBackward] = {}
         self._updates = {
             size: sharded_update.full_update(
-                self._layout, job.settings, job.device, size, self._named
+                self._layout, job.recipe, job.device, size, self._named
             )
             for size in self._sizes
         }
@@ -100,7 +133,8 @@ class PipelineWorker:
         """The programs for a micro-batch of a batch of this size."""
         rows = flow.rows[1] - flow.rows[0]
         if (rows, batch) not in self._passes:
-            part = trace_stage(self._stage, rows, batch, self._layout.dtype)
+            job, dtype = self._job, self._layout.dtype
+            part = trace_stage(self._stage, rows, batch, dtype, job.recipe, job.network.classes)
             device = self._job.device
             self._passes[rows, batch] = ForwardBackward(part, self._layout, device, self._slots)
         return self._passes[rows, batch]
@@ -114,7 +148,9 @@ class PipelineWorker:
         x = shared[f"forward.{rank}"][lo:hi] if rank else self._data.images[own]
         numbers = [np.asarray(seed, np.int64) for seed in seeds_from_row(seeds, self._widths, lo)]
         arriving = [] if self._stage.is_last else [shared[f"backward.{rank + 1}"][lo:hi]]
-        return [*self._parameters, x, self._data.labels[own], *numbers, *arriving]
+        labels = self._data.labels
+        whole = whole_weight(self._job.recipe, labels, indices, self._layout.dtype)
+        return [*self._parameters, x, labels[own], *whole, *numbers, *arriving]
 
     def _micro_batches(self, indices: np.ndarray, seeds: list[int]) -> list[_MicroBatch]:
         size, micro = len(indices), min(self._job.micro, len(indices))
@@ -132,7 +168,7 @@ class PipelineWorker:
         losses = [self._loss] if self._stage.has_loss else []
         passes = self._passes_for(flow, batch)
         flow.kept = passes.forward(reads, [*outputs, *losses], flow.slot)
-        flow.loss = float(self._loss) * (hi - lo)
+        flow.loss = float(self._loss)
 
     def _backward(self, flow: _MicroBatch, batch: int) -> None:
         lo, hi = flow.rows
@@ -143,10 +179,11 @@ class PipelineWorker:
         passes = self._passes_for(flow, batch)
         passes.backward(flow.inputs, flow.kept, [*whole, *factors, *before])
 
-    def step(self, number: int, indices: np.ndarray, rate: float) -> float:
+    def step(self, number: int, indices: np.ndarray, numbers: tuple[float, ...]) -> float:
         """One step of this stage; its share of the loss."""
         size, group, rank, last = len(indices), self._group, self._group.rank, self._stage.is_last
-        seeds = dropout_seeds(self._job.settings.seed, number, self._all_seeds)[self._own_seeds]
+        drawn = dropout_seeds(self._job.settings.seed, number, self._all_seeds)
+        seeds = [drawn[k] for k in self._stage.seeds]
         begin, idle_before = time.perf_counter(), group.idle
         flows, update = self._micro_batches(indices, seeds), self._updates[size]
         for direction, m in schedule(rank, self._stage.stages, len(flows)):
@@ -163,19 +200,24 @@ class PipelineWorker:
             if rank:
                 group.signal(rank - 1)
             np.add(update.total if m else 0, self._gradients, out=update.total)
-        loss = sum(flow.loss for flow in flows) / size
+        loss = sum(flow.loss for flow in flows)
+        norm = self._norm(number, [update])
         if math.isfinite(loss):
-            update.step(rate)
+            update.step(numbers, norm)
         self._busy += time.perf_counter() - begin - (group.idle - idle_before)
         return loss
 
     def warm_up(self) -> None:
         """Compile the machine code before time is measured."""
+        kept = [array.copy() for array in self._state]
+        numbers = numbers_of(self._job.settings, 0, len(self._batches.sizes))
         for size in self._sizes:
             for flow in self._micro_batches(np.zeros(size, np.int64), [0] * len(self._widths)):
                 self._forward(flow, size)
                 self._backward(flow, size)
-            self._updates[size].warm_up()
+            self._updates[size].warm_up(numbers)
+        for array, before in zip(self._state, kept, strict=True):
+            np.copyto(array, before)
         self._group.barrier()
         self._group.idle = 0.0
 
@@ -183,8 +225,8 @@ class PipelineWorker:
         """All steps of the run."""
         group, begin = self._group, time.perf_counter()
         log = StepLog(group, self._shared, len(self._batches), self._stage.is_last)
-        for number, indices, rate in self._batches:
-            loss = self.step(number, indices, rate)
+        for number, indices, numbers in self._batches:
+            loss = self.step(number, indices, numbers)
             if not math.isfinite(loss):
                 raise diverged(loss, number + 1, self._job.settings)
             self._shared["shares"][group.rank, number] = loss
@@ -207,7 +249,7 @@ class PipelineWorker:
             rows: self._stage.network.program(rows, self._layout.dtype).compile(self._job.device)
             for rows in set(chunks)
         }
-        parameters = sharded_update.by_path(self._named, self._layout, "p")
+        parameters = sharded_update.tested(self._named, self._layout, self._job.recipe)
         for rows, run in programs.items():
             run(parameters, np.zeros((rows, *self._stage.network.inputs), self._layout.dtype))
         group.barrier()
@@ -232,7 +274,8 @@ class PipelineWorker:
         seconds = time.perf_counter() - begin
         if not self._stage.is_last:
             return None
-        return Evaluation(seconds, *score(np.concatenate(logits), self._data.test_labels))
+        outputs, loss = np.concatenate(logits), self._job.settings.loss
+        return evaluation(seconds, outputs, self._data.test_labels, loss)
 
 
 def work(

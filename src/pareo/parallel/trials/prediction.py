@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from pareo.data import Dataset
 from pareo.device import Device
+from pareo.nn.layers import Conv, Layer
 from pareo.parallel.trials.schedule import predicted_work
 from pareo.parallel.trials.trial import Trial
 from pareo.training.step import step_program, training_loop
@@ -20,6 +21,7 @@ LAUNCH = 3e-6  # seconds: the minimum of one instruction on a GPU
 CALL = 1e-5  # seconds of Python for one instruction, during which other threads cannot run Python
 BUILD = 0.06  # seconds to trace and compile one network's step
 START = 1.5  # seconds to start a process
+GROUPED = 1.8  # the time of convolutions of all members as groups, beside one member at a time
 SPLIT = 0.92  # the efficiency of two cores that share one network's batch
 
 
@@ -58,12 +60,13 @@ def predict(trials: Sequence[Trial], data: Dataset, device: Device) -> Predictio
     """
     work = [predicted_work(trial, data) for trial in trials]
     calls = _calls(trials, data, device)
-    groups = Counter((trial.built, trial.batch_size) for trial in trials)
+    shapes = [trial.shape for trial in trials]
+    groups = Counter(shapes)
     if device.name == "cuda":
         busy = sum(work) / GPU
         launches_alone = sum(calls) * LAUNCH / CALL
         launches_together = sum(
-            max(c for c, t in zip(calls, trials, strict=True) if (t.built, t.batch_size) == group)
+            max(c for c, shape in zip(calls, shapes, strict=True) if shape == group)
             for group in groups
         ) * LAUNCH / CALL  # fmt: skip
         return Prediction(
@@ -84,9 +87,12 @@ def predict(trials: Sequence[Trial], data: Dataset, device: Device) -> Predictio
     }
     # A core takes whole members, so some cores may be idle at the end.
     share = {
-        group: sum(w for w, t in zip(work, trials, strict=True) if (t.built, t.batch_size) == group)
+        group: sum(w for w, shape in zip(work, shapes, strict=True) if shape == group)
         for group in groups
     }
+    for trial, shape, own, seconds in zip(trials, shapes, work, calls, strict=True):
+        if seconds and any(isinstance(layer, Conv) for layer in _layers(trial)):
+            share[shape] += (GROUPED - 1) * own  # without a loop, all members are one program
     found["population"] = BUILD * len(groups) + sum(
         share[group] / CORE * -(-count // cores) / count for group, count in groups.items()
     )
@@ -94,19 +100,25 @@ def predict(trials: Sequence[Trial], data: Dataset, device: Device) -> Predictio
     return Prediction(found)
 
 
+def _layers(trial: Trial) -> list[Layer]:
+    network = trial.built
+    return [layer for _, layer, _ in network.walk(network.inputs)]
+
+
 def _calls(trials: Sequence[Trial], data: Dataset, device: Device) -> list[float]:
     """Seconds of Python in each trial: none if the device has a loop for the network."""
     known: dict[object, float] = {}
     for trial in trials:
-        key = (trial.built, trial.batch_size)
+        key = trial.shape
         if key in known:
             continue
         try:
-            network = trial.built
-            looped = not network.seeds() and training_loop(network, device, "float32") is not None
-            count = len(step_program(network, 1).instructions)
+            network, recipe = trial.built, trial.settings().recipe
+            loops = recipe.loops(network.parameters(network.inputs))
+            looped = loops and training_loop(network, device, "float32") is not None
+            count = len(step_program(network, 2, recipe).instructions)
         except Exception:  # the trial reports it when its turn comes
             looped, count = True, 0
         steps = -(-len(data.images) // trial.batch_size)
         known[key] = 0.0 if looped and device.name != "cuda" else steps * count * CALL
-    return [known[trial.built, trial.batch_size] * trial.epochs for trial in trials]
+    return [known[trial.shape] * trial.epochs for trial in trials]

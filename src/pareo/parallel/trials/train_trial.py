@@ -9,9 +9,9 @@ from pareo.data import Dataset
 from pareo.device import Device
 from pareo.parallel.group.errors import sentence
 from pareo.parallel.trials.trial import Result, Trial
-from pareo.training.fit import Result as Fitted
 from pareo.training.fit import fit
 from pareo.training.history import Epoch
+from pareo.training.result import Result as Fitted
 
 
 def train_one(
@@ -39,20 +39,23 @@ def train_one(
     resume = checkpoint if checkpoint is not None and checkpoint.exists() else None
     begin = time.perf_counter()
 
+    def keep(fitted: Fitted) -> None:
+        result.history, result.parameters = fitted.history, fitted.parameters
+        result.average = fitted.weights if trial.average else {}
+
     def after_epoch(fitted: Fitted) -> bool:
         last = fitted.history[-1]
-        result.history, result.parameters = fitted.history, fitted.parameters
+        keep(fitted)
         result.stopped = report(last) is True and last.number < trial.epochs
         return result.stopped
 
     try:
         fitted = fit(
-            trial.built, data, trial.epochs, trial.batch_size, trial.rate, trial.momentum,
-            trial.decay, device, seed=trial.seed, order=trial.order, schedule=trial.schedule,
+            trial.built, data, trial.settings(), epochs=trial.epochs, device=device,
             callbacks=[after_epoch], progress=False, threads=threads,
             checkpoint=checkpoint, resume=resume,
         )  # fmt: skip
-        result.history, result.parameters = fitted.history, fitted.parameters
+        keep(fitted)
     except Exception as error:
         result.error = sentence(error)
     result.seconds = time.perf_counter() - begin

@@ -1,15 +1,20 @@
 """A trial, which is one network to train with its settings, and the result of a trial."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
 from pareo.nn import networks
 from pareo.nn.network import Sequential
+from pareo.training.augmentation import Augmentation
+from pareo.training.checks import whole
 from pareo.training.history import Epoch, History
-from pareo.training.settings import Settings, whole
+from pareo.training.losses import Loss
+from pareo.training.optimizers import SGD, Optimizer
+from pareo.training.schedules import Schedule
+from pareo.training.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -17,8 +22,10 @@ class Trial:
     """One network to train; the settings have the names that they have in `pareo.training.fit`.
 
     network: a network, or the name of one (see `pareo networks`)
-    seed:    determines its initial weights and its dropout
+    seed:    determines its initial weights, its dropout and its augmentation
     order:   the seed that determines the order of the images; None is `seed`
+
+    The others are as in `pareo.training.Settings`.
 
     >>> Trial("mlp-small", rate=0.05, seed=3).built.count()
     233054
@@ -35,7 +42,16 @@ class Trial:
     epochs: int = 1
     seed: int = 0
     order: int | None = None
-    schedule: str = "constant"
+    schedule: Schedule | str = "constant"
+    optimizer: Optimizer | str = "sgd"
+    decay_biases: bool = False
+    clip: float | None = None
+    loss: Loss | str = "cross-entropy"
+    smoothing: float = 0.0
+    class_weights: tuple[float, ...] | None = None
+    average: float = 0.0
+    augment: Augmentation | str = ""
+    train_only: tuple[str, ...] | str = ()
 
     def __post_init__(self) -> None:
         whole("epochs", self.epochs, 1)
@@ -44,9 +60,22 @@ class Trial:
 
     def settings(self, precision: str = "float32") -> Settings:
         """The settings for training."""
-        return Settings(
-            self.batch_size, self.rate, self.momentum, self.decay, self.seed, precision,
-            self.schedule, self.epochs, self.order,
+        same = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "network"}
+        return Settings(**same, precision=precision)
+
+    @property
+    def shape(self) -> Hashable:
+        """What trials must have in common to train as one population.
+
+        That is the network, the batch size, and what a step does, except for its numbers. Steps
+        that a device may run as a loop are apart from others.
+        """
+        recipe, network = self.settings().recipe, self.built
+        rule, declared = recipe.optimizer, network.parameters(network.inputs)
+        return (
+            network, self.batch_size, type(rule), isinstance(rule, SGD) and rule.nesterov,
+            recipe.loss, recipe.augment, recipe.train_only, recipe.clip is None,
+            recipe.average is None, recipe.loops(declared),
         )  # fmt: skip
 
     @property
@@ -67,6 +96,7 @@ class Result:
     how:        the way it was trained: 'threads', 'processes', 'population', ...
     history:    its epochs: losses, accuracies, seconds
     parameters: those after its last epoch; empty if it failed before
+    average:    their moving average, if there is one
     seconds:    from its start to its end, including tests
     stopped:    whether `report` ended it early
     error:      why it failed, in one sentence; None if it did not
@@ -79,6 +109,12 @@ class Result:
     seconds: float = 0.0
     stopped: bool = False
     error: str | None = None
+    average: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def weights(self) -> dict[str, np.ndarray]:
+        """What was tested: the moving average of the parameters, or else they themselves."""
+        return self.average or self.parameters
 
     @property
     def losses(self) -> list[float]:

@@ -92,7 +92,7 @@ class Search:
         kept = files.load(self.file(self.best))
         images = as_inputs(kept.network, data.as_float().test_images, "float32")
         evaluate = Evaluator(kept.network, device, min(len(images), 512))
-        return float(evaluate(kept.parameters, images, data.test_labels)[1])
+        return evaluate(kept.parameters, images, data.test_labels)[1]
 
     def _start(self) -> None:
         """Start as many trials as there are free slots."""
@@ -152,7 +152,7 @@ class Search:
         value, before = float(result.accuracy or 0.0), self.best
         better = before is None or (value, -asked.number) > rank(before)
         if better:  # written first: the file of the best trial must always exist
-            files.save(self.file(asked), result.trial.built, result.parameters)
+            files.save(self.file(asked), result.trial.built, result.weights)
         told = self._end(asked, "COMPLETE", value)
         if better:
             self.best = told

@@ -3,6 +3,8 @@
 rate = { low = 0.001, high = 1.0, log = true }  # a range
 batch_size = [32, 64, 128]                      # a choice
 momentum = 0.9                                  # fixed
+optimizer = ["sgd", "adamw"]                    # momentum is for sgd and nesterov only
+augment = ["", "flip,crop:4"]
 """
 
 import math
@@ -14,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from pareo.errors import DataError
 from pareo.nn.networks import ACTIVATIONS
-from pareo.training.settings import SCHEDULES
+from pareo.training import optimizers, schedules
+from pareo.training.augmentation import Augmentation
+from pareo.training.checks import SettingError
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -45,6 +49,18 @@ def _word(known: tuple[str, ...]) -> Kind:
     return Kind(f"one of {', '.join(known)}", lambda value: value in known, ranged=False)
 
 
+def _text(example: str, parse: Callable[[Any], Any]) -> Kind:
+    """Texts that a function parses."""
+
+    def fits(value: Any) -> bool:
+        try:
+            return isinstance(value, str) and parse(value) is not None
+        except SettingError:
+            return False
+
+    return Kind(f"texts such as {example}", fits, ranged=False)
+
+
 # Hyper-parameters of the training, for every network.
 TRAINING = {
     "rate": Kind("numbers above 0", lambda v: _number(v) and v > 0),
@@ -52,7 +68,12 @@ TRAINING = {
     "decay": Kind("numbers of 0 or more", lambda v: _number(v) and v >= 0),
     "batch_size": Kind("whole numbers from 1", _whole(1), whole=True),
     "seed": Kind("whole numbers from 0", _whole(0, 2**32), whole=True),
-    "schedule": _word(SCHEDULES),
+    "optimizer": _text("sgd, nesterov, adam, adamw or lion", optimizers.parse),
+    "schedule": _text(schedules.EXAMPLES, schedules.parse),
+    "smoothing": Kind("numbers from 0 to below 1", lambda v: _number(v) and 0 <= v < 1),
+    "augment": _text("'flip,crop:4,cutout:8'", Augmentation.parse),
+    "clip": Kind("numbers above 0", lambda v: _number(v) and v > 0),
+    "average": Kind("numbers from 0 to below 1", lambda v: _number(v) and 0 <= v < 1),
 }
 # Hyper-parameters of the network itself, for MLPs.
 SHAPE = {

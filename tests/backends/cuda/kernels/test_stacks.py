@@ -8,6 +8,8 @@ from pareo.backends import cuda
 from pareo.nn import networks
 from pareo.parallel.trials.population.step import population_program
 from pareo.program.fuse import fuse
+from pareo.training.optimizers import SGD
+from pareo.training.recipe import Recipe
 
 pytestmark = pytest.mark.smoke
 
@@ -19,7 +21,7 @@ def launched(momentum: float) -> list[str]:
         import_module(f"pareo.backends.cuda.kernels.{family}")
     from pareo.backends.cuda.table import backend
 
-    program = population_program(networks.mlp([6, 5, 3]), 4, [momentum] * 2, [0.0] * 2)
+    program = population_program(networks.mlp([6, 5, 3]), 4, [Recipe(SGD(momentum))] * 2)
     return [instruction.name for instruction in fuse(program, backend).instructions]
 
 

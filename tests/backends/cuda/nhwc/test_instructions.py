@@ -109,19 +109,24 @@ def test_layouts(kind):
 
 
 @KINDS
+@pytest.mark.parametrize("folded", [False, True])
+@pytest.mark.parametrize("channels", [3, 2])
 @pytest.mark.parametrize(("block", "window", "padding"), [(4, 11, 2), (2, 7, 3), (3, 5, 0)])
-def test_space_to_depth_gives_the_same_convolution(kind, block, window, padding):
+def test_space_to_depth_gives_the_same_convolution(kind, block, window, padding, channels, folded):
     pytest.importorskip("cudnn")
-    x, w = draw((2, 3, 64, 64), "float32"), draw((8, 3, window, window), "float32")
+    x = draw((2, channels, 64, 64), "float32")
+    w = draw((8, channels, window, window), "float32")
     plain = {"stride": (block, block), "padding": (padding,) * 4, "dilation": (1, 1)}
     wanted = op.conv(x, w, **plain)
     many, taps, out = 16 // dtype(kind).itemsize, -(-window // block), wanted.shape[2]
-    wide = -(-3 * block * block // many) * many
-    images = Spec((2, out + taps - 1, out + taps - 1, wide), dtype(kind))
-    filters = Spec((8, taps, taps, wide), dtype(kind))
-    (xb,) = run("space_to_depth", [images], [x], block=block, padding=(padding,) * 4)
-    (wb,) = run("filters_to_depth", [filters], [w], block=block)
-    (back,) = run("filters_from_depth", [Spec(w.shape)], [wb], block=block)
+    fold, columns = (taps, 1) if folded else (1, taps)
+    wide = -(-channels * block * block * fold // many) * many
+    images = Spec((2, out + taps - 1, out + columns - 1, wide), dtype(kind))
+    filters = Spec((8, taps, columns, wide), dtype(kind))
+    how = {"block": block, "fold": fold}
+    (xb,) = run("space_to_depth", [images], [x], padding=(padding,) * 4, **how)
+    (wb,) = run("filters_to_depth", [filters], [w], **how)
+    (back,) = run("filters_from_depth", [Spec(w.shape)], [wb], **how)
     check(back, w, TOLERANCE[kind])
     one = {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1)}
     check(last(op.conv(first(xb), first(wb), **one)), last(wanted), max(TOLERANCE[kind], 1e-5))

@@ -45,8 +45,12 @@ def modules():
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize(
-    "name", ["alexnet", "alexnet-original", "googlenet", "googlenet-auxiliary"]
-)
+    "name",
+    [
+        "alexnet", "alexnet-original", "googlenet", "googlenet-auxiliary", "resnet18",
+        "mobilenet-v2", "efficientnet-b0", "convnext-tiny", "vit-tiny-16",
+    ],
+)  # fmt: skip
 def test_every_value_is_made_before_it_is_read(name, precision):
     before, after = lowered(networks.by_name(name), precision)
     known = {*after.inputs, *after.constants}

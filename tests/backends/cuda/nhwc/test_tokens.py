@@ -86,7 +86,9 @@ def test_attention_whose_queries_are_read_elsewhere_is_left_alone():
         return op.add(y, op.add(op.sum(z), op.sum(q)))
 
     specs = Spec((64, 16, 3, 3)), Spec((2, 16, 5, 5)), Spec((2, 5, 48))
-    after = lower.lowered(remove_dead(remove_common(trace(loss, *specs))), "bfloat16", lambda _: True)
+    after = lower.lowered(
+        remove_dead(remove_common(trace(loss, *specs))), "bfloat16", lambda _: True
+    )
     assert Counter(i.name for i in after.instructions)["attention_with_sums"] == 1
 
 

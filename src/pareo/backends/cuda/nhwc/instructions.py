@@ -2,7 +2,16 @@
 
 from pareo.backends.cuda.nhwc import attention
 from pareo.backends.cuda.nhwc.conv import convolution, input_gradient_as_forward
-from pareo.backends.cuda.nhwc.kernels import activation, bias, dense, layout, lrn, normalise, pool, tokens
+from pareo.backends.cuda.nhwc.kernels import (
+    activation,
+    bias,
+    dense,
+    layout,
+    lrn,
+    normalise,
+    pool,
+    tokens,
+)
 from pareo.backends.cuda.nhwc.kernels.table import INSTRUCTIONS
 
 __all__ = [

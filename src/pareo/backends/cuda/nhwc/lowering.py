@@ -20,7 +20,9 @@ from pareo.spec import Spec
 if TYPE_CHECKING:
     from pareo.backends.cuda.nhwc.rules.attention import Match
     from pareo.backends.cuda.nhwc.rules.averages import Average
-    from pareo.backends.cuda.nhwc.rules.normalise import Activated, Masked, Normalised
+    from pareo.backends.cuda.nhwc.rules.normalise import Activated, Normalised
+    from pareo.backends.cuda.nhwc.rules.normalise_back import Masked
+    from pareo.backends.cuda.nhwc.rules.normalise_pool import Pooled
     from pareo.backends.cuda.nhwc.rules.tokens import Biased
     from pareo.backends.cuda.nhwc.rules.update import Update
 
@@ -57,6 +59,9 @@ class Lowering:
         self.partials: dict[int, int] = {}  # partial sums of a value over its rows
         self.attentions: dict[int, Match] = {}
         self.masked: dict[int, Masked] = {}
+        self.to_pool: dict[int, Normalised] = {}  # relus that are left to a pooling
+        self.pooled: dict[int, Pooled] = {}
+        self.pooled_errors: dict[int, tuple[int, Pooled]] = {}
         self.pairs: dict[int, tuple[int, int]] = {}  # deferred sums of two images
         self.pool_indices: dict[tuple[object, ...], tuple[int, bool]] = {}
         self.depth_images: dict[tuple[object, ...], int] = {}

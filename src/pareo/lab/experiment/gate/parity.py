@@ -34,12 +34,16 @@ TINY = float(np.finfo(np.float32).tiny)  # anything smaller may be 0 in float32
 
 @dataclass(frozen=True)
 class Exact:
-    """A step in float64, and how far from it a contestant's loss and parameters may be."""
+    """A step in float64, and how far from it a contestant's loss and parameters may be.
+
+    state: the paths of running statistics.
+    """
 
     loss: float
     parameters: dict[str, Any]
     loss_error: float
     errors: dict[str, float]
+    state: frozenset[str] = frozenset()
 
 
 def reference(
@@ -119,7 +123,7 @@ def exact_step(
         errors[path] = task.rate * far + stored(before)
     loss_error = MARGIN * reach.loss + FAST * abs(found.loss)
     after = moved(start, found._replace(state=state), task.rate)
-    return Exact(found.loss, after, loss_error, errors)
+    return Exact(found.loss, after, loss_error, errors, frozenset(state))
 
 
 def of_samples(
@@ -155,9 +159,10 @@ def stored(parameter: Any) -> float:
 def by_chance(error: dict[str, float]) -> bool:
     """Whether a step may be inexact because a rounded value lies on the other side of a kink.
 
-    A loss has no kinks: it is right in every step.
+    A loss has no kinks, and neither have running statistics: they are right in every step.
     """
-    return error["loss_share"] <= 1 and bool(np.isfinite(error["parameter"]))
+    right = max(error["loss_share"], error.get("state_share", 0.0)) <= 1
+    return right and bool(np.isfinite(error["parameter"]))
 
 
 def parity(
@@ -222,6 +227,8 @@ def _moves_differ(
             share, allowed = max(share, along / most), most
         _note(error, "parameter", found[-1])
         _note(error, "share", share)
+        if path in true.state:
+            _note(error, "state_share", share)
         share = np.inf if np.isnan(share) else share
         if share > furthest:
             furthest = share

@@ -28,7 +28,7 @@ DRAWS = 3  # runs on different grids
 # Of float32's values few cross a kink, in every step others. Values that are rounded to this many
 # bits fewer cross 2^COARSER times as many, whose errors add up to the square root of that.
 COARSER = 8
-SMOOTH = 4.0  # times 2^COARSER: a gradient that moves less than that has met no kinks
+KINKS = ("relu", "leaky_relu", "clip", "hard_sigmoid", "hard_swish", "max_pool", "max")
 # How the gradient of a parameter is added up, with the FLOPs that the operator has for each term.
 SUMS = {"dot": 2, "sum": 1, "conv_weight_gradient": 2, "batch_norm_gradient": 9}
 SUMS["layer_norm_gradient"] = 14
@@ -132,10 +132,10 @@ class Rounded:
         in_order = UNIT * len(labels) ** 0.5 * abs(exact.loss)  # a mean is a sum, too
         gradients = with_larger(median, exact.gradients)
         kinks = {}
-        if precision == "float32":
+        if precision == "float32" and any(i.name in KINKS for i in self._program.instructions):
             coarse = self(parameters, images, labels, Grid(BITS[precision] - COARSER, DRAWS))
-            far = dict(zip(median, _distances(coarse.gradients, exact.gradients), strict=True))
-            kinks = {path: kinked(far[path], median[path]) for path in median}
+            far = _distances(coarse.gradients, exact.gradients)
+            kinks = {path: a / 2 ** (COARSER / 2) for path, a in zip(median, far, strict=True)}
         return Reach(max(losses) + in_order, gradients, sums.errors, kinks, furthest), exact
 
     def _run(self, arguments: list[Any], grid: Grid | None, sums: "Sums | None") -> list[Any]:
@@ -205,17 +205,6 @@ def _distances(some: dict[str, Any], others: dict[str, Any]) -> list[float]:
 def looks(instruction: Instruction) -> bool:
     """Whether an instruction computes nothing: its result is a view."""
     return instruction.is_view
-
-
-def kinked(coarse: float, fine: float) -> float:
-    """The part of an error that kinks explain, on a fine grid, from errors on both grids.
-
-    Without kinks, an error is proportional to the grid's unit.
-
-    >>> kinked(coarse=256 * 1e-6, fine=1e-6), kinked(coarse=0.16, fine=1e-6)
-    (0.0, 0.01)
-    """
-    return coarse / 2 ** (COARSER / 2) if coarse > SMOOTH * 2**COARSER * fine else 0.0
 
 
 def with_larger(lengths: dict[str, float], gradients: dict[str, Any]) -> dict[str, float]:

@@ -7,21 +7,31 @@ import numpy as np
 
 from pareo.device import Device
 from pareo.nn.network import Sequential
+from pareo.parallel.group.result import evaluation
 from pareo.program import Executable, Program, trace
 from pareo.program.stack import Value, vmap
 from pareo.spec import Spec
-from pareo.training.evaluate import Evaluator, evaluation_batch, score
+from pareo.training.evaluate import Evaluator, evaluation_batch
+from pareo.training.losses import CrossEntropy, Loss
 from pareo.training.step import parameter_specs
 
 Arrays = Mapping[str, Any]
-Score = tuple[float | None, float | None]  # loss and accuracy; None without test images
+Score = tuple[float | None, float | None]  # loss and accuracy; None where there is none
 
 
 class PopulationEvaluator:
     """Tests a population on images that all its members share."""
 
-    def __init__(self, network: Sequential, device: Device, batch: int, images: np.ndarray) -> None:
+    def __init__(
+        self,
+        network: Sequential,
+        device: Device,
+        batch: int,
+        images: np.ndarray,
+        loss: Loss = CrossEntropy(),  # noqa: B008  (frozen)
+    ) -> None:
         self._network, self._device, self._images = network, device, images
+        self._loss = loss
         self._batch = max(
             1, min(evaluation_batch(network, device, batch, images.dtype), len(images))
         )
@@ -36,7 +46,11 @@ class PopulationEvaluator:
         if self._device.backend.trains_members_separately:
             return self._one_by_one(parameters, labels, members)
         logits = self._logits(parameters, members)
-        return [score(own, labels) for own in logits]
+        return [self._score(own, labels) for own in logits]
+
+    def _score(self, outputs: np.ndarray, labels: np.ndarray) -> Score:
+        found = evaluation(0.0, outputs, labels, self._loss)
+        return found.loss, found.accuracy
 
     def _one_by_one(self, parameters: Arrays, labels: np.ndarray, members: int) -> list[Score]:
         found: list[Score] = [(None, None)] * members
@@ -48,7 +62,7 @@ class PopulationEvaluator:
         def test(part: int, start: int, stop: int) -> None:
             for member in range(start, stop):
                 own = {path: a[member, ...] for path, a in parameters.items()}
-                found[member] = self._evaluators[part](own, self._images, labels)
+                found[member] = self._evaluators[part](own, self._images, labels, self._loss)
 
         with self._device:
             self._device.backend.split(test, members)

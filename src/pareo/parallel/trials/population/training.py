@@ -1,7 +1,7 @@
 """Trials of one shape trained as one population, all at the same step of the same epoch."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,16 +9,17 @@ import numpy as np
 from pareo.backends.base import Backend
 from pareo.data import Dataset
 from pareo.device import Device
-from pareo.nn.network import Sequential
 from pareo.parallel.group.errors import sentence
+from pareo.parallel.group.result import FittedData
 from pareo.parallel.trials.population.evaluation import PopulationEvaluator
-from pareo.parallel.trials.population.step import PopulationStep, stacked
+from pareo.parallel.trials.population.step import PopulationStep, stacked, stacked_slots
 from pareo.parallel.trials.schedule import NOT_BEGUN
 from pareo.parallel.trials.trial import Listener, Result, Trial
 from pareo.spec import Spec
-from pareo.training.evaluate import as_inputs
+from pareo.training.checkpoint import averaged
 from pareo.training.fit import CHUNK_SECONDS, shuffled
 from pareo.training.history import Epoch
+from pareo.training.recipe import AVERAGE, Recipe
 from pareo.training.step import step_program
 
 MIN_STEPS = 16  # of one member, before the next one's weights replace its own in the cache
@@ -27,11 +28,11 @@ MIN_STEPS = 16  # of one member, before the next one's weights replace its own i
 def train_in_population(
     trials: Sequence[Trial], data: Dataset, device: Device, listener: Listener
 ) -> list[Result]:
-    """Train trials in populations, one for each shape of network and batch (see `train_many`)."""
+    """Train trials in populations, one for each `Trial.shape` (see `train_many`)."""
     results = [Result(trial, "population") for trial in trials]
-    groups: dict[tuple[Sequential, int], list[int]] = {}
+    groups: dict[Hashable, list[int]] = {}
     for number, trial in enumerate(trials):
-        groups.setdefault((trial.built, trial.batch_size), []).append(number)
+        groups.setdefault(trial.shape, []).append(number)
     for numbers in groups.values():
         if listener.stop_requested():
             for number in numbers:
@@ -62,11 +63,10 @@ class _Population:
         self._device, self._results, self._listener = device, results, listener
         first = trials[self._numbers[0]]
         self._network, self._size = first.built, first.batch_size
-        floats = data.as_float()
-        self._images = as_inputs(self._network, floats.images, "float32")
-        self._labels = np.ascontiguousarray(floats.labels)
-        self._tests = as_inputs(self._network, floats.test_images, "float32")
-        self._test_labels = floats.test_labels
+        self._settings = {n: trials[n].settings() for n in self._numbers}
+        settings = self._settings[self._numbers[0]]
+        ready = FittedData.of(self._network, data, settings)
+        self._images, self._labels, self._tests, self._test_labels = ready
         self._steps: dict[int, PopulationStep] = {}
         self._started = time.perf_counter()
         backend = device.backend
@@ -75,10 +75,15 @@ class _Population:
             self._images = backend.place_dataset(self._images)
             weights = stacked(self._network, [trials[n].seed for n in self._numbers])
             self._parameters = {path: backend.to_device(a) for path, a in weights.items()}
-            moving = any(trials[n].momentum for n in self._numbers)
-            still = {path: np.zeros_like(a) for path, a in weights.items()} if moving else {}
-            self._velocities = {path: backend.to_device(a) for path, a in still.items()}
-            self._tester = PopulationEvaluator(self._network, device, self._size, self._tests)
+            slots = stacked_slots(self._network, self._recipes, weights)
+            self._slots = {name: backend.to_device(a) for name, a in slots.items()}
+            self._tester = PopulationEvaluator(
+                self._network, device, self._size, self._tests, settings.loss
+            )
+
+    @property
+    def _recipes(self) -> list[Recipe]:
+        return [self._settings[n].recipe for n in self._numbers]
 
     def train(self) -> None:
         """All epochs of all members."""
@@ -96,7 +101,7 @@ class _Population:
         size = min(self._size, count)
         orders = np.stack(
             [
-                shuffled(count, self._trials[n].settings().order_seed, epoch)
+                shuffled(count, self._settings[n].order_seed, epoch)
                 for n in self._numbers
             ]
         )  # fmt: skip
@@ -109,11 +114,12 @@ class _Population:
             chosen = orders[:, done * size : min(count, last * size)]
             order = chosen.reshape(len(orders), last - done, -1).swapaxes(0, 1)
             width = order.shape[2]
+            first, several = epoch * steps + done, last - done
+            rates = [self._settings[n].rates(first, several, steps) for n in self._numbers]
             begin = time.perf_counter()
             losses = self._step(width).run(
-                self._parameters, self._velocities, self._images, self._labels, order,
-                [self._trials[n].settings().rate_in(epoch) for n in self._numbers],
-                [self._trials[n].seed for n in self._numbers], epoch * steps + done,
+                self._parameters, self._slots, self._images, self._labels, order,
+                np.stack(rates, axis=1), [self._trials[n].seed for n in self._numbers], first,
             )  # fmt: skip
             elapsed = time.perf_counter() - begin
             self._record_failures(losses, epoch, done)
@@ -137,11 +143,7 @@ class _Population:
 
     def _step(self, size: int) -> PopulationStep:
         if size not in self._steps:
-            momenta, decays = (
-                [getattr(self._trials[n], name) for n in self._numbers]
-                for name in ("momentum", "decay")
-            )
-            step = PopulationStep(self._network, size, self._device, momenta, decays)
+            step = PopulationStep(self._network, size, self._device, self._recipes)
             self._warm_up(step, size)
             self._steps[size] = step
         return self._steps[size]
@@ -149,19 +151,22 @@ class _Population:
     def _warm_up(self, step: PopulationStep, size: int) -> None:
         """One step on copies, which compiles the machine code before time is measured."""
         with self._device.backend.scope(self._device):
-            parameters, velocities = (
+            parameters, slots = (
                 {path: a.copy() for path, a in arrays.items()}
-                for arrays in (self._parameters, self._velocities)
+                for arrays in (self._parameters, self._slots)
             )
         count = len(self._numbers)
         order, rates, seeds = np.zeros((1, count, size), np.int64), [0.0] * count, [0] * count
-        step.run(parameters, velocities, self._images, self._labels, order, rates, seeds)
+        step.run(parameters, slots, self._images, self._labels, order, rates, seeds)
 
     def _finish(self, epoch: int, losses: np.ndarray, seconds: float) -> None:
         """Test, report, and let members leave."""
-        tested = self._tester(self._parameters, self._test_labels)
+        weights = averaged(self._parameters, self._slots)
+        tested = self._tester(weights, self._test_labels)
         share = seconds / len(self._numbers)  # the machine time of each member
-        flops = step_program(self._network, 1).flops * len(self._images)
+        size = min(self._size, len(self._images))
+        step = step_program(self._network, size, self._recipes[0])
+        flops = step.flops * len(self._images) / size
         leaving: list[int] = []
         for member, number in enumerate(self._numbers):
             result, trial = self._results[number], self._trials[number]
@@ -186,16 +191,20 @@ class _Population:
             for member in leaving:
                 result = self._results[self._numbers[member]]
                 result.seconds = time.perf_counter() - self._started
-                result.parameters = {
-                    path: np.array(backend.to_host(a[member, ...]))
-                    for path, a in self._parameters.items()
-                }
+                kept = {f"{AVERAGE}.{path}": path for path in self._parameters}
+                result.parameters, result.average = (
+                    {path: np.array(backend.to_host(a[member, ...])) for path, a in arrays.items()}
+                    for arrays in (
+                        self._parameters,
+                        {kept[name]: a for name, a in self._slots.items() if name in kept},
+                    )
+                )
             staying = [m for m in range(len(self._numbers)) if m not in leaving]
             self._numbers = [self._numbers[m] for m in staying]
             if staying:
-                self._parameters, self._velocities = (
+                self._parameters, self._slots = (
                     {path: _selected(backend, a, staying) for path, a in arrays.items()}
-                    for arrays in (self._parameters, self._velocities)
+                    for arrays in (self._parameters, self._slots)
                 )
         self._steps.clear()
 

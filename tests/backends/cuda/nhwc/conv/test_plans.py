@@ -31,7 +31,9 @@ CONV = {
     "nhwc/conv/few_channels.cu": [],
 }
 PLAIN = {"nhwc/conv/depthwise.cu": depthwise.instances()}
-INSTANCES = CONV | PLAIN | {f"nhwc/kernels/{name}.cu": own for name, own in launch.INSTANCES.items()}
+INSTANCES = (
+    CONV | PLAIN | {f"nhwc/kernels/{name}.cu": own for name, own in launch.INSTANCES.items()}
+)
 
 
 def test_every_file_of_nhwc_is_compiled():

@@ -47,7 +47,7 @@ class Product:
 
 def plan(one: Convolution) -> Product | None:
     """The plan of a convolution, or None where it is of another kind."""
-    filters, channels, *window = one.filters
+    _, channels, *window = one.filters
     single = window == [1, 1] and not any(one.padding) and one.images[1] == channels
     plain = one.stride == (1, 1) and not one.epilogue
     return Product(one) if single and plain else None

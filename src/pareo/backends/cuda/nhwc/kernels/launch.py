@@ -20,6 +20,7 @@ ACTIVATIONS = (
 NORMALISED = ("IDENTITY", "RELU", "CLIP", "SILU", "HARD_SWISH")  # activations in normalise.cu
 BIASED = ("IDENTITY", "GELU", "GELU_TANH")  # activations in tokens.cu
 BLOCK_SIDES = (2, 4, 0)  # compiled sides of blocks in space_to_depth; 0: any side
+FEW_CHANNELS = (3, 0)  # compiled numbers of channels there; 0: any number
 
 
 def _instances() -> dict[str, list[str]]:
@@ -41,7 +42,12 @@ def _instances() -> dict[str, list[str]]:
             *(f"normalise<{n}, {kind}, 0>" for n, kind in product(numbers[:2], NORMALISED)),
             *(f"normalise<{n}, {kind}, {r}>"
               for n, kind, r in product(numbers[:2], NORMALISED[:2], (1, 2))),
-            *(f"normalise_back<{n}, {kind}>" for n, kind in product(numbers[:2], NORMALISED)),
+            *(f"normalise_back<{n}, {kind}, {plus}>"
+              for n, kind, plus in product(numbers[:2], NORMALISED, yes_no)),
+        ],
+        "normalise_pool": [
+            f"{name}<{n}>" for name in ("normalise_pool", "normalise_pool_back")
+            for n in numbers[:2]
         ],
         "tokens": [
             *(f"{name}<{n}, {p}>" for name in ("layer_norm", "layer_norm_back")
@@ -58,7 +64,9 @@ def _instances() -> dict[str, list[str]]:
         "layout": [
             *(f"transpose<{p}>" for p in pairs),
             *(f"cast<{p}, {v}>" for p, v in product(pairs, (1, 4))),
-            *(f"space_to_depth<{n}, {side}>" for n, side in product(numbers, BLOCK_SIDES)),
+            *(f"{name}<{n}, {side}, {channels}>"
+              for name in ("space_to_depth", "space_to_depth_rows")
+              for n, side, channels in product(numbers[:2], BLOCK_SIDES, FEW_CHANNELS)),
             *(f"{name}<{n}>" for name in ("concat", "total", "repeat") for n in numbers),
             *(f"{n}<{t}>" for n in ("filters_to_depth", "filters_from_depth", "flip_filters")
               for t in kinds),

@@ -33,15 +33,17 @@ template <class S, class T, int V> __global__ void cast(T* out, const S* x, long
     }
 }
 
-// Images (N, C, H, W) as blocks of s x s pixels (space to depth): element (c * s + dy) * s + dx of
-// out (N, rows, columns, wide_channels) is pixel (dy, dx) of the block in channel c, and 0 outside
-// the image and behind the last channel. SIDE is s where it is known at compile time, or 0. With an
-// order, image n is the one at index order[*step, n].
-template <class T, int V, int SIDE> __global__ void space_to_depth(
-    T* out, const float* x, const long long* order, const long long* step, int images, int channels,
-    int height, int width, int rows, int columns, int wide_channels, int any_side, int top, int left)
+// Images (N, C, H, W) as blocks of s x s pixels (space to depth), `fold` neighbouring blocks of a row
+// side by side: element ((t * C + c) * s + dy) * s + dx of out (N, rows, columns, wide_channels) is
+// pixel (dy, dx) of the block t columns further in channel c, and 0 outside the image and behind the
+// last one. SIDE is s and CHANNELS is C where they are known at compile time, or 0. With an order,
+// image n is the one at index order[*step, n].
+template <class T, int V, int SIDE, int CHANNELS> __global__ void space_to_depth(
+    T* out, const float* x, const long long* order, const long long* step, int images, int any_channels,
+    int height, int width, int rows, int columns, int wide_channels, int any_side, int top, int left,
+    int fold)
 {
-    const int s = SIDE ? SIDE : any_side;
+    const int s = SIDE ? SIDE : any_side, channels = CHANNELS ? CHANNELS : any_channels;
     const long long* row_of_order = order ? order + *step * images : nullptr;
     const unsigned groups = wide_channels / V;
     const unsigned count = (unsigned)images * rows * columns * groups;
@@ -53,26 +55,61 @@ template <class T, int V, int SIDE> __global__ void space_to_depth(
         float value[V];
 #pragma unroll
         for (int j = 0; j < V; j++) {
-            const int e = element + j;
-            const int c = e / (s * s), h = row * s + e / s % s - top, w = column * s + e % s - left;
-            const bool inside = c < channels && h >= 0 && w >= 0 && h < height && w < width;
+            const int t = (element + j) / (channels * s * s), e = element + j - t * channels * s * s;
+            const int c = e / (s * s), h = row * s + e / s % s - top;
+            const int w = (column + t) * s + e % s - left;
+            const bool inside = t < fold && h >= 0 && w >= 0 && h < height && w < width;
             value[j] = inside ? x[((image * channels + c) * height + h) * width + w] : 0;
         }
         store<T, V>(out + (long long)i * V, value);
     }
 }
 
+// The same, by rows: a block reads the pixels of one row of blocks into shared memory first. That is
+// faster where `fold` neighbours need the same pixels.
+template <class T, int V, int SIDE, int CHANNELS> __global__ void space_to_depth_rows(
+    T* out, const float* x, const long long* order, const long long* step, int images, int any_channels,
+    int height, int width, int rows, int columns, int wide_channels, int any_side, int top, int left,
+    int fold)
+{
+    extern __shared__ float lines[];  // C * s lines of `along` pixels
+    const int s = SIDE ? SIDE : any_side, channels = CHANNELS ? CHANNELS : any_channels;
+    const int along = (columns + fold - 1) * s, each = channels * s * s, groups = wide_channels / V;
+    const int number = blockIdx.x / rows, row = blockIdx.x - number * rows;
+    const long long image = order ? order[*step * images + number] : number;
+    for (int i = threadIdx.x; i < channels * s * along; i += blockDim.x) {
+        const int line = i / along, w = i - line * along - left;
+        const int c = line / s, h = row * s + line % s - top;
+        const bool inside = h >= 0 && w >= 0 && h < height && w < width;
+        lines[i] = inside ? x[((image * channels + c) * height + h) * width + w] : 0;
+    }
+    __syncthreads();
+    T* to = out + (long long)blockIdx.x * columns * wide_channels;
+    for (int i = threadIdx.x; i < columns * groups; i += blockDim.x) {
+        const int column = i / groups, element = (i - column * groups) * V;
+        float value[V];
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            const int t = (element + j) / each, e = element + j - t * each;
+            const int line = e / s, at = (column + t) * s + e % s;
+            value[j] = t < fold ? lines[line * along + at] : 0;
+        }
+        store<T, V>(to + (long long)i * V, value);
+    }
+}
+
 // Filters (K, C, kh, kw) for such blocks: out (K, rows, columns, wide_channels).
 template <class T> __global__ void filters_to_depth(
     T* out, const float* w, int filters, int channels, int kh, int kw, int rows, int columns,
-    int wide_channels, int s)
+    int wide_channels, int s, int fold)
 {
-    const int count = filters * rows * columns * wide_channels;
+    const int count = filters * rows * columns * wide_channels, each = channels * s * s;
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
-        const int e = i % wide_channels, column = i / wide_channels % columns;
+        const int element = i % wide_channels, column = i / wide_channels % columns;
         const int row = i / (wide_channels * columns) % rows, filter = i / (wide_channels * columns * rows);
-        const int c = e / (s * s), u = row * s + e / s % s, v = column * s + e % s;
-        const bool inside = c < channels && u < kh && v < kw;
+        const int t = element / each, e = element - t * each;
+        const int c = e / (s * s), u = row * s + e / s % s, v = (column + t) * s + e % s;
+        const bool inside = t < fold && u < kh && v < kw;
         out[i] = narrow<T>(inside ? w[((filter * channels + c) * kh + u) * kw + v] : 0);
     }
 }
@@ -80,13 +117,14 @@ template <class T> __global__ void filters_to_depth(
 // The inverse: the gradient of the filters (K, C, kh, kw) from that of their blocks.
 template <class T> __global__ void filters_from_depth(
     float* w, const T* blocks, int filters, int channels, int kh, int kw, int rows, int columns,
-    int wide_channels, int s)
+    int wide_channels, int s, int fold)
 {
     const int count = filters * channels * kh * kw;
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
         const int v = i % kw, u = i / kw % kh, c = i / (kw * kh) % channels, filter = i / (kw * kh * channels);
-        const int e = (c * s + u % s) * s + v % s;
-        w[i] = wide(blocks[((filter * rows + u / s) * columns + v / s) * wide_channels + e]);
+        const int block = v / s, t = fold > 1 ? block : 0, column = block - t;
+        const int e = ((t * channels + c) * s + u % s) * s + v % s;
+        w[i] = wide(blocks[((filter * rows + u / s) * columns + column) * wide_channels + e]);
     }
 }
 

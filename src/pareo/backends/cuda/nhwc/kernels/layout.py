@@ -11,6 +11,8 @@ from pareo.backends.cuda.nhwc.kernels.table import instruction
 from pareo.backends.cuda.runtime.indexed_batch import order_and_step
 from pareo.backends.cuda.runtime.launch import NULL
 
+MOST_SHARED = 48 << 10  # bytes of a block
+
 
 def _transpose(out: Array, x: Array, batch: int, rows: int, columns: int) -> None:
     grid = (-(-columns // 32), -(-rows // 32), batch)
@@ -38,26 +40,36 @@ def cast(out: Array, x: Array) -> None:
 
 
 @instruction()
-def space_to_depth(out: Array, x: Array, block: int, padding: tuple[int, ...]) -> None:
+def space_to_depth(
+    out: Array, x: Array, block: int, padding: tuple[int, ...], fold: int = 1
+) -> None:
+    """Blocks of pixels as pixels; with `fold`, so many neighbouring blocks as one."""
     vector = launch.WIDEST // out.dtype.itemsize
-    sizes = (*x.shape, *out.shape[1:], block, *padding[:2])
+    sizes = (*x.shape, *out.shape[1:], block, *padding[:2], fold)
     side = block if block in launch.BLOCK_SIDES else 0
-    function = kernel("layout", f"space_to_depth<{c_type(out)}, {vector}, {side}>")
-    function(
-        *launch.element_grid(out.size, vector), (out, x, *order_and_step(x), *map(np.int32, sizes))
-    )
+    channels = x.shape[1] if x.shape[1] in launch.FEW_CHANNELS else 0
+    instance = f"<{c_type(out)}, {vector}, {side}, {channels}>"
+    arguments = (out, x, *order_and_step(x), *map(np.int32, sizes))
+    shared = 4 * x.shape[1] * block * block * (out.shape[2] + fold - 1)
+    if fold > 1 and shared <= MOST_SHARED:
+        grid, threads = (out.shape[0] * out.shape[1],), (launch.THREADS,)
+        function = kernel("layout", f"space_to_depth_rows{instance}")
+        function(grid, threads, arguments, shared_mem=shared)
+    else:
+        function = kernel("layout", f"space_to_depth{instance}")
+        function(*launch.element_grid(out.size, vector), arguments)
 
 
 @instruction()
-def filters_to_depth(out: Array, w: Array, block: int) -> None:
-    sizes = (*w.shape, *out.shape[1:], block)
+def filters_to_depth(out: Array, w: Array, block: int, fold: int = 1) -> None:
+    sizes = (*w.shape, *out.shape[1:], block, fold)
     function = kernel("layout", f"filters_to_depth<{c_type(out)}>")
     function(*launch.element_grid(out.size), (out, w, *map(np.int32, sizes)))
 
 
 @instruction()
-def filters_from_depth(out: Array, blocks: Array, block: int) -> None:
-    sizes = (*out.shape, *blocks.shape[1:], block)
+def filters_from_depth(out: Array, blocks: Array, block: int, fold: int = 1) -> None:
+    sizes = (*out.shape, *blocks.shape[1:], block, fold)
     function = kernel("layout", f"filters_from_depth<{c_type(blocks)}>")
     function(*launch.element_grid(out.size), (out, blocks, *map(np.int32, sizes)))
 

@@ -2,12 +2,13 @@
 // with a residual and an activation; and the backward pass. Statistics and sums are float32, in an
 // order that does not change from run to run.
 #include "nhwc/kernels/activation.cuh"
+#include "nhwc/kernels/norm.cuh"
 #include "nhwc/kernels/vector.cuh"
 
 const int MOST_THREADS = 512, LEAST_BLOCKS = 2;          // of a kernel that sums
 const int EACH_THREADS = 256, EACH_BLOCKS = 3;           // of a kernel that does not
 const int AHEAD_STATISTICS = 8, AHEAD_SUMS = 2;          // pixels that a thread loads before it uses them
-const int SLOTS = 1 << 16;
+const int SLOTS = 1 << 18;
 __device__ unsigned arrived[SLOTS];  // blocks that are done; all 0 between launches
 
 // Whether this block is the last of its column of the grid: it then sees what the others wrote.
@@ -156,26 +157,6 @@ template <class T, int V> __global__ void __launch_bounds__(MOST_THREADS, LEAST_
     }
 }
 
-// What normalises a channel: z = (x - mean) * factor + shift.
-struct Vectors {
-    const float *mean, *variance, *scale, *shift;
-    float epsilon;
-};
-
-template <int V> struct Norm {
-    float mean[V], factor[V], shift[V];
-    __device__ Norm(const Vectors& of, int channel)
-    {
-#pragma unroll
-        for (int i = 0; i < V; i++) {
-            mean[i] = of.mean[channel + i];
-            factor[i] = of.scale[channel + i] * rsqrtf(of.variance[channel + i] + of.epsilon);
-            shift[i] = of.shift[channel + i];
-        }
-    }
-    __device__ float operator()(float x, int i) const { return (x - mean[i]) * factor[i] + shift[i]; }
-};
-
 // out = activation(z + residual): R is 0 without a residual, 2 where it is normalised too, else 1.
 // `positive` gets a bit for each element: whether it is above 0. A thread has V channels.
 template <class T, int V, int A, int R>
@@ -244,7 +225,7 @@ template <class T, int V, int A> __global__ void __launch_bounds__(MOST_THREADS,
                     xs[j] = *reinterpret_cast<const Pack<T, V>*>(x + at);
                     gs[j] = *reinterpret_cast<const Pack<T, V>*>(g + at);
                     if (other) others[j] = *reinterpret_cast<const Pack<T, V>*>(other + at);
-                    if (positive) bits[j] = positive[at / GROUP] >> at % GROUP;
+                    if (A == IDENTITY && positive) bits[j] = positive[at / GROUP] >> at % GROUP;
                 }
 #pragma unroll
             for (int j = 0; j < AHEAD; j++)
@@ -255,7 +236,7 @@ template <class T, int V, int A> __global__ void __launch_bounds__(MOST_THREADS,
                         const float value = wide(xs[j].at[i]);
                         float d = wide(gs[j].at[i]);
                         if (other) d += wide(others[j].at[i]);
-                        if (positive) d = bits[j] >> i & 1 ? d : 0;
+                        if (A == IDENTITY && positive) d = bits[j] >> i & 1 ? d : 0;
                         else d = activate_back<A>(d, norm(value, i), low, high);
                         error[i] = d;
                         sums[i] += d;
@@ -317,22 +298,16 @@ template <class T, int V, int A> __global__ void __launch_bounds__(MOST_THREADS,
     }
 }
 
-// The gradient of x: factor * (d - mean of d - normalised x * mean of (d * normalised x)), plus
-// `other` if not null, whose pixels are `pitch` elements apart.
-template <class T, int V, int A> __global__ void __launch_bounds__(EACH_THREADS, EACH_BLOCKS) normalise_back(
+// The gradient of x: factor * (d - mean of d - normalised x * mean of (d * normalised x)). With PLUS,
+// `other` is added, whose pixels are `pitch` elements apart.
+template <class T, int V, int A, bool PLUS> __global__ void __launch_bounds__(EACH_THREADS) normalise_back(
     T* out, const T* x, const T* g, const float* to_scale, const float* to_shift, const T* other,
     int pitch, Vectors by, float low, float high, unsigned pixels, int channels)
 {
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * V;
     if (channel >= channels) return;
     const Norm<V> norm(by, channel);
-    float slope[V], constant[V];
-#pragma unroll
-    for (int i = 0; i < V; i++) {
-        const float inverse = rsqrtf(by.variance[channel + i] + by.epsilon);
-        slope[i] = norm.factor[i] * inverse * to_scale[channel + i] / pixels;
-        constant[i] = norm.factor[i] * to_shift[channel + i] / pixels;
-    }
+    const Slopes<V> slopes(by, norm, to_scale, to_shift, channel, pixels);
     const int AHEAD = 2;
     const unsigned step = gridDim.x * blockDim.y;
     for (unsigned p = blockIdx.x * blockDim.y + threadIdx.y; p < pixels; p += AHEAD * step) {
@@ -343,7 +318,7 @@ template <class T, int V, int A> __global__ void __launch_bounds__(EACH_THREADS,
                 const long long at = (long long)(p + j * step) * channels + channel;
                 xs[j] = *reinterpret_cast<const Pack<T, V>*>(x + at);
                 gs[j] = *reinterpret_cast<const Pack<T, V>*>(g + at);
-                if (other)
+                if (PLUS)
                     others[j] = *reinterpret_cast<const Pack<T, V>*>(
                         other + (long long)(p + j * step) * pitch + channel);
             }
@@ -355,8 +330,8 @@ template <class T, int V, int A> __global__ void __launch_bounds__(EACH_THREADS,
                 for (int i = 0; i < V; i++) {
                     const float value = wide(xs[j].at[i]);
                     const float d = activate_back<A>(wide(gs[j].at[i]), norm(value, i), low, high);
-                    error[i] = norm.factor[i] * d - (value - norm.mean[i]) * slope[i] - constant[i];
-                    if (other) error[i] += wide(others[j].at[i]);
+                    error[i] = norm.factor[i] * d - (value - norm.mean[i]) * slopes.slope[i] - slopes.constant[i];
+                    if (PLUS) error[i] += wide(others[j].at[i]);
                 }
                 store<T, V>(out + (long long)(p + j * step) * channels + channel, error);
             }

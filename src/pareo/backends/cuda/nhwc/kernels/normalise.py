@@ -3,8 +3,8 @@
 A channel is normalised by four vectors in float32: mean, variance, scale and shift.
 """
 
+import threading
 from collections.abc import Sequence
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,12 @@ THREADS = 512  # of a block that sums, as in normalise.cu
 CHANNELS = 64  # of a block that sums: few, as its last block adds what all others left
 BLOCKS = 264  # that sum at the same time: two on each multiprocessor of an H200
 SUM_VECTOR = 4  # channels of a thread that sums, at most: more need too many registers
-EACH_BLOCKS = 396  # of a kernel that does not sum: three on each multiprocessor
+EACH_BLOCKS = 396  # of the forward kernel: three on each multiprocessor
 PIXELS = 2  # that a thread has at least
-SLOTS = 1 << 16  # as in normalise.cu
+SLOTS = 1 << 18  # as in normalise.cu
 
-_slots = count()
+_lock = threading.Lock()
+_next_slot = 0
 
 
 def fits(images: Spec) -> bool:
@@ -71,18 +72,30 @@ def partial_sums(images: Array | Spec) -> Spec:
 def _sum(file_name: str, images: Array, arguments: Sequence[Any], results: int = 0) -> None:
     grid, block = sum_grid(images)
     shared = 2 * block[0] * block[1] * sum_vector(images) * 4
-    slot = next(_slots) * 64 % SLOTS  # no two launches at the same time have the same one
-    both = *arguments[:results], np.int32(slot), *arguments[results:]
+    both = *arguments[:results], np.int32(_take_slots(grid[1])), *arguments[results:]
     kernel("normalise", file_name, shared)(grid, block, both, shared_mem=shared)
 
 
-def _each(name: str, images: Array, arguments: Sequence[Any]) -> None:
+def _take_slots(count: int) -> int:
+    """The first of `count` slots for the counters of a launch.
+
+    No two launches that run at the same time may share one. Slots are used again after tens of
+    thousands of other launches, or captures of them.
+    """
+    global _next_slot
+    with _lock:
+        first = _next_slot
+        _next_slot = (first + count) % SLOTS
+    return first
+
+
+def _each(
+    file: str, name: str, images: Array, arguments: Sequence[Any], most: int = launch.BLOCKS
+) -> None:
     """Launch a kernel whose threads hold channels and iterate over pixels."""
-    (blocks, across), block = launch.pixel_grid(
-        pixels(images), images.shape[-1], vector_of(images)
-    )
-    grid = min(blocks, max(1, EACH_BLOCKS // across)), across
-    kernel("normalise", name)(grid, block, arguments)
+    (blocks, across), block = launch.pixel_grid(pixels(images), images.shape[-1], vector_of(images))
+    grid = min(blocks, max(1, most // across)), across
+    kernel(file, name)(grid, block, arguments)
 
 
 def _sizes(images: Array) -> tuple[Any, Any]:
@@ -108,7 +121,12 @@ def _instance(name: str, images: Array, activation: str = "", vector: int = 0) -
 @instruction(scratch=lambda out, x: [partial_sums(x)])
 def channel_statistics(out: tuple[Array, Array], x: Array, scratch: Sequence[Array]) -> None:
     """Mean and variance of each channel."""
-    _sum(_instance("channel_statistics", x, "", sum_vector(x)), x, (*out, scratch[0], x, *_sizes(x)), 3)
+    _sum(
+        _instance("channel_statistics", x, "", sum_vector(x)),
+        x,
+        (*out, scratch[0], x, *_sizes(x)),
+        3,
+    )
 
 
 def _normalise(
@@ -126,7 +144,8 @@ def _normalise(
         out, positive, x, _vectors(vectors, epsilons[0]), *(residual or (NULL,)),
         _vectors(more, epsilons[1]), *_limits(*limits), *_sizes(x),
     )  # fmt: skip
-    _each(_instance("normalise", x, f"{activation}, {residuals}"), x, arguments)
+    name = _instance("normalise", x, f"{activation}, {residuals}")
+    _each("normalise", name, x, arguments, EACH_BLOCKS)
 
 
 @instruction(in_place=(0,))
@@ -204,14 +223,16 @@ def _back(
     x: Array,
     g: Array,
     sums: Sequence[Array],
-    other: Sequence[Any],
+    other: Array | None,
     vectors: Sequence[Array],
     how: tuple[str, tuple[float, float], float],
 ) -> None:
     activation, limits, epsilon = how
     by = _vectors(vectors, epsilon)
-    arguments = (out, x, g, *sums, *other, by, *_limits(*limits), *_sizes(x))
-    _each(_instance("normalise_back", x, activation), x, arguments)
+    more = (NULL, np.int32(0)) if other is None else (other, np.int32(pitch(other)))
+    arguments = (out, x, g, *sums, *more, by, *_limits(*limits), *_sizes(x))
+    plus = str(other is not None).lower()
+    _each("normalise", _instance("normalise_back", x, f"{activation}, {plus}"), x, arguments)
 
 
 @instruction(in_place=(1,))
@@ -229,7 +250,7 @@ def normalise_back(
     After g come the gradients of scale and shift, and the four vectors.
     """
     how = activation, limits, epsilon
-    _back(out, x, g, others[:2], (NULL, np.int32(0)), others[2:], how)
+    _back(out, x, g, others[:2], None, others[2:], how)
 
 
 @instruction(in_place=(1,), strided=True)
@@ -245,4 +266,32 @@ def normalise_back_plus(
     """The same, plus the last operand, which may be some channels of larger images."""
     *most, more = others
     how = activation, limits, epsilon
-    _back(out, x, g, most[:2], (more, np.int32(pitch(more))), most[2:], how)
+    _back(out, x, g, most[:2], more, most[2:], how)
+
+
+def _window(images: Array, pooled: Array, padding: tuple[int, ...]) -> Any:
+    return struct(*images.shape[1:3], *pooled.shape[1:3], *padding[:2], of=np.int32)
+
+
+@instruction()
+def normalise_pool(
+    out: tuple[Array, Array, Array], x: Array, *vectors: Array, epsilon: float,
+    padding: tuple[int, ...],
+) -> None:  # fmt: skip
+    """The largest relu of normalised images in each window; the x that it comes from; its index."""
+    y = out[0]
+    by = _vectors(vectors, epsilon)
+    arguments = (*out, x, by, _window(x, y, padding), *_sizes(y))
+    _each("normalise_pool", _instance("normalise_pool", x), y, arguments)
+
+
+@instruction()
+def normalise_pool_back(
+    out: Array, x: Array, g: Array, indices: Array, to_scale: Array, to_shift: Array,
+    *vectors: Array, epsilon: float, padding: tuple[int, ...],
+) -> None:  # fmt: skip
+    """The gradient of x, from that of the pooled images and those of scale and shift."""
+    by = _vectors(vectors, epsilon)
+    window = _window(x, g, padding)
+    arguments = (out, x, g, indices, to_scale, to_shift, by, window, *_sizes(x))
+    _each("normalise_pool", _instance("normalise_pool_back", x), x, arguments)

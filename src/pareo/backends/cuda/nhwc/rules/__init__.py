@@ -11,6 +11,7 @@ from pareo.backends.cuda.nhwc.rules import (
     dense,
     images,
     normalise,
+    normalise_back,
     shapes,
     tokens,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "find_attention",
     "images",
     "normalise",
+    "normalise_back",
     "shapes",
     "tokens",
 ]

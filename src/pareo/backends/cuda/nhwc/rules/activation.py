@@ -6,7 +6,7 @@ import numpy as np
 
 from pareo.backends.cuda.nhwc.kernels.bias import partial_sums
 from pareo.backends.cuda.nhwc.lowering import Lowering
-from pareo.backends.cuda.nhwc.rules.normalise import defer_activation_back
+from pareo.backends.cuda.nhwc.rules.normalise_back import defer_activation_back
 from pareo.backends.cuda.nhwc.rules.table import rule
 from pareo.program.ir import Instruction
 

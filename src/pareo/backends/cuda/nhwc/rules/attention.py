@@ -128,9 +128,7 @@ def _through(
     return [transposes[0], reshapes[0]]
 
 
-def _match_back(
-    lowering: Lowering, match: Match, forward: Instruction, back: Instruction
-) -> bool:
+def _match_back(lowering: Lowering, match: Match, forward: Instruction, back: Instruction) -> bool:
     of = match.of
     if back.inputs[1:] != (*forward.inputs[:3], *forward.outputs, forward.inputs[3]):
         return False
@@ -174,7 +172,7 @@ def attention_with_sums(lowering: Lowering, one: Instruction) -> bool:
     x = _shaped(lowering, match.x, shape)
     specs = lowering.working_spec(match.result), Spec((of.batch, of.heads, of.count))
     how = {"heads": of.heads, "causal": of.causal, "flops": one.flops}
-    made = lowering.add("attention_forward", (x,), *specs, **how)  # type: ignore[arg-type]
+    made = lowering.add("attention_forward", (x,), *specs, **how)
     lowering.working[match.result] = made[0]
     match.kept = x, *made
     return True
@@ -189,7 +187,7 @@ def attention_gradient(lowering: Lowering, back: Instruction) -> bool:
     g = _shaped(lowering, match.g, (of.batch, of.count, of.features))
     how = {"heads": of.heads, "causal": of.causal, "flops": back.flops}
     spec = lowering.working_spec(match.to_x)
-    (made,) = lowering.add("attention_back", (*match.kept, g), spec, **how)  # type: ignore[arg-type]
+    (made,) = lowering.add("attention_back", (*match.kept, g), spec, **how)
     lowering.working[match.to_x] = made
     return True
 

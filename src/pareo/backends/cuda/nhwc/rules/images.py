@@ -7,6 +7,7 @@ import numpy as np
 
 from pareo.backends.cuda.nhwc.lowering import Lowering
 from pareo.backends.cuda.nhwc.rules.activation import channel_sum, with_sums
+from pareo.backends.cuda.nhwc.rules.normalise_pool import defer_pool_back, pool_normalised
 from pareo.backends.cuda.nhwc.rules.table import rule
 from pareo.program.ir import Instruction
 from pareo.spec import Spec
@@ -23,6 +24,8 @@ def max_pool(lowering: Lowering, pool: Instruction) -> bool:
     x, how = pool.inputs[0], dict(pool.attributes)
     if not lowering.is_image(x):
         return False
+    if pool_normalised(lowering, pool):
+        return True
     operands, result = (lowering.contiguous_working(x),), pool.outputs[0]
     backs = [
         lowering.program.instructions[p]
@@ -54,6 +57,8 @@ def following_relu_gradient(lowering: Lowering, back: Instruction) -> Instructio
 def max_pool_gradient(lowering: Lowering, back: Instruction) -> bool:
     g, x = back.inputs
     how = dict(back.attributes)
+    if defer_pool_back(lowering, back):
+        return True
     if _key(x, how) not in lowering.pool_indices:
         return False
     places, through_relu = lowering.pool_indices[_key(x, how)]

@@ -4,7 +4,8 @@ import pareo.operators as op
 from pareo.backends.cuda.nhwc.lowering import Lowering, next_number
 from pareo.backends.cuda.nhwc.rules.activation import channel_sum
 from pareo.backends.cuda.nhwc.rules.averages import defer_average
-from pareo.backends.cuda.nhwc.rules.normalise import add_normalised, defer_sum
+from pareo.backends.cuda.nhwc.rules.normalise import add_normalised
+from pareo.backends.cuda.nhwc.rules.normalise_back import defer_sum
 from pareo.backends.cuda.nhwc.rules.table import rule
 from pareo.backends.cuda.nhwc.rules.tokens import add_biased, is_made, reduced, reshape_rows
 from pareo.program.ir import Instruction
@@ -51,7 +52,9 @@ MOST = 4  # images that one instruction adds
 def _adds_images(lowering: Lowering, add: Instruction) -> bool:
     """Whether an instruction adds images of the same shape, some in their working form."""
     images = [
-        lowering.is_image(n) or n in lowering.addends or (reduced(lowering) and is_made(lowering, n))
+        lowering.is_image(n)
+        or n in lowering.addends
+        or (reduced(lowering) and is_made(lowering, n))
         for n in add.inputs
     ]
     return any(images) and len({lowering.program.specs[n] for n in add.inputs}) == 1

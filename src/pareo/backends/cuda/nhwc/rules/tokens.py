@@ -34,7 +34,7 @@ def _by_features(lowering: Lowering, x: int, axis: int) -> bool:
         return False
     if spec.ndim == 4:
         return axis == 1 and lowering.is_image(x)
-    return reduced(lowering) and axis == spec.ndim - 1
+    return axis == spec.ndim - 1
 
 
 @rule
@@ -180,7 +180,7 @@ def reshape_rows(lowering: Lowering, reshape: Instruction) -> bool:
 
 
 def _as_tokens(lowering: Lowering, reshape: Instruction) -> bool:
-    """Images (N, C, H, W) as (N, C, H * W), transposed to (N, H * W, C): a reshape, channels last."""
+    """Images (N, C, H, W) as (N, C, H * W), then (N, H * W, C): channels last, it is a reshape."""
     x, between = reshape.inputs[0], reshape.outputs[0]
     transpose = lowering.only_reader(between)
     count, channels, height, width = lowering.program.specs[x].shape
