@@ -8,8 +8,10 @@ logits of two images in training, from `weights` and `images` below. It is writt
 where torchvision (0.28) and timm (1.0.30) are installed; the tests need neither.
 """
 
+import sys
 import zlib
 from collections.abc import Mapping
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -59,24 +61,34 @@ def images() -> Any:
     return drawn.astype(np.float32)
 
 
-def module_of(name: str, size: int = SIZE) -> Any:
-    """The module of torchvision or timm, for images of this size, without dropout of any kind."""
+@cache
+def _torchvision() -> Any:
+    """torchvision; where its compiled part does not load, its import needs names declared."""
     import torch
 
-    if not DECLARED:  # torchvision's compiled part may not load; its import needs these names
+    try:
+        import torchvision
+    except RuntimeError:
+        for known in [name for name in sys.modules if name.startswith("torchvision")]:
+            del sys.modules[known]
         DECLARED.append(torch.library.Library("torchvision", "FRAGMENT"))
         for operator in ("nms", "qnms"):
             if not hasattr(torch.ops.torchvision, operator):
                 schema = f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
                 DECLARED[0].define(schema)
+        import torchvision
+    return torchvision
+
+
+def module_of(name: str, size: int = SIZE) -> Any:
+    """The module of torchvision or timm, for images of this size, without dropout of any kind."""
+    _torchvision()
     if name == "vit-tiny-16":
         import timm
 
         return timm.create_model(MODULES[name], img_size=size)
-    import torchvision
-
     more = {"image_size": size} if name.startswith("vit") else {}
-    module = getattr(torchvision.models, MODULES[name])(**more)
+    module = getattr(_torchvision().models, MODULES[name])(**more)
     for part in module.modules():
         for rate in ("p", "dropout"):
             if isinstance(getattr(part, rate, None), float):

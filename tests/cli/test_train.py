@@ -73,6 +73,41 @@ def test_resume_takes_the_settings_of_the_checkpoint(tmp_path: Path) -> None:
     }
 
 
+def test_every_setting_is_an_option_and_resumes(tmp_path: Path) -> None:
+    how = ("resnet8", "--data", "synthetic:1x8x8:4:120", "--device", "vectorized", "--threads", "1",
+           "--batch", "32", "--optimizer", "adamw", "--schedule", "warmup:1+cosine", "--decay",
+           "0.01", "--clip", "1", "--smoothing", "0.1", "--average", "0.9", "--augment",
+           "flip,crop:1,cutout:2", "--train-only", "layer3,fc", "--validation", "0.2",
+           "--class-weights", "1,2,3,4")  # fmt: skip
+    done = pareo("train", *how, "--epochs", "2", "--patience", "5", "--checkpoint", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "resnet8 on vectorized, 1 thread: batch 32, rate 0.001, warmup:1+cosine, adamw" in (
+        done.stdout
+    )
+    assert "augment flip,crop:1,cutout:2, validation 0.2, only layer3, fc, seed 0" in done.stdout
+    assert re.search(r"^epochs +2 of 80 images", done.stdout, re.MULTILINE)
+    assert re.search(r"^accuracy +[\d.]+% of 20 validation images", done.stdout, re.MULTILINE)
+    assert re.search(r"^test +[\d.]+% of 20 test images", done.stdout, re.MULTILINE)
+    found = load(tmp_path)
+    assert found.settings["optimizer"] == "adamw"
+    assert found.settings["class_weights"] == [1.0, 2.0, 3.0, 4.0]
+    assert (tmp_path / "best.safetensors").exists()
+    again = pareo("train", "resnet8", "--resume", str(tmp_path))
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.splitlines()[0] == done.stdout.splitlines()[0]
+    other = pareo("train", "resnet8", "--resume", str(tmp_path), "--clip", "2")
+    assert "was trained with clip 1.0; got 2.0" in other.stderr
+
+
+def test_training_starts_from_weights(tmp_path: Path, trained: Path) -> None:
+    done = pareo("train", "mlp-small", *SMALL, "--epochs", "1", "--weights", str(trained),
+                 "--train-only", "5", "--checkpoint", str(tmp_path))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    before, after = load(trained).parameters, load(tmp_path).parameters
+    assert before["1.w"].tobytes() == after["1.w"].tobytes()
+    assert before["5.w"].tobytes() != after["5.w"].tobytes()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -83,11 +118,25 @@ def test_resume_takes_the_settings_of_the_checkpoint(tmp_path: Path) -> None:
         (("train", "mlp-small", "--epochs", "0"), "epochs"),
         (("train", "mlp-small", "--batch", "0"), "batch_size"),
         (("train", "mlp-small", "--seed", "-1"), "seed"),
-        (("train", "mlp-small", "--schedule", "stairs"), "schedule of constant or cosine"),
+        (("train", "mlp-small", "--schedule", "stairs"), "a schedule such as constant, step"),
+        (("train", "mlp-small", "--optimizer", "adan"), "sgd, nesterov, adam, adamw or lion"),
+        (
+            ("train", "mlp-small", "--optimizer", "adam", "--momentum", "0.9"),
+            "no momentum with adam",
+        ),
+        (("train", "mlp-small", "--clip", "-1"), "a clip above 0"),
+        (("train", "mlp-small", "--loss", "hinge"), "a loss of cross-entropy"),
+        (("train", "mlp-small", "--class-weights", "1,x"), "--class-weights expects numbers"),
+        (("train", "mlp-small", *SMALL, "--class-weights", "1,2"), "class_weights for 10 classes"),
+        (("train", "mlp-small", "--augment", "blur"), "augment such as 'flip,crop:4,cutout:8'"),
+        (("train", "mlp-small", *SMALL, "--train-only", "9"), "train_only to name layers"),
+        (("train", "mlp-small", *SMALL, "--validation", "1"), "a validation share from 0"),
+        (("train", "mlp-small", *SMALL, "--patience", "0"), "patience to be a whole number"),
+        (("train", "mlp-small", *SMALL, "--weights", "nowhere"), "nowhere: expected a checkpoint"),
         (("train", "mlp-small", "--precision", "int8"), "precision of float32 or float64"),
         (("train", "mlp-small", "--data", "nowhere"), "got 'nowhere', which does not exist"),
         (("train", "mlp-small", "--data", "synthetic:3x9x9"), "expects images of shape"),
-        (("train", "alexnet"), "expects images of shape (3, 224, 224); got (1, 28, 28)"),
+        (("train", "alexnet"), "alexnet does not fit images of shape (1, 28, 28): MaxPool expects"),
         (("train", "mlp-small", "--resume", "nowhere"), "nowhere: expected a checkpoint"),
         (("train", "mlp-small", "--checkpoint", "/proc/no"), "cannot be written"),
         (("predict", "nowhere", "a.png"), "nowhere: expected a checkpoint"),

@@ -21,7 +21,10 @@ MOVING = {
 # Operators that look for equal elements, which noise would make unequal.
 COMPARING = {"max_gradient"}
 # Operators that take the difference of numbers near 1 inside, where noise outside is none.
-CANCELLING = {"cross_entropy", "cross_entropy_gradient", "log_softmax"}
+CANCELLING = {
+    "batch_norm_gradient", "cross_entropy", "cross_entropy_gradient", "layer_norm_gradient",
+    "log_softmax",
+}  # fmt: skip
 
 
 def interpret(
@@ -50,7 +53,8 @@ def interpret(
             )  # fmt: skip
             results = result if isinstance(result, tuple) else (result,)
             if noisy and operator.name in CANCELLING:
-                results = (results[0] + cancelled(operator.name, operands, results[0], noisy),)
+                inside = cancelled(instruction, operands, results[0], noisy)
+                results = (results[0] + inside, *results[1:])
             for number, array in zip(instruction.outputs, results, strict=True):
                 values[number] = blurred(array, noisy)
     return [np.asarray(values[number]) for number in program.outputs]
@@ -79,12 +83,36 @@ def blurred(array: Any, random: np.random.Generator | None) -> Any:
     return off
 
 
-def cancelled(name: str, operands: Sequence[Any], result: Any, random: Any) -> Any:
-    """The rounding of a probability that 1 is taken from, or of the logarithm of one."""
+def cancelled(
+    instruction: Instruction, operands: Sequence[Any], result: Any, random: np.random.Generator
+) -> Any:
+    """The rounding of a probability that 1 is taken from, of the logarithm of one, or of a slope.
+
+    The gradient of a normalisation takes means from the slopes. Those of a single element are equal
+    to it, so that no noise of the operands shows in what is left.
+    """
     noise = NOISE * random.uniform(-1, 1, result.shape)
-    if name != "cross_entropy_gradient":
+    if instruction.name in ("batch_norm_gradient", "layer_norm_gradient"):
+        return noise * _slopes(instruction, operands)
+    if instruction.name != "cross_entropy_gradient":
         return noise
     return noise * np.asarray(operands[0])[..., None, None] / result.shape[-2]
+
+
+def _slopes(instruction: Instruction, operands: Sequence[Any]) -> Any:
+    """The largest slopes that a normalisation takes means of."""
+    g, x, scale, *statistics = operands
+    epsilon = instruction.attributes["epsilon"]
+    along = instruction.attributes.get("axis", 1) % x.ndim  # the axis of the scale
+    wide = tuple(-1 if axis == along else 1 for axis in range(x.ndim))
+    if statistics:
+        axes = tuple(axis for axis in range(x.ndim) if axis != along)
+        variance = statistics[1].reshape(wide)
+    else:
+        axes = (along,)
+        variance = x.var(axis=along, keepdims=True) if x.size else np.zeros(())
+    largest = np.abs(g * scale.reshape(wide)).max(axis=axes, keepdims=True, initial=0)
+    return largest / np.sqrt(variance + epsilon)
 
 
 @dataclass(frozen=True)

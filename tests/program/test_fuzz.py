@@ -15,9 +15,10 @@ from devices import DEVICES
 from fuzzing.compare import PLAIN, Example, Hang, check, fault, refused, within
 from fuzzing.draw import drawn
 from fuzzing.recipe import Recipe
-from fuzzing.reference import interpret
+from fuzzing.reference import expected, interpret
 from fuzzing.shrink import shrunk
 
+from pareo import Spec, op, trace
 from pareo.program import Program
 
 EXPLORE = "PAREO_EXPLORE" in os.environ
@@ -80,6 +81,21 @@ def test_a_program_that_fails_is_made_smaller() -> None:
     assert small.count() == 1
     assert len(small.outputs) == 1
     assert sum(line.name == "argument" for line in small.lines) <= 2
+
+
+@pytest.mark.parametrize("name", ["batch_norm_gradient", "layer_norm_gradient"])
+def test_what_cancels_inside_a_normalisation_has_noise(name: str) -> None:
+    """The mean of one slope is that slope: the difference is 0, but for rounding."""
+    random = np.random.default_rng(1)
+    arrays = [random.uniform(0.5, 2, (1, 1)), *random.uniform(0.5, 2, (4, 1))]
+    shapes = [(1, 1), (1, 1), (1,), (1,), (1,)][: 5 if name[0] == "b" else 3]
+    given = [array.reshape(shape) for array, shape in zip(arrays, shapes, strict=False)]
+    if name[0] == "b":
+        given[3] = given[1][0]  # the mean is the element
+    program = trace(lambda *a: op.registry[name](*a, epsilon=0.1)[0], *map(Spec.of, given))
+    (right,) = expected(program, given, seed=0) or ()
+    assert np.abs(right.value).max() < 1e-15
+    assert 2.0**-26 < right.moved < 2.0**-18
 
 
 def test_what_does_not_end_is_stopped() -> None:

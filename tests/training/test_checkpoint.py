@@ -363,7 +363,10 @@ KILLS, EPOCHS = 6, 30
 
 def run_and_kill(folder: Path, after: float | None, kind: str) -> bool:
     """Train in a process of its own, killed after some seconds; whether it came to its end."""
-    resume = "resume" if (folder / "last.safetensors").exists() else "new"
+    file = folder / "last.safetensors"
+    resume, before = "new", 0
+    if file.exists():
+        resume, before = "resume", file.stat().st_mtime_ns
     code = TRAIN.replace("MODULE", Path(__file__).stem).replace("EPOCHS", str(EPOCHS))
     folders = *Path(__file__).parents[:2], Path(loop.__file__).parents[2]
     process = subprocess.Popen(
@@ -384,8 +387,8 @@ def run_and_kill(folder: Path, after: float | None, kind: str) -> bool:
         process.stdout.readline()
         if after is None:
             return process.wait(timeout=120) == 0
-        while not (folder / "last.safetensors").exists() and process.poll() is None:
-            time.sleep(0.01)  # the first is written before training, however busy the machine is
+        while process.poll() is None and (not file.exists() or file.stat().st_mtime_ns == before):
+            time.sleep(0.01)  # until it has written one, however busy the machine is
         time.sleep(after)
         process.send_signal(signal.SIGKILL)
         return process.wait(timeout=120) == 0

@@ -11,7 +11,7 @@ from pareo.cli import options
 from pareo.cli.tables.training import report
 from pareo.data import Dataset, load
 from pareo.device import Device
-from pareo.errors import DataError, PareoError
+from pareo.errors import DataError, PareoError, ShapeError
 from pareo.nn import networks
 from pareo.nn.network import Sequential
 from pareo.training import checkpoint as files
@@ -307,4 +307,7 @@ def build(name: str, data: Dataset) -> Sequential:
     >>> build("googlenet", load("synthetic:3x64x64:5:12")).input_shape
     (3, 64, 64)
     """
-    return networks.sized(name, data.shape, data.outputs)
+    try:
+        return networks.sized(name, data.shape, data.outputs)
+    except ShapeError as error:
+        raise ShapeError(f"{name} does not fit images of shape {data.shape}: {error}") from error

@@ -111,6 +111,18 @@ def test_batch_norm_with_one_micro_batch_is_as_in_one_worker(network: Sequential
     assert found.accuracy == expected.accuracy
 
 
+def test_stages_without_anything_to_train_keep_parameters_and_statistics() -> None:
+    few = load("synthetic:2x8x8:3:32")
+    run = Settings(
+        9, 0.05, precision="float64", train_only=("3", "6"), clip=0.3, average=0.9, optimizer="adam"
+    )
+    found = model.pipeline(NORMAL, few, run, 2, 3, device="vectorized", micro=1, at=[2, 4])
+    expected = alone(NORMAL, few, run, 2, "vectorized")
+    same(found.parameters, expected.parameters, **EXACT)
+    same(found.weights, expected.weights, **EXACT)
+    np.testing.assert_array_equal(found.parameters["1.mean"], 0)
+
+
 @pytest.mark.parametrize("how", ["threads", "processes"])
 def test_each_micro_batch_has_its_own_statistics(how: str) -> None:
     few = load("synthetic:2x8x8:3:32")

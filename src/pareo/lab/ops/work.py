@@ -98,6 +98,8 @@ class Work:
             return "it is the backward pass of another operator"
         if not self.case.operator.differentiable:
             return f"{self.case.operator.name} has no gradient"
+        if len(self.results()) > 1:
+            return "it has several results; its backward pass is an operator of its own"
         if self.flops * self._cost.specs[0].dtype.itemsize < self.written:
             return "its gradient is the incoming one, at most copied: nothing is computed"
         return ""

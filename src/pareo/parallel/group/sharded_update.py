@@ -147,14 +147,16 @@ class ShardedUpdate:
         program = update_program(layout, recipe, pieces, batch, keeps)
         self._run = program.compile(device, {k: k for k in range(len(pieces) + len(slots))})
         self._clips = recipe.clip is not None
-        self._norm = norm_program(layout, pieces, batch).compile(device) if self._clips else None
+        self._norm = (
+            norm_program(layout, pieces, batch).compile(device) if self._clips and pieces else None
+        )
 
     def norm(self, total: Any = None) -> float:
         """The norm of this shard's gradients; needed before `step` if the recipe clips them.
 
         `total` replaces that of this object, for example on another device.
         """
-        if self._norm is None or not (self._parts or self._factors):
+        if self._norm is None:
             return 0.0
         norm, products = self._norm(self._vector(total), self._factors)
         self._products = dict(products)

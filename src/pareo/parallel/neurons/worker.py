@@ -5,12 +5,11 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from pareo.device import Device
-from pareo.nn.layers import Context, Layer, Parameter
+from pareo.nn.layers import Context, Parameter
 from pareo.nn.network import Sequential
 from pareo.parallel.group import sharded_update
 from pareo.parallel.group.batch_schedule import (
@@ -25,9 +24,10 @@ from pareo.parallel.group.result import Evaluation, FittedData, WorkerTime, eval
 from pareo.parallel.group.sharded_update import NormExchange
 from pareo.parallel.group.shared_memory import DATASET_ARRAYS, SharedArrays
 from pareo.parallel.group.worker_group import WorkerGroup
+from pareo.parallel.neurons.around import augmentation, loss_program
 from pareo.parallel.neurons.segments import SegmentShard, dropouts, segments
 from pareo.parallel.pipeline.balance import predicted_cost
-from pareo.program import Executable, trace, value_and_grad
+from pareo.program import Executable
 from pareo.spec import Spec
 from pareo.training.recipe import Recipe
 from pareo.training.settings import Settings
@@ -169,9 +169,15 @@ class NeuronWorker:
                 (ForwardBackward(part, state.layout, job.device), state.update(size))
                 for part, state in zip(parts, self._states, strict=True)
             ]
-        self._losses = {size: _loss_program(job, after, size) for size in self._passes}
+        self._losses = {
+            size: loss_program(job.network, job.settings, after, size).compile(job.device)
+            for size in self._passes
+        }
         augments = job.recipe.augment is not None
-        self._augment = {size: _augmentation(job, size) for size in self._passes if augments}
+        self._augment = {
+            size: augmentation(job.network, job.settings, size).compile(job.device)
+            for size in (self._passes if augments else ())
+        }
         self._norm = NormExchange(group, shared, job.recipe)
         self._communication = 0.0
 
@@ -278,29 +284,6 @@ class NeuronWorker:
         for layer in self._after:
             x = layer.apply({}, x, Context())
         return x
-
-
-def _loss_program(job: NeuronsJob, after: Sequence[Layer], size: int) -> Executable:
-    """From logits and labels to the loss and the logits' gradient; every worker computes all."""
-
-    def loss(logits: Any, labels: Any, seeds: Any) -> Any:
-        context = Context(True, iter(seeds))
-        for layer in after:
-            logits = layer.apply({}, logits, context)
-        return job.recipe.loss(logits, labels)
-
-    seeds = (Spec((), "int64"),) * dropouts([], after)[0]
-    logits = Spec((size, job.network.classes), job.settings.dtype)
-    labels = job.recipe.loss.targets(size, job.network.classes, job.settings.dtype)
-    program = trace(value_and_grad(loss), logits, labels, seeds)
-    return program.compile(job.device)
-
-
-def _augmentation(job: NeuronsJob, size: int) -> Executable:
-    """From images and a seed to augmented images; every worker computes all."""
-    images, augment = Spec((size, *job.network.inputs), job.settings.dtype), job.recipe.augment
-    assert augment is not None
-    return trace(augment, images, Spec((), "int64")).compile(job.device)
 
 
 def work(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from pareo.data import Dataset
 from pareo.device import Device
+from pareo.nn.layers import Conv, Layer
 from pareo.parallel.trials.schedule import predicted_work
 from pareo.parallel.trials.trial import Trial
 from pareo.training.step import step_program, training_loop
@@ -20,6 +21,7 @@ LAUNCH = 3e-6  # seconds: the minimum of one instruction on a GPU
 CALL = 1e-5  # seconds of Python for one instruction, during which other threads cannot run Python
 BUILD = 0.06  # seconds to trace and compile one network's step
 START = 1.5  # seconds to start a process
+GROUPED = 1.8  # the time of convolutions of all members as groups, beside one member at a time
 SPLIT = 0.92  # the efficiency of two cores that share one network's batch
 
 
@@ -88,11 +90,19 @@ def predict(trials: Sequence[Trial], data: Dataset, device: Device) -> Predictio
         group: sum(w for w, shape in zip(work, shapes, strict=True) if shape == group)
         for group in groups
     }
+    for trial, shape, own, seconds in zip(trials, shapes, work, calls, strict=True):
+        if seconds and any(isinstance(layer, Conv) for layer in _layers(trial)):
+            share[shape] += (GROUPED - 1) * own  # without a loop, all members are one program
     found["population"] = BUILD * len(groups) + sum(
         share[group] / CORE * -(-count // cores) / count for group, count in groups.items()
     )
     found["population"] += python
     return Prediction(found)
+
+
+def _layers(trial: Trial) -> list[Layer]:
+    network = trial.built
+    return [layer for _, layer, _ in network.walk(network.inputs)]
 
 
 def _calls(trials: Sequence[Trial], data: Dataset, device: Device) -> list[float]:

@@ -28,7 +28,7 @@ from pareo.backends.compiled.conv.winograd_loops import (
     transform_gradients,
     transform_patches,
 )
-from pareo.backends.compiled.conv.winograd_transforms import LANES
+from pareo.backends.compiled.conv.winograd_transforms import LANES, WIDE_LANES
 from pareo.backends.compiled.kernels.activations import NONE
 from pareo.backends.compiled.runtime.gemm import gemm
 from pareo.backends.compiled.runtime.jit import jit
@@ -41,6 +41,10 @@ LEAST_CHANNELS = 16  # and filters: with fewer, the transforms take most of the 
 LEAST_TILES = 32  # of all images: with fewer, the filters' transform does
 BUFFER_BYTES = 16 << 20  # for the transformed tiles at hand, for each worker
 MOST_TILES = 512  # at a time
+# If the transformed filters are smaller than this, they stay in the cache of a core, and so should
+# the tiles at hand. Otherwise many tiles at a time are worth more: the filters are read less often.
+CACHED_FILTER_BYTES = 640 << 10
+LEAST_AT_ONCE = 32
 
 
 def suits(
@@ -78,21 +82,14 @@ def _convolve(
     channel = v.shape[1] // channels  # the floats of one channel: its tiles, and four more
     for start in range(lo, hi, (channel - 4) // wide):
         rows = min((channel - 4) // wide, hi - start)
-        for r in range(rows):
-            n, i = (start + r) // high, (start + r) % high
-            transform_patches(
-                v, x, n * channels, i, r * wide, top, left, tile, wide, channel, lines, half
-            )
+        transform_patches(v, x, start, rows, high, top, left, tile, wide, channel, lines, half)
         for position in range(POSITIONS):
             of = v[position].reshape((channels, channel))[:, : rows * wide]
             into = m[position].reshape((filters, channel))[:, : rows * wide]
             gemm(product, into, u[position], transpose, of, False, one, none)
-        for r in range(rows):
-            n, i = (start + r) // high, (start + r) % high
-            inverse_transform_tiles(
-                out, m, n * filters, i, r * wide, tile, wide, channel, bias, activation, lines,
-                half,
-            )  # fmt: skip
+        inverse_transform_tiles(
+            out, m, start, rows, high, tile, wide, channel, bias, activation, lines, half
+        )
 
 
 @jit
@@ -109,12 +106,8 @@ def _sum_products(
         sums[:] = 0
     for start in range(lo, hi, (channel - 4) // wide):
         rows = min((channel - 4) // wide, hi - start)
-        for r in range(rows):
-            n, i = (start + r) // high, (start + r) % high
-            transform_patches(
-                v, x, n * channels, i, r * wide, top, left, tile, wide, channel, lines, half
-            )
-            transform_gradients(m, g, n * filters, i, r * wide, tile, wide, channel, lines, half)
+        transform_patches(v, x, start, rows, high, top, left, tile, wide, channel, lines, half)
+        transform_gradients(m, g, start, rows, high, tile, wide, channel, lines, half)
         for position in range(POSITIONS):
             of = v[position].reshape((channels, channel))[:, : rows * wide]
             by = m[position].reshape((filters, channel))[:, : rows * wide]
@@ -135,9 +128,12 @@ def scratch(x: Spec, out: Spec, taps: int) -> list[Spec]:
     channels, filters, count = x.shape[1], out.shape[1], workers()
     tile, high, wide = _tile_grid(out, taps)
     rows = out.shape[0] * high
-    most = min(BUFFER_BYTES // (4 * POSITIONS * (channels + filters)), MOST_TILES) // wide
-    at_once = max(1, min(most, -(-rows // count))) * wide + LANES
-    line = LANES * tile * -(-wide // LANES) + LANES * LANES
+    each = 4 * POSITIONS * (channels + filters)
+    most = min(BUFFER_BYTES // each, MOST_TILES)
+    if 4 * POSITIONS * channels * filters <= CACHED_FILTER_BYTES:
+        most = min(most, max(2 * CACHED_FILTER_BYTES // each, LEAST_AT_ONCE))
+    at_once = max(1, min(most // wide, -(-rows // count))) * wide + LANES
+    line = WIDE_LANES * -(-LANES * tile * -(-wide // LANES) // WIDE_LANES) + WIDE_LANES
     return [
         x.like((count, POSITIONS, channels * at_once)),
         x.like((count, POSITIONS, filters * at_once)),

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pareo.array import Array
-from pareo.backends.compiled.conv.winograd_transforms import transform
+from pareo.backends.compiled.conv.winograd_transforms import WIDE_LANES, transform
 from pareo.backends.compiled.kernels.activations import NONE, RELU, SIGMOID
 from pareo.backends.compiled.kernels.elementwise_loops import sigmoid_in_place, tanh_in_place
 from pareo.backends.compiled.runtime.jit import jit
@@ -38,9 +38,10 @@ def _transposed(matrix: list[list[float]]) -> list[list[float]]:
     return [list(row) for row in zip(*matrix, strict=True)]
 
 
-_patches_down = transform(BT)
+_patches_down = transform(BT, lanes=WIDE_LANES)
 _patches_along_4, _patches_along_2 = transform(BT, interleaved=4), transform(BT, interleaved=2)
-_gradients_down_4, _gradients_down_2 = transform(_a(4)), transform(_a(2))
+_gradients_down_4 = transform(_a(4), lanes=WIDE_LANES)
+_gradients_down_2 = transform(_a(2), lanes=WIDE_LANES)
 _gradients_along_4 = transform(_a(4), interleaved=4)
 _gradients_along_2 = transform(_a(2), interleaved=2)
 _tiles_down_4, _tiles_down_2 = transform(_transposed(_a(4))), transform(_transposed(_a(2)))
@@ -129,77 +130,100 @@ def _load_lines(lines: Array, planes: Array, p: int, top: int, left: int, rows: 
 
 @jit
 def transform_patches(
-    v: Array, planes: Array, first: int, row: int, at: int, top: int, left: int,
+    v: Array, planes: Array, start: int, rows: int, high: int, top: int, left: int,
     tile: int, wide: int, channel: int, lines: Array, half: Array,
 ) -> None:  # fmt: skip
-    """Transform the patches of one row of tiles, B' x B, for all channels from plane `first` on."""
+    """Transform the patches of rows of tiles, B' x B, for all channels; an image has `high` rows.
+
+    The rows of a channel are done together, while the memory they share is in the cache.
+    """
     line, place, fours = 4 * lines.shape[1], 4 * v.shape[1], (wide + 3) // 4
-    for c in range(v.shape[1] // channel):
-        _load_lines(lines, planes, first + c, tile * row - top, left, PATCH)
-        _patches_down(half.ctypes.data, line, lines.ctypes.data, line, lines.shape[1] // 4)
-        for i in range(PATCH):
-            into = v.ctypes.data + 4 * (c * channel + at) + PATCH * i * place
-            start = half.ctypes.data + i * line
-            if tile == 4:
-                _patches_along_4(into, place, start, 0, fours)
-            else:
-                _patches_along_2(into, place, start, 0, fours)
+    channels = v.shape[1] // channel
+    for c in range(channels):
+        for r in range(rows):
+            n, row = (start + r) // high, (start + r) % high
+            _load_lines(lines, planes, n * channels + c, tile * row - top, left, PATCH)
+            wides = lines.shape[1] // WIDE_LANES
+            _patches_down(half.ctypes.data, line, lines.ctypes.data, line, wides)
+            for i in range(PATCH):
+                into = v.ctypes.data + 4 * (c * channel + r * wide) + PATCH * i * place
+                given = half.ctypes.data + i * line
+                if tile == 4:
+                    _patches_along_4(into, place, given, 0, fours)
+                else:
+                    _patches_along_2(into, place, given, 0, fours)
 
 
 @jit
 def transform_gradients(
-    m: Array, planes: Array, first: int, row: int, at: int, tile: int, wide: int,
+    m: Array, planes: Array, start: int, rows: int, high: int, tile: int, wide: int,
     channel: int, lines: Array, half: Array,
 ) -> None:  # fmt: skip
-    """Transform the gradients of one row of tiles, A g A', for all filters from `first` on."""
+    """Transform the gradients of rows of tiles likewise, A g A', for all filters."""
     line, place, fours = 4 * lines.shape[1], 4 * m.shape[1], (wide + 3) // 4
-    given, into = lines.ctypes.data, half.ctypes.data
-    for k in range(m.shape[1] // channel):
-        _load_lines(lines, planes, first + k, tile * row, 0, tile)
-        if tile == 4:
-            _gradients_down_4(into, line, given, line, lines.shape[1] // 4)
-        else:
-            _gradients_down_2(into, line, given, line, lines.shape[1] // 4)
-        for i in range(PATCH):
-            out = m.ctypes.data + 4 * (k * channel + at) + PATCH * i * place
+    given, into, filters = lines.ctypes.data, half.ctypes.data, m.shape[1] // channel
+    for k in range(filters):
+        for r in range(rows):
+            n, row = (start + r) // high, (start + r) % high
+            _load_lines(lines, planes, n * filters + k, tile * row, 0, tile)
             if tile == 4:
-                _gradients_along_4(out, place, into + i * line, 0, fours)
+                _gradients_down_4(into, line, given, line, lines.shape[1] // WIDE_LANES)
             else:
-                _gradients_along_2(out, place, into + i * line, 0, fours)
+                _gradients_down_2(into, line, given, line, lines.shape[1] // WIDE_LANES)
+            for i in range(PATCH):
+                out = m.ctypes.data + 4 * (k * channel + r * wide) + PATCH * i * place
+                if tile == 4:
+                    _gradients_along_4(out, place, into + i * line, 0, fours)
+                else:
+                    _gradients_along_2(out, place, into + i * line, 0, fours)
+
+
+@jit
+def _inverse_row(
+    planes: Array, p: int, row: int, given: int, place: int, tile: int, wide: int,
+    shift: float, activation: int, lines: Array, half: Array,
+) -> None:  # fmt: skip
+    """One row of tiles of plane p; its first tile is at `given`, positions are `place` apart."""
+    line, fours = 4 * lines.shape[1], (wide + 3) // 4
+    between = 16 * fours  # the bytes of a row of tiles in half
+    top = np.uint64(tile * row)
+    for i in range(PATCH):
+        into, start = half.ctypes.data + i * between, given + i * place
+        if tile == 4:
+            _tiles_down_4(into, PATCH * between, start, PATCH * place, fours)
+        else:
+            _tiles_down_2(into, PATCH * between, start, PATCH * place, fours)
+    for i in range(tile):
+        into, start = lines.ctypes.data + i * line, half.ctypes.data + PATCH * i * between
+        if tile == 4:
+            _tiles_along_4(into, 0, start, between, fours)
+        else:
+            _tiles_along_2(into, 0, start, between, fours)
+    for i in range(min(tile, planes.shape[1] - tile * row)):
+        if activation == RELU:
+            for x in range(planes.shape[2]):
+                z = lines[i, x] + shift
+                planes[p, top + np.uint64(i), x] = z if z > 0 or z != z else 0
+        else:
+            for x in range(planes.shape[2]):
+                planes[p, top + np.uint64(i), x] = lines[i, x] + shift
+            if activation != NONE:
+                out = planes[p, tile * row + i]
+                sigmoid_in_place(out) if activation == SIGMOID else tanh_in_place(out)
 
 
 @jit
 def inverse_transform_tiles(
-    planes: Array, m: Array, first: int, row: int, at: int, tile: int, wide: int,
+    planes: Array, m: Array, start: int, rows: int, high: int, tile: int, wide: int,
     channel: int, bias: Array, activation: int, lines: Array, half: Array,
 ) -> None:  # fmt: skip
-    """One row of tiles, A' m A, with bias and activation, for all filters from plane `first` on."""
-    line, place, fours = 4 * lines.shape[1], 4 * m.shape[1], (wide + 3) // 4
-    between = 16 * fours  # the bytes of a row of tiles in half
-    top = np.uint64(tile * row)
-    for k in range(m.shape[1] // channel):
-        given = m.ctypes.data + 4 * (k * channel + at)
-        for i in range(PATCH):
-            into, start = half.ctypes.data + i * between, given + i * place
-            if tile == 4:
-                _tiles_down_4(into, PATCH * between, start, PATCH * place, fours)
-            else:
-                _tiles_down_2(into, PATCH * between, start, PATCH * place, fours)
-        for i in range(tile):
-            into, start = lines.ctypes.data + i * line, half.ctypes.data + PATCH * i * between
-            if tile == 4:
-                _tiles_along_4(into, 0, start, between, fours)
-            else:
-                _tiles_along_2(into, 0, start, between, fours)
-        shift = bias[k]
-        for i in range(min(tile, planes.shape[1] - tile * row)):
-            if activation == RELU:
-                for x in range(planes.shape[2]):
-                    z = lines[i, x] + shift
-                    planes[first + k, top + np.uint64(i), x] = z if z > 0 or z != z else 0
-            else:
-                for x in range(planes.shape[2]):
-                    planes[first + k, top + np.uint64(i), x] = lines[i, x] + shift
-                if activation != NONE:
-                    out = planes[first + k, tile * row + i]
-                    sigmoid_in_place(out) if activation == SIGMOID else tanh_in_place(out)
+    """Rows of tiles, A' m A, with bias and activation, for all filters."""
+    filters = m.shape[1] // channel
+    for k in range(filters):
+        for r in range(rows):
+            n, row = (start + r) // high, (start + r) % high
+            given = m.ctypes.data + 4 * (k * channel + r * wide)
+            _inverse_row(
+                planes, n * filters + k, row, given, 4 * m.shape[1], tile, wide, bias[k],
+                activation, lines, half,
+            )  # fmt: skip

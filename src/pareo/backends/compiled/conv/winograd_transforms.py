@@ -1,7 +1,7 @@
-"""Products of a small constant matrix with columns of numbers, four columns at a time.
+"""Products of a small constant matrix with columns of numbers, some columns at a time.
 
 The compiler does not vectorise loops over a dozen arrays, because it would have to check that none
-of them overlap. So the instructions are written out here. float32 only. Four columns are always
+of them overlap. So the instructions are written out here. float32 only. Whole groups of columns are
 written: the caller must leave space for them.
 """
 
@@ -14,24 +14,31 @@ from numba.core import cgutils, types
 from pareo.backends.compiled.runtime.jit import llvm_intrinsic
 
 LANES = 4
-_VECTOR = ir.VectorType(ir.FloatType(), LANES)
+WIDE_LANES = 16  # where a row is long enough
 _FLAGS = ("contract", "nsz")
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 
 
 def transform(
-    matrix: Sequence[Sequence[float]], *, interleaved: int = 0, interleave: int = 0
+    matrix: Sequence[Sequence[float]],
+    *,
+    interleaved: int = 0,
+    interleave: int = 0,
+    lanes: int = LANES,
 ) -> Any:
     """A compiled function f(out, out_gap, given, given_gap, count): out = matrix @ given.
 
     `out` and `given` are addresses; the gaps are the distances between rows in bytes; `count` is
-    the number of columns, divided by four and rounded up.
+    the number of columns, divided by `lanes` and rounded up.
 
     Args:
         interleaved: the columns of `given` are contiguous instead, and start this many numbers
             after one another; they overlap if they are longer.
         interleave: the columns of the result are contiguous, with this many rows.
+        lanes: how many columns are done at a time; four if they are contiguous.
     """
+
+    vector = ir.VectorType(ir.FloatType(), lanes)
 
     @llvm_intrinsic
     def apply(typingctx, out, out_gap, given, given_gap, count):  # type: ignore[no-untyped-def]
@@ -40,14 +47,14 @@ def transform(
         def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
             out, out_gap, given, given_gap, count = arguments
             with cgutils.for_range(builder, count) as loop:
-                start = _advance(builder, given, loop.index, interleaved or 1)
+                start = _advance(builder, given, loop.index, lanes * (interleaved or 1))
                 rows = len(matrix[0])
                 if interleaved:
                     inputs = _load_interleaved(builder, start, rows, interleaved)
                 else:
-                    inputs = [_load(builder, start, given_gap, k, _VECTOR) for k in range(rows)]
+                    inputs = [_load(builder, start, given_gap, k, vector) for k in range(rows)]
                 results = [_sum(builder, weights, inputs) for weights in matrix]
-                start = _advance(builder, out, loop.index, interleave or 1)
+                start = _advance(builder, out, loop.index, lanes * (interleave or 1))
                 if interleave:
                     _store(builder, _interleave(builder, results), start, out_gap, 0)
                 else:
@@ -76,8 +83,8 @@ def _store(builder: ir.IRBuilder, value: ir.Value, start: ir.Value, gap: ir.Valu
 
 
 def _advance(builder: ir.IRBuilder, start: ir.Value, index: ir.Value, each: int) -> ir.Value:
-    """The address of the next four columns, which are `each` floats apart."""
-    return builder.add(start, builder.mul(index, _I64(4 * LANES * each)))
+    """The address of group number `index` of columns, each of so many floats."""
+    return builder.add(start, builder.mul(index, _I64(4 * each)))
 
 
 def _load_interleaved(
@@ -126,4 +133,4 @@ def _sum(builder: ir.IRBuilder, weights: Sequence[float], inputs: list[ir.Value]
 
 
 def _times(builder: ir.IRBuilder, weight: float, value: ir.Value) -> ir.Value:
-    return builder.fmul(ir.Constant(_VECTOR, [weight] * LANES), value, flags=_FLAGS)
+    return builder.fmul(ir.Constant(value.type, [weight] * value.type.count), value, flags=_FLAGS)

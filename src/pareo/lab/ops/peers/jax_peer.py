@@ -101,6 +101,12 @@ def _cross_entropy(logits: Any, labels: Any) -> Any:
     return -jnp.mean(jnp.take_along_axis(logs, labels[:, None], axis=1))
 
 
+def _layer_norm(x: Any, scale: Any, shift: Any) -> Any:
+    mean = jnp.mean(x, -1, keepdims=True)
+    inverse = jax.lax.rsqrt(jnp.mean(jnp.square(x - mean), -1, keepdims=True) + 1e-5)
+    return (x - mean) * inverse * scale + shift
+
+
 def _sgd(p: Any, g: Any, v: Any, rate: float, momentum: float, decay: float) -> Any:
     moved = momentum * v + g + decay * p
     return p - rate * moved, moved
@@ -133,6 +139,15 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "softmax": lambda a: jax.nn.softmax(a),
     "log_softmax": lambda a: jax.nn.log_softmax(a),
     "cross_entropy": _cross_entropy,
+    "gelu": lambda a: jax.nn.gelu(a, approximate=False),
+    "silu": lambda a: jax.nn.silu(a),
+    "hard_sigmoid": lambda a: jax.nn.hard_sigmoid(a),
+    "hard_swish": lambda a: jax.nn.hard_swish(a),
+    "leaky_relu": lambda a, slope: jax.nn.leaky_relu(a, slope),
+    "clip": lambda a, low, high: jnp.clip(a, low, high),
+    "layer_norm": _layer_norm,
+    "pad": lambda a, widths: jnp.pad(a, widths),
+    "take": lambda a, index: a[index],
     "squared_error": lambda a, b: jnp.mean(jnp.square(a - b)),
     "sgd": _sgd,
     "sigmoid_gradient": lambda g, y: g * y * (1 - y),
