@@ -20,7 +20,7 @@ ACTIVATIONS = (
 NORMALISED = ("IDENTITY", "RELU", "CLIP", "SILU", "HARD_SWISH")  # activations in normalise.cu
 BIASED = ("IDENTITY", "GELU", "GELU_TANH")  # activations in tokens.cu
 BLOCK_SIDES = (2, 4, 0)  # compiled sides of blocks in space_to_depth; 0: any side
-FEW_CHANNELS = (3, 0)  # compiled numbers of channels there; 0: any number
+ROW_PIECES = (1, 2, 3, 6)  # compiled lengths of rows in tokens.cu
 
 
 def _instances() -> dict[str, list[str]]:
@@ -51,7 +51,7 @@ def _instances() -> dict[str, list[str]]:
         ],
         "tokens": [
             *(f"{name}<{n}, {p}>" for name in ("layer_norm", "layer_norm_back")
-              for n, p in product(numbers[:2], range(1, 7))),
+              for n, p in product(numbers[:2], ROW_PIECES)),
             *(f"{name}<{n}, {kind}>" for name in ("bias_activation", "bias_activation_back")
               for n, kind in product(numbers[:2], BIASED)),
         ],
@@ -64,9 +64,9 @@ def _instances() -> dict[str, list[str]]:
         "layout": [
             *(f"transpose<{p}>" for p in pairs),
             *(f"cast<{p}, {v}>" for p, v in product(pairs, (1, 4))),
-            *(f"{name}<{n}, {side}, {channels}>"
-              for name in ("space_to_depth", "space_to_depth_rows")
-              for n, side, channels in product(numbers[:2], BLOCK_SIDES, FEW_CHANNELS)),
+            *(f"space_to_depth<{n}, {side}>" for n, side in product(numbers[:2], BLOCK_SIDES)),
+            *(f"space_to_depth_rows<{n}, {both}>"
+              for n, both in product(numbers[:2], ("2, 3", "0, 0"))),
             *(f"{name}<{n}>" for name in ("concat", "total", "repeat") for n in numbers),
             *(f"{n}<{t}>" for n in ("filters_to_depth", "filters_from_depth", "flip_filters")
               for t in kinds),

@@ -36,14 +36,14 @@ template <class S, class T, int V> __global__ void cast(T* out, const S* x, long
 // Images (N, C, H, W) as blocks of s x s pixels (space to depth), `fold` neighbouring blocks of a row
 // side by side: element ((t * C + c) * s + dy) * s + dx of out (N, rows, columns, wide_channels) is
 // pixel (dy, dx) of the block t columns further in channel c, and 0 outside the image and behind the
-// last one. SIDE is s and CHANNELS is C where they are known at compile time, or 0. With an order,
+// last one. SIDE is s, and CHANNELS is C, where they are known at compile time, or 0. With an order,
 // image n is the one at index order[*step, n].
-template <class T, int V, int SIDE, int CHANNELS> __global__ void space_to_depth(
-    T* out, const float* x, const long long* order, const long long* step, int images, int any_channels,
+template <class T, int V, int SIDE> __global__ void space_to_depth(
+    T* out, const float* x, const long long* order, const long long* step, int images, int channels,
     int height, int width, int rows, int columns, int wide_channels, int any_side, int top, int left,
     int fold)
 {
-    const int s = SIDE ? SIDE : any_side, channels = CHANNELS ? CHANNELS : any_channels;
+    const int s = SIDE ? SIDE : any_side;
     const long long* row_of_order = order ? order + *step * images : nullptr;
     const unsigned groups = wide_channels / V;
     const unsigned count = (unsigned)images * rows * columns * groups;

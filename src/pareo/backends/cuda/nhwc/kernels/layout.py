@@ -46,17 +46,17 @@ def space_to_depth(
     """Blocks of pixels as pixels; with `fold`, so many neighbouring blocks as one."""
     vector = launch.WIDEST // out.dtype.itemsize
     sizes = (*x.shape, *out.shape[1:], block, *padding[:2], fold)
-    side = block if block in launch.BLOCK_SIDES else 0
-    channels = x.shape[1] if x.shape[1] in launch.FEW_CHANNELS else 0
-    instance = f"<{c_type(out)}, {vector}, {side}, {channels}>"
+    start = f"<{c_type(out)}, {vector}, "
     arguments = (out, x, *order_and_step(x), *map(np.int32, sizes))
     shared = 4 * x.shape[1] * block * block * (out.shape[2] + fold - 1)
     if fold > 1 and shared <= MOST_SHARED:
+        known = "2, 3>" if (block, x.shape[1]) == (2, 3) else "0, 0>"
         grid, threads = (out.shape[0] * out.shape[1],), (launch.THREADS,)
-        function = kernel("layout", f"space_to_depth_rows{instance}")
+        function = kernel("layout", f"space_to_depth_rows{start}{known}")
         function(grid, threads, arguments, shared_mem=shared)
     else:
-        function = kernel("layout", f"space_to_depth{instance}")
+        side = block if block in launch.BLOCK_SIDES else 0
+        function = kernel("layout", f"space_to_depth{start}{side}>")
         function(*launch.element_grid(out.size, vector), arguments)
 
 

@@ -39,8 +39,9 @@ template <int V> __device__ inline void choose(
     }
 }
 
-// Bits of a bfloat16 in the upper half, as an integer in the order of the numbers; its own inverse.
-__device__ inline int ordered(int bits) { return bits ^ (bits >> 31 & 0x7fff0000); }
+// Bits of a bfloat16 in the upper half, as an integer in the order of the numbers; and back.
+__device__ inline int ordered(int bits) { return bits < 0 ? -(bits & 0x7fffffff) : bits; }
+__device__ inline unsigned unordered(int key) { return key < 0 ? -key | 0x80000000 : key; }
 
 // The same in bfloat16. z grows with x, or falls where the factor is negative: so the largest z is
 // that of the largest key, the ordered x above, 15 - k below. A NaN has the largest key of all. Where
@@ -61,15 +62,15 @@ template <int V> __device__ inline void choose(
         for (int i = 0; i < V; i++) {
             const int bits = (int)((unsigned)__bfloat16_as_ushort(read[k].at[i]) << 16);
             const bool number = (bits & 0x7fffffff) <= 0x7f800000;
-            const int turned = ordered(bits) ^ (norm.factor[i] < 0 ? 0xffff0000 : 0);
+            const int turned = norm.factor[i] < 0 ? -ordered(bits) : ordered(bits);
             keys[i] = max(keys[i], (number ? turned : NOT_A_NUMBER) | 15 - k);
         }
     }
 #pragma unroll
     for (int i = 0; i < V; i++) {
         const int upper = keys[i] & 0xffff0000;
-        const int bits = ordered(upper ^ (norm.factor[i] < 0 ? 0xffff0000 : 0));
-        from.at[i] = __ushort_as_bfloat16(upper == NOT_A_NUMBER ? 0x7fc0 : (unsigned)bits >> 16);
+        const unsigned bits = unordered(norm.factor[i] < 0 ? -upper : upper);
+        from.at[i] = __ushort_as_bfloat16(upper == NOT_A_NUMBER ? 0x7fc0 : bits >> 16);
         found.at[i] = 15 - (keys[i] & 15);
         best[i] = norm(wide(from.at[i]), i);
     }

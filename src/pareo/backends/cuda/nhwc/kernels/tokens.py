@@ -8,20 +8,24 @@ import numpy as np
 from pareo.array import Array
 from pareo.backends.cuda.nhwc.kernels import launch
 from pareo.backends.cuda.nhwc.kernels.bias import shared_bytes
-from pareo.backends.cuda.nhwc.kernels.launch import WIDEST, c_type, kernel, pixels
+from pareo.backends.cuda.nhwc.kernels.launch import ROW_PIECES, WIDEST, c_type, kernel, pixels
 from pareo.backends.cuda.nhwc.kernels.table import instruction
 from pareo.backends.cuda.runtime.launch import NULL
 from pareo.spec import Spec
 
 WARPS = 8  # as in tokens.cu
-MOST_PIECES = 6  # of 16 bytes that a lane holds
 BLOCKS = 264  # whose sums are added up
 LANES = 32
 
 
-def pieces(rows: Array | Spec) -> int:
-    """The pieces of 16 bytes of a row that a lane holds."""
-    return -(-rows.shape[-1] * rows.dtype.itemsize // (WIDEST * LANES))
+def pieces(rows: Array | Spec) -> int | None:
+    """The pieces of 16 bytes of a row that a lane holds, at least; None for too long rows.
+
+    >>> pieces(Spec((2, 768))), pieces(Spec((2, 512)))
+    (6, 6)
+    """
+    least = -(-rows.shape[-1] * rows.dtype.itemsize // (WIDEST * LANES))
+    return next((count for count in ROW_PIECES if count >= least), None)
 
 
 def fits(rows: Spec) -> bool:
@@ -31,7 +35,7 @@ def fits(rows: Spec) -> bool:
     (True, False, False)
     """
     whole = rows.shape[-1] * rows.dtype.itemsize % WIDEST == 0
-    return whole and rows.size > 0 and pieces(rows) <= MOST_PIECES and pixels(rows) < 1 << 31
+    return whole and rows.size > 0 and pieces(rows) is not None and pixels(rows) < 1 << 31
 
 
 def _instance(name: str, rows: Array, what: object) -> str:
