@@ -1,7 +1,7 @@
 """Random programs: idioms that fusions look for, any other operator, gradients and updates."""
 
-import numpy as np
 import fuzzing.idioms_today  # noqa: F401  its idioms enter the list
+import numpy as np
 from fuzzing.idioms import IDIOMS, descend
 from fuzzing.recipe import Recipe
 from fuzzing.writer import Writer
