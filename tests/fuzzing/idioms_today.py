@@ -85,15 +85,17 @@ def backward(
         if w.values[g].shape != shape:
             return
     at = z if name in FROM_RESULT else t
-    if w.d.often(0.2):  # a normalisation that is computed again, or something else
+    if w.d.often(0.3):  # a normalisation that is computed again, or something else
         again = w.inner("batch_norm_inference", x, s, b, m, v, **how)
-        at = w.d.one_of(at if again is None else again, y, x)
+        at = at if again is None else again
+        if w.d.often(0.2):
+            at = w.d.one_of(y, x)
     d = (w.call if w.d.often(0.3) else w.inner)(f"{name}_gradient", g, at, **more)
     if d is None:
         return
     if w.d.often(0.15):
         x = w.of_shape(shape)
-    if w.d.often(0.1):
+    if w.d.often(0.2):
         how = {"epsilon": 0.25}
     made_last = w.call("batch_norm_gradient", d, x, s, m, v, **how)
     if made_last is not None:
