@@ -124,7 +124,7 @@ def _forward(
     elif algorithm == "winograd":
         winograd.forward(out, x, w, b, activation, padding, scratch)
     else:
-        im2col.forward(out, x, w, b, activation, stride, padding, dilation, groups, scratch[0])
+        im2col.forward(out, x, w, b, activation, stride, padding, dilation, groups, scratch)
 
 
 def _fusible(out: Spec, x: Spec, w: Spec, b: Spec, **how: Any) -> bool:
@@ -188,7 +188,7 @@ def conv_input_gradient(
     elif winograd.suits(w.shape, out, **how):
         winograd.input_gradient(out, g, w, how["padding"], scratch)
     else:
-        im2col.input_gradient(out, g, w, **how, columns=scratch[0])
+        im2col.input_gradient(out, g, w, **how, scratch=scratch)
 
 
 def _weight_gradient_scratch(out: Spec, x: Spec, g: Spec, *, size: Sizes, **how: Any) -> list[Spec]:
@@ -231,8 +231,9 @@ def conv_weight_gradient(
     elif algorithm == "winograd":
         winograd.weight_gradient(out, x, g, how["padding"], scratch)
     else:
-        columns, sums, *totals = scratch
-        im2col.weight_gradient(out, x, g, **how, columns=columns, sums=sums, totals=totals)
+        count = im2col.sums_count(x.shape)
+        own, (sums, *totals) = scratch[:-count], scratch[-count:]
+        im2col.weight_gradient(out, x, g, **how, scratch=own, sums=sums, totals=totals)
 
 
 def _rows_backward_scratch(

@@ -5,7 +5,7 @@ not finite, since 0 times infinity is NaN: the functions `padding_times_...` add
 """
 
 from pareo.array import Array
-from pareo.backends.compiled.conv.im2col import valid_range
+from pareo.backends.compiled.conv.columns import valid_range
 from pareo.backends.compiled.runtime.jit import jit
 
 # With no more multiply-adds for each output pixel of all filters, BLAS is mostly overhead.

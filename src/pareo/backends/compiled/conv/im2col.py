@@ -1,8 +1,9 @@
 """Convolution as a matrix product: every window of an image becomes a column of a matrix.
 
-One image is done at a time, so that its columns are still in the cache when BLAS multiplies them.
-Images are split over the threads, each with its own memory for columns. If there are fewer images
-than threads, each image is split: forward by rows of the result, backward by channels.
+Some rows of one image's results are done at a time, so that their columns are still in the cache
+when BLAS multiplies them; for images with few results, see `small_planes`. Images are split over
+the threads, each with its own memory for columns. If there are fewer images than threads, each
+image is split: forward by rows of the result, backward by channels.
 """
 
 from collections.abc import Callable
@@ -13,76 +14,15 @@ import numpy as np
 from pareo.array import Array
 from pareo.backends import blas
 from pareo.backends.compiled.backend import Sizes
+from pareo.backends.compiled.conv import small_planes
+from pareo.backends.compiled.conv.columns import gather, scatter
 from pareo.backends.compiled.kernels.linear import bias_activation_planes
-from pareo.backends.compiled.runtime.jit import jit
 from pareo.backends.compiled.runtime.thread_pool import split_numbered, workers
 from pareo.backends.sums import CHUNK, gathered
 from pareo.spec import Spec
 
-
-@jit
-def valid_range(size: int, image: int, step: int, shift: int) -> tuple[int, int]:
-    """The range of outputs i below `size` for which i * step + shift is inside the image."""
-    first = max(0, -(shift // step)) if shift < 0 else 0
-    end = min(size, max(0, (image - 1 - shift) // step + 1)) if image > shift else 0
-    return min(first, end), end
-
-
-@jit
-def _gather(
-    columns: Array, x: Array, height: int, width: int, kh: int, kw: int,
-    sh: int, sw: int, top: int, left: int, dh: int, dw: int,
-) -> None:  # fmt: skip
-    """columns[(c, u, v), (i, j)] = the pixel under tap (u, v) of window (i, j), 0 outside."""
-    row = 0
-    for c in range(x.shape[0]):
-        for u in range(kh):
-            for v in range(kw):
-                line = columns[row]
-                row += 1
-                low, high = valid_range(height, x.shape[1], sh, u * dh - top)
-                start, stop = valid_range(width, x.shape[2], sw, v * dw - left)
-                line[: low * width] = 0
-                line[high * width :] = 0
-                for i in range(low, high):
-                    target = line[i * width : (i + 1) * width]
-                    source = x[c, i * sh + u * dh - top]
-                    target[:start] = 0
-                    target[stop:] = 0
-                    shift = v * dw - left
-                    if sw == 1:
-                        for j in range(start, stop):
-                            target[j] = source[j + shift]
-                    else:
-                        for j in range(start, stop):
-                            target[j] = source[j * sw + shift]
-
-
-@jit
-def _scatter(
-    out: Array, columns: Array, height: int, width: int, kh: int, kw: int,
-    sh: int, sw: int, top: int, left: int, dh: int, dw: int,
-) -> None:  # fmt: skip
-    """The adjoint of `_gather`: add every element of the columns to the pixel it came from."""
-    out[:] = 0
-    row = 0
-    for c in range(out.shape[0]):
-        for u in range(kh):
-            for v in range(kw):
-                line = columns[row]
-                row += 1
-                low, high = valid_range(height, out.shape[1], sh, u * dh - top)
-                start, stop = valid_range(width, out.shape[2], sw, v * dw - left)
-                for i in range(low, high):
-                    source = line[i * width : (i + 1) * width]
-                    target = out[c, i * sh + u * dh - top]
-                    shift = v * dw - left
-                    if sw == 1:
-                        for j in range(start, stop):
-                            target[j + shift] += source[j]
-                    else:
-                        for j in range(start, stop):
-                            target[j * sw + shift] += source[j]
+COLUMN_BYTES = 512 << 10  # of the rows at hand
+LEAST_PIXELS = 128  # of these rows: narrower products are slow
 
 
 def _is_pointwise(window: Sizes, stride: Sizes, padding: Sizes) -> bool:
@@ -93,15 +33,39 @@ def _is_pointwise(window: Sizes, stride: Sizes, padding: Sizes) -> bool:
 def scratch(
     x: Spec, g: Spec, window: Sizes, stride: Sizes, padding: Sizes, groups: int
 ) -> list[Spec]:
-    """Memory for the columns of one image and one group, for every worker."""
+    """Memory for the columns of some rows of one group, or of some images, for every worker."""
+    if small_planes.suits(g, groups):
+        return small_planes.scratch(x, g, window)
     if _is_pointwise(window, stride, padding):
         return [x.like((0,))]
     depth = x.shape[1] // groups * window[0] * window[1]
-    return [x.like((workers(), depth, g.shape[2] * g.shape[3]))]
+    return [x.like((workers(), depth, _rows_at_once(g, depth) * g.shape[3]))]
+
+
+def _rows_at_once(g: Spec | Array, depth: int) -> int:
+    """How many rows of the results have their columns in memory at a time."""
+    height, width = g.shape[2:]
+    pixels = max(LEAST_PIXELS, COLUMN_BYTES // (g.dtype.itemsize * max(1, depth)))
+    return max(1, min(height, pixels // max(1, width)))
+
+
+def _stretches(height: int, rows: int) -> list[tuple[int, int]]:
+    return [(lo, min(lo + rows, height)) for lo in range(0, height, rows)]
+
+
+def _cut(memory: Array, depth: int, pixels: int) -> Array:
+    """A matrix of these sizes, at the start of the memory."""
+    return memory.reshape(-1)[: depth * pixels].reshape(depth, pixels)
 
 
 def _shape(window: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes) -> Sizes:
     return (*window, *stride, *padding[:2], *dilation)
+
+
+def _below(shape: Sizes, row: int) -> Sizes:
+    """The same for the windows from this row of the results on."""
+    kh, kw, sh, sw, top, *rest = shape
+    return (kh, kw, sh, sw, top - row * sh, *rest)
 
 
 def _grouped(a: Array, groups: int, plane: Sizes) -> Array:
@@ -126,28 +90,37 @@ def _of_image(
 def forward(
     out: Array, x: Array, w: Array, b: Array | None, activation: int,
     stride: Sizes, padding: Sizes, dilation: Sizes, groups: int,
-    columns: Array,
+    scratch: tuple[Array, ...],
 ) -> None:  # fmt: skip
     """out = activation(conv(x, w) + b); without a bias b is None."""
     window = w.shape[2:]
+    if small_planes.suits(out, groups):
+        shape = _shape(window, stride, padding, dilation)
+        small_planes.forward(out, x, w, b, activation, shape, scratch)
+        return
+    columns = scratch[0]
     height, width = out.shape[2:]
     filters = w.reshape(groups, w.shape[0] // groups, w[0].size)
     planes = _grouped(out, groups, (height * width,))
     images = _grouped(x, groups, x.shape[2:])
     top, left = padding[:2]
     pointwise = _is_pointwise(window, stride, padding)
+    at_once = height if pointwise else _rows_at_once(out, w[0].size)
 
     def rows(part: int, n: int, lo: int, hi: int) -> None:
         """Rows lo to hi of image n's result."""
+        for start in range(lo, hi, at_once):
+            stretch(part, n, start, min(start + at_once, hi))
+
+    def stretch(part: int, n: int, lo: int, hi: int) -> None:
         pixels = slice(lo * width, hi * width)
         for group in range(groups):
             if pointwise:
                 matrix = images[n, group].reshape(-1, height * width)[:, pixels]
             else:
-                memory = columns[part].reshape(-1)[: filters.shape[2] * (hi - lo) * width]
-                matrix = memory.reshape(filters.shape[2], (hi - lo) * width)
-                _gather(
-                    matrix, images[n, group], hi - lo, width, *window, *stride,
+                matrix = _cut(columns[part], filters.shape[2], (hi - lo) * width)
+                gather(
+                    matrix, 0, images[n, group], hi - lo, width, *window, *stride,
                     top - lo * stride[0], left, *dilation,
                 )  # fmt: skip
             np.matmul(filters[group], matrix, out=planes[n, group][:, pixels])
@@ -170,26 +143,37 @@ def forward(
 
 def input_gradient(
     out: Array, g: Array, w: Array, stride: Sizes,
-    padding: Sizes, dilation: Sizes, groups: int, columns: Array,
+    padding: Sizes, dilation: Sizes, groups: int, scratch: tuple[Array, ...],
 ) -> None:  # fmt: skip
     """out = the gradient of the images, from that of the outputs."""
     window = w.shape[2:]
+    shape = _shape(window, stride, padding, dilation)
+    if small_planes.suits(g, groups):
+        small_planes.input_gradient(out, g, w, shape, scratch)
+        return
+    columns = scratch[0]
     taps = window[0] * window[1]
     pixels = g.shape[2] * g.shape[3]
     filters = w.reshape(groups, w.shape[0] // groups, w[0].size)
     gradients = _grouped(g, groups, (pixels,))
     images = _grouped(out, groups, out.shape[2:])
-    shape = _shape(window, stride, padding, dilation)
     pointwise = _is_pointwise(window, stride, padding)
+    height, width = g.shape[2:]
+    stretches = _stretches(height, _rows_at_once(g, w[0].size))
 
     def channels(part: int, n: int, lo: int, hi: int) -> None:
         """Channels lo to hi of image n, of each group."""
         for group in range(groups):
-            image = images[n, group, lo:hi]
-            matrix = image.reshape(-1, pixels) if pointwise else columns[part][: (hi - lo) * taps]
-            np.matmul(filters[group][:, lo * taps : hi * taps].T, gradients[n, group], out=matrix)
-            if not pointwise:
-                _scatter(image, matrix, *g.shape[2:], *shape)
+            image, given = images[n, group, lo:hi], gradients[n, group]
+            back = filters[group][:, lo * taps : hi * taps].T
+            if pointwise:
+                np.matmul(back, given, out=image.reshape(-1, pixels))
+                continue
+            image[...] = 0
+            for first, last in stretches:
+                matrix = _cut(columns[part], len(back), (last - first) * width)
+                np.matmul(back, given[:, first * width : last * width], out=matrix)
+                scatter(image, matrix, 0, last - first, width, *_below(shape, first))
 
     _by_channels(channels, len(g), w.shape[1])
 
@@ -211,17 +195,23 @@ def _by_channels(work: Callable[[int, int, int, int], None], images: int, channe
 
 def weight_gradient(
     out: Array, x: Array, g: Array, stride: Sizes,
-    padding: Sizes, dilation: Sizes, groups: int, columns: Array,
+    padding: Sizes, dilation: Sizes, groups: int, scratch: tuple[Array, ...],
     sums: Array, totals: list[Array],
 ) -> None:  # fmt: skip
     """out = the gradient of the filters; sums and totals are from `sums_scratch`."""
     window = out.shape[2:]
+    shape = _shape(window, stride, padding, dilation)
+    if small_planes.suits(g, groups):
+        small_planes.weight_gradient(out, x, g, shape, scratch, sums, totals)
+        return
+    columns = scratch[0]
     taps = window[0] * window[1]
     pixels = g.shape[2] * g.shape[3]
     gradients = _grouped(g, groups, (pixels,))
     images = _grouped(x, groups, x.shape[2:])
-    shape = _shape(window, stride, padding, dilation)
     pointwise = _is_pointwise(window, stride, padding)
+    height, width = g.shape[2:]
+    stretches = _stretches(height, _rows_at_once(g, out[0].size))
     by_channels = _fewer_than_workers(len(x))
     added = [0] * workers()
 
@@ -232,14 +222,16 @@ def weight_gradient(
             np.add(more[part], total, out=more[part])
         added[part] += 1
         for group in range(groups):
-            image = images[n, group, lo:hi]
-            if pointwise:
-                matrix = image.reshape(-1, pixels)
-            else:
-                matrix = columns[part][: (hi - lo) * taps]
-                _gather(matrix, image, *g.shape[2:], *shape)
+            image, given = images[n, group, lo:hi], gradients[n, group]
             target = total[group][:, lo * taps : hi * taps]
-            blas.add_product(target, gradients[n, group], matrix.T, keep=keep)
+            if pointwise:
+                blas.add_product(target, given, image.reshape(-1, pixels).T, keep=keep)
+                continue
+            for first, last in stretches:
+                matrix = _cut(columns[part], (hi - lo) * taps, (last - first) * width)
+                gather(matrix, 0, image, last - first, width, *_below(shape, first))
+                part_of = given[:, first * width : last * width]
+                blas.add_product(target, part_of, matrix.T, keep=keep or first > 0)
 
     sums[0] = 0  # the result if there are no images
     for more in totals:
@@ -254,4 +246,9 @@ def sums_scratch(x: Spec, filters: Sizes, groups: int) -> list[Spec]:
     """For every worker one set of filters; for many images also one in double precision."""
     depth = filters[1] * filters[2] * filters[3]
     sums = x.like((workers(), groups, filters[0] // groups, depth))
-    return [sums, Spec(sums.shape, np.float64)] if x.shape[0] > CHUNK else [sums]
+    return [sums, Spec(sums.shape, np.float64)][: sums_count(x.shape)]
+
+
+def sums_count(images: Sizes) -> int:
+    """How many arrays `sums_scratch` has."""
+    return 2 if images[0] > CHUNK else 1
