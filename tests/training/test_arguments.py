@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from recipes import sgd
 
 from pareo import Device
 from pareo.errors import DtypeError, PareoError, ShapeError
@@ -24,7 +25,9 @@ def given(momentum: float = 0.0) -> dict[str, Any]:
     parameters = NETWORK.initialise(0)
     return {
         "parameters": parameters,
-        "velocities": {p: np.zeros_like(a) for p, a in parameters.items()} if momentum else {},
+        "slots": {f"velocity.{p}": np.zeros_like(a) for p, a in parameters.items()}
+        if momentum
+        else {},
         "images": random.random((12, 6), dtype=np.float32),
         "labels": random.integers(0, 3, 12),
         "order": ORDER,
@@ -34,7 +37,7 @@ def given(momentum: float = 0.0) -> dict[str, Any]:
 
 @cache
 def step_on(device: str, momentum: float = 0.0) -> Step:
-    return Step(NETWORK, 4, Device(device, threads=1), momentum)
+    return Step(NETWORK, 4, Device(device, threads=1), sgd(momentum))
 
 
 @pytest.fixture(params=[LOOP, PROGRAM])
@@ -131,8 +134,8 @@ REFUSED: dict[str, tuple[Callable[[dict[str, Any]], None], type[PareoError], str
     "a list of parameters": (
         other(parameters=lambda a: list(a.values())), ShapeError, "one parameter for each",
     ),
-    "velocities without momentum": (
-        other(velocities=lambda a: {"1.w": np.zeros((6, 5), "f4")}),
+    "slots without momentum": (
+        other(slots=lambda a: {"1.w": np.zeros((6, 5), "f4")}),
         ShapeError, r"missing or unknown: 1\.w",
     ),
     "a parameter among the images": (shared, ShapeError, "none may share memory"),
@@ -158,13 +161,13 @@ def test_what_cannot_be_read_rightly_is_refused_before_anything_moves(
 def test_parameters_are_known_by_their_names(device: str) -> None:
     step = step_on(device, 0.9)
     one, two = given(0.9), given(0.9)
-    for name in ("parameters", "velocities"):
+    for name in ("parameters", "slots"):
         two[name] = dict(reversed(two[name].items()))
     assert np.array_equal(step.run(**one), step.run(**two))
     batch = one["images"][:4], one["labels"][:4], 0.1
-    found = [step(a["parameters"], a["velocities"], *batch) for a in (one, two)]
+    found = [step(a["parameters"], a["slots"], *batch) for a in (one, two)]
     assert found[0] == found[1]
-    for name in ("parameters", "velocities"):
+    for name in ("parameters", "slots"):
         for path, array in one[name].items():
             assert np.array_equal(array, two[name][path]), path
 

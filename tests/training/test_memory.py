@@ -6,6 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from devices import needs_gpu
+from recipes import sgd
 
 import pareo
 from pareo import Device
@@ -29,16 +30,17 @@ def data(network: Sequential, batch: int) -> tuple[np.ndarray, np.ndarray, np.nd
 @pytest.mark.parametrize("name", LOOPED)
 def test_of_a_loop(name: str, batch: int, threads: int, momentum: float) -> None:
     network = LOOPED[name]
-    step = Step(network, batch, Device("compiled", threads=threads), momentum)
+    step = Step(network, batch, Device("compiled", threads=threads), sgd(momentum))
     assert step.loops
     images, labels, order = data(network, batch)
     parameters = network.initialise(0)
-    velocities = {path: np.zeros_like(p) for path, p in parameters.items()} if momentum else {}
-    given = sum(array.nbytes for array in (*parameters.values(), *velocities.values()))
-    step.run(parameters, velocities, images, labels, order, 0.1)  # compiled
+    own = {f"velocity.{path}": np.zeros_like(p) for path, p in parameters.items()}
+    slots = own if momentum else {}
+    given = sum(array.nbytes for array in (*parameters.values(), *slots.values()))
+    step.run(parameters, slots, images, labels, order, 0.1)  # compiled
     tracemalloc.start()
     try:
-        step.run(parameters, velocities, images, labels, order, 0.1)
+        step.run(parameters, slots, images, labels, order, 0.1)
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -62,14 +64,16 @@ def test_of_a_kernel_for_many_steps(name: str, batch: int, momentum: float) -> N
     with Device("cuda") as place:
         there = pareo.to_device((images, labels))
         before = pool.used_bytes()
-        step = Step(network, batch, place, momentum)
+        step = Step(network, batch, place, sgd(momentum))
         assert step.loops  # what the kernel works in is there from here on
         parameters = pareo.to_device(network.initialise(0))
-        velocities = {path: cupy.zeros_like(p) for path, p in parameters.items() if momentum}
-        step.run(parameters, velocities, *there, order, 0.1)
+        slots = {
+            f"velocity.{path}": cupy.zeros_like(p) for path, p in parameters.items() if momentum
+        }
+        step.run(parameters, slots, *there, order, 0.1)
         used = pool.used_bytes() - before
-    # CuPy's memory comes in pieces of 512 bytes; velocities are copied while it runs.
+    # CuPy's memory comes in pieces of 512 bytes; slots are copied while it runs.
     pieces = 512 * (2 * len(parameters) + 4)
-    copied = sum(array.nbytes for array in velocities.values())
+    copied = sum(array.nbytes for array in slots.values())
     assert used <= step.memory() + pieces
     assert used >= step.memory() - copied
