@@ -22,7 +22,8 @@ from pareo.nn import (
     Subsample,
     Tanh,
 )  # fmt: skip
-from pareo.nn.network import Auxiliary, Branches
+from pareo.nn.containers import Branches
+from pareo.nn.network import Auxiliary
 from pareo.program import trace, value_and_grad
 from pareo.program.stack import Value, vmap
 

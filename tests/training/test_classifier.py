@@ -26,7 +26,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pareo.training import classifier
+from pareo.training import estimator
 from pareo.training.classifier import Classifier
 
 DEVICES = ("sequential", "vectorized", "compiled")
@@ -83,7 +83,7 @@ def test_the_device_may_be_an_object_or_the_one_in_scope(monkeypatch: pytest.Mon
         used.append(result.device)
         return result
 
-    monkeypatch.setattr(classifier, "fit", spy)
+    monkeypatch.setattr(estimator, "fit", spy)
     device = Device("vectorized", threads=1)
     Classifier(epochs=10, device=device).fit(DATA.images, DATA.labels).predict(DATA.images)
     with Device("sequential"):
@@ -212,10 +212,10 @@ def test_what_is_no_label_and_no_number() -> None:
 
 
 def test_ctrl_c_ends_a_search_and_not_one_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(network: Sequential, data: Dataset, **named: Any) -> Any:
-        return dataclasses.replace(fit(network, data, **named), interrupted=True)
+    def interrupted(network: Sequential, data: Dataset, *given: Any, **named: Any) -> Any:
+        return dataclasses.replace(fit(network, data, *given, **named), interrupted=True)
 
-    monkeypatch.setattr(classifier, "fit", interrupted)
+    monkeypatch.setattr(estimator, "fit", interrupted)
     with pytest.raises(KeyboardInterrupt):
         GridSearchCV(Classifier(), {"epochs": [1, 2]}).fit(DATA.images, DATA.labels)
 
