@@ -20,7 +20,7 @@ def test_operator_by_operator_is_the_same_step() -> None:
     with Device("vectorized"):
         found = transfers.one_by_one(program, [*start, x, y, np.float32(0.1)], moving=True)
     loss, moved, _ = program.compile(Device("vectorized"))(
-        network.initialise(0), {}, x, y, np.float32(0.1), ()
+        network.initialise(0), {}, x, y, (np.float32(0.1),), ()
     )
     assert found[0] == pytest.approx(loss)
     for a, b in zip(found[1:], moved.values(), strict=True):

@@ -27,7 +27,6 @@ from pareo.program.compiler import prepared
 from pareo.seeds import checked_seed
 from pareo.spec import Spec
 from pareo.training import arguments
-from pareo.training.optimizers import SGD
 from pareo.training.recipe import AVERAGE, Recipe
 
 PLAIN = Recipe()
@@ -47,8 +46,7 @@ def slot_specs(network: Sequential, recipe: Recipe, dtype: DTypeLike) -> dict[st
     """The spec of each slot: the arrays that an optimizer keeps, named SLOT.PATH.
 
     >>> from pareo.nn import networks
-    >>> from pareo.training.optimizers import SGD
-    >>> list(slot_specs(networks.mlp([4, 3]), Recipe(SGD(momentum=0.9)), "float32"))
+    >>>     >>> list(slot_specs(networks.mlp([4, 3]), Recipe(SGD(momentum=0.9)), "float32"))
     ['velocity.1.w', 'velocity.1.b']
     """
     parameters = network.parameters(network.inputs)
@@ -136,20 +134,6 @@ def step_program(
         (Spec((), "int64"),) * (network.seeds() + recipe.seeds),
     )
     return remove_dead(remove_common(program))
-
-
-def sgd_step(
-    parameter: Array,
-    gradient: Array,
-    velocity: Array | None,
-    rate: Array,
-    momentum: float,
-    decay: float,
-) -> tuple[Array, Array | None]:
-    """A parameter after one step, and its new velocity; without momentum that is None."""
-    own = {} if velocity is None else {"velocity": velocity}
-    moved, slots = SGD(momentum).update(parameter, gradient, own, (rate,), decay)
-    return moved, slots.get("velocity")
 
 
 def dropout_seeds(seed: int, step: int, count: int) -> list[int]:

@@ -72,9 +72,11 @@ def test_steps_of_a_broadcast_array_are_zero():
 )
 def test_data_is_checked_before_a_kernel_reads_it(images, labels, error, sentence):
     order = np.arange(4).reshape(2, 2)
-    training.check_data(Spec((2, 3)), np.zeros((4, 3), "f4"), np.zeros(4, "i8"), order)
+    training.check_data(
+        Spec((2, 3)), Spec((2,), "int64"), np.zeros((4, 3), "f4"), np.zeros(4, "i8"), order
+    )
     with pytest.raises(error, match=sentence):
-        training.check_data(Spec((2, 3)), images, labels, order)
+        training.check_data(Spec((2, 3)), Spec((2,), "int64"), images, labels, order)
 
 
 def test_a_struct_is_one_element_by_value():
