@@ -46,7 +46,8 @@ def slot_specs(network: Sequential, recipe: Recipe, dtype: DTypeLike) -> dict[st
     """The spec of each slot: the arrays that an optimizer keeps, named SLOT.PATH.
 
     >>> from pareo.nn import networks
-    >>>     >>> list(slot_specs(networks.mlp([4, 3]), Recipe(SGD(momentum=0.9)), "float32"))
+    >>> from pareo.training.optimizers import SGD
+    >>> list(slot_specs(networks.mlp([4, 3]), Recipe(SGD(momentum=0.9)), "float32"))
     ['velocity.1.w', 'velocity.1.b']
     """
     parameters = network.parameters(network.inputs)
