@@ -56,7 +56,7 @@ XLA: Rules = (
 
 CUDA: Rules = (
     # pareo's own first, whose names are words, with template arguments or without.
-    (r"^((flip|arrange)_filters|filters_(to|from)_depth|space_to_depth|cast)(<|$)", "copy"),
+    (r"^((flip|arrange)_filters|filters_(to|from)_depth|space_to_depth(_rows)?|cast)(<|$)", "copy"),
     (r"^(to|from)_columns(<|$)", "copy"),
     (r"^(pad|repeat|augment|take(_gradient|_packed)?)(<|$)", "copy"),
     (r"^(subsample|filters_back|strips|narrow)", "convolution"),

@@ -69,7 +69,9 @@ def bits(epochs, **more):
     # 50 images: the last step of an epoch is of another size.
     data, place = load("synthetic:1x28x28:10:60"), Device("compiled", threads=1)
     network = networks.papers_cnn()
-    run = fit(network, data, epochs, 12, device=place, seed=1, **more)
+    run = fit(
+        network, data, epochs=epochs, batch_size=12, device=place, seed=1, **more
+    )
     digest = hashlib.sha256(repr(run.history.column("loss")).encode())
     for array in run.parameters.values():
         digest.update(array.tobytes())

@@ -15,10 +15,11 @@ from pareo.backends.cuda.nhwc.conv import (
     filter_gradient,
     filter_gradient_strips,
     plans,
+    product,
 )
 from pareo.backends.cuda.nhwc.conv.filter_gradient import ARCH, CHUNK, ROWS, WIDTHS
 from pareo.backends.cuda.nhwc.conv.filter_gradient_strips import PITCH
-from pareo.backends.cuda.nhwc.conv.problem import Convolution
+from pareo.backends.cuda.nhwc.conv.problem import FILTERS, Convolution
 from pareo.backends.cuda.nhwc.kernels import launch
 from pareo.backends.cuda.runtime import source
 
@@ -98,7 +99,21 @@ def test_a_remembered_name_that_no_plan_has_is_ignored():
 def test_names_of_our_own_plans_on_disk_do_not_change():
     """Renaming one would have every convolution that uses it timed again."""
     known = {"pareo filters", "pareo strips", "pareo narrow", "pareo turned"}
+    known |= {"pareo depthwise", "pareo product", "pareo reversed"}  # since version 0.3
     assert set(plans.OWN_PLANS) == known
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
+def test_a_product_reads_filters_that_are_padded_bytes(precision):
+    """As another plan leaves them, which flips filters into its work array first."""
+    one = Convolution(
+        "result", (2, 3, 4, 4), (5, 3, 1, 1), (2, 5, 4, 4), (1, 1), (0,) * 4, (1, 1), precision
+    )
+    kind = np.uint16 if precision == "bfloat16" else np.float32
+    filters = np.arange(15).astype(kind)
+    padded = np.concatenate([filters.view(np.uint8), np.full(512 - filters.nbytes, 7, np.uint8)])
+    found = product.plan(one)._matrix({FILTERS: padded}, FILTERS)
+    np.testing.assert_array_equal(found, filters.reshape(5, 3))
 
 
 def gradient(channels, side, filters, window, padding, stride=1, precision="tf32"):

@@ -39,10 +39,16 @@ class Product:
             cublas.multiply(filters, result.T, images)
 
     def _matrix(self, arrays: dict[int, Array], name: int) -> Array:
-        array = arrays[name]
-        if self.convolution.precision != "bfloat16" and array.dtype != np.float32:
-            array = array.view(np.float32)  # some bytes, to be timed on
-        return array.reshape(-1, self.convolution.shape(name)[1])
+        """One of the arrays as a matrix; it may be bytes: to be timed on, or flipped filters.
+
+        The bytes of flipped filters are padded, so only as many elements as there are count.
+        """
+        kind = np.dtype(np.uint16 if self.convolution.precision == "bfloat16" else np.float32)
+        flat = arrays[name].reshape(-1)
+        if flat.dtype.itemsize != kind.itemsize:
+            flat = flat.view(kind)
+        shape = self.convolution.shape(name)
+        return flat[: self.convolution.size(name)].reshape(-1, shape[1])
 
 
 def plan(one: Convolution) -> Product | None:
