@@ -36,6 +36,14 @@ class Task:
         """The weights that all contestants start from, in float32."""
         return self.network.initialise(self.seed)
 
+    @property
+    def has_gate_parameters(self) -> bool:
+        """Whether the gate starts from other weights than training: with normalisations."""
+        usual = self.parameters()
+        return any(
+            a is not usual[path] for path, a in drawn(self.network, usual, self.seed).items()
+        )
+
     def gate_parameters(self) -> dict[str, Array]:
         """The weights that the gate starts from; see `drawn`."""
         return drawn(self.network, self.parameters(), self.seed)

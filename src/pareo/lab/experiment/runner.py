@@ -40,7 +40,7 @@ class Runner:
 
     def agree(self) -> list[tuple[float, dict[str, Any]]]:
         """The next steps of the gate: the loss of each, and the parameters after it."""
-        if not self._first_call:
+        if not self._first_call and self._task.has_gate_parameters:
             self._trainer.load(self._task.gate_parameters())
         steps = []
         for _ in range(GATE):
