@@ -1,7 +1,9 @@
 """The networks of torchvision and timm: the same parameters by name, and the same outputs."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import gc
 
+import Any
 import numpy as np
 import pytest
 import torch_modules
@@ -11,6 +13,14 @@ from pareo.errors import ShapeError
 from pareo.nn import networks
 from pareo.nn.torch_names import from_torch_arrays, to_torch_arrays, torch_names
 from pareo.training.definition import describe, rebuild
+
+
+@pytest.fixture(autouse=True)
+def _freed() -> Iterator[None]:
+    """Free what a test leaves behind: hundreds of megabytes, in cycles that Python finds late."""
+    yield
+    gc.collect()
+
 
 HEAVY = ("vgg11", "vgg16-bn", "vit-b-16")  # 340 MB of weights and more
 LEFT_OUT = ("vgg11-bn", "vgg16")  # they take as long, and have nothing that these two have not
