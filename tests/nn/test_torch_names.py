@@ -1,9 +1,9 @@
 """The networks of torchvision and timm: the same parameters by name, and the same outputs."""
 
+import gc
 from collections.abc import Iterator
-from typing import gc
+from typing import Any
 
-import Any
 import numpy as np
 import pytest
 import torch_modules
