@@ -78,6 +78,7 @@ def _leaves(result: Any) -> list[Any]:
     return [result]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("shape", [(8, 3, 50, 50), (40, 3, 5, 5), (3000, 3)])
 def test_statistics_are_accurate_where_the_mean_is_large(shape: Any) -> None:
     random = np.random.default_rng(4)
