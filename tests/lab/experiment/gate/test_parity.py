@@ -213,8 +213,8 @@ SMALLEST = dict.fromkeys(
      "densenet121", "efficientnet-b0"], 64,
 )  # fmt: skip
 # XLA compiles one of these for up to a minute, and another network has all of its layers, or
-# `test_adapters.py` has them. MobileNetV2's last running variance, of four elements, is at the limit
-# of what one draw allows: JAX computes it as the difference of two means.
+# `test_adapters.py` has them. MobileNetV2's last running variance, of four elements, is at the
+# limit of what one draw allows: JAX computes it as the difference of two means.
 COVERED = {
     "mobilenet-v2",
     "alexnet", "googlenet", "vgg11", "vgg11-bn", "vgg16", "vgg16-bn", "resnet34", "resnet50",
