@@ -130,7 +130,7 @@ def train(
     weights: Annotated[
         Path | None,
         typer.Option(
-            help="Start from the weights of a checkpoint; arrays of other shapes start anew.",
+            help="Start from the weights of a checkpoint; arrays of other shapes are not taken.",
             rich_help_panel=_STEP,
         ),
     ] = None,

@@ -10,7 +10,7 @@ from pareo.training.checks import SettingError, whole
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Random changes to images, drawn anew in each step from its seed; see `op.augment`.
+    """Random changes to images, drawn again in each step from its seed; see `op.augment`.
 
     flip:   half of the images are mirrored, left to right
     crop:   each is moved by up to so many pixels in both directions

@@ -63,7 +63,7 @@ def fit(
             the settings have another number.
         device: where to run, by name or as a `Device`; None is the one in scope.
         weights: parameters by path to start from, such as those of another run; a path that is
-            missing starts anew.
+            missing gets its initial value.
         patience: end the run after so many epochs without a better one; see `History.best`.
         checkpoint: a directory for `last.safetensors` and, of the best epoch so far,
             `best.safetensors`; or one file. The last is written at the start, after each epoch,

@@ -55,7 +55,7 @@ def _kept(layer: Layer) -> Layer | None:
 
 
 def _renumbered(layer: Sequential, kept: list[tuple[str, Layer]]) -> list[Any]:
-    """Layers without names are numbered anew; those with names keep them."""
+    """Layers without names are numbered again; those with names keep them."""
     return [part for _, part in kept] if layer.numbered else kept
 
 
