@@ -10,6 +10,7 @@ from recipes import sgd
 
 from pareo import Device, nn, op, trace, value_and_grad
 from pareo.backends.cuda.nhwc import lower, merge
+from pareo.backends.cuda.nhwc.instructions import INSTRUCTIONS
 from pareo.backends.cuda.runtime.indexed_batch import reads_in_place
 from pareo.nn import networks
 from pareo.program import remove_common, remove_dead, tree
@@ -62,6 +63,21 @@ def test_every_value_is_made_before_it_is_read(name, precision):
     assert not {"conv", "conv_input_gradient", "max_pool", "lrn", "relu_gradient"} & names(
         after
     ).keys() or (precision != "bfloat16")
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", ["densenet121", "vit-tiny-16", "googlenet"])
+def test_instructions_on_strided_images_read_evenly_spaced_pixels(name, precision):
+    """They take one distance between pixels: that of a part of the channels, and of no other."""
+    _, after = lowered(networks.by_name(name), precision)
+    views = {i.outputs[0]: i for i in after.instructions if i.name in ("part", "transpose")}
+    for instruction in after.instructions:
+        lowers = INSTRUCTIONS.get(instruction.name)
+        if lowers is None or not lowers.kernel.strided:
+            continue
+        for view in (views[n] for n in instruction.inputs if n in views):
+            assert view.name == "part", instruction.name
+            assert view.attributes["axis"] == after.specs[view.inputs[0]].ndim - 1
 
 
 def test_images_change_their_layout_only_at_the_flattening():

@@ -5,6 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from devices import needs_gpu
+from gpu_instructions import TOLERANCE, check, dtype, run
 
 from pareo import Device, Spec, op, trace, value_and_grad
 from pareo.backends.cuda.nhwc import lower
@@ -109,8 +110,6 @@ def reference(x, scale, shift, epsilon):
 
 
 def drawn(shape, kind, seed, offset=0.0):
-    from test_instructions import dtype
-
     numbers = np.random.default_rng([seed, *shape]).standard_normal(shape) + offset
     return numbers.astype(np.float32).astype(dtype(kind))
 
@@ -125,8 +124,6 @@ IMAGE_SHAPES = pytest.mark.parametrize("shape", SHAPES, ids=str)
 @KINDS
 @IMAGE_SHAPES
 def test_statistics(kind, shape):
-    from test_instructions import check, run
-
     for offset in (0.0, 300.0 if kind == "float32" else 3.0):
         x = drawn(shape, kind, 1, offset)
         vector = Spec(shape[-1:])
@@ -143,8 +140,6 @@ def test_statistics(kind, shape):
 @pytest.mark.parametrize("activation", ["IDENTITY", "RELU", "CLIP", "SILU", "HARD_SWISH"])
 def test_normalisation_and_its_gradients(kind, shape, activation):
     torch = pytest.importorskip("torch")
-    from test_instructions import TOLERANCE, check, dtype, run
-
     functions = {
         "IDENTITY": lambda z: z, "RELU": torch.relu, "SILU": torch.nn.functional.silu,
         "CLIP": lambda z: torch.clamp(z, -0.5, 1), "HARD_SWISH": torch.nn.functional.hardswish,

@@ -60,9 +60,18 @@ def theirs(name, precision):
     return loss.item(), gradients, {path: leaves[path].cpu().numpy() for path in state}
 
 
-def distance(found, wanted):
-    apart = [np.linalg.norm(found[p] - a) / np.linalg.norm(a) for p, a in wanted.items()]
-    return np.median(apart) if apart else 0.0
+# Both round the same numbers in different orders, and PyTorch computes a few layers of tf32 in
+# float32. A relu that rounding switches changes gradients by up to some percents.
+SLACK = {"float32": 1e-5, "tf32": 2.0**-11, "bfloat16": 2.0**-8}
+
+
+def distances(found, wanted):
+    """The relative error of each array, beside a hundredth of the longest at least."""
+    least = max((np.linalg.norm(a) for a in wanted.values()), default=0) / 100
+    return {
+        path: np.linalg.norm(found[path] - a) / max(np.linalg.norm(a), least)
+        for path, a in wanted.items()
+    }
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
@@ -74,7 +83,10 @@ def test_a_step_is_no_farther_from_float32_than_pytorchs(name, precision):
     loss, gradients, found = ours(name, precision)
     their_loss, their_gradients, their_state = theirs(name, precision)
     assert abs(loss - exact) <= 2 * abs(their_loss - exact) + 2e-3 * exact
-    # Both round the same numbers in different orders. In float32 theirs is the reference itself,
-    # and a relu that rounding switches changes gradients by up to a percent.
-    assert distance(gradients, right) <= 1.5 * distance(their_gradients, right) + 1e-2
-    assert distance(found, state) <= 1.5 * distance(their_state, state) + 1e-5
+    apart, their_apart = distances(gradients, right), distances(their_gradients, right)
+    far = {p: (e, their_apart[p]) for p, e in apart.items() if e > 3 * their_apart[p] + 0.05}
+    assert not far
+    assert np.median(list(apart.values())) <= 1.5 * np.median(list(their_apart.values())) + 1e-2
+    apart, their_apart = distances(found, state), distances(their_state, state)
+    slack = SLACK[precision]
+    assert not {p: e for p, e in apart.items() if e > 1.5 * their_apart[p] + slack}

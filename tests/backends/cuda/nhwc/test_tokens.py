@@ -5,6 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from devices import needs_gpu
+from gpu_instructions import TOLERANCE, check, draw, dtype, run
 
 from pareo import Device, Spec, op, trace, value_and_grad
 from pareo.backends.cuda.nhwc import lower
@@ -115,8 +116,6 @@ def test_a_transformer_has_the_same_gradients_on_the_gpu(precision, tolerance):
 @pytest.mark.parametrize("kind", ["float32", "bfloat16"])
 @pytest.mark.parametrize("features", [8, 192, 768])
 def test_layer_normalisation_of_rows(kind, features):
-    from test_instructions import TOLERANCE, check, draw, dtype, run
-
     shape = 2, 131, features
     x, g, other = (draw(shape, kind, seed) for seed in range(3))
     scale, shift = draw((features,), "float32", 4), draw((features,), "float32", 5)
@@ -139,8 +138,6 @@ def test_layer_normalisation_of_rows(kind, features):
 @pytest.mark.parametrize("kind", ["float32", "bfloat16"])
 @pytest.mark.parametrize("activation", ["IDENTITY", "GELU", "GELU_TANH"])
 def test_biases_with_activations(kind, activation):
-    from test_instructions import TOLERANCE, check, draw, dtype, run
-
     x, g = draw((77, 48), kind), draw((77, 48), kind, 1)
     b, more = draw((48,), "float32"), draw((77, 48), kind, 2)
     z = x.astype(np.float64) + b

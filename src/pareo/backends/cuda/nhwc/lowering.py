@@ -130,7 +130,7 @@ class Lowering:
             if spec.ndim == 4 and self.program.specs[number].shape[2:] != (1, 1):
                 self.add_working("channels_last", (plain,), number)
             elif spec == self.program.specs[number]:
-                self.working[number] = plain
+                self.working[number] = self.contiguous(plain)
             elif spec.dtype != self.program.specs[number].dtype:
                 self.add_working("cast", (plain,), number)
             else:
@@ -154,11 +154,17 @@ class Lowering:
         return self.plain[number]
 
     def contiguous(self, number: int) -> int:
-        """A value as a contiguous array."""
+        """A value as a contiguous array.
+
+        The channels of an image that are a part of another's are evenly spaced in memory, which
+        `concat_channels` supports. Other views need not be; a reshape copies what is scattered.
+        """
         made = next((i for i in reversed(self.instructions) if number in i.outputs), None)
-        if made is not None and made.name == "part":
+        if made is None or made.name not in ("part", "transpose"):
+            return number
+        if made.name == "part" and self.specs[number].ndim == 4:
             return self.add("concat_channels", (number,), self.specs[number])[0]
-        return number
+        return self.reshape(number, self.specs[number])
 
     def contiguous_working(self, number: int) -> int:
         """A value in its working form, as a contiguous array."""

@@ -116,8 +116,14 @@ def vector_width(channels: int, *arrays: Array) -> int:
 
 
 def pitch(array: Array) -> int:
-    """Elements between two pixels, or rows, of a channels-last array."""
-    return int(array.strides[-2] // array.dtype.itemsize) if array.ndim > 1 else array.size
+    """Elements between two pixels, or rows, of a channels-last array; they are evenly spaced."""
+    if array.ndim < 2:
+        return array.size
+    for axis in range(array.ndim - 2):
+        wide = all(size > 1 for size in array.shape[axis : axis + 2])
+        if wide and array.strides[axis] != array.strides[axis + 1] * array.shape[axis + 1]:
+            raise ValueError(f"rows are not evenly spaced: {array.shape}, {array.strides}")
+    return int(array.strides[-2] // array.dtype.itemsize)
 
 
 def pixels(array: Array) -> int:
