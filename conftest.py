@@ -1,5 +1,6 @@
 """What every test may rely on: names in doctests, Ctrl-C, and hypothesis without a clock."""
 
+import gc
 import signal
 from typing import Any
 
@@ -16,6 +17,12 @@ settings.load_profile("pareo")
 # A shell that starts the tests in the background has them, and all that they start, ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what thousands of tests consist of out of every later collection of garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from pareo.nn.torch_names import from_torch_arrays, to_torch_arrays, torch_names
 from pareo.training.definition import describe, rebuild
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def _freed() -> Iterator[None]:
     """Free what a test leaves behind: hundreds of megabytes, in cycles that Python finds late."""
     yield
@@ -91,6 +91,7 @@ def logits(name: str) -> Any:
         if name not in LEFT_OUT
     ],
 )
+@pytest.mark.usefixtures("_freed")
 def test_outputs_are_those_of_torchvision(name: str) -> None:
     """Strides, padding, activations and constants, which names and shapes do not show."""
     pytest.importorskip("torch")

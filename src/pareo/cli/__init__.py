@@ -3,31 +3,59 @@
 import errno
 import os
 import sys
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, wraps
+from importlib import import_module
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from pareo import __version__
-from pareo.cli.ceilings import ceilings
-from pareo.cli.compare import compare
-from pareo.cli.devices import devices
-from pareo.cli.history import history
-from pareo.cli.kernels import kernels
-from pareo.cli.networks import networks
-from pareo.cli.ops import ops
 from pareo.cli.options import Command
-from pareo.cli.parallel import parallel
-from pareo.cli.predict import predict
-from pareo.cli.race import race
-from pareo.cli.report import report
-from pareo.cli.sweep import sweep
-from pareo.cli.train import train
-from pareo.cli.tune import tune
 from pareo.errors import PareoError
 
+COMMANDS = (
+    "race", "sweep", "parallel", "kernels", "train", "tune", "predict", "ops", "ceilings",
+    "networks", "devices", "history", "compare", "report",
+)  # fmt: skip
+
+
+class Imported(Mapping[str, Any]):
+    """The commands by name, each of which is imported when it is asked for: most are not."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in COMMANDS:
+            raise KeyError(name)
+        return _command(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class Commands(TyperGroup):
+    """A group of commands that are not imported yet."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = Imported()  # type: ignore[assignment]  # nothing is ever added to it
+
+
+@cache
+def _command(name: str) -> Any:
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    function = getattr(import_module(f"pareo.cli.{name}"), name)
+    alone.command(cls=Command)(_interruptible(function))
+    found = typer.main.get_command(alone)
+    found.name = name
+    return found
+
+
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -61,13 +89,6 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
             raise typer.Exit(130) from None
 
     return run
-
-
-for _command in (
-    race, sweep, parallel, kernels, train, tune, predict, ops, ceilings, networks, devices, history,
-    compare, report,
-):  # fmt: skip
-    app.command(cls=Command)(_interruptible(_command))
 
 
 def main() -> None:
