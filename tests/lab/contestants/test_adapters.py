@@ -26,6 +26,7 @@ TINY = nn.Sequential(
             [nn.Sequential([nn.Conv(4, 1), nn.Sigmoid()]), nn.Conv(4, (3, 1), 1, (1, 0), groups=2)],
             [nn.MaxPool(3, 1, 1), nn.Conv(3, 1), nn.Dropout(0.3)],
         ),
+        nn.Auxiliary(nn.Sequential([nn.Conv(2, 1), nn.Flatten(), nn.Dense(6)]), 0.3),
         nn.AveragePool(2, 2, 1, ceil=True), nn.Subsample(2, stride=1), nn.Subsample(2, stride=2),
         nn.Flatten(), nn.Dropout(0.5), nn.Dense(6), nn.Softmax(),
     ],
