@@ -78,7 +78,7 @@ def test_every_setting_is_an_option_and_resumes(tmp_path: Path) -> None:
            "--batch", "32", "--optimizer", "adamw", "--schedule", "warmup:1+cosine", "--decay",
            "0.01", "--clip", "1", "--smoothing", "0.1", "--average", "0.9", "--augment",
            "flip,crop:1,cutout:2", "--train-only", "layer3,fc", "--validation", "0.2",
-           "--class-weights", "1,2,3,4")  # fmt: skip
+           "--class-weights", "1,2,3,4", "--normalise")  # fmt: skip
     done = pareo("train", *how, "--epochs", "2", "--patience", "5", "--checkpoint", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert "resnet8 on vectorized, 1 thread: batch 32, rate 0.001, warmup:1+cosine, adamw" in (
@@ -90,6 +90,7 @@ def test_every_setting_is_an_option_and_resumes(tmp_path: Path) -> None:
     assert re.search(r"^test +[\d.]+% of 20 test images", done.stdout, re.MULTILINE)
     found = load(tmp_path)
     assert found.settings["optimizer"] == "adamw"
+    assert found.network.names[0] == "normalise"
     assert found.settings["class_weights"] == [1.0, 2.0, 3.0, 4.0]
     assert (tmp_path / "best.safetensors").exists()
     again = pareo("train", "resnet8", "--resume", str(tmp_path))

@@ -14,6 +14,7 @@ from pareo.device import Device
 from pareo.errors import DataError, PareoError, ShapeError
 from pareo.nn import networks
 from pareo.nn.network import Sequential
+from pareo.nn.normalisation import Normalise
 from pareo.training import checkpoint as files
 from pareo.training.fit import Result, fit
 from pareo.training.profile import profiled
@@ -143,6 +144,15 @@ def train(
             rich_help_panel=_DATA,
         ),
     ] = None,
+    normalise: Annotated[
+        bool,
+        typer.Option(
+            "--normalise",
+            help="Begin the network with a layer that gives each channel the mean 0 and the "
+            "deviation 1, by the statistics of the training images.",
+            rich_help_panel=_DATA,
+        ),
+    ] = False,
     validation: Annotated[
         float | None,
         typer.Option(
@@ -213,6 +223,7 @@ def train(
         usual = from_plain(known.settings, files.located(resume))
         source = str(known.data.get("name"))
         checkpoint = checkpoint or files.located(resume)
+        normalise = normalise or isinstance(known.network.layers[0], Normalise)
         if device is None:  # another device or number of threads would give other bits
             device = known.place.get("device")
             threads = known.place.get("threads") if threads is None else threads
@@ -232,7 +243,7 @@ def train(
         settings = settings.changed(rate=RATES[settings.optimizer.name])
     epochs = epochs if epochs is not None else usual.epochs or EPOCHS
     loaded = load(data or source)
-    built = build(network, loaded)
+    built = build(network, loaded, normalise)
     start = None if weights is None else _matching(weights, built)
 
     def run() -> Result:
@@ -301,13 +312,22 @@ def _profiled(run: Callable[[], Result], profile: Path, loaded: Dataset) -> Resu
     return result
 
 
-def build(name: str, data: Dataset) -> Sequential:
+def build(name: str, data: Dataset, normalise: bool = False) -> Sequential:
     """The named network; a large one takes the image size and the classes of the data.
 
     >>> build("googlenet", load("synthetic:3x64x64:5:12")).input_shape
     (3, 64, 64)
+    >>> build("lenet5", load("mnist"), normalise=True).names[:2]
+    ('normalise', 'c1')
     """
     try:
-        return networks.sized(name, data.shape, data.outputs)
+        built = networks.sized(name, data.shape, data.outputs)
     except ShapeError as error:
         raise ShapeError(f"{name} does not fit images of shape {data.shape}: {error}") from error
+    if not normalise:
+        return built
+    found = data.channel_statistics()
+    if not min(found.deviation) > 0:
+        raise DataError(f"{data.name}: --normalise needs channels with more than one value")
+    layers = zip(built.names, built.layers, strict=True)
+    return Sequential([("normalise", Normalise(*found)), *layers], built.input_shape, built.name)
