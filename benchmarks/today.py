@@ -63,7 +63,7 @@ class Runner:
         """The answer to a question, which is a method's name."""
         return getattr(self, question)(*details)
 
-    def build(self, network: str, batch: int, pixels: int) -> float:
+    def build(self, network: str, batch: int, pixels: int | None) -> float:
         """Make another network ready to train; the loss of its first step."""
         self._trainer = None
         gc.collect()
@@ -98,7 +98,9 @@ class Runner:
         return int(memory.peak() if peak is None else peak)
 
 
-def timed(workers: dict[str, Worker], cells: dict[str, Cell], pixels: int, rounds: int) -> None:
+def timed(
+    workers: dict[str, Worker], cells: dict[str, Cell], pixels: int | None, rounds: int
+) -> None:
     """Build one network at one batch size in every process, and time it in turn."""
     running = {}
     for name, cell in cells.items():
@@ -163,7 +165,12 @@ def main(
     batches: Annotated[str, typer.Option(help="Batch sizes.")] = "1,32,128",
     contestants: Annotated[str, typer.Option(help="Names, separated by commas.")] = "",
     precision: options.Precision = "float32",
-    pixels: Annotated[int, typer.Option(min=32, help="Width and height of the images.")] = 224,
+    pixels: Annotated[
+        int | None,
+        typer.Option(
+            min=16, help="Width and height of the images.", show_default="the network's own"
+        ),
+    ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Samples of each contestant.")] = 8,
     json_file: options.JsonFile = None,
 ) -> None:

@@ -23,7 +23,7 @@ def race(
     ] = None,
     precision: options.Precision = "float32",
     data: Annotated[
-        str | None, options.data("mnist, or synthetic images for AlexNet and GoogLeNet")
+        str | None, options.data("mnist, or synthetic images for networks of other sizes")
     ] = None,
     target_accuracy: Annotated[
         float | None,

@@ -21,11 +21,11 @@ from pareo.lab.sweep.journal import NotWritten
 from pareo.lab.sweep.result import SweepResult
 from pareo.lab.sweep.settings import Settings, batch_sizes
 from pareo.machine import gpus
+from pareo.nn import networks
 
 USUAL = ("pareo-compiled", "torch", "torch-onednn-off", "jax", "tensorflow")
 USUAL_ON_GPU = ("pareo-cuda", "torch-cuda", "torch-cudagraph", "jax-cuda")
 TURN = 0.5  # seconds of a sample
-PIXELS = 224
 
 
 def sweep(
@@ -48,15 +48,15 @@ def sweep(
         typer.Option("--largest", help="Find the largest batch that fits in all the memory."),
     ] = False,
     data: Annotated[
-        str | None, options.data("mnist, or synthetic images for AlexNet and GoogLeNet")
+        str | None, options.data("mnist, or synthetic images for networks of other sizes")
     ] = None,
     epochs: options.Epochs = None,
     pixels: Annotated[
         int | None,
         typer.Option(
             min=16,
-            help="Width and height of synthetic images for AlexNet and GoogLeNet.",
-            show_default="224",
+            help="Width and height of synthetic images, for a network that takes any size.",
+            show_default="the network's own",
         ),
     ] = None,
     seconds: Annotated[
@@ -86,9 +86,9 @@ def sweep(
     options.check_finite("--seconds", seconds)
     options.check_finite("--patience", patience)
     _check_pixels(pixels, network, data)
-    names = _names(contestants)
+    names, size = _names(contestants), pixels or networks.by_name(network).inputs[-1]
     settings = Settings(
-        network, batch_sizes(batches), names, precision, threads or cores(), pixels or PIXELS, data,
+        network, batch_sizes(batches), names, precision, threads or cores(), size, data,
         epochs, _limit(memory_limit, names), GPU_TURN if _on_gpu(names) else TURN, seconds,
         patience, interleave, largest,
     )  # fmt: skip

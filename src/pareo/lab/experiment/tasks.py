@@ -16,17 +16,25 @@ LARGE_RATE = 0.001
 NORMALISED_RATE = 0.05
 
 
-def network_of(name: str, size: int) -> Sequential:
-    """The named network without Dropout; a large one for images of this many pixels a side."""
-    return without_dropout(networks.sized(name, (3, size, size), classes=1000))
+def network_of(name: str, size: int | None = None) -> Sequential:
+    """The named network without Dropout; for images of another size than its own if one is given.
+
+    >>> network_of("resnet8").inputs, network_of("resnet8", 64).inputs, network_of("lenet5").inputs
+    ((3, 32, 32), (3, 64, 64), (1, 28, 28))
+    """
+    usual = networks.by_name(name)
+    if size is None or name not in networks.SIZED:
+        return without_dropout(usual)
+    return without_dropout(networks.sized(name, (usual.inputs[0], size, size), usual.classes))
 
 
 def task_for(
-    name: str, batch: int, threads: int, size: int = 224, source: str | None = None
+    name: str, batch: int, threads: int, size: int | None = None, source: str | None = None
 ) -> Task:
     """The task of training the named network on the data that `pareo train --data` accepts.
 
-    Without a source, networks for images of any size train on synthetic images of the given size.
+    Without a source, a network that does not fit MNIST trains on synthetic images, of its own size
+    unless another is given.
 
     >>> task_for("papers-cnn", 128, threads=2).rate
     1.0
