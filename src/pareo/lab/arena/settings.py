@@ -14,7 +14,7 @@ from pareo.machine import gpus
 
 PEERS = ("torch-best", "jax-best")
 PEERS_ON_GPU = ("torch-cuda", "torch-cudagraph", "jax-cuda", "jax-cuda-scan")
-TURN = 0.25  # seconds of a sample, about
+TURN = 0.15  # seconds of a sample, about
 
 
 @dataclass(frozen=True)
