@@ -85,7 +85,8 @@ def worst_table(result: ArenaResult) -> Table | None:
     found = worst(result)
     if not found:
         return None
-    made = Table(title=f"The {len(found)} worst", title_justify="left", **TIGHT)
+    title = f"The worst of {counted(len(result.bouts), 'network')}"
+    made = Table(title=title, title_justify="left", **TIGHT)
     for head in ("index", "peer / pareo", "the layer that takes longest", "network"):
         made.add_column(head, justify="right" if head in HEADS else "left")
     for bout in found:

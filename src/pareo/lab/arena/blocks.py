@@ -56,12 +56,12 @@ class Style:
 
 
 def activation(chance: Chance) -> nn.Layer:
-    """One of the papers' in three of five cases, half of them ReLU; otherwise a newer one."""
+    """In three of five cases one of the papers', mostly ReLU; otherwise a newer one."""
     return chance.one_of(*OF_PAPERS) if chance.often(0.6) else chance.one_of(*NEWER)
 
 
 def style(chance: Chance) -> Style:
-    """Of a small CNN: three of five have no normalisation, one in three that of batches."""
+    """Of a small CNN: three of five have no normalisation; that of the others is mostly of batches."""
     chosen = activation(chance)
     norm = ""
     if chance.often(0.4):

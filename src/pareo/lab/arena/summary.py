@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pareo.lab.arena.result import ArenaResult, Bout
-from pareo.lab.experiment.statistics import RESAMPLES, SEED
+from pareo.lab.experiment.statistics import FEWEST, RESAMPLES, SEED
 from pareo.lab.formatting import counted, times
 
 WORST = 10  # networks that are named
@@ -81,9 +81,10 @@ def lines(result: ArenaResult) -> list[str]:
     if found is None:
         return [headline(result)]
     first, middle, third = map(times, found.quartiles)
+    ends = f" (95 %: {times(found.low)} to {times(found.high)})" if found.count >= FEWEST else ""
     said = [
-        f"best peer / pareo: geometric mean {times(found.mean)} (95 % of {times(found.low)} to "
-        f"{times(found.high)}), median {middle}, quartiles {first} and {third}",
+        f"best peer / pareo: geometric mean {times(found.mean)}{ends}, median {middle}, "
+        f"quartiles {first} and {third}",
         f"pareo wins {found.won} of {found.count + found.beaten} ({found.share:.0%}): "
         f"{found.sure} beyond doubt; it loses {found.lost} beyond doubt"
         + (f", and has no time on {found.beaten}" if found.beaten else ""),
