@@ -61,7 +61,7 @@ def activation(chance: Chance) -> nn.Layer:
 
 
 def style(chance: Chance) -> Style:
-    """Of a small CNN: three of five have no normalisation; that of the others is mostly of batches."""
+    """Of a small CNN: three of five have no normalisation, most of the others one of batches."""
     chosen = activation(chance)
     norm = ""
     if chance.often(0.4):
