@@ -5,13 +5,15 @@ from pathlib import Path
 import pytest
 
 from pareo.errors import DataError
-from pareo.lab.arena.engine import WHOLE, Arena, LargeMatch
+from pareo.lab.arena.engine import WHOLE, Arena, LargeMatch, Match
 from pareo.lab.arena.result import ArenaResult
 from pareo.lab.arena.settings import Settings, entered
 from pareo.lab.contestants import Contestant
 from pareo.lab.experiment import results
 from pareo.lab.experiment.gate.parity import reference
+from pareo.lab.experiment.running import Running
 from pareo.lab.race.engine import Race
+from pareo.lab.race.result import Row
 
 # A dense layer each.
 SETTINGS = Settings(
@@ -82,6 +84,21 @@ def test_a_journal_that_is_damaged_is_named(tmp_path: Path) -> None:
     made.close()
     with pytest.raises(DataError, match="expected an arena's journal; delete it to begin again"):
         Arena(SETTINGS, tmp_path)
+
+
+def test_rounds_that_a_verdict_needs_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = SETTINGS.drawn(88)
+    match = Match(SETTINGS.task(one), {}, SETTINGS.rules, "float32", lambda race: None)
+    monkeypatch.setattr(Match, "_in_race", lambda self: [])
+    match._begin_round(1)
+    assert match._over(1, took=0.01)  # nobody is left
+    row = Row("someone")
+    running = Running(row, match.task, None)  # type: ignore[arg-type]  # it is never asked
+    monkeypatch.setattr(Match, "_in_race", lambda self: [running])
+    assert not match._over(1, took=0.05)
+    assert not match._over(7, took=0.5)
+    assert match._over(1, took=0.5)  # eight would take far longer than there is time
+    assert match._over(8, took=0.5)
 
 
 def test_large_networks_have_the_gate_of_a_sweep() -> None:

@@ -1,6 +1,7 @@
 """What `pareo arena` shows: a row for each network, the distribution, and the ten worst."""
 
 import math
+from dataclasses import replace
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -16,6 +17,7 @@ from pareo.program.text import amount
 
 HEADS = ("index", "kind", "batch", "FLOPs", "pareo", "best peer", "peer / pareo", "peer", "note")
 LEFT = ("kind", "peer", "note")
+SHOWN = 10  # networks, while others are raced
 BAR = 40  # characters of the longest bar
 
 
@@ -110,8 +112,9 @@ def drawn_lines(result: ArenaResult) -> list[str]:
 
 
 def running(arena: Arena) -> RenderableType:
-    """The rows so far; below them the network that is raced, and what is done with it."""
-    made = table(arena.result())
+    """The last rows; below them the network that is raced, and what is done with it."""
+    result = arena.result()
+    made = table(replace(result, bouts=result.bouts[-SHOWN:]))
     done = f"{len(arena.bouts)} of {arena.settings.count} done"
     match = arena.match
     if match is None:

@@ -14,6 +14,7 @@ from pareo.lab.arena.settings import Settings
 from pareo.lab.arena.text import described
 from pareo.lab.contestants import Contestant, Task
 from pareo.lab.contestants.registry import chosen
+from pareo.lab.experiment import statistics
 from pareo.lab.experiment.experiment import Session
 from pareo.lab.experiment.gate import repeated_batch
 from pareo.lab.experiment.results import Machine, convert, plain
@@ -55,6 +56,13 @@ class Match(Race):
         if number == 1:
             self._started = time.perf_counter()
         super()._begin_round(number)
+
+    def _over(self, number: int, took: float) -> bool:
+        """As in a race; but rounds that a verdict needs may take as many seconds more."""
+        needed = (statistics.FEWEST - number) * took
+        if needed > 0 and self._in_race() and needed <= self.left + self.rules.seconds:
+            return False
+        return super()._over(number, took)
 
 
 class LargeMatch(Match):
