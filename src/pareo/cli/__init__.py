@@ -16,7 +16,7 @@ from pareo.cli.options import Command
 from pareo.errors import PareoError
 
 COMMANDS = (
-    "race", "sweep", "parallel", "kernels", "train", "tune", "predict", "ops", "ceilings",
+    "race", "arena", "sweep", "parallel", "kernels", "train", "tune", "predict", "ops", "ceilings",
     "networks", "devices", "history", "compare", "report",
 )  # fmt: skip
 

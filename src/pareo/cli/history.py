@@ -10,6 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from pareo.cli.tables.narrow import TIGHT
+from pareo.lab.arena.result import ArenaResult
+from pareo.lab.arena.summary import distribution
 from pareo.lab.experiment import records, results
 from pareo.lab.experiment.entry import ranked
 from pareo.lab.experiment.results import Result
@@ -84,3 +86,11 @@ def _(result: ParallelResult) -> tuple[str, str]:
 def _(result: TuneResult) -> tuple[str, str]:
     best = result.best_trial
     return (f"trial {best.number}, {best.accuracy:.2%}" if best else "no trial finished"), ""
+
+
+@_best.register
+def _(result: ArenaResult) -> tuple[str, str]:
+    found = distribution(result.bouts)
+    if found is None:
+        return "nothing was compared", ""
+    return f"best peer / pareo {found.mean:.2f}, {found.share:.0%} won", ""

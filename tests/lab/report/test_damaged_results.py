@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
+import arena_result
 import kernels_result
 import pytest
 import race_result
@@ -24,6 +25,7 @@ WHOLE: dict[str, Any] = {
     "kernels": kernels_result.made(),
     "sweep": sweep_result.made(),
     "ops": ops_plain(),
+    "arena": arena_result.made(),
 }
 
 

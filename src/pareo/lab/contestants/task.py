@@ -13,6 +13,7 @@ from pareo.nn.network import Sequential
 from pareo.training.evaluate import as_inputs
 
 MADE_UP = 64  # images, if the network is not for MNIST
+INVENTED = "invented"  # the source of images that are made up
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,8 @@ class Task:
     """A network to train by plain SGD, its batches, and the weights that it starts from.
 
     source: the data, as `pareo train --data` names it. None is MNIST if that fits the network, else
-        images that are made up; the first of them are the same at every batch size.
+        images that are made up; the first of them are the same at every batch size. INVENTED is
+        images that are made up, whatever fits.
     made: the data, if it has been read already.
     """
 
@@ -88,6 +90,8 @@ class Task:
     @property
     def trained_on(self) -> str | None:
         """The name of the data; None if it is made up."""
+        if self.source == INVENTED:
+            return None
         return self.source or ("mnist" if self.network.inputs == (1, 28, 28) else None)
 
     def _dataset(self) -> Dataset | None:

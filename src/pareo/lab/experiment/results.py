@@ -44,6 +44,7 @@ KINDS = {
     "parallel": "pareo.lab.parallel.result",
     "parallel-papers": "pareo.lab.parallel.result",
     "tune": "pareo.lab.tune.result",
+    "arena": "pareo.lab.arena.result",
 }
 
 

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from pareo.lab.contestants import Contestant, Task, Trainer
-from pareo.lab.experiment.gate import repeated_batch
-from pareo.lab.experiment.runner import Runner
+from pareo.lab.experiment.runner import Repeating
 from pareo.lab.kernels import gpu_profile, jax_profile, pareo_profile, torch_profile
 from pareo.lab.kernels.events import Event, Profile
 from pareo.lab.machine.cupti import Recorder
@@ -56,11 +55,8 @@ def whole(trainer: Trainer, order: Any) -> list[Profile]:
     return [Profile("a clock around the steps", len(order), each, steps, note=note)]
 
 
-class Watched(Runner):
-    """A runner that can also be profiled.
-
-    The gate compares it on a few images, so that exact steps of a large batch do not take minutes.
-    """
+class Watched(Repeating):
+    """A runner that can also be profiled; the gate compares it on a few images."""
 
     def __init__(self, contestant: Contestant, task: Task) -> None:
         self._instrument = instrument_for(contestant)
@@ -69,10 +65,3 @@ class Watched(Runner):
     def profile(self, steps: int) -> Annotated[list[Profile], Meta(min_length=1)]:
         """Train this many steps under the instrument."""
         return self._instrument(self._trainer, self._next(steps))
-
-    def _gate_order(self) -> Any:
-        self._done += 1
-        batch = self._task.batch
-        return repeated_batch.chosen(
-            repeated_batch.different(batch), self._done - 1, batch, self._images
-        )

@@ -17,7 +17,9 @@ from pareo.lab.contestants.registry import SLOW_TO_BUILD
 from pareo.lab.experiment import statistics
 from pareo.lab.experiment.admission import Admission
 from pareo.lab.experiment.experiment import Experiment
+from pareo.lab.experiment.gate.parity import reference
 from pareo.lab.experiment.rounds import rounds
+from pareo.lab.experiment.runner import Runner
 from pareo.lab.experiment.running import Running
 from pareo.lab.machine.floors import floor, place_of
 from pareo.lab.race import result
@@ -110,7 +112,13 @@ class OneTask(Experiment):
 
 
 class Race(OneTask):
-    """A race under way: `run` it, and look at `rows`, `doing` and `round` while it runs."""
+    """A race under way: `run` it, and look at `rows`, `doing` and `round` while it runs.
+
+    runner, exact: what stands in each contestant's process, and what judges its first steps.
+    """
+
+    runner: type[Runner] = Runner
+    exact: Callable[[Task, str], Any] = staticmethod(reference)
 
     def __init__(
         self,
@@ -140,8 +148,9 @@ class Race(OneTask):
         with ExitStack() as stack:
             self.measure_floors()
             admission = Admission[Row](
-                stack, self.task, self.images, self.precision, self.rules.patience
-            )
+                stack, self.task, self.images, self.precision, self.rules.patience, self.runner,
+                self.exact,
+            )  # fmt: skip
             self._admit(admission)
             rounds(self._in_race, self._turn, self._over, self._begin_round)
             for running in self._in_race():

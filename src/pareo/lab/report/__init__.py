@@ -17,6 +17,7 @@ PAGES = {
     "parallel": "pareo.lab.report.parallel",
     "parallel-papers": "pareo.lab.report.parallel",
     "tune": "pareo.lab.report.tune",
+    "arena": "pareo.lab.report.arena",
 }
 
 

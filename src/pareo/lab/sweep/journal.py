@@ -2,7 +2,7 @@
 
 The first line says which sweep it is. Each further line is one thing done: cells, a probe, a
 ceiling, or that compilers are warm. A line is written to disk at once. A line that the end of the
-process cut short is ignored.
+process cut short is ignored. `pareo arena` keeps a journal, too, with a line for each network.
 """
 
 import fcntl
@@ -29,10 +29,12 @@ class Journal:
     running. After `finish` the next one starts from the beginning.
     """
 
-    def __init__(self, about: dict[str, Json], folder: Path | None = None) -> None:
+    def __init__(
+        self, about: dict[str, Json], folder: Path | None = None, kind: str = "sweep"
+    ) -> None:
         text = json.dumps(about, sort_keys=True)
         name = hashlib.sha256(text.encode()).hexdigest()[:16]
-        self.path = (folder or records.place().parent / "sweeps") / f"{name}.jsonl"
+        self.path = (folder or records.place().parent / f"{kind}s") / f"{name}.jsonl"
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = open(self.path, "a+b")  # noqa: SIM115 (stays open and locked)
@@ -42,11 +44,11 @@ class Journal:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._file.close()
-            raise DataError(f"{self.path}: this sweep is already running") from None
-        self.lines = list(self._read(about))
+            raise DataError(f"{self.path}: this {kind} is already running") from None
+        self.lines = list(self._read({kind: about}))
         if not self.lines:
             self._file.truncate(0)
-            self.add({"sweep": about})
+            self.add({kind: about})
         else:
             self.lines = self.lines[1:]
 
@@ -70,8 +72,8 @@ class Journal:
         with suppress(OSError):  # what could not be written before still cannot
             self._file.close()
 
-    def _read(self, about: dict[str, Json]) -> Iterator[dict[str, Json]]:
-        """Every whole line; none where the first is not about this sweep."""
+    def _read(self, first: dict[str, Json]) -> Iterator[dict[str, Json]]:
+        """Every whole line; none where the first is not this one."""
         self._file.seek(0)
         whole = 0
         for number, line in enumerate(self._file):
@@ -79,7 +81,7 @@ class Journal:
                 found = json.loads(line)
             except ValueError:
                 break
-            if not line.endswith(b"\n") or (number == 0 and found != {"sweep": about}):
+            if not line.endswith(b"\n") or (number == 0 and found != first):
                 break
             whole += len(line)
             yield found

@@ -1,0 +1,152 @@
+"""`pareo arena`: races on networks that are drawn at random, and the distribution of ratios."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Annotated
+
+import typer
+
+from pareo.cli import live, options
+from pareo.cli.output import finish, not_existing, outputs
+from pareo.cli.tables import arena as arena_table
+from pareo.device import PRECISIONS, cores
+from pareo.device import names as devices
+from pareo.lab.arena.draw import KINDS, Batches, kinds_of
+from pareo.lab.arena.engine import Arena
+from pareo.lab.arena.result import ArenaResult
+from pareo.lab.arena.settings import Settings, entered
+from pareo.lab.sweep.journal import NotWritten
+
+MOST = 2**31 - 1  # of a seed or an index
+
+
+def arena(
+    seed: Annotated[int, typer.Option(min=0, max=MOST, help="Seed of the drawing.")] = 0,
+    count: Annotated[int, typer.Option(min=1, max=100_000, help="Networks to draw.")] = 20,
+    index: Annotated[
+        int | None,
+        typer.Option(min=0, max=MOST, help="Race only on the network with this index."),
+    ] = None,
+    kinds: Annotated[
+        str, typer.Option(help="Kinds of networks: some of mlp, cnn (small) and mid (mid-size).")
+    ] = ",".join(KINDS),
+    batch: Annotated[
+        str, typer.Option(help="Images per step: drawn from 1..512, or from a list such as 1,8,32.")
+    ] = "1..512",
+    device: Annotated[
+        str | None,
+        typer.Option(help="pareo's device.", show_default="cuda if there is a GPU, else compiled"),
+    ] = None,
+    contestants: Annotated[
+        str | None,
+        options.contestants(
+            "pareo-compiled,torch-best,torch-compile. torch-best does not try torch-compile, which "
+            "takes long to build: name it to race it",
+            "torch-best and jax-best, on a GPU torch-cuda, torch-cudagraph, jax-cuda and "
+            "jax-cuda-scan",
+        ),
+    ] = None,
+    precision: options.Precision = "float32",
+    seconds: Annotated[
+        float,
+        typer.Option(min=0.1, help="Seconds for the rounds of each network."),
+    ] = 10.0,
+    patience: Annotated[
+        float,
+        typer.Option(min=1, help="Seconds to wait for a contestant, including its compilation."),
+    ] = 120.0,
+    threads: options.Threads = None,
+    show: Annotated[
+        bool, typer.Option("--list", help="Print the networks, and race on none of them.")
+    ] = False,
+    json_file: options.JsonFile = None,
+    html: options.Html = None,
+    save: options.Save = False,
+) -> None:
+    """Race on networks that nobody chose: drawn at random, the same for the same seed.
+
+    Prints the distribution of best peer / pareo: above 1, pareo is faster. To continue an
+    interrupted arena, run the same command again. The exit status is 1 if pareo was refused or
+    failed on a network, or if nothing could be compared.
+    """
+    options.check_choice("--precision", precision, PRECISIONS)
+    options.check_finite("--seconds", seconds)
+    options.check_finite("--patience", patience)
+    if device is not None:
+        options.check_choice("--device", device, devices())
+    options.check_writable(json_file, html)
+    Batches.parsed(batch)
+    settings = Settings(
+        seed, index or 0, count if index is None else 1, kinds_of(kinds), batch,
+        entered(options.named(contestants), device), precision, threads or cores(), seconds,
+        patience,
+    )  # fmt: skip
+    if show:
+        _list(settings)
+        return
+    with closing(Arena(settings)) as under_way:
+        result, ended = _run(under_way)
+        if ended:
+            files = not_existing(json_file, html) if result.bouts else (None, None)
+            json_file, html = files
+        written = finish(
+            lambda: _show(result), outputs(result, json_file, html, save and not ended)
+        )
+        if isinstance(ended, KeyboardInterrupt):
+            print("Interrupted: run the same command again to continue.")
+            raise typer.Exit(130)
+        if ended:
+            raise ended
+        if not written:  # the journal stays: the same command will write it again
+            raise typer.Exit(1)
+        under_way.finish()
+    if not result.compared or any(row.ours for bout in result.bouts for row in bout.missed):
+        raise typer.Exit(1)
+
+
+def _list(settings: Settings) -> None:
+    """Print the networks; one alone as a table of its layers."""
+    for number in settings.indices:
+        one = settings.drawn(number)
+        print(f"{number} {one.kind}: {one}")
+        if settings.count == 1:
+            print(one.network.summary())
+
+
+def _run(under_way: Arena) -> tuple[ArenaResult, BaseException | None]:
+    """The result, or the finished part of it, and what interrupted it."""
+    try:
+        with _live() as watch:
+            return under_way.run(watch), None
+    except (KeyboardInterrupt, NotWritten) as ended:
+        return under_way.result(), ended
+
+
+def _show(result: ArenaResult) -> None:
+    console = live.console(170)
+    console.print(arena_table.table(result))
+    worst = arena_table.worst_table(result)
+    if worst is not None:
+        console.print(worst)
+    for line in arena_table.drawn_lines(result):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _live() -> Iterator[Callable[[Arena], None]]:
+    """On a terminal, the table as it grows; elsewhere, a line for each finished network."""
+    if sys.stderr.isatty():
+        with live.display(arena_table.running, every=0.5) as show:
+            yield show
+        return
+    printed: set[int] | None = None
+
+    def show_finished(arena: Arena) -> None:
+        nonlocal printed
+        printed = set(arena.bouts) if printed is None else printed
+        for number in arena.bouts.keys() - printed:
+            printed.add(number)
+            print(arena_table.line(arena.bouts[number]), file=sys.stderr, flush=True)
+
+    yield show_finished

@@ -1,0 +1,1 @@
+"""`pareo arena`: races on networks that are drawn at random, and their distribution."""

@@ -1,0 +1,66 @@
+"""Drawn networks train right: three steps on every device against float64."""
+
+from functools import cache, cached_property
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+from devices import DEVICES
+from fuzzing.networks import Drawn as Fuzzed
+from fuzzing.networks import Trained, check_network
+
+from pareo.lab.arena.draw import Batches, Drawn, drawn
+from pareo.training.recipe import Recipe
+
+SEED = 23
+STEPS = 3
+# How many networks of each kind, and the FLOPs that a step of them has at most.
+SMALL = {"mlp": (7, 1_000_000), "cnn": (11, 10_000_000), "mid": (1, 60_000_000)}
+PLAIN = 100_000  # that `sequential`, plain loops, is given at most
+BATCHES = Batches((2, 6))
+
+
+class ThreeSteps(Trained):
+    """A network with data for three steps."""
+
+    @cached_property
+    def data(self) -> tuple[Any, Any, Any]:
+        """Images, labels, and which of them each step takes."""
+        random = np.random.default_rng(self.seed)
+        network, batch = self.drawn.network, self.drawn.batch
+        images = random.standard_normal((STEPS * batch, *network.inputs)).astype("float32")
+        labels = random.integers(0, network.classes, len(images))
+        return images, labels, random.permutation(len(images)).reshape(STEPS, batch)
+
+
+@cache
+def small() -> list[Drawn]:
+    """The first drawn networks of each kind with few FLOPs."""
+    found: list[Drawn] = []
+    for kind, (count, most) in SMALL.items():
+        every = (drawn(SEED, index, [kind], BATCHES) for index in range(1000))
+        found += islice((one for one in every if one.flops <= most), count)
+    return found
+
+
+@cache
+def trained(number: int) -> Trained:
+    one = small()[number]
+    return ThreeSteps(Fuzzed(one.network, one.batch, Recipe(), one.rate), one.index)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_three_steps(device: str) -> None:
+    """Losses, parameters and state after three steps, as a loop and as a program."""
+    tested = 0
+    for number, one in enumerate(small()):
+        if device == "sequential" and one.flops > PLAIN:
+            continue
+        tested += 1
+        try:
+            check_network(trained(number), device)
+        except Exception as error:
+            error.add_note(f"seed {SEED}, index {one.index} on {device}: {one}")
+            raise
+    assert tested
