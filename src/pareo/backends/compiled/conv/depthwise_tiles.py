@@ -10,6 +10,7 @@ All functions take addresses. `kind` is any number of the dtype to compute in; i
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -244,31 +245,31 @@ def spread_rows(typingctx, kind, out, across, g, pitch, w, width, rows, kh, kw, 
         _, out, across, g, pitch, w, width = arguments[:7]
         code = _Tile(builder, signature.args[0])
 
-        def spread(start: ir.Value, remaining: ir.Value | None) -> None:
+        def spread(r: int, start: ir.Value, remaining: ir.Value | None) -> None:
             here = code.at(g, builder.ashr(start, _I64(1)))
             after = None if remaining is None else builder.sub(remaining, _I64(code.lanes))
-            for r in range(rows):
-                sums = [code.zero, code.zero]  # of even and of odd columns
-                for u in range(kh):
-                    if (r + top - u) % 2:
-                        continue
-                    line = code.at(here, builder.mul(pitch, _I64((r + top - u) // 2)))
-                    for v in range(kw):
-                        parity = (left + v) % 2
-                        values = code.load(code.at(line, (parity + left - v) // 2))
-                        weight = code.broadcast(code.at(w, u * kw + v))
-                        sums[parity] = code.multiply_add(weight, values, sums[parity])
-                target = code.at(code.at(out, builder.mul(across, _I64(r))), start)
-                for half, count in enumerate((remaining, after)):
-                    first = half * code.lanes // 2
-                    picked = [first + k // 2 + (k % 2) * code.lanes for k in range(code.lanes)]
-                    place = code.at(target, half * code.lanes)
-                    value = code.shuffle(sums[0], sums[1], picked)
-                    if adds:
-                        value = builder.fadd(value, code.load_up_to(place, count), flags=_FLAGS)
-                    code.store_up_to(value, place, count)
+            sums = [code.zero, code.zero]  # of even and of odd columns
+            for u in range(kh):
+                if (r + top - u) % 2:
+                    continue
+                line = code.at(here, builder.mul(pitch, _I64((r + top - u) // 2)))
+                for v in range(kw):
+                    parity = (left + v) % 2
+                    values = code.load(code.at(line, (parity + left - v) // 2))
+                    weight = code.broadcast(code.at(w, u * kw + v))
+                    sums[parity] = code.multiply_add(weight, values, sums[parity])
+            target = code.at(code.at(out, builder.mul(across, _I64(r))), start)
+            for half, count in enumerate((remaining, after)):
+                first = half * code.lanes // 2
+                picked = [first + k // 2 + (k % 2) * code.lanes for k in range(code.lanes)]
+                place = code.at(target, half * code.lanes)
+                value = code.shuffle(sums[0], sums[1], picked)
+                if adds:
+                    value = builder.fadd(value, code.load_up_to(place, count), flags=_FLAGS)
+                code.store_up_to(value, place, count)
 
-        code.along(width, 2 * code.lanes, spread, whole=not adds)
+        for r in range(rows):  # one after the other: memory is written fastest in its order
+            code.along(width, 2 * code.lanes, partial(spread, r), whole=not adds)
         return context.get_dummy_value()
 
     return signature, generate
