@@ -48,6 +48,14 @@ def step(p: Any, g: Any, rate: Any) -> Any:
 STEP = draw((2, 3, 4), (2, 3, 4), ())
 
 
+def average(a: Any, b: Any, p: Any, q: Any) -> Any:
+    """A moving average."""
+    return (op.add(op.scale(p, a), op.scale(q, b)),)
+
+
+AVERAGE = draw((2, 3, 4), (2, 3, 4), (), ())
+
+
 NORMALISED = "relu", "clip", "silu", "hard_swish", "sum", "sum_relu", "sum_relu_shared"
 NORM = draw((2, 3, 5, 7), (3,), (3,), (2, 3, 5, 7), (2, 3, 5, 7))
 
@@ -97,6 +105,7 @@ def programs() -> dict[str, Any]:
         )
     found["descend"] = (trace(down, *DOWN), DOWN)
     found["step down"] = (trace(step, *STEP), STEP)
+    found["moving average"] = (trace(average, *AVERAGE), AVERAGE)
     for kind in NORMALISED:
         trained = differentiate(trace(normalised(kind), *NORM), wrt=range(4))
         found[f"norm {kind}"] = (trained, NORM)
@@ -145,6 +154,8 @@ def _retraced(name: str, arguments: list[Any]) -> Any:
         return trace(down, *arguments).compile()(*arguments)
     elif kind == "step":
         return trace(step, *arguments).compile()(*arguments)
+    elif kind == "moving":
+        return trace(average, *arguments).compile()(*arguments)
     else:
         loss, wrt = papers_cnn()[0], range(2, 8)
     return differentiate(trace(loss, *arguments), wrt=wrt).compile()(*arguments)

@@ -35,6 +35,7 @@ class Executable:
     def __init__(self, program: Program, device: Device, updates: Updates | None = None) -> None:
         self.device = device
         self.updates: Updates = updates or {}
+        self._updated = set(self.updates.values())
         self._target: Target = device.backend
         target = self._target
         with device, target.scope(device):  # the work arrays depend on its threads, or its GPU
@@ -149,7 +150,7 @@ class Executable:
                 raise DtypeError(f"argument {position} must be {spec}; got {array.dtype}")
             if array.shape != spec.shape:
                 raise ShapeError(f"argument {position} must be {spec}; got shape {array.shape}")
-            if position in self.updates.values():
+            if position in self._updated:
                 if not (array.flags.c_contiguous and target.is_writable(given_as)):
                     raise DtypeError(
                         f"argument {position} is updated: it must be contiguous and writable"
@@ -167,11 +168,12 @@ class Executable:
     def _unaliased(self, arrays: list[Array]) -> list[Array]:
         """The arguments, with copies of those that share memory with an updated one."""
         address = self._target.address
-        updated = set(self.updates.values())
+        updated = self._updated
         spans = sorted(
-            (address(a), address(a) + a.nbytes, position)
+            (start, start + a.nbytes, position)
             for position, a in enumerate(arrays)
             if position in updated and a.nbytes
+            for start in (address(a),)
         )
         for (_, end, one), (start, _, other) in pairwise(spans):
             if start < end:

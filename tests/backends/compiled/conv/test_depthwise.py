@@ -71,3 +71,38 @@ def test_pixels_beside_a_window_do_not_reach_its_sums() -> None:
         found = op.conv_weight_gradient(x, g, size=(3, 3), groups=2)
     assert np.isfinite(found[:, 0, :, :2]).all()
     assert np.isinf(found[:, 0, :, 2]).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_rows_of_every_length_agree_with_numpy(stride: int, dtype: Any) -> None:
+    """Shorter than a vector, a multiple of it, and with a last vector that overlaps another."""
+    random = np.random.default_rng(3)
+    w = random.standard_normal((3, 1, 3, 3)).astype(dtype)
+    how: Any = {"stride": stride, "padding": 1, "groups": 3}
+    # Sums of up to 9 * 70 products of numbers near one.
+    near: Any = {"rtol": 1e-4, "atol": 1e-4} if dtype == np.float32 else {"atol": 1e-12}
+    for wide in (*range(1, 20), 31, 32, 33, 35):
+        x = random.standard_normal((2, 3, 5, wide)).astype(dtype)
+        results = {}
+        for device in ("vectorized", "compiled"):
+            with Device(device, threads=1):
+                y = op.conv(x, w, **how)
+                gx = op.conv_input_gradient(y, w, size=(5, wide), **how)
+                gw = op.conv_weight_gradient(x, y, size=(3, 3), **how)
+            results[device] = y, gx, gw
+        for found, expected in zip(results["compiled"], results["vectorized"], strict=True):
+            np.testing.assert_allclose(found, expected, **near)
+
+
+def test_an_infinite_pixel_of_two_vectors_counts_once() -> None:
+    """The last vector of a row overlaps the one before; 0 times an infinite pixel would be NaN."""
+    for wide in range(1, 40):
+        for place in range(wide):
+            x = np.ones((1, 2, 1, wide), np.float32)
+            x[..., place] = np.inf
+            with Device("compiled"):
+                found = op.conv_weight_gradient(
+                    x, np.ones_like(x), size=(1, 1), padding=0, groups=2
+                )
+            assert np.isposinf(found).all()

@@ -13,6 +13,8 @@ from pareo.backends.compiled.conv.columns import gather, scatter
 CASES = [  # images, channels, height, width, filters, taps, stride, padding
     (5, 5, 7, 9, 40, 3, 2, 1),  # several images in one product, and a rest
     (7, 40, 5, 5, 48, 1, 1, 0),
+    (3, 32, 30, 31, 16, 1, 1, 0),  # few filters of one pixel
+    (5, 40, 13, 15, 48, 1, 1, 0),  # images that are their own columns, one at a time
     (2, 3, 45, 61, 24, 7, 2, 3),  # in stretches of rows
     (1, 12, 30, 31, 16, 5, 3, 2),  # fewer images than threads
     (3, 9, 40, 33, 40, 3, 1, 2),

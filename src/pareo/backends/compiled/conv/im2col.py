@@ -34,9 +34,10 @@ def scratch(
     x: Spec, g: Spec, window: Sizes, stride: Sizes, padding: Sizes, groups: int
 ) -> list[Spec]:
     """Memory for the columns of some rows of one group, or of some images, for every worker."""
-    if small_planes.suits(g, groups):
+    pointwise = _is_pointwise(window, stride, padding)
+    if small_planes.suits(g, groups, pointwise):
         return small_planes.scratch(x, g, window)
-    if _is_pointwise(window, stride, padding):
+    if pointwise:
         return [x.like((0,))]
     depth = x.shape[1] // groups * window[0] * window[1]
     return [x.like((workers(), depth, _rows_at_once(g, depth) * g.shape[3]))]
@@ -94,7 +95,8 @@ def forward(
 ) -> None:  # fmt: skip
     """out = activation(conv(x, w) + b); without a bias b is None."""
     window = w.shape[2:]
-    if small_planes.suits(out, groups):
+    pointwise = _is_pointwise(window, stride, padding)
+    if small_planes.suits(out, groups, pointwise):
         shape = _shape(window, stride, padding, dilation)
         small_planes.forward(out, x, w, b, activation, shape, scratch)
         return
@@ -104,7 +106,6 @@ def forward(
     planes = _grouped(out, groups, (height * width,))
     images = _grouped(x, groups, x.shape[2:])
     top, left = padding[:2]
-    pointwise = _is_pointwise(window, stride, padding)
     at_once = height if pointwise else _rows_at_once(out, w[0].size)
 
     def rows(part: int, n: int, lo: int, hi: int) -> None:
@@ -148,7 +149,8 @@ def input_gradient(
     """out = the gradient of the images, from that of the outputs."""
     window = w.shape[2:]
     shape = _shape(window, stride, padding, dilation)
-    if small_planes.suits(g, groups):
+    pointwise = _is_pointwise(window, stride, padding)
+    if small_planes.suits(g, groups, pointwise):
         small_planes.input_gradient(out, g, w, shape, scratch)
         return
     columns = scratch[0]
@@ -157,7 +159,6 @@ def input_gradient(
     filters = w.reshape(groups, w.shape[0] // groups, w[0].size)
     gradients = _grouped(g, groups, (pixels,))
     images = _grouped(out, groups, out.shape[2:])
-    pointwise = _is_pointwise(window, stride, padding)
     height, width = g.shape[2:]
     stretches = _stretches(height, _rows_at_once(g, w[0].size))
 
@@ -201,7 +202,8 @@ def weight_gradient(
     """out = the gradient of the filters; sums and totals are from `sums_scratch`."""
     window = out.shape[2:]
     shape = _shape(window, stride, padding, dilation)
-    if small_planes.suits(g, groups):
+    pointwise = _is_pointwise(window, stride, padding)
+    if small_planes.suits(g, groups, pointwise):
         small_planes.weight_gradient(out, x, g, shape, scratch, sums, totals)
         return
     columns = scratch[0]
@@ -209,7 +211,6 @@ def weight_gradient(
     pixels = g.shape[2] * g.shape[3]
     gradients = _grouped(g, groups, (pixels,))
     images = _grouped(x, groups, x.shape[2:])
-    pointwise = _is_pointwise(window, stride, padding)
     height, width = g.shape[2:]
     stretches = _stretches(height, _rows_at_once(g, out[0].size))
     by_channels = _fewer_than_workers(len(x))

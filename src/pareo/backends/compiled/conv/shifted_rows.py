@@ -17,13 +17,17 @@ from pareo.backends.compiled.runtime.vector_math import hyperbolic_tangent, logi
 from pareo.spec import Spec
 
 FILTERS = 3
+MOST_PRODUCTS = 2048  # for each pixel of all filters: with more, BLAS is faster
+# The same for windows of one pixel, where each row that is read serves one tap.
+MOST_POINTWISE_PRODUCTS = 64
 
 
 def suits(x: Spec, w: Sizes, stride: Sizes, dilation: Sizes, groups: int) -> bool:
     """Whether filters of shape w are few and small enough for loops to beat a matrix product."""
     taps = w[1] * w[2] * w[3]
     plain = tuple(stride) == (1, 1) == tuple(dilation) and groups == 1
-    return plain and taps * w[0] <= 2048 and w[0] <= 32
+    most = MOST_POINTWISE_PRODUCTS if tuple(w[2:]) == (1, 1) else MOST_PRODUCTS
+    return plain and taps * w[0] <= most and w[0] <= 32
 
 
 @jit_in_order

@@ -17,13 +17,15 @@ from pareo.backends.sums import CHUNK, gathered
 from pareo.spec import Spec
 
 MOST_PIXELS = 256  # of an image's results: larger ones are wide enough on their own
+MOST_POINTWISE_PIXELS = 64  # the same where images are their own columns, and need no copy
 AT_ONCE = 512  # results of all images of a product
 
 
-def suits(results: Spec | Array, groups: int) -> bool:
+def suits(results: Spec | Array, groups: int, pointwise: bool) -> bool:
     """Whether several images of such results are worth one product."""
     pixels = results.shape[2] * results.shape[3]
-    return groups == 1 and 0 < pixels <= MOST_PIXELS and _together(results) > 1
+    most = MOST_POINTWISE_PIXELS if pointwise else MOST_PIXELS
+    return groups == 1 and 0 < pixels <= most and _together(results) > 1
 
 
 def _together(results: Spec | Array) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 
 from pareo.array import Array
 from pareo.backends.compiled.backend import GRAIN, backend
-from pareo.backends.compiled.runtime.jit import jit
+from pareo.backends.compiled.runtime.jit import jit, jit_strict
 from pareo.backends.compiled.runtime.thread_pool import split
 from pareo.spec import Spec
 
@@ -181,8 +181,34 @@ def _step_in_place(parameter: Array, gradient: Array, rate: float) -> None:
 def step_down(out: Array, p: Array, g: Array, rate: Array) -> None:
     """One step of plain gradient descent."""
     number = p.dtype.type(rate.item())
-    new, old, gradient = (a.reshape(-1) for a in (out, p, g))
-    if out.ctypes.data == p.ctypes.data:
+    new, old, gradient = (a if a.ndim == 1 else a.reshape(-1) for a in (out, p, g))
+    in_place = out is p or out.ctypes.data == p.ctypes.data
+    if in_place and p.size < 2 * GRAIN:  # most parameters are small: a split would take longer
+        _step_in_place(old, gradient, number)
+    elif in_place:
         split(lambda lo, hi: _step_in_place(old[lo:hi], gradient[lo:hi], number), p.size, GRAIN)
     else:
         split(lambda lo, hi: _step(new[lo:hi], old[lo:hi], gradient[lo:hi], number), p.size, GRAIN)
+
+
+@jit_strict
+def _blend(out: Array, a: Array, b: Array, p: float, q: float) -> None:
+    for i in range(out.size):
+        out[i] = p * a[i] + q * b[i]
+
+
+@backend.fusion(
+    "s = scale(p, a)\nt = scale(q, b)\ny = add(s, t)",
+    "y",
+    when=lambda out, a, b, p, q: a.shape == b.shape and p.size == q.size == 1,
+    in_place=(0,),
+)
+def blend(out: Array, a: Array, b: Array, p: Array, q: Array) -> None:
+    """A moving average, rounded as the three operators round it."""
+    kind = out.dtype.type
+    numbers = kind(p.item()), kind(q.item())
+    new, old, more = (array if array.ndim == 1 else array.reshape(-1) for array in (out, a, b))
+    if out.size < 2 * GRAIN:
+        _blend(new, old, more, *numbers)
+    else:
+        split(lambda lo, hi: _blend(new[lo:hi], old[lo:hi], more[lo:hi], *numbers), new.size, GRAIN)

@@ -116,7 +116,9 @@ def stretches(count: int, least: int = 1) -> list[tuple[int, int]]:
     >>> stretches(10, least=100)
     [(0, 10)]
     """
-    number = max(1, min(workers(), count // max(1, least)))
+    number = min(workers(), count // max(1, least)) if count > least else 1
+    if number <= 1:
+        return [(0, count)]
     edges = [count * part // number for part in range(number + 1)]
     return list(pairwise(edges))
 
