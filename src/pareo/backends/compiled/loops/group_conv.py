@@ -6,6 +6,7 @@ the sizes of an image. A tile of sums, for some filters at one place, stays in r
 are literals. float32 only.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -13,7 +14,13 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
-from pareo.backends.compiled.loops.group_vectors import I64, QUAD, GroupBuilder, each_place
+from pareo.backends.compiled.loops.group_vectors import (
+    I64,
+    QUAD,
+    GroupBuilder,
+    as_function,
+    each_place,
+)
 from pareo.backends.compiled.loops.window_runs import (
     Run,
     Taps,
@@ -74,7 +81,7 @@ def pack(out, w, filters, channels, kh, kw, block, pitch, filter_step, channel_s
 
 def sliding_product(
     builder: ir.IRBuilder,
-    addresses: tuple[ir.Value, ...],
+    addresses: Sequence[ir.Value],
     lanes: int,
     images: int,
     filters: int,
@@ -180,16 +187,18 @@ def forward(  # type: ignore[no-untyped-def]
              left, dh, dw, biased)  # fmt: skip
     sizes = literals(*kinds)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit(builder: ir.IRBuilder, arguments: Sequence[ir.Value]) -> None:
         (lanes, images, filters, channels, high, wide, out_high, out_wide, kh, kw, sh, sw, top,
          left, dh, dw, biased) = sizes  # fmt: skip
         rows = forward_taps(out_high, high, kh, sh, top, dh)
         columns = forward_taps(out_wide, wide, kw, sw, left, dw)
         sliding_product(
-            builder, arguments[:4], lanes, images, filters, channels, (kh, kw), (high, wide), rows,
+            builder, arguments, lanes, images, filters, channels, (kh, kw), (high, wide), rows,
             columns, bool(biased),
         )  # fmt: skip
-        return context.get_dummy_value()
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return as_function(context, builder, "conv_forward", sizes, arguments[:4], emit)
 
     return types.void(y, x, w, b, *kinds), generate
 
@@ -207,17 +216,19 @@ def input_gradient(  # type: ignore[no-untyped-def]
              left, dh, dw)  # fmt: skip
     sizes = literals(*kinds)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit(builder: ir.IRBuilder, arguments: Sequence[ir.Value]) -> None:
         (lanes, images, filters, channels, high, wide, out_high, out_wide, kh, kw, sh, sw, top,
          left, dh, dw) = sizes  # fmt: skip
         rows = backward_taps(out_high, high, kh, sh, top, dh)
         columns = backward_taps(out_wide, wide, kw, sw, left, dw)
-        d, g, w = arguments[:3]
+        d, g, w = arguments
         sliding_product(
             builder, (d, g, w, w), lanes, images, channels, filters, (kh, kw),
             (out_high, out_wide), rows, columns, False,
         )  # fmt: skip
-        return context.get_dummy_value()
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return as_function(context, builder, "conv_input_gradient", sizes, arguments[:3], emit)
 
     return types.void(d, g, w, *kinds), generate
 
@@ -248,10 +259,10 @@ def weight_gradient(  # type: ignore[no-untyped-def]
              left, dh, dw)  # fmt: skip
     sizes = literals(*kinds)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit(builder: ir.IRBuilder, arguments: Sequence[ir.Value]) -> None:
         (lanes, images, filters, channels, high, wide, out_high, out_wide, kh, kw, sh, sw, top,
          left, dh, dw) = sizes  # fmt: skip
-        gw, x, g = arguments[:3]
+        gw, x, g = arguments
         code = GroupBuilder(builder, lanes)
         plane, out_plane = high * wide * lanes, out_high * out_wide * lanes
         across = runs(forward_taps(out_wide, wide, kw, sw, left, dw))
@@ -332,6 +343,8 @@ def weight_gradient(  # type: ignore[no-untyped-def]
             over_channels(most_f, builder.mul(k.index, I64(most_f)))
         if filters % most_f:
             over_channels(filters % most_f, I64(filters // most_f * most_f))
-        return context.get_dummy_value()
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return as_function(context, builder, "conv_weight_gradient", sizes, arguments[:3], emit)
 
     return types.void(gw, x, g, *kinds), generate

@@ -4,7 +4,7 @@ As in `group_conv`, x[i] is a vector of `lanes` floats, and a tile of sums stays
 weights (inputs, outputs) are read where they are. All sizes are literals. float32 only.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -13,7 +13,7 @@ from numba.extending import intrinsic
 
 from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
 from pareo.backends.compiled.loops.group_conv import block_of
-from pareo.backends.compiled.loops.group_vectors import I64, QUAD, GroupBuilder
+from pareo.backends.compiled.loops.group_vectors import I64, QUAD, GroupBuilder, as_function
 from pareo.backends.compiled.runtime.llvm_vectors import literals
 
 ROWS = 4  # of the gradient of weights, for four columns each
@@ -36,9 +36,9 @@ def forward(typingctx, y, x, w, b, lanes, inputs, outputs, biased):  # type: ign
     """y (outputs) = b + x (inputs) @ w (inputs, outputs), without b unless `biased`."""
     sizes = literals(lanes, inputs, outputs, biased)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit(builder: ir.IRBuilder, arguments: Sequence[ir.Value]) -> None:
         lanes, inputs, outputs, biased = sizes
-        y, x, w, b = arguments[:4]
+        y, x, w, b = arguments
         code = GroupBuilder(builder, lanes)
 
         def tile(first: ir.Value, size: int) -> None:
@@ -66,7 +66,9 @@ def forward(typingctx, y, x, w, b, lanes, inputs, outputs, biased):  # type: ign
                     code.store(builder.load(sums[f][q]), out, f * lanes + REGISTER * q)
 
         _in_blocks(code, outputs, block_of(outputs, lanes), tile)
-        return context.get_dummy_value()
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return as_function(context, builder, "dense_forward", sizes, arguments[:4], emit)
 
     return types.void(y, x, w, b, lanes, inputs, outputs, biased), generate
 
@@ -76,9 +78,9 @@ def input_gradient(typingctx, d, g, w, lanes, inputs, outputs):  # type: ignore[
     """d (inputs) = g (outputs) @ w (inputs, outputs).T."""
     sizes = literals(lanes, inputs, outputs)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit(builder: ir.IRBuilder, arguments: Sequence[ir.Value]) -> None:
         lanes, inputs, outputs = sizes
-        d, g, w = arguments[:3]
+        d, g, w = arguments
         code = GroupBuilder(builder, lanes)
 
         def tile(first: ir.Value, size: int) -> None:
@@ -106,7 +108,9 @@ def input_gradient(typingctx, d, g, w, lanes, inputs, outputs):  # type: ignore[
         # Weights of each row take a register, too.
         block = max(1, min(8, block_of(inputs, lanes) * 2 // 3))
         _in_blocks(code, inputs, block, tile)
-        return context.get_dummy_value()
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return as_function(context, builder, "dense_input_gradient", sizes, arguments[:3], emit)
 
     return types.void(d, g, w, lanes, inputs, outputs), generate
 
@@ -116,9 +120,9 @@ def weight_gradient(typingctx, gw, x, g, lanes, inputs, outputs):  # type: ignor
     """gw (inputs, outputs) += the outer products of x (inputs) and g (outputs), over the group."""
     sizes = literals(lanes, inputs, outputs)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit(builder: ir.IRBuilder, arguments: Sequence[ir.Value]) -> None:
         lanes, inputs, outputs = sizes
-        gw, x, g = arguments[:3]
+        gw, x, g = arguments
         code = GroupBuilder(builder, lanes)
 
         def over_inputs(o: ir.Value, columns: int) -> None:
@@ -140,6 +144,8 @@ def weight_gradient(typingctx, gw, x, g, lanes, inputs, outputs):  # type: ignor
             _in_blocks(code, inputs, ROWS, tile)
 
         _in_blocks(code, outputs, QUAD, over_inputs)
-        return context.get_dummy_value()
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return as_function(context, builder, "dense_weight_gradient", sizes, arguments[:3], emit)
 
     return types.void(gw, x, g, lanes, inputs, outputs), generate

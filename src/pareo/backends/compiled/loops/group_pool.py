@@ -4,7 +4,7 @@ Values are laid out as in `group_conv`. Places with the same taps share their co
 edges need no conditions. All sizes are literals. float32 only.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -12,7 +12,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
-from pareo.backends.compiled.loops.group_vectors import GroupBuilder, each_place
+from pareo.backends.compiled.loops.group_vectors import GroupBuilder, as_function, each_place
 from pareo.backends.compiled.loops.window_runs import (
     Run,
     Taps,
@@ -76,7 +76,7 @@ def average(  # type: ignore[no-untyped-def]
     kinds = lanes, planes, high, wide, out_high, out_wide, kh, kw, sh, sw, top, left
     sizes = literals(*kinds)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit(builder: ir.IRBuilder, arguments: Sequence[ir.Value]) -> None:
         lanes, planes, high, wide, out_high, out_wide, kh, kw, sh, sw, top, left = sizes
         code = GroupBuilder(builder, lanes)
 
@@ -92,8 +92,12 @@ def average(  # type: ignore[no-untyped-def]
             forward_taps(out_high, high, kh, sh, top, 1),
             forward_taps(out_wide, wide, kw, sw, left, 1),
         )
-        _each_window(code, arguments[:2], planes, (out_wide, wide), lanes, taps, high, body)
-        return context.get_dummy_value()
+        _each_window(
+            code, (arguments[0], arguments[1]), planes, (out_wide, wide), lanes, taps, high, body
+        )
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return as_function(context, builder, "pool_average", sizes, arguments[:2], emit)
 
     return types.void(y, x, *kinds), generate
 
@@ -106,7 +110,7 @@ def average_gradient(  # type: ignore[no-untyped-def]
     kinds = lanes, planes, high, wide, out_high, out_wide, kh, kw, sh, sw, top, left
     sizes = literals(*kinds)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit(builder: ir.IRBuilder, arguments: Sequence[ir.Value]) -> None:
         lanes, planes, high, wide, out_high, out_wide, kh, kw, sh, sw, top, left = sizes
         code = GroupBuilder(builder, lanes)
         share = code.constant(1 / (kh * kw))
@@ -123,8 +127,19 @@ def average_gradient(  # type: ignore[no-untyped-def]
             backward_taps(out_high, high, kh, sh, top, 1),
             backward_taps(out_wide, wide, kw, sw, left, 1),
         )
-        _each_window(code, arguments[:2], planes, (wide, out_wide), lanes, taps, out_high, body)
-        return context.get_dummy_value()
+        _each_window(
+            code,
+            (arguments[0], arguments[1]),
+            planes,
+            (wide, out_wide),
+            lanes,
+            taps,
+            out_high,
+            body,
+        )
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return as_function(context, builder, "pool_average_gradient", sizes, arguments[:2], emit)
 
     return types.void(d, g, *kinds), generate
 
@@ -148,7 +163,7 @@ def maximum(  # type: ignore[no-untyped-def]
     kinds = lanes, planes, high, wide, out_high, out_wide, kh, kw, sh, sw, top, left
     sizes = literals(*kinds)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit(builder: ir.IRBuilder, arguments: Sequence[ir.Value]) -> None:
         lanes, planes, high, wide, out_high, out_wide, kh, kw, sh, sw, top, left = sizes
         code = GroupBuilder(builder, lanes)
 
@@ -161,8 +176,12 @@ def maximum(  # type: ignore[no-untyped-def]
             forward_taps(out_high, high, kh, sh, top, 1),
             forward_taps(out_wide, wide, kw, sw, left, 1),
         )
-        _each_window(code, arguments[:2], planes, (out_wide, wide), lanes, taps, high, body)
-        return context.get_dummy_value()
+        _each_window(
+            code, (arguments[0], arguments[1]), planes, (out_wide, wide), lanes, taps, high, body
+        )
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return as_function(context, builder, "pool_maximum", sizes, arguments[:2], emit)
 
     return types.void(y, x, *kinds), generate
 
@@ -180,9 +199,9 @@ def maximum_gradient(  # type: ignore[no-untyped-def]
     kinds = lanes, planes, high, wide, out_high, out_wide, kh, kw, sh, sw, top, left, overlap
     sizes = literals(*kinds)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit(builder: ir.IRBuilder, arguments: Sequence[ir.Value]) -> None:
         lanes, planes, high, wide, out_high, out_wide, kh, kw, sh, sw, top, left, overlap = sizes
-        d, g, x = arguments[:3]
+        d, g, x = arguments
         code = GroupBuilder(builder, lanes)
         between = builder.sub(d, x)  # d has the layout of x
 
@@ -207,6 +226,8 @@ def maximum_gradient(  # type: ignore[no-untyped-def]
             forward_taps(out_wide, wide, kw, sw, left, 1),
         )
         _each_window(code, (g, x), planes, (out_wide, wide), lanes, taps, high, body)
-        return context.get_dummy_value()
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return as_function(context, builder, "pool_maximum_gradient", sizes, arguments[:3], emit)
 
     return types.void(d, g, x, *kinds), generate

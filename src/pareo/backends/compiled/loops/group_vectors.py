@@ -18,6 +18,33 @@ QUAD = 4  # weights that are loaded at once
 _Variables = list[list[Any]]
 
 
+def as_function(
+    context: Any,
+    builder: ir.IRBuilder,
+    name: str,
+    sizes: Sequence[int],
+    arguments: Sequence[ir.Value],
+    emit: Callable[[ir.IRBuilder, Sequence[ir.Value]], None],
+) -> Any:
+    """Call a kernel as a function of its own, emitted where it is first called with these sizes.
+
+    One function with the kernels of all layers would take LLVM far longer.
+    """
+    full = "_".join(["pareo", name, *map(str, sizes)])
+    module = builder.module
+    function = module.globals.get(full)
+    if function is None:
+        kind = ir.FunctionType(ir.VoidType(), [I64] * len(arguments))
+        function = ir.Function(module, kind, full)
+        function.linkage = "internal"
+        function.attributes.add("noinline")
+        inner = ir.IRBuilder(function.append_basic_block("entry"))
+        emit(inner, function.args)
+        inner.ret_void()
+    builder.call(function, arguments)
+    return context.get_dummy_value()
+
+
 class GroupBuilder(VectorBuilder):
     """Emits instructions on groups of images, each in `parts` registers."""
 
@@ -123,8 +150,15 @@ class GroupBuilder(VectorBuilder):
         return entry
 
     def loop(self, count: ir.Value | int) -> Any:
-        """A loop from 0 to count - 1."""
-        return cgutils.for_range(self.builder, I64(count) if isinstance(count, int) else count)
+        """A loop from 0 to count - 1.
+
+        LLVM is not told the count: it would unroll what is unrolled as far as it should be, which
+        takes longer to compile and is no faster.
+        """
+        if isinstance(count, int) and count != 1:
+            kind = ir.FunctionType(I64, [I64])
+            count = self.builder.asm(kind, "", "=r,0", [I64(count)], side_effect=False)
+        return cgutils.for_range(self.builder, I64(1) if isinstance(count, int) else count)
 
 
 def each_place(code: GroupBuilder, run: Run, body: Callable[[ir.Value, ir.Value], None]) -> None:
