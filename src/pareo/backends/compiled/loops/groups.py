@@ -43,10 +43,11 @@ from pareo.backends.compiled.runtime.spin_barrier import spin_barrier
 
 @jit
 def run(
-    worker, counter, order, images, labels, rate, momentum, decay, losses, shares, sums, groups,
+    worker, counter, order, dataset, labels, rate, momentum, decay, losses, shares, sums, groups,
     base, parameters, velocities, sizes,
 ):
     workers = sums.shape[0]
+    images = group_moves.matrix(dataset, labels.size, {pixels})
     batch = order.shape[1]
     number = (batch + {lanes} - 1) // {lanes}
     first = {lanes} * (number * worker // workers)
@@ -103,6 +104,7 @@ class _Generated:
             per_step=_indented(s.per_step, 8),
             flush=GROUP,
             image=image,
+            pixels=program.specs[s.image].size,
             lines=_indented(s.lines, 12),
         )
 
@@ -152,7 +154,8 @@ class GroupLoop:
         losses, shares = np.zeros(len(order)), np.zeros(workers)
         sums, groups = np.zeros((2, workers, sum(self._sizes)), np.float32)
         counter = np.zeros(1, np.int64)
-        flat = images.reshape(len(images), -1)
+        # Read-only arrays would have the loop compiled again.
+        labels = np.array(labels, np.int64)
         places, moving = (
             np.array([array.ctypes.data for array in arrays], np.int64)
             for arrays in (parameters, velocities)
@@ -164,8 +167,9 @@ class GroupLoop:
             arena = np.zeros(generated.floats + LINE, np.float32)
             base = -(-arena.ctypes.data // (4 * LINE)) * (4 * LINE)
             run(
-                worker, counter, order, flat, labels, np.float32(rate), np.float32(momentum),
-                np.float32(decay), losses, shares, sums, groups, base, places, moving, sizes,
+                worker, counter, order, images.ctypes.data, labels, np.float32(rate),
+                np.float32(momentum), np.float32(decay), losses, shares, sums, groups, base,
+                places, moving, sizes,
             )  # fmt: skip
 
         run_concurrently(workers, work)
