@@ -204,6 +204,13 @@ class Backend:
         """
         return None
 
+    def general_loop(self, program: Program, threads: int) -> tuple[TrainingLoop | None, str]:
+        """A loop for networks that `training_loop` does not know, and why it is used or is not.
+
+        `program` is the gradient program of one image, as it was traced.
+        """
+        return None, f"{self.name} has no loop for this network"
+
     def step_runner(self, executable: Executable, seeds: int) -> StepRunner | None:
         """Many runs of a compiled training step as one call.
 

@@ -151,16 +151,25 @@ def dropout_seeds(seed: int, step: int, count: int) -> list[int]:
 
 def training_loop(network: Sequential, device: Device, dtype: DTypeLike) -> TrainingLoop | None:
     """The backend's own loop of training steps for a network; None where it has none."""
+    return _chosen_loop(network, device, dtype)[0]
+
+
+def _chosen_loop(
+    network: Sequential, device: Device, dtype: DTypeLike
+) -> tuple[TrainingLoop | None, str]:
+    """The backend's own loop, if it has one that is worth it, and why that is so."""
     if network.seeds() or network.state:
-        return None
+        return None, "layers with random numbers or state do not run in loops"
     shapes = parameter_specs(network, dtype)
     image, label = Spec((1, *network.inputs), dtype), Spec((1,), "int64")
     with device:
-        program = prepared(
-            trace(value_and_grad(network.loss), shapes, image, label), device.backend
-        )
+        traced = trace(value_and_grad(network.loss), shapes, image, label)
+        program = prepared(traced, device.backend)
         planned = plan(program, device.backend)
-        return device.backend.training_loop(program, planned, device.threads)
+        loop = device.backend.training_loop(program, planned, device.threads)
+        if loop is not None:
+            return loop, "the backend has a loop for networks of this shape"
+        return device.backend.general_loop(remove_dead(remove_common(traced)), device.threads)
 
 
 class Step:
@@ -186,13 +195,25 @@ class Step:
         self._seeds = network.seeds() + recipe.seeds
         declared = network.parameters(network.inputs)
         self._decay = max((recipe.decay_of(p) for p in declared.values()), default=0.0)
-        loops = recipe.loops(declared)
-        self._loop = training_loop(network, device, dtype) if loops else None
+        self._loop: TrainingLoop | None = None
+        self._reason = "loops are for plain SGD on the cross-entropy"
+        if recipe.loops(declared):
+            self._loop, self._reason = _chosen_loop(network, device, dtype)
 
     @property
     def loops(self) -> bool:
         """Whether many steps run in a loop of the backend's own rather than as a program."""
         return self._loop_bytes(self.batch) is not None
+
+    def explain(self) -> str:
+        """Whether steps run in a loop of the backend's own or as a program, and why.
+
+        >>> from pareo.nn import networks
+        >>> Step(networks.papers_cnn(), 128, Device("vectorized")).explain()
+        'instruction by instruction: vectorized has no loop for this network'
+        """
+        way = "in one loop" if self.loops else "instruction by instruction"
+        return f"{way}: {self._reason}"
 
     def _loop_bytes(self, batch: int) -> int | None:
         """The bytes the loop works in; None where there is none, or none for this batch size."""

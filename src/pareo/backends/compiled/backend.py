@@ -38,6 +38,12 @@ class _Compiled(Backend):
 
         return dense.loop(program, threads) or network.loop(program, plan, threads)
 
+    def general_loop(self, program: Program, threads: int) -> tuple[TrainingLoop | None, str]:
+        """A loop over groups of images, where that is estimated to be fastest."""
+        from pareo.backends.compiled.loops import groups
+
+        return groups.loop(program, threads)
+
     def split(self, work: Callable[[int, int, int], object], count: int) -> None:
         split_numbered(work, count)
 

@@ -7,6 +7,7 @@ import pytest
 from recipes import sgd
 
 from pareo import Device
+from pareo.backends.compiled.loops.network import NetworkLoop
 from pareo.errors import ShapeError
 from pareo.nn import Conv, Dense, Flatten, ReLU, Sequential, Sigmoid, Subsample, Tanh, networks
 from pareo.training.step import Step
@@ -123,13 +124,8 @@ def test_the_same_threads_give_the_same_bits(threads: int) -> None:
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("name", UNSUITED)
-def test_what_the_loop_cannot_do_is_left_to_the_program(name: str) -> None:
-    network = UNSUITED[name]
-    assert Step(network, 4, Device("compiled"))._loop is None
-    images, labels = data(network, 8)
-    step = Step(network, 4, Device("compiled"))
-    losses = step.run(network.initialise(1), {}, images, labels, np.arange(8).reshape(2, 4), 0.1)
-    assert np.isfinite(losses).all()
+def test_what_the_loop_cannot_do_is_left_to_others(name: str) -> None:
+    assert not isinstance(Step(UNSUITED[name], 4, Device("compiled"))._loop, NetworkLoop)
 
 
 def test_float64_and_other_devices_have_no_loop() -> None:

@@ -1,0 +1,350 @@
+"""Convolutions of a group of images that lie side by side, written as LLVM instructions.
+
+The innermost axis of every value is the image: x[c, i, j] is a vector of `lanes` floats, one for
+each image of the group. So weights are scalars, values are whole vectors, and nothing depends on
+the sizes of an image. A tile of sums, for some filters at one place, stays in registers. All sizes
+are literals. float32 only.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
+from pareo.backends.compiled.loops.group_vectors import (
+    I64,
+    QUAD,
+    GroupBuilder,
+    as_function,
+    each_place,
+)
+from pareo.backends.compiled.loops.window_runs import (
+    Run,
+    Taps,
+    backward_taps,
+    forward_taps,
+    row_table,
+    runs,
+)
+from pareo.backends.compiled.runtime.jit import jit
+from pareo.backends.compiled.runtime.llvm_vectors import literals
+
+SUMS = 24 if REGISTER == 4 else 10  # registers for sums; the others hold operands
+
+
+def block_of(count: int, lanes: int) -> int:
+    """How many filters' sums for one place are computed at once, of `count` filters.
+
+    >>> block_of(1, 16)
+    1
+    """
+    most = max(1, SUMS // (lanes // REGISTER))
+    if count <= most:
+        return count
+    even = [size for size in range(most, 0, -1) if count % size == 0]
+    if even[0] * 5 >= most * 3:
+        return even[0]
+    number = -(-count // most)
+    return -(-count // number)
+
+
+def padded(block: int) -> int:
+    """The distance between two taps' packed weights."""
+    return -(-block // QUAD) * QUAD
+
+
+def packed_size(filters: int, channels: int, taps: int, lanes: int) -> int:
+    """The number of floats of packed weights."""
+    block = block_of(filters, lanes)
+    return -(-filters // block) * padded(block) * channels * taps
+
+
+@jit
+def pack(out, w, filters, channels, kh, kw, block, pitch, filter_step, channel_step):  # type: ignore[no-untyped-def]
+    """out[block of filters, u, channel, v, filter] = w, of which a filter is `filter_step` apart.
+
+    Both are flat; `pitch` is the padded size of a block.
+    """
+    at = 0
+    for first in range(0, filters, block):
+        for u in range(kh):
+            for c in range(channels):
+                for v in range(kw):
+                    tap = c * channel_step + u * kw + v
+                    for f in range(min(block, filters - first)):
+                        out[at + f] = w[(first + f) * filter_step + tap]
+                    at += pitch
+
+
+def sliding_product(
+    builder: ir.IRBuilder,
+    addresses: Sequence[ir.Value],
+    lanes: int,
+    images: int,
+    filters: int,
+    channels: int,
+    window: tuple[int, int],
+    source: tuple[int, int],
+    rows: list[Taps],
+    columns: list[Taps],
+    biased: bool,
+) -> None:
+    """y[m, f, i, j] = b[f] + the sum over c and taps of w[f, c, u, v] * x[m, c, row, column].
+
+    addresses: y, x, the packed weights, b. `images` share the filters.
+    """
+    y, x, w, b = addresses
+    code = GroupBuilder(builder, lanes)
+    (kh, kw), (high, wide) = window, source
+    out_high, out_wide = len(rows), len(columns)
+    block = block_of(filters, lanes)
+    pitch = padded(block)
+    entries, tap_step, row_step = row_table(rows)
+    entry = code.table(entries, "rows")
+    across = runs(columns)
+    plane = high * wide * lanes
+    unroll = max(1, min(channels, 4 // kw))
+
+    def tile(
+        size: int, y: ir.Value, x: ir.Value, w: ir.Value, b: ir.Value, count: Any, run: Run
+    ) -> None:
+        sums = code.sums(size)
+        for f in range(size):
+            start = code.load_broadcast(b, f) if biased else code.constant(0.0)
+            for q in code.parts:
+                builder.store(start, sums[f][q])
+
+        def taps(weights: ir.Value, pixels: ir.Value, number: int) -> None:
+            totals = code.load_all(sums)
+            for c in range(number):
+                for tap, offset in zip(run.taps, run.offsets, strict=True):
+                    vectors = code.load_group(pixels, c * plane + offset * lanes)
+                    values = code.load_weights(weights, (c * kw + tap) * pitch, size)
+                    code.multiply_into(totals, values, vectors)
+            code.store_all(totals, sums)
+
+        if run.taps:
+            with code.loop(count) as u:
+                line = code.at(x, (u.index, row_step * wide * lanes))
+                weights = code.at(w, (u.index, tap_step * channels * kw * pitch))
+                with code.loop(channels // unroll) as c:
+                    taps(
+                        code.at(weights, (c.index, unroll * kw * pitch)),
+                        code.at(line, (c.index, unroll * plane)),
+                        unroll,
+                    )
+                done = channels // unroll * unroll
+                if done < channels:
+                    at = I64(4 * done * kw * pitch), I64(4 * done * plane)
+                    taps(builder.add(weights, at[0]), builder.add(line, at[1]), channels - done)
+        for f in range(size):
+            for q in code.parts:
+                code.store(
+                    builder.load(sums[f][q]), y, f * out_high * out_wide * lanes + REGISTER * q
+                )
+
+    def blocks(number: Any, size: int, first: int, image: Any, row: Any) -> None:
+        """`number` blocks of `size` filters from `first` on."""
+        count, tap, line = (entry(row, column) for column in range(3))
+        own = block * out_high * out_wide * lanes
+        weights = kh * kw * channels * pitch
+        with code.loop(number) as k:
+            index = builder.add(k.index, I64(first))
+            out = code.at(
+                y, (image, filters * out_high * out_wide * lanes), (index, own),
+                (row, out_wide * lanes),
+            )  # fmt: skip
+            lines = code.at(x, (image, channels * plane), (line, wide * lanes))
+            own_weights = code.at(w, (index, weights), (tap, channels * kw * pitch))
+            bias = code.at(b, (index, block))
+            for run in across:
+
+                def body(place: ir.Value, pixel: ir.Value, run: Run = run) -> None:
+                    tile(
+                        size, code.at(out, (place, lanes)), code.at(lines, (pixel, lanes)),
+                        own_weights, bias, count, run,
+                    )  # fmt: skip
+
+                each_place(code, run, body)
+
+    with code.loop(images) as m, code.loop(out_high) as i:
+        whole = filters // block
+        blocks(whole, block, 0, m.index, i.index)
+        if filters % block:
+            blocks(1, filters % block, whole, m.index, i.index)
+
+
+@intrinsic(prefer_literal=True)
+def forward(  # type: ignore[no-untyped-def]
+    typingctx, y, x, w, b, lanes, images, filters, channels, high, wide, out_high, out_wide,
+    kh, kw, sh, sw, top, left, dh, dw, biased,
+):  # fmt: skip
+    """y = the convolution of x with packed weights, plus b if `biased`; all given by addresses."""
+    kinds = (lanes, images, filters, channels, high, wide, out_high, out_wide, kh, kw, sh, sw, top,
+             left, dh, dw, biased)  # fmt: skip
+    sizes = literals(*kinds)
+
+    def emit(builder: ir.IRBuilder, arguments: Sequence[ir.Value]) -> None:
+        (lanes, images, filters, channels, high, wide, out_high, out_wide, kh, kw, sh, sw, top,
+         left, dh, dw, biased) = sizes  # fmt: skip
+        rows = forward_taps(out_high, high, kh, sh, top, dh)
+        columns = forward_taps(out_wide, wide, kw, sw, left, dw)
+        sliding_product(
+            builder, arguments, lanes, images, filters, channels, (kh, kw), (high, wide), rows,
+            columns, bool(biased),
+        )  # fmt: skip
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return as_function(context, builder, "conv_forward", sizes, arguments[:4], emit)
+
+    return types.void(y, x, w, b, *kinds), generate
+
+
+@intrinsic(prefer_literal=True)
+def input_gradient(  # type: ignore[no-untyped-def]
+    typingctx, d, g, w, lanes, images, filters, channels, high, wide, out_high, out_wide, kh,
+    kw, sh, sw, top, left, dh, dw,
+):  # fmt: skip
+    """d = the gradient of a convolution's images (high, wide), from that of its result.
+
+    The weights are packed with channels in the place of filters.
+    """
+    kinds = (lanes, images, filters, channels, high, wide, out_high, out_wide, kh, kw, sh, sw, top,
+             left, dh, dw)  # fmt: skip
+    sizes = literals(*kinds)
+
+    def emit(builder: ir.IRBuilder, arguments: Sequence[ir.Value]) -> None:
+        (lanes, images, filters, channels, high, wide, out_high, out_wide, kh, kw, sh, sw, top,
+         left, dh, dw) = sizes  # fmt: skip
+        rows = backward_taps(out_high, high, kh, sh, top, dh)
+        columns = backward_taps(out_wide, wide, kw, sw, left, dw)
+        d, g, w = arguments
+        sliding_product(
+            builder, (d, g, w, w), lanes, images, channels, filters, (kh, kw),
+            (out_high, out_wide), rows, columns, False,
+        )  # fmt: skip
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return as_function(context, builder, "conv_input_gradient", sizes, arguments[:3], emit)
+
+    return types.void(d, g, w, *kinds), generate
+
+
+def _gradient_block(filters: int, channels: int, kw: int) -> tuple[int, int]:
+    """How many filters and channels have their gradients computed at once, for a row of taps."""
+    most = 20 if REGISTER == 4 else 9
+    best, found = 0.0, (1, 1)
+    for f in range(1, min(filters, 6) + 1):
+        for c in range(1, min(channels, 5) + 1):
+            if f * c * kw > most and (f, c) != (1, 1):
+                continue
+            # Multiply-adds for each load, less what the last, smaller blocks waste.
+            use = filters / (-(-filters // f) * f) * channels / (-(-channels // c) * c)
+            rate = min(f * c * kw / (f + c * kw), 2.2) * use * min(1.0, f * c * kw / 8)
+            if rate > best:
+                best, found = rate, (f, c)
+    return found
+
+
+@intrinsic(prefer_literal=True)
+def weight_gradient(  # type: ignore[no-untyped-def]
+    typingctx, gw, x, g, lanes, images, filters, channels, high, wide, out_high, out_wide, kh,
+    kw, sh, sw, top, left, dh, dw,
+):  # fmt: skip
+    """gw (filters, channels, kh, kw) += the gradient of filters, summed over a group's images."""
+    kinds = (lanes, images, filters, channels, high, wide, out_high, out_wide, kh, kw, sh, sw, top,
+             left, dh, dw)  # fmt: skip
+    sizes = literals(*kinds)
+
+    def emit(builder: ir.IRBuilder, arguments: Sequence[ir.Value]) -> None:
+        (lanes, images, filters, channels, high, wide, out_high, out_wide, kh, kw, sh, sw, top,
+         left, dh, dw) = sizes  # fmt: skip
+        gw, x, g = arguments
+        code = GroupBuilder(builder, lanes)
+        plane, out_plane = high * wide * lanes, out_high * out_wide * lanes
+        across = runs(forward_taps(out_wide, wide, kw, sw, left, dw))
+        # For each row of taps: the first of the rows of the result that reach the image, how many
+        # there are, and the row of the image that the first one reads.
+        reach = forward_taps(out_high, high, kh, sh, top, dh)
+        entries = []
+        for u in range(kh):
+            found = [(i, pixel) for i, row in enumerate(reach) for tap, pixel in row if tap == u]
+            entries.append((len(found), *(found[0] if found else (0, 0))))
+        entry = code.table(entries, "reach")
+        most_f, most_c = _gradient_block(filters, channels, kw)
+
+        def tile(f_size: int, c_size: int, k: Any, c: Any, u: Any) -> None:
+            zero = code.constant(0.0)
+            sums = [
+                [cgutils.alloca_once_value(builder, zero) for _ in range(c_size * kw)]
+                for _ in range(f_size)
+            ]
+            for of_filter in sums:
+                for variable in of_filter:
+                    builder.store(zero, variable)
+            count, first, line = (entry(u, column) for column in range(3))
+            with code.loop(images) as m, code.loop(count) as i:
+                errors = code.at(
+                    g, (m.index, filters * out_plane), (k, out_plane),
+                    (builder.add(first, i.index), out_wide * lanes),
+                )  # fmt: skip
+                pixels = code.at(
+                    x, (m.index, channels * plane), (c, plane), (line, wide * lanes),
+                    (i.index, sh * wide * lanes),
+                )  # fmt: skip
+                for run in across:
+                    if not run.taps:
+                        continue
+
+                    def body(place: ir.Value, pixel: ir.Value, run: Run = run) -> None:
+                        at, source = (
+                            code.at(errors, (place, lanes)),
+                            code.at(pixels, (pixel, lanes)),
+                        )
+                        totals = code.load_all(sums)
+                        for q in code.parts:
+                            values = [
+                                code.load(at, f * out_plane + REGISTER * q) for f in range(f_size)
+                            ]
+                            for n in range(c_size):
+                                for tap, offset in zip(run.taps, run.offsets, strict=True):
+                                    vector = code.load(
+                                        source, n * plane + offset * lanes + REGISTER * q
+                                    )
+                                    for value, row in zip(values, totals, strict=True):
+                                        total = row[n * kw + tap]
+                                        row[n * kw + tap] = code.multiply_add(value, vector, total)
+                        code.store_all(totals, sums)
+
+                    each_place(code, run, body)
+            own = code.at(gw, (k, channels * kh * kw), (c, kh * kw), (u, kw))
+            for f in range(f_size):
+                for n in range(c_size):
+                    for v in range(kw):
+                        at = (f * channels + n) * kh * kw + v
+                        total = code.reduce_add(
+                            builder.load(sums[f][n * kw + v]), code.load_scalar(own, at)
+                        )
+                        code.store_scalar(total, own, at)
+
+        def over_channels(f_size: int, k: Any) -> None:
+            if channels // most_c:
+                with code.loop(channels // most_c) as c, code.loop(kh) as u:
+                    tile(f_size, most_c, k, builder.mul(c.index, I64(most_c)), u.index)
+            if channels % most_c:
+                with code.loop(kh) as u:
+                    first = I64(channels // most_c * most_c)
+                    tile(f_size, channels % most_c, k, first, u.index)
+
+        with code.loop(filters // most_f) as k:
+            over_channels(most_f, builder.mul(k.index, I64(most_f)))
+        if filters % most_f:
+            over_channels(filters % most_f, I64(filters // most_f * most_f))
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return as_function(context, builder, "conv_weight_gradient", sizes, arguments[:3], emit)
+
+    return types.void(gw, x, g, *kinds), generate

@@ -1,0 +1,151 @@
+"""Dense layers of a group of images that lie side by side, written as LLVM instructions.
+
+As in `group_conv`, x[i] is a vector of `lanes` floats, and a tile of sums stays in registers. The
+weights (inputs, outputs) are read where they are. All sizes are literals. float32 only.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
+from pareo.backends.compiled.loops.group_conv import block_of
+from pareo.backends.compiled.loops.group_vectors import I64, QUAD, GroupBuilder, as_function
+from pareo.backends.compiled.runtime.llvm_vectors import literals
+
+ROWS = 4  # of the gradient of weights, for four columns each
+UNROLL = 4
+
+
+def _in_blocks(
+    code: GroupBuilder, count: int, block: int, body: Callable[[ir.Value, int], None]
+) -> None:
+    """body(first, size) for `count` things in blocks; the last block may be smaller."""
+    if count // block:
+        with code.loop(count // block) as loop:
+            body(code.builder.mul(loop.index, I64(block)), block)
+    if count % block:
+        body(I64(count // block * block), count % block)
+
+
+@intrinsic(prefer_literal=True)
+def forward(typingctx, y, x, w, b, lanes, inputs, outputs, biased):  # type: ignore[no-untyped-def]
+    """y (outputs) = b + x (inputs) @ w (inputs, outputs), without b unless `biased`."""
+    sizes = literals(lanes, inputs, outputs, biased)
+
+    def emit(builder: ir.IRBuilder, arguments: Sequence[ir.Value]) -> None:
+        lanes, inputs, outputs, biased = sizes
+        y, x, w, b = arguments
+        code = GroupBuilder(builder, lanes)
+
+        def tile(first: ir.Value, size: int) -> None:
+            sums = code.sums(size)
+            bias = code.at(b, (first, 1))
+            for f in range(size):
+                start = code.load_broadcast(bias, f) if biased else code.constant(0.0)
+                for q in code.parts:
+                    builder.store(start, sums[f][q])
+            columns = code.at(w, (first, 1))
+
+            def taps(i: ir.Value, count: int) -> None:
+                values, weights = code.at(x, (i, lanes)), code.at(columns, (i, outputs))
+                totals = code.load_all(sums)
+                for n in range(count):
+                    vectors = code.load_group(values, n * lanes)
+                    factors = code.load_weights(weights, n * outputs, size)
+                    code.multiply_into(totals, factors, vectors)
+                code.store_all(totals, sums)
+
+            _in_blocks(code, inputs, UNROLL, taps)
+            out = code.at(y, (first, lanes))
+            for f in range(size):
+                for q in code.parts:
+                    code.store(builder.load(sums[f][q]), out, f * lanes + REGISTER * q)
+
+        _in_blocks(code, outputs, block_of(outputs, lanes), tile)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return as_function(context, builder, "dense_forward", sizes, arguments[:4], emit)
+
+    return types.void(y, x, w, b, lanes, inputs, outputs, biased), generate
+
+
+@intrinsic(prefer_literal=True)
+def input_gradient(typingctx, d, g, w, lanes, inputs, outputs):  # type: ignore[no-untyped-def]
+    """d (inputs) = g (outputs) @ w (inputs, outputs).T."""
+    sizes = literals(lanes, inputs, outputs)
+
+    def emit(builder: ir.IRBuilder, arguments: Sequence[ir.Value]) -> None:
+        lanes, inputs, outputs = sizes
+        d, g, w = arguments
+        code = GroupBuilder(builder, lanes)
+
+        def tile(first: ir.Value, size: int) -> None:
+            sums = code.sums(size)
+            for row in sums:
+                for total in row:
+                    builder.store(code.constant(0.0), total)
+            rows = code.at(w, (first, outputs))
+
+            def taps(o: ir.Value, count: int) -> None:
+                values, weights = code.at(g, (o, lanes)), code.at(rows, (o, 1))
+                factors = [code.load_weights(weights, f * outputs, count) for f in range(size)]
+                totals = code.load_all(sums)
+                for n in range(count):
+                    vectors = code.load_group(values, n * lanes)
+                    code.multiply_into(totals, [row[n] for row in factors], vectors)
+                code.store_all(totals, sums)
+
+            _in_blocks(code, outputs, UNROLL, taps)
+            out = code.at(d, (first, lanes))
+            for f in range(size):
+                for q in code.parts:
+                    code.store(builder.load(sums[f][q]), out, f * lanes + REGISTER * q)
+
+        # Weights of each row take a register, too.
+        block = max(1, min(8, block_of(inputs, lanes) * 2 // 3))
+        _in_blocks(code, inputs, block, tile)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return as_function(context, builder, "dense_input_gradient", sizes, arguments[:3], emit)
+
+    return types.void(d, g, w, lanes, inputs, outputs), generate
+
+
+@intrinsic(prefer_literal=True)
+def weight_gradient(typingctx, gw, x, g, lanes, inputs, outputs):  # type: ignore[no-untyped-def]
+    """gw (inputs, outputs) += the outer products of x (inputs) and g (outputs), over the group."""
+    sizes = literals(lanes, inputs, outputs)
+
+    def emit(builder: ir.IRBuilder, arguments: Sequence[ir.Value]) -> None:
+        lanes, inputs, outputs = sizes
+        gw, x, g = arguments
+        code = GroupBuilder(builder, lanes)
+
+        def over_inputs(o: ir.Value, columns: int) -> None:
+            errors = code.at(g, (o, lanes))
+            vectors = [code.load_group(errors, n * lanes) for n in range(columns)]
+
+            def tile(i: ir.Value, size: int) -> None:
+                values, out = code.at(x, (i, lanes)), code.at(gw, (i, outputs), (o, 1))
+                for r in range(size):
+                    row = code.load_group(values, r * lanes)
+                    totals = []
+                    for n in range(columns):
+                        total = code.multiply(row[0], vectors[n][0])
+                        for q in code.parts[1:]:
+                            total = code.multiply_add(row[q], vectors[n][q], total)
+                        totals.append(total)
+                    code.add_lanes(totals, out, r * outputs)
+
+            _in_blocks(code, inputs, ROWS, tile)
+
+        _in_blocks(code, outputs, QUAD, over_inputs)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return as_function(context, builder, "dense_weight_gradient", sizes, arguments[:3], emit)
+
+    return types.void(gw, x, g, lanes, inputs, outputs), generate

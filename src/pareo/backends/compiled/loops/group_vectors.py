@@ -1,0 +1,172 @@
+"""LLVM's instructions for a group of images that lie side by side.
+
+A value of the group is `lanes` floats, one for each image, in one register or a few.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils
+
+from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
+from pareo.backends.compiled.loops.window_runs import Run
+from pareo.backends.compiled.runtime.llvm_vectors import VectorBuilder
+
+I64 = ir.IntType(64)
+QUAD = 4  # weights that are loaded at once
+_Variables = list[list[Any]]
+
+
+def as_function(
+    context: Any,
+    builder: ir.IRBuilder,
+    name: str,
+    sizes: Sequence[int],
+    arguments: Sequence[ir.Value],
+    emit: Callable[[ir.IRBuilder, Sequence[ir.Value]], None],
+) -> Any:
+    """Call a kernel as a function of its own, emitted where it is first called with these sizes.
+
+    One function with the kernels of all layers would take LLVM far longer.
+    """
+    full = "_".join(["pareo", name, *map(str, sizes)])
+    module = builder.module
+    function = module.globals.get(full)
+    if function is None:
+        kind = ir.FunctionType(ir.VoidType(), [I64] * len(arguments))
+        function = ir.Function(module, kind, full)
+        function.linkage = "internal"
+        function.attributes.add("noinline")
+        inner = ir.IRBuilder(function.append_basic_block("entry"))
+        emit(inner, function.args)
+        inner.ret_void()
+    builder.call(function, arguments)
+    return context.get_dummy_value()
+
+
+class GroupBuilder(VectorBuilder):
+    """Emits instructions on groups of images, each in `parts` registers."""
+
+    def __init__(self, builder: ir.IRBuilder, lanes: int) -> None:
+        super().__init__(builder, REGISTER)
+        self.parts = range(lanes // REGISTER)
+
+    def load_group(self, address: ir.Value, offset: int = 0) -> list[ir.Value]:
+        """The vectors of one value, `offset` floats after an address."""
+        return [self.load(address, offset + REGISTER * q) for q in self.parts]
+
+    def load_weights(self, address: ir.Value, offset: int, count: int) -> list[ir.Value]:
+        """`count` weights that lie side by side, each in all lanes of a register.
+
+        Arm's multiply-add can take one lane of a vector, so weights are loaded four at a time.
+        """
+        if self.lanes != QUAD:
+            return [self.load_broadcast(address, offset + f) for f in range(count)]
+        whole = count // QUAD * QUAD
+        quads = [self.load(address, offset + f) for f in range(0, whole, QUAD)]
+        found = [self.broadcast_lane(quads[f // QUAD], f % QUAD) for f in range(whole)]
+        if whole < count:
+            rest = VectorBuilder(self.builder, count - whole)
+            last = rest.load(address, offset + whole)
+            for f in range(count - whole):
+                where = ir.Constant(ir.VectorType(ir.IntType(32), QUAD), [f] * QUAD)
+                nothing = ir.Constant(rest.kind, ir.Undefined)
+                found.append(self.builder.shuffle_vector(last, nothing, where))
+        return found
+
+    def sums(self, count: int) -> _Variables:
+        """Variables for the sums of some filters."""
+        zero = self.constant(0.0)
+        return [
+            [cgutils.alloca_once_value(self.builder, zero) for _ in self.parts]
+            for _ in range(count)
+        ]
+
+    def multiply_into(
+        self, sums: list[list[ir.Value]], weights: list[ir.Value], vectors: list[ir.Value]
+    ) -> None:
+        """Add each weight times the vectors of a value to the sums of its filter."""
+        for of_filter, weight in zip(sums, weights, strict=True):
+            for q, vector in enumerate(vectors):
+                of_filter[q] = self.multiply_add(weight, vector, of_filter[q])
+
+    def load_all(self, variables: _Variables) -> list[list[ir.Value]]:
+        """The values of variables, as `sums` has made them."""
+        return [[self.builder.load(variable) for variable in row] for row in variables]
+
+    def store_all(self, values: list[list[ir.Value]], variables: _Variables) -> None:
+        """Store values in variables."""
+        for row, targets in zip(values, variables, strict=True):
+            for value, target in zip(row, targets, strict=True):
+                self.builder.store(value, target)
+
+    def multiply_add(self, a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
+        """a * b + total, as one instruction where the processor has it."""
+        name, module = f"llvm.fmuladd.v{self.lanes}f32", self.builder.module
+        kind = ir.FunctionType(self.kind, [self.kind] * 3)
+        function = module.globals.get(name) or ir.Function(module, kind, name)
+        return self.builder.call(function, [a, b, total])
+
+    def add_lanes(self, vectors: list[ir.Value], address: ir.Value, offset: int) -> None:
+        """Add the sum of each vector's lanes to numbers that lie side by side."""
+        if len(vectors) == self.lanes == QUAD:
+            while len(vectors) > 1:  # neighbours are added in pairs, of two vectors at a time
+                vectors = [
+                    self.add(self._every_second(a, b, 0), self._every_second(a, b, 1))
+                    for a, b in zip(vectors[::2], vectors[1::2], strict=True)
+                ]
+            self.store(self.add(self.load(address, offset), vectors[0]), address, offset)
+            return
+        for n, vector in enumerate(vectors):
+            total = self.reduce_add(vector, self.load_scalar(address, offset + n))
+            self.store_scalar(total, address, offset + n)
+
+    def _every_second(self, a: ir.Value, b: ir.Value, first: int) -> ir.Value:
+        kind = ir.VectorType(ir.IntType(32), self.lanes)
+        where = ir.Constant(kind, list(range(first, 2 * self.lanes, 2)))
+        return self.builder.shuffle_vector(a, b, where)
+
+    def at(self, address: ir.Value, *moves: tuple[ir.Value, int]) -> ir.Value:
+        """An address moved by index times step floats, for each index and step."""
+        for index, step in moves:
+            address = self.advance(address, index, step)
+        return address
+
+    def table(self, rows: Sequence[tuple[int, ...]], name: str) -> Any:
+        """A constant table of integers; a function from row and column to the integer."""
+        width = len(rows[0])
+        flat = [number for row in rows for number in row]
+        kind = ir.ArrayType(I64, len(flat))
+        module = self.builder.module
+        table = ir.GlobalVariable(module, kind, module.get_unique_name(name))
+        table.global_constant, table.linkage = True, "internal"
+        table.initializer = ir.Constant(kind, flat)
+
+        def entry(row: ir.Value, column: int) -> ir.Value:
+            at = self.builder.add(self.builder.mul(row, I64(width)), I64(column))
+            return self.builder.load(self.builder.gep(table, [I64(0), at]))
+
+        return entry
+
+    def loop(self, count: ir.Value | int) -> Any:
+        """A loop from 0 to count - 1.
+
+        LLVM is not told the count: it would unroll what is unrolled as far as it should be, which
+        takes longer to compile and is no faster.
+        """
+        if isinstance(count, int) and count != 1:
+            kind = ir.FunctionType(I64, [I64])
+            count = self.builder.asm(kind, "", "=r,0", [I64(count)], side_effect=False)
+        return cgutils.for_range(self.builder, I64(1) if isinstance(count, int) else count)
+
+
+def each_place(code: GroupBuilder, run: Run, body: Callable[[ir.Value, ir.Value], None]) -> None:
+    """body(place, source) for each column of a run, both in pixels."""
+    if run.count == 1:
+        body(I64(run.start), I64(run.first))
+        return
+    build = code.builder
+    with code.loop(run.count) as loop:
+        place = build.add(build.mul(loop.index, I64(run.step)), I64(run.start))
+        body(place, build.add(build.mul(loop.index, I64(run.move)), I64(run.first)))

@@ -1,0 +1,170 @@
+"""Training in one loop over groups of images: the same as in NumPy, and bit for bit again."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from recipes import sgd
+
+from pareo import Device
+from pareo.backends.compiled.loops.groups import GroupLoop
+from pareo.nn import (
+    GELU,
+    Append,
+    AveragePool,
+    Conv,
+    Dense,
+    Flatten,
+    GlobalAveragePool,
+    LayerNorm,
+    LeakyReLU,
+    MaxPool,
+    ReLU,
+    Residual,
+    Sequential,
+    Sigmoid,
+    SiLU,
+    Tanh,
+    networks,
+)
+from pareo.training.optimizers import SGD, Adam
+from pareo.training.recipe import Recipe
+from pareo.training.step import Step
+
+NETWORKS = {
+    "lenet5": networks.lenet5(),
+    "stride, padding and pooling that overlaps": Sequential(
+        [
+            Conv(7, (3, 2), stride=(2, 1), padding=(1, 0)),
+            ReLU(),
+            MaxPool(3, stride=2, padding=1),
+            Conv(5, 3, stride=2, padding=1),
+            Tanh(),
+            Flatten(),
+            Dense(4),
+        ],
+        (2, 9, 11),
+    ),
+    "residual and concatenation": Sequential(
+        [
+            Conv(4, 3, padding=1),
+            Residual(Sequential([GELU(), Conv(4, 3, padding=1), LeakyReLU()])),
+            MaxPool(2),
+            Append(Sequential([Conv(2, 1), SiLU()])),
+            GlobalAveragePool(),
+            Flatten(),
+            Dense(5),
+        ],
+        (3, 7, 6),
+    ),
+}
+SMALL = "stride, padding and pooling that overlaps"
+
+
+def data(network: Sequential, count: int = 60) -> tuple[Any, Any]:
+    random = np.random.default_rng(5)
+    images = random.random((count, *network.inputs)).astype(np.float32)
+    return images, random.integers(0, network.classes, count)
+
+
+def trained(
+    network: Sequential, batch: int, device: str, threads: int = 2, momentum: float = 0.0
+) -> tuple[Any, dict[str, Any]]:
+    """Losses and parameters after a few steps."""
+    images, labels = data(network)
+    parameters = network.initialise(3)
+    own = {f"velocity.{path}": np.zeros_like(p) for path, p in parameters.items()}
+    slots = own if momentum else {}
+    recipe = sgd(momentum, 0.01 if momentum else 0.0)
+    step = Step(network, batch, Device(device, threads=threads), recipe)
+    assert isinstance(step._loop, GroupLoop) == (device == "compiled")
+    order = np.random.default_rng(6).integers(0, len(images), (4, batch))
+    losses = step.run(parameters, slots, images, labels, order, rate=0.1)
+    return losses, parameters | slots
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(("batch", "threads", "momentum"), [(13, 2, 0.9), (24, 1, 0.0)])
+def test_loop_equals_numpy(name: str, batch: int, threads: int, momentum: float) -> None:
+    found = trained(NETWORKS[name], batch, "compiled", threads, momentum)
+    expected = trained(NETWORKS[name], batch, "vectorized", threads, momentum)
+    # float32 in another order, over four steps.
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5, atol=1e-6)
+    for path, value in expected[1].items():
+        np.testing.assert_allclose(found[1][path], value, rtol=1e-4, atol=1e-5, err_msg=path)
+
+
+@pytest.mark.parametrize("batch", [1, 3, 4, 5])
+def test_small_batches_have_smaller_groups(batch: int) -> None:
+    """The images that fill up a group must not count."""
+    found = trained(NETWORKS[SMALL], batch, "compiled")
+    expected = trained(NETWORKS[SMALL], batch, "vectorized")
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5, atol=1e-6)
+    for path, value in expected[1].items():
+        np.testing.assert_allclose(found[1][path], value, rtol=1e-4, atol=1e-5, err_msg=path)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_the_same_threads_give_the_same_bits(threads: int) -> None:
+    first = trained(NETWORKS[SMALL], 32, "compiled", threads)
+    for _ in range(3):
+        again = trained(NETWORKS[SMALL], 32, "compiled", threads)
+        assert np.array_equal(first[0], again[0])
+        assert all(np.array_equal(first[1][path], again[1][path]) for path in first[1])
+
+
+@pytest.mark.parametrize("batch", [4096, 4097])
+def test_a_long_sum_of_gradients_keeps_its_digits(batch: int) -> None:
+    """Of equal images, whose roundings would all go one way, the mean gradient is that of one."""
+    network = NETWORKS[SMALL]
+    images, labels = data(network, 1)
+    moved = {}
+    for size in (8, batch):
+        parameters = network.initialise(3)
+        step = Step(network, size, Device("compiled", threads=1))
+        step.run(parameters, {}, images, labels, np.zeros((1, size), np.int64), rate=10.0)
+        moved[size] = {path: parameters[path] - p for path, p in network.initialise(3).items()}
+    for path, expected in moved[8].items():
+        off = np.linalg.norm(moved[batch][path] - expected) / np.linalg.norm(expected)
+        assert off < 2e-5, path
+
+
+@pytest.mark.smoke
+def test_explain_names_the_way_and_the_reason() -> None:
+    device = Device("compiled")
+    step = Step(NETWORKS["lenet5"], 8, device)
+    assert step.explain().startswith("in one loop: estimated ")
+    with step.without_loop():
+        assert step.explain().startswith("instruction by instruction")
+    adam = Step(NETWORKS["lenet5"], 8, device, Recipe(Adam()))
+    assert adam.explain() == (
+        "instruction by instruction: loops are for plain SGD on the cross-entropy"
+    )
+    assert "for networks of this shape" in Step(networks.papers_cnn(), 8, device).explain()
+
+
+UNSUITED = {
+    "layer_norm": [Conv(3, 3, padding=1), LayerNorm(axis=1), ReLU(), Flatten(), Dense(4)],
+    "conv in groups": [Conv(4, 3, groups=2), ReLU(), Flatten(), Dense(4)],
+    "windows that extend past the edge": [
+        Conv(3, 3), AveragePool(3, padding=1), Flatten(), Dense(4),
+    ],
+    # Winograd's algorithm needs a third of the products there.
+    "us instruction by instruction": [
+        Conv(64, 3, padding=1), ReLU(), Conv(64, 3, padding=1), ReLU(), Conv(64, 3), Sigmoid(),
+        Flatten(), Dense(4),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", UNSUITED)
+def test_other_networks_run_instruction_by_instruction(reason: str) -> None:
+    step = Step(Sequential(UNSUITED[reason], (4, 12, 12)), 8, Device("compiled"))
+    assert not step.loops
+    assert reason in step.explain()
+
+
+def test_float64_and_nesterov_have_no_loop() -> None:
+    network, device = NETWORKS[SMALL], Device("compiled")
+    assert not Step(network, 8, device, dtype="float64").loops
+    assert not Step(network, 8, device, Recipe(SGD(0.9, nesterov=True))).loops
