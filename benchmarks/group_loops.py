@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from pareo import Device, Spec, trace
-from pareo.backends.compiled.loops import group_costs
-from pareo.backends.compiled.loops.groups import GroupLoop
+from pareo.backends.compiled.loops.groups import costs
+from pareo.backends.compiled.loops.groups.loop import GroupLoop
 from pareo.nn import (
     Conv,
     Dense,
@@ -124,7 +124,7 @@ def main(
     for name in chosen.split(","):
         network = NETWORKS[name]()
         loop = _loop(network, threads)
-        estimate = group_costs.estimate(loop.program)
+        estimate = costs.estimate(loop.program)
         for batch in map(int, batches.split(",")):
             groups, instructions = milliseconds(network, loop, batch, threads, rounds)
             table.add_row(

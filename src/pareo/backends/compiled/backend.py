@@ -40,9 +40,9 @@ class _Compiled(Backend):
 
     def general_loop(self, program: Program, threads: int) -> tuple[TrainingLoop | None, str]:
         """A loop over groups of images, where that is estimated to be fastest."""
-        from pareo.backends.compiled.loops import groups
+        from pareo.backends.compiled.loops.groups.loop import loop
 
-        return groups.loop(program, threads)
+        return loop(program, threads)
 
     def split(self, work: Callable[[int, int, int], object], count: int) -> None:
         split_numbered(work, count)

@@ -7,7 +7,7 @@ import pytest
 from recipes import sgd
 
 from pareo import Device
-from pareo.backends.compiled.loops.groups import GroupLoop
+from pareo.backends.compiled.loops.groups.loop import GroupLoop
 from pareo.nn import (
     GELU,
     Append,

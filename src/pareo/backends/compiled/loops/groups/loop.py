@@ -2,7 +2,7 @@
 
 A readable module is generated from the gradient program of one image. A group of images lies side
 by side as the innermost axis of every value, so that all layers of any size are loops over whole
-vectors (see `group_conv`). In every step, each worker runs its groups forward and backward out of
+vectors (see `conv`). In every step, each worker runs its groups forward and backward out of
 its own cache, and adds up its gradients in batches of images, because a long sum would round away
 small terms. Then the workers meet at a barrier, each updates its share of all parameters, and they
 continue. The module is stored in the cache directory, beside its machine code.
@@ -16,9 +16,9 @@ import numpy as np
 
 from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
 from pareo.backends.compiled.kernels.gradient_sums import GROUP
-from pareo.backends.compiled.loops import group_costs
-from pareo.backends.compiled.loops.group_emit import emit
-from pareo.backends.compiled.loops.group_source import GroupSource
+from pareo.backends.compiled.loops.groups import costs
+from pareo.backends.compiled.loops.groups.emit import emit
+from pareo.backends.compiled.loops.groups.source import GroupSource
 from pareo.backends.compiled.loops.source import Unsupported
 from pareo.backends.compiled.runtime.generated_module import generated_module
 from pareo.backends.threads import run_concurrently
@@ -29,14 +29,14 @@ MAX_INSTRUCTIONS = 400  # beyond, compilation would take a minute
 LINE = 16  # floats of a cache line
 GROUPS = (2 * REGISTER, REGISTER)  # how many images lie side by side
 
-TEMPLATE = '''"""Training steps, group by group; by pareo.backends.compiled.loops.groups."""
+TEMPLATE = '''"""Training steps, group by group; by pareo.backends.compiled.loops.groups.loop."""
 
 import numpy as np
 
 from pareo.backends.compiled.kernels import (
     activation_loops, elementwise_loops, gradient_sums, loss,
 )
-from pareo.backends.compiled.loops import group_conv, group_dense, group_moves, group_pool
+from pareo.backends.compiled.loops.groups import conv, dense, moves, pool
 from pareo.backends.compiled.runtime.jit import jit
 from pareo.backends.compiled.runtime.spin_barrier import spin_barrier
 
@@ -47,7 +47,7 @@ def run(
     base, parameters, velocities, sizes,
 ):
     workers = sums.shape[0]
-    images = group_moves.matrix(dataset, labels.size, {pixels})
+    images = moves.matrix(dataset, labels.size, {pixels})
     batch = order.shape[1]
     number = (batch + {lanes} - 1) // {lanes}
     first = {lanes} * (number * worker // workers)
@@ -70,7 +70,7 @@ def run(
             if place > first and (place - first) % {flush} == 0:
                 gradient_sums.flush(groups[worker], totals)
             valid = min({lanes}, last - place)
-            group_moves.gather({image}, images, chosen, place, last)
+            moves.gather({image}, images, chosen, place, last)
             for n in range(valid):
                 chosen_labels[n] = labels[chosen[place + n]]
 {lines}
@@ -81,7 +81,7 @@ def run(
         spin_barrier(counter.ctypes.data, arrivals)
         if worker == 0:
             losses[step] = shares.sum() / batch
-        group_moves.update(
+        moves.update(
             parameters, velocities, sizes, sums, worker, share, rate, momentum, decay
         )
         arrivals += workers
@@ -194,7 +194,7 @@ def loop(program: Program, threads: int) -> tuple[GroupLoop | None, str]:
     """A loop for the gradient program of one image, and why it is used; or None and why not."""
     if any(program.specs[n].dtype != np.float32 for n in program.inputs[:-1]):
         return None, "the loop over groups of images has float32 only"
-    found = group_costs.estimate(program)
+    found = costs.estimate(program)
     if not found.is_worth_it:
         return None, str(found)
     if len(program.instructions) > MAX_INSTRUCTIONS:

@@ -151,7 +151,7 @@ class GroupSource:
     def array(self, address: str, *shape: int) -> str:
         """The floats at an address as an array."""
         kind = ("flat", "matrix", "block")[len(shape) - 1]
-        return self.once(f"group_moves.{kind}({address}, {', '.join(map(str, shape))})")
+        return self.once(f"moves.{kind}({address}, {', '.join(map(str, shape))})")
 
     def at(self, number: int) -> str:
         """The address of a value in the arena."""

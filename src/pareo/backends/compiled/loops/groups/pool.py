@@ -1,6 +1,6 @@
 """Pooling of a group of images that lie side by side, written as LLVM instructions.
 
-Values are laid out as in `group_conv`. Places with the same taps share their code, so that the
+Values are laid out as in `conv`. Places with the same taps share their code, so that the
 edges need no conditions. All sizes are literals. float32 only.
 """
 
@@ -12,8 +12,8 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
-from pareo.backends.compiled.loops.group_vectors import GroupBuilder, as_function, each_place
-from pareo.backends.compiled.loops.window_runs import (
+from pareo.backends.compiled.loops.groups.vectors import GroupBuilder, as_function, each_place
+from pareo.backends.compiled.loops.groups.window_runs import (
     Run,
     Taps,
     backward_taps,

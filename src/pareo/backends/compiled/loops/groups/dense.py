@@ -1,6 +1,6 @@
 """Dense layers of a group of images that lie side by side, written as LLVM instructions.
 
-As in `group_conv`, x[i] is a vector of `lanes` floats, and a tile of sums stays in registers. The
+As in `conv`, x[i] is a vector of `lanes` floats, and a tile of sums stays in registers. The
 weights (inputs, outputs) are read where they are. All sizes are literals. float32 only.
 """
 
@@ -12,8 +12,8 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
-from pareo.backends.compiled.loops.group_conv import block_of
-from pareo.backends.compiled.loops.group_vectors import I64, QUAD, GroupBuilder, as_function
+from pareo.backends.compiled.loops.groups.conv import block_of
+from pareo.backends.compiled.loops.groups.vectors import I64, QUAD, GroupBuilder, as_function
 from pareo.backends.compiled.runtime.llvm_vectors import literals
 
 ROWS = 4  # of the gradient of weights, for four columns each

@@ -14,14 +14,14 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
-from pareo.backends.compiled.loops.group_vectors import (
+from pareo.backends.compiled.loops.groups.vectors import (
     I64,
     QUAD,
     GroupBuilder,
     as_function,
     each_place,
 )
-from pareo.backends.compiled.loops.window_runs import (
+from pareo.backends.compiled.loops.groups.window_runs import (
     Run,
     Taps,
     backward_taps,

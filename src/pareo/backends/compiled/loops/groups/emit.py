@@ -3,8 +3,8 @@
 import math
 from collections.abc import Callable, Sequence
 
-from pareo.backends.compiled.loops import group_conv
-from pareo.backends.compiled.loops.group_source import GroupSource, Weights
+from pareo.backends.compiled.loops.groups import conv
+from pareo.backends.compiled.loops.groups.source import GroupSource, Weights
 from pareo.backends.compiled.loops.source import Unsupported
 from pareo.program.ir import Instruction
 
@@ -145,17 +145,17 @@ def _packed(s: GroupSource, weights: int, shape: Sequence[int], turned: bool) ->
         filters, channels, steps = channels, filters, steps[::-1]
     key = f"# v{parameter} {shape} {turned}"
     if key not in s.per_step:
-        size = group_conv.packed_size(filters, channels, kh * kw, s.lanes)
-        block = group_conv.block_of(filters, s.lanes)
+        size = conv.packed_size(filters, channels, kh * kw, s.lanes)
+        block = conv.block_of(filters, s.lanes)
         offset = s.floats
         s.floats += -(-size // 16) * 16
         given = (
-            f"{filters}, {channels}, {kh}, {kw}, {block}, {group_conv.padded(block)}, {steps[0]}, "
+            f"{filters}, {channels}, {kh}, {kw}, {block}, {conv.padded(block)}, {steps[0]}, "
             f"{steps[1]}"
         )
         view = s.array(s.in_arena(offset), size)
         source = s.array(s.at_parameter(parameter), s.size(parameter))
-        s.per_step += [key, f"group_conv.pack({view}, {source}, {given})"]
+        s.per_step += [key, f"conv.pack({view}, {source}, {given})"]
         s.packed[key] = offset
     return s.in_arena(s.packed[key])
 
@@ -188,14 +188,14 @@ def _conv(s: GroupSource, i: Instruction, position: int) -> None:
     sizes = _geometry(s, i, _operand(s, x), i.outputs[0], s.shape(w))
     weights = _packed(s, w, s.shape(w), False)
     y, bias, biased = _with_bias(s, i, weights)
-    s.call("group_conv.forward", [y, s.at(x), weights, bias], *sizes, int(biased))
+    s.call("conv.forward", [y, s.at(x), weights, bias], *sizes, int(biased))
 
 
 def _conv_input_gradient(s: GroupSource, i: Instruction, position: int) -> None:
     (g, w), d = i.inputs, i.outputs[0]
     sizes = _geometry(s, i, d, _operand(s, g), s.shape(w))
     weights = _packed(s, w, s.shape(w), True)
-    s.call("group_conv.input_gradient", [_result(s, i), s.at(g), weights], *sizes)
+    s.call("conv.input_gradient", [_result(s, i), s.at(g), weights], *sizes)
 
 
 def _conv_weight_gradient(s: GroupSource, i: Instruction, position: int) -> None:
@@ -204,7 +204,7 @@ def _conv_weight_gradient(s: GroupSource, i: Instruction, position: int) -> None
     if total is None:
         raise Unsupported("gradient of filters that is used")
     sizes = _geometry(s, i, _operand(s, x), _operand(s, g), s.shape(gw))
-    s.call("group_conv.weight_gradient", [s.at_sum(total), s.at(x), s.at(g)], *sizes)
+    s.call("conv.weight_gradient", [s.at_sum(total), s.at(x), s.at(g)], *sizes)
 
 
 def _subsample(s: GroupSource, i: Instruction, position: int) -> None:
@@ -215,7 +215,7 @@ def _subsample(s: GroupSource, i: Instruction, position: int) -> None:
     bias = s.at_parameter(s.parameter_of(b, "subsample"))
     (_, channels, high, wide), (out_high, out_wide) = s.shape(_operand(s, x)), s.shape(y)[2:]
     s.call(
-        "group_conv.forward", [_result(s, i), s.at(x), weights, bias], s.lanes,
+        "conv.forward", [_result(s, i), s.at(x), weights, bias], s.lanes,
         s.shape(x)[0] * channels, 1, 1, high, wide, out_high, out_wide, kh, kw,
         *i.attributes["stride"], 0, 0, 1, 1, 1,
     )  # fmt: skip
@@ -239,19 +239,17 @@ def _dot(s: GroupSource, i: Instruction, position: int) -> None:
             raise Unsupported("dot of several rows")
         if s.weights[b].is_transposed:
             w = s.at_parameter(s.weights[b].parameter)
-            s.call(
-                "group_dense.input_gradient", [_result(s, i), s.at(a), w], s.lanes, outputs, inputs
-            )
+            s.call("dense.input_gradient", [_result(s, i), s.at(a), w], s.lanes, outputs, inputs)
             return
         w = s.at_parameter(s.weights[b].parameter)
         y, bias, biased = _with_bias(s, i, w)
-        s.call("group_dense.forward", [y, s.at(a), w, bias], s.lanes, inputs, outputs, int(biased))
+        s.call("dense.forward", [y, s.at(a), w, bias], s.lanes, inputs, outputs, int(biased))
         return
     total = s.sum_of(out) if s.shape(a)[1] == 1 else None
     if total is None:
         raise Unsupported("dot of values")
     addresses = [s.at_sum(total), s.at(_operand(s, a)), s.at(_operand(s, b))]
-    s.call("group_dense.weight_gradient", addresses, s.lanes, *s.shape(out))
+    s.call("dense.weight_gradient", addresses, s.lanes, *s.shape(out))
 
 
 # Pooling
@@ -270,7 +268,7 @@ def _pool(kernel: str) -> Emitter:
     def emitter(s: GroupSource, i: Instruction, position: int) -> None:
         x = _operand(s, i.inputs[0])
         sizes = _pooling(s, i, x, i.outputs[0])
-        s.call(f"group_pool.{kernel}", [_result(s, i), s.at(x)], *sizes)
+        s.call(f"pool.{kernel}", [_result(s, i), s.at(x)], *sizes)
 
     return emitter
 
@@ -282,7 +280,7 @@ def _average_pool_gradient(s: GroupSource, i: Instruction, position: int) -> Non
     inside = (out_high - 1) * sh + kh <= high and (out_wide - 1) * sw + kw <= wide
     if any(i.attributes["padding"]) or not inside:
         raise Unsupported("average_pool with windows that extend past the edge")
-    s.call("group_pool.average_gradient", [_result(s, i), s.at(g)], *sizes)
+    s.call("pool.average_gradient", [_result(s, i), s.at(g)], *sizes)
 
 
 def _max_pool_gradient(s: GroupSource, i: Instruction, position: int) -> None:
@@ -294,7 +292,7 @@ def _max_pool_gradient(s: GroupSource, i: Instruction, position: int) -> None:
     to = _result(s, i)
     if overlap or out_high * kh != high or out_wide * kw != wide or any(i.attributes["padding"]):
         s.add(f"gradient_sums.clear({s.view(d)})")
-    s.call("group_pool.maximum_gradient", [to, s.at(g), s.at(x)], *sizes, int(overlap))
+    s.call("pool.maximum_gradient", [to, s.at(g), s.at(x)], *sizes, int(overlap))
 
 
 # Sums, and moves of whole values
@@ -323,7 +321,7 @@ def _sum(s: GroupSource, i: Instruction, position: int) -> None:
     s.allocate(out)
     target = s.view(out, before, after * s.lanes)
     source = s.view(a, before, along, after * s.lanes)
-    s.add(f"group_moves.sum_middle({target}, {source}, np.float32({share!r}))")
+    s.add(f"moves.sum_middle({target}, {source}, np.float32({share!r}))")
 
 
 def _broadcast(s: GroupSource, i: Instruction, position: int) -> None:
@@ -334,7 +332,7 @@ def _broadcast(s: GroupSource, i: Instruction, position: int) -> None:
     before, along, after = _split(wanted, axes)
     s.allocate(out)
     target = s.view(out, before, along, after * s.lanes)
-    s.add(f"group_moves.repeat({target}, {s.view(a, before, after * s.lanes)})")
+    s.add(f"moves.repeat({target}, {s.view(a, before, after * s.lanes)})")
 
 
 def _rows(s: GroupSource, number: int, axis: int) -> str:
@@ -350,7 +348,7 @@ def _concat(s: GroupSource, i: Instruction, position: int) -> None:
     at = 0
     for part in i.inputs:
         source = _rows(s, _operand(s, part), axis)
-        s.add(f"group_moves.put({_rows(s, out, axis)}, {at}, {source})")
+        s.add(f"moves.put({_rows(s, out, axis)}, {at}, {source})")
         at += s.shape(part)[axis] * inner
 
 
@@ -358,7 +356,7 @@ def _part(s: GroupSource, i: Instruction, position: int) -> None:
     a, out, axis = _operand(s, i.inputs[0]), i.outputs[0], i.attributes["axis"]
     s.allocate(out)
     at = i.attributes["between"][0] * math.prod(s.shape(a)[axis + 1 :]) * s.lanes
-    s.add(f"group_moves.get({_rows(s, out, axis)}, {_rows(s, a, axis)}, {at})")
+    s.add(f"moves.get({_rows(s, out, axis)}, {_rows(s, a, axis)}, {at})")
 
 
 def _part_gradient(s: GroupSource, i: Instruction, position: int) -> None:
@@ -366,7 +364,7 @@ def _part_gradient(s: GroupSource, i: Instruction, position: int) -> None:
     s.allocate(out)
     at = i.attributes["between"][0] * math.prod(s.shape(out)[axis + 1 :]) * s.lanes
     s.add(f"gradient_sums.clear({s.view(out)})")
-    s.add(f"group_moves.put({_rows(s, out, axis)}, {at}, {_rows(s, g, axis)})")
+    s.add(f"moves.put({_rows(s, out, axis)}, {at}, {_rows(s, g, axis)})")
 
 
 # Loss
@@ -388,9 +386,9 @@ def _loss_gradient(s: GroupSource, i: Instruction, position: int) -> None:
     source = s.view(_operand(s, logits), s.classes, s.lanes)
     s.allocate(i.outputs[0])
     target = s.view(i.outputs[0], s.classes, s.lanes)
-    s.add(f"group_moves.to_rows(rows, {source})")
+    s.add(f"moves.to_rows(rows, {source})")
     s.add("total += loss.cross_entropy_rows(errors, rows[:valid], chosen_labels, 1.0, True)")
-    s.add(f"group_moves.from_rows({target}, errors, valid)")
+    s.add(f"moves.from_rows({target}, errors, valid)")
 
 
 EMITTERS: dict[str, Emitter] = {
