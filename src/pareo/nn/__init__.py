@@ -22,6 +22,7 @@ from pareo.nn.containers import (
     Multiply,
     Residual,
 )
+from pareo.nn.graph import Graph
 from pareo.nn.layers import (
     AveragePool,
     Conv,
@@ -75,6 +76,7 @@ __all__ = [
     "Flatten",
     "Gate",
     "GlobalAveragePool",
+    "Graph",
     "HardSigmoid",
     "HardSwish",
     "Identity",

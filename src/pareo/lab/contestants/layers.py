@@ -9,6 +9,7 @@ import numpy as np
 from pareo import nn
 from pareo.lab.contestants.task import Array
 from pareo.nn.containers import Add, Append, Branches, Container, Gate, Multiply, Residual
+from pareo.nn.graph import Graph
 from pareo.nn.layers import AveragePool, Dropout, Identity, Layer, MaxPool, StochasticDepth
 from pareo.nn.network import Auxiliary, Sequential
 from pareo.nn.pooling import shared_windows
@@ -44,6 +45,15 @@ def _kept(layer: Layer) -> Layer | None:
             )
             kept = [(name, part) for name, part in named if part is not None]
             return Sequential(_renumbered(layer, kept), layer.input_shape, layer.name)
+        case Graph():
+            nodes = [
+                (
+                    n.name,
+                    (n.what if isinstance(n.what, str) else _kept(n.what) or Identity(), *n.reads),
+                )
+                for n in layer.nodes
+            ]
+            return Graph(nodes)
         case Auxiliary():
             return Auxiliary(without_dropout(layer.head), layer.weight)
         case Branches() | Add() | Multiply():
