@@ -85,15 +85,20 @@ class Graph(Container):
         self, parameters: Mapping[str, Any], x: Any, interpreter: Interpreter
     ) -> dict[str, Any]:
         """The output of every node for a batch."""
+        own: dict[str, dict[str, Any]] = {}  # those of a layer itself, not of one below its name
+        for path, array in parameters.items():
+            name, _, last = path.rpartition(".")
+            own.setdefault(name, {})[last] = array
         known = {INPUT: x}
         for node in self.order:
             parts = [known[name] for name in node.reads]
             if isinstance(node.what, str):
-                known[node.name] = interpreter.join(node.what, parts)
+                found = interpreter.join(node.what, parts)
+            elif isinstance(node.what, Container):
+                found = run_layer(node.what, node.name, parameters, parts[0], interpreter)
             else:
-                known[node.name] = run_layer(
-                    node.what, node.name, parameters, parts[0], interpreter
-                )
+                found = interpreter.layer(node.what, own.get(node.name, {}), parts[0])
+            known[node.name] = found
         return known
 
 
