@@ -61,6 +61,23 @@ def test_loss_and_gradients_equal_those_of_torch(device: str) -> None:
     check_against_torch(network_of(CROSSED), device)
 
 
+MOVED = {
+    "split": nn.Reshape((1, 2, 5, 5)),
+    "turned": nn.Permute((0, 2, 1, 4, 3)),
+    "back": nn.Reshape((2, 5, 5)),
+    "part": nn.Part(3, 1, 4),
+    "mean": nn.AveragePool(3, 2, 1, ceil=True, counts_padding=True),
+    "conv": nn.Conv(2, 1),
+    "flat": nn.Flatten(),
+    "fc": nn.Dense(3),
+}
+
+
+@pytest.mark.parametrize("device", ["sequential", "vectorized", "compiled"])
+def test_moved_elements_equal_those_of_torch(device: str) -> None:
+    check_against_torch(network_of(MOVED), device)
+
+
 def test_gradients_equal_differences_of_the_loss() -> None:
     network = without_dropout(network_of(CROSSED))
     parameters = starting_weights(network, "float64")
@@ -229,6 +246,11 @@ def test_wrong_graphs_are_refused(nodes: Any, message: str) -> None:
         ({"a": nn.Dense(2)}, "the node 'a' does not fit: Dense expects flat inputs"),
         ({"a": nn.Conv(3, 1), "b": ("add", "a", "input")}, "'b' does not fit: add expects"),
         ({"a": nn.MaxPool(2), "b": ("concat", "a", "input")}, "'b' does not fit: concat expects"),
+        ({"a": nn.Reshape((5, 5))}, "Reshape expects as many elements as"),
+        ({"a": nn.Permute((1, 0, 2, 3))}, "Permute expects 0 and then the axes"),
+        ({"a": nn.Permute((0, 1, 2))}, "Permute expects 0 and then the axes"),
+        ({"a": nn.Part(0, 0, 1)}, "Part expects an axis of"),
+        ({"a": nn.Part(1, 1, 3)}, "a stop of at most 2; got 1 and 3"),
         ({"a": nn.Flatten(), "b": ("multiply", "a", "input")}, "same number of axes"),
     ],
 )

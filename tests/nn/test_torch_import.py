@@ -15,6 +15,7 @@ from pareo import Device, nn
 from pareo.errors import PareoError, ShapeError
 from pareo.nn.torch_import import operators
 from pareo.training import load
+from pareo.training.definition import describe, rebuild
 
 HERE = "test_torch_import.py"
 
@@ -98,6 +99,46 @@ class LastBlock(tnn.Module):
         return self.head(torch.tanh(functional.adaptive_avg_pool2d(x, 1).flatten(1)))
 
 
+class Shuffled(tnn.Module):
+    """Halves, channels that are shuffled, and a gate of dense layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.branch = tnn.Sequential(tnn.Conv2d(3, 3, 3, padding=1), tnn.BatchNorm2d(3))
+        self.gate = tnn.Sequential(tnn.Linear(6, 2), tnn.ReLU(), tnn.Linear(2, 6), tnn.Sigmoid())
+        self.pool = tnn.AvgPool2d(3, 2, 1, ceil_mode=True)
+        self.fc = tnn.Linear(12, 5)
+
+    def forward(self, x: Any) -> Any:
+        left, right = x.chunk(2, dim=1)
+        x = torch.cat([left, self.branch(right)], 1)
+        n, c, h, w = x.shape
+        x = x.view(n, 2, c // 2, h, w).transpose(1, 2).contiguous().view(n, c, h, w)
+        gate = self.gate(x.mean((2, 3))).view(n, c, 1, 1)
+        x = self.pool(x * gate.expand_as(x))
+        x = x[:, 1:5, :, 0].permute(0, 2, 1)
+        return self.fc(x.flatten(1))
+
+
+class Sliced(tnn.Module):
+    """Parts in all spellings, of images with channels last, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = tnn.LayerNorm(2)
+        self.fc = tnn.Linear(12, 5)
+
+    def forward(self, x: Any) -> Any:
+        one, two, three = x.split(2, 1)
+        four, five = three.split([3, 2], dim=-1)
+        one = one + two.narrow(1, 0, 2)
+        last = self.norm(one.permute(0, 2, 3, 1))[:, 1:4]
+        first, second = last.unbind(dim=3)
+        rows = (first * second)[..., -2:].reshape(x.shape[0], 6)
+        more = torch.cat([four[:, :, 0, :2].flatten(1), five[:, 1, 3]], 1)
+        return self.fc(torch.cat([rows, more], 1))
+
+
 def made(kind: Any, seed: int = 0) -> Any:
     torch.manual_seed(seed)
     return kind()
@@ -160,6 +201,20 @@ def test_five_steps_of_training_are_those_of_torch() -> None:
             ours = name.to_torch(seen.gradients[path])
             np.testing.assert_allclose(ours, expected, rtol=1e-7, atol=1e-10, err_msg=path)
         optimizer.step()
+
+
+def test_parts_and_shuffled_channels_become_layers() -> None:
+    network = pareo.from_torch(made(Shuffled), (6, 5, 5)).network
+    layers = {path: layer for path, layer, _ in network.walk(network.inputs)}
+    assert {nn.Part(1, 0, 3), nn.Part(1, 3, 6), nn.Permute((0, 2, 1, 3, 4))} <= {*layers.values()}
+    assert {nn.Reshape((2, 3, 5, 5)), nn.Reshape((6, 1, 1))} <= {*layers.values()}
+    assert layers["pool"] == nn.AveragePool(3, 2, 1, ceil=True, counts_padding=True)
+    assert rebuild(describe(network)) == network
+
+
+def test_parts_are_those_of_torch() -> None:
+    imported = pareo.from_torch(made(Sliced), (6, 5, 5))
+    assert imported.names["norm.scale"].name == "norm.weight"
 
 
 def test_the_module_stays_as_it_is() -> None:
@@ -258,7 +313,11 @@ def test_what_is_changed_in_place_is_read_changed() -> None:
         (lambda m, x: m.fc(m.conv(m.conv(x)).flatten(1)), "conv.weight is used a second time"),
         (lambda m, x: m.fc(m.plain(x).flatten(1)), "without trained scale and shift"),
         (lambda m, x: m.fc((m.conv(x) * 2).flatten(1)), r"aten\.mul \(with 2\)"),
-        (lambda m, x: m.fc((x.flatten(2) * m.scale).flatten(1)), r"aten\.flatten"),
+        (lambda m, x: m.fc((x.flatten(2) * m.scale).flatten(1)), r"a weight of shape \(2, 4\)"),
+        (lambda m, x: m.fc(x.transpose(0, 1).flatten(1)), "the batch's axis"),
+        (lambda m, x: m.fc(x[:1].flatten(1)), "along the batch"),
+        (lambda m, x: m.fc(x[:, :, ::2].flatten(1).repeat(1, 2)), "with steps"),
+        (lambda m, x: m.fc(x[:, :1].expand(-1, 2, -1, -1).relu().flatten(1)), "by expand"),
         (lambda m, x: m.fc(m.conv(x).view(2, 8)), "does not compute 3 images"),
         (lambda m, x: functional.dropout(m.fc(x.flatten(1))), "its output after training would"),
         (lambda m, x: (m.fc(x.flatten(1)), x), "one result in training; got 2"),

@@ -48,6 +48,7 @@ from pareo.nn.normalisation import (
     Normalise,
 )
 from pareo.nn.pooling import AdaptiveAveragePool
+from pareo.nn.shapes import Part, Permute, Reshape
 from pareo.nn.tokens import (
     Attention,
     ClassToken,
@@ -87,8 +88,11 @@ __all__ = [
     "MaxPool",
     "Multiply",
     "Normalise",
+    "Part",
+    "Permute",
     "PositionEmbedding",
     "ReLU",
+    "Reshape",
     "Residual",
     "Scale",
     "Sequential",

@@ -34,8 +34,11 @@ LAYERS: dict[str, type[Layer]] = {
         nn.Lrn,
         nn.MaxPool,
         nn.Normalise,
+        nn.Part,
+        nn.Permute,
         nn.PositionEmbedding,
         nn.ReLU,
+        nn.Reshape,
         nn.Scale,
         nn.Sigmoid,
         nn.SiLU,
@@ -49,6 +52,7 @@ LAYERS: dict[str, type[Layer]] = {
 PARALLEL = {kind.__name__: kind for kind in (nn.Branches, nn.Add, nn.Multiply)}
 # Fields that layers gained after the first checkpoints were written, with their defaults.
 ADDED: dict[str, dict[str, Any]] = {
+    "AveragePool": {"counts_padding": False},
     "Conv": {"bias": True, "dilation": 1},
     "Dense": {"bias": True},
 }

@@ -16,6 +16,7 @@ from pareo.nn.pooling import shared_windows
 
 # Layers that each adapter computes in a function of their own.
 NORMALISATIONS = (nn.BatchNorm, nn.LayerNorm, nn.Lrn, nn.Normalise)
+SHAPES = (nn.Part, nn.Permute, nn.Reshape)
 TOKENS = (nn.Attention, nn.ClassToken, nn.FirstToken, nn.PositionEmbedding, nn.Tokens)
 
 Apply = Callable[[Layer, Mapping[str, Array], Array], Array]  # one layer: layer, parameters, x
@@ -146,7 +147,7 @@ class Window:
     """The windows of a pooling layer over one image, for frameworks without `ceil`.
 
     `padding` is ((top, bottom), (left, right)), enough for the last window. `counts` is the number
-    of pixels of the image in each window.
+    of pixels that count in each window: those of the image, or those of `counts_padding`.
     """
 
     size: tuple[int, int]
@@ -172,4 +173,7 @@ class Window:
             ends = np.minimum(starts + size[axis], image[axis])
             counts.append(ends - np.maximum(starts, 0))
             padding.append((before[axis], max(0, int(starts[-1]) + size[axis] - image[axis])))
-        return cls(size, stride, (padding[0], padding[1]), np.outer(*counts).astype(np.float32))
+        counted = np.outer(*counts)
+        if isinstance(layer, AveragePool) and layer.counts_padding:
+            counted = layer.counts(image)[1]
+        return cls(size, stride, (padding[0], padding[1]), counted.astype(np.float32))

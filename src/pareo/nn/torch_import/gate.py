@@ -120,13 +120,14 @@ def _of_module(
         array = tensor.detach().numpy() if tensor is not None else 0.0
         return names[path].from_torch(np.broadcast_to(array, names[path].shape), shapes[path])
 
-    trained = [path for path in shapes if path not in network.state]
+    kept = network.state
+    trained = [path for path in shapes if path not in set(kept)]
     return {
         "output": {"": out.detach().numpy()},
         "output after training": {"": tested},
         "loss": {"": loss.item()},
         "gradient": {path: ours(path, tensors[names[path].name].grad) for path in trained},
-        "running statistic": {path: ours(path, state[names[path].name]) for path in network.state},
+        "running statistic": {path: ours(path, state[names[path].name]) for path in kept},
     }
 
 

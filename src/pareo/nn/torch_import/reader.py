@@ -18,7 +18,8 @@ from pareo.nn.torch_names import TorchName
 # Operators whose result is their first argument, seen in another shape or as it is.
 VIEWS = frozenset({
     "view", "reshape", "flatten", "permute", "transpose", "squeeze", "unsqueeze", "contiguous",
-    "alias", "dropout", "identity", "to", "expand",
+    "alias", "dropout", "to", "expand", "expand_as", "chunk", "split", "split_with_sizes",
+    "slice", "narrow", "select", "unbind", "getitem", "unflatten",
 })  # fmt: skip
 SHOWN = 3  # places of one operator that an error lists
 
@@ -159,6 +160,8 @@ class Reader:
         self, layer: Layer, x: Value, weights: Mapping[str, tuple[Weight, str]] | None = None
     ) -> Value:
         """A node for a layer; `weights` are its parameters, each with the `how` of `TorchName`."""
+        if x.wide:
+            raise Unsupported("of values that are repeated by expand")
         name = self._name(next(iter((weights or {}).values()), None))
         for key, (weight, how) in (weights or {}).items():
             if any(weight.name == other.name for other in self.names.values()):

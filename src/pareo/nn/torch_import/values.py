@@ -15,15 +15,19 @@ class Value:
 
     shape: without the batch; that of images is (C, H, W).
     last: whether PyTorch sees these images as (N, H, W, C), which is only another view of them.
+    wide: the shape that PyTorch sees where it repeats elements, which only a join may read.
     """
 
     node: str
     shape: Shape
     last: bool = False
+    wide: Shape = ()
 
     @property
     def seen(self) -> Shape:
         """The shape without the batch as PyTorch sees it."""
+        if self.wide:
+            return self.wide
         return (*self.shape[1:], self.shape[0]) if self.last else self.shape
 
 
