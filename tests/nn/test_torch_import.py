@@ -139,6 +139,33 @@ class Sliced(tnn.Module):
         return self.fc(torch.cat([rows, more], 1))
 
 
+class Tokens(tnn.Module):
+    """Attention in PyTorch's own layer, and written out as it often is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = tnn.Conv2d(3, 8, 2, stride=2)
+        self.token = tnn.Parameter(torch.full((1, 1, 8), 0.5))
+        self.position = tnn.Parameter(torch.randn(1, 10, 8))
+        self.norm = tnn.LayerNorm(8)
+        self.attention = tnn.MultiheadAttention(8, 2, batch_first=True)
+        self.qkv = tnn.Linear(8, 24, bias=False)
+        self.gamma = tnn.Parameter(torch.full((8,), 0.3))
+        self.head = tnn.Linear(8, 5)
+
+    def forward(self, x: Any) -> Any:
+        x = self.embed(x)
+        n, c, h, w = x.shape
+        x = x.reshape(n, c, h * w).permute(0, 2, 1)
+        x = torch.cat([self.token.expand(n, -1, -1), x], 1) + self.position
+        y = self.norm(x)
+        x = x + self.attention(y, y, y, need_weights=False)[0]
+        q, k, v = self.qkv(x).reshape(n, -1, 3, 4, 2).permute(2, 0, 3, 1, 4).unbind(0)
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + y.transpose(1, 2).reshape(n, -1, c) * self.gamma.reshape(1, 1, -1)
+        return self.head(x[:, 0])
+
+
 def made(kind: Any, seed: int = 0) -> Any:
     torch.manual_seed(seed)
     return kind()
@@ -201,6 +228,19 @@ def test_five_steps_of_training_are_those_of_torch() -> None:
             ours = name.to_torch(seen.gradients[path])
             np.testing.assert_allclose(ours, expected, rtol=1e-7, atol=1e-10, err_msg=path)
         optimizer.step()
+
+
+def test_attention_is_one_layer() -> None:
+    imported = pareo.from_torch(made(Tokens), (3, 6, 6))
+    layers = {path: layer for path, layer, _ in imported.network.walk((3, 6, 6))}
+    found = [layer for layer in layers.values() if isinstance(layer, nn.Attention)]
+    assert found == [nn.Attention(2), nn.Attention(4, causal=True)]
+    assert not [layer for layer in layers.values() if isinstance(layer, nn.Permute)][1:]
+    names = {path: name.name for path, name in imported.names.items()}
+    assert names["token.w"] == "token"
+    assert names["gamma.w"] == "gamma"
+    assert names["attention.out_proj.b"] == "attention.out_proj.bias"
+    assert {"attention.in_proj_weight", "attention.in_proj_bias"} <= {*names.values()}
 
 
 def test_parts_and_shuffled_channels_become_layers() -> None:
@@ -314,7 +354,7 @@ def test_what_is_changed_in_place_is_read_changed() -> None:
         (lambda m, x: m.fc(m.plain(x).flatten(1)), "without trained scale and shift"),
         (lambda m, x: m.fc((m.conv(x) * 2).flatten(1)), r"aten\.mul \(with 2\)"),
         (lambda m, x: m.fc((x.flatten(2) * m.scale).flatten(1)), r"a weight of shape \(2, 4\)"),
-        (lambda m, x: m.fc(x.transpose(0, 1).flatten(1)), "the batch's axis"),
+        (lambda m, x: m.fc(x.transpose(0, 1).relu().flatten(1)), "batch is not the first axis"),
         (lambda m, x: m.fc(x[:1].flatten(1)), "along the batch"),
         (lambda m, x: m.fc(x[:, :, ::2].flatten(1).repeat(1, 2)), "with steps"),
         (lambda m, x: m.fc(x[:, :1].expand(-1, 2, -1, -1).relu().flatten(1)), "by expand"),

@@ -12,7 +12,7 @@ import numpy as np
 from pareo.errors import PareoError, ShapeError
 from pareo.nn.network import Sequential
 from pareo.nn.torch_import import gate
-from pareo.nn.torch_import.operators import OPERATORS
+from pareo.nn.torch_import.operators import MOVED, OPERATORS
 from pareo.nn.torch_import.reader import Reader
 from pareo.nn.torch_names import TorchName
 
@@ -52,7 +52,7 @@ def from_torch(module: Any, example: Any, name: str | None = None) -> Imported:
     name = name or type(module).__name__
     exact = copy.deepcopy(module).to("cpu").double().train()
     reader = Reader(_exported(torch, exact, shape, name), BATCH, shape)
-    reader.read(OPERATORS)
+    reader.read(OPERATORS, MOVED)
     reader.check(name)
     result = reader.result
     if result is None or len(result.shape) != 1:

@@ -11,7 +11,8 @@ from pareo.nn.layers import Layer, Shape
 from pareo.nn.normalisation import BatchNorm, LayerNorm
 from pareo.nn.pooling import AdaptiveAveragePool
 from pareo.nn.shapes import Part, Permute, Reshape
-from pareo.nn.tokens import PositionEmbedding
+from pareo.nn.tokens import ClassToken, PositionEmbedding
+from pareo.nn.torch_import.moved import Moved, attention, moved_operators, numbers
 from pareo.nn.torch_import.reader import Reader
 from pareo.nn.torch_import.values import Noise, Unsupported, Value, Weight
 
@@ -164,8 +165,10 @@ def mean(reader: Reader, self: Any, dim: Any = None, keepdim: bool = False, **_:
     return reader.layer(layers.Flatten(), pooled)
 
 
-def reshaped(reader: Reader, self: Any, **_: Any) -> Value:
+def reshaped(reader: Reader, self: Any, **_: Any) -> Value | Weight:
     """Another shape of the same values, in which the batch is still the first axis."""
+    if isinstance(self, Weight):
+        return replace(self, viewed=reader.expected())
     x = value(self)
     wanted = reader.expected()
     if wanted == (reader.batch, *x.seen):
@@ -185,7 +188,7 @@ def plain(reader: Reader, x: Value) -> Value:
     return reader.layer(Permute(tuple(FIRST_TO_LAST)), replace(x, last=False))
 
 
-def permute(reader: Reader, self: Any, dims: Any) -> Value:
+def permute(reader: Reader, self: Any, dims: Any) -> Value | Moved:
     """Images with channels last seen as with channels first, or the other way round."""
     x = value(self)
     axes = [axis % (len(x.shape) + 1) for axis in dims]
@@ -194,11 +197,12 @@ def permute(reader: Reader, self: Any, dims: Any) -> Value:
     if len(x.shape) == 3 and axes == (LAST_TO_FIRST if x.last else FIRST_TO_LAST):
         return replace(x, last=not x.last)
     if axes[0] != 0:
-        raise Unsupported("of the batch's axis")
+        x = plain(reader, x)
+        return Moved(x, numbers(reader.batch, x).transpose(axes))
     return reader.layer(Permute(tuple(axes)), plain(reader, x))
 
 
-def transpose(reader: Reader, self: Any, dim0: int, dim1: int) -> Value:
+def transpose(reader: Reader, self: Any, dim0: int, dim1: int) -> Value | Moved:
     """Two axes exchanged."""
     axes = list(range(len(value(self).shape) + 1))
     axes[dim0], axes[dim1] = axes[dim1], axes[dim0]
@@ -279,8 +283,10 @@ def getitem(reader: Reader, args: Any) -> Any:
     return results[index]
 
 
-def expand(reader: Reader, self: Any, *_: Any, **__: Any) -> Value:
-    """Values repeated along axes, for a join that would repeat them itself."""
+def expand(reader: Reader, self: Any, *_: Any, **__: Any) -> Value | Weight:
+    """Values repeated along axes, for a join that would repeat them itself; or a class token."""
+    if isinstance(self, Weight) and reader.expected() == (reader.batch, *self.shape[1:]):
+        return self
     x, wanted = value(self), reader.expected()
     if wanted[0] != reader.batch or len(wanted) != len(x.shape) + 1:
         raise Unsupported(f"from {(reader.batch, *x.seen)} to {wanted}")
@@ -324,8 +330,8 @@ def mul(reader: Reader, self: Any, other: Any) -> Value:
     if isinstance(other, Weight):
         size = x.shape[0] if len(x.shape) == 3 else x.shape[-1]
         wide = (size, 1, 1) if len(x.shape) == 3 and not x.last else (size,)
-        if _stripped(other.shape) != _stripped(wide) or len(other.shape) > len(x.shape) + 1:
-            raise Unsupported(f"with a weight of shape {other.shape}")
+        if _stripped(other.seen) != _stripped(wide) or len(other.seen) > len(x.shape) + 1:
+            raise Unsupported(f"with a weight of shape {other.seen}")
         return reader.layer(layers.Scale(), x, {"w": (other, "reshaped")})
     return _joined(reader, "multiply", [x, other])
 
@@ -337,7 +343,12 @@ def _stripped(shape: Shape) -> Shape:
 
 
 def cat(reader: Reader, tensors: Any, dim: int = 0) -> Value:
-    """Values one after another along the channels."""
+    """Values one after another along the channels; after a weight, tokens."""
+    if len(tensors) == 2 and isinstance(tensors[0], Weight):
+        first, x = tensors[0], value(tensors[1])
+        if dim != 1 or len(x.shape) != 2 or first.shape != (1, 1, x.shape[1]):
+            raise Unsupported(f"of a weight of shape {first.shape}")
+        return reader.layer(ClassToken(), x, {"w": (first, "same")})
     parts = [value(part) for part in tensors]
     axis = dim % (len(parts[0].shape) + 1)
     if axis != (3 if parts[0].last else 1):
@@ -421,6 +432,7 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "hardsigmoid": elementwise(activations.HardSigmoid),
     "leaky_relu": elementwise(lambda negative_slope: activations.LeakyReLU(negative_slope)),
     "softmax": _softmax,
+    "scaled_dot_product_attention": attention,
     "view": reshaped,
     "reshape": reshaped,
     "flatten": reshaped,
@@ -456,3 +468,4 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "bernoulli": bernoulli,
     "div": div,
 }
+MOVED = moved_operators(linear)

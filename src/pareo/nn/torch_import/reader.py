@@ -12,6 +12,7 @@ from pareo.errors import PareoError
 from pareo.nn.graph import INPUT, Graph
 from pareo.nn.layers import Dropout, Identity, Layer, StochasticDepth
 from pareo.nn.network import Sequential
+from pareo.nn.torch_import.moved import Moved
 from pareo.nn.torch_import.values import Stale, Unknown, Unsupported, Value, Weight
 from pareo.nn.torch_names import TorchName
 
@@ -44,6 +45,7 @@ class Reader:
         self.batch, self._shape = batch, shape
         self.nodes: dict[str, Made] = {}
         self.names: dict[str, TorchName] = {}
+        self.shapes = {INPUT: shape}  # of the nodes, without the batch
         self.problems: dict[str, list[str]] = {}
         self.result: Value | None = None
         self.program = program
@@ -52,8 +54,9 @@ class Reader:
         self._here: Any = None
         self._reserved = {prefix_of(name) for name in program.state_dict}
 
-    def read(self, operators: Mapping[str, Any]) -> None:
-        """Read the whole graph with these operators."""
+    def read(self, operators: Mapping[str, Any], moved: Mapping[str, Any]) -> None:
+        """Read the whole graph with these operators, and those of `Moved` values."""
+        self._moved = moved
         self._inputs()
         for node in self.program.graph.nodes:
             self._here = node
@@ -99,7 +102,12 @@ class Reader:
             if any(isinstance(part, Stale) for part in parts):
                 raise Unsupported("a view of values that were changed in place")
             first, *rest = resolved.items()
-            found = _called(operators[plain], self, first[1], dict(rest))
+            if any(isinstance(part, Moved) for part in parts):
+                if plain not in self._moved:
+                    raise Unsupported("of values whose batch is not the first axis")
+                found = _called(self._moved[plain], self, first[1], dict(rest))
+            else:
+                found = _called(operators[plain], self, first[1], dict(rest))
             self._check_shape(node, found)
         except Unsupported as error:
             self._problem(f"aten.{name} ({error})", node)
@@ -134,6 +142,8 @@ class Reader:
 
     def _check_shape(self, node: Any, found: Any) -> None:
         """Refuse a counterpart of another shape than PyTorch's."""
+        if isinstance(found, Moved) and found.index.shape != self.expected():
+            raise Unsupported(f"its result is {self.expected()}, not {found.index.shape}")
         if not isinstance(found, Value):
             return
         expected = self.expected()
@@ -164,16 +174,20 @@ class Reader:
             raise Unsupported("of values that are repeated by expand")
         name = self._name(next(iter((weights or {}).values()), None))
         for key, (weight, how) in (weights or {}).items():
+            if weight.viewed and how != "reshaped":
+                raise Unsupported(f"the weight {weight.name} has another shape here")
             if any(weight.name == other.name for other in self.names.values()):
                 raise Unsupported(f"the weight {weight.name} is used a second time")
             self.names[f"{name}.{key}"] = TorchName(weight.name, how, weight.shape)
         self.nodes[name] = Made(layer, (x.node,), self._here)
-        return Value(name, layer.output(x.shape), x.last)
+        self.shapes[name] = layer.output(x.shape)
+        return Value(name, self.shapes[name], x.last)
 
     def join(self, how: str, parts: list[Value], shape: tuple[int, ...]) -> Value:
         """A node for a join."""
         name = self._name(None)
         self.nodes[name] = Made(how, tuple(part.node for part in parts), self._here)
+        self.shapes[name] = shape
         return Value(name, shape, parts[0].last)
 
     def _name(self, weight: tuple[Weight, str] | None) -> str:

@@ -33,10 +33,19 @@ class Value:
 
 @dataclass(frozen=True)
 class Weight:
-    """A parameter or a buffer, by its name in the `state_dict`."""
+    """A parameter or a buffer, by its name in the `state_dict`.
+
+    viewed: the shape that the module gave it, where that is another one.
+    """
 
     name: str
     shape: Shape
+    viewed: Shape = ()
+
+    @property
+    def seen(self) -> Shape:
+        """The shape in which it is used."""
+        return self.viewed or self.shape
 
 
 @dataclass(frozen=True)
