@@ -240,7 +240,16 @@ def test_attention_is_one_layer() -> None:
     assert names["token.w"] == "token"
     assert names["gamma.w"] == "gamma"
     assert names["attention.out_proj.b"] == "attention.out_proj.bias"
-    assert {"attention.in_proj_weight", "attention.in_proj_bias"} <= {*names.values()}
+    assert names["attention.in_proj.b"] == "attention.in_proj_bias"
+
+
+def test_numbers_are_added_and_multiplied() -> None:
+    def function(m: Any, x: Any) -> Any:
+        return m.fc(((2 * (m.conv(x) - 0.5) + 3) / 4).flatten(1) * 0.5)
+
+    network = pareo.from_torch(Chosen(function), (2, 2, 2)).network
+    kinds = [type(layer) for layer in network.layers]
+    assert kinds == [nn.Conv, *[nn.Normalise] * 4, nn.Flatten, nn.Normalise, nn.Dense]
 
 
 def test_parts_and_shuffled_channels_become_layers() -> None:
@@ -352,7 +361,8 @@ def test_what_is_changed_in_place_is_read_changed() -> None:
         (changed_after_a_view, "a view of values that were changed in place"),
         (lambda m, x: m.fc(m.conv(m.conv(x)).flatten(1)), "conv.weight is used a second time"),
         (lambda m, x: m.fc(m.plain(x).flatten(1)), "without trained scale and shift"),
-        (lambda m, x: m.fc((m.conv(x) * 2).flatten(1)), r"aten\.mul \(with 2\)"),
+        (lambda m, x: m.fc((m.conv(x) * -2).flatten(1)), r"aten\.mul \(with -2\.0\)"),
+        (lambda m, x: m.fc((1 - m.conv(x)).flatten(1)), r"aten\.rsub in test_torch_import"),
         (lambda m, x: m.fc((x.flatten(2) * m.scale).flatten(1)), r"a weight of shape \(2, 4\)"),
         (lambda m, x: m.fc(x.transpose(0, 1).relu().flatten(1)), "batch is not the first axis"),
         (lambda m, x: m.fc(x[:1].flatten(1)), "along the batch"),

@@ -8,7 +8,7 @@ from typing import Any
 from pareo.nn import activations, layers
 from pareo.nn.containers import joined_shape
 from pareo.nn.layers import Layer, Shape
-from pareo.nn.normalisation import BatchNorm, LayerNorm
+from pareo.nn.normalisation import BatchNorm, LayerNorm, Normalise
 from pareo.nn.pooling import AdaptiveAveragePool
 from pareo.nn.shapes import Part, Permute, Reshape
 from pareo.nn.tokens import ClassToken, PositionEmbedding
@@ -310,19 +310,39 @@ def add(reader: Reader, self: Any, other: Any, alpha: Any = 1) -> Any:
         return self  # the counter of batch normalisation, which nothing uses
     if alpha != 1:
         raise Unsupported("with alpha")
-    if isinstance(self, Weight):
+    if isinstance(self, Weight | int | float):
         self, other = other, self
     x = value(self)
+    if isinstance(other, int | float):
+        return _affine(reader, x, 1.0, other)
     if isinstance(other, Weight) and len(x.shape) == 2 and other.shape == (1, *x.shape):
         return reader.layer(PositionEmbedding(), x, {"w": (other, "same")})
     return _joined(reader, "add", [x, other])
 
 
+def sub(reader: Reader, self: Any, other: Any, alpha: Any = 1) -> Value:
+    """A value less a number."""
+    if alpha != 1 or not isinstance(other, int | float):
+        raise Unsupported("of other values than a number")
+    return _affine(reader, value(self), 1.0, -other)
+
+
+def _affine(reader: Reader, x: Value, factor: float, shift: float) -> Value:
+    """x * factor + shift, as a normalisation by fixed numbers."""
+    if factor <= 0 or x.last:
+        raise Unsupported(f"with {factor}" if not x.last else "of images with channels last")
+    channels = x.shape[0]
+    layer = Normalise((-shift / factor,) * channels, (1 / factor,) * channels)
+    return reader.layer(layer, x)
+
+
 def mul(reader: Reader, self: Any, other: Any) -> Value:
     """A product of two values, of values and a weight for each channel, or stochastic depth."""
-    if isinstance(self, Weight | Noise):
+    if isinstance(self, Weight | Noise | int | float):
         self, other = other, self
     x = value(self)
+    if isinstance(other, int | float):
+        return _affine(reader, x, float(other), 0.0)
     if isinstance(other, Noise):
         if other.kept is None or not other.divided:
             raise Unsupported("with numbers that are not those of stochastic depth")
@@ -382,8 +402,10 @@ def bernoulli(reader: Reader, self: Any, p: float, **_: Any) -> Noise:
     return Noise(p)
 
 
-def div(reader: Reader, self: Any, other: Any) -> Noise:
-    """The numbers of stochastic depth, divided by their mean."""
+def div(reader: Reader, self: Any, other: Any) -> Noise | Value:
+    """Values divided by a number, or the numbers of stochastic depth divided by their mean."""
+    if isinstance(self, Value) and isinstance(other, int | float) and other > 0:
+        return _affine(reader, self, 1 / other, 0.0)
     if not isinstance(self, Noise) or self.kept != other or self.divided:
         raise Unsupported("of other values than those of stochastic depth")
     return Noise(self.kept, divided=True)
@@ -461,6 +483,7 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "to": same,
     "dropout": dropout,
     "add": add,
+    "sub": sub,
     "mul": mul,
     "cat": cat,
     "empty": empty,

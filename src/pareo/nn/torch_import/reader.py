@@ -246,10 +246,13 @@ class Reader:
 def prefix_of(name: str) -> str:
     """The name of the module that has a weight; that of the weight if it is not a usual one.
 
-    >>> prefix_of("layer1.0.conv1.weight"), prefix_of("gamma")
-    ('layer1.0.conv1', 'gamma')
+    >>> prefix_of("layer1.0.conv1.weight"), prefix_of("gamma"), prefix_of("self.in_proj_bias")
+    ('layer1.0.conv1', 'gamma', 'self.in_proj')
     """
     module, _, last = name.rpartition(".")
+    for word in ("_weight", "_bias"):
+        if last.endswith(word) and last != word:
+            return name.removesuffix(word)
     usual = last in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
     return module if usual and module else name
 
