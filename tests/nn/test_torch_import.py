@@ -252,6 +252,14 @@ def test_numbers_are_added_and_multiplied() -> None:
     assert kinds == [nn.Conv, *[nn.Normalise] * 4, nn.Flatten, nn.Normalise, nn.Dense]
 
 
+def test_buffers_normalise_the_images() -> None:
+    module = Chosen(lambda m, x: m.fc(((x - m.mean) / m.deviation).flatten(1)))
+    network = pareo.from_torch(module, (2, 2, 2)).network
+    assert network.layers[:2] == (
+        nn.Normalise((0.25, 0.75), (1.0, 1.0)), nn.Normalise((0.0, 0.0), (0.5, 2.0))
+    )  # fmt: skip
+
+
 def test_parts_and_shuffled_channels_become_layers() -> None:
     network = pareo.from_torch(made(Shuffled), (6, 5, 5)).network
     layers = {path: layer for path, layer, _ in network.walk(network.inputs)}
@@ -325,6 +333,8 @@ class Chosen(tnn.Module):
         self.fc = tnn.Linear(8, 3)
         self.scale = tnn.Parameter(torch.ones(2, 4))
         self.plain = tnn.BatchNorm2d(2, affine=False)
+        self.register_buffer("mean", torch.tensor([0.25, 0.75]).reshape(1, 2, 1, 1))
+        self.register_buffer("deviation", torch.tensor([0.5, 2.0]).reshape(2, 1, 1))
         self.function = function
 
     def forward(self, x: Any) -> Any:
@@ -362,6 +372,8 @@ def test_what_is_changed_in_place_is_read_changed() -> None:
         (lambda m, x: m.fc(m.conv(m.conv(x)).flatten(1)), "conv.weight is used a second time"),
         (lambda m, x: m.fc(m.plain(x).flatten(1)), "without trained scale and shift"),
         (lambda m, x: m.fc((m.conv(x) * -2).flatten(1)), r"aten\.mul \(with -2\.0\)"),
+        (lambda m, x: m.fc((x - m.fc.bias[:2].view(2, 1, 1)).flatten(1)), r"aten\.slice"),
+        (lambda m, x: m.fc((x - m.conv.bias.view(2, 1, 1)).flatten(1)), "a weight of shape"),
         (lambda m, x: m.fc((1 - m.conv(x)).flatten(1)), r"aten\.rsub in test_torch_import"),
         (lambda m, x: m.fc((x.flatten(2) * m.scale).flatten(1)), r"a weight of shape \(2, 4\)"),
         (lambda m, x: m.fc(x.transpose(0, 1).relu().flatten(1)), "batch is not the first axis"),

@@ -12,6 +12,7 @@ from typing import Any
 from pareo.errors import PareoError
 from pareo.nn.layers import Layer, Shape
 from pareo.nn.network import Sequential
+from pareo.nn.torch_import import Imported, from_torch
 
 KINDS = "a pareo network, a torch.nn.Module or a function that returns one"
 
@@ -50,7 +51,7 @@ def own_network(name: str, given: Shape | None = None, usual: Shape | None = Non
         usual: that of the data, for an object that has none.
     """
     found, label = load(name), shown(name)
-    if type(found).__name__ == "Imported" and isinstance(getattr(found, "network", None), Layer):
+    if isinstance(found, Imported):
         return Own(_sequential(found.network, given, usual, name), found.parameters)
     if isinstance(found, Layer):
         return Own(_sequential(found, given, usual, name))
@@ -80,8 +81,6 @@ def load(name: str) -> Any:
 
 @cache
 def _imported(name: str, label: str, shape: Shape) -> Own:
-    from pareo.nn.torch_import import from_torch
-
     found = from_torch(load(name), shape, label)
     return Own(found.network, found.parameters)
 
@@ -91,7 +90,7 @@ def _is_network(found: Any) -> bool:
         return False
     torch = sys.modules.get("torch")  # what is a module of it has imported it
     module = torch is not None and isinstance(found, torch.nn.Module)
-    return module or isinstance(found, Layer) or type(found).__name__ == "Imported"
+    return module or isinstance(found, Layer | Imported)
 
 
 def _module(place: str) -> Any:

@@ -41,7 +41,7 @@ def check(
     network = reader.network(name, chance=False)
     torch = import_module("torch")
     random = np.random.default_rng(seed)
-    _draw(torch, module, random)
+    _draw(torch, module, random, {name.name for name in names.values()})
     parameters = _parameters(network, names, module)
     images = random.standard_normal((BATCH, *network.inputs))
     labels = random.integers(0, network.classes, BATCH)
@@ -67,14 +67,14 @@ def check(
                 )
 
 
-def _draw(torch: Any, module: Any, random: np.random.Generator) -> None:
-    """Change small weights, as those of normalisations; variances stay above 0.
+def _draw(torch: Any, module: Any, random: np.random.Generator, names: set[str]) -> None:
+    """Change small weights of these names, as those of normalisations; variances stay above 0.
 
     Large ones are random or trained, unless all are the same.
     """
     with torch.no_grad():
         for path, tensor in module.state_dict().items():
-            if not tensor.is_floating_point() or not tensor.numel():
+            if path not in names or not tensor.numel():
                 continue
             if tensor.numel() > SMALL and tensor.min() != tensor.max():
                 continue

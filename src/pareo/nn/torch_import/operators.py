@@ -321,10 +321,23 @@ def add(reader: Reader, self: Any, other: Any, alpha: Any = 1) -> Any:
 
 
 def sub(reader: Reader, self: Any, other: Any, alpha: Any = 1) -> Value:
-    """A value less a number."""
-    if alpha != 1 or not isinstance(other, int | float):
-        raise Unsupported("of other values than a number")
-    return _affine(reader, value(self), 1.0, -other)
+    """A value less a number, or less a buffer with a number for each channel."""
+    x = value(self)
+    if alpha == 1 and isinstance(other, int | float):
+        return _affine(reader, x, 1.0, -other)
+    if alpha == 1 and isinstance(other, Weight):
+        mean = _each_channel(reader, x, other)
+        return reader.layer(Normalise(mean, (1.0,) * len(mean)), x)
+    raise Unsupported("of other values than a number or a buffer")
+
+
+def _each_channel(reader: Reader, x: Value, buffer: Weight) -> tuple[float, ...]:
+    """The numbers of a buffer that has one for each channel."""
+    found, size = reader.constant(buffer), x.shape[0]
+    wide = (size, *[1] * (len(x.shape) - 1))
+    if found is None or x.last or _stripped(buffer.seen) != _stripped(wide):
+        raise Unsupported(f"with a weight of shape {buffer.seen}")
+    return found
 
 
 def _affine(reader: Reader, x: Value, factor: float, shift: float) -> Value:
@@ -406,6 +419,11 @@ def div(reader: Reader, self: Any, other: Any) -> Noise | Value:
     """Values divided by a number, or the numbers of stochastic depth divided by their mean."""
     if isinstance(self, Value) and isinstance(other, int | float) and other > 0:
         return _affine(reader, self, 1 / other, 0.0)
+    if isinstance(self, Value) and isinstance(other, Weight):
+        deviation = _each_channel(reader, self, other)
+        if min(deviation) <= 0:
+            raise Unsupported("by numbers that are not above 0")
+        return reader.layer(Normalise((0.0,) * len(deviation), deviation), self)
     if not isinstance(self, Noise) or self.kept != other or self.divided:
         raise Unsupported("of other values than those of stochastic depth")
     return Noise(self.kept, divided=True)

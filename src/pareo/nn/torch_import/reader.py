@@ -166,6 +166,12 @@ class Reader:
     def _problem(self, what: str, node: Any) -> None:
         self.problems.setdefault(what, []).append(place_of(node))
 
+    def constant(self, weight: Weight) -> tuple[float, ...] | None:
+        """The numbers of a buffer, which training does not change; None for a parameter."""
+        if weight.name not in self.program.graph_signature.inputs_to_buffers.values():
+            return None
+        return tuple(self.program.state_dict[weight.name].flatten().tolist())
+
     def layer(
         self, layer: Layer, x: Value, weights: Mapping[str, tuple[Weight, str]] | None = None
     ) -> Value:
