@@ -67,7 +67,11 @@ class Net(nn.Sequential):
 
 net = Net()
 other = nn.Sequential(nn.Flatten(), nn.Linear(36, 4))
-rolled = nn.Sequential(nn.Flatten(), nn.Unflatten(1, (4, 9)), nn.Flatten())
+
+
+class Rolled(nn.Module):
+    def forward(self, x):
+        return torch.roll(x, 1, 2).flatten(1)
 """
 
 
@@ -159,6 +163,15 @@ def test_wrong_names_are_one_sentence(file: str, command: str, name: str, messag
     said = str(result.exception)
     assert message in said
     assert "\n" not in said
+
+
+def test_a_module_with_an_unknown_operator_is_one_sentence(torch_file: str) -> None:
+    name = f"{torch_file}:Rolled"
+    for arguments in (["race", name, "--input", "1x6x6"], ["train", name, "--data", "mnist"]):
+        result = CliRunner().invoke(app, arguments)
+        assert isinstance(result.exception, PareoError)
+        expected = "Rolled has operators that pareo does not: aten.roll in own_torch_nets.py, line"
+        assert str(result.exception).startswith(expected)
 
 
 @pytest.mark.parametrize("code", ["import no_such_thing", "1 / 0", "raise SystemExit(3)", "def"])

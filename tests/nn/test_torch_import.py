@@ -284,6 +284,14 @@ def test_the_module_stays_as_it_is() -> None:
     assert next(module.parameters()).dtype == torch.float32
 
 
+def test_weights_of_half_precision_are_read_in_float32() -> None:
+    module = tnn.Sequential(tnn.Flatten(), tnn.Linear(4, 3)).bfloat16()
+    imported = pareo.from_torch(module, (1, 2, 2))
+    assert imported.parameters["1.w"].dtype == np.float32
+    expected = module[1].weight.detach().float().numpy().T
+    np.testing.assert_array_equal(imported.parameters["1.w"], expected)
+
+
 def test_a_plain_chain_is_a_sequential() -> None:
     module = tnn.Sequential(tnn.Conv2d(1, 2, 3), tnn.ReLU(), tnn.Flatten(), tnn.Linear(18, 4))
     network = pareo.from_torch(module, (1, 5, 5), name="chain").network

@@ -50,8 +50,8 @@ def from_torch(module: Any, example: Any, name: str | None = None) -> Imported:
         raise PareoError(f"from_torch expects a torch.nn.Module; got {module!r}")
     shape = _shape(example)
     name = name or type(module).__name__
-    exact = copy.deepcopy(module).to("cpu").double().train()
-    reader = Reader(_exported(torch, exact, shape, name), BATCH, shape)
+    exact, program = _exported(torch, module, shape, name)
+    reader = Reader(program, BATCH, shape)
     reader.read(OPERATORS, MOVED)
     reader.check(name)
     result = reader.result
@@ -62,7 +62,7 @@ def from_torch(module: Any, example: Any, name: str | None = None) -> Imported:
     wanted = network.parameters(network.inputs)
     names = {path: reader.names[path] for path in wanted}
     gate.check(exact, reader, names, name)
-    found = {name: np.asarray(a) for name, a in _arrays(module).items()}
+    found = _arrays(torch, module)
     parameters = {
         path: np.ascontiguousarray(names[path].from_torch(found[names[path].name], p.shape))
         for path, p in wanted.items()
@@ -72,8 +72,14 @@ def from_torch(module: Any, example: Any, name: str | None = None) -> Imported:
     return Imported(network, parameters, names, unused)
 
 
-def _arrays(module: Any) -> dict[str, Any]:
-    return {name: a.detach().cpu().numpy().copy() for name, a in module.state_dict().items()}
+def _arrays(torch: Any, module: Any) -> dict[str, Any]:
+    """The module's weights by PyTorch's names; those of half precision in float32."""
+    found = {}
+    for name, tensor in module.state_dict().items():
+        a = tensor.detach().cpu()
+        half = a.dtype in (torch.float16, torch.bfloat16)
+        found[name] = (a.float() if half else a).numpy().copy()
+    return found
 
 
 def _shape(example: Any) -> tuple[int, ...]:
@@ -89,13 +95,14 @@ def _shape(example: Any) -> tuple[int, ...]:
     )
 
 
-def _exported(torch: Any, module: Any, shape: tuple[int, ...], name: str) -> Any:
-    """The module as a graph of ATen's operators, in training."""
+def _exported(torch: Any, module: Any, shape: tuple[int, ...], name: str) -> tuple[Any, Any]:
+    """A copy of the module in float64, and its graph of ATen's operators in training."""
     inputs = torch.zeros((BATCH, *shape), dtype=torch.float64)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return torch.export.export(module, (inputs,))
+            exact = copy.deepcopy(module).to("cpu").double().train()
+            return exact, torch.export.export(exact, (inputs,))
     except Exception as error:  # whatever the user's module raises
         first = str(error).strip().partition("\n")[0] or type(error).__name__
         raise PareoError(
