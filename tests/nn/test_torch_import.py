@@ -400,6 +400,12 @@ def test_modules_that_are_refused(function: Any, message: str) -> None:
         pareo.from_torch(Chosen(function), (2, 2, 2))
 
 
+def test_an_error_of_the_module_is_not_logged(caplog: Any) -> None:
+    with pytest.raises(PareoError, match="cannot export Chosen"):
+        pareo.from_torch(Chosen(lambda m, x: m.fc(x.flatten(1) + m.scale)), (2, 2, 2))
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
 @pytest.mark.parametrize("wrong", [3, "3x4", (), (3, 4.0), torch.zeros(3)])
 def test_wrong_examples_are_refused(wrong: Any) -> None:
     with pytest.raises(ShapeError, match="from_torch expects a batch of inputs"):

@@ -1,8 +1,10 @@
 """`from_torch`: a PyTorch module as a network of pareo, with its weights."""
 
 import copy
+import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
@@ -95,11 +97,22 @@ def _shape(example: Any) -> tuple[int, ...]:
     )
 
 
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Keep PyTorch from logging the traceback of an error, which is one sentence here."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
 def _exported(torch: Any, module: Any, shape: tuple[int, ...], name: str) -> tuple[Any, Any]:
     """A copy of the module in float64, and its graph of ATen's operators in training."""
     inputs = torch.zeros((BATCH, *shape), dtype=torch.float64)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _unlogged():
             warnings.simplefilter("ignore")
             exact = copy.deepcopy(module).to("cpu").double().train()
             return exact, torch.export.export(exact, (inputs,))
