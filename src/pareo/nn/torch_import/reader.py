@@ -87,7 +87,7 @@ class Reader:
 
     def _call(self, node: Any, operators: Mapping[str, Any]) -> Any:
         schema = getattr(node.target, "_schema", None)
-        name = schema.name.removeprefix("aten::") if schema else node.target.__name__
+        name = operator_of(node)
         plain = name.rstrip("_") if not name.startswith("_") else name
         given = _bound(node, schema) if schema else {"args": node.args}
         resolved = {key: self._resolved(value) for key, value in given.items()}
@@ -204,10 +204,8 @@ class Reader:
                 return name
         else:
             path, kind = module_of(self._here)
-            short = re.sub(r"_(\d+)?$", "", self._here.name)
-            short = re.sub(r"_(\d+)$", "", short).rstrip("_")
             whole = kind.startswith("torch.nn.modules.") and path
-            name = path if whole else f"{path}.{short}".lstrip(".")
+            name = path if whole else f"{path}.{operator_of(self._here).strip('_')}".lstrip(".")
         taken = {INPUT, *self.nodes, *self._reserved}
         numbers = iter(range(2, len(taken) + 3))
         found = name
@@ -261,6 +259,12 @@ def prefix_of(name: str) -> str:
             return name.removesuffix(word)
     usual = last in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
     return module if usual and module else name
+
+
+def operator_of(node: Any) -> str:
+    """The name of the operator that a node calls, without that of its overload."""
+    schema = getattr(node.target, "_schema", None)
+    return schema.name.removeprefix("aten::") if schema else node.target.__name__
 
 
 def module_of(node: Any) -> tuple[str, str]:
