@@ -163,7 +163,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 SOURCES = [
     f"/{path.relative_to(ROOT)}"
-    for folder in ("src", "tests", "docs", "benchmarks")
+    for folder in ("src", "tests", "docs", "benchmarks", "examples")
     for path in (ROOT / folder, *(ROOT / folder).rglob("*"))
     if "__pycache__" not in path.parts
 ]

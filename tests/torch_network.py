@@ -111,7 +111,7 @@ def _layer(layer: nn.Layer, parameters: Mapping[str, Any], x: Any) -> Any:
             )
         case nn.AveragePool():
             return functional.avg_pool2d(
-                x, layer.size, layer.stride, layer.padding, layer.ceil, count_include_pad=False
+                x, layer.size, layer.stride, layer.padding, layer.ceil, layer.counts_padding
             )
         case nn.AdaptiveAveragePool():
             return functional.adaptive_avg_pool2d(x, layer.size)
@@ -137,6 +137,12 @@ def _layer(layer: nn.Layer, parameters: Mapping[str, Any], x: Any) -> Any:
             return torch.flatten(x, 1)
         case nn.Identity():
             return x
+        case nn.Reshape():
+            return x.reshape(len(x), *layer.shape)
+        case nn.Permute():
+            return x.permute(layer.axes)
+        case nn.Part():
+            return x[(slice(None),) * layer.axis + (slice(layer.start, layer.stop),)]
     return _tokens_or_activation(layer, w, x)
 
 

@@ -69,6 +69,11 @@ def changed(layer: Any, change: Callable[[nn.Layer], nn.Layer]) -> Any:
             shortcut = None if layer.shortcut is None else changed(layer.shortcut, change)
             body = changed(layer.body, change)
             return type(layer)(body, shortcut, layer.activation, layer.shortcut_name)
+        case nn.Graph():
+            whats = [n.what if isinstance(n.what, str) else changed(n.what, change)
+                     for n in layer.nodes]  # fmt: skip
+            pairs = zip(layer.nodes, whats, strict=True)
+            return nn.Graph([(node.name, (what, *node.reads)) for node, what in pairs])
         case nn.Auxiliary():
             return nn.Auxiliary(changed(layer.head, change), layer.weight)
     return change(layer)

@@ -11,6 +11,7 @@ from pareo.spec import Spec
 
 if TYPE_CHECKING:
     from pareo import nn
+    from pareo.nn.torch_import import from_torch
     from pareo.training.checkpoint import load, save
     from pareo.training.classifier import Classifier
     from pareo.training.evaluate import evaluate
@@ -25,6 +26,7 @@ __all__ = [
     "Regressor",
     "Spec",
     "evaluate",
+    "from_torch",
     "grad",
     "load",
     "nn",
@@ -42,6 +44,7 @@ _LAZY = {
     "Classifier": "pareo.training.classifier",
     "Regressor": "pareo.training.regressor",
     "evaluate": "pareo.training.evaluate",
+    "from_torch": "pareo.nn.torch_import",
     "load": "pareo.training.checkpoint",
     "save": "pareo.training.checkpoint",
     "nn": "pareo.nn",

@@ -17,12 +17,13 @@ from pareo.lab.kernels.study import Study, usual
 
 
 def kernels(
-    network: options.Network = "papers-cnn",
+    network: options.AnyNetwork = "papers-cnn",
     batch: options.Batch = 128,
     contestants: Annotated[
         str | None, options.contestants("pareo-compiled,torch", "pareo, torch, jax")
     ] = None,
     precision: options.Precision = "float32",
+    inputs: options.Input = None,
     rows: Annotated[
         int, typer.Option(min=0, help="Kernels to show in each table; 0 shows all.")
     ] = 12,
@@ -43,7 +44,7 @@ def kernels(
     """
     options.check_choice("--precision", precision, PRECISIONS)
     options.check_writable(trace, json_file, html)
-    task = task_for(network, batch, threads or cores())
+    task = task_for(network, batch, threads or cores(), shape=options.shape(inputs))
     named = chosen(options.named(contestants) or usual())
     study = Study(task, named, precision, together=together, say=live.activity())
     result = study.run()

@@ -14,6 +14,22 @@ from typer.core import TyperCommand
 from pareo.errors import PareoError
 
 Network = Annotated[str, typer.Argument(help="A network that `pareo networks` lists.")]
+AnyNetwork = Annotated[
+    str,
+    typer.Argument(
+        help="A network that `pareo networks` lists, or your own: FILE.py:OBJECT or "
+        "PACKAGE.MODULE:OBJECT, a pareo network, a PyTorch module, or a function that returns one. "
+        "The Python file is executed."
+    ),
+]
+Input = Annotated[
+    str | None,
+    typer.Option(
+        "--input",
+        help="Shape of one input of your own network, such as 3x224x224.",
+        show_default="its attribute input_shape, or the data's",
+    ),
+]
 Batch = Annotated[int, typer.Option(min=1, help="Images per step.")]
 Epochs = Annotated[
     int | None,
@@ -118,6 +134,23 @@ def numbers(option: str, text: str) -> list[int]:
         expected = "numbers separated by commas, as in 16,64"
         raise PareoError(f"{option} expects {expected}; got {text!r}")
     return [int(part) for part in parts]
+
+
+def shape(text: str | None) -> tuple[int, ...] | None:
+    """The shape that --input gives.
+
+    >>> shape("3x224x224"), shape(None)
+    ((3, 224, 224), None)
+    >>> shape("3,224")
+    Traceback (most recent call last):
+    pareo.errors.PareoError: --input expects a shape such as 3x224x224; got '3,224'
+    """
+    if text is None:
+        return None
+    parts = text.split("x")
+    if not all(re.fullmatch(r"[1-9]\d{0,5}", part) for part in parts):
+        raise PareoError(f"--input expects a shape such as 3x224x224; got {text!r}")
+    return tuple(int(part) for part in parts)
 
 
 def check_finite(option: str, value: float | None) -> None:

@@ -15,7 +15,7 @@ from pareo.lab.race.engine import QUICK, Race, Rules
 
 
 def race(
-    network: options.Network = "papers-cnn",
+    network: options.AnyNetwork = "papers-cnn",
     batch: options.Batch = 128,
     epochs: options.Epochs = None,
     contestants: Annotated[
@@ -25,6 +25,7 @@ def race(
     data: Annotated[
         str | None, options.data("mnist, or synthetic images for networks of other sizes")
     ] = None,
+    inputs: options.Input = None,
     target_accuracy: Annotated[
         float | None,
         typer.Option(min=0, max=1, help="Train until all reach this test accuracy, such as 0.95."),
@@ -55,7 +56,8 @@ def race(
     """
     options.check_choice("--precision", precision, PRECISIONS)
     options.check_finite("--seconds", seconds)
-    task = task_for(network, batch, threads or cores(), source=data)
+    shape = options.shape(inputs)
+    task = task_for(network, batch, threads or cores(), source=data, shape=shape)
     entered = chosen(options.named(contestants) or usual(task))
     if against is not None:
         options.check_choice("--against", against, entered)

@@ -13,7 +13,7 @@ from pareo.cli.tables import sweep as sweep_table
 from pareo.device import PRECISIONS, cores
 from pareo.errors import PareoError, ShapeError
 from pareo.lab.contestants.registry import chosen
-from pareo.lab.experiment.tasks import LARGE
+from pareo.lab.experiment.tasks import LARGE, task_for
 from pareo.lab.machine import memory
 from pareo.lab.sweep.admission import GPU_TURN
 from pareo.lab.sweep.engine import Sweep
@@ -22,6 +22,8 @@ from pareo.lab.sweep.result import SweepResult
 from pareo.lab.sweep.settings import Settings, batch_sizes
 from pareo.machine import gpus
 from pareo.nn import networks
+from pareo.nn.layers import Shape
+from pareo.nn.own import is_own
 
 USUAL = ("pareo-compiled", "torch", "torch-onednn-off", "jax", "tensorflow")
 USUAL_ON_GPU = ("pareo-cuda", "torch-cuda", "torch-cudagraph", "jax-cuda")
@@ -29,7 +31,7 @@ TURN = 0.5  # seconds of a sample
 
 
 def sweep(
-    network: options.Network,
+    network: options.AnyNetwork,
     batches: Annotated[
         str,
         typer.Option(help="Batch sizes: 1..512 doubles from 1 to 512; or a list such as 1,8,32."),
@@ -50,6 +52,7 @@ def sweep(
     data: Annotated[
         str | None, options.data("mnist, or synthetic images for networks of other sizes")
     ] = None,
+    inputs: options.Input = None,
     epochs: options.Epochs = None,
     pixels: Annotated[
         int | None,
@@ -86,11 +89,12 @@ def sweep(
     options.check_finite("--seconds", seconds)
     options.check_finite("--patience", patience)
     _check_pixels(pixels, network, data)
-    names, size = _names(contestants), pixels or networks.by_name(network).inputs[-1]
+    names, shape = _names(contestants), options.shape(inputs)
+    size = pixels or _inputs(network, data, shape)[-1]
     settings = Settings(
         network, batch_sizes(batches), names, precision, threads or cores(), size, data,
         epochs, _limit(memory_limit, names), GPU_TURN if _on_gpu(names) else TURN, seconds,
-        patience, interleave, largest,
+        patience, interleave, largest, shape,
     )  # fmt: skip
     with closing(_sweep_of(settings, pixels)) as under_way:
         result, ended = _run(under_way)
@@ -110,6 +114,13 @@ def sweep(
     if any(one.largest is None for one in result.limits):
         raise typer.Exit(1)
     end(result.cells)
+
+
+def _inputs(network: str, data: str | None, shape: Shape | None) -> Shape:
+    """The shape of one input."""
+    if is_own(network):
+        return task_for(network, 1, 1, source=data, shape=shape).network.inputs
+    return networks.by_name(network).inputs
 
 
 def _check_pixels(pixels: int | None, network: str, data: str | None) -> None:

@@ -13,8 +13,11 @@ from pareo.data import Dataset, load
 from pareo.device import Device
 from pareo.errors import DataError, PareoError, ShapeError
 from pareo.nn import networks
+from pareo.nn.layers import Shape
 from pareo.nn.network import Sequential
 from pareo.nn.normalisation import Normalise
+from pareo.nn.own import is_own, own_network
+from pareo.nn.own import load as load_own
 from pareo.training import checkpoint as files
 from pareo.training.fit import Result, fit
 from pareo.training.profile import profiled
@@ -32,12 +35,13 @@ USUAL: dict[str, dict[str, Any]] = {
     **{name: {"rate": 0.05, **_FALLING} for name in _OFTEN},
     "papers-cnn": {"rate": 0.4, **_FALLING},
 }
+OWN: dict[str, Any] = {"rate": 0.01, "momentum": 0.9}  # of a network of the user's own
 RATES = {"adam": 1e-3, "adamw": 1e-3, "lion": 1e-4}  # unless --rate says another
 _STEP, _DATA, _RUN = "The step", "The data", "The run"
 
 
 def train(
-    network: options.Network,
+    network: options.AnyNetwork,
     device: Annotated[
         str | None,
         typer.Option(help="Device to run on; `pareo devices` lists them.", show_default="compiled"),
@@ -136,6 +140,7 @@ def train(
         ),
     ] = None,
     data: Annotated[str | None, options.data("mnist")] = None,
+    inputs: options.Input = None,
     augment: Annotated[
         str | None,
         typer.Option(
@@ -214,10 +219,14 @@ def train(
 
     Ctrl-C stops the run cleanly after the current steps; a second Ctrl-C stops it at once.
     """
-    networks.by_name(network)  # reports a wrong name before the data is read
+    shape = options.shape(inputs)
+    if is_own(network):
+        load_own(network)  # reports a wrong name before the data is read
+    else:
+        networks.by_name(network)
     if workers is not None and on is None:
         raise PareoError("--workers needs --on ray; on this machine, use --threads")
-    usual, source = Settings(**USUAL[network]), "mnist"
+    usual, source = Settings(**USUAL.get(network, OWN)), "mnist"
     if resume is not None:
         known = files.load(resume)
         usual = from_plain(known.settings, files.located(resume))
@@ -243,15 +252,19 @@ def train(
         settings = settings.changed(rate=RATES[settings.optimizer.name])
     epochs = epochs if epochs is not None else usual.epochs or EPOCHS
     loaded = load(data or source)
-    built = build(network, loaded, normalise)
+    built = build(network, loaded, normalise, shape)
     start = None if weights is None else _matching(weights, built)
+    if is_own(network) and start is None and resume is None:
+        own = own_network(network, shape, loaded.shape).parameters
+        start = None if own is None else dict(own)
 
     def run() -> Result:
         if on is not None:
             from pareo.cli.train_ray import train_on
 
             if patience is not None or start is not None:
-                raise PareoError("--on ray does not take --patience and --weights")
+                what = "--patience and --weights, nor modules of PyTorch"
+                raise PareoError(f"--on ray does not take {what}")
             return train_on(
                 on, workers or 2, built, loaded, place, checkpoint, resume, settings, epochs
             )
@@ -312,8 +325,12 @@ def _profiled(run: Callable[[], Result], profile: Path, loaded: Dataset) -> Resu
     return result
 
 
-def build(name: str, data: Dataset, normalise: bool = False) -> Sequential:
+def build(
+    name: str, data: Dataset, normalise: bool = False, shape: Shape | None = None
+) -> Sequential:
     """The named network; a large one takes the image size and the classes of the data.
+
+    One of the user's own takes inputs of `shape`, where that is given.
 
     >>> build("googlenet", load("synthetic:3x64x64:5:12")).input_shape
     (3, 64, 64)
@@ -321,7 +338,12 @@ def build(name: str, data: Dataset, normalise: bool = False) -> Sequential:
     ('normalise', 'c1')
     """
     try:
-        built = networks.sized(name, data.shape, data.outputs)
+        if is_own(name):
+            built = own_network(name, shape, data.shape).network
+        elif shape is not None:
+            raise PareoError(f"--input is for a network of your own; got {name}")
+        else:
+            built = networks.sized(name, data.shape, data.outputs)
     except ShapeError as error:
         raise ShapeError(f"{name} does not fit images of shape {data.shape}: {error}") from error
     if not normalise:

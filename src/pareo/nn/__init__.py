@@ -22,6 +22,7 @@ from pareo.nn.containers import (
     Multiply,
     Residual,
 )
+from pareo.nn.graph import Graph
 from pareo.nn.layers import (
     AveragePool,
     Conv,
@@ -47,6 +48,7 @@ from pareo.nn.normalisation import (
     Normalise,
 )
 from pareo.nn.pooling import AdaptiveAveragePool
+from pareo.nn.shapes import Part, Permute, Reshape
 from pareo.nn.tokens import (
     Attention,
     ClassToken,
@@ -75,6 +77,7 @@ __all__ = [
     "Flatten",
     "Gate",
     "GlobalAveragePool",
+    "Graph",
     "HardSigmoid",
     "HardSwish",
     "Identity",
@@ -85,8 +88,11 @@ __all__ = [
     "MaxPool",
     "Multiply",
     "Normalise",
+    "Part",
+    "Permute",
     "PositionEmbedding",
     "ReLU",
+    "Reshape",
     "Residual",
     "Scale",
     "Sequential",

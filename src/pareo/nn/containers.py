@@ -117,6 +117,8 @@ def run_layer(
 
 def joined_shape(kind: str, how: str, shapes: Sequence[Shape]) -> Shape:
     """The shape of several results as one."""
+    if len({len(shape) for shape in shapes}) > 1:  # broadcasting would mistake axes for the batch
+        raise ShapeError(f"{kind} expects outputs with the same number of axes; got {shapes}")
     if how == "concat":
         if any(other[1:] != shapes[0][1:] for other in shapes):
             raise ShapeError(f"{kind} expects outputs that differ only in channels; got {shapes}")

@@ -206,10 +206,33 @@ class MaxPool(_Pool):
 
 @dataclass(frozen=True)
 class AveragePool(_Pool):
-    """The mean of each window, without the padding."""
+    """The mean of each window, without the padding, or with `counts_padding` as zeros."""
+
+    counts_padding: bool = False
 
     def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
-        return op.average_pool(x, **self.how())
+        y = op.average_pool(x, **self.how())
+        if not self.counts_padding:
+            return y
+        inside, whole = self.counts(x.shape[2:])
+        return op.hadamard(y, (inside / whole).astype(x.dtype)[None, None])
+
+    def counts(self, image: Shape) -> tuple[Any, Any]:
+        """The number of pixels in each window, without the padding and with it.
+
+        >>> [counts.tolist() for counts in AveragePool(2, padding=1).counts((2, 1))]
+        [[[1], [1]], [[4], [4]]]
+        """
+        window = size_pair("AveragePool", self.size)
+        stride = window if self.stride is None else size_pair("AveragePool", self.stride)
+        padding = parse_padding(self.padding, Where("AveragePool", "padding", (), {}))
+        found = []
+        for axis, count in enumerate(self.output((1, *image))[1:]):
+            starts = np.arange(count) * stride[axis] - padding[axis]
+            ends = np.minimum(starts + window[axis], image[axis] + padding[2 + axis])
+            found.append((np.minimum(ends, image[axis]) - np.maximum(starts, 0), ends - starts))
+        (inside_rows, rows), (inside_columns, columns) = found
+        return np.outer(inside_rows, inside_columns), np.outer(rows, columns)
 
 
 @dataclass(frozen=True)

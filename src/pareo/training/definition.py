@@ -6,6 +6,7 @@ from typing import Any
 
 from pareo import nn
 from pareo.errors import DataError, PareoError
+from pareo.nn.graph import Node
 from pareo.nn.layers import Layer
 from pareo.nn.network import Auxiliary, Sequential
 
@@ -33,8 +34,11 @@ LAYERS: dict[str, type[Layer]] = {
         nn.Lrn,
         nn.MaxPool,
         nn.Normalise,
+        nn.Part,
+        nn.Permute,
         nn.PositionEmbedding,
         nn.ReLU,
+        nn.Reshape,
         nn.Scale,
         nn.Sigmoid,
         nn.SiLU,
@@ -48,6 +52,7 @@ LAYERS: dict[str, type[Layer]] = {
 PARALLEL = {kind.__name__: kind for kind in (nn.Branches, nn.Add, nn.Multiply)}
 # Fields that layers gained after the first checkpoints were written, with their defaults.
 ADDED: dict[str, dict[str, Any]] = {
+    "AveragePool": {"counts_padding": False},
     "Conv": {"bias": True, "dilation": 1},
     "Dense": {"bias": True},
 }
@@ -83,6 +88,8 @@ def describe(layer: Layer) -> dict[str, Any]:
             "activation": None if layer.activation is None else describe(layer.activation),
             "shortcut_name": layer.shortcut_name,
         }
+    if isinstance(layer, nn.Graph):
+        return {"layer": "Graph", "nodes": [_described_node(node) for node in layer.nodes]}
     if isinstance(layer, Auxiliary):
         return {"layer": "Auxiliary", "head": describe(layer.head), "weight": layer.weight}
     name = type(layer).__name__
@@ -94,6 +101,11 @@ def describe(layer: Layer) -> dict[str, Any]:
         if plain[key] == value:
             del plain[key]  # so that the description is that of the versions before it was added
     return {"layer": name, **plain}
+
+
+def _described_node(node: Node) -> dict[str, Any]:
+    what = describe(node.what) if isinstance(node.what, Layer) else node.what
+    return {"name": node.name, "what": what, "reads": list(node.reads)}
 
 
 def rebuild(described: Any, depth: int = 0) -> Layer:
@@ -125,6 +137,8 @@ def rebuild(described: Any, depth: int = 0) -> Layer:
                 *(_rebuilt_or_none(rest.pop(key), depth) for key in ("shortcut", "activation")),
                 str(rest.pop("shortcut_name")),
             )
+        if name == "Graph":
+            return nn.Graph([_rebuilt_node(node, depth) for node in _items(rest.pop("nodes"))])
         if name == "Auxiliary":
             head = rebuild(rest.pop("head"), depth + 1)
             if not isinstance(head, Sequential):
@@ -138,6 +152,14 @@ def rebuild(described: Any, depth: int = 0) -> Layer:
         raise
     except (KeyError, TypeError, ValueError, PareoError) as error:
         raise DataError(f"the layer {name!r} cannot be built: {error}") from error
+
+
+def _rebuilt_node(described: Any, depth: int) -> tuple[str, list[Any]]:
+    if not isinstance(described, dict):
+        raise DataError("expected a node with its name and what it reads")
+    what = described["what"]
+    made = what if isinstance(what, str) else rebuild(what, depth + 1)
+    return described["name"], [made, *_items(described["reads"])]
 
 
 def _rebuilt_or_none(described: Any, depth: int) -> Layer | None:

@@ -61,12 +61,31 @@ TODAY = nn.Sequential(
     (3, 8, 8),
     "today",
 )  # fmt: skip
+# A graph, layers that only move elements, and means in which padding counts.
+GRAPH = nn.Sequential(
+    [("", nn.Graph({
+        "conv": nn.Conv(6, 3, padding=1), "norm": nn.BatchNorm(),
+        "split": nn.Reshape((2, 3, 6, 7)), "turned": nn.Permute((0, 2, 1, 3, 4)),
+        "shuffled": nn.Reshape((6, 6, 7)), "left": nn.Part(1, 0, 2),
+        "right": (nn.Part(1, 2, 6), "shuffled"), "rows": nn.Part(2, 1, 4),
+        "side": (nn.Permute((0, 1, 3, 2)), "rows"), "wide": nn.Conv(2, 1),
+        "mean": (nn.AveragePool(3, 1, 1, counts_padding=True), "left"),
+        "ceil": (nn.AveragePool(3, 2, 1, ceil=True, counts_padding=True), "mean"),
+        "pool": (nn.GlobalAveragePool(), "ceil"), "flat": nn.Flatten(), "fc": nn.Dense(2),
+        "gate": nn.Sigmoid(), "column": nn.Reshape((2, 1, 1)),
+        "gated": ("multiply", "ceil", "column"), "one": (nn.Flatten(), "gated"),
+        "other": (nn.Flatten(), "wide"), "both": ("concat", "one", "other"), "end": nn.Dense(5),
+    }))],
+    (3, 6, 7),
+    "graph",
+)  # fmt: skip
 FEATURES = nn.Sequential(
     [nn.Dense(8, bias=False), nn.BatchNorm(), nn.ReLU(), nn.Dense(5)], (7,), "features"
 )
 TASKS = {
     "features": Task(FEATURES, batch=6, rate=0.1),
     "tiny": Task(without_dropout(TINY), batch=4, rate=0.5),
+    "graph": Task(GRAPH, batch=6, rate=0.1),
     "today": Task(without_dropout(TODAY), batch=6, rate=0.1),
 }
 TASK = TASKS["tiny"]

@@ -9,6 +9,7 @@ from typing import Any
 from pareo import nn
 from pareo.lab.contestants.layers import (
     NORMALISATIONS,
+    SHAPES,
     TOKENS,
     Window,
     pair,
@@ -136,9 +137,24 @@ def layer(
             return x * (along(w, x, channels) if x.ndim == 4 else w)
     if isinstance(this, NORMALISATIONS):
         return normalised(this, parameters, x, last)
+    if isinstance(this, SHAPES):
+        y = moved(this, x.transpose(FIRST) if last and x.ndim == 4 else x)
+        return y.transpose(LAST) if last and y.ndim == 4 else y
     if isinstance(this, TOKENS):
         return tokens(this, w, x, last, half)
     return activation(this, x, channels)
+
+
+def moved(this: nn.Layer, x: Array) -> Array:
+    """The layers that only move elements, of images with channels first."""
+    match this:
+        case nn.Reshape():
+            return x.reshape(x.shape[0], *this.shape)
+        case nn.Permute():
+            return x.transpose(this.axes)
+        case nn.Part():
+            return lax.slice_in_dim(x, this.start, this.stop, axis=this.axis)
+    raise unknown(this)
 
 
 def batch_norm(

@@ -9,12 +9,14 @@ import numpy as np
 from pareo import nn
 from pareo.lab.contestants.task import Array
 from pareo.nn.containers import Add, Append, Branches, Container, Gate, Multiply, Residual
+from pareo.nn.graph import Graph
 from pareo.nn.layers import AveragePool, Dropout, Identity, Layer, MaxPool, StochasticDepth
 from pareo.nn.network import Auxiliary, Sequential
 from pareo.nn.pooling import shared_windows
 
 # Layers that each adapter computes in a function of their own.
 NORMALISATIONS = (nn.BatchNorm, nn.LayerNorm, nn.Lrn, nn.Normalise)
+SHAPES = (nn.Part, nn.Permute, nn.Reshape)
 TOKENS = (nn.Attention, nn.ClassToken, nn.FirstToken, nn.PositionEmbedding, nn.Tokens)
 
 Apply = Callable[[Layer, Mapping[str, Array], Array], Array]  # one layer: layer, parameters, x
@@ -44,6 +46,15 @@ def _kept(layer: Layer) -> Layer | None:
             )
             kept = [(name, part) for name, part in named if part is not None]
             return Sequential(_renumbered(layer, kept), layer.input_shape, layer.name)
+        case Graph():
+            nodes = [
+                (
+                    n.name,
+                    (n.what if isinstance(n.what, str) else _kept(n.what) or Identity(), *n.reads),
+                )
+                for n in layer.nodes
+            ]
+            return Graph(nodes)
         case Auxiliary():
             return Auxiliary(without_dropout(layer.head), layer.weight)
         case Branches() | Add() | Multiply():
@@ -136,7 +147,7 @@ class Window:
     """The windows of a pooling layer over one image, for frameworks without `ceil`.
 
     `padding` is ((top, bottom), (left, right)), enough for the last window. `counts` is the number
-    of pixels of the image in each window.
+    of pixels that count in each window: those of the image, or those of `counts_padding`.
     """
 
     size: tuple[int, int]
@@ -162,4 +173,7 @@ class Window:
             ends = np.minimum(starts + size[axis], image[axis])
             counts.append(ends - np.maximum(starts, 0))
             padding.append((before[axis], max(0, int(starts[-1]) + size[axis] - image[axis])))
-        return cls(size, stride, (padding[0], padding[1]), np.outer(*counts).astype(np.float32))
+        counted = np.outer(*counts)
+        if isinstance(layer, AveragePool) and layer.counts_padding:
+            counted = layer.counts(image)[1]
+        return cls(size, stride, (padding[0], padding[1]), counted.astype(np.float32))

@@ -4,6 +4,7 @@ Batch normalisation is a layer of our own: Keras's keeps the running variance of
 not that of a sample, and does not use TensorFlow's fused kernel, which this one does.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial, reduce
 from importlib import import_module
@@ -13,6 +14,7 @@ from typing import Any
 from pareo import nn
 from pareo.lab.contestants.layers import (
     NORMALISATIONS,
+    SHAPES,
     TOKENS,
     Calls,
     Window,
@@ -24,6 +26,7 @@ from pareo.lab.contestants.layers import (
 tf: Any  # imported by `load`, when needed
 keras: Any
 
+LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)  # axes of images with channels last, or first
 Sides = tuple[tuple[int, int], tuple[int, int]]  # ((top, bottom), (left, right))
 # The names of Keras's variables, by pareo's.
 VARIABLES = {"w": "kernel", "b": "bias", "scale": "gamma", "shift": "beta"}
@@ -81,12 +84,15 @@ def layer(this: nn.Layer, parameters: Mapping[str, str], x: Any) -> Any:
             x, how = padded(x, window.size, window.stride, window.padding, LOWEST)
             return keras.layers.MaxPooling2D(window.size, window.stride, how)(x)
         case nn.AveragePool():
-            window = Window.of(this, x.shape[1:3])
+            image = x.shape[1:3]
+            window = Window.of(this, image)
             x, how = padded(x, window.size, window.stride, window.padding)
             means = keras.layers.AveragePooling2D(window.size, window.stride, how)(x)
-            if how == "same" or window.padding == NO_SIDES:  # it counts a window's own pixels
+            own = how == "same" or window.padding == NO_SIDES  # it counts a window's own pixels
+            if own and not this.counts_padding:
                 return means
-            share = window.size[0] * window.size[1] / window.counts[..., None]
+            inside = this.counts(image)[0][..., None] if own else math.prod(window.size)
+            share = (inside / window.counts[..., None]).astype("float32")
             return keras.layers.Lambda(lambda means: means * share)(means)
         case nn.GlobalAveragePool():
             return keras.layers.GlobalAveragePooling2D(keepdims=True)(x)
@@ -106,9 +112,24 @@ def layer(this: nn.Layer, parameters: Mapping[str, str], x: Any) -> Any:
             return own_weight()((x.shape[-1],), lambda x, w: x * w, name=name)(x)
     if isinstance(this, NORMALISATIONS):
         return normalised(this, name, x)
+    if isinstance(this, SHAPES):
+        y = moved(this, keras.ops.transpose(x, FIRST) if len(x.shape) == 4 else x)
+        return keras.ops.transpose(y, LAST) if len(y.shape) == 4 else y
     if isinstance(this, TOKENS):
         return tokens(this, name, x)
     return activation(this, x)
+
+
+def moved(this: nn.Layer, x: Any) -> Any:
+    """The layers that only move elements, of images with channels first."""
+    match this:
+        case nn.Reshape():
+            return keras.ops.reshape(x, (x.shape[0], *this.shape))
+        case nn.Permute():
+            return keras.ops.transpose(x, this.axes)
+        case nn.Part():
+            return x[(slice(None),) * this.axis + (slice(this.start, this.stop),)]
+    raise unknown(this)
 
 
 def conv(this: nn.Conv, name: str | None, x: Any) -> Any:

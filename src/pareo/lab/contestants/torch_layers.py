@@ -7,7 +7,7 @@ from operator import add, mul
 from typing import Any
 
 from pareo import nn
-from pareo.lab.contestants.layers import NORMALISATIONS, TOKENS, pair, total_loss, unknown
+from pareo.lab.contestants.layers import NORMALISATIONS, SHAPES, TOKENS, pair, total_loss, unknown
 from pareo.lab.contestants.task import Array
 
 torch: Any  # imported by `load`, when needed
@@ -60,7 +60,7 @@ def layer(this: nn.Layer, parameters: Mapping[str, Array], x: Array) -> Array:
             )
         case nn.AveragePool():
             return functional.avg_pool2d(
-                x, this.size, this.stride, this.padding, this.ceil, count_include_pad=False
+                x, this.size, this.stride, this.padding, this.ceil, this.counts_padding
             )
         case nn.GlobalAveragePool():
             return functional.adaptive_avg_pool2d(x, 1)
@@ -76,9 +76,23 @@ def layer(this: nn.Layer, parameters: Mapping[str, Array], x: Array) -> Array:
             return x * (w[:, None, None] if x.ndim == 4 else w)
     if isinstance(this, NORMALISATIONS):
         return normalised(this, parameters, x)
+    if isinstance(this, SHAPES):
+        return moved(this, x)
     if isinstance(this, TOKENS):
         return tokens(this, w, x)
     return activation(this, x)
+
+
+def moved(this: nn.Layer, x: Array) -> Array:
+    """The layers that only move elements."""
+    match this:
+        case nn.Reshape():
+            return x.reshape(len(x), *this.shape)
+        case nn.Permute():
+            return x.permute(this.axes)
+        case nn.Part():
+            return x.narrow(this.axis, this.start, this.stop - this.start)
+    raise unknown(this)
 
 
 def linear(x: Array, w: Array, b: Array | None) -> Array:

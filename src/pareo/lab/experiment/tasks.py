@@ -1,9 +1,12 @@
 """The task that contestants are given, by the name of its network."""
 
 from pareo.data import load
+from pareo.errors import PareoError
 from pareo.lab.contestants import Task, without_dropout
 from pareo.nn import networks
+from pareo.nn.layers import Shape
 from pareo.nn.network import Sequential
+from pareo.nn.own import is_own, own_network
 
 LARGE = tuple(networks.SIZED)
 # With these learning rates, plain SGD learns MNIST within a few epochs.
@@ -29,23 +32,34 @@ def network_of(name: str, size: int | None = None) -> Sequential:
 
 
 def task_for(
-    name: str, batch: int, threads: int, size: int | None = None, source: str | None = None
+    name: str,
+    batch: int,
+    threads: int,
+    size: int | None = None,
+    source: str | None = None,
+    shape: Shape | None = None,
 ) -> Task:
     """The task of training the named network on the data that `pareo train --data` accepts.
 
     Without a source, a network that does not fit MNIST trains on synthetic images, of its own size
-    unless another is given.
+    unless another is given. One of the user's own (see `pareo.nn.own`) takes inputs of `shape`.
 
     >>> task_for("papers-cnn", 128, threads=2).rate
     1.0
     >>> task_for("alexnet", 8, threads=2, source="synthetic:3x64x64:5:60").network.classes
     5
     """
-    if source is None:
+    if is_own(name):
+        data_shape = None if source is None else load(source).shape
+        network = without_dropout(own_network(name, shape, data_shape).network)
+    elif shape is not None:
+        raise PareoError(f"an input shape is for a network of your own; got {shape} for {name}")
+    elif source is None:
         network = network_of(name, size)
     else:
         data = load(source)
         network = without_dropout(networks.sized(name, data.shape, data.classes))
-    rate = LARGE_RATE if name in LARGE else RATES.get(name, RATE)
+    unlike_mnist = is_own(name) and network.inputs != (1, 28, 28)
+    rate = LARGE_RATE if name in LARGE or unlike_mnist else RATES.get(name, RATE)
     rate = NORMALISED_RATE if network.state else rate
     return Task(network, batch, threads, rate, source=source)

@@ -31,6 +31,7 @@ from pareo.lab.sweep.journal import Journal
 from pareo.lab.sweep.limit import Limits
 from pareo.lab.sweep.result import Ceiling, Cell, Limit, Probe, Work
 from pareo.lab.sweep.settings import Settings
+from pareo.nn.own import is_own, shown
 from pareo.program.compiler import prepared
 from pareo.training.step import step_program
 
@@ -120,7 +121,7 @@ class Sweep(Experiment):
         """Everything that is known so far."""
         return result.SweepResult(
             **self.header(result.SweepResult, "sweep"),
-            network=self.settings.network,
+            network=shown(self.settings.network),
             data=self._data,
             precision=self.precision,
             settings=self.settings,
@@ -166,7 +167,15 @@ class Sweep(Experiment):
             "machine": [here["processor"], here["cores"]],
             "cards": [[card.name, card.driver] for card in machine.gpus()],
             "images": self._images,
+            **self._definition(),
         }
+
+    def _definition(self) -> dict[str, str]:
+        """A network of the user's own, whose file may have changed, by a hash."""
+        if not is_own(self.settings.network):
+            return {}
+        network = repr(self.settings.task(1).network)
+        return {"network": hashlib.sha256(network.encode()).hexdigest()}
 
     def _remember(self, line: dict[str, Any]) -> None:
         """A line of the journal."""

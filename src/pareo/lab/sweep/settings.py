@@ -21,6 +21,7 @@ class Settings:
     patience: seconds without an answer after which a contestant counts as hanging.
     abreast: how many batch sizes are timed at the same time.
     largest: whether the largest batch is searched in all the memory, where there is no limit.
+    input: the shape of one input of a network of the user's own, where it was given.
     """
 
     network: str = ""
@@ -37,14 +38,20 @@ class Settings:
     patience: float = 600.0
     abreast: int = 1
     largest: bool = False
+    input: tuple[Count, ...] | None = None
 
     def task(self, batch: int) -> Task:
         """The task of one batch size."""
-        return task_for(self.network, batch, self.threads, self.size, self.data)
+        return task_for(self.network, batch, self.threads, self.size, self.data, self.input)
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON has it."""
-        return {**asdict(self), "batches": list(self.batches), "contestants": [*self.contestants]}
+        return {
+            **asdict(self),
+            "batches": list(self.batches),
+            "contestants": [*self.contestants],
+            "input": None if self.input is None else list(self.input),
+        }
 
 
 def batch_sizes(text: str) -> tuple[int, ...]:

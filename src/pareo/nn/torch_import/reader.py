@@ -1,0 +1,324 @@
+"""The reader of an exported graph: it makes the nodes of a network, and collects what it cannot."""
+
+import inspect
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from pareo.errors import PareoError
+from pareo.nn.graph import INPUT, Graph
+from pareo.nn.layers import Dropout, Identity, Layer, StochasticDepth
+from pareo.nn.network import Sequential
+from pareo.nn.torch_import.moved import Moved
+from pareo.nn.torch_import.values import Stale, Unknown, Unsupported, Value, Weight
+from pareo.nn.torch_names import TorchName
+
+# Operators whose result is their first argument, seen in another shape or as it is.
+VIEWS = frozenset({
+    "view", "reshape", "flatten", "permute", "transpose", "squeeze", "unsqueeze", "contiguous",
+    "alias", "dropout", "to", "expand", "expand_as", "chunk", "split", "split_with_sizes",
+    "slice", "narrow", "select", "unbind", "getitem", "unflatten",
+})  # fmt: skip
+SHOWN = 3  # places of one operator that an error lists
+
+
+@dataclass(frozen=True)
+class Made:
+    """A node of the network, and the node of the exported graph that it stands for."""
+
+    what: Layer | str
+    reads: tuple[str, ...]
+    source: Any
+
+
+class Reader:
+    """Reads the nodes of an exported graph one after another.
+
+    nodes: those of the network by name. names: PyTorch's name of each parameter by path.
+    problems: the places of what has no counterpart, by description.
+    """
+
+    def __init__(self, program: Any, batch: int, shape: tuple[int, ...]) -> None:
+        self.batch, self._shape = batch, shape
+        self.nodes: dict[str, Made] = {}
+        self.names: dict[str, TorchName] = {}
+        self.shapes = {INPUT: shape}  # of the nodes, without the batch
+        self.problems: dict[str, list[str]] = {}
+        self.result: Value | None = None
+        self.program = program
+        self._known: dict[Any, Any] = {}
+        self._storage: dict[Any, Any] = {}  # of each graph node: the first that has the same
+        self._here: Any = None
+        self._reserved = {prefix_of(name) for name in program.state_dict}
+
+    def read(self, operators: Mapping[str, Any], moved: Mapping[str, Any]) -> None:
+        """Read the whole graph with these operators, and those of `Moved` values."""
+        self._moved = moved
+        self._inputs()
+        for node in self.program.graph.nodes:
+            self._here = node
+            if node.op == "call_function":
+                self._known[node] = self._call(node, operators)
+            elif node.op == "get_attr":
+                self._known[node] = Unknown()
+                self._problem("a constant tensor", node)
+            elif node.op == "output":
+                self._output(node)
+
+    def _inputs(self) -> None:
+        signature = self.program.graph_signature
+        weights = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+        inputs = signature.user_inputs
+        if len(inputs) != 1:
+            raise PareoError(f"from_torch expects a module of one input; got {len(inputs)}")
+        for node in self.program.graph.nodes:
+            if node.op != "placeholder":
+                continue
+            if node.name in weights:
+                found: Any = Weight(weights[node.name], tuple(node.meta["val"].shape))
+            else:
+                found = Value(INPUT, self._shape) if node.name == inputs[0] else Unknown()
+                if isinstance(found, Unknown):
+                    self._problem("a constant tensor", node)
+            self._known[node] = found
+
+    def _call(self, node: Any, operators: Mapping[str, Any]) -> Any:
+        schema = getattr(node.target, "_schema", None)
+        name = operator_of(node)
+        plain = name.rstrip("_") if not name.startswith("_") else name
+        given = _bound(node, schema) if schema else {"args": node.args}
+        resolved = {key: self._resolved(value) for key, value in given.items()}
+        parts = list(_flat(resolved.values()))
+        if plain not in operators:
+            if not any(isinstance(part, Unknown) for part in parts) or schema:
+                self._problem(f"aten.{name}" if schema else name, node)
+            return Unknown()
+        if any(isinstance(part, Unknown) for part in parts):
+            return Unknown()
+        try:
+            if any(isinstance(part, Stale) for part in parts):
+                raise Unsupported("a view of values that were changed in place")
+            first, *rest = resolved.items()
+            if any(isinstance(part, Moved) for part in parts):
+                if plain not in self._moved:
+                    raise Unsupported("of values whose batch is not the first axis")
+                found = _called(self._moved[plain], self, first[1], dict(rest))
+            else:
+                found = _called(operators[plain], self, first[1], dict(rest))
+            self._check_shape(node, found)
+        except Unsupported as error:
+            self._problem(f"aten.{name} ({error})", node)
+            return Unknown()
+        changed = node.args[0] if node.args else None
+        if _is_node(changed) and plain in VIEWS:
+            self._storage[node] = self._root(changed)
+        if _is_node(changed) and name != plain:
+            self._replace(changed, node, found)
+        return found
+
+    def _root(self, node: Any) -> Any:
+        return self._storage.get(node, node)
+
+    def _replace(self, changed: Any, node: Any, found: Any) -> None:
+        """Note that an operator changed its first argument, and so every view of that."""
+        before, root = self._known[changed], self._root(changed)
+        self._storage[node] = root
+        for other in list(self._known):
+            if self._root(other) is root:
+                same = self._known[other] == before
+                self._known[other] = found if same else Stale()
+
+    def _resolved(self, value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [self._resolved(item) for item in value]
+        return self._known[value] if _is_node(value) else value
+
+    def expected(self) -> tuple[int, ...]:
+        """The shape that PyTorch's result of the present node has, with the batch."""
+        return tuple(self._here.meta["val"].shape)
+
+    def _check_shape(self, node: Any, found: Any) -> None:
+        """Refuse a counterpart of another shape than PyTorch's."""
+        if isinstance(found, Moved) and found.index.shape != self.expected():
+            raise Unsupported(f"its result is {self.expected()}, not {found.index.shape}")
+        if not isinstance(found, Value):
+            return
+        expected = self.expected()
+        if expected != (self.batch, *found.seen):
+            raise Unsupported(f"its result is {expected}, not {(self.batch, *found.seen)}")
+        if not str(node.meta["val"].dtype).endswith("float64"):
+            raise Unsupported("its result has another dtype than its input")
+
+    def _output(self, node: Any) -> None:
+        results = [self._known.get(one, Unknown()) for one in _flat(node.args)]
+        if len(results) != 1:
+            raise PareoError(
+                f"from_torch expects a module with one result in training; got {len(results)}"
+            )
+        if isinstance(results[0], Value):
+            self.result = results[0]
+        elif not self.problems:
+            raise PareoError("from_torch expects a module whose result depends on its input")
+
+    def _problem(self, what: str, node: Any) -> None:
+        self.problems.setdefault(what, []).append(place_of(node))
+
+    def constant(self, weight: Weight) -> tuple[float, ...] | None:
+        """The numbers of a buffer, which training does not change; None for a parameter."""
+        if weight.name not in self.program.graph_signature.inputs_to_buffers.values():
+            return None
+        return tuple(self.program.state_dict[weight.name].flatten().tolist())
+
+    def layer(
+        self, layer: Layer, x: Value, weights: Mapping[str, tuple[Weight, str]] | None = None
+    ) -> Value:
+        """A node for a layer; `weights` are its parameters, each with the `how` of `TorchName`."""
+        if x.wide:
+            raise Unsupported("of values that are repeated by expand")
+        name = self._name(next(iter((weights or {}).values()), None))
+        for key, (weight, how) in (weights or {}).items():
+            if weight.viewed and how != "reshaped":
+                raise Unsupported(f"the weight {weight.name} has another shape here")
+            if any(weight.name == other.name for other in self.names.values()):
+                raise Unsupported(f"the weight {weight.name} is used a second time")
+            self.names[f"{name}.{key}"] = TorchName(weight.name, how, weight.shape)
+        self.nodes[name] = Made(layer, (x.node,), self._here)
+        self.shapes[name] = layer.output(x.shape)
+        return Value(name, self.shapes[name], x.last)
+
+    def join(self, how: str, parts: list[Value], shape: tuple[int, ...]) -> Value:
+        """A node for a join."""
+        name = self._name(None)
+        self.nodes[name] = Made(how, tuple(part.node for part in parts), self._here)
+        self.shapes[name] = shape
+        return Value(name, shape, parts[0].last)
+
+    def _name(self, weight: tuple[Weight, str] | None) -> str:
+        """The name of a node: that of the module where its weights are, or where it is called."""
+        if weight is not None:
+            name = prefix_of(weight[0].name)
+            if name not in self.nodes and name != INPUT:
+                return name
+        else:
+            path, kind = module_of(self._here)
+            whole = kind.startswith("torch.nn.modules.") and path
+            name = path if whole else f"{path}.{operator_of(self._here).strip('_')}".lstrip(".")
+        taken = {INPUT, *self.nodes, *self._reserved}
+        numbers = iter(range(2, len(taken) + 3))
+        found = name
+        while found in taken:
+            found = f"{name}_{next(numbers)}"
+        return found
+
+    def needed(self) -> dict[str, Made]:
+        """The nodes that the result depends on."""
+        assert self.result is not None
+        found, left = set(), [self.result.node]
+        while left:
+            name = left.pop()
+            if name not in found and name != INPUT:
+                found.add(name)
+                left += self.nodes[name].reads
+        return {name: made for name, made in self.nodes.items() if name in found}
+
+    def network(self, name: str, chance: bool = True) -> Sequential:
+        """The network: layers in sequence, or a graph; without `chance`, dropout does nothing."""
+        nodes = self.needed()
+        parts: list[tuple[str, Any]] = []
+        before = INPUT
+        for node, made in nodes.items():
+            sure = not chance and isinstance(made.what, Dropout | StochasticDepth)
+            parts.append((node, (Identity() if sure else made.what, *made.reads)))
+        for node, (what, *reads) in parts:
+            if isinstance(what, str) or reads != [before]:
+                return Sequential([("", Graph(parts))], self._shape, name)
+            before = node
+        return Sequential([(node, what) for node, (what, _) in parts], self._shape, name)
+
+    def check(self, module: str) -> None:
+        """Refuse a module with anything that has no counterpart, and list all of it."""
+        if self.problems:
+            listed = "; ".join(
+                f"{what} in {_some(places)}" for what, places in self.problems.items()
+            )
+            raise PareoError(f"{module} has operators that pareo does not: {listed}")
+
+
+def prefix_of(name: str) -> str:
+    """The name of the module that has a weight; that of the weight if it is not a usual one.
+
+    >>> prefix_of("layer1.0.conv1.weight"), prefix_of("gamma"), prefix_of("self.in_proj_bias")
+    ('layer1.0.conv1', 'gamma', 'self.in_proj')
+    """
+    module, _, last = name.rpartition(".")
+    for word in ("_weight", "_bias"):
+        if last.endswith(word) and last != word:
+            return name.removesuffix(word)
+    usual = last in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    return module if usual and module else name
+
+
+def operator_of(node: Any) -> str:
+    """The name of the operator that a node calls, without that of its overload."""
+    schema = getattr(node.target, "_schema", None)
+    return schema.name.removeprefix("aten::") if schema else node.target.__name__
+
+
+def module_of(node: Any) -> tuple[str, str]:
+    """The path and the class of the module in whose `forward` a node was made."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    path, kind = stack[-1] if stack else ("", "")
+    return re.sub(r"@\d+", "", path), kind if isinstance(kind, str) else kind.__module__
+
+
+def place_of(node: Any) -> str:
+    """Where in the user's files a node was made, as file and line, else the module's path."""
+    own = os.path.dirname(str(import_module("torch").__file__)) + os.sep
+    frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    outside = [frame for frame in frames if not frame[0].startswith(own)]
+    path = module_of(node)[0]
+    inside = f" (module {path})" if path else ""
+    if not outside:
+        return f"{node.name}{inside}"
+    file, line = outside[-1]
+    return f"{os.path.basename(file)}, line {line}{inside}"
+
+
+def _some(places: list[str]) -> str:
+    distinct = list(dict.fromkeys(places))
+    more = f" and {len(distinct) - SHOWN} more places" if len(distinct) > SHOWN else ""
+    return ", ".join(distinct[:SHOWN]) + more
+
+
+def _called(operator: Any, reader: Reader, first: Any, rest: dict[str, Any]) -> Any:
+    try:
+        inspect.signature(operator).bind(reader, first, **rest)
+    except TypeError:
+        raise Unsupported(f"with the arguments {', '.join(rest)}") from None
+    return operator(reader, first, **rest)
+
+
+def _is_node(value: Any) -> bool:
+    return hasattr(value, "all_input_nodes")
+
+
+def _bound(node: Any, schema: Any) -> dict[str, Any]:
+    """The arguments of a call by name, with the defaults of its schema."""
+    found = {}
+    for number, argument in enumerate(schema.arguments):
+        if number < len(node.args):
+            found[argument.name] = node.args[number]
+        else:
+            found[argument.name] = node.kwargs.get(argument.name, argument.default_value)
+    return found
+
+
+def _flat(values: Any) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _flat(value)
+        else:
+            yield value

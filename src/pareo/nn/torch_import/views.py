@@ -1,0 +1,148 @@
+"""ATen's operators that only move elements: other shapes, orders of axes, and parts."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from pareo.nn import layers
+from pareo.nn.shapes import Part, Permute, Reshape
+from pareo.nn.torch_import.moved import Moved, numbers
+from pareo.nn.torch_import.reader import Reader
+from pareo.nn.torch_import.values import Unsupported, Value, Weight
+
+FIRST_TO_LAST, LAST_TO_FIRST = [0, 2, 3, 1], [0, 3, 1, 2]
+
+
+def value(x: Any) -> Value:
+    """A value that depends on the input; others are refused."""
+    if not isinstance(x, Value):
+        raise Unsupported("its input is not computed from the module's input")
+    return x
+
+
+def reshaped(reader: Reader, self: Any, **_: Any) -> Value | Weight:
+    """Another shape of the same values, in which the batch is still the first axis."""
+    if isinstance(self, Weight):
+        return replace(self, viewed=reader.expected())
+    x = value(self)
+    wanted = reader.expected()
+    if wanted == (reader.batch, *x.seen):
+        return x
+    if wanted[0] != reader.batch or math.prod(wanted[1:]) != math.prod(x.shape):
+        raise Unsupported(f"from {(reader.batch, *x.seen)} to {wanted}")
+    x = replace(x, last=False) if x.shape[1:] == (1, 1) else plain(reader, x)
+    if len(wanted) == 2:
+        return reader.layer(layers.Flatten(), x)
+    return reader.layer(Reshape(wanted[1:]), x)
+
+
+def plain(reader: Reader, x: Value) -> Value:
+    """The values in the order of PyTorch's axes, where these are images with channels last."""
+    if not x.last:
+        return x
+    return reader.layer(Permute(tuple(FIRST_TO_LAST)), replace(x, last=False))
+
+
+def permute(reader: Reader, self: Any, dims: Any) -> Value | Moved:
+    """Images with channels last seen as with channels first, or the other way round."""
+    x = value(self)
+    axes = [axis % (len(x.shape) + 1) for axis in dims]
+    if axes == list(range(len(x.shape) + 1)):
+        return x
+    if len(x.shape) == 3 and axes == (LAST_TO_FIRST if x.last else FIRST_TO_LAST):
+        return replace(x, last=not x.last)
+    if axes[0] != 0:
+        x = plain(reader, x)
+        return Moved(x, numbers(reader.batch, x).transpose(axes))
+    return reader.layer(Permute(tuple(axes)), plain(reader, x))
+
+
+def transpose(reader: Reader, self: Any, dim0: int, dim1: int) -> Value | Moved:
+    """Two axes exchanged."""
+    axes = list(range(len(value(self).shape) + 1))
+    axes[dim0], axes[dim1] = axes[dim1], axes[dim0]
+    return permute(reader, self, axes)
+
+
+def part(reader: Reader, x: Value, dim: int, start: int, stop: int) -> Value:
+    """The values from `start` to `stop` along an axis."""
+    axis = dim % (len(x.shape) + 1)
+    if axis == 0:
+        raise Unsupported("along the batch")
+    if (start, stop) == (0, x.seen[axis - 1]):
+        return x
+    if x.last:
+        axis = FIRST_TO_LAST[axis]
+    return reader.layer(Part(axis, start, stop), x)
+
+
+def parts(reader: Reader, self: Any, sizes: list[int], dim: int) -> list[Value]:
+    """The values divided along an axis into parts of these sizes."""
+    x = value(self)
+    ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+    return [part(reader, x, dim, end - size, end) for end, size in zip(ends, sizes, strict=True)]
+
+
+def split(reader: Reader, self: Any, split_size: int, dim: int = 0) -> list[Value]:
+    """Parts of one size, and the rest."""
+    whole = _size(self, dim)
+    sizes = [min(split_size, whole - first) for first in range(0, whole, split_size)]
+    return parts(reader, self, sizes, dim)
+
+
+def chunk(reader: Reader, self: Any, chunks: int, dim: int = 0) -> list[Value]:
+    """A number of parts."""
+    return split(reader, self, -(-_size(self, dim) // chunks), dim)
+
+
+def _size(x: Any, dim: int) -> int:
+    seen = (0, *value(x).seen)
+    if dim % len(seen) == 0:
+        raise Unsupported("along the batch")
+    return seen[dim]
+
+
+def sliced(
+    reader: Reader, self: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Value:
+    """x[start:end] along an axis."""
+    x = value(self)
+    if dim % (len(x.shape) + 1) == 0 and not start and (end is None or end >= reader.batch):
+        return x
+    if step != 1:
+        raise Unsupported("with steps")
+    first, last, _ = slice(start, end).indices(_size(x, dim))
+    return part(reader, x, dim, first, last)
+
+
+def select(reader: Reader, self: Any, dim: int, index: int) -> Value:
+    """x[index] along an axis, which is then gone."""
+    x = value(self)
+    whole = _size(x, dim)
+    one = plain(reader, part(reader, x, dim, index % whole, index % whole + 1))
+    axis = dim % (len(x.shape) + 1) - 1
+    rest = (*one.shape[:axis], *one.shape[axis + 1 :])
+    return reader.layer(layers.Flatten() if len(rest) == 1 else Reshape(rest), one)
+
+
+def unbind(reader: Reader, self: Any, dim: int = 0) -> list[Value]:
+    """All of x[index] along an axis."""
+    return [select(reader, self, dim, index) for index in range(_size(self, dim))]
+
+
+def getitem(reader: Reader, args: Any) -> Any:
+    """One of several results."""
+    results, index = args
+    if not isinstance(results, list) or not isinstance(index, int):
+        raise Unsupported("of other values than several results")
+    return results[index]
+
+
+def expand(reader: Reader, self: Any, *_: Any, **__: Any) -> Value | Weight:
+    """Values repeated along axes, for a join that would repeat them itself; or a class token."""
+    if isinstance(self, Weight) and reader.expected() == (reader.batch, *self.shape[1:]):
+        return self
+    x, wanted = value(self), reader.expected()
+    if wanted[0] != reader.batch or len(wanted) != len(x.shape) + 1:
+        raise Unsupported(f"from {(reader.batch, *x.seen)} to {wanted}")
+    return x if wanted[1:] == x.seen else replace(x, wide=wanted[1:])
