@@ -2,13 +2,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 # Two workers: more of them spend longer importing torch than they save.
-PYTEST_FLAGS ?= -n 2
+PYTEST_FLAGS ?= -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help test smoke test-gpu test-peers test-ray race bench carry format clean
+.PHONY: help test test-slow smoke test-gpu test-peers test-ray race bench carry format clean
 
 help:
 	@echo "make test        set up .venv, then run ruff, mypy, import-linter and pytest"
+	@echo "make test-slow   run the tests that take 8 seconds or more, which make test leaves out"
 	@echo "make smoke       run a few quick tests of every package: under a minute"
 	@echo "make test-gpu    run the tests that need an NVIDIA GPU; skipped where there is none"
 	@echo "make test-peers  install TensorFlow with Keras too, then test their adapter"
@@ -26,7 +27,11 @@ test: $(READY)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest $(PYTEST_FLAGS)
+	$(BIN)/pytest $(PYTEST_FLAGS) -m "not slow"
+
+# Processes that are killed, raced and resumed for ten seconds and more each.
+test-slow: $(READY)
+	$(BIN)/pytest $(PYTEST_FLAGS) -m slow
 
 smoke: $(READY)
 	$(BIN)/pytest $(PYTEST_FLAGS) -m smoke tests

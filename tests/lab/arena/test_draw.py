@@ -34,6 +34,7 @@ def layers(network: nn.Sequential) -> list[tuple[nn.Layer, tuple[int, ...]]]:
     return [(layer, shape) for _, layer, shape in network.walk(network.inputs)]
 
 
+@pytest.mark.smoke
 def test_every_kind_of_layer_is_drawn() -> None:
     found = {type(layer) for one in every() for layer, _ in layers(one.network)}
     assert found - {nn.Sequential} == LAYERS

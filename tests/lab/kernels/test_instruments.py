@@ -45,11 +45,10 @@ def program() -> Any:
 
 @pytest.mark.parametrize("name", ["pareo-compiled", "pareo-vectorized"])
 def test_instructions_have_the_flops_of_the_program(name: str) -> None:
-    (profile,) = profiled(name)
+    *_, profile = profiled(name)  # after one of the whole step, if that is a loop
     table = rows(profile)
     assert sum(row.flops or 0 for row in table) == sum(program().values())
     assert sum(row.seconds for row in table) == pytest.approx(profile.seconds)
-    assert profile.mode == ""
     assert {row.kind for row in table} >= {"convolution", "gemm", "elementwise", "reduction"}
 
 
