@@ -10,6 +10,7 @@ from pareo import Device
 from pareo.backends.compiled.loops.groups.loop import GroupLoop
 from pareo.nn import (
     GELU,
+    Add,
     Append,
     AveragePool,
     Conv,
@@ -19,6 +20,7 @@ from pareo.nn import (
     LayerNorm,
     LeakyReLU,
     MaxPool,
+    Normalise,
     ReLU,
     Residual,
     Sequential,
@@ -56,6 +58,16 @@ NETWORKS = {
             Dense(5),
         ],
         (3, 7, 6),
+    ),
+    "numbers for each channel, and biases with one gradient": Sequential(
+        [
+            Normalise((0.1, 0.5), (0.7, 1.3)),
+            Add([Conv(3, 3, padding=1)], [Conv(3, 1)]),
+            ReLU(),
+            Flatten(),
+            Dense(4),
+        ],
+        (2, 5, 6),
     ),
 }
 SMALL = "stride, padding and pooling that overlaps"

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from pareo.backends.compiled.loops.groups import conv
 from pareo.backends.compiled.loops.groups.source import GroupSource, Weights
@@ -9,6 +10,7 @@ from pareo.backends.compiled.loops.source import Unsupported
 from pareo.program.ir import Instruction
 
 Emitter = Callable[[GroupSource, Instruction, int], None]
+MOST_NUMBERS = 64  # of a constant, which are written into the source
 
 
 def emit(s: GroupSource) -> None:
@@ -84,15 +86,36 @@ def _elementwise(module: str, *names: str) -> Emitter:
     return emitter
 
 
+def _elements(s: GroupSource, operand: int, out: int) -> str:
+    """The elements of an operand, as many as a result has; a constant is repeated."""
+    constant = s.program.constants.get(operand)
+    if constant is not None:
+        return _repeated(s, constant, s.shape(out))
+    if s.size(_operand(s, operand)) != s.size(out):
+        raise Unsupported("an elementwise operator that broadcasts")
+    return s.view(operand)
+
+
+def _repeated(s: GroupSource, constant: Any, shape: Sequence[int]) -> str:
+    """A constant with one number for each channel, or one for all, as wide as a value."""
+    wide = [
+        axis for axis, size in enumerate(constant.shape, len(shape) - constant.ndim) if size > 1
+    ]
+    first = wide[0] if wide else len(shape)
+    if len(wide) > 1 or (math.prod(shape[:first]) > 1 and wide):
+        raise Unsupported("an elementwise operator with a constant of many axes")
+    numbers = [float(number) for number in constant.reshape(-1)]
+    if len(numbers) > MOST_NUMBERS or not all(map(math.isfinite, numbers)):
+        raise Unsupported("an elementwise operator with many numbers, or some that are not finite")
+    times = math.prod(shape) // len(numbers) * s.lanes
+    return s.once(f"np.repeat(np.array({numbers}, np.float32), {times})")
+
+
 def _loop(
     s: GroupSource, name: str, out: int, operands: Sequence[int], extra: list[str], position: int
 ) -> None:
     """An elementwise loop, over its first operand if nothing reads that afterwards."""
-    for operand in operands:
-        _operand(s, operand)
-        if s.size(operand) != s.size(out):
-            raise Unsupported("an elementwise operator that broadcasts")
-    views = [s.view(operand) for operand in operands]
+    views = [_elements(s, operand, out) for operand in operands]
     others = [s.root(operand) for operand in operands[1:]]
     first = operands[0]
     if s.is_free_after(first, position) and s.root(first) not in others:

@@ -76,6 +76,7 @@ def run(
 {lines}
         if last - first > {flush}:
             gradient_sums.flush(totals, groups[worker])
+{after}
         shares[worker] = total
         arrivals += workers
         spin_barrier(counter.ctypes.data, arrivals)
@@ -106,6 +107,7 @@ class _Generated:
             image=image,
             pixels=program.specs[s.image].size,
             lines=_indented(s.lines, 12),
+            after=_indented(s.after, 8),
         )
 
     @cached_property

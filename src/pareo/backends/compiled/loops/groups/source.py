@@ -27,6 +27,7 @@ class GroupSource:
     before:    lines before the loop
     per_step:  lines at the beginning of each step, when the parameters are known
     lines:     lines of the loop body
+    after:     lines after the loop over groups: gradients that are equal to others
     """
 
     def __init__(self, program: Program, lanes: int) -> None:
@@ -34,6 +35,7 @@ class GroupSource:
         self.before: list[str] = []
         self.per_step: list[str] = []
         self.lines: list[str] = []
+        self.after: list[str] = []
         self.floats = 0  # of the arena
         *self.parameters, self.image, self.label = program.inputs
         self.weights = {n: Weights(n, False) for n in self.parameters}
@@ -44,10 +46,15 @@ class GroupSource:
         self._sums: dict[int, int] = {}
         start = 0
         for parameter, output in zip(self.parameters, program.outputs[1:], strict=True):
-            if output in self._sums:
-                raise Unsupported("parameters that share a gradient")
-            self._sums[output] = start
-            start += program.specs[parameter].size
+            size = program.specs[parameter].size
+            if output in self._sums:  # as biases that are added to the same values
+                self.after.append(
+                    f"totals[{start} : {start + size}] = "
+                    f"totals[{self._sums[output]} : {self._sums[output] + size}]"
+                )
+            else:
+                self._sums[output] = start
+            start += size
         self.collected: set[int] = set()
         self.biased: set[int] = set()  # results whose layer has added their bias already
         self.packed: dict[str, int] = {}  # offsets of packed weights
