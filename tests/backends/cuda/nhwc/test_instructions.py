@@ -54,6 +54,16 @@ def test_convolutions(precision, groups):
 
 
 @KINDS
+@pytest.mark.parametrize(
+    "shape", [(40, 64, 3, 3), (3, 5000, 3, 3), (7, 60, 5, 5), (130, 8, 1, 2), (2, 3, 4, 4)], ids=str
+)
+def test_layouts_of_filters(kind, shape):
+    w = draw(shape, "float32")
+    (there,) = run("channels_last", [Spec(last(w).shape, dtype(kind))], [w])
+    assert np.array_equal(there, last(w.astype(dtype(kind))))
+
+
+@KINDS
 def test_layouts(kind):
     x = draw((4, 13, 9, 7), "float32")
     (y,) = run("channels_last", [Spec((4, 9, 7, 13), dtype(kind))], [x])

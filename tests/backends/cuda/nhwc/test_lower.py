@@ -279,3 +279,12 @@ def test_a_layer_whose_filters_come_from_another_is_not_merged_with_it():
     program = trace(value_and_grad(loss, wrt=(0, 1, 2, 3)), *specs)
     after = merge.merged(remove_dead(remove_common(program)))
     assert names(after)["conv"] == 2
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_gradients_of_filters_are_read_where_they_are(momentum):
+    """The update of a large filter, by itself, reads its gradient channels last."""
+    program = step_program(networks.by_name("resnet18"), 2, sgd(momentum, 0.0))
+    found = names(lower.lowered(program, "bfloat16", lambda _: True))
+    assert found["update_all"] > 1
+    assert not found["channels_first"]

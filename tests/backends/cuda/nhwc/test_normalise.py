@@ -10,15 +10,17 @@ from gpu_instructions import TOLERANCE, check, dtype, run
 from pareo import Device, Spec, op, trace, value_and_grad
 from pareo.backends.cuda.nhwc import lower
 from pareo.backends.cuda.nhwc.kernels.normalise import signs
+from pareo.backends.cuda.nhwc.kernels.normalise_at_once import holds
 from pareo.program import remove_common, remove_dead, tree
 
 CHANNELS = 16
 FILTERS = Spec((64, CHANNELS, 3, 3))
 IMAGES = Spec((2, CHANNELS, 6, 6))
+LARGE_IMAGES = Spec((2, CHANNELS, 100, 100))  # normalised after their statistics
 VECTOR = Spec((64,))
 
 
-def block(activation):
+def block(activation, images=LARGE_IMAGES):
     """conv, batch_norm, activation, conv, batch_norm, residual, relu."""
 
     def loss(parameters, x):
@@ -29,7 +31,7 @@ def block(activation):
         return op.sum(op.relu(op.add(second, y)))
 
     specs = (FILTERS, Spec((64, 64, 3, 3)), *(VECTOR,) * 4)
-    program = trace(value_and_grad(loss), specs, IMAGES)
+    program = trace(value_and_grad(loss), specs, images)
     return remove_dead(remove_common(program))
 
 
@@ -67,6 +69,26 @@ def test_activations_and_residuals_are_no_passes_of_their_own(activation, precis
 
 
 @pytest.mark.smoke
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_small_images_are_normalised_with_their_statistics(activation):
+    found = names(block(ACTIVATIONS[activation], IMAGES))
+    assert found["normalise_at_once"] == found["normalise_back_at_once"] == 2
+    assert not {"channel_statistics", "normalise_back_sums", "normalise_back"} & found.keys()
+
+
+@pytest.mark.smoke
+def test_statistics_that_are_read_first_stay_apart():
+    def loss(w, x, a, b):
+        y, mean, _ = op.batch_norm(op.conv(x, w, padding=1), a, b)
+        return op.sum(op.relu(op.add_bias(y, op.exp(mean))))
+
+    program = remove_dead(remove_common(trace(loss, FILTERS, IMAGES, VECTOR, VECTOR)))
+    found = names(program)
+    assert found["channel_statistics"] == 1
+    assert not found["normalise_at_once"]
+
+
+@pytest.mark.smoke
 def test_a_normalised_value_that_others_read_is_computed():
     def loss(w, x, a, b):
         y = op.batch_norm(op.conv(x, w, padding=1), a, b)[0]
@@ -75,7 +97,7 @@ def test_a_normalised_value_that_others_read_is_computed():
     specs = FILTERS, IMAGES, VECTOR, VECTOR
     program = remove_dead(remove_common(trace(value_and_grad(loss, (0, 2, 3)), *specs)))
     found = names(program)
-    assert found["normalise_forward"] == 2
+    assert found["normalise_at_once"] == found["normalise_forward"] == 1
     assert found["exp"] == 1
 
 
@@ -205,6 +227,84 @@ def test_normalisation_and_its_gradients(kind, shape, activation):
     check(found, np.maximum(plain + other, 0), tolerance)
 
 
+HELD_SHAPES = [(4, 9, 9, 64), (2, 3, 5, 24), (1, 1, 2, 8), (3, 40, 41, 136), (1, 128, 128, 16)]
+HELD_SHAPES += [(3, 7, 7, 4096)]
+
+
+@pytest.mark.gpu
+@needs_gpu
+@KINDS
+@pytest.mark.parametrize("shape", HELD_SHAPES, ids=str)
+@pytest.mark.parametrize("activation", ["IDENTITY", "RELU", "CLIP", "SILU", "HARD_SWISH"])
+def test_normalisation_at_once(kind, shape, activation):
+    """It computes what the instructions do that it replaces."""
+    channels, spec, epsilon = shape[-1], Spec(shape, dtype(kind)), 1e-5
+    assert holds(spec)
+    x, g, h, r = (drawn(shape, kind, seed, 3.0 * (seed == 0)) for seed in range(4))
+    scale, shift = drawn((channels,), "float32", 5, 1.0), drawn((channels,), "float32", 6)
+    vector, how = Spec((channels,)), {"activation": activation, "limits": (-0.5, 1.0)}
+    epsilons, tolerance = {"epsilons": (epsilon, 2 * epsilon)}, TOLERANCE[kind]
+    exact = {"float32": 2e-5, "bfloat16": TOLERANCE["bfloat16"]}[kind]  # of differences of sums
+
+    means = run("channel_statistics", [vector, vector], [x])
+    vectors = [*means, scale, shift]
+    other = [*means, shift, scale]
+    activated = activation in ("IDENTITY", "RELU")  # residuals come with these alone
+    for residual in ([], [r], [r, *other]) if activated else ([],):
+        wanted = run("normalise_forward", [spec], [x, *vectors, *residual], **how, **epsilons)
+        results = [spec, vector, vector]
+        found = run("normalise_at_once", results, [x, scale, shift, *residual], **how, **epsilons)
+        check(found[0], wanted[0], exact)
+        check(found[1], means[0], 1e-6)
+        check(found[2], means[1], 3e-6)
+        assert np.array_equal(
+            run("normalise_at_once", results, [x, scale, shift, *residual], **how, **epsilons)[0],
+            found[0],
+        )
+    pair = [spec, signs(spec)]
+    how_signs = {**how, "activation": "RELU"}
+    _, bits = run("normalise_with_signs", pair, [x, *vectors, r], **how_signs, **epsilons)
+    results = [spec, vector, vector, signs(spec)]
+    found = run("normalise_at_once", results, [x, scale, shift, r], **how_signs, **epsilons)
+    assert np.mean(found[3] != bits) < 1e-3  # of values that are 0 but for rounding
+
+    more = {**how, "epsilon": epsilon}
+    plain = {"activation": "IDENTITY", "limits": (0.0, 0.0), "epsilon": epsilon}
+    parts = drawn((*shape[:3], channels + 8), kind, 9)[..., 8:]
+    outputs = [spec, vector, vector]
+
+    def compare(found, sums, error, how, addend=None):
+        (wanted,) = run("normalise_back", [spec], [x, error, *sums, *vectors], **how)
+        wanted = wanted.astype(np.float64) + (0 if addend is None else addend.astype(np.float64))
+        if np.prod(shape[:3]) > 2:  # of two elements it is a difference of equal numbers
+            check(found[0], wanted, 2 * exact)
+            check(found[1], sums[0], exact)
+        check(found[2], sums[1], exact)
+
+    sums = run("normalise_back_sums", [vector, vector], [x, *vectors, g], **more)
+    found = run("normalise_back_at_once", outputs, [x, g, *vectors], **more, more=())
+    compare(found, sums, g, more)
+    found = run(
+        "normalise_back_at_once", outputs, [x, g, *vectors, parts], **more, more=("addend",)
+    )
+    compare(found, sums, g, more, parts)
+    *sums, d = run("normalise_back_sums", [vector, vector, spec], [x, *vectors, g, h], **more)
+    four = [*outputs, spec]
+    found = run("normalise_back_at_once", four, [x, g, *vectors, h], **more, more=("other",))
+    check(found[3], d, tolerance)
+    compare(found, sums, d, plain)
+    *sums, d = run(
+        "normalise_back_sums_by_signs", [vector, vector, spec], [x, *vectors, bits, g, h],
+        epsilon=epsilon,
+    )  # fmt: skip
+    operands = [x, g, *vectors, bits, h, parts]
+    found = run(
+        "normalise_back_at_once", four, operands, **plain, more=("signs", "other", "addend")
+    )
+    check(found[3], d, tolerance)
+    compare(found, sums, d, plain, parts)
+
+
 @pytest.mark.smoke
 def test_gradients_of_concatenated_images_are_added_by_the_normalisation():
     """As in DenseNet: some channels of a gradient are read where they are."""
@@ -217,7 +317,7 @@ def test_gradients_of_concatenated_images_are_added_by_the_normalisation():
         return op.sum(op.relu(joined))
 
     specs = FILTERS, Spec((32, 64, 3, 3)), VECTOR, VECTOR
-    program = remove_dead(remove_common(trace(value_and_grad(loss), specs, IMAGES)))
+    program = remove_dead(remove_common(trace(value_and_grad(loss), specs, LARGE_IMAGES)))
     found = names(program)
     assert found["normalise_back_plus"] == 1
     assert not {"add_images", "add"} & found.keys()

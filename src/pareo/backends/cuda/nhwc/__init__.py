@@ -25,7 +25,13 @@ def lowered(program: Program) -> Program:
         _say(f"pareo: convolutions are computed as matrix products, which is slower: {why}")
         return program
     tests = plans.has_plan, plans.best_as_forward, attention.supported
-    return lower.lowered(program, current().precision, *tests)
+    return lower.lowered(program, current().precision, *tests, clusters=_has_clusters())
+
+
+def _has_clusters() -> bool:
+    import cupy
+
+    return int(cupy.cuda.Device().compute_capability) >= 90
 
 
 @cache  # each sentence is printed once

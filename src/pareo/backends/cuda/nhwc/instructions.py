@@ -9,6 +9,7 @@ from pareo.backends.cuda.nhwc.kernels import (
     layout,
     lrn,
     normalise,
+    normalise_at_once,
     pool,
     tokens,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "layout",
     "lrn",
     "normalise",
+    "normalise_at_once",
     "pool",
     "tokens",
 ]

@@ -6,6 +6,7 @@ rule stays as it is.
 
 import numpy as np
 
+from pareo.backends.cuda.nhwc.at_once import at_once
 from pareo.backends.cuda.nhwc.lowering import AttentionTest, ConvolutionTest, Lowering
 from pareo.backends.cuda.nhwc.merge import merged
 from pareo.backends.cuda.nhwc.rules import RULES, add_grouped_updates, find_attention
@@ -29,6 +30,7 @@ def lowered(
     has_plan: ConvolutionTest,
     as_forward: ConvolutionTest = lambda _: False,
     attends: AttentionTest = lambda _: True,
+    clusters: bool = True,
 ) -> Program:
     """The lowered program.
 
@@ -39,6 +41,7 @@ def lowered(
         as_forward: whether a gradient of images is fastest as a forward convolution with flipped
             filters.
         attends: whether cuDNN computes an attention.
+        clusters: whether the GPU has clusters of blocks, as those from Hopper on do.
     """
     program = merged(program)
     lowering = Lowering(program, precision, has_plan, as_forward, attends)
@@ -54,4 +57,5 @@ def lowered(
     changed = program.changed(
         specs=lowering.specs, instructions=tuple(lowering.instructions), outputs=outputs
     )
-    return remove_dead(changed)
+    changed = remove_dead(changed)
+    return at_once(changed) if clusters else changed

@@ -45,6 +45,10 @@ def _instances() -> dict[str, list[str]]:
             *(f"normalise_back<{n}, {kind}, {plus}>"
               for n, kind, plus in product(numbers[:2], NORMALISED, yes_no)),
         ],
+        "normalise_at_once": [
+            f"{name}<{n}, {kind}>" for name in ("normalise_at_once", "normalise_back_at_once")
+            for n, kind in product(numbers[:2], NORMALISED)
+        ],
         "normalise_pool": [
             f"{name}<{n}>" for name in ("normalise_pool", "normalise_pool_back")
             for n in numbers[:2]

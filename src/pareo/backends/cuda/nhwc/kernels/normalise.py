@@ -98,21 +98,24 @@ def _each(
     kernel(file, name)(grid, block, arguments)
 
 
-def _sizes(images: Array) -> tuple[Any, Any]:
+def sizes(images: Array) -> tuple[Any, Any]:
+    """Pixels and channels, as a kernel's arguments."""
     return np.uint32(pixels(images)), np.int32(images.shape[-1])
 
 
-def _vectors(vectors: Sequence[Array], epsilon: float) -> Any:
+def vectors_of(vectors: Sequence[Array], epsilon: float) -> Any:
     """Mean, variance, scale and shift as the struct `Vectors`; all null where there are none."""
     pointers = [array.data.ptr for array in vectors] or [0] * 4
     return struct(*pointers, int(np.float32(epsilon).view(np.uint32)))
 
 
-def _limits(low: float, high: float) -> tuple[Any, Any]:
+def limits_of(low: float, high: float) -> tuple[Any, Any]:
+    """The limits of an activation, as a kernel's arguments."""
     return np.float32(low), np.float32(high)
 
 
-def _instance(name: str, images: Array, activation: str = "", vector: int = 0) -> str:
+def instance(name: str, images: Array, activation: str = "", vector: int = 0) -> str:
+    """The name of a template instance for these images."""
     wide = str(vector or vector_of(images))
     parts = [c_type(images), wide, *([activation] if activation else [])]
     return f"{name}<{', '.join(parts)}>"
@@ -122,9 +125,9 @@ def _instance(name: str, images: Array, activation: str = "", vector: int = 0) -
 def channel_statistics(out: tuple[Array, Array], x: Array, scratch: Sequence[Array]) -> None:
     """Mean and variance of each channel."""
     _sum(
-        _instance("channel_statistics", x, "", sum_vector(x)),
+        instance("channel_statistics", x, "", sum_vector(x)),
         x,
-        (*out, scratch[0], x, *_sizes(x)),
+        (*out, scratch[0], x, *sizes(x)),
         3,
     )
 
@@ -141,10 +144,10 @@ def _normalise(
     vectors, residual, more = others[:4], others[4:5], others[5:]
     residuals = 2 if more else len(residual)
     arguments = (
-        out, positive, x, _vectors(vectors, epsilons[0]), *(residual or (NULL,)),
-        _vectors(more, epsilons[1]), *_limits(*limits), *_sizes(x),
+        out, positive, x, vectors_of(vectors, epsilons[0]), *(residual or (NULL,)),
+        vectors_of(more, epsilons[1]), *limits_of(*limits), *sizes(x),
     )  # fmt: skip
-    name = _instance("normalise", x, f"{activation}, {residuals}")
+    name = instance("normalise", x, f"{activation}, {residuals}")
     _each("normalise", name, x, arguments, EACH_BLOCKS)
 
 
@@ -186,9 +189,9 @@ def _back_sums(
     to_scale, to_shift, masked = (*out, NULL)[:3]
     arguments = (
         to_scale, to_shift, masked, scratch[0], x, *(*gradients, NULL)[:2], positive,
-        _vectors(vectors, epsilon), *_limits(*limits), *_sizes(x),
+        vectors_of(vectors, epsilon), *limits_of(*limits), *sizes(x),
     )  # fmt: skip
-    _sum(_instance("normalise_back_sums", x, activation, sum_vector(x)), x, arguments, 4)
+    _sum(instance("normalise_back_sums", x, activation, sum_vector(x)), x, arguments, 4)
 
 
 @instruction(scratch=_back_scratch)
@@ -228,11 +231,11 @@ def _back(
     how: tuple[str, tuple[float, float], float],
 ) -> None:
     activation, limits, epsilon = how
-    by = _vectors(vectors, epsilon)
+    by = vectors_of(vectors, epsilon)
     more = (NULL, np.int32(0)) if other is None else (other, np.int32(pitch(other)))
-    arguments = (out, x, g, *sums, *more, by, *_limits(*limits), *_sizes(x))
+    arguments = (out, x, g, *sums, *more, by, *limits_of(*limits), *sizes(x))
     plus = str(other is not None).lower()
-    _each("normalise", _instance("normalise_back", x, f"{activation}, {plus}"), x, arguments)
+    _each("normalise", instance("normalise_back", x, f"{activation}, {plus}"), x, arguments)
 
 
 @instruction(in_place=(1,))
@@ -280,9 +283,9 @@ def normalise_pool(
 ) -> None:  # fmt: skip
     """The largest relu of normalised images in each window; the x that it comes from; its index."""
     y = out[0]
-    by = _vectors(vectors, epsilon)
-    arguments = (*out, x, by, _window(x, y, padding), *_sizes(y))
-    _each("normalise_pool", _instance("normalise_pool", x), y, arguments)
+    by = vectors_of(vectors, epsilon)
+    arguments = (*out, x, by, _window(x, y, padding), *sizes(y))
+    _each("normalise_pool", instance("normalise_pool", x), y, arguments)
 
 
 @instruction()
@@ -291,7 +294,7 @@ def normalise_pool_back(
     *vectors: Array, epsilon: float, padding: tuple[int, ...],
 ) -> None:  # fmt: skip
     """The gradient of x, from that of the pooled images and those of scale and shift."""
-    by = _vectors(vectors, epsilon)
+    by = vectors_of(vectors, epsilon)
     window = _window(x, g, padding)
-    arguments = (out, x, g, indices, to_scale, to_shift, by, window, *_sizes(x))
-    _each("normalise_pool", _instance("normalise_pool_back", x), x, arguments)
+    arguments = (out, x, g, indices, to_scale, to_shift, by, window, *sizes(x))
+    _each("normalise_pool", instance("normalise_pool_back", x), x, arguments)

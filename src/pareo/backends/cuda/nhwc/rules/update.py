@@ -11,7 +11,7 @@ from pareo.backends.cuda.nhwc.rules.averages import add_averages, average_of
 from pareo.backends.cuda.nhwc.rules.table import rule
 from pareo.program.ir import Instruction
 
-ALONE = 1 << 20  # a parameter with at least so count elements is updated by itself
+ALONE = 1 << 20  # a parameter with at least so many elements is updated by itself
 
 MOST_ROWS = 2048  # of a product that is fused with the update; cuBLAS is faster for more
 
@@ -100,6 +100,12 @@ def _is_grouped(lowering: Lowering, update: Update) -> bool:
     return lowering.program.specs[update.parameter].size < ALONE
 
 
+def _reads_filters(lowering: Lowering, update: Update) -> bool:
+    """Whether an update reads a gradient of filters as it is, channels last."""
+    filters = lowering.program.specs[update.parameter].ndim == 4
+    return filters and update.gradient in lowering.working
+
+
 @rule
 def scale(lowering: Lowering, scale: Instruction) -> bool:
     """Left out where it is part of an update that another instruction computes."""
@@ -109,7 +115,9 @@ def scale(lowering: Lowering, scale: Instruction) -> bool:
     update = _update_by(lowering, scale.inputs[1])
     if update is None or update.numbers != scale.inputs[:1] or update.slots:
         return False
-    return update.gradient in lowering.deferred_products or _is_grouped(lowering, update)
+    if update.gradient in lowering.deferred_products or _is_grouped(lowering, update):
+        return True
+    return _reads_filters(lowering, update)
 
 
 @rule
@@ -137,8 +145,8 @@ def sgd(lowering: Lowering, last: Instruction) -> bool:
         return True
     if _is_grouped(lowering, update):
         lowering.deferred_updates.append(update)
-    elif lowering.program.specs[update.parameter].ndim == 4 and update.gradient in lowering.working:
-        _add_updates(lowering, [update])  # it reads a gradient of filters as it is
+    elif _reads_filters(lowering, update):
+        _add_updates(lowering, [update])
     else:
         return False
     return True
