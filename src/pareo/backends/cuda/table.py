@@ -130,10 +130,11 @@ class _Cuda(Backend):
         return reads_in_place(program, images)
 
     def lower(self, program: Program) -> Program:
-        """Large convolutions in channels-last layout, by cuDNN, in the device's precision."""
+        """Small networks in one kernel, image by image; large convolutions channels last."""
+        from pareo.backends.cuda import images
         from pareo.backends.cuda.nhwc import lowered
 
-        return lowered(program)
+        return images.image_by_image(program) if images.suits(program) else lowered(program)
 
     def squaring(self, matrix: Array) -> Callable[[], Array]:
         from pareo.backends.cuda.kernels.linear import squared

@@ -1,0 +1,18 @@
+// A block of threads that computes one image.
+#pragma once
+
+#define INFINITY __int_as_float(0x7f800000)
+#define NAN __int_as_float(0x7fffffff)
+const int LANES = 32;
+
+__device__ inline float total_of_lanes(float value)
+{
+    for (int apart = LANES / 2; apart > 0; apart /= 2) value += __shfl_xor_sync(~0u, value, apart);
+    return value;
+}
+__device__ inline float largest_of_lanes(float value)
+{
+    for (int apart = LANES / 2; apart > 0; apart /= 2)
+        value = fmaxf(value, __shfl_xor_sync(~0u, value, apart));
+    return value;
+}

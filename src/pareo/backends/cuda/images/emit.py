@@ -1,0 +1,402 @@
+"""Writes the CUDA source of the kernel that computes one image in each block."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from pareo.backends.cuda.images import tiles
+from pareo.backends.cuda.images.arena import Arena
+from pareo.backends.cuda.images.elements import expression, number, place
+from pareo.backends.cuda.images.rows import ELEMENTWISE, VIEWS, Split, Unsupported
+from pareo.backends.cuda.images.tiles import THREADS
+from pareo.program.ir import Instruction
+
+ROOM = 4096  # floats at most for sums in parts
+SHARED = (56 << 10) - ROOM  # floats of a block for values
+
+TEMPLATE = """// Forward and backward pass of an image in each block; by pareo.backends.cuda.images.
+const int THREADS = {threads};
+#include "images/block.cuh"
+#include "images/functions.cuh"
+#include "images/layers.cuh"
+
+struct Pointers {{ void* at[{count}]; }};
+
+extern "C" __global__ void __launch_bounds__(THREADS) images(const Pointers given)
+{{
+    extern __shared__ float arena[];
+    const int image = blockIdx.x;
+{declarations}
+{lines}
+}}
+"""
+
+
+@dataclass
+class Source:
+    """The kernel as far as it is written."""
+
+    split: Split
+    lines: list[str] = field(default_factory=list)
+    arguments: list[int] = field(default_factory=list)  # values outside, by their numbers
+    parts: dict[int, int] = field(default_factory=dict)  # where each total begins in the parts
+    width: int = 0  # of the parts of one image
+    cycles: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._shared, self._spilled = Arena(SHARED), Arena(1 << 40)
+        self._places: dict[int, tuple[str, int]] = {}  # memory and start of a value
+        self._alias: dict[int, tuple[int, int]] = {}  # a view: of which value, from where
+        self._last: dict[int, int] = {}
+        self._room = 0
+
+    @property
+    def text(self) -> str:
+        """The source."""
+        spilled = max(self._spilled.most, 1)
+        declarations = [
+            f"    {self._type(n)} const v{n} = ({self._type(n)})given.at[{i}]"
+            + (f" + image * {self.split.size(n)}LL;" if n in self.split.rows else ";")
+            for i, n in enumerate(self.arguments)
+        ]
+        count = len(self.arguments)
+        declarations += [
+            f"    float* const parts = (float*)given.at[{count}] + image * {max(self.width, 1)}LL;",
+            f"    float* const room = arena + {self._shared.most};",
+        ]
+        if self._spilled.most:
+            declarations.append(
+                f"    float* const spilled = (float*)given.at[{count + 1}] + image * {spilled}LL;"
+            )
+        for i, n in enumerate(self.split.saved):
+            start = f"(float*)given.at[{count + 2 + i}]"
+            declarations.append(
+                f"    float* const s{n} = {start} + image * {self.split.size(n)}LL;"
+            )
+        return TEMPLATE.format(
+            threads=THREADS, count=count + 2 + len(self.split.saved),
+            declarations="\n".join(declarations), lines="\n".join(self.lines),
+        )  # fmt: skip
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory."""
+        return 4 * (self._shared.most + self._room)
+
+    @property
+    def spilled_floats(self) -> int:
+        """Floats of each image that do not fit into shared memory."""
+        return max(self._spilled.most, 1)
+
+    def _type(self, number_: int) -> str:
+        integer = self.split.program.specs[number_].dtype.kind in "iu"
+        return "const long long*" if integer else "const float*"
+
+    # Values
+
+    def prepare(self) -> None:
+        """Note the last reader of each value, views included."""
+        views: dict[int, int] = {}
+        for position, one in enumerate(self.split.inside):
+            if one.name in VIEWS:
+                views[one.outputs[0]] = one.inputs[0]
+            for read in one.inputs:
+                root: int | None = read
+                while root is not None:
+                    self._last[root] = position
+                    root = views.get(root)
+        for number_ in self.split.saved:
+            root = number_
+            while root is not None:
+                self._last[root] = max(self._last.get(root, 0), self._made_at(number_))
+                root = views.get(root)
+
+    def _made_at(self, number_: int) -> int:
+        return next(i for i, one in enumerate(self.split.inside) if number_ in one.outputs)
+
+    def read(self, number_: int) -> str:
+        """A pointer to a value."""
+        if number_ in self._alias:
+            root, offset = self._alias[number_]
+            return self.read(root) + (f" + {offset}" if offset else "")
+        if number_ in self._places:
+            memory, start = self._places[number_]
+            return f"{memory} + {start}"
+        if number_ not in self.arguments:
+            self.arguments.append(number_)
+        return f"v{number_}"
+
+    def view(self, number_: int, of: int, offset: int) -> None:
+        """Let a value be a part of another one's memory."""
+        self._alias[number_] = of, offset
+
+    def make(self, number_: int, position: int, over: tuple[int, ...] = ()) -> str:
+        """A pointer to memory for a new value.
+
+        It is that of an operand in `over` which is not read again, if there is one.
+        """
+        count = self.split.size(number_)
+        for operand in over:
+            dies = self._last.get(operand) == position and operand in self._places
+            if dies and self.split.size(operand) == count and not self._is_viewed(operand):
+                self._places[number_] = self._places.pop(operand)
+                return self.read(number_)
+        start = self._shared.take(count)
+        memory = "arena" if start is not None else "spilled"
+        if start is None:
+            start = self._spilled.take(count)
+        assert start is not None
+        self._places[number_] = memory, start
+        return self.read(number_)
+
+    def _is_viewed(self, number_: int) -> bool:
+        return any(root == number_ for root, _ in self._alias.values())
+
+    def release(self, position: int) -> None:
+        """Free the memory of values that no later instruction reads."""
+        for number_ in [n for n in self._places if self._last.get(n, -1) <= position]:
+            memory, start = self._places.pop(number_)
+            (self._shared if memory == "arena" else self._spilled).free(start)
+
+    def total(self, number_: int) -> str:
+        """A pointer to this image's part of a total."""
+        self.parts[number_] = self.width
+        self.width += self.split.program.specs[number_].size
+        return f"parts + {self.parts[number_]}"
+
+    def room(self, count: int, parts: int) -> int:
+        """Take room for `count` sums in as many parts, or in fewer; returns the parts."""
+        parts = max(1, min(parts, ROOM // count))
+        self._room = max(self._room, count * parts if parts > 1 else 0)
+        return parts
+
+    def add(self, line: str, cycles: float = 0.0) -> None:
+        self.lines.append(f"    {line}")
+        self.cycles += cycles
+
+
+def emit(split: Split) -> Source:
+    """The kernel of a training step.
+
+    Raises:
+        Unsupported: an instruction has shapes that it cannot compute.
+    """
+    source = Source(split)
+    source.prepare()
+    for position, one in enumerate(split.inside):
+        if one.name in ELEMENTWISE:
+            _elementwise(source, one, position)
+        elif one.name in VIEWS:
+            _view(source, one)
+        else:
+            EMITTERS[one.name](source, one, position)
+        for made in one.outputs:
+            if made in split.saved:
+                count = split.size(made)
+                source.add(f"EACH(i, {count}) s{made}[i] = ({source.read(made)})[i];")
+                source.add("PHASE_END;", 60)
+        source.release(position)
+    return source
+
+
+def _elementwise(source: Source, one: Instruction, position: int) -> None:
+    (result,), split = one.outputs, source.split
+    shape = split.dims(result)
+    reads = []
+    for which, operand in enumerate(one.inputs):
+        dims = split.dims(operand)
+        if one.name == "add_bias" and which == 1:
+            dims = (*dims, *(1,) * (len(shape) - 2))
+        at = place(dims, shape)
+        if at is None or (operand not in split.rows and len(dims) == len(shape) and dims[0] > 1):
+            raise Unsupported(f"{one.name} of other shapes")
+        reads.append(f"{'ab'[which]} = ({source.read(operand)})[{at}]")
+    same = tuple(n for n in one.inputs if n in split.rows and split.dims(n) == shape)
+    out = source.make(result, position, same)
+    count = prod(shape)
+    source.add(
+        f"EACH(i, {count}) {{ const float {', '.join(reads)}; "
+        f"({out})[i] = {expression(one.name, one.attributes)}; }} PHASE_END;",
+        tiles.cycles(count, 20),
+    )
+
+
+def _view(source: Source, one: Instruction) -> None:
+    offset = 0
+    if one.name == "part":
+        dims = source.split.dims(one.inputs[0])
+        offset = one.attributes["between"][0] * prod(dims[2:])
+    source.view(one.outputs[0], one.inputs[0], offset)
+
+
+def _shape(source: Source, images: int, output: int, window: Any, how: Any) -> tuple[Any, ...]:
+    m, c, h, w = source.split.dims(images)
+    m_out, f, oh, ow = source.split.dims(output)
+    if m != m_out:
+        raise Unsupported("conv of other shapes")
+    return (
+        m, c, h, w, f, oh, ow, *window, *how["stride"], *how["padding"][:2], *how["dilation"],
+        how["groups"],
+    )  # fmt: skip
+
+
+def _named(kind: str, sizes: tuple[Any, ...]) -> str:
+    return f"{kind}<{', '.join(map(str, sizes))}>"
+
+
+def _conv(source: Source, one: Instruction, position: int) -> None:
+    x, w = one.inputs
+    how = one.attributes
+    sizes = _shape(source, x, one.outputs[0], source.split.program.specs[w].shape[2:], how)
+    m, c, _, _, f, oh, ow, kh, kw = sizes[:9]
+    groups = how["groups"]
+    filters, pixels, cycles = tiles.conv_tile(
+        m, groups, oh, ow, c // groups, f // groups, (kh, kw), how["stride"][1], how["dilation"][1]
+    )
+    given = source.read(x), source.read(w)
+    out = source.make(one.outputs[0], position)
+    name = _named("Conv", sizes)
+    source.add(f"conv<{name}, {filters}, {pixels}>({out}, {', '.join(given)});", cycles)
+
+
+def _conv_back(source: Source, one: Instruction, position: int) -> None:
+    g, w = one.inputs
+    how = one.attributes
+    sizes = _shape(source, one.outputs[0], g, source.split.program.specs[w].shape[2:], how)
+    m, c, h, width, f, _, _, kh, kw = sizes[:9]
+    groups = how["groups"]
+    filters, pixels, cycles = tiles.conv_tile(
+        m, groups, h, width, f // groups, c // groups, (kh, kw), 1, how["dilation"][1]
+    )
+    given = source.read(g), source.read(w)
+    out = source.make(one.outputs[0], position)
+    name = _named("Conv", sizes)
+    source.add(f"conv_back<{name}, {filters}, {pixels}>({out}, {', '.join(given)});", cycles)
+
+
+def _filters_back(source: Source, one: Instruction, position: int) -> None:
+    x, g = one.inputs
+    how = one.attributes
+    sizes = _shape(source, x, g, how["size"], how)
+    m, c, _, _, f, oh, ow, kh, kw = sizes[:9]
+    count = f * (c // how["groups"]) * kh
+    cut = source.room(count * kw, tiles.parts(count, oh))
+    span = 3 * how["stride"][1] + (kw - 1) * how["dilation"][1] + 1
+    each = m * -(-oh // cut) * (8 + -(-ow // 4) * (4 * 2 + 3 * span + 4 * kw)) + 30
+    name, given = _named("Conv", sizes), f"{source.read(x)}, {source.read(g)}"
+    source.add(
+        f"conv_filters_back<{name}, {cut}>({source.total(one.outputs[0])}, {given}, room);",
+        tiles.cycles(count * cut, each),
+    )
+
+
+def _rows_of(source: Source, one: Instruction) -> tuple[int, int]:
+    """The rows and their length, of a reduction over the last axes."""
+    dims, axes = source.split.dims(one.inputs[0]), one.attributes["axis"]
+    kept = [i for i in range(len(dims)) if i not in axes and dims[i] > 1]
+    gone = [i for i in range(len(dims)) if i in axes and dims[i] > 1]
+    if kept and gone and max(kept) > min(gone):
+        raise Unsupported(f"{one.name} over axes {axes}")
+    return prod(dims[i] for i in kept), prod(dims[i] for i in gone)
+
+
+def _reduce(source: Source, one: Instruction, position: int) -> None:
+    rows, row = _rows_of(source, one)
+    result, given = one.outputs[0], source.read(one.inputs[0])
+    scale = 1 / row if one.name == "mean" else 1.0
+    total = result not in source.split.rows
+    out = source.total(result) if total else source.make(result, position)
+    cut = source.room(rows, tiles.parts(rows, row))
+    source.add(
+        f"row_sums<{rows}, {row}, {cut}>({out}, {given}, {number(scale)}, room);",
+        tiles.cycles(rows * cut, 10 * -(-row // cut)),
+    )
+
+
+def _dense(source: Source, one: Instruction, position: int) -> None:
+    x, w = one.inputs
+    back = source.split.transposed.get(w)
+    (k,), (m,) = source.split.dims(x)[1:], source.split.dims(one.outputs[0])[1:]
+    given = source.read(x)
+    out = source.make(one.outputs[0], position)
+    if back is not None:
+        source.add(
+            f"dense_back<{m}, {k}>({out}, {given}, {source.read(back)});",
+            tiles.cycles(32 * m, 5 * -(-k // 32) + 15),
+        )
+        return
+    cut = source.room(m, tiles.parts(m, k))
+    source.add(
+        f"dense<{k}, {m}, {cut}>({out}, {given}, {source.read(w)}, room);",
+        tiles.cycles(m * cut, 5 * -(-k // cut)),
+    )
+
+
+def _pool_shape(source: Source, images: int, output: int, window: Any, how: Any) -> str:
+    m, c, h, w = source.split.dims(images)
+    _, _, oh, ow = source.split.dims(output)
+    return _named("Pool", (m * c, h, w, oh, ow, *window, *how["stride"], *how["padding"][:2]))
+
+
+def _pool(source: Source, one: Instruction, position: int) -> None:
+    back = one.name.endswith("_gradient")
+    images, output = (one.outputs[0], one.inputs[0]) if back else (one.inputs[0], one.outputs[0])
+    how = {"padding": (0, 0), **one.attributes}
+    if one.name == "subsample":
+        window = source.split.program.specs[one.inputs[1]].shape
+    else:
+        window = how["size"]
+    given = ", ".join(map(source.read, one.inputs))
+    out = source.make(one.outputs[0], position)
+    name = _pool_shape(source, images, output, window, how)
+    count = source.split.size(one.outputs[0])
+    area = prod(window)
+    each = 30 + 8 * area * (area if one.name == "max_pool_gradient" else 1)
+    function = one.name.replace("_gradient", "_back")
+    source.add(f"{function}<{name}>({out}, {given});", tiles.cycles(count, each))
+
+
+def _concat(source: Source, one: Instruction, position: int) -> None:
+    given = [(source.read(n), source.split.size(n)) for n in one.inputs]
+    out = source.make(one.outputs[0], position)
+    start = 0
+    for pointer, count in given:
+        source.add(f"EACH(i, {count}) ({out})[{start} + i] = ({pointer})[i];", 60)
+        start += count
+    source.add("PHASE_END;")
+
+
+def _loss(source: Source, one: Instruction, position: int) -> None:
+    logits, labels = one.inputs
+    classes, share = source.split.dims(logits)[-1], number(1 / source.split.batch)
+    given, label = source.read(logits), f"*({source.read(labels)})"
+    out = source.total(one.outputs[0])
+    source.add(f"cross_entropy<{classes}>({out}, {given}, {label}, {share});", 1000)
+
+
+def _loss_back(source: Source, one: Instruction, position: int) -> None:
+    g, logits, labels = one.inputs
+    classes = source.split.dims(logits)[-1]
+    scale = f"*({source.read(g)}) / {source.split.batch}"
+    given, label = source.read(logits), f"*({source.read(labels)})"
+    out = source.make(one.outputs[0], position)
+    source.add(f"cross_entropy_back<{classes}>({out}, {given}, {label}, {scale});", 1000)
+
+
+EMITTERS: dict[str, Callable[[Source, Instruction, int], None]] = {
+    "conv": _conv,
+    "conv_input_gradient": _conv_back,
+    "conv_weight_gradient": _filters_back,
+    "sum": _reduce,
+    "mean": _reduce,
+    "dot": _dense,
+    "max_pool": _pool,
+    "max_pool_gradient": _pool,
+    "average_pool": _pool,
+    "average_pool_gradient": _pool,
+    "subsample": _pool,
+    "concat": _concat,
+    "cross_entropy": _loss,
+    "cross_entropy_gradient": _loss_back,
+}
