@@ -1,6 +1,7 @@
 """Writes the CUDA source of the kernel that computes one image in each block."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -9,10 +10,10 @@ from pareo.backends.cuda.images import tiles
 from pareo.backends.cuda.images.arena import Arena
 from pareo.backends.cuda.images.elements import expression, number, place
 from pareo.backends.cuda.images.rows import ELEMENTWISE, VIEWS, Split, Unsupported
-from pareo.backends.cuda.images.tiles import THREADS
+from pareo.backends.cuda.images.tiles import ROOM, THREADS
 from pareo.program.ir import Instruction
 
-ROOM = 4096  # floats at most for sums in parts
+MOST_STAGED = 16384  # weights of a layer that are copied to shared memory
 SHARED = (56 << 10) - ROOM  # floats of a block for values
 
 TEMPLATE = """// Forward and backward pass of an image in each block; by pareo.backends.cuda.images.
@@ -159,6 +160,21 @@ class Source:
             memory, start = self._places.pop(number_)
             (self._shared if memory == "arena" else self._spilled).free(start)
 
+    @contextmanager
+    def staged(self, weights: int) -> Iterator[tuple[str, int]]:
+        """A pointer to filters, in shared memory if they fit there, and the cycles of a load."""
+        count, pointer = self.split.program.specs[weights].size, self.read(weights)
+        start = self._shared.take(count) if count <= MOST_STAGED else None
+        if start is None:
+            taps = prod(self.split.program.specs[weights].shape[2:])
+            yield pointer, tiles.L2 if taps > 1 else tiles.L2 // 4  # more loads are under way
+            return
+        self.add(
+            f"copy<{count}>(arena + {start}, {pointer});", tiles.cycles(count // 4, 10, 2, tiles.L2)
+        )
+        yield f"arena + {start}", tiles.L1
+        self._shared.free(start)
+
     def total(self, number_: int) -> str:
         """A pointer to this image's part of a total."""
         self.parts[number_] = self.width
@@ -249,30 +265,36 @@ def _conv(source: Source, one: Instruction, position: int) -> None:
     x, w = one.inputs
     how = one.attributes
     sizes = _shape(source, x, one.outputs[0], source.split.program.specs[w].shape[2:], how)
-    m, c, _, _, f, oh, ow, kh, kw = sizes[:9]
+    m, c, h, _, f, oh, ow, kh, kw = sizes[:9]
     groups = how["groups"]
-    filters, pixels, cycles = tiles.conv_tile(
-        m, groups, oh, ow, c // groups, f // groups, (kh, kw), how["stride"][1], how["dilation"][1]
-    )
-    given = source.read(x), source.read(w)
+    given, name = source.read(x), _named("Conv", sizes)
     out = source.make(one.outputs[0], position)
-    name = _named("Conv", sizes)
-    source.add(f"conv<{name}, {filters}, {pixels}>({out}, {', '.join(given)});", cycles)
+    with source.staged(w) as (weights, latency):
+        filters, pixels, cut, cycles = tiles.conv_tile(
+            m, groups, oh, ow, c // groups, f // groups, (min(kh, h), kw), how["stride"][1],
+            how["dilation"][1], latency,
+        )  # fmt: skip
+        source.room(source.split.size(one.outputs[0]), cut)
+        called = f"conv<{name}, {filters}, {pixels}, {cut}>"
+        source.add(f"{called}({out}, {given}, {weights}, room);", cycles)
 
 
 def _conv_back(source: Source, one: Instruction, position: int) -> None:
     g, w = one.inputs
     how = one.attributes
     sizes = _shape(source, one.outputs[0], g, source.split.program.specs[w].shape[2:], how)
-    m, c, h, width, f, _, _, kh, kw = sizes[:9]
+    m, c, h, width, f, oh, _, kh, kw = sizes[:9]
     groups = how["groups"]
-    filters, pixels, cycles = tiles.conv_tile(
-        m, groups, h, width, f // groups, c // groups, (kh, kw), 1, how["dilation"][1]
-    )
-    given = source.read(g), source.read(w)
+    given, name = source.read(g), _named("Conv", sizes)
     out = source.make(one.outputs[0], position)
-    name = _named("Conv", sizes)
-    source.add(f"conv_back<{name}, {filters}, {pixels}>({out}, {', '.join(given)});", cycles)
+    with source.staged(w) as (weights, latency):
+        filters, pixels, cut, cycles = tiles.conv_tile(
+            m, groups, h, width, f // groups, c // groups, (min(kh, oh), kw), 1,
+            how["dilation"][1], latency,
+        )  # fmt: skip
+        source.room(source.split.size(one.outputs[0]), cut)
+        called = f"conv_back<{name}, {filters}, {pixels}, {cut}>"
+        source.add(f"{called}({out}, {given}, {weights}, room);", cycles)
 
 
 def _filters_back(source: Source, one: Instruction, position: int) -> None:
@@ -287,7 +309,7 @@ def _filters_back(source: Source, one: Instruction, position: int) -> None:
     name, given = _named("Conv", sizes), f"{source.read(x)}, {source.read(g)}"
     source.add(
         f"conv_filters_back<{name}, {cut}>({source.total(one.outputs[0])}, {given}, room);",
-        tiles.cycles(count * cut, each),
+        tiles.cycles(count * cut, each, m * -(-oh // cut) * -(-ow // 4)),
     )
 
 
@@ -307,10 +329,11 @@ def _reduce(source: Source, one: Instruction, position: int) -> None:
     scale = 1 / row if one.name == "mean" else 1.0
     total = result not in source.split.rows
     out = source.total(result) if total else source.make(result, position)
-    cut = source.room(rows, tiles.parts(rows, row))
+    share = 1 if row < 64 else 32  # threads of a row, as in layers.cuh
+    terms = -(-row // share)
     source.add(
-        f"row_sums<{rows}, {row}, {cut}>({out}, {given}, {number(scale)}, room);",
-        tiles.cycles(rows * cut, 10 * -(-row // cut)),
+        f"row_sums<{rows}, {row}>({out}, {given}, {number(scale)});",
+        tiles.cycles(rows * share, 6 * terms + 40, terms / 8 + 5),
     )
 
 
@@ -323,13 +346,13 @@ def _dense(source: Source, one: Instruction, position: int) -> None:
     if back is not None:
         source.add(
             f"dense_back<{m}, {k}>({out}, {given}, {source.read(back)});",
-            tiles.cycles(32 * m, 5 * -(-k // 32) + 15),
+            tiles.cycles(8 * m, 20 * -(-k // 32) + 60, -(-k // 128), tiles.L2),
         )
         return
     cut = source.room(m, tiles.parts(m, k))
     source.add(
         f"dense<{k}, {m}, {cut}>({out}, {given}, {source.read(w)}, room);",
-        tiles.cycles(m * cut, 5 * -(-k // cut)),
+        tiles.cycles(m * cut, 5 * -(-k // cut), -(-k // cut // 16), tiles.L2),
     )
 
 
@@ -352,7 +375,9 @@ def _pool(source: Source, one: Instruction, position: int) -> None:
     name = _pool_shape(source, images, output, window, how)
     count = source.split.size(one.outputs[0])
     area = prod(window)
-    each = 30 + 8 * area * (area if one.name == "max_pool_gradient" else 1)
+    overlap = any(step < size for step, size in zip(how["stride"], window, strict=True))
+    scans = area if one.name == "max_pool_gradient" and overlap else 1
+    each = 60 + 8 * area * scans
     function = one.name.replace("_gradient", "_back")
     source.add(f"{function}<{name}>({out}, {given});", tiles.cycles(count, each))
 

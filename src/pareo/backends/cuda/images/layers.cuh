@@ -5,6 +5,18 @@
 #define EACH(i, count) for (int i = threadIdx.x; i < (count); i += THREADS)
 #define PHASE_END __syncthreads()
 
+struct alignas(16) Four { float at[4]; };
+
+// Copies weights to shared memory; both are aligned to 16 bytes. All loads are under way at once.
+template <int COUNT> __device__ inline void copy(float* to, const float* from)
+{
+#pragma unroll 8
+    EACH(i, COUNT / 4)
+        reinterpret_cast<Four*>(to)[i] = reinterpret_cast<const Four*>(from)[i];
+    EACH(i, COUNT % 4) to[COUNT / 4 * 4 + i] = from[COUNT / 4 * 4 + i];
+    PHASE_END;
+}
+
 // A convolution of M images of C channels each with F filters. Its windows are KH x KW, (SY, SX) apart,
 // their taps (DY, DX) apart, after padding by TOP and LEFT.
 template <int M_, int C_, int H_, int W_, int F_, int OH_, int OW_, int KH_, int KW_, int SY_, int SX_,
@@ -15,22 +27,38 @@ struct Conv {
     static const int GROUPS = GROUPS_, CG = C / GROUPS, FG = F / GROUPS, TAPS = KH * KW;
 };
 
-// A thread has up to FB filters and PX pixels of a row. PX is odd, so that the threads of a warp
-// read from different banks of shared memory.
-template <class S, int FB, int PX> __device__ inline void conv(float* out, const float* in, const float* w)
+// Adds up PARTS parts of SIZE sums, which lie one behind the other in `room`.
+template <int SIZE, int PARTS> __device__ inline void add_parts(float* out, const float* room)
 {
+    if (PARTS == 1) return;
+    EACH(i, SIZE) {
+        float sum = 0;
+        for (int part = 0; part < PARTS; part++) sum += room[part * SIZE + i];
+        out[i] = sum;
+    }
+    PHASE_END;
+}
+
+// A thread has up to FB filters and PX pixels of a row, and one of PARTS parts of the channels. PX is
+// odd, so that the threads of a warp read from different banks of shared memory.
+template <class S, int FB, int PX, int PARTS> __device__ inline void conv(
+    float* out, const float* in, const float* w, float* room)
+{
+    constexpr int SIZE = S::M * S::F * S::OH * S::OW;
+    float* to = PARTS == 1 ? out : room;
     constexpr int BLOCKS = (S::FG + FB - 1) / FB, COLUMNS = (S::OW + PX - 1) / PX;
     constexpr int SPAN = (PX - 1) * S::SX + (S::KW - 1) * S::DX + 1;
-    EACH(i, S::M * S::GROUPS * BLOCKS * S::OH * COLUMNS) {
+    EACH(i, PARTS * S::M * S::GROUPS * BLOCKS * S::OH * COLUMNS) {
         int rest = i;
         const int column = rest % COLUMNS * PX;
         rest /= COLUMNS;
         const int row = rest % S::OH;
         rest /= S::OH;
-        const int group = rest / BLOCKS % S::GROUPS, m = rest / BLOCKS / S::GROUPS;
+        const int group = rest / BLOCKS % S::GROUPS, m = rest / BLOCKS / S::GROUPS % S::M;
         const int first = group * S::FG + rest % BLOCKS * FB, end = (group + 1) * S::FG;
+        const int part = rest / BLOCKS / S::GROUPS / S::M;
         float sum[FB][PX] = {};
-        for (int c = 0; c < S::CG; c++)
+        for (int c = S::CG * part / PARTS; c < S::CG * (part + 1) / PARTS; c++)
             for (int ky = 0; ky < S::KH; ky++) {
                 const int y = row * S::SY - S::TOP + ky * S::DY, x0 = column * S::SX - S::LEFT;
                 if ((unsigned)y >= S::H) continue;
@@ -55,27 +83,32 @@ template <class S, int FB, int PX> __device__ inline void conv(float* out, const
 #pragma unroll
             for (int p = 0; p < PX; p++)
                 if (first + b < end && column + p < S::OW)
-                    out[((m * S::F + first + b) * S::OH + row) * S::OW + column + p] = sum[b][p];
+                    to[part * SIZE + ((m * S::F + first + b) * S::OH + row) * S::OW + column + p] = sum[b][p];
     }
     PHASE_END;
+    add_parts<SIZE, PARTS>(out, room);
 }
 
-// The gradient of the images. A thread has up to CB channels and PX pixels of a row; PX is 1 where
-// windows are further apart than a pixel.
-template <class S, int CB, int PX> __device__ inline void conv_back(float* out, const float* g, const float* w)
+// The gradient of the images. A thread has up to CB channels and PX pixels of a row, and one of PARTS
+// parts of the filters.
+template <class S, int CB, int PX, int PARTS> __device__ inline void conv_back(
+    float* out, const float* g, const float* w, float* room)
 {
+    constexpr int SIZE = S::M * S::C * S::H * S::W;
+    float* to = PARTS == 1 ? out : room;
     constexpr int BLOCKS = (S::CG + CB - 1) / CB, COLUMNS = (S::W + PX - 1) / PX;
     constexpr int SPAN = PX - 1 + (S::KW - 1) * S::DX + 1;
-    EACH(i, S::M * S::GROUPS * BLOCKS * S::H * COLUMNS) {
+    EACH(i, PARTS * S::M * S::GROUPS * BLOCKS * S::H * COLUMNS) {
         int rest = i;
         const int column = rest % COLUMNS * PX;
         rest /= COLUMNS;
         const int row = rest % S::H;
         rest /= S::H;
-        const int group = rest / BLOCKS % S::GROUPS, m = rest / BLOCKS / S::GROUPS;
+        const int group = rest / BLOCKS % S::GROUPS, m = rest / BLOCKS / S::GROUPS % S::M;
         const int first = rest % BLOCKS * CB;  // in its group
+        const int part = rest / BLOCKS / S::GROUPS / S::M;
         float sum[CB][PX] = {};
-        for (int f = group * S::FG; f < (group + 1) * S::FG; f++)
+        for (int f = group * S::FG + S::FG * part / PARTS; f < group * S::FG + S::FG * (part + 1) / PARTS; f++)
             for (int ky = 0; ky < S::KH; ky++) {
                 const int from = row + S::TOP - ky * S::DY;
                 if (from < 0 || from % S::SY || from / S::SY >= S::OH) continue;
@@ -105,9 +138,10 @@ template <class S, int CB, int PX> __device__ inline void conv_back(float* out, 
 #pragma unroll
             for (int p = 0; p < PX; p++)
                 if (first + b < S::CG && column + p < S::W)
-                    out[((m * S::C + group * S::CG + first + b) * S::H + row) * S::W + column + p] = sum[b][p];
+                    to[part * SIZE + ((m * S::C + group * S::CG + first + b) * S::H + row) * S::W + column + p] = sum[b][p];
     }
     PHASE_END;
+    add_parts<SIZE, PARTS>(out, room);
 }
 
 // This image's part of the gradient of the filters. A thread has a row of taps of one filter and
@@ -148,36 +182,22 @@ template <class S, int PARTS> __device__ inline void conv_filters_back(
             to[part * SIZE + ((f * S::CG + c) * S::KH + ky) * S::KW + kx] = sum[kx];
     }
     PHASE_END;
-    if (PARTS > 1) {
-        EACH(i, SIZE) {
-            float sum = 0;
-            for (int part = 0; part < PARTS; part++) sum += room[part * SIZE + i];
-            out[i] = sum;
-        }
-        PHASE_END;
-    }
+    add_parts<SIZE, PARTS>(out, room);
 }
 
-// out[r] = scale * sum of the ROW elements of row r.
-template <int ROWS, int ROW, int PARTS> __device__ inline void row_sums(
-    float* out, const float* in, float scale, float* room)
+// out[r] = scale * sum of the ROW elements of row r. A warp has a long row, a thread a short one.
+template <int ROWS, int ROW> __device__ inline void row_sums(float* out, const float* in, float scale)
 {
-    EACH(i, ROWS * PARTS) {
-        const int part = i % PARTS, row = i / PARTS;
+    constexpr int SHARE = ROW < 64 ? 1 : LANES;
+    const int lane = threadIdx.x % SHARE;
+    for (int row = threadIdx.x / SHARE; row < ROWS; row += THREADS / SHARE) {
         float sum = 0;
-        for (int j = part; j < ROW; j += PARTS) sum += in[row * ROW + j];
-        if (PARTS == 1) out[row] = scale * sum;
-        else room[i] = sum;
+#pragma unroll 8
+        for (int j = lane; j < ROW; j += SHARE) sum += in[row * ROW + j];
+        if (SHARE > 1) sum = total_of_lanes(sum);
+        if (lane == 0) out[row] = scale * sum;
     }
     PHASE_END;
-    if (PARTS > 1) {
-        EACH(row, ROWS) {
-            float sum = 0;
-            for (int part = 0; part < PARTS; part++) sum += room[row * PARTS + part];
-            out[row] = scale * sum;
-        }
-        PHASE_END;
-    }
 }
 
 // out[m] = sum of x[k] * w[k, m].
@@ -188,32 +208,32 @@ template <int K, int M, int PARTS> __device__ inline void dense(
         const int m = i % M, part = i / M;
         const int start = K * part / PARTS, end = K * (part + 1) / PARTS;
         float sum = 0;
-#pragma unroll 8
+#pragma unroll 16
         for (int k = start; k < end; k++) sum += x[k] * w[k * M + m];
         if (PARTS == 1) out[m] = sum;
         else room[i] = sum;
     }
     PHASE_END;
-    if (PARTS > 1) {
-        EACH(m, M) {
-            float sum = 0;
-            for (int part = 0; part < PARTS; part++) sum += room[part * M + m];
-            out[m] = sum;
-        }
-        PHASE_END;
-    }
+    add_parts<M, PARTS>(out, room);
 }
 
-// out[k] = sum of g[m] * w[k, m]: a warp has a row of w.
+// out[k] = sum of g[m] * w[k, m]: a warp has ROWS rows of w at a time, to load them together.
 template <int K, int M> __device__ inline void dense_back(float* out, const float* g, const float* w)
 {
+    constexpr int ROWS = 4;
     const int lane = threadIdx.x % LANES;
-    for (int k = threadIdx.x / LANES; k < K; k += THREADS / LANES) {
-        float sum = 0;
+    for (int k = threadIdx.x / LANES * ROWS; k < K; k += THREADS / LANES * ROWS) {
+        float sums[ROWS] = {};
 #pragma unroll 4
-        for (int m = lane; m < M; m += LANES) sum += g[m] * w[k * M + m];
-        sum = total_of_lanes(sum);
-        if (lane == 0) out[k] = sum;
+        for (int m = lane; m < M; m += LANES)
+#pragma unroll
+            for (int r = 0; r < ROWS; r++)
+                if (K % ROWS == 0 || k + r < K) sums[r] += g[m] * w[(k + r) * M + m];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            const float sum = total_of_lanes(sums[r]);
+            if (lane == 0 && k + r < K) out[k + r] = sum;
+        }
     }
     PHASE_END;
 }
@@ -270,6 +290,18 @@ template <class S> __device__ inline void max_pool(float* out, const float* in)
 // Each pixel adds up the gradients of the windows whose first largest element it is.
 template <class S> __device__ inline void max_pool_back(float* out, const float* g, const float* in)
 {
+    if (S::SY >= S::KH && S::SX >= S::KW) {  // no two windows share a pixel
+        EACH(i, S::C * S::H * S::W) out[i] = 0;
+        PHASE_END;
+        EACH(i, S::C * S::OH * S::OW) {
+            const int corner = i / (S::OH * S::OW) * (S::H * S::W);
+            const Range y = window<S::KH, S::SY, S::TOP, S::H>(i / S::OW % S::OH);
+            const Range x = window<S::KW, S::SX, S::LEFT, S::W>(i % S::OW);
+            out[corner + place_of_largest<S>(in + corner, y, x)] = g[i];
+        }
+        PHASE_END;
+        return;
+    }
     EACH(i, S::C * S::H * S::W) {
         const int c = i / (S::H * S::W), pixel = i % (S::H * S::W);
         const float* plane = in + c * (S::H * S::W);

@@ -2,38 +2,57 @@
 
 from collections.abc import Iterator
 from itertools import product
+from typing import NamedTuple
 
 THREADS = 512
 LANES = 128  # of a multiprocessor that execute at the same time
+L1, L2 = 60, 600  # cycles until a load from shared memory or the L1 cache arrives, and from L2
+PHASE = 150  # cycles for a barrier and to begin a loop
 FILTERS = (1, 2, 3, 4, 6, 8)
 PIXELS = (1, 3, 5, 7)  # odd: see layers.cuh
+ROOM = 4096  # floats at most for sums in parts
 MOST = 32  # sums that a thread keeps in registers
 
 
-def cycles(items: int, each: float) -> float:
-    """Cycles of a phase whose items execute so many instructions each."""
+def cycles(items: int, each: float, waits: float = 1.0, latency: int = L1) -> float:
+    """Cycles of a phase whose items execute so many instructions each, and wait so often."""
     rounds = -(-items // THREADS)
     busy = min(THREADS, items)
-    return rounds * each * max(1.0, busy / LANES) + 60
+    return rounds * max(each * busy / LANES, each + waits * latency) + PHASE
+
+
+class Tile(NamedTuple):
+    """The filters and pixels of a thread, the parts of the sums, and the cycles of the whole."""
+
+    filters: int
+    pixels: int
+    parts: int
+    cycles: float
 
 
 def conv_tile(
     images: int, groups: int, rows: int, width: int, inner: int, outer: int, taps: tuple[int, int],
-    stride: int, dilation: int,
-) -> tuple[int, int, float]:  # fmt: skip
-    """The filters and pixels of a thread, and the cycles of the whole.
+    stride: int, dilation: int, latency: int = L1,
+) -> Tile:  # fmt: skip
+    """The tile with the fewest cycles.
 
-    `outer` filters of a group add up `inner` channels, for `rows` rows of `width` pixels.
+    `outer` filters of a group add up `inner` channels, for `rows` rows of `width` pixels. `taps`
+    are those that lie inside of the images. Weights arrive after `latency` cycles.
     """
     high, wide = taps
 
-    def cost(filters: int, pixels: int) -> float:
+    def made(filters: int, pixels: int) -> Tile:
         blocks, columns = -(-outer // filters), -(-width // pixels)
+        items = images * groups * blocks * rows * columns
+        size = images * groups * outer * rows * width
+        cut = min(parts(items, inner), max(1, ROOM // size))
+        terms = -(-inner // cut) * high
         span = (pixels - 1) * stride + (wide - 1) * dilation + 1
-        each = inner * high * (8 + 3 * span + wide * filters * (2 + pixels)) + 30
-        return cycles(images * groups * blocks * rows * columns, each)
+        each = terms * (8 + 3 * span + wide * filters * (2 + pixels)) + 30
+        added = cycles(size, 3 * cut, cut) if cut > 1 else 0.0
+        return Tile(filters, pixels, cut, cycles(items * cut, each, terms, latency) + added)
 
-    return min(((f, p, cost(f, p)) for f, p in _tiles(outer, width)), key=lambda tile: tile[2])
+    return min((made(f, p) for f, p in _tiles(outer, width)), key=lambda tile: tile.cycles)
 
 
 def _tiles(outer: int, width: int) -> Iterator[tuple[int, int]]:
