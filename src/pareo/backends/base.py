@@ -166,6 +166,10 @@ class Backend:
         """Rewrite a program for this backend before fusion; by default it stays as it is."""
         return program
 
+    def describe_lowering(self, program: Program) -> str:
+        """What `lower` makes of a program, and why; empty where it changes nothing."""
+        return ""
+
     def reuse_distance(self, nbytes: int) -> int:
         """Minimum number of instructions before a buffer of this size may be reused.
 

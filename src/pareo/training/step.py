@@ -212,8 +212,10 @@ class Step:
         >>> Step(networks.papers_cnn(), 128, Device("vectorized")).explain()
         'instruction by instruction: vectorized has no loop for this network'
         """
-        way = "in one loop" if self.loops else "instruction by instruction"
-        return f"{way}: {self._reason}"
+        if self.loops:
+            return f"in one loop: {self._reason}"
+        lowered = self.device.backend.describe_lowering(self.program)
+        return f"instruction by instruction: {self._reason}{lowered and '; '}{lowered}"
 
     def _loop_bytes(self, batch: int) -> int | None:
         """The bytes the loop works in; None where there is none, or none for this batch size."""

@@ -131,10 +131,17 @@ class _Cuda(Backend):
 
     def lower(self, program: Program) -> Program:
         """Small networks in one kernel, image by image; large convolutions channels last."""
-        from pareo.backends.cuda import images
+        from pareo.backends.cuda.images import lower as images
         from pareo.backends.cuda.nhwc import lowered
 
         return images.image_by_image(program) if images.suits(program) else lowered(program)
+
+    def describe_lowering(self, program: Program) -> str:
+        from pareo.backends.cuda.images import lower as images
+        from pareo.backends.cuda.nhwc.lower import worth_lowering
+
+        found = images.description(program)
+        return f"{found}; convolutions channels last" if worth_lowering(program) else found
 
     def squaring(self, matrix: Array) -> Callable[[], Array]:
         from pareo.backends.cuda.kernels.linear import squared

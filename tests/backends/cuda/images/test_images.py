@@ -7,7 +7,9 @@ from host_kernels import run
 from recipes import sgd
 
 from pareo import Device
-from pareo.backends.cuda.images import emit, image_by_image, split, suits
+from pareo.backends.cuda.images.emit import emit
+from pareo.backends.cuda.images.lower import image_by_image, suits
+from pareo.backends.cuda.images.rows import split
 from pareo.backends.cuda.runtime import source as files
 from pareo.lab.arena.draw import drawn
 from pareo.moving import to_device, to_host

@@ -61,9 +61,9 @@ def split(program: Program) -> Split:
     images = [n for n in program.inputs if program.specs[n].batch == 0]
     kinds = [program.specs[n].dtype for n in images]
     if kinds != [np.dtype(np.float32), np.dtype(np.int64)]:
-        raise Unsupported("it does not train on images and labels")
+        raise Unsupported("other data than images and labels")
     if any(program.specs[n].batch not in (None, 0) for n in program.inputs):
-        raise Unsupported("its batch is not the first axis")
+        raise Unsupported("batches along another axis")
     found = Split(program, program.specs[images[0]].shape[0])
     found.rows.update(images)
     columns: set[int] = set()  # transposed rows

@@ -1,0 +1,47 @@
+"""What a training step is expected to take with a block for each image, and without."""
+
+from math import prod
+
+from pareo.backends.cuda.images.emit import Source
+from pareo.backends.cuda.nhwc.lower import worth_lowering
+from pareo.program.ir import Instruction, Program
+
+MULTIPROCESSORS, CLOCK = 132, 1.7e3  # of an H200; cycles of a microsecond
+L2 = 4e6  # bytes of a microsecond
+AROUND = 25  # microseconds of a step besides the kernel: sums, matrix products, updates
+# Instruction by instruction, microseconds of each, and bytes of a microsecond. Convolutions of few
+# filters are products of columns there: every pixel is written and read again for each tap.
+EACH, MEMORY = 1.7, 2.5e6
+
+
+def expected(source: Source) -> float:
+    """Microseconds that a step is expected to take with the kernel."""
+    split = source.split
+    specs = split.program.specs
+    dense = sum(specs[one.inputs[1]].nbytes for one in split.inside if one.name == "dot")
+    spilled = 3 * 4 * source.spilled_floats if source.spilled_floats > 1 else 0
+    parts = 2 * 4 * source.width
+    rounds = -(-split.batch // MULTIPROCESSORS)
+    memory = split.batch * (dense + spilled + parts) / L2
+    return AROUND + source.cycles * rounds / CLOCK + memory
+
+
+def expected_otherwise(program: Program) -> float:
+    """Microseconds that it is expected to take instruction by instruction."""
+    every = [one for one in program.instructions if not one.is_view]
+    moved = sum(one.bytes for one in every)
+    if not worth_lowering(program):
+        moved += sum(_columns(program, one) for one in every)
+    return EACH * len(every) + moved / MEMORY
+
+
+def _columns(program: Program, one: Instruction) -> int:
+    """The bytes of a convolution's columns, written and read."""
+    if one.name not in ("conv", "conv_input_gradient", "conv_weight_gradient"):
+        return 0
+    shapes = [program.specs[n].shape for n in (*one.inputs, *one.outputs)]
+    images, filters, results = {
+        "conv": (0, 1, 2), "conv_input_gradient": (2, 1, 0), "conv_weight_gradient": (0, 2, 1),
+    }[one.name]  # fmt: skip
+    taps = prod(shapes[filters][1:])
+    return 2 * 4 * shapes[images][0] * taps * prod(shapes[results][2:])
