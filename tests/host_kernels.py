@@ -55,7 +55,7 @@ def on_host(text, backwards):
 
 
 def run(source, values, folder, backwards=False):
-    """The totals and the saved rows, from the values of the kernel's arguments."""
+    """The totals, the saved rows and the parts, from the values of the kernel's arguments."""
     path, library = folder / "images.cpp", folder / f"images{int(backwards)}.so"
     path.write_text(on_host(source.text, backwards))
     subprocess.run(
@@ -74,4 +74,4 @@ def run(source, values, folder, backwards=False):
     for number, start in source.parts.items():
         size = specs[number].size
         totals[number] = parts[:, start : start + size].sum(0).reshape(specs[number].shape)
-    return totals, saved
+    return totals, saved, parts.astype(np.float64)

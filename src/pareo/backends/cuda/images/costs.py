@@ -1,5 +1,6 @@
 """What a training step is expected to take with a block for each image, and without."""
 
+from collections.abc import Sequence
 from math import prod
 
 from pareo.backends.cuda.images.emit import Source
@@ -9,13 +10,18 @@ from pareo.program.ir import Instruction, Program
 MULTIPROCESSORS, CLOCK = 132, 1.7e3  # of an H200; cycles of a microsecond
 L2 = 4e6  # bytes of a microsecond
 AROUND = 25  # microseconds of a step besides the kernel: sums, matrix products, updates
+MORE = 8  # microseconds of another kernel and of its sums
 # Instruction by instruction, microseconds of each, and bytes of a microsecond. Convolutions of few
 # filters are products of columns there: every pixel is written and read again for each tap.
 EACH, MEMORY = 1.7, 2.5e6
 
 
-def expected(source: Source) -> float:
-    """Microseconds that a step is expected to take with the kernel."""
+def expected(sources: Sequence[Source]) -> float:
+    """Microseconds that a step is expected to take with these kernels."""
+    return AROUND - MORE + sum(MORE + _kernel(source) for source in sources)
+
+
+def _kernel(source: Source) -> float:
     split = source.split
     specs = split.program.specs
     dense = sum(specs[one.inputs[1]].nbytes for one in split.inside if one.name == "dot")
@@ -23,7 +29,7 @@ def expected(source: Source) -> float:
     parts = 2 * 4 * source.width
     rounds = -(-split.batch // MULTIPROCESSORS)
     memory = split.batch * (dense + spilled + parts) / L2
-    return AROUND + source.cycles * rounds / CLOCK + memory
+    return source.cycles * rounds / CLOCK + memory
 
 
 def expected_otherwise(program: Program) -> float:

@@ -42,6 +42,7 @@ class Source:
     lines: list[str] = field(default_factory=list)
     arguments: list[int] = field(default_factory=list)  # values outside, by their numbers
     parts: dict[int, int] = field(default_factory=dict)  # where each total begins in the parts
+    moments: list[tuple[Instruction, int]] = field(default_factory=list)  # likewise
     width: int = 0  # of the parts of one image
     cycles: float = 0.0
 
@@ -126,7 +127,20 @@ class Source:
             return f"{memory} + {start}"
         if number_ not in self.arguments:
             self.arguments.append(number_)
+        if number_ in self.split.rows and self.split.program.specs[number_].dtype.kind == "f":
+            return self._copied(number_)
         return f"v{number_}"
+
+    def _copied(self, number_: int) -> str:
+        """Rows that were made before, in shared memory if they fit there."""
+        count = self.split.size(number_)
+        start = self._shared.take(count)
+        if start is None:
+            return f"v{number_}"
+        self._places[number_] = "arena", start
+        cycles = tiles.cycles(count // 4, 10, 2, tiles.L2)
+        self.add(f"copy<{count}>(arena + {start}, v{number_});", cycles)
+        return f"arena + {start}"
 
     def view(self, number_: int, of: int, offset: int) -> None:
         """Let a value be a part of another one's memory."""
@@ -392,6 +406,66 @@ def _concat(source: Source, one: Instruction, position: int) -> None:
     source.add("PHASE_END;")
 
 
+def _channels(source: Source, number_: int) -> tuple[int, int]:
+    dims = source.split.dims(number_)
+    return dims[1], prod(dims[2:])
+
+
+def _norm_moments(source: Source, one: Instruction, position: int) -> None:
+    given = source.read(one.inputs[0])
+    channels, pixels = _channels(source, one.inputs[0])
+    source.moments.append((one, source.width))
+    out = f"parts + {source.width}"
+    source.width += 2 * channels
+    share = 1 if pixels < 64 else 32
+    terms = -(-pixels // share)
+    source.add(
+        f"norm_moments<{channels}, {pixels}>({out}, {given});",
+        tiles.cycles(channels * share, 12 * terms + 80, terms + 10),
+    )
+
+
+def _norm_rows(source: Source, one: Instruction, position: int) -> None:
+    x, scale, shift, mean, variance = map(source.read, one.inputs)
+    _, pixels = _channels(source, one.inputs[0])
+    count, out = source.split.size(one.outputs[0]), source.make(one.outputs[0], position)
+    epsilon = number(one.attributes["epsilon"])
+    source.add(
+        f"EACH(i, {count}) {{ const int c = i / {pixels}; ({out})[i] = (({x})[i] - ({mean})[c]) * "
+        f"(({scale})[c] / sqrtf(({variance})[c] + {epsilon})) + ({shift})[c]; }} PHASE_END;",
+        tiles.cycles(count, 40, 1, tiles.L2),
+    )
+
+
+def _norm_sums(source: Source, one: Instruction, position: int) -> None:
+    g, x, mean, variance = map(source.read, one.inputs)
+    channels, pixels = _channels(source, one.inputs[0])
+    to_scale, to_shift = map(source.total, one.outputs)
+    share = 1 if pixels < 64 else 32
+    terms = -(-pixels // share)
+    source.add(
+        f"norm_sums<{channels}, {pixels}>({to_scale}, {to_shift}, {g}, {x}, {mean}, {variance}, "
+        f"{number(one.attributes['epsilon'])});",
+        tiles.cycles(channels * share, 12 * terms + 80, terms + 10),
+    )
+
+
+def _norm_rows_back(source: Source, one: Instruction, position: int) -> None:
+    g, x, scale, mean, variance, to_scale, to_shift = map(source.read, one.inputs)
+    _, pixels = _channels(source, one.inputs[0])
+    elements = number(pixels * source.split.batch)
+    count, out = source.split.size(one.outputs[0]), source.make(one.outputs[0], position)
+    epsilon = number(one.attributes["epsilon"])
+    source.add(
+        f"EACH(i, {count}) {{ const int c = i / {pixels}; "
+        f"const float inverse = 1 / sqrtf(({variance})[c] + {epsilon}); "
+        f"const float z = (({x})[i] - ({mean})[c]) * inverse; "
+        f"const float lost = (({to_shift})[c] + z * ({to_scale})[c]) / {elements}; "
+        f"({out})[i] = ({scale})[c] * inverse * (({g})[i] - lost); }} PHASE_END;",
+        tiles.cycles(count, 60, 1, tiles.L2),
+    )
+
+
 def _loss(source: Source, one: Instruction, position: int) -> None:
     logits, labels = one.inputs
     classes, share = source.split.dims(logits)[-1], number(1 / source.split.batch)
@@ -422,6 +496,10 @@ EMITTERS: dict[str, Callable[[Source, Instruction, int], None]] = {
     "average_pool_gradient": _pool,
     "subsample": _pool,
     "concat": _concat,
+    "norm_moments": _norm_moments,
+    "norm_rows": _norm_rows,
+    "norm_sums": _norm_sums,
+    "norm_rows_gradient": _norm_rows_back,
     "cross_entropy": _loss,
     "cross_entropy_gradient": _loss_back,
 }

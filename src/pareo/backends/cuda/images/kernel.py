@@ -46,11 +46,19 @@ def _compiled(text: str, shared: int) -> Any:
     return files.module(text).function("images", shared)
 
 
+def _launch(name: str, columns: int, *arguments: Any) -> None:
+    kernel = files.load("images/sum_rows.cu").function(name)
+    kernel((-(-columns // LANES),), (LANES, HIGH), arguments)
+
+
 def _sum_rows(out: Array, parts: Array) -> None:
-    rows, columns = parts.shape
-    kernel = files.load("images/sum_rows.cu").function("sum_rows")
-    grid = (-(-columns // LANES),)
-    kernel(grid, (LANES, HIGH), (out, parts, np.int32(rows), np.int32(columns)))
+    _launch("sum_rows", parts.shape[1], out, parts, *map(np.int32, parts.shape))
 
 
+def _merge_moments(out: tuple[Array, Array], parts: Array, start: int, pixels: int) -> None:
+    sizes = *parts.shape, start, len(out[0]), pixels
+    _launch("merge_moments", len(out[0]), *out, parts, *map(np.int32, sizes))
+
+
+merge_moments = Fusion("merge_moments", "", (), (), Kernel(_merge_moments, strided=False))
 sum_rows = Fusion("sum_rows", "", (), (), Kernel(_sum_rows, strided=False))

@@ -7,13 +7,18 @@
 
 struct alignas(16) Four { float at[4]; };
 
-// Copies weights to shared memory; both are aligned to 16 bytes. All loads are under way at once.
+// Copies to shared memory, which is aligned to 16 bytes. Many loads are under way at once.
 template <int COUNT> __device__ inline void copy(float* to, const float* from)
 {
+    if ((unsigned long long)from % 16 == 0) {
 #pragma unroll 8
-    EACH(i, COUNT / 4)
-        reinterpret_cast<Four*>(to)[i] = reinterpret_cast<const Four*>(from)[i];
-    EACH(i, COUNT % 4) to[COUNT / 4 * 4 + i] = from[COUNT / 4 * 4 + i];
+        EACH(i, COUNT / 4)
+            reinterpret_cast<Four*>(to)[i] = reinterpret_cast<const Four*>(from)[i];
+        EACH(i, COUNT % 4) to[COUNT / 4 * 4 + i] = from[COUNT / 4 * 4 + i];
+    } else {
+#pragma unroll 8
+        EACH(i, COUNT) to[i] = from[i];
+    }
     PHASE_END;
 }
 
@@ -30,13 +35,14 @@ struct Conv {
 // Adds up PARTS parts of SIZE sums, which lie one behind the other in `room`.
 template <int SIZE, int PARTS> __device__ inline void add_parts(float* out, const float* room)
 {
-    if (PARTS == 1) return;
-    EACH(i, SIZE) {
-        float sum = 0;
-        for (int part = 0; part < PARTS; part++) sum += room[part * SIZE + i];
-        out[i] = sum;
+    if constexpr (PARTS > 1) {
+        EACH(i, SIZE) {
+            float sum = 0;
+            for (int part = 0; part < PARTS; part++) sum += room[part * SIZE + i];
+            out[i] = sum;
+        }
+        PHASE_END;
     }
-    PHASE_END;
 }
 
 // A thread has up to FB filters and PX pixels of a row, and one of PARTS parts of the channels. PX is
@@ -196,6 +202,54 @@ template <int ROWS, int ROW> __device__ inline void row_sums(float* out, const f
         for (int j = lane; j < ROW; j += SHARE) sum += in[row * ROW + j];
         if (SHARE > 1) sum = total_of_lanes(sum);
         if (lane == 0) out[row] = scale * sum;
+    }
+    PHASE_END;
+}
+
+// An image's mean of each channel, and behind them its sums of squared deviations from it.
+template <int CHANNELS, int PIXELS> __device__ inline void norm_moments(float* out, const float* x)
+{
+    constexpr int SHARE = PIXELS < 64 ? 1 : LANES;
+    const int lane = threadIdx.x % SHARE;
+    for (int c = threadIdx.x / SHARE; c < CHANNELS; c += THREADS / SHARE) {
+        float sum = 0, squares = 0;
+        for (int j = lane; j < PIXELS; j += SHARE) sum += x[c * PIXELS + j];
+        const float mean = (SHARE > 1 ? total_of_lanes(sum) : sum) / PIXELS;
+        for (int j = lane; j < PIXELS; j += SHARE) {
+            const float apart = x[c * PIXELS + j] - mean;
+            squares += apart * apart;
+        }
+        if (SHARE > 1) squares = total_of_lanes(squares);
+        if (lane == 0) {
+            out[c] = mean;
+            out[CHANNELS + c] = squares;
+        }
+    }
+    PHASE_END;
+}
+
+// An image's part of the gradients of scale and of shift.
+template <int CHANNELS, int PIXELS> __device__ inline void norm_sums(
+    float* to_scale, float* to_shift, const float* g, const float* x, const float* mean,
+    const float* variance, float epsilon)
+{
+    constexpr int SHARE = PIXELS < 64 ? 1 : LANES;
+    const int lane = threadIdx.x % SHARE;
+    for (int c = threadIdx.x / SHARE; c < CHANNELS; c += THREADS / SHARE) {
+        float sum = 0, product = 0;
+        for (int j = lane; j < PIXELS; j += SHARE) {
+            const float d = g[c * PIXELS + j];
+            sum += d;
+            product += d * (x[c * PIXELS + j] - mean[c]);
+        }
+        if (SHARE > 1) {
+            sum = total_of_lanes(sum);
+            product = total_of_lanes(product);
+        }
+        if (lane == 0) {
+            to_shift[c] = sum;
+            to_scale[c] = product / sqrtf(variance[c] + epsilon);
+        }
     }
     PHASE_END;
 }

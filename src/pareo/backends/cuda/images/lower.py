@@ -3,7 +3,7 @@
 import pareo.operators as op
 from pareo.backends.cuda.images.costs import expected, expected_otherwise
 from pareo.backends.cuda.images.emit import Source, emit
-from pareo.backends.cuda.images.kernel import image_passes, sum_rows
+from pareo.backends.cuda.images.kernel import image_passes, merge_moments, sum_rows
 from pareo.backends.cuda.images.rows import Unsupported, split
 from pareo.backends.cuda.images.updates import grouped_updates
 from pareo.program.ir import Instruction, Program
@@ -11,22 +11,23 @@ from pareo.program.passes import remove_dead, rewrite
 from pareo.spec import Spec
 
 
-def source_of(program: Program) -> Source:
-    """The kernel of a program that has convolutions.
+def kernels_of(program: Program) -> tuple[list[Source], list[Instruction]]:
+    """The kernels of a program that has convolutions, and the instructions after the last one.
 
     Raises:
         Unsupported: it cannot be computed image by image.
     """
     parts = split(program)
-    if not any(one.name == "conv" for one in parts.inside) or not parts.totals:
+    inside = [one for kernel in parts.kernels for one in kernel.inside]
+    if not any(one.name == "conv_weight_gradient" for one in inside):
         raise Unsupported("a network without convolutions any faster")
-    return emit(parts)
+    return [emit(kernel) for kernel in parts.kernels], parts.after
 
 
 def suits(program: Program) -> bool:
     """Whether a program can be computed image by image, and is expected to be faster."""
     try:
-        return expected(source_of(program)) < expected_otherwise(program)
+        return expected(kernels_of(program)[0]) < expected_otherwise(program)
     except Unsupported:
         return False
 
@@ -36,45 +37,52 @@ def description(program: Program) -> str:
 
     >>> from pareo.nn import networks
     >>> from pareo.training.step import step_program
-    >>> description(step_program(networks.by_name("resnet8"), 8))
-    'not a block for each image, which cannot compute batch_norm'
+    >>> description(step_program(networks.by_name("alexnet-original"), 8))
+    'not a block for each image, which cannot compute lrn'
     """
     try:
-        source = source_of(program)
+        sources, _ = kernels_of(program)
     except Unsupported as reason:
         return f"not a block for each image, which cannot compute {reason}"
-    now, otherwise = expected(source), expected_otherwise(program)
+    now, otherwise = expected(sources), expected_otherwise(program)
     times = f"{now:.0f} us expected, {otherwise:.0f} us otherwise"
     return f"{'' if now < otherwise else 'not '}a block for each image: {times}"
 
 
 @rewrite
 def image_by_image(program: Program) -> Program:
-    """The program with one kernel for the forward and backward pass of all images."""
-    source = source_of(program)
-    parts = source.split
+    """The program with a few kernels for the forward and backward pass of all images."""
+    sources, after = kernels_of(program)
     specs = dict(program.specs)
+    made: list[Instruction] = []
+    for source in sources:
+        made += [*source.split.before, *_kernel(source, specs)]
+    changed = program.changed(specs=specs, instructions=(*made, *after))
+    return grouped_updates(remove_dead(changed))
+
+
+def _kernel(source: Source, specs: dict[int, Spec]) -> list[Instruction]:
+    """A kernel, and its totals under their own numbers; adds to `specs`."""
+    parts = source.split
     rows, total = max(specs) + 1, max(specs) + 2
-    specs[rows] = Spec((parts.batch, source.width))
-    specs[total] = Spec((source.width,))
+    specs[rows] = Spec((parts.batch, max(source.width, 1)))
+    specs[total] = Spec((max(source.width, 1),))
     flops = sum(one.flops for one in parts.inside)
     outputs = (rows, *parts.saved)
     moved = sum(specs[n].nbytes for n in (*source.arguments, *outputs))
-    passes = Instruction(image_passes(source), tuple(source.arguments), outputs, {}, flops, moved)
-    both = specs[rows].nbytes + specs[total].nbytes
-    sums = Instruction(sum_rows, (rows,), (total,), {}, specs[rows].size, both)
-    views = []
+    fusion, inputs = image_passes(source), tuple(source.arguments)
+    made = [Instruction(fusion, inputs, outputs, {}, flops, moved)]
+    for one, start in source.moments:
+        pixels = parts.size(one.inputs[0]) // parts.program.specs[one.outputs[0]].size
+        how = {"start": start, "pixels": pixels}
+        made.append(Instruction(merge_moments, (rows,), one.outputs, how, 0, 0))
+    if source.parts:
+        both = specs[rows].nbytes + specs[total].nbytes
+        made.append(Instruction(sum_rows, (rows,), (total,), {}, specs[rows].size, both))
     for number, start in source.parts.items():
-        spec = specs[number]
-        piece = max(specs) + 1
+        spec, piece = specs[number], max(specs) + 1
         specs[piece] = Spec((spec.size,))
-        between = start, start + spec.size
-        views.append(
-            Instruction(op.part, (total,), (piece,), {"axis": 0, "between": between}, 0, 0)
-        )
-        shape = {"shape": spec.shape}
-        views.append(Instruction(op.reshape, (piece,), (number,), shape, 0, 0))
-    changed = program.changed(
-        specs=specs, instructions=(*parts.before, passes, sums, *views, *parts.after)
-    )
-    return grouped_updates(remove_dead(changed))
+        between = {"axis": 0, "between": (start, start + spec.size)}
+        made.append(Instruction(op.part, (total,), (piece,), between, 0, 0))
+        made.append(Instruction(op.reshape, (piece,), (number,), {"shape": spec.shape}, 0, 0))
+    return made
