@@ -24,6 +24,7 @@ from rich.table import Table
 from pareo.cli import options, run
 from pareo.device import PRECISIONS
 from pareo.lab.atomic_write import write_whole
+from pareo.lab.contestants import Task
 from pareo.lab.contestants.registry import known
 from pareo.lab.experiment.results import to_json
 from pareo.lab.experiment.statistics import interval
@@ -56,7 +57,7 @@ class Runner:
     def __init__(self, name: str, precision: str, threads: int) -> None:
         self._contestant = known()[name].in_precision(precision)
         self._contestant.load()
-        self._threads, self._done, self._steps = threads, 0, 1
+        self.threads, self._done, self._steps = threads, 0, 1
         self._trainer: Any = None
 
     def __call__(self, question: str, *details: Any) -> Any:
@@ -65,12 +66,16 @@ class Runner:
 
     def build(self, network: str, batch: int, pixels: int | None) -> float:
         """Make another network ready to train; the loss of its first step."""
+        return self.start(task_for(network, batch, self.threads, pixels))
+
+    def start(self, task: Task) -> float:
+        """Make a task ready to train; the loss of its first step."""
         self._trainer = None
         gc.collect()
         if "torch" in sys.modules:
             sys.modules["torch"]._dynamo.reset()
             sys.modules["torch"].cuda.empty_cache()
-        self._task = task_for(network, batch, self._threads, pixels)
+        self._task = task
         self._done, self._steps = 0, 1
         self._trainer = self._contestant.build(self._task)
         loss, _ = self.turn()
