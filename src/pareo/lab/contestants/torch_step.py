@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pareo.lab.contestants import Array, Task, Trainer, torch_layers
+from pareo.lab.contestants import Array, Task, Trainer
+from pareo.nn.torch_export import layers as torch_layers
 
 torch: Any  # imported by `load`, when needed
 
