@@ -15,7 +15,7 @@ from pareo.errors import PareoError
 from pareo.lab.experiment.tasks import task_for
 from pareo.lab.sweep.engine import Sweep
 from pareo.lab.sweep.settings import Settings
-from pareo.nn.own import own_network
+from pareo.training.own import own_network
 
 ROOT = Path(__file__).parents[2]
 FILE = '''

@@ -23,7 +23,7 @@ from pareo.lab.sweep.settings import Settings, batch_sizes
 from pareo.machine import gpus
 from pareo.nn import networks
 from pareo.nn.layers import Shape
-from pareo.nn.own import is_own
+from pareo.training.own import is_own
 
 USUAL = ("pareo-compiled", "torch", "torch-onednn-off", "jax", "tensorflow")
 USUAL_ON_GPU = ("pareo-cuda", "torch-cuda", "torch-cudagraph", "jax-cuda")

@@ -16,10 +16,10 @@ from pareo.nn import networks
 from pareo.nn.layers import Shape
 from pareo.nn.network import Sequential
 from pareo.nn.normalisation import Normalise
-from pareo.nn.own import is_own, own_network
-from pareo.nn.own import load as load_own
 from pareo.training import checkpoint as files
 from pareo.training.fit import Result, fit
+from pareo.training.own import is_own, own_network
+from pareo.training.own import load as load_own
 from pareo.training.profile import profiled
 from pareo.training.settings import Settings, from_plain
 

@@ -31,8 +31,8 @@ from pareo.lab.sweep.journal import Journal
 from pareo.lab.sweep.limit import Limits
 from pareo.lab.sweep.result import Ceiling, Cell, Limit, Probe, Work
 from pareo.lab.sweep.settings import Settings
-from pareo.nn.own import is_own, shown
 from pareo.program.compiler import prepared
+from pareo.training.own import is_own, shown
 from pareo.training.step import step_program
 
 
