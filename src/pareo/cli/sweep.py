@@ -21,9 +21,8 @@ from pareo.lab.sweep.journal import NotWritten
 from pareo.lab.sweep.result import SweepResult
 from pareo.lab.sweep.settings import Settings, batch_sizes
 from pareo.machine import gpus
-from pareo.nn import networks
 from pareo.nn.layers import Shape
-from pareo.training.own import is_own
+from pareo.training.own import find, is_own
 
 USUAL = ("pareo-compiled", "torch", "torch-onednn-off", "jax", "tensorflow")
 USUAL_ON_GPU = ("pareo-cuda", "torch-cuda", "torch-cudagraph", "jax-cuda")
@@ -120,7 +119,7 @@ def _inputs(network: str, data: str | None, shape: Shape | None) -> Shape:
     """The shape of one input."""
     if is_own(network):
         return task_for(network, 1, 1, source=data, shape=shape).network.inputs
-    return networks.by_name(network).inputs
+    return find(network, shape).network.inputs
 
 
 def _check_pixels(pixels: int | None, network: str, data: str | None) -> None:

@@ -74,7 +74,7 @@ def is_own(name: str) -> bool:
     """
     if ":" in name or "/" in name or name.endswith(FILES):
         return True
-    return name not in networks.NETWORKS and Path(name).is_dir()
+    return name not in networks.NETWORKS and Path(name).exists()
 
 
 def shown(name: str) -> str:
@@ -100,6 +100,35 @@ def named(network: Any, name: str | None = None) -> str:
     load.cache_clear()
     _imported.cache_clear()
     return found
+
+
+def find(name: str, shape: Shape | None = None, data: tuple[Shape, int] | None = None) -> Own:
+    """The network of any name: the user's own, or one of pareo's.
+
+    Args:
+        shape: of one input, for the user's own.
+        data: the shape of images, and the number of classes, for networks that take any.
+
+    >>> find("resnet8", data=((3, 64, 64), 5)).network.inputs
+    (3, 64, 64)
+    """
+    if is_own(name):
+        return own_network(name, shape, None if data is None else data[0])
+    usual = networks.by_name(name)
+    if shape is not None:
+        raise PareoError(f"--input is for a network of your own; got {name}")
+    return Own(usual if data is None else networks.sized(name, *data))
+
+
+def check_name(name: str) -> None:
+    """Refuse a wrong name, before data is read."""
+    if name.endswith(".onnx"):
+        if not Path(name).is_file():
+            raise PareoError(f"{name}: there is no such file")
+    elif is_own(name):
+        load(name)
+    else:
+        networks.by_name(name)
 
 
 def own_network(name: str, given: Shape | None = None, usual: Shape | None = None) -> Own:
@@ -136,13 +165,13 @@ def load(name: str) -> Any:
     path = Path(name)
     if name.endswith(".pt2"):
         return exported(path)
-    if name.endswith(".safetensors") or (path.is_dir() and ":" not in name):
-        return checkpoint.load(path)
     if name.endswith((".pt", ".pth", ".bin", ".ckpt")):
         raise PareoError(
             f"{name}: a file of torch.save is not executed; give the network as FILE.py:OBJECT and "
             "its weights by --weights"
         )
+    if name.endswith(".safetensors") or (path.exists() and path.suffix != ".py"):
+        return checkpoint.load(path)
     place, _, attribute = name.rpartition(":")
     if not place or not attribute:
         raise PareoError(f"expected {FORMS}, such as my_network.py:net; got '{name}'")

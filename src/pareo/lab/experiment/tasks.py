@@ -3,12 +3,11 @@
 from dataclasses import replace
 
 from pareo.data import load
-from pareo.errors import PareoError
 from pareo.lab.contestants import Task, without_dropout
 from pareo.nn import networks
 from pareo.nn.layers import Shape
 from pareo.nn.network import Sequential
-from pareo.training.own import Original, Own, is_own, own_network
+from pareo.training.own import Original, Own, find, is_own
 
 LARGE = tuple(networks.SIZED)
 # With these learning rates, plain SGD learns MNIST within a few epochs.
@@ -51,23 +50,15 @@ def task_for(
     >>> task_for("alexnet", 8, threads=2, source="synthetic:3x64x64:5:60").network.classes
     5
     """
-    original = None
-    if is_own(name):
-        data_shape = None if source is None else load(source).shape
-        own = own_network(name, shape, data_shape)
-        network = without_dropout(own.network)
-        original = _renamed(own, network)
-    elif shape is not None:
-        raise PareoError(f"an input shape is for a network of your own; got {shape} for {name}")
-    elif source is None:
+    data = None if source is None else load(source)
+    found = find(name, shape, None if data is None else (data.shape, data.classes))
+    network = without_dropout(found.network)
+    if source is None and not is_own(name):
         network = network_of(name, size)
-    else:
-        data = load(source)
-        network = without_dropout(networks.sized(name, data.shape, data.classes))
     unlike_mnist = is_own(name) and network.inputs != (1, 28, 28)
     rate = LARGE_RATE if name in LARGE or unlike_mnist else RATES.get(name, RATE)
     rate = NORMALISED_RATE if network.state else rate
-    return Task(network, batch, threads, rate, source=source, original=original)
+    return Task(network, batch, threads, rate, source=source, original=_renamed(found, network))
 
 
 def _renamed(own: Own, network: Sequential) -> Original | None:
