@@ -1,6 +1,5 @@
 """`pareo race`: train one network in every contestant, with intervals and the floor."""
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -11,7 +10,7 @@ from pareo.cli.tables import race as race_table
 from pareo.device import PRECISIONS, cores
 from pareo.lab.contestants.registry import chosen, usual
 from pareo.lab.experiment.tasks import task_for
-from pareo.lab.race.engine import QUICK, Race, Rules
+from pareo.lab.race.engine import Race, Rules
 
 
 def race(
@@ -62,7 +61,7 @@ def race(
     if against is not None:
         options.check_choice("--against", against, entered)
     options.check_writable(json_file, html)
-    rules = replace(_rules(quick, epochs, target_accuracy, seconds), together=together)
+    rules = Rules.asked(quick, epochs, target_accuracy, seconds, together)
     with live.display(race_table.running) as watch:
         result = Race(task, entered, rules, precision, watch).run()
 
@@ -73,8 +72,3 @@ def race(
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     end(result.rows, finish(show, outputs(result, json_file, html, save)))
-
-
-def _rules(quick: bool, epochs: int | None, accuracy: float | None, seconds: float | None) -> Rules:
-    rules = (QUICK if quick else Rules()).training(epochs, accuracy)
-    return rules if seconds is None else replace(rules, seconds=seconds)
