@@ -44,8 +44,7 @@ def exported(path: Path) -> Any:
         data = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path}: expected a .pt2 file; got: {error.strerror}") from error
-    _check(path, data)
-    return unpacked(data, str(path))
+    return unpacked(_checked(path, data), str(path))
 
 
 def packed(module: Any, shape: tuple[int, ...]) -> bytes:
@@ -143,8 +142,12 @@ def _free_batch(torch: Any, graph: Any, inputs: list[Any]) -> None:
                 node.update_arg(place, [size, *sizes[1:]])
 
 
-def _check(path: Path, data: bytes) -> None:
-    """Refuse a file of another form, and one that would have something executed."""
+def _checked(path: Path, data: bytes) -> bytes:
+    """The archive, unless it has another form or something in it would be executed.
+
+    It is written again, so that PyTorch reads what was checked: two readers of an archive that is
+    malformed may find different files in it.
+    """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             found = {}
@@ -163,15 +166,21 @@ def _check(path: Path, data: bytes) -> None:
                     if entry.file_size > LARGEST:
                         raise DataError(f"{path}: its {name} has {entry.file_size:,} bytes")
                     _check_json(path, json.loads(archive.read(entry)))
-            example = archive.read(found["data/sample_inputs/model.pt"])
+            contents = {name: archive.read(entry) for name, entry in found.items()}
     except DataError:
         raise
     except (zipfile.BadZipFile, ValueError, RecursionError, EOFError) as error:
         raise DataError(f"{path}: is not a file of torch.export.save: {error}") from error
     try:
-        import_module("torch").load(io.BytesIO(example), weights_only=True)
+        example = io.BytesIO(contents["data/sample_inputs/model.pt"])
+        import_module("torch").load(example, weights_only=True)
     except Exception as error:  # of any kind: PyTorch would unpickle it without limits
         raise DataError(f"{path}: its example of inputs is not made of tensors") from error
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for name, content in contents.items():
+            archive.writestr(f"model/{name}", content)
+    return made.getvalue()
 
 
 def _check_json(path: Path, tree: Any) -> None:
