@@ -139,6 +139,7 @@ def own_network(name: str, given: Shape | None = None, usual: Shape | None = Non
         usual: that of the data, for an object that has none.
     """
     if name.endswith(".onnx"):
+        check_name(name)
         return _from_onnx(name, given)
     found, label = load(name), shown(name)
     if isinstance(found, checkpoint.Checkpoint):
