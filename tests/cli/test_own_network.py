@@ -260,6 +260,7 @@ def test_a_pt2_file_is_a_network(torch_file: str, tmp_path: Path) -> None:
     task = task_for(name, 4, threads=1)
     assert task.original is not None
     assert task.original.source == name
+    assert task.notes == ()  # it has nothing that differs in training
     with pytest.raises(PareoError, match=r"does not compute|cannot export"):
         own_network(name, (1, 9, 9))
 

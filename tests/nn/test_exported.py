@@ -15,7 +15,7 @@ import torch
 import pareo
 from pareo.errors import DataError
 from pareo.nn.torch_import.chance import draws, settle
-from pareo.nn.torch_import.exported import exported, packed, shape_of, unpacked
+from pareo.nn.torch_import.exported import exported, notes_of, packed, shape_of, unpacked
 
 MARK = Path("/tmp/pareo-pt2-was-executed")
 
@@ -51,6 +51,8 @@ def test_a_file_is_the_module_in_training(training: bool, free: bool, tmp_path: 
     module = Net().train(training)
     found = exported(written(tmp_path / "net.pt2", module, batch=1 + free, free=free))
     assert shape_of(found) == (2, 4, 4)
+    said = "it was exported for evaluation: batch_norm and dropout work as in training"
+    assert notes_of(found) == (() if training else (said,))
     imported = pareo.from_torch(found, (2, 4, 4))
     direct = pareo.from_torch(module, (2, 4, 4))
     assert imported.network.layers == direct.network.layers

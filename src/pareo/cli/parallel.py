@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from pareo.cli import live, options
-from pareo.cli.output import finish, outputs
+from pareo.cli.output import finish, outputs, say_notes
 from pareo.cli.tables import parallel as parallel_table
 from pareo.device import cores
 from pareo.errors import PareoError
@@ -71,7 +71,11 @@ def parallel(
     options.check_writable(json_file, html)
     options.check_finite("--turn", turn)
     others = _batches(batches, batch)
-    built = None if network is None else find(network, shape).network
+    built = None
+    if network is not None:
+        found = find(network, shape)
+        built = found.network
+        say_notes(network, found.notes)
     with live.display(parallel_table.running) as watch:
         if built is None:
             peer = find_spec("torch") is not None

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from pareo.cli import live, options
-from pareo.cli.output import end, finish, outputs
+from pareo.cli.output import end, finish, outputs, say_notes
 from pareo.cli.tables import race as race_table
 from pareo.device import PRECISIONS, cores
 from pareo.lab.contestants.registry import chosen, usual
@@ -57,6 +57,7 @@ def race(
     options.check_finite("--seconds", seconds)
     shape = options.shape(inputs)
     task = task_for(network, batch, threads or cores(), source=data, shape=shape)
+    say_notes(network, task.notes)
     entered = chosen(options.named(contestants) or usual(task))
     if against is not None:
         options.check_choice("--against", against, entered)

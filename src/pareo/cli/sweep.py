@@ -9,7 +9,7 @@ import typer
 
 from pareo.cli import live, options
 from pareo.cli.continued import run_to_end, show_parts
-from pareo.cli.output import end
+from pareo.cli.output import end, say_notes
 from pareo.cli.tables import sweep as sweep_table
 from pareo.device import PRECISIONS
 from pareo.errors import PareoError, ShapeError
@@ -82,6 +82,7 @@ def sweep(
         memory_limit, seconds, patience, interleave, largest, options.shape(inputs),
     )  # fmt: skip
     with closing(_sweep_of(settings, pixels)) as under_way:
+        say_notes(network, settings.task(1).notes)
         result = run_to_end(
             under_way, _live(), _show, lambda result: any(cell.times for cell in result.cells),
             json_file, html, save,

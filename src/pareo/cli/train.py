@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from pareo.cli import options
+from pareo.cli.output import say_notes
 from pareo.cli.tables.training import report
 from pareo.data import Dataset, load
 from pareo.device import Device
@@ -252,6 +253,7 @@ def train(
     epochs = epochs if epochs is not None else usual.epochs or EPOCHS
     loaded = load(data or source)
     found = _found(network, loaded, shape)
+    say_notes(network, found.notes)
     built = _normalised(found.network, loaded) if normalise else found.network
     start = None
     if resume is None:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from pareo.cli import live, options
-from pareo.cli.output import finish, outputs
+from pareo.cli.output import finish, outputs, say_notes
 from pareo.cli.tables import tune as tune_table
 from pareo.cli.train import OWN, RATES, USUAL
 from pareo.data import Dataset, load
@@ -105,7 +105,9 @@ def tune(
     options.check_writable(best_file, json_file, html)
     place = Device(device)
     loaded = load(data)
-    built = find(network, shape, (loaded.shape, loaded.classes)).network
+    found = find(network, shape, (loaded.shape, loaded.classes))
+    built = found.network
+    say_notes(network, found.notes)
     proposal.check(searched, built, str(space_file))
     if not searched.shaped:
         as_inputs(built, loaded.images[:1], "float32")

@@ -20,7 +20,7 @@ from pareo.nn import networks
 from pareo.nn.layers import Layer, Shape
 from pareo.nn.network import Sequential
 from pareo.nn.torch_import import Imported, from_torch
-from pareo.nn.torch_import.exported import exported, packed, shape_of, unpacked
+from pareo.nn.torch_import.exported import exported, notes_of, packed, shape_of, unpacked
 from pareo.nn.torch_names import TorchName
 from pareo.training import checkpoint
 
@@ -58,12 +58,14 @@ class Own:
     parameters: the weights that it was given with; None where they are to be drawn.
     original: the module that it was imported from, if it was one of PyTorch.
     names: the names of its weights in the file or module that it is from, by path.
+    notes: what is different in training, each in one sentence.
     """
 
     network: Sequential
     parameters: Mapping[str, Any] | None = None
     original: Original | None = None
     names: Mapping[str, TorchName] | None = field(default=None, repr=False)
+    notes: tuple[str, ...] = ()
 
 
 def is_own(name: str) -> bool:
@@ -193,7 +195,8 @@ def _imported(name: str, label: str, shape: Shape) -> Own:
     module = load(name)
     found = from_torch(module, shape, label)
     source = _packed(module, shape) if name in _given else name
-    return Own(found.network, found.parameters, Original(source, found.names), found.names)
+    original = Original(source, found.names)
+    return Own(found.network, found.parameters, original, found.names, notes_of(module))
 
 
 def _packed(module: Any, shape: Shape) -> bytes:
@@ -212,7 +215,8 @@ def _packed(module: Any, shape: Shape) -> bytes:
 @cache
 def _from_onnx(name: str, shape: Shape | None) -> Own:
     found = import_module("pareo.nn.onnx_import").from_onnx(name, shape)
-    return Own(found.network, found.parameters, names=found.names)
+    notes = getattr(found, "notes", ())
+    return Own(found.network, found.parameters, names=found.names, notes=notes)
 
 
 def _check_shapes(

@@ -26,6 +26,7 @@ class Task:
         images that are made up, whatever fits.
     made: the data, if it has been read already.
     original: the PyTorch module that the network was imported from, which races as itself.
+    notes: what is different in training from the file that the network is from.
     """
 
     network: Sequential
@@ -36,6 +37,7 @@ class Task:
     source: str | None = None
     made: tuple[Array, Array] | None = field(default=None, compare=False, repr=False)
     original: Original | None = field(default=None, compare=False, repr=False)
+    notes: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def parameters(self) -> dict[str, Array]:
         """The weights that all contestants start from, in float32."""

@@ -58,7 +58,8 @@ def task_for(
     unlike_mnist = is_own(name) and network.inputs != (1, 28, 28)
     rate = LARGE_RATE if name in LARGE or unlike_mnist else RATES.get(name, RATE)
     rate = NORMALISED_RATE if network.state else rate
-    return Task(network, batch, threads, rate, source=source, original=_renamed(found, network))
+    original = _renamed(found, network)
+    return Task(network, batch, threads, rate, source=source, original=original, notes=found.notes)
 
 
 def _renamed(own: Own, network: Sequential) -> Original | None:

@@ -31,6 +31,8 @@ EXPRESSION = re.compile(
     r"(Symbol\('[a-z]\d+'|(positive|integer|nonnegative)=True|Integer|Add|Mul|Pow|Max|Min|Mod"
     r"|FloorDiv|CleanDiv|PythonMod|[suz]?\d+|[-+*/(),\s])*"
 )
+# Operators that work differently in training, and which of their arguments says so.
+TRAINED = {"batch_norm": 5, "dropout": 2, "dropout_": 2}
 LARGEST = 64 << 20  # bytes of a graph
 SHOWN = 3  # places of one operator that an error lists
 
@@ -78,6 +80,11 @@ def shape_of(module: Any) -> tuple[int, ...] | None:
     return None if found is None else tuple(found)
 
 
+def notes_of(module: Any) -> tuple[str, ...]:
+    """What is different in training from what was exported."""
+    return tuple(getattr(module, "_pareo_notes", ()))
+
+
 def _class(torch: Any) -> Any:
     """The class of modules from files, whose `train` and `eval` change their operators."""
 
@@ -89,11 +96,16 @@ def _class(torch: Any) -> Any:
             if value is not None:
                 self._pareo_input = [int(size) for size in value.shape[1:]]
             _free_batch(torch, self.graph, inputs)
+            tested = {_name(node.target) for node in self.graph.nodes
+                      if _name(node.target) in TRAINED and not _is_training(node)}  # fmt: skip
+            if tested and not hasattr(self, "_pareo_notes"):
+                names = " and ".join(sorted(name.strip("_") for name in tested))
+                self._pareo_notes = [f"it was exported for evaluation: {names} work as in training"]
             self.recompile()
 
         def train(self, mode: bool = True) -> Any:
             for node in self.graph.nodes:
-                place = {"batch_norm": 5, "dropout": 2, "dropout_": 2}.get(_name(node.target))
+                place = TRAINED.get(_name(node.target))
                 if place is not None:
                     node.update_arg(place, mode)
             self.recompile()
@@ -116,6 +128,10 @@ def _class(torch: Any) -> Any:
 def _name(target: Any) -> str:
     schema = getattr(target, "_schema", None)
     return schema.name.removeprefix("aten::") if schema else ""
+
+
+def _is_training(node: Any) -> bool:
+    return bool(node.args[TRAINED[_name(node.target)]])
 
 
 def _free_batch(torch: Any, graph: Any, inputs: list[Any]) -> None:
