@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from race_result import row
+from race_result import header, row
 
 from pareo.lab.arena.result import ArenaResult
 from pareo.lab.experiment import results
@@ -24,13 +24,7 @@ def arena(data: dict[str, Any] | None = None) -> ArenaResult:
 def made(times: tuple[tuple[float | None, ...], ...] = TIMES) -> dict[str, Any]:
     """An arena, as a file has it."""
     return {
-        "schema": 1,
-        "kind": "arena",
-        "when": "2026-11-17T10:00:00+00:00",
-        "machine": {"processor": "Arm Neoverse N1", "cards": [], "idle_cores": 2.0},
-        "versions": {"pareo": "0.1.0"},
-        "network": "arena of seed 0: mlp, cnn",
-        "precision": "float32",
+        **header("arena", "arena of seed 0: mlp, cnn"),
         "settings": {
             "seed": 0,
             "first": 0,

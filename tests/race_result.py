@@ -70,6 +70,19 @@ def made(slowed: dict[str, float] | None = None, seed: int = 1, rounds: int = 20
     }
 
 
+def header(kind: str, network: str) -> dict[str, Any]:
+    """What a result of another kind begins with, as a file has it."""
+    return {
+        "schema": 1,
+        "kind": kind,
+        "when": "2026-11-15T10:00:00+00:00",
+        "machine": {"processor": "Arm Neoverse N1", "cards": [], "idle_cores": 2.0},
+        "versions": {"pareo": "0.1.0"},
+        "network": network,
+        "precision": "float32",
+    }
+
+
 def row(
     name: str, samples: list[float], peak: int | None, status: str = "ok", note: str = ""
 ) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from race_result import header
+
 from pareo.lab.experiment import results
 from pareo.lab.experiment.results import plain
 from pareo.lab.sweep.result import Cell, Memory, SweepResult
@@ -47,14 +49,8 @@ def made(
         cells.append(cell)
     batches = sorted({cell.batch for cell in cells})
     return {
-        "schema": 1,
-        "kind": "sweep",
-        "when": "2026-11-15T10:00:00+00:00",
-        "machine": {"processor": "Arm Neoverse N1", "cards": [], "idle_cores": 2.0},
-        "versions": {"pareo": "0.1.0"},
-        "network": "alexnet",
+        **header("sweep", "alexnet"),
         "data": "made-up images",
-        "precision": "float32",
         "settings": {
             "network": "alexnet", "batches": batches, "contestants": list(seconds),
             "threads": 2, "data": None, "memory_limit": 2 * 10**9,

@@ -62,7 +62,7 @@ def images() -> Any:
 
 
 @cache
-def _torchvision() -> Any:
+def torchvision() -> Any:
     """torchvision; where its compiled part does not load, its import needs names declared."""
     import torch
 
@@ -82,13 +82,13 @@ def _torchvision() -> Any:
 
 def module_of(name: str, size: int = SIZE) -> Any:
     """The module of torchvision or timm, for images of this size, without dropout of any kind."""
-    _torchvision()
+    torchvision()
     if name == "vit-tiny-16":
         import timm
 
         return timm.create_model(MODULES[name], img_size=size)
     more = {"image_size": size} if name.startswith("vit") else {}
-    module = getattr(_torchvision().models, MODULES[name])(**more)
+    module = getattr(torchvision().models, MODULES[name])(**more)
     for part in module.modules():
         for rate in ("p", "dropout"):
             if isinstance(getattr(part, rate, None), float):

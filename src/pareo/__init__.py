@@ -11,11 +11,15 @@ from pareo.spec import Spec
 
 if TYPE_CHECKING:
     from pareo import nn
+    from pareo.lab.race.call import race
+    from pareo.lab.sweep.call import sweep
+    from pareo.nn.torch_export import to_torch
     from pareo.nn.torch_import import from_torch
     from pareo.training.checkpoint import load, save
     from pareo.training.classifier import Classifier
     from pareo.training.evaluate import evaluate
     from pareo.training.regressor import Regressor
+    from pareo.training.weights import load_weights
 
 __version__ = "0.2.0"
 __all__ = [
@@ -29,11 +33,15 @@ __all__ = [
     "from_torch",
     "grad",
     "load",
+    "load_weights",
     "nn",
     "op",
+    "race",
     "save",
+    "sweep",
     "to_device",
     "to_host",
+    "to_torch",
     "trace",
     "transfers",
     "value_and_grad",
@@ -46,7 +54,11 @@ _LAZY = {
     "evaluate": "pareo.training.evaluate",
     "from_torch": "pareo.nn.torch_import",
     "load": "pareo.training.checkpoint",
+    "load_weights": "pareo.training.weights",
+    "race": "pareo.lab.race.call",
     "save": "pareo.training.checkpoint",
+    "sweep": "pareo.lab.sweep.call",
+    "to_torch": "pareo.nn.torch_export",
     "nn": "pareo.nn",
 }
 

@@ -133,7 +133,7 @@ def test_training_starts_from_weights(tmp_path: Path, trained: Path) -> None:
         (("train", "mlp-small", *SMALL, "--train-only", "9"), "train_only to name layers"),
         (("train", "mlp-small", *SMALL, "--validation", "1"), "a validation share from 0"),
         (("train", "mlp-small", *SMALL, "--patience", "0"), "patience to be a whole number"),
-        (("train", "mlp-small", *SMALL, "--weights", "nowhere"), "nowhere: expected a checkpoint"),
+        (("train", "mlp-small", *SMALL, "--weights", "nowhere"), "nowhere: expected a file of"),
         (("train", "mlp-small", "--precision", "int8"), "precision of float32 or float64"),
         (("train", "mlp-small", "--data", "nowhere"), "got 'nowhere', which does not exist"),
         (("train", "mlp-small", "--data", "synthetic:3x9x9"), "expects images of shape"),

@@ -406,6 +406,71 @@ def test_an_error_of_the_module_is_not_logged(caplog: Any) -> None:
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
+class Reduced(tnn.Module):
+    """Reductions along any axes, a convolution along one, features with a factor and a shift."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.along = tnn.Conv1d(4, 6, 3, stride=2, padding=1)
+        self.alpha = tnn.Parameter(torch.rand(1, 1, 5))
+        self.beta = tnn.Parameter(torch.rand(1, 1, 5))
+        self.gamma = tnn.Parameter(torch.rand(4, 1, 1))
+        self.delta = tnn.Parameter(torch.rand(4, 1, 1))
+        self.fc = tnn.Linear(15, 3)
+
+    def forward(self, x: Any) -> Any:  # (N, 4, 6, 5)
+        x = torch.addcmul(self.delta, x, self.gamma)
+        tokens = torch.addcmul(self.beta, self.alpha, x.flatten(1, 2))  # (N, 24, 5)
+        row = self.along(x.mean(3)).sum(-1, keepdim=True)  # (N, 6, 1)
+        column = x.sum((1, 2))  # (N, 5)
+        plane = x.mean(1, keepdim=True) + row.unflatten(1, (1, 6))  # (N, 1, 6, 5)
+        last = x.permute(0, 2, 3, 1).mean(3).sum(1)  # (N, 5), of channels
+        return self.fc(torch.cat([tokens.mean(1), column, plane.sum(2).flatten(1) + last], 1))
+
+
+def test_reductions_along_any_axes_are_read() -> None:
+    torch.manual_seed(1)
+    module = Reduced()
+    imported = pareo.from_torch(module, (4, 6, 5))
+    x = np.random.default_rng(0).standard_normal((3, 4, 6, 5)).astype(np.float32)
+    with Device("vectorized"):
+        found = imported.network(imported.parameters, x)
+    np.testing.assert_allclose(found, module(torch.from_numpy(x)).detach(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("around", [(0, 1, 0, 1), (1, 2, 0, 3), (3, 0, 2, 1), (1, 1, 2, 2)])
+def test_zeros_may_differ_between_the_sides(around: Any, stride: int) -> None:
+    class Padded(tnn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = tnn.Conv2d(2, 3, (3, 4), stride, padding=(0, 1), dilation=(1, 2))
+
+        def forward(self, x: Any) -> Any:
+            return self.conv(functional.pad(x, around)).flatten(1)
+
+    imported = pareo.from_torch(Padded(), (2, 8, 9))  # which the gate compares
+    assert imported.network.parameters((2, 8, 9))["conv.w"].shape == (3, 2, 3, 4)
+
+
+def test_padding_by_a_word_is_that_of_torch() -> None:
+    module = tnn.Sequential(tnn.Conv2d(1, 2, (2, 3), padding="same"), tnn.Flatten())
+    assert pareo.from_torch(module, (1, 5, 6)).network.classes == 60
+
+
+def test_a_trained_layer_needs_a_parameter() -> None:
+    class Fixed(tnn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("kernel", torch.rand(2, 1, 3, 3))
+
+        def forward(self, x: Any) -> Any:
+            return functional.conv2d(x, self.kernel).flatten(1)
+
+    with pytest.raises(PareoError, match="the weight kernel is a buffer, which is not trained"):
+        pareo.from_torch(Fixed(), (1, 5, 5))
+
+
 @pytest.mark.parametrize("wrong", [3, "3x4", (), (3, 4.0), torch.zeros(3)])
 def test_wrong_examples_are_refused(wrong: Any) -> None:
     with pytest.raises(ShapeError, match="from_torch expects a batch of inputs"):

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pareo.cli import live, options
-from pareo.cli.output import finish, not_existing, outputs
+from pareo.cli.continued import run_to_end, show_parts
 from pareo.cli.tables import arena as arena_table
 from pareo.device import PRECISIONS, cores
 from pareo.device import names as devices
@@ -16,7 +16,6 @@ from pareo.lab.arena.draw import KINDS, Batches, kinds_of
 from pareo.lab.arena.engine import Arena
 from pareo.lab.arena.result import ArenaResult
 from pareo.lab.arena.settings import Settings, entered
-from pareo.lab.sweep.journal import NotWritten
 
 MOST = 2**31 - 1  # of a seed or an index
 
@@ -86,21 +85,9 @@ def arena(
         _list(settings)
         return
     with closing(Arena(settings)) as under_way:
-        result, ended = _run(under_way)
-        if ended:
-            files = not_existing(json_file, html) if result.bouts else (None, None)
-            json_file, html = files
-        written = finish(
-            lambda: _show(result), outputs(result, json_file, html, save and not ended)
+        result = run_to_end(
+            under_way, _live(), _show, lambda result: bool(result.bouts), json_file, html, save
         )
-        if isinstance(ended, KeyboardInterrupt):
-            print("Interrupted: run the same command again to continue.")
-            raise typer.Exit(130)
-        if ended:
-            raise ended
-        if not written:  # the journal stays: the same command will write it again
-            raise typer.Exit(1)
-        under_way.finish()
     if not result.compared or any(row.ours for bout in result.bouts for row in bout.missed):
         raise typer.Exit(1)
 
@@ -114,23 +101,9 @@ def _list(settings: Settings) -> None:
             print(one.network.summary())
 
 
-def _run(under_way: Arena) -> tuple[ArenaResult, BaseException | None]:
-    """The result, or the finished part of it, and what interrupted it."""
-    try:
-        with _live() as watch:
-            return under_way.run(watch), None
-    except (KeyboardInterrupt, NotWritten) as ended:
-        return under_way.result(), ended
-
-
 def _show(result: ArenaResult) -> None:
-    console = live.console(170)
-    console.print(arena_table.table(result))
-    worst = arena_table.worst_table(result)
-    if worst is not None:
-        console.print(worst)
-    for line in arena_table.drawn_lines(result):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    tables = [arena_table.table(result), arena_table.worst_table(result)]
+    show_parts(tables, arena_table.drawn_lines(result))
 
 
 @contextmanager

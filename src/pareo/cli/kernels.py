@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from pareo.cli import live, options
-from pareo.cli.output import end, finish, not_existing, outputs
+from pareo.cli.output import end, finish, not_existing, outputs, say_notes
 from pareo.cli.tables import kernels as kernels_table
 from pareo.device import PRECISIONS, cores
 from pareo.lab.contestants.registry import chosen
@@ -45,6 +45,7 @@ def kernels(
     options.check_choice("--precision", precision, PRECISIONS)
     options.check_writable(trace, json_file, html)
     task = task_for(network, batch, threads or cores(), shape=options.shape(inputs))
+    say_notes(network, task.notes)
     named = chosen(options.named(contestants) or usual())
     study = Study(task, named, precision, together=together, say=live.activity())
     result = study.run()

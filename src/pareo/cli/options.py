@@ -13,23 +13,25 @@ from typer.core import TyperCommand
 
 from pareo.errors import PareoError
 
-Network = Annotated[str, typer.Argument(help="A network that `pareo networks` lists.")]
-AnyNetwork = Annotated[
-    str,
-    typer.Argument(
-        help="A network that `pareo networks` lists, or your own: FILE.py:OBJECT or "
-        "PACKAGE.MODULE:OBJECT, a pareo network, a PyTorch module, or a function that returns one. "
-        "The Python file is executed."
-    ),
-]
+NETWORK = (
+    "A network that `pareo networks` lists, or your own: FILE.py:OBJECT or PACKAGE.MODULE:OBJECT, "
+    "which is a pareo network, a PyTorch module, or a function that returns one; a checkpoint of "
+    "pareo; a .pt2 file of torch.export; an .onnx file. The Python file is executed. Nothing in "
+    "the other files is."
+)
+AnyNetwork = Annotated[str, typer.Argument(help=NETWORK)]
 Input = Annotated[
     str | None,
     typer.Option(
         "--input",
         help="Shape of one input of your own network, such as 3x224x224.",
-        show_default="its attribute input_shape, or the data's",
+        show_default="the network's own, or the data's",
     ),
 ]
+WEIGHTS = (
+    "a checkpoint of pareo, or a safetensors file or state_dict of PyTorch with the names of "
+    "torchvision, timm or your own module. Nothing in it is executed."
+)
 Batch = Annotated[int, typer.Option(min=1, help="Images per step.")]
 Epochs = Annotated[
     int | None,

@@ -57,6 +57,12 @@ def finish(show: Callable[[], None], outputs: Iterable[Output]) -> bool:
     return not failures
 
 
+def say_notes(network: str, notes: Iterable[str]) -> None:
+    """Print what is different in training from the file that a network is from."""
+    for note in notes:
+        print(f"pareo: {network}: {note}", file=sys.stderr)
+
+
 def _json(result: Result, path: Path) -> str:
     write_json(result, path)
     return f"result      {path}"

@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from pareo.cli import live, options
-from pareo.cli.output import finish, outputs
+from pareo.cli.output import finish, outputs, say_notes
 from pareo.cli.tables import parallel as parallel_table
 from pareo.device import cores
 from pareo.errors import PareoError
 from pareo.lab.parallel.measure import measure, measure_papers
 from pareo.lab.parallel.result import ParallelResult
-from pareo.nn import networks
+from pareo.training.own import find
 
 MOST = 64  # workers on one machine; more is a mistake
 SHARES = (8, 2)  # of --batch: the other batch sizes that are measured
@@ -21,9 +21,7 @@ PAPERS_IMAGES, PAPERS_ROUNDS = 12_000, 5
 
 
 def parallel(
-    network: Annotated[
-        str | None, typer.Argument(help="A network that `pareo networks` lists.")
-    ] = None,
+    network: Annotated[str | None, typer.Argument(help=options.NETWORK)] = None,
     workers: Annotated[
         str | None,
         typer.Option(help="Numbers of workers, as in 1..4 or 1,2.", show_default="1 to all cores"),
@@ -39,6 +37,7 @@ def parallel(
             show_default="an eighth and a half of --batch",
         ),
     ] = None,
+    inputs: options.Input = None,
     tasks: Annotated[
         int | None,
         typer.Option(
@@ -65,16 +64,23 @@ def parallel(
     """
     if papers == (network is not None):
         raise PareoError("pareo parallel expects either a NETWORK or --papers")
+    shape = options.shape(inputs)
+    if papers and shape is not None:
+        raise PareoError("--input is for a network of your own, not for --papers")
     counts = _workers(workers)
     options.check_writable(json_file, html)
     options.check_finite("--turn", turn)
+    others = _batches(batches, batch)
+    built = None
+    if network is not None:
+        found = find(network, shape)
+        built = found.network
+        say_notes(network, found.notes)
     with live.display(parallel_table.running) as watch:
-        if papers:
+        if built is None:
             peer = find_spec("torch") is not None
             result: ParallelResult = measure_papers(images, max(counts), rounds, peer, watch)
         else:
-            built = networks.by_name(network or "")
-            others = _batches(batches, batch)
             many = tasks or 2 * max(counts)
             result = measure(built, batch, counts, many, rounds, turn, others, watch)
 

@@ -1,8 +1,9 @@
 """`pareo predict`: classify images with a trained network."""
 
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
@@ -11,21 +12,37 @@ from pareo.cli import options
 from pareo.data import images
 from pareo.device import Device
 from pareo.errors import DataError, PareoError, ShapeError
+from pareo.nn import networks
+from pareo.nn.layers import Shape
 from pareo.nn.network import Sequential
-from pareo.training.checkpoint import Checkpoint, load
+from pareo.training.checkpoint import Checkpoint
 from pareo.training.evaluate import Evaluator, as_inputs, probabilities
+from pareo.training.own import find, is_own
+from pareo.training.own import load as load_own
+from pareo.training.weights import load_weights
 
 
 def predict(
-    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint, or its directory.")],
+    network: options.AnyNetwork,
     image: Annotated[
         list[Path],
         typer.Argument(help="PNG, JPEG or similar files, or .npy files with one or more images."),
     ],
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            help=f"Weights of the network: {options.WEIGHTS} All of them must fit.",
+            show_default="those that the network comes with",
+        ),
+    ] = None,
+    inputs: options.Input = None,
     device: Annotated[str, options.DEVICE] = "vectorized",
 ) -> None:
-    """Print the class of each image and its probability."""
-    known = load(checkpoint)
+    """Print the class of each image and its probability.
+
+    The network is usually a checkpoint of `pareo train`, or its directory.
+    """
+    known, names = _known(network, weights, options.shape(inputs))
     dtype = str(next(iter(known.parameters.values())).dtype)
     forward = Evaluator(known.network, Device(device), batch=1, dtype=dtype)
     failed = False
@@ -37,17 +54,38 @@ def predict(
             print(f"pareo: {named}", file=sys.stderr)
             failed = True
             continue
-        chances = probabilities(forward.logits(known.weights, pixels))
+        chances = probabilities(forward.logits(known.parameters, pixels))
         for number, row in enumerate(chances):
             place = f"{path}[{number}]" if len(chances) > 1 else str(path)
             best = int(row.argmax())
-            print(f"{place}: {_name(known, best)} ({row[best]:.1%})")
+            print(f"{place}: {_name(names, best)} ({row[best]:.1%})")
     if failed:
         raise typer.Exit(1)
 
 
-def _name(known: Checkpoint, number: int) -> str:
-    names = known.data.get("class_names") or ()
+class Known(NamedTuple):
+    """A network that can predict."""
+
+    network: Sequential
+    parameters: Mapping[str, Any]
+
+
+def _known(name: str, file: Path | None, shape: Shape | None) -> tuple[Known, Sequence[str]]:
+    """The network with its weights, and the names of its classes, where they are known."""
+    if not is_own(name) and name not in networks.NETWORKS:
+        raise DataError(f"{name}: expected a checkpoint or another network; there is no such file")
+    found = find(name, shape)
+    source = load_own(name) if is_own(name) and not name.endswith(".onnx") else None
+    classes = source.data.get("class_names") if isinstance(source, Checkpoint) else None
+    parameters = found.parameters
+    if file is not None:
+        parameters = load_weights(found.network, file, found.names)
+    if parameters is None:
+        raise PareoError(f"{name} has no weights of its own: give --weights, or a checkpoint")
+    return Known(found.network, parameters), classes or ()
+
+
+def _name(names: Sequence[str], number: int) -> str:
     return str(names[number]) if number < len(names) else str(number)
 
 

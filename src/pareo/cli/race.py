@@ -1,17 +1,16 @@
 """`pareo race`: train one network in every contestant, with intervals and the floor."""
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from pareo.cli import live, options
-from pareo.cli.output import end, finish, outputs
+from pareo.cli.output import end, finish, outputs, say_notes
 from pareo.cli.tables import race as race_table
 from pareo.device import PRECISIONS, cores
 from pareo.lab.contestants.registry import chosen, usual
 from pareo.lab.experiment.tasks import task_for
-from pareo.lab.race.engine import QUICK, Race, Rules
+from pareo.lab.race.engine import Race, Rules
 
 
 def race(
@@ -58,11 +57,12 @@ def race(
     options.check_finite("--seconds", seconds)
     shape = options.shape(inputs)
     task = task_for(network, batch, threads or cores(), source=data, shape=shape)
+    say_notes(network, task.notes)
     entered = chosen(options.named(contestants) or usual(task))
     if against is not None:
         options.check_choice("--against", against, entered)
     options.check_writable(json_file, html)
-    rules = replace(_rules(quick, epochs, target_accuracy, seconds), together=together)
+    rules = Rules.asked(quick, epochs, target_accuracy, seconds, together)
     with live.display(race_table.running) as watch:
         result = Race(task, entered, rules, precision, watch).run()
 
@@ -73,8 +73,3 @@ def race(
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     end(result.rows, finish(show, outputs(result, json_file, html, save)))
-
-
-def _rules(quick: bool, epochs: int | None, accuracy: float | None, seconds: float | None) -> Rules:
-    rules = (QUICK if quick else Rules()).training(epochs, accuracy)
-    return rules if seconds is None else replace(rules, seconds=seconds)

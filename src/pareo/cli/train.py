@@ -1,13 +1,14 @@
 """`pareo train`: train a network, with checkpoints, and print what it reached."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from pareo.cli import options
+from pareo.cli.output import say_notes
 from pareo.cli.tables.training import report
 from pareo.data import Dataset, load
 from pareo.device import Device
@@ -16,12 +17,13 @@ from pareo.nn import networks
 from pareo.nn.layers import Shape
 from pareo.nn.network import Sequential
 from pareo.nn.normalisation import Normalise
-from pareo.nn.own import is_own, own_network
-from pareo.nn.own import load as load_own
+from pareo.nn.torch_names import TorchName
 from pareo.training import checkpoint as files
 from pareo.training.fit import Result, fit
+from pareo.training.own import Own, check_name, find
 from pareo.training.profile import profiled
 from pareo.training.settings import Settings, from_plain
+from pareo.training.weights import load_weights, matched
 
 EPOCHS = 10
 # Settings with which each network learns MNIST; for the large ones, those of their papers.
@@ -135,7 +137,8 @@ def train(
     weights: Annotated[
         Path | None,
         typer.Option(
-            help="Start from the weights of a checkpoint; arrays of other shapes are not taken.",
+            help=f"Start from the weights in a file: {options.WEIGHTS} What does not fit is listed "
+            "and not taken.",
             rich_help_panel=_STEP,
         ),
     ] = None,
@@ -220,10 +223,7 @@ def train(
     Ctrl-C stops the run cleanly after the current steps; a second Ctrl-C stops it at once.
     """
     shape = options.shape(inputs)
-    if is_own(network):
-        load_own(network)  # reports a wrong name before the data is read
-    else:
-        networks.by_name(network)
+    check_name(network)  # before the data is read
     if workers is not None and on is None:
         raise PareoError("--workers needs --on ray; on this machine, use --threads")
     usual, source = Settings(**USUAL.get(network, OWN)), "mnist"
@@ -252,18 +252,21 @@ def train(
         settings = settings.changed(rate=RATES[settings.optimizer.name])
     epochs = epochs if epochs is not None else usual.epochs or EPOCHS
     loaded = load(data or source)
-    built = build(network, loaded, normalise, shape)
-    start = None if weights is None else _matching(weights, built)
-    if is_own(network) and start is None and resume is None:
-        own = own_network(network, shape, loaded.shape).parameters
-        start = None if own is None else dict(own)
+    found = _found(network, loaded, shape)
+    say_notes(network, found.notes)
+    built = _normalised(found.network, loaded) if normalise else found.network
+    start = None
+    if resume is None:
+        start = None if found.parameters is None else dict(found.parameters)
+    if weights is not None:
+        start = {**(start or {}), **_matching(weights, built, found.names)}
 
     def run() -> Result:
         if on is not None:
             from pareo.cli.train_ray import train_on
 
             if patience is not None or start is not None:
-                what = "--patience and --weights, nor modules of PyTorch"
+                what = "--patience, nor --weights and networks that bring their own"
                 raise PareoError(f"--on ray does not take {what}")
             return train_on(
                 on, workers or 2, built, loaded, place, checkpoint, resume, settings, epochs
@@ -291,17 +294,16 @@ def _numbers(text: str | None) -> list[float] | None:
         raise PareoError(f"--class-weights expects numbers such as 1,2,0.5; got '{text}'") from None
 
 
-def _matching(path: Path, network: Sequential) -> dict[str, Any]:
-    """The weights of a checkpoint that fit a network."""
-    wanted = network.parameters(network.inputs)
-    found = {
-        name: array
-        for name, array in files.load(path).weights.items()
-        if name in wanted and array.shape == wanted[name].shape
-    }
-    if not found:
-        raise DataError(f"{path}: has no weights that fit {network.name}")
-    return found
+def _matching(
+    path: Path, network: Sequential, names: Mapping[str, TorchName] | None
+) -> dict[str, Any]:
+    """The weights of a file that fit a network; all others are listed."""
+    found = matched(network, path, names)
+    if not found.parameters:
+        load_weights(network, path, names)  # raises an error that says so
+    if not found.complete:
+        print(f"pareo: {found}", file=sys.stderr)
+    return found.parameters
 
 
 def _profiled(run: Callable[[], Result], profile: Path, loaded: Dataset) -> Result:
@@ -325,31 +327,28 @@ def _profiled(run: Callable[[], Result], profile: Path, loaded: Dataset) -> Resu
     return result
 
 
-def build(
-    name: str, data: Dataset, normalise: bool = False, shape: Shape | None = None
-) -> Sequential:
+def _found(name: str, data: Dataset, shape: Shape | None = None) -> Own:
     """The named network; a large one takes the image size and the classes of the data.
 
-    One of the user's own takes inputs of `shape`, where that is given.
-
-    >>> build("googlenet", load("synthetic:3x64x64:5:12")).input_shape
+    >>> _found("googlenet", load("synthetic:3x64x64:5:12")).network.inputs
     (3, 64, 64)
-    >>> build("lenet5", load("mnist"), normalise=True).names[:2]
-    ('normalise', 'c1')
     """
     try:
-        if is_own(name):
-            built = own_network(name, shape, data.shape).network
-        elif shape is not None:
-            raise PareoError(f"--input is for a network of your own; got {name}")
-        else:
-            built = networks.sized(name, data.shape, data.outputs)
+        return find(name, shape, (data.shape, data.outputs))
     except ShapeError as error:
         raise ShapeError(f"{name} does not fit images of shape {data.shape}: {error}") from error
-    if not normalise:
-        return built
+
+
+def _normalised(network: Sequential, data: Dataset) -> Sequential:
+    """The network after a layer that normalises by the statistics of the data.
+
+    >>> _normalised(networks.lenet5(), load("mnist")).names[:2]
+    ('normalise', 'c1')
+    """
     found = data.channel_statistics()
     if not min(found.deviation) > 0:
         raise DataError(f"{data.name}: --normalise needs channels with more than one value")
-    layers = zip(built.names, built.layers, strict=True)
-    return Sequential([("normalise", Normalise(*found)), *layers], built.input_shape, built.name)
+    layers = zip(network.names, network.layers, strict=True)
+    return Sequential(
+        [("normalise", Normalise(*found)), *layers], network.input_shape, network.name
+    )

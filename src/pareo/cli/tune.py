@@ -5,23 +5,23 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pareo.cli import live, options
-from pareo.cli.output import finish, outputs
+from pareo.cli.output import finish, outputs, say_notes
 from pareo.cli.tables import tune as tune_table
-from pareo.cli.train import RATES, USUAL
+from pareo.cli.train import OWN, RATES, USUAL
 from pareo.data import Dataset, load
 from pareo.data.dataset import divide
 from pareo.device import Device, cores
 from pareo.errors import DataError, PareoError
 from pareo.lab.tune.collect import collected
 from pareo.lab.tune.result import TuneResult
-from pareo.lab.tune.summary import shown
-from pareo.nn import networks
+from pareo.lab.tune.summary import shown as shown_value
 from pareo.parallel.group import ray_cluster
 from pareo.parallel.trials.on_ray import Tasks
 from pareo.parallel.tuning import proposal, space
@@ -30,13 +30,14 @@ from pareo.parallel.tuning.search import Search, Workers
 from pareo.parallel.tuning.study import PRUNERS, SAMPLERS, open_study
 from pareo.training import checkpoint as files
 from pareo.training.evaluate import as_inputs
+from pareo.training.own import check_name, find, is_own, shown
 from pareo.training.resume import fingerprint
 
 REDRAW_SECONDS = 0.2  # drawing reads the whole study, which takes time from training
 
 
 def tune(
-    network: options.Network,
+    network: options.AnyNetwork,
     space_file: Annotated[
         Path,
         typer.Option("--space", help="TOML file with the parameters to search and their bounds."),
@@ -59,6 +60,7 @@ def tune(
     ] = None,
     on: options.Cluster = None,
     data: Annotated[str, options.data("mnist")] = "mnist",
+    inputs: options.Input = None,
     device: Annotated[str, options.DEVICE] = "compiled",
     sampler: Annotated[str, typer.Option(help="Sampler that proposes trials: tpe or random.")] = (
         "tpe"
@@ -88,34 +90,43 @@ def tune(
     """Search for the hyper-parameters with which a network learns best.
 
     A sixth of the training images validates the trials; the test images are used once, for the best
-    trial. To continue an interrupted search, run the same command again.
+    trial. All trials start from new weights. To continue an interrupted search, run the same
+    command again.
     """
-    base = networks.by_name(network)  # reports a wrong name before the data is read
+    check_name(network)  # before the data is read
+    shape = options.shape(inputs)
     if on is not None:
         ray_cluster.check(on)
     options.check_choice("--sampler", sampler, SAMPLERS)
     options.check_choice("--pruner", pruner, PRUNERS)
     searched = space.read(space_file)
-    proposal.check(searched, base, str(space_file))
+    if not is_own(network):
+        proposal.check(searched, find(network, shape).network, str(space_file))
     options.check_writable(best_file, json_file, html)
     place = Device(device)
     loaded = load(data)
-    built = networks.sized(network, loaded.shape, loaded.classes)
+    found = find(network, shape, (loaded.shape, loaded.classes))
+    built = found.network
+    say_notes(network, found.notes)
+    proposal.check(searched, built, str(space_file))
     if not searched.shaped:
         as_inputs(built, loaded.images[:1], "float32")
-    made = proposal.Maker(built, loaded, epochs, USUAL[network], RATES)
-    about = {"network": network, "data": data, "epochs": epochs, "space": searched.plain()}
+    made = proposal.Maker(built, loaded, epochs, USUAL.get(network, OWN), RATES)
+    name = shown(network)
+    about = {"network": name, "data": data, "epochs": epochs, "space": searched.plain()}
     searching = {**about, "fingerprint of the data": fingerprint(loaded)[:16]}
+    if is_own(network):
+        searching["fingerprint of the network"] = sha256(repr(built).encode()).hexdigest()[:16]
     storage_path = storage or str(space_file.with_suffix(".sqlite"))
     base_path = space_file if "://" in storage_path else Path(storage_path)
-    directory = checkpoint or base_path.with_suffix(".checkpoints") / network
+    directory = checkpoint or base_path.with_suffix(".checkpoints") / name
     divided = _divided(loaded)
     if population is None:
         alone = on is not None or workers is not None
         population = 1 if alone else proposal.population(made, searched, place)
     with (
         _workers(on, divided, place, workers, population) as crew,
-        open_study(storage_path, network, searching, sampler, pruner, seed) as study,
+        open_study(storage_path, name, searching, sampler, pruner, seed) as study,
         live.display(tune_table.running, every=REDRAW_SECONDS) as watch,
     ):
         search = Search(study, searched, made, crew, trials, directory, watch)
@@ -167,7 +178,7 @@ def _show(result: TuneResult, storage_path: str) -> None:
         console.print(f"failed      {count} times: {error}", markup=False, soft_wrap=True)
     best = result.best_trial
     if best is not None:
-        values = ", ".join(f"{name} {shown(best.parameters[name])}" for name in names)
+        values = ", ".join(f"{name} {shown_value(best.parameters[name])}" for name in names)
         print(f"best        trial {best.number}: {values}")
         print(f"validation  {best.accuracy:.2%}")
         if result.test_accuracy is not None:

@@ -113,7 +113,7 @@ def to_torch_arrays(network: Sequential, parameters: Mapping[str, Any]) -> dict[
     """
     names = torch_names(network)
     shapes = {path: p.shape for path, p in network.parameters(network.inputs).items()}
-    _check(network.name, shapes, parameters)
+    check_arrays(network.name, shapes, parameters)
     return {
         name.name: np.ascontiguousarray(name.to_torch(parameters[path]))
         for path, name in names.items()
@@ -131,7 +131,7 @@ def from_torch_arrays(network: Sequential, arrays: Mapping[str, Any]) -> dict[st
     """
     names = torch_names(network)
     given = {name: a for name, a in arrays.items() if name.split(".")[-1] != COUNTER}
-    _check(network.name, {name.name: name.shape for name in names.values()}, given)
+    check_arrays(network.name, {name.name: name.shape for name in names.values()}, given)
     shapes = {path: p.shape for path, p in network.parameters(network.inputs).items()}
     return {
         path: np.ascontiguousarray(name.from_torch(given[name.name], shapes[path]))
@@ -139,7 +139,7 @@ def from_torch_arrays(network: Sequential, arrays: Mapping[str, Any]) -> dict[st
     }
 
 
-def _check(network: str, expected: Mapping[str, Shape], given: Mapping[str, Any]) -> None:
+def check_arrays(network: str, expected: Mapping[str, Shape], given: Mapping[str, Any]) -> None:
     """Refuse arrays that are missing, left over, or of another shape."""
     missing = [name for name in expected if name not in given]
     extra = [name for name in given if name not in expected]

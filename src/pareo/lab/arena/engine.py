@@ -3,9 +3,7 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from pareo import __version__, machine
 from pareo.errors import DataError
 from pareo.lab.arena.clock import spent_by
 from pareo.lab.arena.draw import Drawn
@@ -15,7 +13,7 @@ from pareo.lab.arena.text import described
 from pareo.lab.contestants import Contestant, Task
 from pareo.lab.contestants.registry import chosen
 from pareo.lab.experiment import statistics
-from pareo.lab.experiment.experiment import Session
+from pareo.lab.experiment.experiment import Session, conditions
 from pareo.lab.experiment.gate import repeated_batch
 from pareo.lab.experiment.results import Machine, convert, plain
 from pareo.lab.experiment.runner import Repeating
@@ -85,7 +83,7 @@ class Arena(Session):
         self.contestants = chosen(list(settings.contestants))
         self.bouts: dict[int, Bout] = {}
         self.match: Match | None = None
-        self._journal = Journal(self._about(), folder, "arena")
+        self._journal = Journal(conditions(settings.as_dict()), folder, "arena")
         try:
             for line in self._journal.lines:
                 bout = convert(line["bout"], Bout, "the journal")
@@ -167,13 +165,3 @@ class Arena(Session):
 
     def _said(self, match: Race) -> None:
         self.say(match.doing)
-
-    def _about(self) -> dict[str, Any]:
-        """What must be the same for an arena to be continued."""
-        here = machine.describe()
-        return {
-            "settings": self.settings.as_dict(),
-            "versions": {"pareo": __version__, **machine.libraries()},
-            "machine": [here["processor"], here["cores"]],
-            "cards": [[card.name, card.driver] for card in machine.gpus()],
-        }

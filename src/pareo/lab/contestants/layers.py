@@ -1,26 +1,22 @@
-"""What adapters share: the walk through a network of pareo's layers, and windows of pooling."""
+"""What adapters share: networks without dropout, and windows of pooling."""
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from pareo import nn
 from pareo.lab.contestants.task import Array
-from pareo.nn.containers import Add, Append, Branches, Container, Gate, Multiply, Residual
+from pareo.nn.calls import NORMALISATIONS, SHAPES, TOKENS, Calls, pair, total_loss, unknown
+from pareo.nn.containers import Add, Append, Branches, Gate, Multiply, Residual
 from pareo.nn.graph import Graph
 from pareo.nn.layers import AveragePool, Dropout, Identity, Layer, MaxPool, StochasticDepth
 from pareo.nn.network import Auxiliary, Sequential
 from pareo.nn.pooling import shared_windows
 
-# Layers that each adapter computes in a function of their own.
-NORMALISATIONS = (nn.BatchNorm, nn.LayerNorm, nn.Lrn, nn.Normalise)
-SHAPES = (nn.Part, nn.Permute, nn.Reshape)
-TOKENS = (nn.Attention, nn.ClassToken, nn.FirstToken, nn.PositionEmbedding, nn.Tokens)
-
-Apply = Callable[[Layer, Mapping[str, Array], Array], Array]  # one layer: layer, parameters, x
-Join = Callable[[list[Array]], Array]  # the outputs of branches as one
+__all__ = [
+    "NORMALISATIONS", "SHAPES", "TOKENS", "Calls", "Window", "pair", "shares", "total_loss",
+    "unknown", "without_dropout",
+]  # fmt: skip
 
 
 def without_dropout(network: Sequential) -> Sequential:
@@ -68,64 +64,6 @@ def _kept(layer: Layer) -> Layer | None:
 def _renumbered(layer: Sequential, kept: list[tuple[str, Layer]]) -> list[Any]:
     """Layers without names are numbered again; those with names keep them."""
     return [part for _, part in kept] if layer.numbered else kept
-
-
-@dataclass
-class Calls:
-    """An interpreter (`pareo.nn.containers.Interpreter`) made of a framework's functions.
-
-    In training, the weight and the output of each auxiliary head are appended to `heads`.
-    """
-
-    apply: Apply
-    joins: Mapping[str, Join]
-    heads: list[tuple[float, Array]] | None = None
-
-    def layer(self, layer: Layer, parameters: Mapping[str, Array], x: Array) -> Array:
-        """The output of one layer."""
-        return self.apply(layer, parameters, x)
-
-    def join(self, how: str, parts: Sequence[Array]) -> Array:
-        """Several results as one."""
-        return self.joins[how](list(parts))
-
-    def head(
-        self, weight: float, head: Container, parameters: Mapping[str, Array], x: Array
-    ) -> None:
-        """Compute an auxiliary head, in training."""
-        if self.heads is not None:
-            self.heads.append((weight, head.run(parameters, x, self)))
-
-
-def total_loss(
-    network: Sequential,
-    parameters: Mapping[str, Array],
-    x: Array,
-    apply: Apply,
-    joins: Mapping[str, Join],
-    loss: Callable[[Array], Array],
-) -> Array:
-    """The loss in training: `loss(output)`, and that of each auxiliary head times its weight."""
-    heads: list[tuple[float, Array]] = []
-    total = loss(network.run(parameters, x, Calls(apply, joins, heads)))
-    for weight, out in heads:
-        total = total + weight * loss(out)
-    return total
-
-
-def unknown(layer: Layer) -> TypeError:
-    """The error of an adapter that lacks a kind of layer."""
-    return TypeError(f"this adapter has no {layer!r}")
-
-
-def pair(value: int | Sequence[int]) -> tuple[int, int]:
-    """A size along height and width.
-
-    >>> pair(3), pair((3, 5))
-    ((3, 3), (3, 5))
-    """
-    height, width = (value, value) if isinstance(value, int) else value
-    return height, width
 
 
 def shares(pixels: int, count: int) -> Array:

@@ -11,6 +11,7 @@ from pareo.errors import ShapeError
 from pareo.nn.activations import Clip
 from pareo.nn.network import Sequential
 from pareo.training.evaluate import as_inputs
+from pareo.training.own import Original
 
 MADE_UP = 64  # images, if the network is not for MNIST
 INVENTED = "invented"  # the source of images that are made up
@@ -24,6 +25,8 @@ class Task:
         images that are made up; the first of them are the same at every batch size. INVENTED is
         images that are made up, whatever fits.
     made: the data, if it has been read already.
+    original: the PyTorch module that the network was imported from, which races as itself.
+    notes: what is different in training from the file that the network is from.
     """
 
     network: Sequential
@@ -33,6 +36,8 @@ class Task:
     seed: int = 0
     source: str | None = None
     made: tuple[Array, Array] | None = field(default=None, compare=False, repr=False)
+    original: Original | None = field(default=None, compare=False, repr=False)
+    notes: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def parameters(self) -> dict[str, Array]:
         """The weights that all contestants start from, in float32."""

@@ -74,7 +74,7 @@ class TorchCudaTrainer(torch_step.TorchTrainer):
     def facts(self) -> dict[str, object]:
         """How it computes."""
         torch, tf32 = self._torch, self._torch.backends.cudnn.allow_tf32
-        words = ["torch.compile" if self._compiled else "eager"]
+        words = [self._words]
         words += ["CUDA graph"] if self._graph else []
         chosen = "timed" if torch.backends.cudnn.benchmark else "by rule"
         words.append(f"cuDNN {chosen if torch.backends.cudnn.enabled else 'off'}")

@@ -1,9 +1,14 @@
-"""PyTorch: eager or through torch.compile, with oneDNN or without, channels first or last."""
+"""PyTorch: eager or through torch.compile, with oneDNN or without, channels first or last.
+
+A network that was imported from a module of PyTorch is trained as that very module.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
-from pareo.lab.contestants import Array, Task, Trainer, torch_layers
+from pareo.lab.contestants import Array, Task, Trainer
+from pareo.lab.contestants.torch_models import model_of
+from pareo.nn.torch_export import layers as torch_layers
 
 torch: Any  # imported by `load`, when needed
 
@@ -35,12 +40,13 @@ class TorchTrainer:
             # Rows that are gathered keep this order; as (N, C, H, W) they are channels last.
             images = images.permute(0, 2, 3, 1).contiguous()
         self._images, self._labels = images, labels
-        self._leaves = {path: self._leaf(a) for path, a in task.parameters().items()}
+        self._model = model_of(task, self.place, self._last)
+        self._leaves = self._model.leaves
         state = set(task.network.state)  # running statistics: the layers move them themselves
         moving = [leaf for path, leaf in self._leaves.items() if path not in state]
         self._moving = [leaf.requires_grad_() for leaf in moving]
         self._rate = task.rate
-        self._loss, self._compiled = torch_layers.loss_of(task.network), compiled
+        self._loss, self._compiled = self._model.loss, compiled
         if compiled:
             from torch._inductor import config
 
@@ -49,12 +55,6 @@ class TorchTrainer:
 
     def _configure(self, config: Any) -> None:
         config.compile_threads = 1  # no idle helpers beside the other contestants
-
-    def _leaf(self, array: Array) -> Array:
-        leaf = torch.from_numpy(array).to(self.place)
-        if self._last and leaf.ndim == 4:
-            leaf = leaf.contiguous(memory_format=torch.channels_last)
-        return leaf
 
     def run(self, order: Array) -> list[Array]:
         """Train one step for each row of image numbers; the losses."""
@@ -75,13 +75,22 @@ class TorchTrainer:
 
     def parameters(self) -> dict[str, Array]:
         """The parameters now, with running statistics."""
-        return {path: leaf.detach().cpu().numpy().copy() for path, leaf in self._leaves.items()}
+        return {
+            path: self._model.ours(path, leaf.detach().cpu().numpy()).copy()
+            for path, leaf in self._leaves.items()
+        }
 
     def load(self, parameters: Mapping[str, Array]) -> None:
         """Continue from other parameters."""
         with torch.no_grad():
             for path, leaf in self._leaves.items():
-                leaf.copy_(torch.from_numpy(parameters[path]))
+                leaf.copy_(torch.from_numpy(self._model.theirs(path, parameters[path])))
+
+    @property
+    def _words(self) -> str:
+        """How it computes, and what."""
+        mode = "torch.compile" if self._compiled else "eager"
+        return f"{mode}{self._model.words}"
 
     def facts(self) -> dict[str, object]:
         """How it computes."""
@@ -89,7 +98,7 @@ class TorchTrainer:
         return {
             "precision": "float32",
             "layout": "channels last" if self._last else "channels first",
-            "mode": f"{'torch.compile' if self._compiled else 'eager'}, oneDNN {onednn}",
+            "mode": f"{self._words}, oneDNN {onednn}",
             "version": torch.__version__,
             "threads": torch.get_num_threads(),
             "first_layer_data_gradient": False,

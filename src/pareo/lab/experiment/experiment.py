@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from pareo import machine
+from pareo import __version__, machine
 from pareo.lab.contestants import Contestant
 from pareo.lab.experiment.results import Machine, Result
 from pareo.lab.machine.floors import Peaks, place_of
@@ -96,3 +96,14 @@ def _why_missing(contestant: Contestant, precision: str) -> str:
     if precision != "float32" and not contestant.gpu:
         return f"it computes in float32 only, not in {precision}"
     return contestant.missing() or ""
+
+
+def conditions(settings: dict[str, Any]) -> dict[str, Any]:
+    """What must be the same for an experiment to be continued: settings, versions, machine."""
+    here = machine.describe()
+    return {
+        "settings": settings,
+        "versions": {"pareo": __version__, **machine.libraries()},
+        "machine": [here["processor"], here["cores"]],
+        "cards": [[card.name, card.driver] for card in machine.gpus()],
+    }

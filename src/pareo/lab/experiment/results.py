@@ -133,6 +133,11 @@ class Result:
     def __post_init__(self) -> None:
         """Raise ValueError where fields do not agree with each other."""
 
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows: the main finding and tables; None for kinds without them."""
+        found: str | None = import_module("pareo.lab.report").fragment(self)
+        return found
+
     @property
     def moment(self) -> str:
         """When it was made, to the minute."""

@@ -1,12 +1,13 @@
 """The task that contestants are given, by the name of its network."""
 
+from dataclasses import replace
+
 from pareo.data import load
-from pareo.errors import PareoError
 from pareo.lab.contestants import Task, without_dropout
 from pareo.nn import networks
 from pareo.nn.layers import Shape
 from pareo.nn.network import Sequential
-from pareo.nn.own import is_own, own_network
+from pareo.training.own import Original, Own, find, is_own
 
 LARGE = tuple(networks.SIZED)
 # With these learning rates, plain SGD learns MNIST within a few epochs.
@@ -42,24 +43,32 @@ def task_for(
     """The task of training the named network on the data that `pareo train --data` accepts.
 
     Without a source, a network that does not fit MNIST trains on synthetic images, of its own size
-    unless another is given. One of the user's own (see `pareo.nn.own`) takes inputs of `shape`.
+    unless another is given. One of the user's own (`pareo.training.own`) takes inputs of `shape`.
 
     >>> task_for("papers-cnn", 128, threads=2).rate
     1.0
     >>> task_for("alexnet", 8, threads=2, source="synthetic:3x64x64:5:60").network.classes
     5
     """
-    if is_own(name):
-        data_shape = None if source is None else load(source).shape
-        network = without_dropout(own_network(name, shape, data_shape).network)
-    elif shape is not None:
-        raise PareoError(f"an input shape is for a network of your own; got {shape} for {name}")
-    elif source is None:
+    data = None if source is None else load(source)
+    found = find(name, shape, None if data is None else (data.shape, data.classes))
+    network = without_dropout(found.network)
+    if source is None and not is_own(name):
         network = network_of(name, size)
-    else:
-        data = load(source)
-        network = without_dropout(networks.sized(name, data.shape, data.classes))
     unlike_mnist = is_own(name) and network.inputs != (1, 28, 28)
     rate = LARGE_RATE if name in LARGE or unlike_mnist else RATES.get(name, RATE)
     rate = NORMALISED_RATE if network.state else rate
-    return Task(network, batch, threads, rate, source=source)
+    original = _renamed(found, network)
+    return Task(network, batch, threads, rate, source=source, original=original, notes=found.notes)
+
+
+def _renamed(own: Own, network: Sequential) -> Original | None:
+    """The module of the user's own, with the paths of its weights in the network that races.
+
+    Without Dropout, layers that are called by their numbers have others.
+    """
+    if own.original is None:
+        return None
+    before, after = (one.parameters(one.inputs) for one in (own.network, network))
+    names = {new: own.original.names[old] for new, old in zip(after, before, strict=True)}
+    return replace(own.original, names=names)

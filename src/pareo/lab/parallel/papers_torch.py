@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from pareo.data import Dataset
-from pareo.lab.contestants import Calls, Task, torch_layers, torch_step
+from pareo.lab.contestants import Calls, Task, torch_step
 from pareo.lab.experiment.worker import Worker
 from pareo.lab.papers.costa_banevicius import BATCH, RATE, SIZES
 from pareo.lab.parallel.engine import Strategy, Turn
 from pareo.lab.parallel.names import ALL_CORES, PROCESSES, SERIAL, THREADS
 from pareo.nn import networks
+from pareo.nn.torch_export import layers as torch_layers
 from pareo.parallel.group.worker_group import run_threads
 from pareo.parallel.trials.scoring import PIECE
 from pareo.training.fit import shuffled

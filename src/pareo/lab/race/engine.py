@@ -69,6 +69,19 @@ class Rules:
             self, epochs=epochs, accuracy=accuracy, share=share, turn=math.inf, seconds=seconds
         )
 
+    @staticmethod
+    def asked(
+        quick: bool,
+        epochs: int | None,
+        accuracy: float | None,
+        seconds: float | None,
+        together: bool = False,
+    ) -> "Rules":
+        """The rules for these options of `pareo race`."""
+        rules = (QUICK if quick else Rules()).training(epochs, accuracy)
+        rules = replace(rules, together=together)
+        return rules if seconds is None else replace(rules, seconds=seconds)
+
 
 QUICK = Rules(share=0.1, turn=0.5, seconds=140.0, patience=60.0, untried=SLOW_TO_BUILD)
 

@@ -17,8 +17,16 @@ MILLI = 1e3  # seconds as milliseconds
 
 def html(result: SweepResult) -> str:
     """The report as one page."""
-    title = f"{result.network} by batch size, {result.precision}"
-    return page(title, _sections(result, title), figures(result))
+    return page(_title(result), _sections(result), figures(result))
+
+
+def fragment(result: SweepResult) -> list[str]:
+    """The sections that need no figures."""
+    return [*_head(result), _limits(result), _cells(result)]
+
+
+def _title(result: SweepResult) -> str:
+    return f"{result.network} by batch size, {result.precision}"
 
 
 def figures(result: SweepResult) -> dict[str, Figure]:
@@ -101,7 +109,7 @@ def _chart(up: str, lines: list[Figure]) -> Figure:
     )  # fmt: skip
 
 
-def _sections(result: SweepResult, title: str) -> list[str]:
+def _head(result: SweepResult) -> list[str]:
     best = answer(result)
     samples = {
         ", ".join(part for part in (cell.contestant, f"batch {cell.batch}", cell.note) if part):
@@ -110,8 +118,14 @@ def _sections(result: SweepResult, title: str) -> list[str]:
     }  # fmt: skip
     said = best.sentence if best else "No contestant was timed."
     return [
-        head(result, title, said, result.settings.threads, samples),
+        head(result, _title(result), said, result.settings.threads, samples),
         f"<p>{escape(said)}</p>" if (said := ahead(result)) else "",
+    ]
+
+
+def _sections(result: SweepResult) -> list[str]:
+    return [
+        *_head(result),
         "<h2>Time per image</h2>",
         charts.figure("times", "Milliseconds per image: median and 95 % interval."),
         "<h2>Memory</h2>",

@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from pareo import __version__, machine
 from pareo.device import Device
 from pareo.errors import DataError
 from pareo.lab import temp_dir
 from pareo.lab.contestants.registry import chosen
-from pareo.lab.experiment.experiment import Experiment
+from pareo.lab.experiment.experiment import Experiment, conditions
 from pareo.lab.experiment.gate import exact_files
 from pareo.lab.experiment.gate.judge import judging
 from pareo.lab.experiment.results import convert, plain
@@ -31,8 +30,8 @@ from pareo.lab.sweep.journal import Journal
 from pareo.lab.sweep.limit import Limits
 from pareo.lab.sweep.result import Ceiling, Cell, Limit, Probe, Work
 from pareo.lab.sweep.settings import Settings
-from pareo.nn.own import is_own, shown
 from pareo.program.compiler import prepared
+from pareo.training.own import is_own, shown
 from pareo.training.step import step_program
 
 
@@ -160,12 +159,8 @@ class Sweep(Experiment):
 
     def _about(self) -> dict[str, Any]:
         """What must be the same for a sweep to be continued."""
-        here = machine.describe()
         return {
-            "settings": self.settings.as_dict(),
-            "versions": {"pareo": __version__, **machine.libraries()},
-            "machine": [here["processor"], here["cores"]],
-            "cards": [[card.name, card.driver] for card in machine.gpus()],
+            **conditions(self.settings.as_dict()),
             "images": self._images,
             **self._definition(),
         }

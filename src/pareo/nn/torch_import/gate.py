@@ -4,8 +4,7 @@ Both compute in float64, from weights that are drawn around the module's own, so
 or a shift of 0 hides nothing. Dropout and stochastic depth do nothing in either.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -17,6 +16,7 @@ from pareo.errors import PareoError
 from pareo.nn.containers import OwnOperators
 from pareo.nn.layers import Context
 from pareo.nn.network import Sequential
+from pareo.nn.torch_import.chance import settle, without_chance
 from pareo.nn.torch_import.reader import Reader, place_of
 from pareo.nn.torch_names import TorchName
 from pareo.program import trace, value_and_grad
@@ -101,6 +101,7 @@ def _of_module(
     network: Sequential,
 ) -> Found:  # fmt: skip
     """What PyTorch computes; the running statistics of the module move."""
+    settle(module)
     for parameter in module.parameters():
         parameter.requires_grad_(True)
     x = torch.as_tensor(images)
@@ -108,7 +109,7 @@ def _of_module(
     with torch.no_grad():
         tested = module(x.clone()).numpy()
     module.train()
-    with _without_chance(torch):
+    with without_chance(torch):
         out = module(x.clone())
         loss = torch.nn.functional.cross_entropy(out, torch.as_tensor(labels))
         loss.backward()
@@ -162,27 +163,6 @@ def _of_network(network: Sequential, parameters: dict[str, Any], images: Any, la
         "gradient": {path: np.asarray(a) for path, a in gradients.items()},
         "running statistic": {path: np.asarray(a) for path, a in new.items()},
     }
-
-
-@contextmanager
-def _without_chance(torch: Any) -> Iterator[None]:
-    """Let PyTorch's dropout do nothing, and draw the mean of what stochastic depth draws."""
-    functional = torch.nn.functional
-    nothing = {functional.dropout, torch.dropout, torch.dropout_}
-
-    class Sure(torch.overrides.TorchFunctionMode):
-        def __torch_function__(
-            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            kwargs = kwargs or {}
-            if function in nothing:
-                return args[0] if args else kwargs["input"]
-            if function is torch.Tensor.bernoulli_:
-                return args[0].fill_(args[1] if len(args) > 1 else kwargs["p"])
-            return function(*args, **kwargs)
-
-    with Sure():
-        yield
 
 
 def _first_difference(

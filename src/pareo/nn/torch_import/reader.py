@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from pareo.errors import PareoError
+from pareo.errors import PareoError, ShapeError
 from pareo.nn.graph import INPUT, Graph
 from pareo.nn.layers import Dropout, Identity, Layer, StochasticDepth
 from pareo.nn.network import Sequential
 from pareo.nn.torch_import.moved import Moved
-from pareo.nn.torch_import.values import Stale, Unknown, Unsupported, Value, Weight
+from pareo.nn.torch_import.values import Padded, Stale, Unknown, Unsupported, Value, Weight
 from pareo.nn.torch_names import TorchName
 
 # Operators whose result is their first argument, seen in another shape or as it is.
@@ -101,6 +101,8 @@ class Reader:
         try:
             if any(isinstance(part, Stale) for part in parts):
                 raise Unsupported("a view of values that were changed in place")
+            if any(isinstance(part, Padded) for part in parts) and plain != "conv2d":
+                raise Unsupported("of images with zeros around them")
             first, *rest = resolved.items()
             if any(isinstance(part, Moved) for part in parts):
                 if plain not in self._moved:
@@ -109,7 +111,7 @@ class Reader:
             else:
                 found = _called(operators[plain], self, first[1], dict(rest))
             self._check_shape(node, found)
-        except Unsupported as error:
+        except (Unsupported, ShapeError) as error:
             self._problem(f"aten.{name} ({error})", node)
             return Unknown()
         changed = node.args[0] if node.args else None
@@ -178,10 +180,13 @@ class Reader:
         """A node for a layer; `weights` are its parameters, each with the `how` of `TorchName`."""
         if x.wide:
             raise Unsupported("of values that are repeated by expand")
+        buffers = self.program.graph_signature.inputs_to_buffers.values()
         name = self._name(next(iter((weights or {}).values()), None))
         for key, (weight, how) in (weights or {}).items():
             if weight.viewed and how != "reshaped":
                 raise Unsupported(f"the weight {weight.name} has another shape here")
+            if weight.name in buffers and key not in ("mean", "variance"):
+                raise Unsupported(f"the weight {weight.name} is a buffer, which is not trained")
             if any(weight.name == other.name for other in self.names.values()):
                 raise Unsupported(f"the weight {weight.name} is used a second time")
             self.names[f"{name}.{key}"] = TorchName(weight.name, how, weight.shape)

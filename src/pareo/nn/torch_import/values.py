@@ -60,6 +60,17 @@ class Noise:
 
 
 @dataclass(frozen=True)
+class Padded:
+    """Images with rows and columns of zeros around them, which only a convolution may read.
+
+    around: the zeros before and after, along height and along width.
+    """
+
+    origin: Value
+    around: tuple[tuple[int, int], tuple[int, int]]
+
+
+@dataclass(frozen=True)
 class Unknown:
     """What depends on an operator that is not supported."""
 

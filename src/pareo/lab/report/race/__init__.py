@@ -25,19 +25,31 @@ GATE = {"ok": "yes", "refused": "no", "failed": "failed"}
 def html(result: RaceResult) -> str:
     """The report as one page."""
     drawn = figures(result)
-    title = f"{result.network}, batch {result.batch}, {result.precision}"
-    return page(title, _sections(result, title, drawn), drawn)
+    return page(_title(result), _sections(result, drawn), drawn)
 
 
-def _sections(result: RaceResult, title: str, drawn: dict[str, Figure]) -> list[str]:
+def fragment(result: RaceResult) -> list[str]:
+    """The sections that need no figures."""
+    return [_head(result), _times(result), not_timed(result.rows)]
+
+
+def _title(result: RaceResult) -> str:
+    return f"{result.network}, batch {result.batch}, {result.precision}"
+
+
+def _head(result: RaceResult) -> str:
     samples = {row.contestant: row.samples for row in result.rows}
     data = f"of {result.data} " if result.data else "that are made up "
+    more = f"{result.images:,} images {data}an epoch"
+    return head(result, _title(result), headline(result), result.threads, samples, more)
+
+
+def _sections(result: RaceResult, drawn: dict[str, Figure]) -> list[str]:
     limits = [f"on {one.name} by {BOUND[one.why]}" for one in result.floors if one.why in BOUND]
     floor = f", {' and '.join(limits)}," if limits else ""
     none = "" if "epochs" in drawn else "<p>No whole epoch was trained, so no figure by epoch.</p>"
     return [
-        head(result, title, headline(result), result.threads, samples,
-             f"{result.images:,} images {data}an epoch"),
+        _head(result),
         "<h2>Times</h2>",
         _figure("times", drawn),
         _times(result),

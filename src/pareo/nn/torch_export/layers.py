@@ -7,8 +7,8 @@ from operator import add, mul
 from typing import Any
 
 from pareo import nn
-from pareo.lab.contestants.layers import NORMALISATIONS, SHAPES, TOKENS, pair, total_loss, unknown
-from pareo.lab.contestants.task import Array
+from pareo.array import Array
+from pareo.nn.calls import NORMALISATIONS, SHAPES, TOKENS, pair, total_loss, unknown
 
 torch: Any  # imported by `load`, when needed
 functional: Any
@@ -45,8 +45,10 @@ def joins() -> dict[str, Callable[[list[Array]], Array]]:
     }
 
 
-def layer(this: nn.Layer, parameters: Mapping[str, Array], x: Array) -> Array:
-    """One of pareo's layers, in training."""
+def layer(
+    this: nn.Layer, parameters: Mapping[str, Array], x: Array, training: bool = True
+) -> Array:
+    """One of pareo's layers, in training or afterwards."""
     w: Any = parameters.get("w")
     b = parameters.get("b")
     match this:
@@ -72,10 +74,15 @@ def layer(this: nn.Layer, parameters: Mapping[str, Array], x: Array) -> Array:
             return torch.flatten(x, 1)
         case nn.Identity():
             return x
+        case nn.Dropout():
+            return functional.dropout(x, this.rate, training)
+        case nn.StochasticDepth():
+            kept = functional.dropout(x.new_ones(len(x), *[1] * (x.ndim - 1)), this.rate, training)
+            return x * kept if training else x
         case nn.Scale():
             return x * (w[:, None, None] if x.ndim == 4 else w)
     if isinstance(this, NORMALISATIONS):
-        return normalised(this, parameters, x)
+        return normalised(this, parameters, x, training)
     if isinstance(this, SHAPES):
         return moved(this, x)
     if isinstance(this, TOKENS):
@@ -100,15 +107,15 @@ def linear(x: Array, w: Array, b: Array | None) -> Array:
     return functional.linear(x, w.t(), b)
 
 
-def normalised(this: nn.Layer, parameters: Mapping[str, Array], x: Array) -> Array:
-    """The layers that normalise; batch normalisation moves its running statistics."""
+def normalised(this: nn.Layer, parameters: Mapping[str, Array], x: Array, training: bool) -> Array:
+    """The layers that normalise; batch normalisation moves its running statistics in training."""
     scale: Any = parameters.get("scale")
     shift = parameters.get("shift")
     match this:
         case nn.BatchNorm():
             mean, variance = parameters["mean"], parameters["variance"]
             return functional.batch_norm(
-                x, mean, variance, scale, shift, training=True, momentum=this.momentum,
+                x, mean, variance, scale, shift, training, momentum=this.momentum,
                 eps=this.epsilon,
             )  # fmt: skip
         case nn.LayerNorm():

@@ -1,0 +1,97 @@
+"""What the PyTorch contestants train: pareo's layers in PyTorch, or the user's own module."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from importlib import import_module
+from typing import Any, Protocol
+
+import numpy as np
+
+from pareo.lab.contestants.task import Array, Task
+from pareo.nn.torch_export import layers
+from pareo.nn.torch_import.chance import draws, settle, without_chance
+
+
+class Model(Protocol):
+    """A network in PyTorch, at the first weights of a task.
+
+    leaves: its parameters and running statistics, by pareo's paths.
+    loss: the mean cross-entropy of the leaves, images and labels.
+    words: what else a reader should know of it.
+    """
+
+    leaves: dict[str, Any]
+    loss: Callable[..., Any]
+    words: str
+
+    def ours(self, path: str, array: Array) -> Array:
+        """A leaf's array in pareo's layout."""
+
+    def theirs(self, path: str, array: Array) -> Array:
+        """A parameter in the leaf's layout."""
+
+
+def model_of(task: Task, place: str, last: bool) -> Model:
+    """The module that the task's network was imported from; else pareo's layers in PyTorch."""
+    if task.original is None:
+        return OfLayers(task, place, last)
+    return OfModule(task, place, last)
+
+
+class OfLayers:
+    """pareo's layers, computed by PyTorch's functions."""
+
+    words = ""
+
+    def __init__(self, task: Task, place: str, last: bool) -> None:
+        torch = layers.load()
+        self.leaves, self.loss = {}, layers.loss_of(task.network)
+        for path, array in task.parameters().items():
+            leaf = torch.from_numpy(array).to(place)
+            wide = last and leaf.ndim == 4
+            layout = torch.channels_last if wide else torch.contiguous_format
+            self.leaves[path] = leaf.contiguous(memory_format=layout)
+
+    def ours(self, path: str, array: Array) -> Array:
+        """The array itself."""
+        return array
+
+    def theirs(self, path: str, array: Array) -> Array:
+        """The array itself."""
+        return array
+
+
+class OfModule:
+    """The user's own module in training, without dropout."""
+
+    def __init__(self, task: Task, place: str, last: bool) -> None:
+        torch = import_module("torch")
+        assert task.original is not None
+        self._names, start = task.original.names, task.parameters()
+        self._shapes = {path: a.shape for path, a in start.items()}
+        module = task.original.load().to("cpu").float().train()
+        settle(module)
+        images = torch.zeros((2, *task.network.inputs))
+        drawing = draws(module, images)
+        self.words = ", the module itself" + (", functional dropout patched out" if drawing else "")
+        module = module.to(place, memory_format=torch.channels_last) if last else module.to(place)
+        inside = {**dict(module.named_buffers()), **dict(module.named_parameters())}
+        self.leaves = {path: inside[name.name] for path, name in self._names.items()}
+        with torch.no_grad():
+            for path, leaf in self.leaves.items():
+                leaf.copy_(torch.from_numpy(self.theirs(path, start[path])))
+        mean_loss = torch.nn.functional.cross_entropy
+
+        def loss(leaves: dict[str, Any], x: Any, labels: Any) -> Any:
+            with without_chance(torch) if drawing else nullcontext():
+                return mean_loss(module(x), labels)
+
+        self.loss = loss
+
+    def ours(self, path: str, array: Array) -> Array:
+        """The array in the parameter's shape."""
+        return self._names[path].from_torch(array, self._shapes[path])
+
+    def theirs(self, path: str, array: Array) -> Array:
+        """The array in the shape that the module has it in."""
+        return np.ascontiguousarray(self._names[path].to_torch(array))
