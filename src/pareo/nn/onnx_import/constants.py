@@ -9,6 +9,10 @@ import numpy as np
 from pareo.nn.onnx_import.file import onnx_module
 from pareo.nn.torch_import.values import Unsupported
 
+NUMBERS = frozenset({
+    "bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16",
+    "uint32", "uint64",
+})  # fmt: skip
 Arrays = Sequence[Any]
 How = Mapping[str, Any]
 
@@ -37,7 +41,12 @@ def _mod(arrays: Arrays, how: How) -> Any:
 
 
 def _cast(arrays: Arrays, how: How) -> Any:
-    return arrays[0].astype(onnx_module("onnx.helper").tensor_dtype_to_np_dtype(how["to"]))
+    """Another type, of those that NumPy has itself: others round or saturate in their own ways."""
+    wanted = onnx_module("onnx.helper").tensor_dtype_to_np_dtype(how["to"])
+    for dtype in (arrays[0].dtype, wanted):
+        if dtype.name not in NUMBERS:
+            raise Unsupported(f"between {arrays[0].dtype} and {wanted}")
+    return arrays[0].astype(wanted)
 
 
 def _axes(arrays: Arrays, how: How) -> list[int] | None:
@@ -202,7 +211,9 @@ def size_of_result(op: str, arrays: Arrays, how: How) -> int:
         return _gathered_size(arrays, how)
     if op == "Range":
         return _range_size(arrays, how)
-    if op in ("Concat", "Reshape") or op.startswith("Reduce"):
+    if op.startswith("Reduce"):  # along an axis of no elements, there may be more than before
+        return math.prod(max(1, size) for size in given[0].shape)
+    if op in ("Concat", "Reshape"):
         return sum(array.size for array in given)
     return math.prod(np.broadcast_shapes(*(array.shape for array in given)))
 
@@ -215,6 +226,6 @@ def compute(op: str, arrays: Arrays, how: How) -> Any:
     try:
         with np.errstate(all="ignore"):
             return np.asarray(function(arrays, how))
-    except (ValueError, IndexError, TypeError, KeyError, OverflowError) as error:
+    except (ValueError, IndexError, TypeError, KeyError, OverflowError, MemoryError) as error:
         said = " ".join(str(error).split())
         raise Unsupported(f"of constants that do not fit: {said}") from error

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pareo.errors import PareoError
 from pareo.nn.layers import Conv, Shape
-from pareo.nn.normalisation import BatchNorm
+from pareo.nn.normalisation import BatchNorm, LayerNorm
 from pareo.nn.onnx_import import gate
 from pareo.nn.onnx_import.file import File, read_file
 from pareo.nn.onnx_import.operators import OPERATORS
@@ -69,7 +69,7 @@ def _notes(reader: OnnxReader) -> tuple[str, ...]:
     notes = list(dict.fromkeys(reader.notes))
     used = [made.what for made in reader.needed().values()]
     convolves = any(isinstance(layer, Conv) for layer in used)
-    if convolves and not any(isinstance(layer, BatchNorm) for layer in used):
+    if convolves and not any(isinstance(layer, BatchNorm | LayerNorm) for layer in used):
         notes.append(FOLDED)
     count = Counter(name.name for name in reader.names.values())
     shared = [name for name, uses in count.items() if uses > 1 and name]

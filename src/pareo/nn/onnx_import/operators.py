@@ -15,7 +15,7 @@ from pareo.nn.onnx_import.reader import OnnxReader, Operator, Step
 from pareo.nn.onnx_import.values import Constant, Term
 from pareo.nn.onnx_import.weights import constant, dense, given, value
 from pareo.nn.onnx_import.windows import average_pool, conv, max_pool, pad
-from pareo.nn.shapes import Reshape
+from pareo.nn.shapes import Permute, Reshape
 from pareo.nn.torch_import.moved import Moved, moved_operators
 from pareo.nn.torch_import.operators import images
 from pareo.nn.torch_import.values import Unsupported, Value
@@ -177,9 +177,16 @@ def softmax(reader: OnnxReader, step: Step) -> Any:
     x, axis = step.inputs[0], step.get("axis", -1)
     if isinstance(x, Term):
         return terms.softmax(x, axis)
-    if len(value(x).shape) != 1 or axis not in (1, -1):
-        raise Unsupported(f"along the axis {axis} of {('N', *x.seen)}")
-    return reader.layer(activations.Softmax(), x)
+    count = len(value(x).seen) + 1
+    axis %= count
+    if axis == 0:
+        raise Unsupported("along the batch")
+    x = views.plain(reader, x)
+    if axis == 1:
+        return reader.layer(activations.Softmax(), x)
+    order = views.first(axis, count)
+    y = reader.layer(activations.Softmax(), reader.layer(Permute(order), x))
+    return reader.layer(Permute(views.back(order)), y)
 
 
 def prelu(reader: OnnxReader, step: Step) -> Any:

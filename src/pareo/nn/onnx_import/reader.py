@@ -15,7 +15,7 @@ from pareo.nn.layers import Layer, Shape
 from pareo.nn.onnx_import import constants
 from pareo.nn.onnx_import.file import File, onnx_module
 from pareo.nn.onnx_import.names import Scopes, of_weight
-from pareo.nn.onnx_import.values import Constant
+from pareo.nn.onnx_import.values import Constant, Term
 from pareo.nn.shapes import Reshape
 from pareo.nn.torch_import.moved import Moved
 from pareo.nn.torch_import.reader import Made, Reader
@@ -301,8 +301,12 @@ class OnnxReader(Reader):
         found = self.values.get(outputs[0].name)
         if isinstance(found, Moved):
             raise PareoError(f"{path}: the batch is not the first axis of its result")
-        if not isinstance(found, Value) or found.wide:
-            raise PareoError(f"{path}: its result does not depend on its input as pareo can read")
+        if isinstance(found, Term):
+            raise PareoError(f"{path}: its result is one {found.reason}")
+        if not isinstance(found, Value):
+            raise PareoError(f"{path}: its result does not depend on its input")
+        if found.wide:
+            raise PareoError(f"{path}: its result is repeated by Expand")
         self.result = found
         return found
 

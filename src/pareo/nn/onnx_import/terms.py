@@ -194,10 +194,4 @@ def shape_of(x: Term) -> Shape:
 
 def refused(x: Term) -> Unsupported:
     """The error for a term that is followed by something else than its layer has."""
-    wholes = {
-        "padding": "Pad before other operators than convolutions and pooling",
-        "scaled": "values whose batch is not the first axis",
-        "scores": "a product that is not attention", "shares": "a product that is not attention",
-    }  # fmt: skip
-    usual = "erf outside of GELU" if "erf" in x.kind else "a mean outside of layer normalisation"
-    return Unsupported(f"of {wholes.get(x.kind, usual)}")
+    return Unsupported(x.reason)

@@ -63,3 +63,16 @@ class Term:
     kind: str
     x: Any
     more: tuple[Any, ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """Why it is refused where something else follows than its layer has."""
+        if self.kind == "padding":
+            return "of Pad before other operators than convolutions and pooling"
+        if self.kind == "scaled":
+            return "of values whose batch is not the first axis"
+        if self.kind in ("scores", "shares"):
+            return "of a product that is not attention"
+        if "erf" in self.kind:
+            return "of erf outside of GELU"
+        return "of a mean outside of layer normalisation"

@@ -15,7 +15,7 @@ from pareo.nn.onnx_import.weights import dense, value
 from pareo.nn.shapes import Permute, Reshape
 from pareo.nn.tokens import ClassToken
 from pareo.nn.torch_import import views
-from pareo.nn.torch_import.moved import Moved, moved_operators
+from pareo.nn.torch_import.moved import Moved, moved_operators, settled
 from pareo.nn.torch_import.operators import _joined as joined
 from pareo.nn.torch_import.values import Unsupported, Value
 
@@ -105,7 +105,7 @@ def transpose(reader: OnnxReader, step: Step) -> Any:
 def _cut(reader: OnnxReader, x: Any, axis: int, start: int, stop: int) -> Any:
     if isinstance(x, Moved):
         part = x.index.take(range(start, stop), axis)
-        return replace(x, index=part)
+        return settled(reader, replace(x, index=part))
     if start >= stop:
         raise Unsupported("of no elements")
     if axis == 0 and (start, stop) == (0, reader.batch):
@@ -135,7 +135,7 @@ def gather(reader: OnnxReader, step: Step) -> Any:
         raise Unsupported(f"at {index.tolist()} of {sizes[axis]}")
     places = np.where(index < 0, index + sizes[axis], index)
     if isinstance(x, Moved):
-        return replace(x, index=np.take(x.index, places, axis))
+        return settled(reader, replace(x, index=np.take(x.index, places, axis)))
     if index.ndim == 0:
         if axis == 0:
             raise Unsupported("along the batch")
@@ -181,10 +181,19 @@ def concat(reader: OnnxReader, step: Step) -> Any:
     if axis == (3 if parts[0].last else 1):
         return joined(reader, "concat", parts)
     # Other axes take the place of the channels for a while.
-    order = (0, axis, *(one for one in range(1, count) if one != axis))
+    order = first(axis, count)
     turned = [reader.layer(Permute(order), plain(reader, part)) for part in parts]
-    back = tuple(int(one) for one in np.argsort(order))
-    return reader.layer(Permute(back), joined(reader, "concat", turned))
+    return reader.layer(Permute(back(order)), joined(reader, "concat", turned))
+
+
+def first(axis: int, count: int) -> tuple[int, ...]:
+    """An order of axes in which one of them is the first after the batch."""
+    return (0, axis, *(one for one in range(1, count) if one != axis))
+
+
+def back(order: tuple[int, ...]) -> tuple[int, ...]:
+    """The order of axes that undoes another one."""
+    return tuple(int(one) for one in np.argsort(order))
 
 
 def _class_token(reader: OnnxReader, given: list[Any], axis: int) -> Value:
@@ -196,9 +205,9 @@ def _class_token(reader: OnnxReader, given: list[Any], axis: int) -> Value:
         raise Unsupported(f"of a constant of shape {token.shape}")
     if not (rows == rows[:1]).all():
         raise Unsupported("of a constant that differs between the inputs of a batch")
-    first = np.ascontiguousarray(rows[:1])
+    one = np.ascontiguousarray(rows[:1])
     name = (token.repeated or token).named("reshaped")
-    return reader.layer(ClassToken(), x, {"w": (first, name)})
+    return reader.layer(ClassToken(), x, {"w": (one, name)})
 
 
 def expand(reader: OnnxReader, step: Step) -> Any:
