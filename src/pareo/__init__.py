@@ -11,6 +11,8 @@ from pareo.spec import Spec
 
 if TYPE_CHECKING:
     from pareo import nn
+    from pareo.nn.onnx_export import to_onnx
+    from pareo.nn.onnx_import import from_onnx
     from pareo.nn.torch_import import from_torch
     from pareo.training.checkpoint import load, save
     from pareo.training.classifier import Classifier
@@ -26,6 +28,7 @@ __all__ = [
     "Regressor",
     "Spec",
     "evaluate",
+    "from_onnx",
     "from_torch",
     "grad",
     "load",
@@ -34,6 +37,7 @@ __all__ = [
     "save",
     "to_device",
     "to_host",
+    "to_onnx",
     "trace",
     "transfers",
     "value_and_grad",
@@ -44,10 +48,12 @@ _LAZY = {
     "Classifier": "pareo.training.classifier",
     "Regressor": "pareo.training.regressor",
     "evaluate": "pareo.training.evaluate",
+    "from_onnx": "pareo.nn.onnx_import",
     "from_torch": "pareo.nn.torch_import",
     "load": "pareo.training.checkpoint",
     "save": "pareo.training.checkpoint",
     "nn": "pareo.nn",
+    "to_onnx": "pareo.nn.onnx_export",
 }
 
 

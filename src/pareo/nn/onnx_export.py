@@ -96,7 +96,7 @@ def _compare(network: Sequential, parameters: Mapping[str, Any], data: bytes, na
     dtype = next((np.asarray(a).dtype for a in parameters.values()), np.dtype("float32"))
     for batch in BATCHES:
         images = random.standard_normal((batch, *network.inputs)).astype(dtype)
-        (found,) = run(data, [OUTPUT], images, name)
+        (found,) = run(data, [OUTPUT], images, name, "written")
         with Device("vectorized"):
             expected = np.asarray(network(parameters, images))
         off = float(np.linalg.norm(found - expected))

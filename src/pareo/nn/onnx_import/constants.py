@@ -144,6 +144,12 @@ def _reduced(function: Callable[..., Any]) -> Callable[[Arrays, How], Any]:
     return compute
 
 
+def _triangle(arrays: Arrays, how: How) -> Any:
+    cut = np.triu if how.get("upper", 1) else np.tril
+    number = arrays[1] if len(arrays) > 1 else None
+    return cut(arrays[0], 0 if number is None else int(number.reshape(())))
+
+
 def _transposed(arrays: Arrays, how: How) -> Any:
     return arrays[0].transpose(how.get("perm"))
 
@@ -189,6 +195,7 @@ FUNCTIONS: Mapping[str, Callable[[Arrays, How], Any]] = {
     "Squeeze": _squeeze,
     "Sub": _elementwise(np.subtract),
     "Transpose": _transposed,
+    "Trilu": _triangle,
     "Unsqueeze": _unsqueeze,
     "Where": _elementwise(np.where),
     "Xor": _elementwise(np.logical_xor),
@@ -213,7 +220,7 @@ def size_of_result(op: str, arrays: Arrays, how: How) -> int:
         return _range_size(arrays, how)
     if op.startswith("Reduce"):  # along an axis of no elements, there may be more than before
         return math.prod(max(1, size) for size in given[0].shape)
-    if op in ("Concat", "Reshape"):
+    if op in ("Concat", "Reshape", "Trilu"):
         return sum(array.size for array in given)
     return math.prod(np.broadcast_shapes(*(array.shape for array in given)))
 

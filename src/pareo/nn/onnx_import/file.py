@@ -57,6 +57,7 @@ def read_file(path: Path) -> File:
         raise DataError(f"{path}: expected an ONNX file; cannot read its {size:,} bytes") from error
     if not model.HasField("graph") or not model.graph.node:
         raise DataError(f"{path}: expected an ONNX file; it has no graph")
+    _check_text(path, model)
     opset = _opset(path, model, onnx.defs.onnx_opset_version())
     _check_order(path, model.graph)
     _load_tensors(path, model)
@@ -87,6 +88,21 @@ def _opset(path: Path, model: Any, newest: int) -> int:
             "(onnx.version_converter makes one of the other)"
         )
     return int(found[0])
+
+
+def _check_text(path: Path, model: Any) -> None:
+    """Refuse names that are not text, which protobuf gives as bytes."""
+    graph = model.graph
+    every = [one.domain for one in model.opset_import]
+    for node in graph.node:
+        attributes = [one.name for one in node.attribute]
+        every += [node.name, node.op_type, node.domain, *node.input, *node.output, *attributes]
+    for one in (*graph.input, *graph.output, *tensors(model)):
+        every.append(one.name)
+    for tensor in tensors(model):
+        every += [text for entry in tensor.external_data for text in (entry.key, entry.value)]
+    if not all(isinstance(text, str) for text in every):
+        raise DataError(f"{path}: has names that are not text in UTF-8")
 
 
 def _check_order(path: Path, graph: Any) -> None:
@@ -183,14 +199,14 @@ def _inside(path: Path, name: str, location: str) -> Path:
     """The file at a location, which is relative to the model's folder and does not leave it."""
     folder = path.absolute().parent.resolve()
     try:
-        place = (folder / location).resolve() if location else folder
-        inside = not Path(location).is_absolute() and place.is_relative_to(folder)
-        if not inside:
-            raise DataError(
-                f"{path}: the tensor '{name}' is in '{location}', outside the folder of the file"
-            )
-        if not place.is_file():
-            raise DataError(f"{path}: the tensor '{name}' is in '{location}', which is no file")
+        place = (folder / location).resolve()
+        found = place.is_file()
     except (OSError, ValueError, RuntimeError):  # too long, with NUL, or links in a circle
         raise DataError(f"{path}: the tensor '{name}' is in a file of no valid name") from None
+    if Path(location).is_absolute() or not place.is_relative_to(folder):
+        raise DataError(
+            f"{path}: the tensor '{name}' is in '{location}', outside the folder of the file"
+        )
+    if not found:
+        raise DataError(f"{path}: the tensor '{name}' is in '{location}', which is no file")
     return place

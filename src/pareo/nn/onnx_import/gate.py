@@ -26,7 +26,7 @@ BATCH = 3  # not that with which the graph was read, so that a shape with a fixe
 # torchvision). What is wrong makes far more, but for an epsilon: 1e-6 in place of 1e-5 makes 4e-6.
 TOLERANCE = 5e-5
 SMALL = 10_000  # elements of a weight that is drawn
-MEMORY = 2**35  # bytes that the check of a network may take
+MEMORY = 2**33  # bytes that the check of a network may take
 
 
 def check(reader: OnnxReader, again: Any, name: str, seed: int = 0) -> None:
@@ -60,7 +60,7 @@ def check(reader: OnnxReader, again: Any, name: str, seed: int = 0) -> None:
 
 
 def _check_memory(network: Sequential, batch: int, name: str) -> None:
-    needed = network.program(batch, "float64").memory(batch)
+    needed = network.program(batch, "float64").memory(on=Device("vectorized"))
     if needed > MEMORY:
         raise PareoError(
             f"{name} is not imported, because its check would take {needed / 2**30:,.0f} GiB of "
@@ -107,8 +107,8 @@ def _inference(file: File) -> Any:
     return model
 
 
-def run(model: Any, names: list[str], images: Any, name: str) -> list[Any]:
-    """What onnxruntime computes of these tensors, in float64."""
+def run(model: Any, names: list[str], images: Any, name: str, done: str = "imported") -> list[Any]:
+    """What onnxruntime computes of these tensors, in float64; `done` is what is not, else."""
     runtime = onnx_module("onnxruntime")
     options = runtime.SessionOptions()
     options.log_severity_level = 4
@@ -120,7 +120,7 @@ def run(model: Any, names: list[str], images: Any, name: str) -> list[Any]:
     except Exception as error:  # onnxruntime's, of many kinds; protobuf's for more than 2 GiB
         said = " ".join(str(error).split()) or type(error).__name__
         raise PareoError(
-            f"{name} is not imported, because onnxruntime does not compute {len(images)} "
+            f"{name} is not {done}, because onnxruntime does not compute {len(images)} "
             f"inputs of it: {said[:300]}"
         ) from error
     return [np.asarray(array, np.float64) for array in found]

@@ -2,6 +2,8 @@
 
 import os
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pareo.errors import PareoError
@@ -14,6 +16,7 @@ from pareo.nn.onnx_import.reader import OnnxReader
 from pareo.nn.torch_import.imported import Imported
 from pareo.nn.torch_names import TorchName
 
+LONGEST = 10_000  # characters of an error
 SHOWN = 3  # names that a note lists
 FOLDED = (
     "the file has no batch normalisation: where the network had any, it is folded into the "
@@ -31,7 +34,24 @@ def from_onnx(path: str | os.PathLike[str], shape: Shape | None = None) -> Impor
     Nothing in the file is executed. A file with operators that pareo does not have is refused, with
     a list of all of them.
     """
-    file = read_file(Path(path))
+    with _in_one_line():
+        return _imported(Path(path), shape)
+
+
+@contextmanager
+def _in_one_line() -> Iterator[None]:
+    """Let errors be one sentence, whatever the names in a file are."""
+    try:
+        yield
+    except PareoError as error:
+        said = " ".join(str(error).split())
+        if said == str(error) and len(said) <= LONGEST:
+            raise
+        raise type(error)(f"{said[:LONGEST]}{'...' if len(said) > LONGEST else ''}") from error
+
+
+def _imported(path: Path, shape: Shape | None) -> Imported:
+    file = read_file(path)
     name = file.path.stem
     reader = read_network(file, shape)
     result = reader.result
@@ -43,8 +63,8 @@ def from_onnx(path: str | os.PathLike[str], shape: Shape | None = None) -> Impor
     gate.check(reader, lambda drawn: read_network(drawn, shape), name)
     network = reader.network(name)
     wanted = network.parameters(network.inputs)
-    parameters = {path: reader.parameters[path] for path in wanted}
-    names = {path: reader.names[path] for path in wanted}
+    parameters = {place: reader.parameters[place] for place in wanted}
+    names = {place: reader.names[place] for place in wanted}
     return Imported(network, parameters, names, _unused(reader, names), _notes(reader))
 
 

@@ -180,6 +180,10 @@ class OnnxReader(Reader):
         except (Unsupported, ShapeError) as error:
             self._problem(f"{step.op} ({error})", step)
             found = Unknown()
+        except (ValueError, IndexError, KeyError, TypeError, ArithmeticError) as error:
+            # What onnx's checker lets pass: an axis that there is not, or a shape of no sense.
+            self._problem(f"{step.op} (what it is given does not fit: {error})", step)
+            found = Unknown()
         if isinstance(found, list):
             yield from found
         else:
