@@ -366,6 +366,19 @@ def test_the_gate_names_the_first_node_that_differs(
         pareo.from_onnx(path)
 
 
+def test_the_gate_allows_for_rounding_that_the_network_amplifies(tmp_path: Path) -> None:
+    """Differences of large numbers have few digits in float32, in onnxruntime and here."""
+    nodes, weights = pooled([
+        node("Add", ["x", "many"], ["a"], "up"), node("Sub", ["a", "many"], ["z"], "down"),
+    ], 2)  # fmt: skip
+    weights["many"] = np.float32(10_000)
+    found = pareo.from_onnx(saved(model(nodes, weights), tmp_path))
+    x = drawn(3, 2, 6, 6)
+    ours = gate._outputs(found.network, found.parameters, x)
+    (expected,) = gate.run(model(nodes, weights), ["y"], x, "net")
+    assert np.linalg.norm(ours - expected) > gate.TOLERANCE * np.linalg.norm(expected)
+
+
 def test_the_gate_draws_the_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A scale of 1 and a shift of 0, as of new normalisations, do not hide a wrong order."""
     nodes, weights = pooled([node("BatchNormalization", ["x", *"smvw"], ["z"], "bn")], 2)
