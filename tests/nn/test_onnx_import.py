@@ -336,7 +336,7 @@ def test_all_unknown_operators_are_listed_with_their_nodes(tmp_path: Path) -> No
     nodes, weights = pooled([
         node("Elu", ["x"], ["a"], "first"),
         node("Mish", ["x"], ["b"]),
-        node("MaxPool", ["x"], ["c"], "pool", kernel_shape=[2, 2], dilations=[2, 2]),
+        node("MaxPool", ["a"], ["c"], "pool", kernel_shape=[2, 2], dilations=[2, 2]),
         node("Add", ["a", "b"], ["d"], "sum"),
         node("Sin", ["d"], ["z"], "third"),
     ], 2)  # fmt: skip

@@ -1,10 +1,11 @@
 """Sums and products: of values, of values and constants, and as steps of longer expressions."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from pareo.nn import layers
+from pareo.nn import activations, layers
 from pareo.nn.layers import Shape
 from pareo.nn.normalisation import Normalise
 from pareo.nn.onnx_import import terms
@@ -19,6 +20,11 @@ from pareo.nn.torch_import.moved import Moved
 from pareo.nn.torch_import.operators import _joined as joined
 from pareo.nn.torch_import.values import Unsupported, Value
 from pareo.nn.torch_names import TorchName
+
+SWISH: dict[type, layers.Layer] = {
+    activations.Sigmoid: activations.SiLU(),
+    activations.HardSigmoid: activations.HardSwish(),
+}
 
 
 def affine(reader: OnnxReader, x: Value, factor: float, shift: float) -> Value:
@@ -150,7 +156,7 @@ def mul(reader: OnnxReader, step: Step) -> Any:
     if isinstance(x, Term):
         return terms.multiplied(reader, x, other)
     if not isinstance(other, Constant):
-        return _joined(reader, "multiply", x, other)
+        return _swish(reader, x, other) or _joined(reader, "multiply", x, other)
     number = number_of(other)
     if number is not None:
         found = terms.scaled(x, number)
@@ -165,6 +171,17 @@ def mul(reader: OnnxReader, step: Step) -> Any:
             return fixed(reader, x, ones, 1 / other.array.ravel().astype(float), other, step)
     weights = {"w": (other.array.ravel(), other.named("reshaped"))}
     return reader.layer(layers.Scale(), x, weights)
+
+
+def _swish(reader: OnnxReader, x: Any, other: Any) -> Value | None:
+    """x sigmoid(x) as one layer, or the same with the hard sigmoid; None for other products."""
+    for one, two in ((x, other), (other, x)):
+        made = reader.nodes.get(two.node) if isinstance(two, Value) else None
+        if isinstance(one, Value) and made is not None and made.reads == (one.node,):
+            layer = SWISH.get(type(made.what))
+            if layer is not None and replace(two, node=one.node) == one:
+                return reader.layer(layer, one)
+    return None
 
 
 def div(reader: OnnxReader, step: Step) -> Any:

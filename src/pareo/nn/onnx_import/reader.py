@@ -25,6 +25,13 @@ from pareo.nn.torch_names import TorchName
 BATCH = 2  # images where the file leaves the batch open; the gate has another number
 ELEMENTS = 2**28  # of one value, for one image; more is a mistake in a file, or malice
 SPARE = 2**27  # elements of constants that are computed, besides those of the file itself
+# Operators that are not read; what comes after them is looked at, too, for the list of problems.
+SAME_SHAPE = frozenset({
+    "Abs", "Acos", "Asin", "Atan", "Ceil", "Celu", "Cos", "Elu", "Exp", "Floor",
+    "GroupNormalization", "Hardmax", "InstanceNormalization", "Log", "LogSoftmax", "Mish", "Neg",
+    "Reciprocal", "Round", "Selu", "Shrink", "Sign", "Sin", "Softplus", "Softsign", "Tan",
+    "ThresholdedRelu",
+})  # fmt: skip
 DTYPES = {1: np.dtype("float32"), 11: np.dtype("float64")}  # onnx.TensorProto.FLOAT and DOUBLE
 
 
@@ -171,7 +178,7 @@ class OnnxReader(Reader):
                 found = self._computed(step, given)
             elif step.op not in operators and not (step.op in constants.FUNCTIONS and unknown):
                 self._problem(step.op, step)
-                found = Unknown()
+                found = step.inputs[0] if step.op in SAME_SHAPE else Unknown()
             elif unknown:
                 found = Unknown()
             else:
