@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pareo import nn
     from pareo.lab.race.call import race
     from pareo.lab.sweep.call import sweep
+    from pareo.nn.onnx_export import to_onnx
+    from pareo.nn.onnx_import import from_onnx
     from pareo.nn.torch_export import to_torch
     from pareo.nn.torch_import import from_torch
     from pareo.training.checkpoint import load, save
@@ -30,6 +32,7 @@ __all__ = [
     "Regressor",
     "Spec",
     "evaluate",
+    "from_onnx",
     "from_torch",
     "grad",
     "load",
@@ -41,6 +44,7 @@ __all__ = [
     "sweep",
     "to_device",
     "to_host",
+    "to_onnx",
     "to_torch",
     "trace",
     "transfers",
@@ -52,6 +56,7 @@ _LAZY = {
     "Classifier": "pareo.training.classifier",
     "Regressor": "pareo.training.regressor",
     "evaluate": "pareo.training.evaluate",
+    "from_onnx": "pareo.nn.onnx_import",
     "from_torch": "pareo.nn.torch_import",
     "load": "pareo.training.checkpoint",
     "load_weights": "pareo.training.weights",
@@ -60,6 +65,7 @@ _LAZY = {
     "sweep": "pareo.lab.sweep.call",
     "to_torch": "pareo.nn.torch_export",
     "nn": "pareo.nn",
+    "to_onnx": "pareo.nn.onnx_export",
 }
 
 

@@ -28,12 +28,14 @@ class Imported:
     parameters: the module's weights by path, for `fit(weights=...)` and the network itself.
     names: PyTorch's name of each parameter, by path.
     unused: the names of weights that the result does not depend on, which the network lacks.
+    notes: what is different in training, each in one sentence; of networks from ONNX files.
     """
 
     network: Sequential
     parameters: Mapping[str, Any] = field(repr=False)
     names: Mapping[str, TorchName] = field(repr=False)
     unused: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def from_torch(module: Any, example: Any, name: str | None = None) -> Imported:

@@ -1,0 +1,416 @@
+"""`to_onnx`: a network as an ONNX file, in the form of inference, for any batch size."""
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pareo.device import Device
+from pareo.errors import DataError, PareoError, ShapeError
+from pareo.nn import activations as acts
+from pareo.nn import layers, normalisation, shapes, tokens
+from pareo.nn.containers import Container, joined_shape
+from pareo.nn.layers import Layer, Shape, size_pair
+from pareo.nn.network import Sequential
+from pareo.nn.onnx_import.file import LARGEST, onnx_module
+from pareo.nn.onnx_import.gate import run
+from pareo.nn.pooling import AdaptiveAveragePool, shared_windows
+from pareo.operators.attributes import padding as parse_padding
+from pareo.operators.core import Where
+
+OPSET, IR = 20, 9  # of 2023; GELU is an operator from this opset on
+BATCHES = (1, 3)  # inputs at once, with which the file is compared with the network
+# Of the norm of the outputs in float32, which both round; see `onnx_import.gate`.
+TOLERANCE = 1e-4
+INPUT, OUTPUT = "input", "output"
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of the file: its name, and its shape without the batch."""
+
+    name: str
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A parameter by its path."""
+
+    path: str
+    array: Any
+
+
+def to_onnx(
+    network: Sequential, parameters: Mapping[str, Any], path: str | os.PathLike[str]
+) -> None:
+    """Write a network and its weights to an ONNX file, which takes batches of any size.
+
+    The file is in the form of inference: batch normalisation uses its running statistics, dropout
+    does nothing, and auxiliary heads are left out. Its initialisers have the paths of the
+    parameters as their names. Before it is written, onnx's checker has passed it, and onnxruntime
+    has given the same outputs as the network.
+    """
+    path = Path(path)
+    model = exported(network, parameters)
+    data = model.SerializeToString()
+    _compare(network, parameters, data, str(path))
+    beside = path.with_name(f".{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_bytes(data)
+        os.replace(beside, path)
+    except OSError as error:
+        raise DataError(f"{path}: the file cannot be written: {error.strerror}") from error
+
+
+def exported(network: Sequential, parameters: Mapping[str, Any]) -> Any:
+    """The network as a model of onnx, after onnx's checker."""
+    onnx = onnx_module()
+    wanted = network.parameters(network.inputs)
+    wrong = sorted(set(wanted) ^ set(parameters)) or [
+        p for p, one in wanted.items() if tuple(np.shape(parameters[p])) != one.shape
+    ]
+    if wrong:
+        raise ShapeError(f"the parameters are not those of {network.name}: {', '.join(wrong[:3])}")
+    dtypes = {np.asarray(array).dtype for array in parameters.values()} or {np.dtype("float32")}
+    if len(dtypes) > 1 or str(next(iter(dtypes))) not in ("float32", "float64"):
+        raise PareoError(f"to_onnx expects parameters of float32 or float64; got {dtypes}")
+    if sum(np.asarray(array).nbytes for array in parameters.values()) > LARGEST:
+        raise PareoError("to_onnx writes networks of less than 2 GiB of parameters")
+    writer = Writer(dtypes.pop())
+    weights = {path: Weight(path, np.asarray(array)) for path, array in parameters.items()}
+    result = network.run(weights, Tensor(INPUT, network.inputs), writer)
+    model = writer.model(network, result)
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def _compare(network: Sequential, parameters: Mapping[str, Any], data: bytes, name: str) -> None:
+    """Refuse a file of which onnxruntime computes something else."""
+    random = np.random.default_rng(0)
+    dtype = next((np.asarray(a).dtype for a in parameters.values()), np.dtype("float32"))
+    for batch in BATCHES:
+        images = random.standard_normal((batch, *network.inputs)).astype(dtype)
+        (found,) = run(data, [OUTPUT], images, name, "written")
+        with Device("vectorized"):
+            expected = np.asarray(network(parameters, images))
+        off = float(np.linalg.norm(found - expected))
+        norm = float(np.linalg.norm(expected))
+        if found.shape != expected.shape or not off <= TOLERANCE * norm:
+            raise PareoError(
+                f"{name} is not written, because onnxruntime's outputs for {batch} inputs differ "
+                f"by {off / norm if norm else off:.1g} of their norm"
+            )
+
+
+class Writer:
+    """The interpreter of networks that writes the nodes of an ONNX graph."""
+
+    def __init__(self, dtype: Any) -> None:
+        self.dtype = np.dtype(dtype)
+        self.nodes: list[Any] = []
+        self.initialisers: dict[str, Any] = {}
+        self._numbers = 0
+
+    def layer(self, layer: Layer, parameters: Mapping[str, Any], x: Any) -> Any:
+        """The nodes of one layer."""
+        write = WRITERS.get(type(layer))
+        if write is None:
+            raise PareoError(f"to_onnx does not know the layer {layer.label}")
+        found = write(self, layer, parameters, x)
+        return Tensor(found, layer.output(x.shape))
+
+    def join(self, how: str, parts: Sequence[Any]) -> Any:
+        """The node of a join, or several."""
+        shape = joined_shape(how, how, [part.shape for part in parts])
+        if how == "concat":
+            return Tensor(self.node("Concat", *(part.name for part in parts), axis=1), shape)
+        name = parts[0].name
+        for part in parts[1:]:
+            name = self.node("Add" if how == "add" else "Mul", name, part.name)
+        return Tensor(name, shape)
+
+    def head(self, weight: float, head: Container, parameters: Mapping[str, Any], x: Any) -> None:
+        """Nothing: auxiliary heads are for training."""
+
+    def node(self, op: str, *inputs: str, **attributes: Any) -> str:
+        """A node with one result, whose name is returned."""
+        self._numbers += 1
+        name = f"{op}_{self._numbers}"
+        make = onnx_module("onnx.helper").make_node
+        result = f"{name}_output"
+        self.nodes.append(make(op, list(inputs), [result], name, **attributes))
+        return result
+
+    def constant(self, values: Any, dtype: Any = None) -> str:
+        """An array that is not trained, and its name."""
+        array = np.asarray(values, self.dtype if dtype is None else dtype)
+        return self._initialiser(f"constant_{len(self.initialisers)}", array)
+
+    def whole(self, values: Any) -> str:
+        """Whole numbers, such as a shape."""
+        return self.constant(values, np.int64)
+
+    def weight(self, weight: Weight, shape: Shape | None = None) -> str:
+        """A parameter under its path, in its own shape, or in another one by `Reshape`."""
+        name = self._initialiser(weight.path, weight.array)
+        if shape is None or shape == weight.array.shape:
+            return name
+        return self.node("Reshape", name, self.whole(shape))
+
+    def _initialiser(self, name: str, array: Any) -> str:
+        if name not in self.initialisers:
+            make = onnx_module("onnx.numpy_helper").from_array
+            self.initialisers[name] = make(np.ascontiguousarray(array).reshape(array.shape), name)
+        return name
+
+    def model(self, network: Sequential, result: Tensor) -> Any:
+        """The model whose result is this tensor."""
+        helper = onnx_module("onnx.helper")
+        kind = helper.np_dtype_to_tensor_dtype(self.dtype)
+        self.nodes.append(helper.make_node("Identity", [result.name], [OUTPUT], OUTPUT))
+        graph = helper.make_graph(
+            self.nodes,
+            network.name or "network",
+            [helper.make_tensor_value_info(INPUT, kind, ["N", *network.inputs])],
+            [helper.make_tensor_value_info(OUTPUT, kind, ["N", *result.shape])],
+            list(self.initialisers.values()),
+        )
+        opsets = [helper.make_opsetid("", OPSET)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=IR, producer_name="pareo")
+
+
+Write = Callable[[Writer, Any, Mapping[str, Any], Tensor], str]
+
+
+def _sides(padding: Any) -> list[int]:
+    return list(parse_padding(padding, Where("Conv", "padding", (), {})))
+
+
+def _conv(to: Writer, layer: layers.Conv, own: Mapping[str, Any], x: Tensor) -> str:
+    inputs = [x.name, *(to.weight(own[key]) for key in ("w", "b") if key in own)]
+    return to.node(
+        "Conv", *inputs, kernel_shape=size_pair("Conv", layer.size),
+        strides=size_pair("Conv", layer.stride), dilations=size_pair("Conv", layer.dilation),
+        pads=_sides(layer.padding), group=layer.groups,
+    )  # fmt: skip
+
+
+def _subsample(to: Writer, layer: layers.Subsample, own: Mapping[str, Any], x: Tensor) -> str:
+    """One filter for all channels: a convolution of each by itself, with the filter repeated."""
+    channels, size = x.shape[0], size_pair("Subsample", layer.size)
+    w = to.node("Expand", to.weight(own["w"]), to.whole((channels, 1, *size)))
+    b = to.node("Expand", to.weight(own["b"]), to.whole((channels,)))
+    stride = size_pair("Subsample", layer.stride)
+    return to.node("Conv", x.name, w, b, strides=stride, group=channels)
+
+
+def _windows(layer: Any) -> dict[str, Any]:
+    size = size_pair("pooling", layer.size)
+    stride = size if layer.stride is None else size_pair("pooling", layer.stride)
+    return {
+        "kernel_shape": size, "strides": stride, "pads": _sides(layer.padding),
+        "ceil_mode": int(layer.ceil),
+    }  # fmt: skip
+
+
+def _max_pool(to: Writer, layer: layers.MaxPool, own: Mapping[str, Any], x: Tensor) -> str:
+    return to.node("MaxPool", x.name, **_windows(layer))
+
+
+def _average_pool(to: Writer, layer: layers.AveragePool, own: Mapping[str, Any], x: Tensor) -> str:
+    y = to.node("AveragePool", x.name, count_include_pad=0, **_windows(layer))
+    if not layer.counts_padding:
+        return y
+    inside, whole = layer.counts(x.shape[1:])  # as the layer itself has it
+    return to.node("Mul", y, to.constant((inside / whole)[None, None]))
+
+
+def _adaptive(to: Writer, layer: AdaptiveAveragePool, own: Mapping[str, Any], x: Tensor) -> str:
+    """The mean of windows, as products with a matrix for each axis."""
+    sizes = size_pair("AdaptiveAveragePool", layer.size)
+    if sizes == x.shape[1:]:
+        return x.name
+    found = x.name
+    for pixels, count in zip(reversed(x.shape[1:]), reversed(sizes), strict=True):
+        starts, ends = (np.array(one) for one in shared_windows(pixels, count))
+        places = np.arange(pixels)[:, None]
+        inside = (places >= starts) & (places < ends)
+        found = to.node("MatMul", found, to.constant(inside / inside.sum(axis=0)))
+        found = to.node("Transpose", found, perm=(0, 1, 3, 2))
+    return found
+
+
+def _dense(to: Writer, layer: layers.Dense, own: Mapping[str, Any], x: Tensor) -> str:
+    weights = [to.weight(own[key]) for key in ("w", "b") if key in own]
+    if len(x.shape) == 1:
+        return to.node("Gemm", x.name, *weights)
+    y = to.node("MatMul", x.name, weights[0])
+    return to.node("Add", y, weights[1]) if layer.bias else y
+
+
+def _scale(to: Writer, layer: layers.Scale, own: Mapping[str, Any], x: Tensor) -> str:
+    w: Weight = own["w"]
+    wide = (len(w.array), 1, 1) if len(x.shape) == 3 else w.array.shape
+    return to.node("Mul", x.name, to.weight(w, wide))
+
+
+def _batch_norm(
+    to: Writer, layer: normalisation.BatchNorm, own: Mapping[str, Any], x: Tensor
+) -> str:
+    weights = [to.weight(own[key]) for key in ("scale", "shift", "mean", "variance")]
+    return to.node(
+        "BatchNormalization", x.name, *weights, epsilon=layer.epsilon, momentum=1 - layer.momentum
+    )
+
+
+def _layer_norm(
+    to: Writer, layer: normalisation.LayerNorm, own: Mapping[str, Any], x: Tensor
+) -> str:
+    weights = [to.weight(own[key]) for key in ("scale", "shift")]
+    count = len(x.shape) + 1
+    axis, found = layer.axis % count, x.name
+    order = [*(one for one in range(count) if one != axis), axis]
+    if axis != count - 1:
+        found = to.node("Transpose", found, perm=order)
+    found = to.node("LayerNormalization", found, *weights, axis=-1, epsilon=layer.epsilon)
+    if axis != count - 1:
+        found = to.node("Transpose", found, perm=[int(one) for one in np.argsort(order)])
+    return found
+
+
+def _normalise(
+    to: Writer, layer: normalisation.Normalise, own: Mapping[str, Any], x: Tensor
+) -> str:
+    wide = (-1, *[1] * (len(x.shape) - 1))
+    inverse = 1 / np.array(layer.deviation, np.float64)
+    found = x.name
+    if any(layer.mean):
+        found = to.node("Sub", found, to.constant(np.array(layer.mean).reshape(wide)))
+    return to.node("Mul", found, to.constant(inverse.reshape(wide)))
+
+
+def _lrn(to: Writer, layer: normalisation.Lrn, own: Mapping[str, Any], x: Tensor) -> str:
+    how = {"size": layer.size, "alpha": layer.alpha, "beta": layer.beta, "bias": layer.k}
+    return to.node("LRN", x.name, **how)
+
+
+def _reshaped(shape: Callable[[Any, Tensor], Shape]) -> Write:
+    def write(to: Writer, layer: Any, own: Mapping[str, Any], x: Tensor) -> str:
+        return to.node("Reshape", x.name, to.whole((0, *shape(layer, x))))
+
+    return write
+
+
+def _permute(to: Writer, layer: shapes.Permute, own: Mapping[str, Any], x: Tensor) -> str:
+    return to.node("Transpose", x.name, perm=layer.axes)
+
+
+def _between(to: Writer, x: str, axis: int, start: int, stop: int) -> str:
+    places = [to.whole([one]) for one in (start, stop, axis)]
+    return to.node("Slice", x, *places)
+
+
+def _part(to: Writer, layer: shapes.Part, own: Mapping[str, Any], x: Tensor) -> str:
+    return _between(to, x.name, layer.axis, layer.start, layer.stop)
+
+
+def _tokens(to: Writer, layer: tokens.Tokens, own: Mapping[str, Any], x: Tensor) -> str:
+    flat = to.node("Reshape", x.name, to.whole((0, x.shape[0], math.prod(x.shape[1:]))))
+    return to.node("Transpose", flat, perm=(0, 2, 1))
+
+
+def _class_token(to: Writer, layer: tokens.ClassToken, own: Mapping[str, Any], x: Tensor) -> str:
+    batch = to.node("Shape", x.name, start=0, end=1)
+    shape = to.node("Concat", batch, to.whole((1, x.shape[1])), axis=0)
+    token = to.node("Expand", to.weight(own["w"]), shape)
+    return to.node("Concat", token, x.name, axis=1)
+
+
+def _position(
+    to: Writer, layer: tokens.PositionEmbedding, own: Mapping[str, Any], x: Tensor
+) -> str:
+    return to.node("Add", x.name, to.weight(own["w"]))
+
+
+def _first_token(to: Writer, layer: tokens.FirstToken, own: Mapping[str, Any], x: Tensor) -> str:
+    first = _between(to, x.name, 1, 0, 1)
+    return to.node("Reshape", first, to.whole((0, x.shape[1])))
+
+
+def _attention(to: Writer, layer: tokens.Attention, own: Mapping[str, Any], x: Tensor) -> str:
+    count, features = x.shape
+    size = features // (3 * layer.heads)
+    parted = to.node("Reshape", x.name, to.whole((0, count, 3, layer.heads, size)))
+    turned = to.node("Transpose", parted, perm=(2, 0, 3, 1, 4))
+    q, k, v = (to.node("Gather", turned, to.whole(number), axis=0) for number in range(3))
+    keys = to.node("Transpose", k, perm=(0, 1, 3, 2))
+    scores = to.node("MatMul", to.node("Mul", q, to.constant(size**-0.5)), keys)
+    if layer.causal:
+        mask = np.triu(np.full((count, count), -np.inf), 1)
+        scores = to.node("Add", scores, to.constant(mask))
+    mixed = to.node("MatMul", to.node("Softmax", scores, axis=-1), v)
+    back = to.node("Transpose", mixed, perm=(0, 2, 1, 3))
+    return to.node("Reshape", back, to.whole((0, count, features // 3)))
+
+
+def _same(to: Writer, layer: Any, own: Mapping[str, Any], x: Tensor) -> str:
+    return x.name
+
+
+def _simple(op: str, attributes: Callable[[Any], dict[str, Any]] = lambda layer: {}) -> Write:
+    def write(to: Writer, layer: Any, own: Mapping[str, Any], x: Tensor) -> str:
+        return to.node(op, x.name, **attributes(layer))
+
+    return write
+
+
+def _clip(to: Writer, layer: acts.Clip, own: Mapping[str, Any], x: Tensor) -> str:
+    return to.node("Clip", x.name, to.constant(layer.low), to.constant(layer.high))
+
+
+def _silu(to: Writer, layer: acts.SiLU, own: Mapping[str, Any], x: Tensor) -> str:
+    return to.node("Mul", x.name, to.node("Sigmoid", x.name))
+
+
+WRITERS: Mapping[type[Layer], Write] = {
+    AdaptiveAveragePool: _adaptive,
+    acts.Clip: _clip,
+    acts.GELU: _simple("Gelu", lambda layer: {"approximate": ("none", "tanh")[layer.approximate]}),
+    acts.HardSigmoid: _simple("HardSigmoid", lambda layer: {"alpha": 1 / 6, "beta": 0.5}),
+    acts.HardSwish: _simple("HardSwish"),
+    acts.LeakyReLU: _simple("LeakyRelu", lambda layer: {"alpha": layer.slope}),
+    acts.ReLU: _simple("Relu"),
+    acts.Sigmoid: _simple("Sigmoid"),
+    acts.SiLU: _silu,
+    acts.Softmax: _simple("Softmax", lambda layer: {"axis": 1}),
+    acts.Tanh: _simple("Tanh"),
+    layers.AveragePool: _average_pool,
+    layers.Conv: _conv,
+    layers.Dense: _dense,
+    layers.Dropout: _same,
+    layers.Flatten: _reshaped(lambda layer, x: (math.prod(x.shape),)),
+    layers.GlobalAveragePool: _simple("GlobalAveragePool"),
+    layers.Identity: _same,
+    layers.MaxPool: _max_pool,
+    layers.Scale: _scale,
+    layers.StochasticDepth: _same,
+    layers.Subsample: _subsample,
+    normalisation.BatchNorm: _batch_norm,
+    normalisation.LayerNorm: _layer_norm,
+    normalisation.Lrn: _lrn,
+    normalisation.Normalise: _normalise,
+    shapes.Part: _part,
+    shapes.Permute: _permute,
+    shapes.Reshape: _reshaped(lambda layer, x: layer.shape),
+    tokens.Attention: _attention,
+    tokens.ClassToken: _class_token,
+    tokens.FirstToken: _first_token,
+    tokens.PositionEmbedding: _position,
+    tokens.Tokens: _tokens,
+}

@@ -1,0 +1,287 @@
+"""ONNX's operators as layers: each function takes the reader and a node with its inputs."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pareo.nn import activations, layers
+from pareo.nn.layers import Layer
+from pareo.nn.normalisation import BatchNorm, LayerNorm, Lrn
+from pareo.nn.onnx_import import arithmetic, terms, views
+from pareo.nn.onnx_import.reader import OnnxReader, Operator, Step
+from pareo.nn.onnx_import.values import Constant, Term
+from pareo.nn.onnx_import.weights import constant, dense, given, value
+from pareo.nn.onnx_import.windows import average_pool, conv, max_pool, pad
+from pareo.nn.shapes import Permute, Reshape
+from pareo.nn.torch_import.moved import Moved, moved_operators
+from pareo.nn.torch_import.operators import images
+from pareo.nn.torch_import.values import Unsupported, Value
+from pareo.nn.torch_names import TorchName
+
+MOVED = moved_operators(dense)
+
+
+def gemm(reader: OnnxReader, step: Step) -> Any:
+    """A dense layer; alpha and beta become part of its weights."""
+    alpha, beta = step.get("alpha", 1.0), step.get("beta", 1.0)
+    if step.get("transA", 0):
+        raise Unsupported("with transA = 1")
+    w, b = constant(step, 1, "weight"), step.input(2)
+    weight = given(w, "transposed" if step.get("transB", 0) else "same", alpha)
+    bias = None
+    if b is not None:
+        units = weight[0].shape[-1]
+        b = constant(step, 2, "bias")
+        if b.array.size not in (1, units) or b.shape[:-1] not in ((), (1,)):
+            raise Unsupported(f"its bias has the shape {b.shape}")
+        wide = np.broadcast_to(b.array.ravel(), units)
+        bias = (wide * np.asarray(beta, wide.dtype), b.named("reshaped"))
+    if len(weight[0].shape) != 2:
+        raise Unsupported(f"its weight has the shape {w.shape}")
+    x = step.inputs[0]
+    if isinstance(x, Moved):
+        return MOVED["linear"](reader, x, weight, bias)
+    if len(value(x).shape) != 1:
+        raise Unsupported(f"its input has the shape (N, {', '.join(map(str, x.shape))})")
+    return dense(reader, x, weight, bias)
+
+
+def matmul(reader: OnnxReader, step: Step) -> Any:
+    """A dense layer without bias, or a product of attention."""
+    x, w = step.inputs
+    if not isinstance(w, Constant):
+        return terms.product(reader, x, w)
+    if w.array.ndim != 2:
+        raise Unsupported(f"its weight has the shape {w.shape}")
+    if isinstance(x, Moved):
+        return MOVED["linear"](reader, x, given(w), None)
+    return dense(reader, value(x), given(w), None)
+
+
+def batch_normalization(reader: OnnxReader, step: Step) -> Any:
+    """Batch normalisation; the mode of the node does not matter, as a network has both."""
+    x = value(step.inputs[0])
+    if x.last:
+        raise Unsupported("its channels are last")
+    training, epsilon = step.get("training_mode", 0), step.get("epsilon")
+    keys = ("scale", "shift", "mean", "variance")
+    named = {key: given(constant(step, place + 1, key)) for place, key in enumerate(keys)}
+    for name in step.outputs[1:] if training else ():
+        reader.uses[name] = 0  # the new running statistics, which training replaces itself
+    return reader.layer(BatchNorm(1 - step.get("momentum"), epsilon), x, named)
+
+
+def layer_normalization(reader: OnnxReader, step: Step) -> Any:
+    """Layer normalisation along the last axes."""
+    step.get("stash_type")
+    x, axis = value(step.inputs[0]), step.get("axis", -1)
+    scale = constant(step, 1, "scale")
+    shift = None if step.input(2) is None else constant(step, 2, "shift")
+    return normalised(reader, x, axis, step.get("epsilon"), scale, shift)
+
+
+def normalised(
+    reader: OnnxReader, x: Value, axis: int, epsilon: float, scale: Constant, shift: Constant | None
+) -> Value:
+    """A `LayerNorm`: of features, of channels that are seen last, or of several axes as one."""
+    seen = x.seen
+    axis = axis % (len(seen) + 1)
+    if axis == 0:
+        raise Unsupported("along the batch")
+    size = math.prod(seen[axis - 1 :])
+    none = TorchName("", "same", (size,))
+    zeros = (np.zeros(size, scale.array.dtype), none)
+    if scale.array.size != size or (shift is not None and shift.array.size != size):
+        raise Unsupported(f"its scale has the shape {scale.shape}")
+    named = {
+        "scale": (scale.array.ravel(), scale.named("reshaped")),
+        "shift": zeros if shift is None else (shift.array.ravel(), shift.named("reshaped")),
+    }
+    if x.last and axis == 3:
+        return reader.layer(LayerNorm(1, epsilon), x, named)
+    x = views.plain(reader, x)
+    if axis == len(seen) and len(seen) < 3:
+        return reader.layer(LayerNorm(-1, epsilon), x, named)
+    rows = math.prod(seen[: axis - 1])
+    flat = reader.layer(Reshape((rows, size)), x)
+    return reader.layer(Reshape(seen), reader.layer(LayerNorm(-1, epsilon), flat, named))
+
+
+def lrn(reader: OnnxReader, step: Step) -> Value:
+    """Local response normalisation."""
+    layer = Lrn(step.get("size"), step.get("alpha"), step.get("beta"), step.get("bias"))
+    return reader.layer(layer, images(step.inputs[0]))
+
+
+def global_average_pool(reader: OnnxReader, step: Step) -> Value:
+    """The mean of all pixels."""
+    return reader.layer(layers.GlobalAveragePool(), images(step.inputs[0]))
+
+
+def global_max_pool(reader: OnnxReader, step: Step) -> Value:
+    """The largest pixel."""
+    x = images(step.inputs[0])
+    return reader.layer(layers.MaxPool(x.shape[1:]), x)
+
+
+def elementwise(make: Callable[[Step], Layer | None]) -> Operator:
+    """An operator that changes each element by itself; None is nothing to do."""
+
+    def read(reader: OnnxReader, step: Step) -> Any:
+        return applied(reader, step.inputs[0], make(step))
+
+    return read
+
+
+def applied(reader: OnnxReader, x: Any, layer: Layer | None) -> Any:
+    """A layer of elements by themselves, of values in any order."""
+    if layer is None:
+        return x
+    if isinstance(x, Moved):
+        return replace(x, origin=reader.layer(layer, x.origin))
+    return reader.layer(layer, value(x))
+
+
+def clip(reader: OnnxReader, step: Step) -> Any:
+    """Limits below, above or both."""
+    low, high = (step.numbers(place, "a limit") for place in (1, 2))
+    most = float(np.finfo(np.float32).max)
+    below = -most if low is None else max(-most, float(low.reshape(())))
+    above = most if high is None else min(most, float(high.reshape(())))
+    if (below, above) == (-most, most):
+        return step.inputs[0]
+    if below > above:
+        below = above  # as ONNX defines it
+    relu = (below, above) == (0.0, most)
+    layer = activations.ReLU() if relu else activations.Clip(below, above)
+    return applied(reader, step.inputs[0], layer)
+
+
+def hard_sigmoid(reader: OnnxReader, step: Step) -> Any:
+    """alpha x + beta, between 0 and 1."""
+    alpha, beta = step.get("alpha"), step.get("beta")
+    if math.isclose(alpha, 1 / 6, rel_tol=1e-6) and beta == 0.5:
+        return applied(reader, step.inputs[0], activations.HardSigmoid())
+    return applied(
+        reader,
+        arithmetic.affine(reader, value(step.inputs[0]), alpha, beta),
+        activations.Clip(0.0, 1.0),
+    )
+
+
+def softmax(reader: OnnxReader, step: Step) -> Any:
+    """Softmax of classes, or of the scores of attention."""
+    x, axis = step.inputs[0], step.get("axis", -1)
+    if isinstance(x, Term):
+        return terms.softmax(x, axis)
+    count = len(value(x).seen) + 1
+    axis %= count
+    if axis == 0:
+        raise Unsupported("along the batch")
+    x = views.plain(reader, x)
+    if axis == 1:
+        return reader.layer(activations.Softmax(), x)
+    order = views.first(axis, count)
+    y = reader.layer(activations.Softmax(), reader.layer(Permute(order), x))
+    return reader.layer(Permute(views.back(order)), y)
+
+
+def prelu(reader: OnnxReader, step: Step) -> Any:
+    """A leaky ReLU whose slope is one number."""
+    slope = step.numbers(1, "its slope")
+    if slope.size != 1:
+        raise Unsupported(f"with slopes of shape {slope.shape}")
+    reader.notes.append(f"the slope of {step.name or 'PRelu'} stays as it is in training")
+    return applied(reader, step.inputs[0], activations.LeakyReLU(float(slope.reshape(()))))
+
+
+def dropout(reader: OnnxReader, step: Step) -> Any:
+    """Dropout where the file has it in training; else nothing."""
+    step.get("seed")
+    ratio, training = step.numbers(1, "its ratio"), step.numbers(2, "its mode")
+    share = 0.5 if ratio is None else float(ratio.reshape(()))
+    if training is None or not training.reshape(()) or not share:
+        return step.inputs[0]
+    return applied(reader, step.inputs[0], layers.Dropout(share))
+
+
+def same(reader: OnnxReader, step: Step) -> Any:
+    """The input itself."""
+    return step.inputs[0]
+
+
+def cast(reader: OnnxReader, step: Step) -> Any:
+    """The input itself, where its type stays the same."""
+    step.get("saturate")
+    step.get("round_mode")
+    wanted = step.get("to")
+    if {"float32": 1, "float64": 11}[str(reader.dtype)] != wanted:
+        raise Unsupported(f"with to = {wanted}, another type than the input's")
+    return step.inputs[0]
+
+
+def _leaky(step: Step) -> Layer:
+    return activations.LeakyReLU(step.get("alpha"))
+
+
+def _gelu(step: Step) -> Layer:
+    return activations.GELU(step.get("approximate", "none") == "tanh")
+
+
+def _swish(step: Step) -> Layer:
+    if step.get("alpha", 1.0) != 1.0:
+        raise Unsupported(f"with alpha = {step.get('alpha')}")
+    return activations.SiLU()
+
+
+OPERATORS: Mapping[str, Operator] = {
+    "Add": arithmetic.add,
+    "AveragePool": average_pool,
+    "BatchNormalization": batch_normalization,
+    "Cast": cast,
+    "Clip": clip,
+    "Concat": views.concat,
+    "Conv": conv,
+    "Div": arithmetic.div,
+    "Dropout": dropout,
+    "Erf": terms.erf,
+    "Expand": views.expand,
+    "Flatten": views.flatten,
+    "Gather": views.gather,
+    "Gelu": elementwise(_gelu),
+    "Gemm": gemm,
+    "GlobalAveragePool": global_average_pool,
+    "GlobalMaxPool": global_max_pool,
+    "HardSigmoid": hard_sigmoid,
+    "HardSwish": elementwise(lambda step: activations.HardSwish()),
+    "Identity": same,
+    "LRN": lrn,
+    "LayerNormalization": layer_normalization,
+    "LeakyRelu": elementwise(_leaky),
+    "MatMul": matmul,
+    "MaxPool": max_pool,
+    "Mul": arithmetic.mul,
+    "PRelu": prelu,
+    "Pad": pad,
+    "Pow": arithmetic.power,
+    "ReduceMean": views.reduce_mean,
+    "Relu": elementwise(lambda step: activations.ReLU()),
+    "Reshape": views.reshape,
+    "Shape": views.shape,
+    "Sigmoid": elementwise(lambda step: activations.Sigmoid()),
+    "Size": views.size,
+    "Slice": views.slice_,
+    "Softmax": softmax,
+    "Split": views.split,
+    "Sqrt": terms.sqrt,
+    "Squeeze": views.squeeze,
+    "Sub": arithmetic.sub,
+    "Sum": arithmetic.sum_,
+    "Swish": elementwise(_swish),
+    "Tanh": elementwise(lambda step: activations.Tanh()),
+    "Transpose": views.transpose,
+    "Unsqueeze": views.unsqueeze,
+}
