@@ -12,6 +12,7 @@ import pareo.operators as op
 from pareo.array import Array
 from pareo.backends.base import StepRunner, TrainingLoop
 from pareo.device import Device
+from pareo.errors import ShapeError
 from pareo.nn.network import Sequential
 from pareo.operators.loss import check_labels
 from pareo.program import (
@@ -150,26 +151,55 @@ def dropout_seeds(seed: int, step: int, count: int) -> list[int]:
 
 
 def training_loop(network: Sequential, device: Device, dtype: DTypeLike) -> TrainingLoop | None:
-    """The backend's own loop of training steps for a network; None where it has none."""
-    return _chosen_loop(network, device, dtype)[0]
+    """The backend's own loop of training steps for a network without state, or None."""
+    return None if network.state else _chosen_loop(network, device, dtype)[0]
 
 
 def _chosen_loop(
     network: Sequential, device: Device, dtype: DTypeLike
 ) -> tuple[TrainingLoop | None, str]:
     """The backend's own loop, if it has one that is worth it, and why that is so."""
-    if network.seeds() or network.state:
-        return None, "layers with random numbers or state do not run in loops"
-    shapes = parameter_specs(network, dtype)
-    image, label = Spec((1, *network.inputs), dtype), Spec((1,), "int64")
+    if network.seeds():
+        return None, "layers with random numbers do not run in loops"
     with device:
-        traced = trace(value_and_grad(network.loss), shapes, image, label)
+        if network.state:
+            return _loop_with_state(network, device, dtype)
+        traced = _traced_for_one(value_and_grad(network.loss), network, dtype)
         program = prepared(traced, device.backend)
         planned = plan(program, device.backend)
         loop = device.backend.training_loop(program, planned, device.threads)
         if loop is not None:
             return loop, "the backend has a loop for networks of this shape"
         return device.backend.general_loop(remove_dead(remove_common(traced)), device.threads)
+
+
+def _traced_for_one(function: Any, network: Sequential, dtype: DTypeLike) -> Program:
+    """A function of parameters, images and labels, traced for one image."""
+    image, label = Spec((1, *network.inputs), dtype), Spec((1,), "int64")
+    return trace(function, parameter_specs(network, dtype), image, label)
+
+
+def _loop_with_state(
+    network: Sequential, device: Device, dtype: DTypeLike
+) -> tuple[TrainingLoop | None, str]:
+    """The backend's loop for a network whose layers have state."""
+    declared = network.parameters(network.inputs)
+    state = [position for position, p in enumerate(declared.values()) if not p.trained]
+
+    def step(parameters: Mapping[str, Array], image: Array, label: Array) -> tuple[Any, ...]:
+        def loss(moving: Mapping[str, Array]) -> tuple[Array, dict[str, Array]]:
+            return network.loss_and_state({**parameters, **moving}, image, label)
+
+        trained = {path: array for path, array in parameters.items() if declared[path].trained}
+        total, gradients, new = value_and_grad(loss, aux=True)(trained)
+        return total, {path: {**gradients, **new}[path] for path in parameters}
+
+    try:
+        traced = _traced_for_one(step, network, dtype)
+    except ShapeError as error:  # one image may be too few for its layers
+        return None, f"loops are for steps that can be traced for one image: {error}"
+    program = remove_dead(remove_common(traced))
+    return device.backend.general_loop(program, device.threads, state)
 
 
 class Step:

@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
-from pareo.backends.compiled.loops.groups.window_runs import Run
+from pareo.backends.compiled.loops.groups.kernels.window_runs import Run
 from pareo.backends.compiled.runtime.llvm_vectors import VectorBuilder
 
 I64 = ir.IntType(64)

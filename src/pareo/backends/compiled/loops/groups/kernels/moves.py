@@ -100,6 +100,14 @@ def repeat(out: Array, a: Array) -> None:
 
 
 @jit
+def spread(out: Array, numbers: Array) -> None:
+    """Each row of out = one number."""
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            out[i, j] = numbers[i]
+
+
+@jit
 def put(out: Array, at: int, a: Array) -> None:
     """out[:, at : at + a's columns] = a."""
     for i in range(a.shape[0]):

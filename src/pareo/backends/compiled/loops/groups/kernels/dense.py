@@ -12,8 +12,13 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
-from pareo.backends.compiled.loops.groups.conv import block_of
-from pareo.backends.compiled.loops.groups.vectors import I64, QUAD, GroupBuilder, as_function
+from pareo.backends.compiled.loops.groups.kernels.conv import block_of
+from pareo.backends.compiled.loops.groups.kernels.vectors import (
+    I64,
+    QUAD,
+    GroupBuilder,
+    as_function,
+)
 from pareo.backends.compiled.runtime.llvm_vectors import literals
 
 ROWS = 4  # of the gradient of weights, for four columns each

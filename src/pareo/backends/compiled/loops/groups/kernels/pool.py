@@ -12,8 +12,12 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
-from pareo.backends.compiled.loops.groups.vectors import GroupBuilder, as_function, each_place
-from pareo.backends.compiled.loops.groups.window_runs import (
+from pareo.backends.compiled.loops.groups.kernels.vectors import (
+    GroupBuilder,
+    as_function,
+    each_place,
+)
+from pareo.backends.compiled.loops.groups.kernels.window_runs import (
     Run,
     Taps,
     backward_taps,

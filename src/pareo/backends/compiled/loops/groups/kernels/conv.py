@@ -14,14 +14,14 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
-from pareo.backends.compiled.loops.groups.vectors import (
+from pareo.backends.compiled.loops.groups.kernels.vectors import (
     I64,
     QUAD,
     GroupBuilder,
     as_function,
     each_place,
 )
-from pareo.backends.compiled.loops.groups.window_runs import (
+from pareo.backends.compiled.loops.groups.kernels.window_runs import (
     Run,
     Taps,
     backward_taps,
@@ -66,17 +66,18 @@ def packed_size(filters: int, channels: int, taps: int, lanes: int) -> int:
 def pack(out, w, filters, channels, kh, kw, block, pitch, filter_step, channel_step):  # type: ignore[no-untyped-def]
     """out[block of filters, u, channel, v, filter] = w, of which a filter is `filter_step` apart.
 
-    Both are flat; `pitch` is the padded size of a block.
+    Both have a row for each group of filters; `pitch` is the padded size of a block.
     """
-    at = 0
-    for first in range(0, filters, block):
-        for u in range(kh):
-            for c in range(channels):
-                for v in range(kw):
-                    tap = c * channel_step + u * kw + v
-                    for f in range(min(block, filters - first)):
-                        out[at + f] = w[(first + f) * filter_step + tap]
-                    at += pitch
+    for group in range(out.shape[0]):
+        at = 0
+        for first in range(0, filters, block):
+            for u in range(kh):
+                for c in range(channels):
+                    for v in range(kw):
+                        tap = c * channel_step + u * kw + v
+                        for f in range(min(block, filters - first)):
+                            out[group, at + f] = w[group, (first + f) * filter_step + tap]
+                        at += pitch
 
 
 def sliding_product(
