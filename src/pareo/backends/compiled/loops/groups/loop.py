@@ -39,7 +39,9 @@ import numpy as np
 from pareo.backends.compiled.kernels import (
     activation_loops, elementwise_loops, gradient_sums, loss,
 )
-from pareo.backends.compiled.loops.groups.kernels import batch_norm, conv, dense, moves, pool
+from pareo.backends.compiled.loops.groups.kernels import (
+    batch_norm, channels, conv, dense, moves, pool,
+)
 from pareo.backends.compiled.runtime.jit import jit
 from pareo.backends.compiled.runtime.spin_barrier import spin_barrier
 

@@ -1,5 +1,6 @@
 """Lines of normalisations."""
 
+from pareo.backends.compiled.loops.groups.emitters.moves import split
 from pareo.backends.compiled.loops.groups.emitters.operands import operand
 from pareo.backends.compiled.loops.groups.segments import Node
 from pareo.backends.compiled.loops.groups.source import GroupSource
@@ -106,3 +107,58 @@ def batch_norm_gradient(s: GroupSource, node: Node, position: int) -> None:
         s.allocate(out)
         views = [_channels(s, n) for n in (out, g, x)]
         s.add(f"batch_norm.gradient({', '.join(views)}, {rest})")
+
+
+def _lrn_numbers(s: GroupSource, node: Node) -> str:
+    how = node.attributes
+    numbers = [how["alpha"] / how["size"], how["beta"], how["k"]]
+    return f"{how['size']}, " + s.once(f"np.array({numbers}, np.float32)")
+
+
+def lrn(s: GroupSource, node: Node, position: int) -> None:
+    x, out = operand(s, node.inputs[0]), node.outputs[0]
+    s.allocate(out)
+    work = s.once(f"np.empty((1, {_pixels(s, x) * s.lanes}), np.float32)")
+    views = ", ".join(_channels(s, n, 1) for n in (out, x))
+    s.add(f"channels.lrn({views}, {work}, {_lrn_numbers(s, node)})")
+
+
+def lrn_gradient(s: GroupSource, node: Node, position: int) -> None:
+    (g, x), out = (operand(s, n) for n in node.inputs), node.outputs[0]
+    s.allocate(out)
+    work = s.once(f"np.empty(({2 + s.shape(x)[1]}, {_pixels(s, x) * s.lanes}), np.float32)")
+    views = ", ".join(_channels(s, n, 1) for n in (out, g, x))
+    s.add(f"channels.lrn_gradient({views}, {work}, {_lrn_numbers(s, node)})")
+
+
+def _along(s: GroupSource, number: int, axis: int) -> str:
+    """A value with all before an axis, the axis, and all after it with the images."""
+    before, along, after = split(s.shape(number), [axis])
+    return s.view(number, before, along, after * s.lanes)
+
+
+def layer_norm(s: GroupSource, node: Node, position: int) -> None:
+    x, scale, shift = node.inputs
+    axis, out = node.attributes["axis"], node.outputs[0]
+    if s.shape(operand(s, x))[axis] == 1:
+        raise Unsupported("layer_norm of single numbers")
+    s.allocate(out)
+    given = [s.parameter(s.parameter_of(n, "layer_norm")) for n in (scale, shift)]
+    views = [_along(s, n, axis) for n in (out, x)]
+    s.add(f"channels.layer_norm({', '.join([*views, *given])}, {node.attributes['epsilon']!r})")
+
+
+def layer_norm_gradient(s: GroupSource, node: Node, position: int) -> None:
+    (g, x, scale), (out, *gradients) = node.inputs, node.outputs
+    axis = node.attributes["axis"]
+    starts = [s.sum_of(gradient) for gradient in gradients]
+    if None in starts or s.shape(operand(s, x))[axis] == 1:
+        raise Unsupported("layer_norm with a gradient that is used")
+    sums = [s.array(s.at_sum(start), s.size(scale)) for start in starts if start is not None]
+    operand(s, g)
+    s.allocate(out)
+    to, *of = (_along(s, n, axis) for n in (out, g, x))
+    given = s.parameter(s.parameter_of(scale, "layer_norm"))
+    work = s.once(f"np.empty((2, {s.size(scale)}))")
+    rest = [*of, given, work, repr(node.attributes["epsilon"])]
+    s.add(f"channels.layer_norm_gradient({', '.join([to, *sums, *rest])})")
