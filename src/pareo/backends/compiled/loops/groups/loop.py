@@ -30,7 +30,8 @@ from pareo.program.ir import Program
 MAX_BYTES = 8 << 20  # of a group's values; they should fit into a core's share of the caches
 MAX_INSTRUCTIONS = 400  # beyond, compilation would take a minute
 LINE = 16  # floats of a cache line
-GROUPS = (2 * REGISTER, REGISTER)  # how many images lie side by side
+GROUPS = (2 * REGISTER, REGISTER, 1)  # how many images lie side by side
+ALONE = 1.3  # the time of an image in a group of its own, relative to that of one in a full group
 
 TEMPLATE = '''"""Training steps, group by group; by pareo.backends.compiled.loops.groups.loop."""
 
@@ -40,7 +41,7 @@ from pareo.backends.compiled.kernels import (
     activation_loops, elementwise_loops, gradient_sums, loss,
 )
 from pareo.backends.compiled.loops.groups.kernels import (
-    batch_norm, channels, conv, dense, moves, pool,
+    batch_norm, channels, conv, dense, filter_gradient, moves, pool, row,
 )
 from pareo.backends.compiled.runtime.jit import jit
 from pareo.backends.compiled.runtime.spin_barrier import spin_barrier
@@ -214,7 +215,8 @@ class GroupLoop:
         for lanes in GROUPS:
             number = -(-batch // lanes)
             workers = max(1, min(self.threads, number))
-            found.append((-(-number // workers) * lanes, -lanes, lanes, workers))
+            time = -(-number // workers) * lanes * (ALONE if lanes == 1 else 1.0)
+            found.append((time, -lanes, lanes, workers))
         return min(found)[2:]
 
 

@@ -90,7 +90,7 @@ def weight_gradient(s: GroupSource, node: Node, position: int) -> None:
     of_y, of_x = layer.steps
     each = 4 * s.size(gw) // layer.groups
     addresses = [(s.at_sum(total), each), (s.at(x), of_x), (s.at(g), of_y)]
-    layer.call(s, "conv.weight_gradient", addresses)
+    layer.call(s, "filter_gradient.weight_gradient", addresses)
 
 
 def subsample(s: GroupSource, node: Node, position: int) -> None:

@@ -15,6 +15,9 @@ def dot(s: GroupSource, node: Node, position: int) -> None:
         inputs, outputs = s.shape(b)
         if s.shape(operand(s, a))[0] != 1:
             raise Unsupported("dot of several rows")
+        if s.lanes == 1:
+            _row(s, node, a, b)
+            return
         w = s.at_parameter(s.weights[b].parameter)
         if s.weights[b].is_transposed:
             d = result(s, node)
@@ -26,5 +29,25 @@ def dot(s: GroupSource, node: Node, position: int) -> None:
     total = s.sum_of(out) if s.shape(a)[1] == 1 else None
     if total is None:
         raise Unsupported("dot of values")
+    if s.lanes == 1:
+        sums = s.array(s.at_sum(total), *s.shape(out))
+        x, g = s.view(operand(s, a)), s.view(operand(s, b))
+        s.add(f"row.weight_gradient({sums}, {x}, {g})")
+        return
     addresses = [s.at_sum(total), s.at(operand(s, a)), s.at(operand(s, b))]
     s.call("dense.weight_gradient", addresses, s.lanes, *s.shape(out))
+
+
+def _row(s: GroupSource, node: Node, a: int, b: int) -> None:
+    """A dense layer of a single image, or the gradient of its values."""
+    parameter = s.weights[b].parameter
+    at = s.at_parameter(parameter)
+    if s.weights[b].is_transposed:
+        outputs, inputs = s.shape(b)
+        d, w = result(s, node), s.array(at, inputs, outputs)
+        s.add(f"row.input_gradient({s.array(d, inputs)}, {s.view(a)}, {w})")
+        return
+    inputs, outputs = s.shape(b)
+    y, bias, biased = with_bias(s, node, at)
+    b_view, w = s.array(bias, outputs if biased else 0), s.array(at, inputs, outputs)
+    s.add(f"row.forward({s.array(y, outputs)}, {s.view(a)}, {w}, {b_view})")

@@ -80,6 +80,13 @@ def from_rows(out: Array, a: Array, count: int) -> None:
 @jit
 def sum_middle(out: Array, a: Array, share: float) -> None:
     """out (before, after) = share times the sum of a (before, along, after)."""
+    if a.shape[2] == 1:  # a single image
+        for i in range(a.shape[0]):
+            total = a.dtype.type(0)
+            for j in range(a.shape[1]):
+                total += a[i, j, 0]
+            out[i, 0] = total * share
+        return
     for i in range(a.shape[0]):
         for k in range(a.shape[2]):
             out[i, k] = 0

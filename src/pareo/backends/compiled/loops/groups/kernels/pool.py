@@ -12,6 +12,8 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
+from pareo.backends.compiled.loops.groups.kernels import tiles
+from pareo.backends.compiled.loops.groups.kernels.tiles import Cell, cells, each_tile
 from pareo.backends.compiled.loops.groups.kernels.vectors import (
     GroupBuilder,
     as_function,
@@ -26,25 +28,26 @@ from pareo.backends.compiled.loops.groups.kernels.window_runs import (
 )
 from pareo.backends.compiled.runtime.llvm_vectors import literals
 
-_Body = Callable[[ir.Value, ir.Value, list[int]], None]
+# body(place, first pixel, offsets of all pixels, registers, the run of columns)
+_Body = Callable[[ir.Value, ir.Value, list[int], list[Cell], Run], None]
 
 
 def _each_window(
     code: GroupBuilder,
-    addresses: tuple[ir.Value, ir.Value],
+    addresses: Sequence[ir.Value],
     planes: int,
     wide: tuple[int, int],
-    lanes: int,
     taps: tuple[list[Taps], list[Taps]],
     sources: int,
     body: _Body,
 ) -> None:
-    """body(place, first pixel, offsets of all pixels) for every place.
+    """body for every tile of places.
 
     `wide` are the widths of the result and of the source, `sources` the rows of the source.
     """
     target, source = addresses
     rows, columns = taps
+    lanes = code.images
     with code.loop(planes) as plane:
         to = code.at(target, (plane.index, len(rows) * wide[0] * lanes))
         of = code.at(source, (plane.index, sources * wide[1] * lanes))
@@ -57,19 +60,66 @@ def _each_window(
                 ]
 
                 def on_row(
-                    i: ir.Value, line: ir.Value, across: Run = across, at: list[int] = offsets
+                    i: ir.Value, line: ir.Value, run: Run = across, at: list[int] = offsets
                 ) -> None:
                     row = code.at(to, (i, wide[0] * lanes))
                     source_row = code.at(of, (line, wide[1] * lanes))
-                    each_place(
-                        code,
-                        across,
-                        lambda j, pixel: body(
-                            code.at(row, (j, lanes)), code.at(source_row, (pixel, lanes)), at
-                        ),
-                    )
+
+                    def on_tile(j: ir.Value, pixel: ir.Value, pixels: int) -> None:
+                        places = code.at(row, (j, lanes)), code.at(source_row, (pixel, lanes))
+                        body(*places, at, cells(lanes, pixels), run)
+
+                    each_tile(code, run, min(run.count, REGISTER if lanes == 1 else 1), on_tile)
 
                 each_place(code, down, on_row)
+
+
+def _forward_windows(
+    code: GroupBuilder, addresses: Sequence[ir.Value], sizes: Sequence[int], body: _Body
+) -> None:
+    """body for every window of an image."""
+    _, planes, high, wide, out_high, out_wide, kh, kw, sh, sw, top, left = sizes[:12]
+    taps = (
+        forward_taps(out_high, high, kh, sh, top, 1),
+        forward_taps(out_wide, wide, kw, sw, left, 1),
+    )
+    _each_window(code, addresses, planes, (out_wide, wide), taps, high, body)
+
+
+def _backward_windows(
+    code: GroupBuilder, addresses: Sequence[ir.Value], sizes: Sequence[int], body: _Body
+) -> None:
+    """body for every pixel of an image, with the windows that cover it."""
+    _, planes, high, wide, out_high, out_wide, kh, kw, sh, sw, top, left = sizes
+    taps = (
+        backward_taps(out_high, high, kh, sh, top, 1),
+        backward_taps(out_wide, wide, kw, sw, left, 1),
+    )
+    _each_window(code, addresses, planes, (wide, out_wide), taps, out_high, body)
+
+
+def _sums(code: GroupBuilder, share: Callable[[int], float]) -> _Body:
+    """A body that stores the sum of all pixels, times a share that depends on their number."""
+
+    def body(
+        to: ir.Value, of: ir.Value, offsets: list[int], registers: list[Cell], run: Run
+    ) -> None:
+        factor = code.constant(share(len(offsets)))
+        for cell in registers:
+            values = [tiles.load(code, of, offset, cell, run.move) for offset in offsets]
+            total = code.multiply(code.total(values), factor)
+            tiles.store(code, total, to, 0, cell, run.step)
+
+    return body
+
+
+def _generator(name: str, sizes: Sequence[int], count: int, emit: Callable[..., None]) -> Any:
+    """A generator of a kernel with `count` addresses."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return as_function(context, builder, name, sizes, arguments[:count], emit)
+
+    return generate
 
 
 @intrinsic(prefer_literal=True)
@@ -81,29 +131,10 @@ def average(  # type: ignore[no-untyped-def]
     sizes = literals(*kinds)
 
     def emit(builder: ir.IRBuilder, arguments: Sequence[ir.Value]) -> None:
-        lanes, planes, high, wide, out_high, out_wide, kh, kw, sh, sw, top, left = sizes
-        code = GroupBuilder(builder, lanes)
+        code = GroupBuilder(builder, sizes[0])
+        _forward_windows(code, arguments, sizes, _sums(code, lambda taps: 1 / taps))
 
-        def body(to: ir.Value, of: ir.Value, offsets: list[int]) -> None:
-            share = code.constant(1 / len(offsets))
-            for q in code.parts:
-                total = code.load(of, offsets[0] + REGISTER * q)
-                for offset in offsets[1:]:
-                    total = code.add(total, code.load(of, offset + REGISTER * q))
-                code.store(code.multiply(total, share), to, REGISTER * q)
-
-        taps = (
-            forward_taps(out_high, high, kh, sh, top, 1),
-            forward_taps(out_wide, wide, kw, sw, left, 1),
-        )
-        _each_window(
-            code, (arguments[0], arguments[1]), planes, (out_wide, wide), lanes, taps, high, body
-        )
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return as_function(context, builder, "pool_average", sizes, arguments[:2], emit)
-
-    return types.void(y, x, *kinds), generate
+    return types.void(y, x, *kinds), _generator("pool_average", sizes, 2, emit)
 
 
 @intrinsic(prefer_literal=True)
@@ -115,37 +146,10 @@ def average_gradient(  # type: ignore[no-untyped-def]
     sizes = literals(*kinds)
 
     def emit(builder: ir.IRBuilder, arguments: Sequence[ir.Value]) -> None:
-        lanes, planes, high, wide, out_high, out_wide, kh, kw, sh, sw, top, left = sizes
-        code = GroupBuilder(builder, lanes)
-        share = code.constant(1 / (kh * kw))
+        code, (kh, kw) = GroupBuilder(builder, sizes[0]), sizes[6:8]
+        _backward_windows(code, arguments, sizes, _sums(code, lambda _: 1 / (kh * kw)))
 
-        def body(to: ir.Value, of: ir.Value, offsets: list[int]) -> None:
-            for q in code.parts:
-                total = code.constant(0.0)
-                for number, offset in enumerate(offsets):
-                    more = code.load(of, offset + REGISTER * q)
-                    total = code.add(total, more) if number else more
-                code.store(code.multiply(total, share), to, REGISTER * q)
-
-        taps = (
-            backward_taps(out_high, high, kh, sh, top, 1),
-            backward_taps(out_wide, wide, kw, sw, left, 1),
-        )
-        _each_window(
-            code,
-            (arguments[0], arguments[1]),
-            planes,
-            (wide, out_wide),
-            lanes,
-            taps,
-            out_high,
-            body,
-        )
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return as_function(context, builder, "pool_average_gradient", sizes, arguments[:2], emit)
-
-    return types.void(d, g, *kinds), generate
+    return types.void(d, g, *kinds), _generator("pool_average_gradient", sizes, 2, emit)
 
 
 def _maximum(code: GroupBuilder, values: list[ir.Value]) -> ir.Value:
@@ -168,26 +172,18 @@ def maximum(  # type: ignore[no-untyped-def]
     sizes = literals(*kinds)
 
     def emit(builder: ir.IRBuilder, arguments: Sequence[ir.Value]) -> None:
-        lanes, planes, high, wide, out_high, out_wide, kh, kw, sh, sw, top, left = sizes
-        code = GroupBuilder(builder, lanes)
+        code = GroupBuilder(builder, sizes[0])
 
-        def body(to: ir.Value, of: ir.Value, offsets: list[int]) -> None:
-            for q in code.parts:
-                values = [code.load(of, offset + REGISTER * q) for offset in offsets]
-                code.store(_maximum(code, values), to, REGISTER * q)
+        def body(
+            to: ir.Value, of: ir.Value, offsets: list[int], registers: list[Cell], run: Run
+        ) -> None:
+            for cell in registers:
+                values = [tiles.load(code, of, offset, cell, run.move) for offset in offsets]
+                tiles.store(code, _maximum(code, values), to, 0, cell, run.step)
 
-        taps = (
-            forward_taps(out_high, high, kh, sh, top, 1),
-            forward_taps(out_wide, wide, kw, sw, left, 1),
-        )
-        _each_window(
-            code, (arguments[0], arguments[1]), planes, (out_wide, wide), lanes, taps, high, body
-        )
+        _forward_windows(code, arguments, sizes, body)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return as_function(context, builder, "pool_maximum", sizes, arguments[:2], emit)
-
-    return types.void(y, x, *kinds), generate
+    return types.void(y, x, *kinds), _generator("pool_maximum", sizes, 2, emit)
 
 
 @intrinsic(prefer_literal=True)
@@ -204,16 +200,18 @@ def maximum_gradient(  # type: ignore[no-untyped-def]
     sizes = literals(*kinds)
 
     def emit(builder: ir.IRBuilder, arguments: Sequence[ir.Value]) -> None:
-        lanes, planes, high, wide, out_high, out_wide, kh, kw, sh, sw, top, left, overlap = sizes
+        overlap = sizes[12]
         d, g, x = arguments
-        code = GroupBuilder(builder, lanes)
+        code = GroupBuilder(builder, sizes[0])
         between = builder.sub(d, x)  # d has the layout of x
 
-        def body(to: ir.Value, of: ir.Value, offsets: list[int]) -> None:
+        def body(
+            to: ir.Value, of: ir.Value, offsets: list[int], registers: list[Cell], run: Run
+        ) -> None:
             out = builder.add(of, between)
-            for q in code.parts:
-                values = [code.load(of, offset + REGISTER * q) for offset in offsets]
-                largest, error = _maximum(code, values), code.load(to, REGISTER * q)
+            for cell in registers:
+                values = [tiles.load(code, of, offset, cell, run.move) for offset in offsets]
+                largest, error = _maximum(code, values), tiles.load(code, to, 0, cell, run.step)
                 taken = None
                 for offset, value in zip(offsets, values, strict=True):
                     here = builder.fcmp_unordered("==", value, largest)
@@ -222,16 +220,9 @@ def maximum_gradient(  # type: ignore[no-untyped-def]
                     taken = here if taken is None else builder.or_(taken, here)
                     share = builder.select(here, error, code.constant(0.0))
                     if overlap:
-                        share = code.add(share, code.load(out, offset + REGISTER * q))
-                    code.store(share, out, offset + REGISTER * q)
+                        share = code.add(share, tiles.load(code, out, offset, cell, run.move))
+                    tiles.store(code, share, out, offset, cell, run.move)
 
-        taps = (
-            forward_taps(out_high, high, kh, sh, top, 1),
-            forward_taps(out_wide, wide, kw, sw, left, 1),
-        )
-        _each_window(code, (g, x), planes, (out_wide, wide), lanes, taps, high, body)
+        _forward_windows(code, (g, x), sizes, body)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return as_function(context, builder, "pool_maximum_gradient", sizes, arguments[:3], emit)
-
-    return types.void(d, g, x, *kinds), generate
+    return types.void(d, g, x, *kinds), _generator("pool_maximum_gradient", sizes, 3, emit)
