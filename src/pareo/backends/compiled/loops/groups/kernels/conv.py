@@ -146,9 +146,9 @@ def sliding_product(
                     at = I64(4 * done * kw * pitch), I64(4 * done * plane)
                     taps(builder.add(weights, at[0]), builder.add(line, at[1]), channels - done)
         for f in range(size):
-            at = f * out_high * out_wide * lanes
+            own = f * out_high * out_wide * lanes
             for cell, variable in zip(registers, sums[f], strict=True):
-                tiles.store(code, builder.load(variable), y, at, cell, run.step)
+                tiles.store(code, builder.load(variable), y, own, cell, run.step)
 
     def blocks(number: Any, size: int, first: int, image: Any, row: Any) -> None:
         """`number` blocks of `size` filters from `first` on."""
