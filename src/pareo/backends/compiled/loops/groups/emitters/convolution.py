@@ -1,5 +1,6 @@
 """Lines of convolutions and trained pooling."""
 
+import math
 from collections.abc import Sequence
 
 from pareo.backends.compiled.loops.groups.emitters.operands import operand, result, with_bias
@@ -10,7 +11,10 @@ from pareo.backends.compiled.loops.source import Unsupported
 
 
 class _Layer:
-    """The sizes of a convolution from x to y; its filters may be in groups."""
+    """The sizes of a convolution from x to y; its filters may be in groups.
+
+    A filter as large as a single image is a row of a dense layer's weights, transposed.
+    """
 
     def __init__(self, s: GroupSource, node: Node, x: int, y: int, w: Sequence[int]) -> None:
         how = node.attributes
@@ -26,6 +30,10 @@ class _Layer:
             s.lanes, images, self.w[0], self.w[1], *pixels, *out, *w[2:], *how["stride"],
             *how["padding"][:2], *how["dilation"],
         ]  # fmt: skip
+
+        self.flat = self.w[0], math.prod(self.w[1:])  # filters, and the elements of each
+        whole = list(w[2:]) == pixels and out == [1, 1] and not any(how["padding"])
+        self.is_row = s.lanes == 1 and whole and self.groups == 1
 
     def call(
         self, s: GroupSource, kernel: str, addresses: list[tuple[str, int]], *more: int
@@ -61,9 +69,21 @@ def _packed(
     return s.kept[key], 4 * size
 
 
+def _rows(s: GroupSource, weights: int, layer: _Layer) -> str:
+    """Filters as the rows of a matrix."""
+    parameter = s.parameter_of(weights, "conv with filters that are no parameter")
+    return s.array(s.at_parameter(parameter), *layer.flat)
+
+
 def forward(s: GroupSource, node: Node, position: int) -> None:
     x, w = node.inputs
     layer = _Layer(s, node, operand(s, x), node.outputs[0], s.shape(w))
+    if layer.is_row:
+        y, bias, biased = with_bias(s, node, "")
+        rows = _rows(s, w, layer)
+        given = s.array(bias, layer.flat[0]) if biased else s.array(s.at(x), 0)
+        s.add(f"row.transposed({s.array(y, layer.flat[0])}, {s.view(x)}, {rows}, {given})")
+        return
     weights = _packed(s, w, layer.w, False, layer.groups)
     y, bias, biased = with_bias(s, node, weights[0])
     of_y, of_x = layer.steps
@@ -75,6 +95,10 @@ def forward(s: GroupSource, node: Node, position: int) -> None:
 def input_gradient(s: GroupSource, node: Node, position: int) -> None:
     (g, w), d = node.inputs, node.outputs[0]
     layer = _Layer(s, node, d, operand(s, g), s.shape(w))
+    if layer.is_row:
+        to, nothing = s.array(result(s, node), s.size(d)), s.array(s.at(g), 0)
+        s.add(f"row.forward({to}, {s.view(g)}, {_rows(s, w, layer)}, {nothing})")
+        return
     weights = _packed(s, w, layer.w, True, layer.groups)
     of_y, of_x = layer.steps
     addresses = [(result(s, node), of_x), (s.at(g), of_y), weights]
@@ -87,6 +111,10 @@ def weight_gradient(s: GroupSource, node: Node, position: int) -> None:
     if total is None:
         raise Unsupported("gradient of filters that is used")
     layer = _Layer(s, node, operand(s, x), operand(s, g), s.shape(gw))
+    if layer.is_row:
+        sums = s.array(s.at_sum(total), *layer.flat)
+        s.add(f"row.weight_gradient({sums}, {s.view(g)}, {s.view(x)})")
+        return
     of_y, of_x = layer.steps
     each = 4 * s.size(gw) // layer.groups
     addresses = [(s.at_sum(total), each), (s.at(x), of_x), (s.at(g), of_y)]

@@ -45,7 +45,8 @@ def _row(s: GroupSource, node: Node, a: int, b: int) -> None:
     if s.weights[b].is_transposed:
         outputs, inputs = s.shape(b)
         d, w = result(s, node), s.array(at, inputs, outputs)
-        s.add(f"row.input_gradient({s.array(d, inputs)}, {s.view(a)}, {w})")
+        nothing = s.array(at, 0)
+        s.add(f"row.transposed({s.array(d, inputs)}, {s.view(a)}, {w}, {nothing})")
         return
     inputs, outputs = s.shape(b)
     y, bias, biased = with_bias(s, node, at)

@@ -41,10 +41,12 @@ def _product(a: Array, b: Array) -> float:
 
 
 @jit
-def input_gradient(d: Array, g: Array, w: Array) -> None:
-    """d = g @ w.T."""
-    for i in range(d.size):
-        d[i] = _product(g, w[i])
+def transposed(y: Array, x: Array, w: Array, b: Array) -> None:
+    """y = x @ w.T + b, without b if that is empty."""
+    for i in range(y.size):
+        y[i] = _product(x, w[i])
+    for i in range(b.size):
+        y[i] += b[i]
 
 
 @jit
