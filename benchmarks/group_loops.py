@@ -124,8 +124,8 @@ def main(
     for name in chosen.split(","):
         network = NETWORKS[name]()
         loop = _loop(network, threads)
-        estimate = costs.estimate(loop.program)
         for batch in map(int, batches.split(",")):
+            estimate = costs.estimate(loop.program, batch, loop.waste(batch))
             groups, instructions = milliseconds(network, loop, batch, threads, rounds)
             table.add_row(
                 name, str(batch), f"{groups:.3f}", f"{instructions:.3f}",

@@ -156,21 +156,22 @@ def training_loop(network: Sequential, device: Device, dtype: DTypeLike) -> Trai
 
 
 def _chosen_loop(
-    network: Sequential, device: Device, dtype: DTypeLike
+    network: Sequential, device: Device, dtype: DTypeLike, batch: int | None = None
 ) -> tuple[TrainingLoop | None, str]:
     """The backend's own loop, if it has one that is worth it, and why that is so."""
     if network.seeds():
         return None, "layers with random numbers do not run in loops"
     with device:
         if network.state:
-            return _loop_with_state(network, device, dtype)
+            return _loop_with_state(network, device, dtype, batch)
         traced = _traced_for_one(value_and_grad(network.loss), network, dtype)
         program = prepared(traced, device.backend)
         planned = plan(program, device.backend)
         loop = device.backend.training_loop(program, planned, device.threads)
         if loop is not None:
             return loop, "the backend has a loop for networks of this shape"
-        return device.backend.general_loop(remove_dead(remove_common(traced)), device.threads)
+        general = remove_dead(remove_common(traced))
+        return device.backend.general_loop(general, device.threads, batch=batch)
 
 
 def _traced_for_one(function: Any, network: Sequential, dtype: DTypeLike) -> Program:
@@ -180,7 +181,7 @@ def _traced_for_one(function: Any, network: Sequential, dtype: DTypeLike) -> Pro
 
 
 def _loop_with_state(
-    network: Sequential, device: Device, dtype: DTypeLike
+    network: Sequential, device: Device, dtype: DTypeLike, batch: int | None
 ) -> tuple[TrainingLoop | None, str]:
     """The backend's loop for a network whose layers have state."""
     declared = network.parameters(network.inputs)
@@ -199,7 +200,7 @@ def _loop_with_state(
     except ShapeError as error:  # one image may be too few for its layers
         return None, f"loops are for steps that can be traced for one image: {error}"
     program = remove_dead(remove_common(traced))
-    return device.backend.general_loop(program, device.threads, state)
+    return device.backend.general_loop(program, device.threads, state, batch)
 
 
 class Step:
@@ -228,7 +229,7 @@ class Step:
         self._loop: TrainingLoop | None = None
         self._reason = "loops are for plain SGD on the cross-entropy"
         if recipe.loops(declared):
-            self._loop, self._reason = _chosen_loop(network, device, dtype)
+            self._loop, self._reason = _chosen_loop(network, device, dtype, batch)
 
     @property
     def loops(self) -> bool:

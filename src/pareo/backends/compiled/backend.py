@@ -39,12 +39,12 @@ class _Compiled(Backend):
         return dense.loop(program, threads) or network.loop(program, plan, threads)
 
     def general_loop(
-        self, program: Program, threads: int, state: Collection[int] = ()
+        self, program: Program, threads: int, state: Collection[int] = (), batch: int | None = None
     ) -> tuple[TrainingLoop | None, str]:
         """A loop over groups of images, where that is estimated to be fastest."""
-        from pareo.backends.compiled.loops.groups.loop import loop
+        from pareo.backends.compiled.loops.groups.loop import MANY, loop
 
-        return loop(program, threads, state)
+        return loop(program, threads, state, batch or MANY)
 
     def split(self, work: Callable[[int, int, int], object], count: int) -> None:
         split_numbered(work, count)

@@ -27,8 +27,9 @@ from pareo.backends.compiled.runtime.generated_module import generated_module
 from pareo.backends.threads import run_concurrently
 from pareo.program.ir import Program
 
-MAX_BYTES = 8 << 20  # of a group's values; they should fit into a core's share of the caches
+MAX_BYTES = 16 << 20  # of a group's values; they should fit into a core's share of the caches
 MAX_INSTRUCTIONS = 400  # beyond, compilation would take a minute
+MANY = 128  # images of a step, where the number is not known
 LINE = 16  # floats of a cache line
 GROUPS = (2 * REGISTER, REGISTER, 1)  # how many images lie side by side
 ALONE = 1.3  # the time of an image in a group of its own, relative to that of one in a full group
@@ -104,6 +105,7 @@ class _Generated:
         emit(s)
         self.arena, self.store = s.arena.floats, s.store.floats
         self.moments = s.moments
+        self.bytes = 4 * (self.arena + self.store)  # of one group
         lines = []
         for body, end in zip(s.bodies, s.ends, strict=True):
             whole = SEGMENT.format(
@@ -146,8 +148,12 @@ class GroupLoop:
 
     @property
     def bytes_of_group(self) -> int:
-        """The bytes of the values of the largest group."""
-        return 4 * max(made.arena + made.store for made in self._generated.values())
+        """The bytes of the values of the smallest group."""
+        return min(made.bytes for made in self._generated.values())
+
+    def waste(self, batch: int) -> float:
+        """The time of an image on one core, relative to that of an image in a full group."""
+        return min(self._times(batch, 1))[0] / batch
 
     def source(self, batch: int) -> str:
         """The text of the module for a batch size."""
@@ -211,13 +217,19 @@ class GroupLoop:
 
     def _lanes(self, batch: int) -> tuple[int, int]:
         """The images of a group and the number of workers for which a batch takes least time."""
+        return min(self._times(batch, self.threads))[2:]
+
+    def _times(self, batch: int, threads: int) -> list[tuple[float, int, int, int]]:
+        """For each size of group: how many images take as long, the size, and the workers."""
         found = []
-        for lanes in GROUPS:
+        for lanes, made in self._generated.items():
+            if made.bytes > max(MAX_BYTES, self.bytes_of_group):
+                continue
             number = -(-batch // lanes)
-            workers = max(1, min(self.threads, number))
+            workers = max(1, min(threads, number))
             time = -(-number // workers) * lanes * (ALONE if lanes == 1 else 1.0)
             found.append((time, -lanes, lanes, workers))
-        return min(found)[2:]
+        return found
 
 
 def _aligned(array: np.ndarray) -> int:
@@ -226,14 +238,11 @@ def _aligned(array: np.ndarray) -> int:
 
 
 def loop(
-    program: Program, threads: int, state: Collection[int] = ()
+    program: Program, threads: int, state: Collection[int] = (), batch: int = MANY
 ) -> tuple[GroupLoop | None, str]:
     """A loop for the gradient program of one image, and why it is used; or None and why not."""
     if any(program.specs[n].dtype != np.float32 for n in program.inputs[:-1]):
         return None, "the loop over groups of images has float32 only"
-    found = costs.estimate(program)
-    if not found.is_worth_it:
-        return None, str(found)
     if len(program.instructions) > MAX_INSTRUCTIONS:
         return None, "the loop over groups of images would take too long to compile"
     try:
@@ -241,8 +250,6 @@ def loop(
     except Unsupported as reason:
         return None, f"the loop over groups of images does not support {reason}"
     if made.bytes_of_group > MAX_BYTES:
-        return (
-            None,
-            f"a group of images takes {made.bytes_of_group >> 20} MiB, too much for a cache",
-        )
-    return made, str(found)
+        return None, f"an image takes {made.bytes_of_group >> 20} MiB, too much for a cache"
+    found = costs.estimate(program, batch, made.waste(batch))
+    return made if found.is_worth_it else None, str(found)
