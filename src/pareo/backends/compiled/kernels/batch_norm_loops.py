@@ -102,7 +102,7 @@ def _activate(out: Array, activation: int, low: float, high: float) -> None:
 
 
 @jit
-def _normalise(out: Array, x: Array, mean: float, factor: float, offset: float) -> None:
+def normalise(out: Array, x: Array, mean: float, factor: float, offset: float) -> None:
     for i in range(x.size):
         out[i] = _difference(x[i], mean) * factor + offset
 
@@ -164,7 +164,7 @@ def apply_channel(
             elif activation == CLIP:
                 _normalise_clip(target, source, near, by, offset, low, high)
             else:
-                _normalise(target, source, near, by, offset)
+                normalise(target, source, near, by, offset)
                 _activate(target, activation, low, high)
 
 

@@ -7,11 +7,13 @@ import pytest
 from recipes import sgd
 
 from pareo import Device
+from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
 from pareo.backends.compiled.loops.groups.loop import GroupLoop
 from pareo.nn import (
     GELU,
     Add,
     Append,
+    Auxiliary,
     AveragePool,
     BatchNorm,
     Branches,
@@ -90,11 +92,12 @@ NETWORKS = {
         ],
         (2, 9, 6),
     ),
-    "filters in groups, dilation and trained pooling": Sequential(
+    "filters in groups, dilation, and means past the edge": Sequential(
         [
             Conv(4, 3, groups=2, padding=1),
             Subsample(2, 2),
             Conv(8, 3, groups=4, padding=2, dilation=2),
+            AveragePool(3, 2, padding=1),
             Tanh(),
             Conv(6, 2, stride=2, groups=2, dilation=2, padding=1),
             Flatten(),
@@ -157,11 +160,15 @@ def test_loop_equals_numpy(name: str, batch: int, threads: int, momentum: float)
 
 
 @pytest.mark.parametrize("name", [SMALL, NORMALISED])
-@pytest.mark.parametrize("batch", [1, 3, 4, 5])
-def test_small_batches_have_smaller_groups(name: str, batch: int) -> None:
+@pytest.mark.parametrize(("batch", "threads", "lanes"), [(1, 2, 1), (5, 2, 1), (11, 1, 4)])
+def test_small_batches_have_smaller_groups(name: str, batch: int, threads: int, lanes: int) -> None:
     """The images that fill up a group must not count."""
-    found = trained(NETWORKS[name], batch, "compiled")
-    expected = trained(NETWORKS[name], batch, "vectorized")
+    loop = Step(NETWORKS[name], batch, Device("compiled", threads=threads))._loop
+    assert isinstance(loop, GroupLoop)
+    if REGISTER == 4:
+        assert loop._lanes(batch) == (lanes, min(batch, threads))
+    found = trained(NETWORKS[name], batch, "compiled", threads)
+    expected = trained(NETWORKS[name], batch, "vectorized", threads)
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-5, atol=1e-6)
     for path, value in expected[1].items():
         np.testing.assert_allclose(found[1][path], value, rtol=1e-4, atol=1e-5, err_msg=path)
@@ -192,6 +199,22 @@ def test_a_long_sum_of_gradients_keeps_its_digits(batch: int) -> None:
         assert off < 2e-5, path
 
 
+def test_batch_norm_of_large_values_keeps_its_digits() -> None:
+    """The variance of values around 1000, as it moves the state of a layer."""
+    network = Sequential([BatchNorm(), Conv(2, 3), ReLU(), Flatten(), Dense(3)], (2, 6, 5))
+    images, labels = data(network, 21)
+    images += 1000
+    parameters = network.initialise(3)
+    step = Step(network, 21, Device("compiled", threads=2))
+    assert isinstance(step._loop, GroupLoop)
+    step.run(parameters, {}, images, labels, np.arange(21)[None], rate=0.1)
+    wide = images.astype(np.float64)
+    mean, variance = wide.mean((0, 2, 3)), wide.var((0, 2, 3), ddof=1)
+    # The state itself is in float32.
+    np.testing.assert_allclose(parameters["0.mean"], 0.1 * mean, rtol=1e-6)
+    np.testing.assert_allclose(parameters["0.variance"], 0.9 + 0.1 * variance, rtol=1e-6)
+
+
 @pytest.mark.smoke
 def test_explain_names_the_way_and_the_reason() -> None:
     device = Device("compiled")
@@ -207,8 +230,8 @@ def test_explain_names_the_way_and_the_reason() -> None:
 
 
 UNSUITED = {
-    "windows that extend past the edge": [
-        Conv(3, 3), AveragePool(3, padding=1), Flatten(), Dense(4),
+    "a loss with no gradient or several": [
+        Conv(3, 3), Auxiliary([Flatten(), Dense(4)], 0.3), ReLU(), Flatten(), Dense(4),
     ],
     # Winograd's algorithm needs a third of the products there.
     "us instruction by instruction": [

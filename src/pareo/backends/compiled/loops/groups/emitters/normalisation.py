@@ -73,7 +73,7 @@ def batch_norm(s: GroupSource, node: Node, position: int) -> None:
     x, scale, shift, mean = node.inputs
     s.allocate(node.outputs[0])
     given = [s.parameter(s.parameter_of(n, "batch_norm")) for n in (scale, shift)]
-    views = [_channels(s, n, 1) for n in (node.outputs[0], operand(s, x))]
+    views = [_channels(s, n) for n in (node.outputs[0], operand(s, x))]
     s.add(f"batch_norm.normalise({', '.join([*views, _of_batch(s, mean), *given])})")
 
 

@@ -1,9 +1,11 @@
 """Lines of max and average pooling."""
 
+import math
+
 from pareo.backends.compiled.loops.groups.emitters.operands import Emitter, operand, result
+from pareo.backends.compiled.loops.groups.kernels.window_runs import forward_taps
 from pareo.backends.compiled.loops.groups.segments import Node
 from pareo.backends.compiled.loops.groups.source import GroupSource
-from pareo.backends.compiled.loops.source import Unsupported
 
 
 def _sizes(s: GroupSource, node: Node, x: int, y: int) -> list[int]:
@@ -27,13 +29,22 @@ def pool(kernel: str) -> Emitter:
 
 
 def average_gradient(s: GroupSource, node: Node, position: int) -> None:
+    """The gradient of a mean of fewer pixels, at an edge, is made larger first."""
     g, d = operand(s, node.inputs[0]), node.outputs[0]
     sizes = _sizes(s, node, d, g)
-    _, _, high, wide, out_high, out_wide, kh, kw, sh, sw = sizes[:10]
-    inside = (out_high - 1) * sh + kh <= high and (out_wide - 1) * sw + kw <= wide
-    if any(node.attributes["padding"]) or not inside:
-        raise Unsupported("average_pool with windows that extend past the edge")
-    s.call("pool.average_gradient", [result(s, node), s.at(g)], *sizes)
+    _, planes, high, wide, out_high, out_wide, kh, kw, sh, sw, top, left = sizes
+    counts = [
+        [len(taps) for taps in forward_taps(*along, 1)]
+        for along in ((out_high, high, kh, sh, top), (out_wide, wide, kw, sw, left))
+    ]
+    to, of = result(s, node), s.at(g)
+    if min(counts[0]) < kh or min(counts[1]) < kw:
+        shape = planes, out_high * out_wide, s.lanes
+        of = s.arena.address(s.arena.keep(math.prod(shape)))
+        views = [s.array(address, *shape) for address in (of, s.at(g))]
+        numbers = [s.once(f"np.array({numbers})") for numbers in counts]
+        s.add(f"moves.divide_windows({', '.join([*views, *numbers])}, {kh * kw})")
+    s.call("pool.average_gradient", [to, of], *sizes)
 
 
 def maximum_gradient(s: GroupSource, node: Node, position: int) -> None:

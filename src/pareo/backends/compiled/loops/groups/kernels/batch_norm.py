@@ -10,9 +10,13 @@ import numpy as np
 
 from pareo.array import Array
 from pareo.backends.compiled.kernels import batch_norm_loops as loops
-from pareo.backends.compiled.kernels.activations import NONE
 from pareo.backends.compiled.loops.groups.kernels import moves
 from pareo.backends.compiled.runtime.jit import jit, jit_strict
+
+
+@jit_strict
+def _offset(mean: float, exact: float) -> float:
+    return np.float64(mean) - exact
 
 
 @jit
@@ -72,14 +76,11 @@ def move(state: Array, now: Array, kept: float, share: float) -> None:
 
 @jit
 def normalise(out: Array, x: Array, statistics: Array, scale: Array, shift: Array) -> None:
-    """out = (x - mean) / deviation * scale + shift; both have an axis before the channels."""
-    nothing = moves.block(x.ctypes.data, 0, 0, 0)
-    for c in range(x.shape[1]):
-        factor = np.float64(scale[c]) * statistics[2, c]
-        loops.apply_channel(
-            out, x, nothing, c, statistics[0, c], factor, np.float64(shift[c]), NONE,
-            np.float32(0), np.float32(0),
-        )  # fmt: skip
+    """out = (x - mean) / deviation * scale + shift."""
+    for c in range(x.shape[0]):
+        mean, factor = np.float32(statistics[0, c]), np.float64(scale[c]) * statistics[2, c]
+        offset = np.float32(shift[c] + _offset(mean, statistics[0, c]) * factor)
+        loops.normalise(out[c], x[c], mean, np.float32(factor), offset)
 
 
 @jit
@@ -96,11 +97,6 @@ def add_sums(sums: Array, g: Array, x: Array, statistics: Array) -> None:
         sums[c, 0] += total
         # The distances were those from the mean in single precision.
         sums[c, 1] += inner + _offset(mean, statistics[0, c]) * total
-
-
-@jit_strict
-def _offset(mean: float, exact: float) -> float:
-    return np.float64(mean) - exact
 
 
 @jit

@@ -141,7 +141,7 @@ def average(  # type: ignore[no-untyped-def]
 def average_gradient(  # type: ignore[no-untyped-def]
     typingctx, d, g, lanes, planes, high, wide, out_high, out_wide, kh, kw, sh, sw, top, left,
 ):  # fmt: skip
-    """d = the gradient of the means of windows, all of which lie inside the image."""
+    """d = the gradient of the means of windows, as if all lay inside the image."""
     kinds = lanes, planes, high, wide, out_high, out_wide, kh, kw, sh, sw, top, left
     sizes = literals(*kinds)
 

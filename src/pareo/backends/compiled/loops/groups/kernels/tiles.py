@@ -16,7 +16,8 @@ from pareo.backends.compiled.loops.groups.kernels.vectors import I64, GroupBuild
 from pareo.backends.compiled.loops.groups.kernels.window_runs import Run
 from pareo.backends.compiled.runtime.llvm_vectors import VectorBuilder
 
-CHAINS = 12  # sums that are independent of each other, so that none waits for the one before
+# Sums that are independent of each other, so that none waits for the one before.
+CHAINS = 12 if REGISTER == 4 else 8
 
 
 @dataclass(frozen=True)
