@@ -155,52 +155,51 @@ def training_loop(network: Sequential, device: Device, dtype: DTypeLike) -> Trai
     return None if network.state else _chosen_loop(network, device, dtype)[0]
 
 
-def _chosen_loop(
-    network: Sequential, device: Device, dtype: DTypeLike, batch: int | None = None
-) -> tuple[TrainingLoop | None, str]:
-    """The backend's own loop, if it has one that is worth it, and why that is so."""
-    if network.seeds():
-        return None, "layers with random numbers do not run in loops"
-    with device:
-        if network.state:
-            return _loop_with_state(network, device, dtype, batch)
-        traced = _traced_for_one(value_and_grad(network.loss), network, dtype)
-        program = prepared(traced, device.backend)
-        planned = plan(program, device.backend)
-        loop = device.backend.training_loop(program, planned, device.threads)
-        if loop is not None:
-            return loop, "the backend has a loop for networks of this shape"
-        general = remove_dead(remove_common(traced))
-        return device.backend.general_loop(general, device.threads, batch=batch)
+def one_image_program(network: Sequential, dtype: DTypeLike) -> tuple[Program, list[int]]:
+    """The gradient program of one image, and the positions of parameters that are state.
 
+    It maps (parameters..., image, label) to (loss, gradients...). In the place of the gradient of
+    state is its new value.
 
-def _traced_for_one(function: Any, network: Sequential, dtype: DTypeLike) -> Program:
-    """A function of parameters, images and labels, traced for one image."""
-    image, label = Spec((1, *network.inputs), dtype), Spec((1,), "int64")
-    return trace(function, parameter_specs(network, dtype), image, label)
-
-
-def _loop_with_state(
-    network: Sequential, device: Device, dtype: DTypeLike, batch: int | None
-) -> tuple[TrainingLoop | None, str]:
-    """The backend's loop for a network whose layers have state."""
+    >>> from pareo.nn import BatchNorm, Conv, Dense, Flatten, Sequential
+    >>> layers = [Conv(4, 3), BatchNorm(), Flatten(), Dense(2)]
+    >>> one_image_program(Sequential(layers, (1, 8, 8)), "float32")[1]
+    [4, 5]
+    """
     declared = network.parameters(network.inputs)
-    state = [position for position, p in enumerate(declared.values()) if not p.trained]
 
     def step(parameters: Mapping[str, Array], image: Array, label: Array) -> tuple[Any, ...]:
         def loss(moving: Mapping[str, Array]) -> tuple[Array, dict[str, Array]]:
             return network.loss_and_state({**parameters, **moving}, image, label)
 
         trained = {path: array for path, array in parameters.items() if declared[path].trained}
-        total, gradients, new = value_and_grad(loss, aux=True)(trained)
-        return total, {path: {**gradients, **new}[path] for path in parameters}
+        total, gradients, state = value_and_grad(loss, aux=True)(trained)
+        return total, {path: {**gradients, **state}[path] for path in parameters}
 
-    try:
-        traced = _traced_for_one(step, network, dtype)
-    except ShapeError as error:  # one image may be too few for its layers
-        return None, f"loops are for steps that can be traced for one image: {error}"
-    program = remove_dead(remove_common(traced))
-    return device.backend.general_loop(program, device.threads, state, batch)
+    image, label = Spec((1, *network.inputs), dtype), Spec((1,), "int64")
+    program = trace(step, parameter_specs(network, dtype), image, label)
+    return program, [place for place, p in enumerate(declared.values()) if not p.trained]
+
+
+def _chosen_loop(
+    network: Sequential, device: Device, dtype: DTypeLike, batch: int | None = None
+) -> tuple[TrainingLoop | None, str]:
+    """The backend's own loop, if it has one that is worth it, and why that is so."""
+    if network.seeds():
+        return None, "layers with random numbers do not run in loops"
+    backend = device.backend
+    with device:
+        try:
+            traced, state = one_image_program(network, dtype)
+        except ShapeError as error:  # one image may be too few for a batch normalisation
+            return None, f"loops are for networks that can be traced for one image: {error}"
+        if not state:
+            program = prepared(traced, backend)
+            loop = backend.training_loop(program, plan(program, backend), device.threads)
+            if loop is not None:
+                return loop, "the backend has a loop for networks of this shape"
+        general = remove_dead(remove_common(traced))
+        return backend.general_loop(general, device.threads, state, batch)
 
 
 class Step:
