@@ -2,6 +2,10 @@
 
     python -m benchmarks.group_loops --batches 1,8,128
     python -m benchmarks.group_loops --networks lenet5,pools --threads 1
+    python -m benchmarks.group_loops --networks 202.4,202.39
+
+A number such as 202.4 is a small CNN of `pareo arena --kinds cnn`, by its seed and index, with the
+batch size that was drawn.
 
 With one thread, times are those of the processor, so that other programs disturb them less. The
 last columns are what `step.explain` estimates, from which the faster way is chosen.
@@ -16,9 +20,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pareo import Device, Spec, trace
+from pareo import Device
 from pareo.backends.compiled.loops.groups import costs
 from pareo.backends.compiled.loops.groups.loop import GroupLoop
+from pareo.lab.arena.draw import drawn
 from pareo.nn import (
     Conv,
     Dense,
@@ -29,8 +34,8 @@ from pareo.nn import (
     Sequential,
     networks,
 )
-from pareo.program import remove_common, remove_dead, value_and_grad
-from pareo.training.step import Step, parameter_specs
+from pareo.program import remove_common, remove_dead
+from pareo.training.step import Step, one_image_program
 
 SAMPLE = 0.2  # seconds at least
 
@@ -72,9 +77,18 @@ NETWORKS: dict[str, Callable[[], Sequential]] = {
 
 
 def _loop(network: Sequential, threads: int) -> GroupLoop:
-    shapes, image = parameter_specs(network, "float32"), Spec((1, *network.inputs))
-    program = trace(value_and_grad(network.loss), shapes, image, Spec((1,), "int64"))
-    return GroupLoop(remove_dead(remove_common(program)), threads)
+    """The loop, whether it is estimated to be worth it or not."""
+    program, state = one_image_program(network, "float32")
+    return GroupLoop(remove_dead(remove_common(program)), threads, state)
+
+
+def _chosen(name: str, batches: str) -> tuple[Sequential, list[int]]:
+    """A network by its name, or by its seed and index, and batch sizes."""
+    if name in NETWORKS:
+        return NETWORKS[name](), [int(batch) for batch in batches.split(",")]
+    seed, index = map(int, name.split("."))
+    one = drawn(seed, index, ["cnn"])
+    return one.network, [one.batch]
 
 
 def milliseconds(
@@ -122,10 +136,10 @@ def main(
                  "estimated ratio"):  # fmt: skip
         table.add_column(head, justify="left" if head == "network" else "right")
     for name in chosen.split(","):
-        network = NETWORKS[name]()
+        network, sizes = _chosen(name, batches)
         loop = _loop(network, threads)
-        estimate = costs.estimate(loop.program)
-        for batch in map(int, batches.split(",")):
+        for batch in sizes:
+            estimate = costs.estimate(loop.program, batch, loop.waste(batch))
             groups, instructions = milliseconds(network, loop, batch, threads, rounds)
             table.add_row(
                 name, str(batch), f"{groups:.3f}", f"{instructions:.3f}",

@@ -10,7 +10,7 @@ An operator with several results gets a tuple of arrays as `out`. Attributes are
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
@@ -208,10 +208,14 @@ class Backend:
         """
         return None
 
-    def general_loop(self, program: Program, threads: int) -> tuple[TrainingLoop | None, str]:
+    def general_loop(
+        self, program: Program, threads: int, state: Collection[int] = (), batch: int | None = None
+    ) -> tuple[TrainingLoop | None, str]:
         """A loop for networks that `training_loop` does not know, and why it is used or is not.
 
-        `program` is the gradient program of one image, as it was traced.
+        `program` is the gradient program of one image, as it was traced. In the place of the
+        gradient of a parameter that is state it has the new value; `state` are the positions of
+        such parameters. `batch` is the number of images of a step, if that is known.
         """
         return None, f"{self.name} has no loop for this network"
 

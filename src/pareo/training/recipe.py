@@ -88,10 +88,10 @@ class Recipe:
     def loops(self, parameters: Mapping[str, Parameter]) -> bool:
         """Whether a step is plain SGD on the cross-entropy, which backends may run as a loop."""
         sgd = isinstance(self.optimizer, SGD) and not self.optimizer.nesterov
-        even = len({self.decay_of(p) for p in parameters.values()}) <= 1
+        even = len({self.decay_of(p) for p in parameters.values() if p.trained}) <= 1
         other = (self.clip, self.augment, self.average, self.train_only)
         plain = self.loss == CrossEntropy() and all(value is None for value in other)
-        return sgd and even and plain and all(p.trained for p in parameters.values())
+        return sgd and even and plain
 
     @property
     def momentum(self) -> float:

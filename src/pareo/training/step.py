@@ -12,6 +12,7 @@ import pareo.operators as op
 from pareo.array import Array
 from pareo.backends.base import StepRunner, TrainingLoop
 from pareo.device import Device
+from pareo.errors import ShapeError
 from pareo.nn.network import Sequential
 from pareo.operators.loss import check_labels
 from pareo.program import (
@@ -150,26 +151,55 @@ def dropout_seeds(seed: int, step: int, count: int) -> list[int]:
 
 
 def training_loop(network: Sequential, device: Device, dtype: DTypeLike) -> TrainingLoop | None:
-    """The backend's own loop of training steps for a network; None where it has none."""
-    return _chosen_loop(network, device, dtype)[0]
+    """The backend's own loop of training steps for a network without state, or None."""
+    return None if network.state else _chosen_loop(network, device, dtype)[0]
+
+
+def one_image_program(network: Sequential, dtype: DTypeLike) -> tuple[Program, list[int]]:
+    """The gradient program of one image, and the positions of parameters that are state.
+
+    It maps (parameters..., image, label) to (loss, gradients...). In the place of the gradient of
+    state is its new value.
+
+    >>> from pareo.nn import BatchNorm, Conv, Dense, Flatten, Sequential
+    >>> layers = [Conv(4, 3), BatchNorm(), Flatten(), Dense(2)]
+    >>> one_image_program(Sequential(layers, (1, 8, 8)), "float32")[1]
+    [4, 5]
+    """
+    declared = network.parameters(network.inputs)
+
+    def step(parameters: Mapping[str, Array], image: Array, label: Array) -> tuple[Any, ...]:
+        def loss(moving: Mapping[str, Array]) -> tuple[Array, dict[str, Array]]:
+            return network.loss_and_state({**parameters, **moving}, image, label)
+
+        trained = {path: array for path, array in parameters.items() if declared[path].trained}
+        total, gradients, state = value_and_grad(loss, aux=True)(trained)
+        return total, {path: {**gradients, **state}[path] for path in parameters}
+
+    image, label = Spec((1, *network.inputs), dtype), Spec((1,), "int64")
+    program = trace(step, parameter_specs(network, dtype), image, label)
+    return program, [place for place, p in enumerate(declared.values()) if not p.trained]
 
 
 def _chosen_loop(
-    network: Sequential, device: Device, dtype: DTypeLike
+    network: Sequential, device: Device, dtype: DTypeLike, batch: int | None = None
 ) -> tuple[TrainingLoop | None, str]:
     """The backend's own loop, if it has one that is worth it, and why that is so."""
-    if network.seeds() or network.state:
-        return None, "layers with random numbers or state do not run in loops"
-    shapes = parameter_specs(network, dtype)
-    image, label = Spec((1, *network.inputs), dtype), Spec((1,), "int64")
+    if network.seeds():
+        return None, "layers with random numbers do not run in loops"
+    backend = device.backend
     with device:
-        traced = trace(value_and_grad(network.loss), shapes, image, label)
-        program = prepared(traced, device.backend)
-        planned = plan(program, device.backend)
-        loop = device.backend.training_loop(program, planned, device.threads)
-        if loop is not None:
-            return loop, "the backend has a loop for networks of this shape"
-        return device.backend.general_loop(remove_dead(remove_common(traced)), device.threads)
+        try:
+            traced, state = one_image_program(network, dtype)
+        except ShapeError as error:  # one image may be too few for a batch normalisation
+            return None, f"loops are for networks that can be traced for one image: {error}"
+        if not state:
+            program = prepared(traced, backend)
+            loop = backend.training_loop(program, plan(program, backend), device.threads)
+            if loop is not None:
+                return loop, "the backend has a loop for networks of this shape"
+        general = remove_dead(remove_common(traced))
+        return backend.general_loop(general, device.threads, state, batch)
 
 
 class Step:
@@ -198,7 +228,7 @@ class Step:
         self._loop: TrainingLoop | None = None
         self._reason = "loops are for plain SGD on the cross-entropy"
         if recipe.loops(declared):
-            self._loop, self._reason = _chosen_loop(network, device, dtype)
+            self._loop, self._reason = _chosen_loop(network, device, dtype, batch)
 
     @property
     def loops(self) -> bool:

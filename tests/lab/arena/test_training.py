@@ -1,37 +1,20 @@
 """Drawn networks train right: three steps on every device against float64."""
 
-from functools import cache, cached_property
+from functools import cache
 from itertools import islice
-from typing import Any
 
-import numpy as np
 import pytest
 from devices import DEVICES
-from fuzzing.networks import Drawn as Fuzzed
 from fuzzing.networks import Trained, check_network
+from fuzzing.three_steps import three_steps
 
 from pareo.lab.arena.draw import Batches, Drawn, drawn
-from pareo.training.recipe import Recipe
 
 SEED = 48  # whose small networks have nearly every layer
-STEPS = 3
 # How many networks of each kind, and the FLOPs that a step of them has at most.
 SMALL = {"mlp": (7, 1_000_000), "cnn": (12, 4_000_000), "mid": (1, 30_000_000)}
 PLAIN = 100_000  # that `sequential`, plain loops, is given at most
 BATCHES = Batches((2, 6))
-
-
-class ThreeSteps(Trained):
-    """A network with data for three steps."""
-
-    @cached_property
-    def data(self) -> tuple[Any, Any, Any]:
-        """Images, labels, and which of them each step takes."""
-        random = np.random.default_rng(self.seed)
-        network, batch = self.drawn.network, self.drawn.batch
-        images = random.standard_normal((STEPS * batch, *network.inputs)).astype("float32")
-        labels = random.integers(0, network.classes, len(images))
-        return images, labels, random.permutation(len(images)).reshape(STEPS, batch)
 
 
 @cache
@@ -46,8 +29,7 @@ def small() -> list[Drawn]:
 
 @cache
 def trained(number: int) -> Trained:
-    one = small()[number]
-    return ThreeSteps(Fuzzed(one.network, one.batch, Recipe(), one.rate), one.index)
+    return three_steps(small()[number])
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -1,6 +1,6 @@
 """The table of the `compiled` device, which the modules of kernels fill."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 
@@ -38,11 +38,13 @@ class _Compiled(Backend):
 
         return dense.loop(program, threads) or network.loop(program, plan, threads)
 
-    def general_loop(self, program: Program, threads: int) -> tuple[TrainingLoop | None, str]:
+    def general_loop(
+        self, program: Program, threads: int, state: Collection[int] = (), batch: int | None = None
+    ) -> tuple[TrainingLoop | None, str]:
         """A loop over groups of images, where that is estimated to be fastest."""
-        from pareo.backends.compiled.loops.groups.loop import loop
+        from pareo.backends.compiled.loops.groups.loop import MANY, loop
 
-        return loop(program, threads)
+        return loop(program, threads, state, batch or MANY)
 
     def split(self, work: Callable[[int, int, int], object], count: int) -> None:
         split_numbered(work, count)

@@ -23,7 +23,7 @@ def _difference(a: float, b: float) -> float:
 
 
 @jit_strict
-def _merged(
+def merged(
     count: float, mean: float, squares: float, size: int, near: float, first: float, second: float
 ) -> tuple[float, float, float]:
     """Count, mean and sum of squared distances, with a block of `size` elements more.
@@ -77,7 +77,7 @@ def statistics(x: Array, c: int) -> tuple[float, float]:
                 one, two = _moments(x[m, c, low:high], near)
                 first += one
                 second += two
-            count, mean, squares = _merged(count, mean, squares, size, near, first, second)
+            count, mean, squares = merged(count, mean, squares, size, near, first, second)
     return mean, squares / count
 
 
@@ -102,7 +102,7 @@ def _activate(out: Array, activation: int, low: float, high: float) -> None:
 
 
 @jit
-def _normalise(out: Array, x: Array, mean: float, factor: float, offset: float) -> None:
+def normalise(out: Array, x: Array, mean: float, factor: float, offset: float) -> None:
     for i in range(x.size):
         out[i] = _difference(x[i], mean) * factor + offset
 
@@ -164,7 +164,7 @@ def apply_channel(
             elif activation == CLIP:
                 _normalise_clip(target, source, near, by, offset, low, high)
             else:
-                _normalise(target, source, near, by, offset)
+                normalise(target, source, near, by, offset)
                 _activate(target, activation, low, high)
 
 
@@ -195,7 +195,7 @@ def forward_inference(
 
 
 @jit
-def _sums(g: Array, x: Array, mean: float) -> tuple[float, float]:
+def sums(g: Array, x: Array, mean: float) -> tuple[float, float]:
     """The sum of g, and that of g times x's distance from the mean."""
     total, inner = x.dtype.type(0), x.dtype.type(0)
     for i in range(x.size):
@@ -254,7 +254,7 @@ def _add_to(out: Array, a: Array) -> None:
 
 
 @jit
-def _slope(
+def slope(
     out: Array, d: Array, x: Array, mean: float, by: float, level: float, tilt: float
 ) -> None:
     for i in range(x.size):
@@ -262,7 +262,7 @@ def _slope(
 
 
 @jit
-def _slope_in_place(d: Array, x: Array, mean: float, by: float, level: float, tilt: float) -> None:
+def slope_in_place(d: Array, x: Array, mean: float, by: float, level: float, tilt: float) -> None:
     for i in range(x.size):
         d[i] = by * (d[i] - level - _difference(x[i], mean) * tilt)
 
@@ -301,7 +301,7 @@ def backward(
                     _masked_by_result(part, y[n, c, start:stop])
                 elif activation:
                     _masked(part, source, mean, factor, shift[c], activation, low, high)
-                one, two = _sums(part, source, mean)
+                one, two = sums(part, source, mean)
                 total += one
                 inner += two
         by_scale[c] = inner * inverse
@@ -314,6 +314,6 @@ def backward(
                 stop = min(start + BLOCK, pixels)
                 part, source = d[n, c, start:stop], x[n, c, start:stop]
                 if gx.ctypes.data == d.ctypes.data:
-                    _slope_in_place(part, source, mean, factor, level, tilt)
+                    slope_in_place(part, source, mean, factor, level, tilt)
                 else:
-                    _slope(gx[n, c, start:stop], part, source, mean, factor, level, tilt)
+                    slope(gx[n, c, start:stop], part, source, mean, factor, level, tilt)

@@ -93,7 +93,7 @@ def _column_statistics(
 
 
 @jit
-def _columns(
+def normalise_columns(
     out: Array, x: Array, scale: Array, shift: Array, epsilon: float, lo: int, hi: int, pieces: int
 ) -> None:
     """Pieces lo to hi of all columns of x (before, size, after); a row has `pieces` of them."""
@@ -109,7 +109,7 @@ def _columns(
 
 
 @jit
-def _columns_gradient(
+def normalise_columns_gradient(
     gx: Array, by_scale: Array, by_shift: Array, g: Array, x: Array, scale: Array,
     epsilon: float, lo: int, hi: int, pieces: int,
 ) -> None:  # fmt: skip
@@ -158,7 +158,7 @@ def layer_norm(out: Array, x: Array, scale: Array, shift: Array, axis: int, epsi
     pieces = -(-after // COLUMNS)
 
     def columns(_: int, lo: int, hi: int) -> None:
-        _columns(target, given, scale, shift, epsilon, lo, hi, pieces)
+        normalise_columns(target, given, scale, shift, epsilon, lo, hi, pieces)
 
     if after == 1:
         split_numbered(rows, before, max(1, GRAIN // (4 * size)))
@@ -191,7 +191,7 @@ def layer_norm_gradient(
     pieces = -(-after // COLUMNS)
 
     def columns(part: int, lo: int, hi: int) -> None:
-        _columns_gradient(
+        normalise_columns_gradient(
             gx, by_scale[part], by_shift[part], errors, given, scale, epsilon, lo, hi, pieces
         )
 

@@ -38,7 +38,7 @@ def _powers(base: Array, beta: float) -> None:
 
 
 @jit
-def _lrn(
+def lrn_planes(
     out: Array,
     buffer: Array,
     x: Array,
@@ -62,7 +62,7 @@ def _lrn(
 
 
 @jit
-def _lrn_gradient(
+def lrn_planes_gradient(
     out: Array,
     buffer: Array,
     g: Array,
@@ -147,12 +147,12 @@ def _split(
 
 @kernel(strided=False, scratch=_scratch(1))
 def lrn(out: Array, x: Array, scratch: tuple[Array, ...], **how: Any) -> None:
-    _split(_lrn, out, scratch[0], [x], _constants(x.dtype, **how))
+    _split(lrn_planes, out, scratch[0], [x], _constants(x.dtype, **how))
 
 
 @kernel(strided=False, scratch=_scratch(2, each_channel=True))
 def lrn_gradient(out: Array, g: Array, x: Array, scratch: tuple[Array, ...], **how: Any) -> None:
-    _split(_lrn_gradient, out, scratch[0], [g, x], _constants(x.dtype, **how))
+    _split(lrn_planes_gradient, out, scratch[0], [g, x], _constants(x.dtype, **how))
 
 
 @jit

@@ -13,7 +13,7 @@ import numpy as np
 
 from pareo.backends.compiled.kernels.gradient_sums import GROUP
 from pareo.backends.compiled.loops.emit import emit
-from pareo.backends.compiled.loops.source import LoopSource, Unsupported
+from pareo.backends.compiled.loops.source import LoopSource, Unsupported, indented
 from pareo.backends.compiled.runtime.generated_module import generated_module
 from pareo.backends.threads import run_concurrently
 from pareo.program.ir import Program
@@ -113,15 +113,15 @@ class NetworkLoop:
         return TEMPLATE.format(
             functions="\n".join(source.functions),
             names=", ".join(names),
-            views=_indented(views + source.before, 4),
+            views=indented(views + source.before, 4),
             image=f"v{image}",
             label=f"v{label}",
-            lines=_indented(source.lines, 12),
+            lines=indented(source.lines, 12),
             loss=f"{loss}[0]",
             group=GROUP,
             one=f"v{parameters[0]}.dtype.type(1)",
             one_of=f"v{parameters[0]}.dtype.type",
-            updates=_indented(updates, 12),
+            updates=indented(updates, 12),
         )
 
     def __call__(
@@ -182,7 +182,3 @@ def loop(program: Program, plan: Plan, threads: int) -> NetworkLoop | None:
         return NetworkLoop(program, plan, threads)
     except Unsupported:
         return None
-
-
-def _indented(lines: list[str], spaces: int) -> str:
-    return "\n".join(" " * spaces + line for line in lines)

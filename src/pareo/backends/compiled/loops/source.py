@@ -12,6 +12,11 @@ class Unsupported(Exception):
     """A program has an instruction that generated loops do not support."""
 
 
+def indented(lines: list[str], spaces: int) -> str:
+    """Lines as one text, each after some spaces."""
+    return "\n".join(" " * spaces + line for line in lines)
+
+
 class LoopSource:
     """The source of the loop body, which is the forward and backward pass of one image.
 

@@ -2,11 +2,10 @@
 
 The images of a group lie side by side as the innermost axis of every value.
 
-`loop`         the loop, and when it is used
-`costs`        whether it is estimated to be worth it
-`emit`         how each instruction becomes lines of the loop
-`source`       the text of the loop, and where its values lie
-`conv`, `dense`, `pool`, `vectors`  its kernels as LLVM instructions
-`moves`        its other loops
-`window_runs`  which pixels the windows of a convolution or pooling cover
+`loop`       the loop, and when it is used
+`costs`      whether it is estimated to be worth it
+`segments`   the program, cut where images depend on each other
+`source`     the text of the loop, and where its values lie in `memory`
+`emitters/`  how each instruction becomes lines of the loop
+`kernels/`   the loops and LLVM instructions that these lines call
 """

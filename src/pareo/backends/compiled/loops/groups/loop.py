@@ -4,11 +4,13 @@ A readable module is generated from the gradient program of one image. A group o
 by side as the innermost axis of every value, so that all layers of any size are loops over whole
 vectors (see `conv`). In every step, each worker runs its groups forward and backward out of
 its own cache, and adds up its gradients in batches of images, because a long sum would round away
-small terms. Then the workers meet at a barrier, each updates its share of all parameters, and they
-continue. The module is stored in the cache directory, beside its machine code.
+small terms. Where images depend on each other the program is cut into segments: a worker runs all
+its groups through one segment, meets the others at a barrier, and enters the next. At the end of a
+step each worker updates its share of all parameters, and they continue. The module is stored in the
+cache directory, beside its machine code.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from types import ModuleType
 
@@ -17,17 +19,20 @@ import numpy as np
 from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
 from pareo.backends.compiled.kernels.gradient_sums import GROUP
 from pareo.backends.compiled.loops.groups import costs
-from pareo.backends.compiled.loops.groups.emit import emit
+from pareo.backends.compiled.loops.groups.emitters.table import emit
+from pareo.backends.compiled.loops.groups.segments import Segments, segments
 from pareo.backends.compiled.loops.groups.source import GroupSource
-from pareo.backends.compiled.loops.source import Unsupported
+from pareo.backends.compiled.loops.source import Unsupported, indented
 from pareo.backends.compiled.runtime.generated_module import generated_module
 from pareo.backends.threads import run_concurrently
 from pareo.program.ir import Program
 
-MAX_BYTES = 8 << 20  # of a group's values; they should fit into a core's share of the caches
+MAX_BYTES = 16 << 20  # of a group's values; they should fit into a core's share of the caches
 MAX_INSTRUCTIONS = 400  # beyond, compilation would take a minute
+MANY = 128  # images of a step, where the number is not known
 LINE = 16  # floats of a cache line
-GROUPS = (2 * REGISTER, REGISTER)  # how many images lie side by side
+GROUPS = (2 * REGISTER, REGISTER, 1)  # how many images lie side by side
+ALONE = 1.3  # the time of an image in a group of its own, relative to that of one in a full group
 
 TEMPLATE = '''"""Training steps, group by group; by pareo.backends.compiled.loops.groups.loop."""
 
@@ -36,7 +41,9 @@ import numpy as np
 from pareo.backends.compiled.kernels import (
     activation_loops, elementwise_loops, gradient_sums, loss,
 )
-from pareo.backends.compiled.loops.groups import conv, dense, moves, pool
+from pareo.backends.compiled.loops.groups.kernels import (
+    batch_norm, channels, conv, dense, filter_gradient, moves, pool, row,
+)
 from pareo.backends.compiled.runtime.jit import jit
 from pareo.backends.compiled.runtime.spin_barrier import spin_barrier
 
@@ -44,7 +51,7 @@ from pareo.backends.compiled.runtime.spin_barrier import spin_barrier
 @jit
 def run(
     worker, counter, order, dataset, labels, rate, momentum, decay, losses, shares, sums, groups,
-    base, parameters, velocities, sizes,
+    moments, base, store, parameters, trained, velocities, sizes,
 ):
     workers = sums.shape[0]
     images = moves.matrix(dataset, labels.size, {pixels})
@@ -59,6 +66,7 @@ def run(
     rows = np.empty(({lanes}, {classes}), np.float32)
     errors = np.empty(({lanes}, {classes}), np.float32)
     chosen_labels = np.empty({lanes}, np.int64)
+    merged = np.empty({merged})
 {before}
     for step in range(order.shape[0]):
         totals[:] = 0
@@ -66,14 +74,7 @@ def run(
         total = 0.0
         chosen = order[step]
 {per_step}
-        for place in range(first, last, {lanes}):
-            if place > first and (place - first) % {flush} == 0:
-                gradient_sums.flush(groups[worker], totals)
-            valid = min({lanes}, last - place)
-            moves.gather({image}, images, chosen, place, last)
-            for n in range(valid):
-                chosen_labels[n] = labels[chosen[place + n]]
-{lines}
+{segments}
         if last - first > {flush}:
             gradient_sums.flush(totals, groups[worker])
 {after}
@@ -82,32 +83,45 @@ def run(
         spin_barrier(counter.ctypes.data, arrivals)
         if worker == 0:
             losses[step] = shares.sum() / batch
-        moves.update(
-            parameters, velocities, sizes, sums, worker, share, rate, momentum, decay
-        )
+        moves.update(trained, velocities, sizes, sums, worker, share, rate, momentum, decay)
         arrivals += workers
         spin_barrier(counter.ctypes.data, arrivals)
 '''
+SEGMENT = """for place in range(first, last, {lanes}):
+    if place > first and (place - first) % {flush} == 0:
+        gradient_sums.flush(groups[worker], totals)
+    valid = min({lanes}, last - place)
+    here = store + {stride} * ((place - first) // {lanes})
+{lines}"""
+BETWEEN = """arrivals += workers
+spin_barrier(counter.ctypes.data, arrivals)"""
 
 
 class _Generated:
     """The loop for groups of one size."""
 
-    def __init__(self, program: Program, lanes: int) -> None:
-        s = GroupSource(program, lanes)
+    def __init__(self, program: Program, parts: Segments, lanes: int) -> None:
+        s = GroupSource(program, parts, lanes)
         emit(s)
-        self.floats = s.floats
-        image = s.array(s.in_arena(s.image_at), program.specs[s.image].size, lanes)
+        self.arena, self.store = s.arena.floats, s.store.floats
+        self.moments = s.moments
+        self.bytes = 4 * (self.arena + self.store)  # of one group
+        lines = []
+        for body, end in zip(s.bodies, s.ends, strict=True):
+            whole = SEGMENT.format(
+                lanes=lanes, flush=GROUP, stride=4 * self.store, lines=indented(body, 4)
+            )
+            lines += [*whole.splitlines(), *(BETWEEN.splitlines() if end else []), *end]
         self.source = TEMPLATE.format(
             lanes=lanes,
             classes=s.classes,
-            before=_indented(s.before, 4),
-            per_step=_indented(s.per_step, 8),
+            before=indented(s.before, 4),
+            per_step=indented(s.per_step, 8),
             flush=GROUP,
-            image=image,
+            merged=s.merged,
             pixels=program.specs[s.image].size,
-            lines=_indented(s.lines, 12),
-            after=_indented(s.after, 8),
+            segments=indented(lines, 8),
+            after=indented(s.after, 8),
         )
 
     @cached_property
@@ -120,17 +134,26 @@ class GroupLoop:
 
     Args:
         program: maps (parameters..., image, label) to (loss, gradients...), not fused.
+        state: the positions of parameters that are state. Their new values are in the places of
+            gradients.
     """
 
-    def __init__(self, program: Program, threads: int) -> None:
+    def __init__(self, program: Program, threads: int, state: Collection[int] = ()) -> None:
         self.program, self.threads = program, threads
-        self._sizes = [program.specs[n].size for n in program.inputs[:-2]]
-        self._generated = {lanes: _Generated(program, lanes) for lanes in GROUPS}
+        count = len(program.inputs) - 2
+        self._trained = [position for position in range(count) if position not in state]
+        self._sizes = [program.specs[program.inputs[n]].size for n in self._trained]
+        parts = segments(program, state)
+        self._generated = {lanes: _Generated(program, parts, lanes) for lanes in GROUPS}
 
     @property
     def bytes_of_group(self) -> int:
-        """The bytes of the values of the largest group."""
-        return 4 * max(generated.floats for generated in self._generated.values())
+        """The bytes of the values of the smallest group."""
+        return min(made.bytes for made in self._generated.values())
+
+    def waste(self, batch: int) -> float:
+        """The time of an image on one core, relative to that of an image in a full group."""
+        return min(self._times(batch, 1))[0] / batch
 
     def source(self, batch: int) -> str:
         """The text of the module for a batch size."""
@@ -156,62 +179,77 @@ class GroupLoop:
         losses, shares = np.zeros(len(order)), np.zeros(workers)
         sums, groups = np.zeros((2, workers, sum(self._sizes)), np.float32)
         counter = np.zeros(1, np.int64)
+        moments = np.zeros((workers, generated.moments))
         # Read-only arrays would have the loop compiled again.
         labels = np.array(labels, np.int64)
         places, moving = (
             np.array([array.ctypes.data for array in arrays], np.int64)
             for arrays in (parameters, velocities)
         )
+        trained = places[self._trained]
         sizes = np.array(self._sizes, np.int64)
         run = generated.module.run
 
         def work(worker: int) -> None:
-            arena = np.zeros(generated.floats + LINE, np.float32)
-            base = -(-arena.ctypes.data // (4 * LINE)) * (4 * LINE)
+            arena = np.zeros(generated.arena + LINE, np.float32)
+            store = np.empty(generated.store * self._most(order.shape[1]) + LINE, np.float32)
             run(
                 worker, counter, order, images.ctypes.data, labels, np.float32(rate),
-                np.float32(momentum), np.float32(decay), losses, shares, sums, groups, base,
-                places, moving, sizes,
+                np.float32(momentum), np.float32(decay), losses, shares, sums, groups,
+                moments, _aligned(arena), _aligned(store), places, trained, moving, sizes,
             )  # fmt: skip
 
         run_concurrently(workers, work)
         return losses
 
     def nbytes(self, batch: int, momentum: bool) -> int:
-        """The bytes of the workers' gradients, and of the values of one group for each."""
+        """The bytes of the workers' gradients, of the values of one group, and of all groups'."""
         lanes, workers = self._lanes(batch)
-        return 4 * workers * (2 * sum(self._sizes) + self._generated[lanes].floats)
+        made = self._generated[lanes]
+        each = 2 * sum(self._sizes) + made.arena + made.store * self._most(batch)
+        return workers * (4 * each + 8 * made.moments)
+
+    def _most(self, batch: int) -> int:
+        """How many groups a worker has at most."""
+        lanes, workers = self._lanes(batch)
+        number = -(-batch // lanes)
+        return -(-number // workers)
 
     def _lanes(self, batch: int) -> tuple[int, int]:
         """The images of a group and the number of workers for which a batch takes least time."""
+        return min(self._times(batch, self.threads))[2:]
+
+    def _times(self, batch: int, threads: int) -> list[tuple[float, int, int, int]]:
+        """For each size of group: how many images take as long, the size, and the workers."""
         found = []
-        for lanes in GROUPS:
+        for lanes, made in self._generated.items():
+            if made.bytes > max(MAX_BYTES, self.bytes_of_group):
+                continue
             number = -(-batch // lanes)
-            workers = max(1, min(self.threads, number))
-            found.append((-(-number // workers) * lanes, -lanes, lanes, workers))
-        return min(found)[2:]
+            workers = max(1, min(threads, number))
+            time = -(-number // workers) * lanes * (ALONE if lanes == 1 else 1.0)
+            found.append((time, -lanes, lanes, workers))
+        return found
 
 
-def loop(program: Program, threads: int) -> tuple[GroupLoop | None, str]:
+def _aligned(array: np.ndarray) -> int:
+    """The first address in an array that is a multiple of a cache line."""
+    return int(-(-array.ctypes.data // (4 * LINE)) * (4 * LINE))
+
+
+def loop(
+    program: Program, threads: int, state: Collection[int] = (), batch: int = MANY
+) -> tuple[GroupLoop | None, str]:
     """A loop for the gradient program of one image, and why it is used; or None and why not."""
     if any(program.specs[n].dtype != np.float32 for n in program.inputs[:-1]):
         return None, "the loop over groups of images has float32 only"
-    found = costs.estimate(program)
-    if not found.is_worth_it:
-        return None, str(found)
     if len(program.instructions) > MAX_INSTRUCTIONS:
         return None, "the loop over groups of images would take too long to compile"
     try:
-        made = GroupLoop(program, threads)
+        made = GroupLoop(program, threads, state)
     except Unsupported as reason:
         return None, f"the loop over groups of images does not support {reason}"
     if made.bytes_of_group > MAX_BYTES:
-        return (
-            None,
-            f"a group of images takes {made.bytes_of_group >> 20} MiB, too much for a cache",
-        )
-    return made, str(found)
-
-
-def _indented(lines: list[str], spaces: int) -> str:
-    return "\n".join(" " * spaces + line for line in lines)
+        return None, f"an image takes {made.bytes_of_group >> 20} MiB, too much for a cache"
+    found = costs.estimate(program, batch, made.waste(batch))
+    return made if found.is_worth_it else None, str(found)

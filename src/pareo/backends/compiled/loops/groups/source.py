@@ -1,16 +1,19 @@
 """The source text of a generated loop over groups of images: its lines, and where values lie.
 
-All values of a group are in one array, a worker's arena. A value of the program of one image has
-`lanes` floats for each of its elements there, one for each image of the group. Reshaped values
-share their memory. Memory is reused after the last instruction that reads it.
+The values of a group are in one array, a worker's arena. A value of the program of one image has
+`lanes` floats for each of its elements there, one for each image of the group. Values that are read
+in a later segment than they are written are in the store, where each group of the batch has its own
+memory. Reshaped values share their memory. Memory is reused after the last instruction that reads
+it.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pareo.backends.compiled.loops.groups.memory import Memory
+from pareo.backends.compiled.loops.groups.segments import Node, Segments
 from pareo.backends.compiled.loops.source import Unsupported
-from pareo.program.ir import Instruction, Program
-
-ALIGN = 16  # floats
+from pareo.program.ir import Program
 
 
 @dataclass(frozen=True)
@@ -22,30 +25,38 @@ class Weights:
 
 
 class GroupSource:
-    """The source of the loop body, which is the forward and backward pass of one group.
+    """The source of the loop's body, which is the forward and backward pass of one group.
 
     before:    lines before the loop
     per_step:  lines at the beginning of each step, when the parameters are known
-    lines:     lines of the loop body
-    after:     lines after the loop over groups: gradients that are equal to others
+    bodies:    lines of the loop over groups, for each segment
+    ends:      lines after that loop, when all workers have ended it, for each segment
+    after:     lines after all segments: gradients that are equal to others
     """
 
-    def __init__(self, program: Program, lanes: int) -> None:
-        self.program, self.lanes = program, lanes
+    def __init__(self, program: Program, parts: Segments, lanes: int) -> None:
+        self.program, self.nodes, self.lanes = program, parts.nodes, lanes
+        self.averages = parts.averages
         self.before: list[str] = []
         self.per_step: list[str] = []
-        self.lines: list[str] = []
+        self.bodies: list[list[str]] = [[] for _ in range(parts.count)]
+        self.ends: list[list[str]] = [[] for _ in range(parts.count)]
         self.after: list[str] = []
-        self.floats = 0  # of the arena
+        self.segment = 0  # of which lines are added
+        self.arena, self.store = Memory("base"), Memory("here")
+        self.moments = self.merged = 0  # numbers that workers share, and those of their own
         *self.parameters, self.image, self.label = program.inputs
         self.weights = {n: Weights(n, False) for n in self.parameters}
         self._same: dict[int, int] = {}  # values that are others, reshaped
         self._names: dict[str, str] = {}
-        self._free: list[tuple[int, int]] = []
-        self.places: dict[int, int] = {}
+        self._fleeting: dict[tuple[int, str], str] = {}  # by segment
+        self.places: dict[int, tuple[Memory, int]] = {}
         self._sums: dict[int, int] = {}
+        state = {average.parameter for average in self.averages}
         start = 0
         for parameter, output in zip(self.parameters, program.outputs[1:], strict=True):
+            if parameter in state:
+                continue
             size = program.specs[parameter].size
             if output in self._sums:  # as biases that are added to the same values
                 self.after.append(
@@ -57,8 +68,14 @@ class GroupSource:
             start += size
         self.collected: set[int] = set()
         self.biased: set[int] = set()  # results whose layer has added their bias already
-        self.packed: dict[str, int] = {}  # offsets of packed weights
-        self.classes = self.image_at = 0
+        self.kept: dict[str, str] = {}  # addresses of what is computed once for each step
+        self.averaged: set[int] = set()  # state that has been computed
+        self.classes = 0
+
+    @property
+    def floats(self) -> int:
+        """Of the arena, and of a group in the store."""
+        return self.arena.floats + self.store.floats
 
     # Values of the program
 
@@ -78,65 +95,57 @@ class GroupSource:
         """Make a value share the memory of another."""
         self._same[number] = other
 
-    def last_use(self, number: int) -> int:
-        """The position of the last instruction that reads a value, or a view of it."""
-        return self._last_uses.get(self.root(number), -1)
-
     def find_uses(self) -> None:
         """Find the last use of every value, after all views are known."""
-        self._last_uses = {}
-        for position, instruction in enumerate(self.program.instructions):
-            for number in (*instruction.inputs, *instruction.outputs):
-                self._last_uses[self.root(number)] = position
+        self._last_uses: dict[int, int] = {}
+        first: dict[int, int] = {self.image: 0}
+        self._crossing = set()
+        for position, node in enumerate(self.nodes):
+            for number in map(self.root, (*node.inputs, *node.outputs)):
+                self._last_uses[number] = position
+                if node.segment > first.setdefault(number, node.segment):
+                    self._crossing.add(number)
 
-    def readers(self, number: int) -> list[Instruction]:
-        return [i for i in self.program.instructions if number in i.inputs]
+    def last_use(self, number: int) -> int:
+        """The position of the last node that reads a value, or a view of it."""
+        return self._last_uses.get(self.root(number), -1)
+
+    def readers(self, number: int) -> list[Node]:
+        return [node for node in self.nodes if number in node.inputs]
 
     # Memory
 
     def allocate(self, number: int) -> None:
         """Find a place for a new value."""
-        self.places[number] = self.take(self.size(number) * self.lanes)
-
-    def take(self, floats: int) -> int:
-        """The offset of that many floats, the first that are free."""
-        floats = -(-max(1, floats) // ALIGN) * ALIGN
-        for at, (offset, room) in enumerate(self._free):
-            if room >= floats:
-                self._free[at : at + 1] = [(offset + floats, room - floats)] * (room > floats)
-                return offset
-        offset = self.floats
-        if self._free and sum(self._free[-1]) == self.floats:
-            offset = self._free.pop()[0]
-        self.floats = offset + floats
-        return offset
-
-    def release(self, number: int) -> None:
-        """Let a value's memory be reused."""
-        offset = self.places.pop(number)
-        room = -(-max(1, self.size(number) * self.lanes) // ALIGN) * ALIGN
-        pieces = sorted([*self._free, (offset, room)])
-        self._free = [pieces[0]]
-        for offset, room in pieces[1:]:
-            if sum(self._free[-1]) == offset:
-                self._free[-1] = (self._free[-1][0], self._free[-1][1] + room)
-            else:
-                self._free.append((offset, room))
+        memory = self.store if self.root(number) in self._crossing else self.arena
+        self.places[number] = memory, memory.take(self.size(number) * self.lanes)
 
     def release_after(self, position: int) -> None:
-        """Release all values that no instruction after this position reads."""
+        """Let the memory of all values be reused that no node after this position reads."""
         for number in [n for n in self.places if self.last_use(n) <= position]:
-            self.release(number)
-
-    def take_over(self, number: int, other: int) -> None:
-        """Let a result be written over an operand that nothing reads afterwards."""
-        self.places[number] = self.places.pop(self.root(other))
+            memory, offset = self.places.pop(number)
+            memory.release(offset, self.size(number) * self.lanes)
 
     def is_free_after(self, number: int, position: int) -> bool:
-        """Whether an operand may be overwritten by the instruction at this position."""
+        """Whether an operand may be overwritten by the node at this position."""
         return self.root(number) in self.places and self.last_use(number) <= position
 
+    def can_take_over(self, number: int, other: int, position: int) -> bool:
+        """Whether a result may be written over an operand that nothing reads afterwards."""
+        crossing = self.root(number) in self._crossing
+        return self.is_free_after(other, position) and (
+            not crossing or self.places[self.root(other)][0] is self.store
+        )
+
+    def take_over(self, number: int, other: int) -> None:
+        """Write a result over an operand."""
+        self.places[number] = self.places.pop(self.root(other))
+
     # Text
+
+    @property
+    def lines(self) -> list[str]:
+        return self.bodies[self.segment]
 
     def add(self, line: str) -> None:
         self.lines.append(line)
@@ -144,8 +153,15 @@ class GroupSource:
     def once(self, expression: str) -> str:
         """The name of an expression's value, which is computed once before the loop.
 
-        Numba counts the references to every view, so the loop over groups creates none.
+        Numba counts the references to every view, so the loop over groups creates none, except for
+        those of the store, which are not counted.
         """
+        if self.store.base in expression:
+            key = self.segment, expression
+            if key not in self._fleeting:
+                self._fleeting[key] = f"own{len(self._fleeting)}"
+                self.add(f"{self._fleeting[key]} = {expression}")
+            return self._fleeting[key]
         if expression not in self._names:
             self._names[expression] = f"kept{len(self._names)}"
             self.before.append(f"{self._names[expression]} = {expression}")
@@ -161,14 +177,16 @@ class GroupSource:
         return self.once(f"moves.{kind}({address}, {', '.join(map(str, shape))})")
 
     def at(self, number: int) -> str:
-        """The address of a value in the arena."""
-        return self.in_arena(self.places[self.root(number)])
-
-    def in_arena(self, offset: int) -> str:
-        return f"base + {4 * offset}"
+        """The address of a value."""
+        memory, offset = self.places[self.root(number)]
+        return memory.address(offset)
 
     def at_parameter(self, parameter: int) -> str:
         return self.once(f"parameters[{self.parameters.index(parameter)}]")
+
+    def parameter(self, parameter: int) -> str:
+        """A parameter as a flat array."""
+        return self.array(self.at_parameter(parameter), self.size(parameter))
 
     def parameter_of(self, number: int, what: str, is_transposed: bool = False) -> int:
         """The parameter that a value is, perhaps reshaped."""
@@ -190,12 +208,19 @@ class GroupSource:
         """
         views = [n for n in self.program.specs if self.root(n) == self.root(number)]
         found = [n for n in views if n in self._sums]
-        read = any(n in i.inputs for i in self.program.instructions for n in views if
-                   i.outputs[0] not in views)  # fmt: skip
-        if len(found) != 1 or read:
+        if len(found) != 1 or self._are_read(views):
             return None
         self.collected.add(found[0])
         return self._sums[found[0]]
+
+    def _are_read(self, views: Iterable[int]) -> bool:
+        """Whether a node reads one of these views, other than to make one of the others."""
+        return any(
+            number in node.inputs
+            for node in self.nodes
+            for number in views
+            if node.outputs[0] not in views
+        )
 
     def at_sum(self, start: int) -> str:
         return f"sum_base + {4 * start}"
@@ -208,3 +233,10 @@ class GroupSource:
             total = self.array(self.at_sum(start), size)
             rows = self.view(number, size, self.lanes)
             self.add(f"gradient_sums.add_planes({total}, {rows})")
+
+    def check_complete(self) -> None:
+        """Refuse a program that has a result for which no lines were added."""
+        if set(self._sums) - self.collected:
+            raise Unsupported("a gradient that depends on no image")
+        if {average.parameter for average in self.averages} - self.averaged:
+            raise Unsupported("state that does not follow a batch normalisation")

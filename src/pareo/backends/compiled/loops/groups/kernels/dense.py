@@ -12,8 +12,14 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
-from pareo.backends.compiled.loops.groups.conv import block_of
-from pareo.backends.compiled.loops.groups.vectors import I64, QUAD, GroupBuilder, as_function
+from pareo.backends.compiled.loops.groups.kernels.conv import block_of
+from pareo.backends.compiled.loops.groups.kernels.vectors import (
+    I64,
+    QUAD,
+    GroupBuilder,
+    Variables,
+    as_function,
+)
 from pareo.backends.compiled.runtime.llvm_vectors import literals
 
 ROWS = 4  # of the gradient of weights, for four columns each
@@ -31,6 +37,24 @@ def _in_blocks(
         body(I64(count // block * block), count % block)
 
 
+def _product(
+    code: GroupBuilder,
+    out: ir.Value,
+    starts: list[ir.Value],
+    depth: int,
+    taps: Callable[[Variables, ir.Value, int], None],
+) -> None:
+    """out = sums that begin with `starts`, to which `taps` adds terms until all have been."""
+    sums = code.sums(len(starts))
+    for start, row in zip(starts, sums, strict=True):
+        for total in row:
+            code.builder.store(start, total)
+    _in_blocks(code, depth, UNROLL, lambda first, count: taps(sums, first, count))
+    for f, row in enumerate(sums):
+        for q, total in enumerate(row):
+            code.store(code.builder.load(total), out, f * code.images + REGISTER * q)
+
+
 @intrinsic(prefer_literal=True)
 def forward(typingctx, y, x, w, b, lanes, inputs, outputs, biased):  # type: ignore[no-untyped-def]
     """y (outputs) = b + x (inputs) @ w (inputs, outputs), without b unless `biased`."""
@@ -42,15 +66,11 @@ def forward(typingctx, y, x, w, b, lanes, inputs, outputs, biased):  # type: ign
         code = GroupBuilder(builder, lanes)
 
         def tile(first: ir.Value, size: int) -> None:
-            sums = code.sums(size)
-            bias = code.at(b, (first, 1))
-            for f in range(size):
-                start = code.load_broadcast(bias, f) if biased else code.constant(0.0)
-                for q in code.parts:
-                    builder.store(start, sums[f][q])
-            columns = code.at(w, (first, 1))
+            bias, columns = code.at(b, (first, 1)), code.at(w, (first, 1))
+            zero = code.constant(0.0)
+            starts = [code.load_broadcast(bias, f) if biased else zero for f in range(size)]
 
-            def taps(i: ir.Value, count: int) -> None:
+            def taps(sums: Variables, i: ir.Value, count: int) -> None:
                 values, weights = code.at(x, (i, lanes)), code.at(columns, (i, outputs))
                 totals = code.load_all(sums)
                 for n in range(count):
@@ -59,11 +79,7 @@ def forward(typingctx, y, x, w, b, lanes, inputs, outputs, biased):  # type: ign
                     code.multiply_into(totals, factors, vectors)
                 code.store_all(totals, sums)
 
-            _in_blocks(code, inputs, UNROLL, taps)
-            out = code.at(y, (first, lanes))
-            for f in range(size):
-                for q in code.parts:
-                    code.store(builder.load(sums[f][q]), out, f * lanes + REGISTER * q)
+            _product(code, code.at(y, (first, lanes)), starts, inputs, taps)
 
         _in_blocks(code, outputs, block_of(outputs, lanes), tile)
 
@@ -84,13 +100,9 @@ def input_gradient(typingctx, d, g, w, lanes, inputs, outputs):  # type: ignore[
         code = GroupBuilder(builder, lanes)
 
         def tile(first: ir.Value, size: int) -> None:
-            sums = code.sums(size)
-            for row in sums:
-                for total in row:
-                    builder.store(code.constant(0.0), total)
             rows = code.at(w, (first, outputs))
 
-            def taps(o: ir.Value, count: int) -> None:
+            def taps(sums: Variables, o: ir.Value, count: int) -> None:
                 values, weights = code.at(g, (o, lanes)), code.at(rows, (o, 1))
                 factors = [code.load_weights(weights, f * outputs, count) for f in range(size)]
                 totals = code.load_all(sums)
@@ -99,11 +111,8 @@ def input_gradient(typingctx, d, g, w, lanes, inputs, outputs):  # type: ignore[
                     code.multiply_into(totals, [row[n] for row in factors], vectors)
                 code.store_all(totals, sums)
 
-            _in_blocks(code, outputs, UNROLL, taps)
-            out = code.at(d, (first, lanes))
-            for f in range(size):
-                for q in code.parts:
-                    code.store(builder.load(sums[f][q]), out, f * lanes + REGISTER * q)
+            starts = [code.constant(0.0)] * size
+            _product(code, code.at(d, (first, lanes)), starts, outputs, taps)
 
         # Weights of each row take a register, too.
         block = max(1, min(8, block_of(inputs, lanes) * 2 // 3))

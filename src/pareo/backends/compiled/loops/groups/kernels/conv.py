@@ -2,26 +2,27 @@
 
 The innermost axis of every value is the image: x[c, i, j] is a vector of `lanes` floats, one for
 each image of the group. So weights are scalars, values are whole vectors, and nothing depends on
-the sizes of an image. A tile of sums, for some filters at one place, stays in registers. All sizes
-are literals. float32 only.
+the sizes of an image. A tile of sums, for some filters at one place or a few, stays in registers. A
+group of one image has several pixels in a register. All sizes are literals. float32 only.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.extending import intrinsic
 
 from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
-from pareo.backends.compiled.loops.groups.vectors import (
+from pareo.backends.compiled.loops.groups.kernels import tiles
+from pareo.backends.compiled.loops.groups.kernels.tiles import cells, each_tile, pixels_of
+from pareo.backends.compiled.loops.groups.kernels.vectors import (
     I64,
     QUAD,
     GroupBuilder,
     as_function,
-    each_place,
 )
-from pareo.backends.compiled.loops.groups.window_runs import (
+from pareo.backends.compiled.loops.groups.kernels.window_runs import (
     Run,
     Taps,
     backward_taps,
@@ -41,7 +42,7 @@ def block_of(count: int, lanes: int) -> int:
     >>> block_of(1, 16)
     1
     """
-    most = max(1, SUMS // (lanes // REGISTER))
+    most = max(1, SUMS // (lanes // REGISTER if lanes > 1 else 2))
     if count <= most:
         return count
     even = [size for size in range(most, 0, -1) if count % size == 0]
@@ -66,17 +67,18 @@ def packed_size(filters: int, channels: int, taps: int, lanes: int) -> int:
 def pack(out, w, filters, channels, kh, kw, block, pitch, filter_step, channel_step):  # type: ignore[no-untyped-def]
     """out[block of filters, u, channel, v, filter] = w, of which a filter is `filter_step` apart.
 
-    Both are flat; `pitch` is the padded size of a block.
+    Both have a row for each group of filters; `pitch` is the padded size of a block.
     """
-    at = 0
-    for first in range(0, filters, block):
-        for u in range(kh):
-            for c in range(channels):
-                for v in range(kw):
-                    tap = c * channel_step + u * kw + v
-                    for f in range(min(block, filters - first)):
-                        out[at + f] = w[(first + f) * filter_step + tap]
-                    at += pitch
+    for group in range(out.shape[0]):
+        at = 0
+        for first in range(0, filters, block):
+            for u in range(kh):
+                for c in range(channels):
+                    for v in range(kw):
+                        tap = c * channel_step + u * kw + v
+                        for f in range(min(block, filters - first)):
+                            out[group, at + f] = w[group, (first + f) * filter_step + tap]
+                        at += pitch
 
 
 def sliding_product(
@@ -109,19 +111,22 @@ def sliding_product(
     unroll = max(1, min(channels, 4 // kw))
 
     def tile(
-        size: int, y: ir.Value, x: ir.Value, w: ir.Value, b: ir.Value, count: Any, run: Run
-    ) -> None:
-        sums = code.sums(size)
+        size: int, pixels: int, y: ir.Value, x: ir.Value, w: ir.Value, b: ir.Value, count: Any,
+        run: Run,
+    ) -> None:  # fmt: skip
+        registers = cells(lanes, pixels)
+        sums = code.sums(size, len(registers))
         for f in range(size):
             start = code.load_broadcast(b, f) if biased else code.constant(0.0)
-            for q in code.parts:
-                builder.store(start, sums[f][q])
+            for variable in sums[f]:
+                builder.store(start, variable)
 
-        def taps(weights: ir.Value, pixels: ir.Value, number: int) -> None:
+        def taps(weights: ir.Value, image: ir.Value, number: int) -> None:
             totals = code.load_all(sums)
             for c in range(number):
                 for tap, offset in zip(run.taps, run.offsets, strict=True):
-                    vectors = code.load_group(pixels, c * plane + offset * lanes)
+                    at = c * plane + offset * lanes
+                    vectors = [tiles.load(code, image, at, cell, run.move) for cell in registers]
                     values = code.load_weights(weights, (c * kw + tap) * pitch, size)
                     code.multiply_into(totals, values, vectors)
             code.store_all(totals, sums)
@@ -141,10 +146,9 @@ def sliding_product(
                     at = I64(4 * done * kw * pitch), I64(4 * done * plane)
                     taps(builder.add(weights, at[0]), builder.add(line, at[1]), channels - done)
         for f in range(size):
-            for q in code.parts:
-                code.store(
-                    builder.load(sums[f][q]), y, f * out_high * out_wide * lanes + REGISTER * q
-                )
+            own = f * out_high * out_wide * lanes
+            for cell, variable in zip(registers, sums[f], strict=True):
+                tiles.store(code, builder.load(variable), y, own, cell, run.step)
 
     def blocks(number: Any, size: int, first: int, image: Any, row: Any) -> None:
         """`number` blocks of `size` filters from `first` on."""
@@ -162,13 +166,13 @@ def sliding_product(
             bias = code.at(b, (index, block))
             for run in across:
 
-                def body(place: ir.Value, pixel: ir.Value, run: Run = run) -> None:
+                def body(place: ir.Value, pixel: ir.Value, pixels: int, run: Run = run) -> None:
                     tile(
-                        size, code.at(out, (place, lanes)), code.at(lines, (pixel, lanes)),
+                        size, pixels, code.at(out, (place, lanes)), code.at(lines, (pixel, lanes)),
                         own_weights, bias, count, run,
                     )  # fmt: skip
 
-                each_place(code, run, body)
+                each_tile(code, run, pixels_of(lanes, size, run), body)
 
     with code.loop(images) as m, code.loop(out_high) as i:
         whole = filters // block
@@ -231,120 +235,3 @@ def input_gradient(  # type: ignore[no-untyped-def]
         return as_function(context, builder, "conv_input_gradient", sizes, arguments[:3], emit)
 
     return types.void(d, g, w, *kinds), generate
-
-
-def _gradient_block(filters: int, channels: int, kw: int) -> tuple[int, int]:
-    """How many filters and channels have their gradients computed at once, for a row of taps."""
-    most = 20 if REGISTER == 4 else 9
-    best, found = 0.0, (1, 1)
-    for f in range(1, min(filters, 6) + 1):
-        for c in range(1, min(channels, 5) + 1):
-            if f * c * kw > most and (f, c) != (1, 1):
-                continue
-            # Multiply-adds for each load, less what the last, smaller blocks waste.
-            use = filters / (-(-filters // f) * f) * channels / (-(-channels // c) * c)
-            rate = min(f * c * kw / (f + c * kw), 2.2) * use * min(1.0, f * c * kw / 8)
-            if rate > best:
-                best, found = rate, (f, c)
-    return found
-
-
-@intrinsic(prefer_literal=True)
-def weight_gradient(  # type: ignore[no-untyped-def]
-    typingctx, gw, x, g, lanes, images, filters, channels, high, wide, out_high, out_wide, kh,
-    kw, sh, sw, top, left, dh, dw,
-):  # fmt: skip
-    """gw (filters, channels, kh, kw) += the gradient of filters, summed over a group's images."""
-    kinds = (lanes, images, filters, channels, high, wide, out_high, out_wide, kh, kw, sh, sw, top,
-             left, dh, dw)  # fmt: skip
-    sizes = literals(*kinds)
-
-    def emit(builder: ir.IRBuilder, arguments: Sequence[ir.Value]) -> None:
-        (lanes, images, filters, channels, high, wide, out_high, out_wide, kh, kw, sh, sw, top,
-         left, dh, dw) = sizes  # fmt: skip
-        gw, x, g = arguments
-        code = GroupBuilder(builder, lanes)
-        plane, out_plane = high * wide * lanes, out_high * out_wide * lanes
-        across = runs(forward_taps(out_wide, wide, kw, sw, left, dw))
-        # For each row of taps: the first of the rows of the result that reach the image, how many
-        # there are, and the row of the image that the first one reads.
-        reach = forward_taps(out_high, high, kh, sh, top, dh)
-        entries = []
-        for u in range(kh):
-            found = [(i, pixel) for i, row in enumerate(reach) for tap, pixel in row if tap == u]
-            entries.append((len(found), *(found[0] if found else (0, 0))))
-        entry = code.table(entries, "reach")
-        most_f, most_c = _gradient_block(filters, channels, kw)
-
-        def tile(f_size: int, c_size: int, k: Any, c: Any, u: Any) -> None:
-            zero = code.constant(0.0)
-            sums = [
-                [cgutils.alloca_once_value(builder, zero) for _ in range(c_size * kw)]
-                for _ in range(f_size)
-            ]
-            for of_filter in sums:
-                for variable in of_filter:
-                    builder.store(zero, variable)
-            count, first, line = (entry(u, column) for column in range(3))
-            with code.loop(images) as m, code.loop(count) as i:
-                errors = code.at(
-                    g, (m.index, filters * out_plane), (k, out_plane),
-                    (builder.add(first, i.index), out_wide * lanes),
-                )  # fmt: skip
-                pixels = code.at(
-                    x, (m.index, channels * plane), (c, plane), (line, wide * lanes),
-                    (i.index, sh * wide * lanes),
-                )  # fmt: skip
-                for run in across:
-                    if not run.taps:
-                        continue
-
-                    def body(place: ir.Value, pixel: ir.Value, run: Run = run) -> None:
-                        at, source = (
-                            code.at(errors, (place, lanes)),
-                            code.at(pixels, (pixel, lanes)),
-                        )
-                        totals = code.load_all(sums)
-                        for q in code.parts:
-                            values = [
-                                code.load(at, f * out_plane + REGISTER * q) for f in range(f_size)
-                            ]
-                            for n in range(c_size):
-                                for tap, offset in zip(run.taps, run.offsets, strict=True):
-                                    vector = code.load(
-                                        source, n * plane + offset * lanes + REGISTER * q
-                                    )
-                                    for value, row in zip(values, totals, strict=True):
-                                        total = row[n * kw + tap]
-                                        row[n * kw + tap] = code.multiply_add(value, vector, total)
-                        code.store_all(totals, sums)
-
-                    each_place(code, run, body)
-            own = code.at(gw, (k, channels * kh * kw), (c, kh * kw), (u, kw))
-            for f in range(f_size):
-                for n in range(c_size):
-                    for v in range(kw):
-                        at = (f * channels + n) * kh * kw + v
-                        total = code.reduce_add(
-                            builder.load(sums[f][n * kw + v]), code.load_scalar(own, at)
-                        )
-                        code.store_scalar(total, own, at)
-
-        def over_channels(f_size: int, k: Any) -> None:
-            if channels // most_c:
-                with code.loop(channels // most_c) as c, code.loop(kh) as u:
-                    tile(f_size, most_c, k, builder.mul(c.index, I64(most_c)), u.index)
-            if channels % most_c:
-                with code.loop(kh) as u:
-                    first = I64(channels // most_c * most_c)
-                    tile(f_size, channels % most_c, k, first, u.index)
-
-        with code.loop(filters // most_f) as k:
-            over_channels(most_f, builder.mul(k.index, I64(most_f)))
-        if filters % most_f:
-            over_channels(filters % most_f, I64(filters // most_f * most_f))
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return as_function(context, builder, "conv_weight_gradient", sizes, arguments[:3], emit)
-
-    return types.void(gw, x, g, *kinds), generate

@@ -10,12 +10,12 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
-from pareo.backends.compiled.loops.groups.window_runs import Run
+from pareo.backends.compiled.loops.groups.kernels.window_runs import Run
 from pareo.backends.compiled.runtime.llvm_vectors import VectorBuilder
 
 I64 = ir.IntType(64)
 QUAD = 4  # weights that are loaded at once
-_Variables = list[list[Any]]
+Variables = list[list[Any]]
 
 
 def as_function(
@@ -50,7 +50,7 @@ class GroupBuilder(VectorBuilder):
 
     def __init__(self, builder: ir.IRBuilder, lanes: int) -> None:
         super().__init__(builder, REGISTER)
-        self.parts = range(lanes // REGISTER)
+        self.images, self.parts = lanes, range(lanes // REGISTER)
 
     def load_group(self, address: ir.Value, offset: int = 0) -> list[ir.Value]:
         """The vectors of one value, `offset` floats after an address."""
@@ -75,11 +75,12 @@ class GroupBuilder(VectorBuilder):
                 found.append(self.builder.shuffle_vector(last, nothing, where))
         return found
 
-    def sums(self, count: int) -> _Variables:
-        """Variables for the sums of some filters."""
+    def sums(self, count: int, registers: int | None = None) -> Variables:
+        """Variables for the sums of some filters, each in as many registers as a group takes."""
         zero = self.constant(0.0)
+        number = len(self.parts) if registers is None else registers
         return [
-            [cgutils.alloca_once_value(self.builder, zero) for _ in self.parts]
+            [cgutils.alloca_once_value(self.builder, zero) for _ in range(number)]
             for _ in range(count)
         ]
 
@@ -91,11 +92,11 @@ class GroupBuilder(VectorBuilder):
             for q, vector in enumerate(vectors):
                 of_filter[q] = self.multiply_add(weight, vector, of_filter[q])
 
-    def load_all(self, variables: _Variables) -> list[list[ir.Value]]:
+    def load_all(self, variables: Variables) -> list[list[ir.Value]]:
         """The values of variables, as `sums` has made them."""
         return [[self.builder.load(variable) for variable in row] for row in variables]
 
-    def store_all(self, values: list[list[ir.Value]], variables: _Variables) -> None:
+    def store_all(self, values: list[list[ir.Value]], variables: Variables) -> None:
         """Store values in variables."""
         for row, targets in zip(values, variables, strict=True):
             for value, target in zip(row, targets, strict=True):
@@ -107,6 +108,13 @@ class GroupBuilder(VectorBuilder):
         kind = ir.FunctionType(self.kind, [self.kind] * 3)
         function = module.globals.get(name) or ir.Function(module, kind, name)
         return self.builder.call(function, [a, b, total])
+
+    def total(self, values: list[ir.Value]) -> ir.Value:
+        """The sum of vectors; 0 of none."""
+        found = values[0] if values else self.constant(0.0)
+        for value in values[1:]:
+            found = self.add(found, value)
+        return found
 
     def add_lanes(self, vectors: list[ir.Value], address: ir.Value, offset: int) -> None:
         """Add the sum of each vector's lanes to numbers that lie side by side."""

@@ -7,25 +7,33 @@ import pytest
 from recipes import sgd
 
 from pareo import Device
+from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
 from pareo.backends.compiled.loops.groups.loop import GroupLoop
 from pareo.nn import (
     GELU,
     Add,
     Append,
+    Auxiliary,
     AveragePool,
+    BatchNorm,
+    Branches,
     Conv,
     Dense,
     Flatten,
+    Gate,
     GlobalAveragePool,
     LayerNorm,
     LeakyReLU,
+    Lrn,
     MaxPool,
     Normalise,
     ReLU,
     Residual,
+    Scale,
     Sequential,
     Sigmoid,
     SiLU,
+    Subsample,
     Tanh,
     networks,
 )
@@ -69,7 +77,51 @@ NETWORKS = {
         ],
         (2, 5, 6),
     ),
+    "batch norm of images, in branches and in a residual block": Sequential(
+        [
+            BatchNorm(),
+            Residual(
+                [Conv(4, 3, padding=1), BatchNorm(), ReLU(), Conv(4, 3, padding=1), BatchNorm()],
+                [Conv(4, 1)],
+                GELU(),
+            ),
+            Branches([Conv(3, 1, bias=False), BatchNorm()], [Conv(2, 3, padding=1), BatchNorm()]),
+            MaxPool(2),
+            Flatten(),
+            Dense(5),
+        ],
+        (2, 9, 6),
+    ),
+    "filters in groups, dilation, and means past the edge": Sequential(
+        [
+            Conv(4, 3, groups=2, padding=1),
+            Subsample(2, 2),
+            Conv(8, 3, groups=4, padding=2, dilation=2),
+            AveragePool(3, 2, padding=1),
+            Tanh(),
+            Conv(6, 2, stride=2, groups=2, dilation=2, padding=1),
+            Flatten(),
+            Dense(3),
+        ],
+        (2, 10, 9),
+    ),
+    "other normalisations and factors": Sequential(
+        [
+            Conv(7, 3),
+            Lrn(3, 0.1, 0.6, 2.0),
+            Conv(8, 2, padding=1),
+            LayerNorm(1),
+            Scale(),
+            Gate([GlobalAveragePool(), Conv(3, 1), ReLU(), Conv(8, 1), Sigmoid()]),
+            Flatten(),
+            Dense(6),
+            LayerNorm(),
+            Dense(3),
+        ],
+        (2, 7, 8),
+    ),
 }
+NORMALISED = "batch norm of images, in branches and in a residual block"
 SMALL = "stride, padding and pooling that overlaps"
 
 
@@ -85,7 +137,8 @@ def trained(
     """Losses and parameters after a few steps."""
     images, labels = data(network)
     parameters = network.initialise(3)
-    own = {f"velocity.{path}": np.zeros_like(p) for path, p in parameters.items()}
+    trained = {path: p for path, p in parameters.items() if path not in network.state}
+    own = {f"velocity.{path}": np.zeros_like(p) for path, p in trained.items()}
     slots = own if momentum else {}
     recipe = sgd(momentum, 0.01 if momentum else 0.0)
     step = Step(network, batch, Device(device, threads=threads), recipe)
@@ -106,11 +159,16 @@ def test_loop_equals_numpy(name: str, batch: int, threads: int, momentum: float)
         np.testing.assert_allclose(found[1][path], value, rtol=1e-4, atol=1e-5, err_msg=path)
 
 
-@pytest.mark.parametrize("batch", [1, 3, 4, 5])
-def test_small_batches_have_smaller_groups(batch: int) -> None:
+@pytest.mark.parametrize("name", [SMALL, NORMALISED])
+@pytest.mark.parametrize(("batch", "threads", "lanes"), [(1, 2, 1), (5, 2, 1), (11, 1, 4)])
+def test_small_batches_have_smaller_groups(name: str, batch: int, threads: int, lanes: int) -> None:
     """The images that fill up a group must not count."""
-    found = trained(NETWORKS[SMALL], batch, "compiled")
-    expected = trained(NETWORKS[SMALL], batch, "vectorized")
+    loop = Step(NETWORKS[name], batch, Device("compiled", threads=threads))._loop
+    assert isinstance(loop, GroupLoop)
+    if REGISTER == 4:
+        assert loop._lanes(batch) == (lanes, min(batch, threads))
+    found = trained(NETWORKS[name], batch, "compiled", threads)
+    expected = trained(NETWORKS[name], batch, "vectorized", threads)
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-5, atol=1e-6)
     for path, value in expected[1].items():
         np.testing.assert_allclose(found[1][path], value, rtol=1e-4, atol=1e-5, err_msg=path)
@@ -141,6 +199,22 @@ def test_a_long_sum_of_gradients_keeps_its_digits(batch: int) -> None:
         assert off < 2e-5, path
 
 
+def test_batch_norm_of_large_values_keeps_its_digits() -> None:
+    """The variance of values around 1000, as it moves the state of a layer."""
+    network = Sequential([BatchNorm(), Conv(2, 3), ReLU(), Flatten(), Dense(3)], (2, 6, 5))
+    images, labels = data(network, 21)
+    images += 1000
+    parameters = network.initialise(3)
+    step = Step(network, 21, Device("compiled", threads=2))
+    assert isinstance(step._loop, GroupLoop)
+    step.run(parameters, {}, images, labels, np.arange(21)[None], rate=0.1)
+    wide = images.astype(np.float64)
+    mean, variance = wide.mean((0, 2, 3)), wide.var((0, 2, 3), ddof=1)
+    # The state itself is in float32.
+    np.testing.assert_allclose(parameters["0.mean"], 0.1 * mean, rtol=1e-6)
+    np.testing.assert_allclose(parameters["0.variance"], 0.9 + 0.1 * variance, rtol=1e-6)
+
+
 @pytest.mark.smoke
 def test_explain_names_the_way_and_the_reason() -> None:
     device = Device("compiled")
@@ -156,10 +230,8 @@ def test_explain_names_the_way_and_the_reason() -> None:
 
 
 UNSUITED = {
-    "layer_norm": [Conv(3, 3, padding=1), LayerNorm(axis=1), ReLU(), Flatten(), Dense(4)],
-    "conv in groups": [Conv(4, 3, groups=2), ReLU(), Flatten(), Dense(4)],
-    "windows that extend past the edge": [
-        Conv(3, 3), AveragePool(3, padding=1), Flatten(), Dense(4),
+    "a loss with no gradient or several": [
+        Conv(3, 3), Auxiliary([Flatten(), Dense(4)], 0.3), ReLU(), Flatten(), Dense(4),
     ],
     # Winograd's algorithm needs a third of the products there.
     "us instruction by instruction": [

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pareo.backends.compiled.loops.groups.window_runs import (
+from pareo.backends.compiled.loops.groups.kernels.window_runs import (
     Taps,
     backward_taps,
     forward_taps,

@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.np.arrayobj import populate_array
 
 from pareo.array import Array
+from pareo.backends.compiled.kernels import gradient_sums
 from pareo.backends.compiled.runtime.jit import jit, llvm_intrinsic
 
 
@@ -80,6 +82,13 @@ def from_rows(out: Array, a: Array, count: int) -> None:
 @jit
 def sum_middle(out: Array, a: Array, share: float) -> None:
     """out (before, after) = share times the sum of a (before, along, after)."""
+    if a.shape[2] == 1:  # a single image
+        for i in range(a.shape[0]):
+            total = a.dtype.type(0)
+            for j in range(a.shape[1]):
+                total += a[i, j, 0]
+            out[i, 0] = total * share
+        return
     for i in range(a.shape[0]):
         for k in range(a.shape[2]):
             out[i, k] = 0
@@ -97,6 +106,29 @@ def repeat(out: Array, a: Array) -> None:
         for j in range(out.shape[1]):
             for k in range(out.shape[2]):
                 out[i, j, k] = a[i, k]
+
+
+@jit
+def spread(out: Array, numbers: Array) -> None:
+    """Each row of out = one number."""
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            out[i, j] = numbers[i]
+
+
+@jit
+def divide_windows(out: Array, g: Array, rows: Array, columns: Array, size: int) -> None:
+    """out (planes, places, images) = g times `size` over the number of pixels of its window.
+
+    A window has the pixels of its row times those of its column.
+    """
+    for plane in range(g.shape[0]):
+        for i in range(rows.size):
+            for j in range(columns.size):
+                place = i * columns.size + j
+                share = np.float32(size / (rows[i] * columns[j]))
+                for n in range(g.shape[2]):
+                    out[plane, place, n] = g[plane, place, n] * share
 
 
 @jit
@@ -138,11 +170,7 @@ def update(
             total = sums[0, first:last]
             if velocities.size:
                 velocity = flat(velocities[k] + 4 * (first - start), last - first)
-                for i in range(total.size):
-                    velocity[i] = momentum * velocity[i] + total[i] * share + decay * parameter[i]
-                for i in range(total.size):
-                    parameter[i] -= rate * velocity[i]
             else:
-                for i in range(total.size):
-                    parameter[i] -= rate * (total[i] * share + decay * parameter[i])
+                velocity = flat(parameters[k], 0)
+            gradient_sums.update(parameter, velocity, total, share, rate, momentum, decay)
         start += sizes[k]

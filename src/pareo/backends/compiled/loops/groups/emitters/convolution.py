@@ -1,0 +1,135 @@
+"""Lines of convolutions and trained pooling."""
+
+import math
+from collections.abc import Sequence
+
+from pareo.backends.compiled.loops.groups.emitters.operands import operand, result, with_bias
+from pareo.backends.compiled.loops.groups.kernels import conv
+from pareo.backends.compiled.loops.groups.segments import Node
+from pareo.backends.compiled.loops.groups.source import GroupSource
+from pareo.backends.compiled.loops.source import Unsupported
+
+
+class _Layer:
+    """The sizes of a convolution from x to y; its filters may be in groups.
+
+    A filter as large as a single image is a row of a dense layer's weights, transposed.
+    """
+
+    def __init__(self, s: GroupSource, node: Node, x: int, y: int, w: Sequence[int]) -> None:
+        how = node.attributes
+        self.groups = how["groups"]
+        images, channels, *pixels = s.shape(x)
+        _, filters, *out = s.shape(y)
+        self.w = (filters // self.groups, *w[1:])  # of one group
+        self.steps = [
+            4 * s.lanes * (filters // self.groups) * out[0] * out[1],
+            4 * s.lanes * (channels // self.groups) * pixels[0] * pixels[1],
+        ]
+        self.sizes = [
+            s.lanes, images, self.w[0], self.w[1], *pixels, *out, *w[2:], *how["stride"],
+            *how["padding"][:2], *how["dilation"],
+        ]  # fmt: skip
+
+        self.flat = self.w[0], math.prod(self.w[1:])  # filters, and the elements of each
+        whole = list(w[2:]) == pixels and out == [1, 1] and not any(how["padding"])
+        self.is_row = s.lanes == 1 and whole and self.groups == 1
+
+    def call(
+        self, s: GroupSource, kernel: str, addresses: list[tuple[str, int]], *more: int
+    ) -> None:
+        """Call a kernel, for each group at addresses that are some bytes apart."""
+        if self.groups == 1:
+            s.call(kernel, [address for address, _ in addresses], *self.sizes, *more)
+            return
+        s.add(f"for k in range({self.groups}):")
+        moved = [f"{address} + k * {step}" for address, step in addresses]
+        s.call(f"    {kernel}", moved, *self.sizes, *more)
+
+
+def _packed(
+    s: GroupSource, weights: int, shape: Sequence[int], turned: bool, groups: int = 1
+) -> tuple[str, int]:
+    """The address of packed weights, which are packed once for each step, and a group's bytes."""
+    parameter = s.parameter_of(weights, "conv with filters that are no parameter")
+    filters, channels, kh, kw = shape
+    steps = channels * kh * kw, kh * kw
+    each = filters * channels * kh * kw
+    if turned:
+        filters, channels, steps = channels, filters, steps[::-1]
+    key = f"v{parameter} {shape} {turned}"
+    size = conv.packed_size(filters, channels, kh * kw, s.lanes)
+    if key not in s.kept:
+        block = conv.block_of(filters, s.lanes)
+        s.kept[key] = s.arena.address(s.arena.keep(groups * size))
+        view = s.array(s.kept[key], groups, size)
+        source = s.array(s.at_parameter(parameter), groups, each)
+        given = f"{filters}, {channels}, {kh}, {kw}, {block}, {conv.padded(block)}"
+        s.per_step.append(f"conv.pack({view}, {source}, {given}, {steps[0]}, {steps[1]})")
+    return s.kept[key], 4 * size
+
+
+def _rows(s: GroupSource, weights: int, layer: _Layer) -> str:
+    """Filters as the rows of a matrix."""
+    parameter = s.parameter_of(weights, "conv with filters that are no parameter")
+    return s.array(s.at_parameter(parameter), *layer.flat)
+
+
+def forward(s: GroupSource, node: Node, position: int) -> None:
+    x, w = node.inputs
+    layer = _Layer(s, node, operand(s, x), node.outputs[0], s.shape(w))
+    if layer.is_row:
+        y, bias, biased = with_bias(s, node, "")
+        rows = _rows(s, w, layer)
+        given = s.array(bias, layer.flat[0]) if biased else s.array(s.at(x), 0)
+        s.add(f"row.transposed({s.array(y, layer.flat[0])}, {s.view(x)}, {rows}, {given})")
+        return
+    weights = _packed(s, w, layer.w, False, layer.groups)
+    y, bias, biased = with_bias(s, node, weights[0])
+    of_y, of_x = layer.steps
+    of_bias = 4 * layer.w[0] if biased else 0
+    addresses = [(y, of_y), (s.at(x), of_x), weights, (bias, of_bias)]
+    layer.call(s, "conv.forward", addresses, int(biased))
+
+
+def input_gradient(s: GroupSource, node: Node, position: int) -> None:
+    (g, w), d = node.inputs, node.outputs[0]
+    layer = _Layer(s, node, d, operand(s, g), s.shape(w))
+    if layer.is_row:
+        to, nothing = s.array(result(s, node), s.size(d)), s.array(s.at(g), 0)
+        s.add(f"row.forward({to}, {s.view(g)}, {_rows(s, w, layer)}, {nothing})")
+        return
+    weights = _packed(s, w, layer.w, True, layer.groups)
+    of_y, of_x = layer.steps
+    addresses = [(result(s, node), of_x), (s.at(g), of_y), weights]
+    layer.call(s, "conv.input_gradient", addresses)
+
+
+def weight_gradient(s: GroupSource, node: Node, position: int) -> None:
+    (x, g), gw = node.inputs, node.outputs[0]
+    total = s.sum_of(gw)
+    if total is None:
+        raise Unsupported("gradient of filters that is used")
+    layer = _Layer(s, node, operand(s, x), operand(s, g), s.shape(gw))
+    if layer.is_row:
+        sums = s.array(s.at_sum(total), *layer.flat)
+        s.add(f"row.weight_gradient({sums}, {s.view(g)}, {s.view(x)})")
+        return
+    of_y, of_x = layer.steps
+    each = 4 * s.size(gw) // layer.groups
+    addresses = [(s.at_sum(total), each), (s.at(x), of_x), (s.at(g), of_y)]
+    layer.call(s, "filter_gradient.weight_gradient", addresses)
+
+
+def subsample(s: GroupSource, node: Node, position: int) -> None:
+    """One filter for all channels, which are images of one channel here."""
+    (x, w, b), y = node.inputs, node.outputs[0]
+    kh, kw = s.shape(w)
+    weights, _ = _packed(s, w, (1, 1, kh, kw), False)
+    bias = s.at_parameter(s.parameter_of(b, "subsample"))
+    (_, channels, high, wide), (out_high, out_wide) = s.shape(operand(s, x)), s.shape(y)[2:]
+    s.call(
+        "conv.forward", [result(s, node), s.at(x), weights, bias], s.lanes,
+        s.shape(x)[0] * channels, 1, 1, high, wide, out_high, out_wide, kh, kw,
+        *node.attributes["stride"], 0, 0, 1, 1, 1,
+    )  # fmt: skip
