@@ -5,8 +5,9 @@ from collections.abc import Callable
 import numpy as np
 
 from pareo.array import Array
-from pareo.backends.base import Backend, TrainingLoop
+from pareo.backends.base import Backend, StepRunner, TrainingLoop
 from pareo.backends.compiled.runtime.thread_pool import split_numbered
+from pareo.program.executable import Executable
 from pareo.program.ir import Program
 from pareo.program.plan import Plan
 
@@ -43,6 +44,12 @@ class _Compiled(Backend):
         from pareo.backends.compiled.loops.groups.loop import loop
 
         return loop(program, threads)
+
+    def step_runner(self, executable: Executable, seeds: int) -> StepRunner | None:
+        """Steps in machine code for programs of matrices; None for others."""
+        from pareo.backends.compiled.loops.matrices.runner import runner
+
+        return runner(executable)
 
     def split(self, work: Callable[[int, int, int], object], count: int) -> None:
         split_numbered(work, count)

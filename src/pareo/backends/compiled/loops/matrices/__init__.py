@@ -1,0 +1,7 @@
+"""Training steps whose values are matrices, run by machine code from a table of instructions.
+
+`table`        from a compiled program to the table, and where threads must wait for each other
+`interpreter`  the loop over steps and instructions, compiled once for all networks
+`products`     matrix products, by BLAS or by loops for few rows
+`runner`       binds a table to the caller's arrays
+"""
