@@ -81,6 +81,10 @@ class Executable:
         """The memory of a value that is the executable's own; None for the caller's."""
         return None if number in self._borrowed else self._values[number]
 
+    def scratch(self, position: int) -> tuple[Array, ...]:
+        """The work arrays of the instruction at a position of the program."""
+        return tuple(self._placed(*piece) for piece in self.plan.scratch.get(position, ()))
+
     @contextmanager
     def claimed(self) -> Iterator[None]:
         """A scope in which this thread alone uses the executable and its memory."""
@@ -231,8 +235,7 @@ class Executable:
                 continue
             kernel = kernel_of(instruction, self._target)
             if kernel.scratch:
-                pieces = self.plan.scratch[position]
-                attributes["scratch"] = tuple(self._placed(*piece) for piece in pieces)
+                attributes["scratch"] = self.scratch(position)
             if self._over.keys().isdisjoint(instruction.outputs):
                 results = tuple(self._values[number] for number in instruction.outputs)
                 out = results if len(results) > 1 else results[0]

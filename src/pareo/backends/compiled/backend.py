@@ -51,6 +51,12 @@ class _Compiled(Backend):
 
         return runner(executable)
 
+    def has_table(self, program: Program) -> bool:
+        """Whether all values are matrices, besides the images of a batch."""
+        from pareo.backends.compiled.loops.matrices.runner import may_suit
+
+        return may_suit(program)
+
     def split(self, work: Callable[[int, int, int], object], count: int) -> None:
         split_numbered(work, count)
 

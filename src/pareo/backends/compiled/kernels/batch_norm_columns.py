@@ -132,6 +132,20 @@ def forward(
 
 
 @jit
+def again(
+    y: Array, x: Array, scale: Array, shift: Array, means: Array, variances: Array,
+    epsilon: float, lo: int, hi: int,
+) -> None:  # fmt: skip
+    """Columns lo to hi of the normalised matrix, with means and variances that are known."""
+    factors = np.empty(hi - lo, x.dtype)
+    for j in range(lo, hi):
+        inverse = 1 / np.sqrt(np.float64(variances[j]) + epsilon)
+        factors[j - lo] = x.dtype.type(scale[j] * inverse)
+    for n in range(x.shape[0]):
+        _normalise(y[n, lo:hi], x[n, lo:hi], means[lo:hi], factors, shift[lo:hi])
+
+
+@jit
 def backward(
     gx: Array, by_scale: Array, by_shift: Array, g: Array, x: Array, scale: Array, shift: Array,
     means: Array, variances: Array, epsilon: float, activation: int, numbers: Array,

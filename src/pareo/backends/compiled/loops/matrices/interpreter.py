@@ -30,8 +30,8 @@ from pareo.backends.compiled.runtime.spin_barrier import spin_barrier
 (
     PRODUCT, FEW_ROWS, FEW_TRANSPOSED, FEW_UPDATE, FEW_BACKWARD, ACTIVATE, DIFFERENTIATE, ADD,
     COLUMN_SUMS, STEP_DOWN, BLEND, LAYER_NORM, LAYER_NORM_BACKWARD, LAYER_NORM_SUMS, BATCH_NORM,
-    BATCH_NORM_BACKWARD, LOSS,
-) = range(17)  # fmt: skip
+    BATCH_NORM_AGAIN, BATCH_NORM_BACKWARD, LOSS,
+) = range(18)  # fmt: skip
 
 # The columns of a table. A and B are the flags of a product: whether an operand is transposed.
 # RATE is the value that a product is multiplied by and subtracted; -1 to replace the result.
@@ -185,7 +185,7 @@ def _layer_norm(row: Array, at: Array, worker: int, workers: int, numbers: Array
 
 @jit
 def _batch_norm(row: Array, at: Array, lo: int, hi: int, numbers: Array) -> None:
-    """Forward: (out, mean, variance, x, scale, shift).
+    """Forward, and again with a mean and a variance: (out, mean, variance, x, scale, shift).
 
     Backward: (gx, by scale, by shift, g, x, scale, shift, mean, variance). The first of `numbers`
     is epsilon, the others are those of the activation.
@@ -199,6 +199,10 @@ def _batch_norm(row: Array, at: Array, lo: int, hi: int, numbers: Array) -> None
         batch_norm_columns.forward(
             out, one, two, a, scale, shift, numbers[0], row[CODE], numbers[1:], lo, hi
         )
+        return
+    if row[OPCODE] == BATCH_NORM_AGAIN:
+        scale, shift = vector_at(at[row[first + 4]], n), vector_at(at[row[first + 5]], n)
+        batch_norm_columns.again(out, a, scale, shift, one, two, numbers[0], lo, hi)
         return
     x = matrix_at(at[row[first + 4]], m, n)
     scale, shift = vector_at(at[row[first + 5]], n), vector_at(at[row[first + 6]], n)

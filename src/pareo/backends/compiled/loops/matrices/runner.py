@@ -11,6 +11,7 @@ from pareo.backends.compiled.loops.matrices.interpreter import run
 from pareo.backends.compiled.loops.matrices.table import Table, Unsupported, data_of, table
 from pareo.backends.threads import run_concurrently
 from pareo.program.executable import Executable
+from pareo.program.ir import Program
 
 MIN_FLOPS = 400_000  # of a step for each worker: some microseconds, as long as the barriers
 
@@ -25,13 +26,12 @@ class MatrixSteps:
         images, labels = (program.specs[n] for n in data_of(program))
         self._batch = np.empty(images.shape, np.float32)
         self._labels = np.empty(labels.shape, np.int64)
-        self._extra = {n: np.empty(size, np.float32) for n, size in made.extra.items()}
-        self._at = np.zeros(1 + max([*program.specs, *self._extra]), np.int64)
+        self._at = np.zeros(1 + max([*program.specs, *made.scratch]), np.int64)
         for number in program.specs:
             own = executable.array(number)
             self._at[number] = 0 if own is None else own.ctypes.data
-        for number, array in self._extra.items():
-            self._at[number] = array.ctypes.data
+        for number, position in made.scratch.items():
+            self._at[number] = executable.scratch(position)[0].ctypes.data
 
     def __call__(
         self,
@@ -73,9 +73,14 @@ class MatrixSteps:
 
     @property
     def kept_bytes(self) -> int:
-        """The bytes of a batch, and of what the table needs besides the program's memory."""
-        extra = sum(array.nbytes for array in self._extra.values())
-        return self._batch.nbytes + self._labels.nbytes + extra
+        """None: the batch is an argument of the program."""
+        return 0
+
+
+def may_suit(program: Program) -> bool:
+    """Whether all values of a step are matrices or smaller, besides the images of a batch."""
+    given = set(program.inputs)
+    return all(spec.ndim <= 2 or n in given for n, spec in program.specs.items())
 
 
 def runner(executable: Executable) -> MatrixSteps | None:

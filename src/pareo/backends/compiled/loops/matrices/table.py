@@ -1,6 +1,6 @@
 """From a compiled program of matrices to the table that `interpreter` runs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -57,10 +57,13 @@ class Row:
 
 @dataclass
 class Table:
-    """A table, and the values that it needs besides those of the program: number to floats."""
+    """A table.
+
+    scratch: numbers that stand for work arrays, with the positions of their instructions
+    """
 
     rows: list[Row]
-    extra: dict[int, int] = field(default_factory=dict)
+    scratch: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def words(self) -> Array:
@@ -83,13 +86,13 @@ def table(executable: Executable, workers: int) -> Table:
         Unsupported: the program has something else than a table can do.
     """
     lowering = _Lowering(executable, workers)
-    for instruction in executable.program.instructions:
-        lowering.add(instruction)
+    for position, instruction in enumerate(executable.program.instructions):
+        lowering.add(position, instruction)
     rows = list(_with_fused_updates(lowering))
     if sum(row.opcode == machine.LOSS for row in rows) != 1:
         raise Unsupported
     _set_barriers(rows, lowering)
-    return Table(rows, lowering.extra)
+    return Table(rows, lowering.scratch)
 
 
 def data_of(program: Program) -> tuple[int, int]:
@@ -108,11 +111,10 @@ class _Lowering:
         self.over = executable.over
         self.workers = workers
         self.rows: list[Row] = []
-        self.extra: dict[int, int] = {}
+        self.scratch: dict[int, int] = {}
         self.loss = self.program.outputs[0]
         self.images, self.labels = data_of(self.program)
         self._transposed: set[int] = set()
-        self._next = max(self.program.specs) + 1
         self._root = {n: n for n in self.program.specs}
 
     def shape(self, number: int) -> tuple[int, ...]:
@@ -125,16 +127,17 @@ class _Lowering:
     def place(self, number: int) -> tuple[str, int, int]:
         """The memory of a value: whose it is, where it begins and ends."""
         number = self.over.get(number, number)
-        if number in self.extra:
-            return f"extra {number}", 0, 4 * self.extra[number]
+        if number in self.scratch:
+            spec, offset = self.plan.scratch[self.scratch[number]][0]
+            return "arena", offset, offset + spec.nbytes
         nbytes = self.program.specs[number].nbytes
         if number in self.plan.offsets:
             offset = self.plan.offsets[number]
             return "arena", offset, offset + nbytes
         return f"value {number}", 0, nbytes
 
-    def add(self, instruction: Instruction) -> None:
-        """Append the rows of an instruction."""
+    def add(self, position: int, instruction: Instruction) -> None:
+        """Append the rows of the instruction at a position."""
         name, inputs, outputs = instruction.name, instruction.inputs, instruction.outputs
         if outputs[0] in self.plan.views:
             self._view(instruction)
@@ -162,7 +165,14 @@ class _Lowering:
         elif name == "layer_norm" and len(self.shape(inputs[0])) == 2 and attributes["axis"] == 1:
             self._layer_norm((outputs[0], *inputs), attributes["epsilon"])
         elif name == "layer_norm_gradient" and len(self.shape(inputs[0])) == 2:
-            self._layer_norm_gradient(outputs, *inputs, **attributes)
+            statistics = self._scratch(position)
+            self._layer_norm_gradient((*outputs, *inputs, statistics), **attributes)
+        elif name == "batch_norm_inference":
+            self._batch_norm_again((outputs[0], *inputs), attributes["epsilon"])
+        elif name in ("batch_norm_add", "batch_norm_add_relu"):
+            self._batch_norm_add(name, outputs, inputs, attributes)
+        elif name in ("relu_batch_norm_gradient", "add_relu_batch_norm_gradient"):
+            self._relu_batch_norm_gradient(outputs, inputs, attributes)
         elif name.startswith("batch_norm"):
             self._batch_norm(name, outputs, inputs, attributes)
         elif name == "cross_entropy_with_gradient":
@@ -298,17 +308,17 @@ class _Lowering:
                 numbers=(epsilon,))
         )  # fmt: skip
 
-    def _layer_norm_gradient(
-        self, outputs: tuple[int, ...], g: int, x: int, scale: int, axis: int, epsilon: float
-    ) -> None:
-        gx, by_scale, by_shift = outputs
+    def _scratch(self, position: int) -> int:
+        """A number for the first work array of the instruction at a position."""
+        number = max(self.program.specs) + 1 + len(self.scratch)
+        self.scratch[number] = position
+        return number
+
+    def _layer_norm_gradient(self, values: tuple[int, ...], axis: int, epsilon: float) -> None:
+        gx, by_scale, by_shift, g, x, scale, statistics = values
         m, n = self._matrix(gx)
         if axis != 1:
             raise Unsupported
-        statistics = self._next
-        self._next += 1
-        self.extra[statistics] = 3 * m
-        self._root[statistics] = statistics
         own, columns = f"rows {m}", f"columns {n}"
         self.rows.append(
             Row(machine.LAYER_NORM_BACKWARD, (gx, g, x, scale, statistics), (m, n, 0),
@@ -345,6 +355,41 @@ class _Lowering:
                 [(number, own) for number in outputs], BY_COLUMNS, CODES[activation],
                 (attributes["epsilon"], *limits))
         )  # fmt: skip
+
+    def _batch_norm_again(self, values: tuple[int, ...], epsilon: float) -> None:
+        """Normalised values that were not kept (see `recompute`)."""
+        out, x, scale, shift, mean, variance = values
+        m, n = self._matrix(out)
+        own = f"columns {n}"
+        reads = [(number, own) for number in values[1:]]
+        self.rows.append(
+            Row(machine.BATCH_NORM_AGAIN, (out, mean, variance, x, scale, shift), (m, n, 0), reads,
+                [(out, own)], BY_COLUMNS, numbers=(epsilon,))
+        )  # fmt: skip
+
+    def _batch_norm_add(
+        self, name: str, outputs: tuple[int, ...], inputs: tuple[int, ...],
+        attributes: dict[str, float],
+    ) -> None:  # fmt: skip
+        """The normalised values, plus others; perhaps relu of that."""
+        *given, rest = inputs
+        self._batch_norm("batch_norm", outputs, tuple(given), attributes)
+        self._elementwise(machine.ADD, NONE, outputs[0], (outputs[0], rest), ())
+        if name.endswith("relu"):
+            self._elementwise(machine.ACTIVATE, CODES["relu"], outputs[0], outputs[:1], ())
+
+    def _relu_batch_norm_gradient(
+        self, outputs: tuple[int, ...], inputs: tuple[int, ...], attributes: dict[str, float]
+    ) -> None:
+        """The gradient of relu, perhaps of a sum of two, which is a result; then of the norm."""
+        *arriving, y, x, scale, mean, variance = inputs
+        d = outputs[0]
+        if len(arriving) == 2:
+            self._elementwise(machine.ADD, NONE, d, tuple(arriving), ())
+            arriving = [d]
+        self._elementwise(machine.DIFFERENTIATE, CODES["relu"], d, (arriving[0], y), ())
+        given = d, x, scale, mean, variance
+        self._batch_norm("batch_norm_gradient", outputs[1:], given, attributes)
 
     def _loss(self, outputs: tuple[int, ...], g: int, logits: int, labels: int) -> None:
         loss, d = outputs
