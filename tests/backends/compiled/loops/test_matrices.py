@@ -10,6 +10,7 @@ from recipes import sgd
 
 from pareo import Device, nn
 from pareo.backends.compiled.loops.matrices import interpreter as machine
+from pareo.backends.compiled.loops.matrices import small_batch
 from pareo.backends.compiled.loops.matrices.table import table
 from pareo.training.step import Step
 
@@ -107,6 +108,41 @@ def test_steps_equal_float64(
     check(made, batch, threads, workers=threads)
 
 
+@given(
+    batch=some.integers(1, 20),
+    rows=some.integers(1, 90),
+    columns=some.integers(1, 90),
+    cached=some.booleans(),
+    seed=some.integers(0, 2**32 - 1),
+)
+@example(7, 40, 83, False, 0)
+def test_tiles_of_any_size(batch: int, rows: int, columns: int, cached: bool, seed: int) -> None:
+    """The products of a batch with weights, forward and backward, and nothing besides."""
+    random = np.random.default_rng(seed)
+    x, w, d = (
+        random.standard_normal(shape).astype(np.float32)
+        for shape in ((batch, rows), (rows, columns), (batch, columns))
+    )
+    lo, hi = sorted(random.integers(0, columns, 2))
+    low, high = sorted(random.integers(0, rows, 2))
+    y, dx = np.full((batch, columns), 7, np.float32), np.full((batch, rows), 7, np.float32)
+    expected_y, expected_dx, expected_w = y.astype(float), dx.astype(float), w.astype(float)
+    expected_y[:, lo:hi] = (x.astype(float) @ w)[:, lo:hi]
+    expected_dx[:, low:high] = (d.astype(float) @ w.T)[:, low:high]
+    expected_w[low:high] -= 0.5 * (x.T.astype(float) @ d)[low:high]
+    at = {name: a.ctypes.data for name, a in {"x": x, "w": w, "d": d, "y": y, "dx": dx}.items()}
+    forward = small_batch.forward if cached else small_batch.forward_uncached
+    forward(at["y"], at["x"], at["w"], (batch, columns, rows), lo, hi)
+    factor = np.float32(-0.5)
+    small_batch.backward(
+        at["dx"], at["w"], at["x"], at["d"], (batch, rows, columns), factor, low, high
+    )
+    near = 1e-4
+    np.testing.assert_allclose(y, expected_y, atol=near)
+    np.testing.assert_allclose(dx, expected_dx, atol=near)
+    np.testing.assert_allclose(w, expected_w, atol=near)
+
+
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
 @pytest.mark.parametrize("norm", ["", "batch"])
 def test_every_activation(activation: str, norm: str) -> None:
@@ -128,11 +164,11 @@ def test_the_same_threads_give_the_same_bits(threads: int) -> None:
         assert all(np.array_equal(first[1][path], again[1][path]) for path in first[1])
 
 
-def test_few_rows_update_weights_as_they_are_read() -> None:
+def test_small_batches_update_weights_as_they_are_read() -> None:
     step = Step(network([70, 130, 140], "relu", "", False, True), 2, Device("compiled", threads=1))
     opcodes = [row.opcode for row in table(step.executable, 1).rows]
-    assert opcodes.count(machine.FEW_BACKWARD) == 2  # not in the first layer: x has no gradient
-    assert opcodes.count(machine.FEW_UPDATE) == 1
+    assert opcodes.count(machine.SMALL_BACKWARD) == 2  # not in the first layer: x has no gradient
+    assert opcodes.count(machine.SMALL_UPDATE) == 1
 
 
 def test_rows_of_a_large_batch_need_few_barriers() -> None:

@@ -21,16 +21,18 @@ from pareo.backends.compiled.kernels.elementwise_codes import (
 )
 from pareo.backends.compiled.kernels.loss import cross_entropy_rows
 from pareo.backends.compiled.kernels.reduction import ROWS
-from pareo.backends.compiled.loops.matrices import products
+from pareo.backends.compiled.loops.matrices import small_batch
+from pareo.backends.compiled.loops.matrices.blas_product import blas_product
 from pareo.backends.compiled.runtime.array_at import matrix_at, number_at, vector_at
 from pareo.backends.compiled.runtime.jit import jit, jit_strict
 from pareo.backends.compiled.runtime.spin_barrier import spin_barrier
 
 # The instructions.
 (
-    PRODUCT, FEW_ROWS, FEW_TRANSPOSED, FEW_UPDATE, FEW_BACKWARD, ACTIVATE, DIFFERENTIATE, ADD,
-    COLUMN_SUMS, STEP_DOWN, BLEND, LAYER_NORM, LAYER_NORM_BACKWARD, LAYER_NORM_SUMS, BATCH_NORM,
-    BATCH_NORM_AGAIN, BATCH_NORM_BACKWARD, LOSS,
+    PRODUCT, SMALL_FORWARD, SMALL_TRANSPOSED, SMALL_UPDATE, SMALL_BACKWARD,
+    ACTIVATE, DIFFERENTIATE, ADD, COLUMN_SUMS, STEP_DOWN, BLEND,
+    LAYER_NORM, LAYER_NORM_BACKWARD, LAYER_NORM_SUMS,
+    BATCH_NORM, BATCH_NORM_AGAIN, BATCH_NORM_BACKWARD, LOSS,
 ) = range(18)  # fmt: skip
 
 # The columns of a table. A and B are the flags of a product: whether an operand is transposed.
@@ -73,19 +75,19 @@ def _product(row: Array, at: Array, function: int, worker: int, workers: int, no
         alpha, beta = one, zero
         if row[RATE] >= 0:
             alpha, beta = -number_at(at[row[RATE]]), one
-        products.blas_product(
+        blas_product(
             function, out, a, b, row[A] == 1, row[B] == 1, sizes, alpha, beta, (top, bottom),
             (left, right),
         )  # fmt: skip
-    elif row[OPCODE] == FEW_ROWS:
-        products.few_rows(out, a, b, sizes, left, right)
-    elif row[OPCODE] == FEW_TRANSPOSED:
-        products.few_rows_transposed(out, a, b, sizes, left, right)
-    elif row[OPCODE] == FEW_UPDATE:
-        products.few_rows_update(out, a, b, sizes, -number_at(at[row[RATE]]), top, bottom)
+    elif row[OPCODE] == SMALL_FORWARD:
+        small_batch.forward(out, a, b, sizes, left, right)
+    elif row[OPCODE] == SMALL_TRANSPOSED:
+        small_batch.transposed(out, a, b, sizes, left, right)
+    elif row[OPCODE] == SMALL_UPDATE:
+        small_batch.update(out, a, b, sizes, -number_at(at[row[RATE]]), top, bottom)
     else:
         x, rate = at[row[VALUES + 3]], number_at(at[row[RATE]])
-        products.few_rows_backward(out, b, x, a, sizes, -rate, left, right)
+        small_batch.backward(out, b, x, a, sizes, -rate, left, right)
     if row[VALUES + 4] >= 0:
         bias, y = vector_at(at[row[VALUES + 4]], n)[left:right], matrix_at(out, m, n)
         for i in range(top, bottom):
@@ -253,7 +255,7 @@ def run(
                 arrivals += workers
                 spin_barrier(counter.ctypes.data, arrivals)
             opcode = row[OPCODE]
-            if opcode <= FEW_BACKWARD:
+            if opcode <= SMALL_BACKWARD:
                 _product(row, at, function, worker, workers, numbers[position])
             elif opcode <= ADD:
                 _elementwise(row, at, worker, workers, numbers[position])

@@ -9,7 +9,10 @@ from pareo.array import Array
 from pareo.backends.compiled.kernels.elementwise_codes import CODES, NONE
 from pareo.backends.compiled.loops.matrices import interpreter as machine
 from pareo.backends.compiled.loops.matrices.interpreter import BY_COLUMNS, BY_ROWS
-from pareo.backends.compiled.loops.matrices.products import FEW_ROWS
+from pareo.backends.compiled.loops.matrices.small_batch import (
+    is_faster_backward,
+    is_faster_forward,
+)
 from pareo.program.executable import Executable
 from pareo.program.ir import Instruction, Program
 
@@ -221,11 +224,12 @@ class _Lowering:
         reads, split, opcode = [], self._split(m), machine.PRODUCT
         if turned[0]:  # the gradient of weights: the examples are added up
             split = BY_ROWS
-            if rate >= 0 and depth <= FEW_ROWS and not turned[1]:
-                opcode = machine.FEW_UPDATE
-        elif m <= FEW_ROWS and rate < 0:
-            split = BY_COLUMNS
-            opcode = machine.FEW_TRANSPOSED if turned[1] else machine.FEW_ROWS
+            if rate >= 0 and is_faster_backward(depth, m * n) and not turned[1]:
+                opcode = machine.SMALL_UPDATE
+        elif rate < 0 and turned[1] and is_faster_backward(m, n * depth):
+            split, opcode = BY_COLUMNS, machine.SMALL_TRANSPOSED
+        elif rate < 0 and not turned[1] and is_faster_forward(m, n * depth):
+            split, opcode = BY_COLUMNS, machine.SMALL_FORWARD
         own = self._part(split, m, n)
         reads = [(a, own if split == BY_ROWS and not turned[0] else ALL), (b, ALL)]
         reads += [(bias, ALL)] if bias >= 0 else []
@@ -405,7 +409,7 @@ class _Lowering:
 
 
 def _with_fused_updates(lowering: _Lowering) -> Iterator[Row]:
-    """The rows; the gradient of a layer's input and its weights' update as one, for few rows.
+    """The rows; the gradient of a layer's input and its weights' update as one, for small batches.
 
     The two are neighbours, and both read the weights and the gradient of the layer's result.
     """
@@ -418,7 +422,7 @@ def _with_fused_updates(lowering: _Lowering) -> Iterator[Row]:
             updated, x = following.values[:2]
             own = row.writes[0][1]
             yield Row(
-                machine.FEW_BACKWARD, (out, d, w, x), row.sizes, [(d, ALL), (w, ALL), (x, own)],
+                machine.SMALL_BACKWARD, (out, d, w, x), row.sizes, [(d, ALL), (w, ALL), (x, own)],
                 [(out, own), (updated, ALL)], BY_COLUMNS, rate=following.rate,
             )  # fmt: skip
             following = next(rows, None)
@@ -430,8 +434,8 @@ def _with_fused_updates(lowering: _Lowering) -> Iterator[Row]:
 def _are_backward(row: Row, following: Row, lowering: _Lowering) -> bool:
     """Whether two rows are the gradient of a layer's input, and the update of its weights."""
     return (
-        row.opcode == machine.FEW_TRANSPOSED
-        and following.opcode == machine.FEW_UPDATE
+        row.opcode == machine.SMALL_TRANSPOSED
+        and following.opcode == machine.SMALL_UPDATE
         and row.values[1] == following.values[2]
         and lowering.place(row.values[2]) == lowering.place(following.values[0])
     )
