@@ -25,9 +25,10 @@ def data(network: Sequential, batch: int) -> tuple[np.ndarray, np.ndarray, np.nd
     return images, draw.integers(0, network.classes, 50), draw.integers(0, 50, (2, batch))
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize(("batch", "threads"), [(1, 2), (100, 1), (2000, 2), (2000, 3)])
-@pytest.mark.parametrize("name", LOOPED)
+@pytest.mark.parametrize(
+    ("name", "momentum"), [("papers-cnn", 0.0), ("papers-cnn", 0.9), ("mlp-small", 0.9)]
+)
 def test_of_a_loop(name: str, batch: int, threads: int, momentum: float) -> None:
     network = LOOPED[name]
     step = Step(network, batch, Device("compiled", threads=threads), sgd(momentum))
@@ -48,6 +49,26 @@ def test_of_a_loop(name: str, batch: int, threads: int, momentum: float) -> None
     assert step.memory(2 * batch) >= step.memory()
     with pytest.raises(ShapeError):
         step.memory(0)
+
+
+@pytest.mark.parametrize("batch", [1, 2000])
+def test_of_a_table(batch: int) -> None:
+    """It works in the executable's memory and in the batch, which is an argument."""
+    network = networks.mlp("small")
+    step = Step(network, batch, Device("compiled", threads=2))
+    images, labels, order = data(network, batch)
+    parameters = network.initialise(0)
+    step.run(parameters, {}, images, labels, order, 0.1)  # compiled
+    given = sum(array.nbytes for array in parameters.values()) + step.executable.nbytes
+    batch_bytes = images[0].nbytes * batch + labels[0].nbytes * batch
+    assert given + batch_bytes == pytest.approx(step.memory(), abs=FEW)
+    tracemalloc.start()
+    try:
+        step.run(parameters, {}, images, labels, order, 0.1)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 2 * FEW
 
 
 @pytest.mark.gpu

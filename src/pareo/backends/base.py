@@ -226,6 +226,13 @@ class Backend:
         """
         return None
 
+    def has_table(self, program: Program) -> bool:
+        """Whether a `step_runner`, if there is one for this step, is faster than any loop.
+
+        `program` is the step as it was traced.
+        """
+        return False
+
     def place_dataset(self, array: Array) -> Array:
         """Copy a dataset to where this backend picks batches from fastest."""
         return array

@@ -2,8 +2,8 @@
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any
 
@@ -72,14 +72,33 @@ class Executable:
         """The bytes that this executable allocated for values and work arrays."""
         return int(self._arena.nbytes)
 
-    def __call__(self, *arrays: object) -> Any:
+    @property
+    def over(self) -> Mapping[int, int]:
+        """The results that are written over an argument, with the argument: values by number."""
+        return self._over
+
+    def array(self, number: int) -> Array:
+        """The memory of a value that is the executable's own; None for the caller's."""
+        return None if number in self._borrowed else self._values[number]
+
+    def scratch(self, position: int) -> tuple[Array, ...]:
+        """The work arrays of the instruction at a position of the program."""
+        return tuple(self._placed(*piece) for piece in self.plan.scratch.get(position, ()))
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """A scope in which this thread alone uses the executable and its memory."""
         if not self._lock.acquire(blocking=False):
             raise PareoError("this executable is running in another thread: compile one for each")
         try:
             with self.device, self._target.scope(self.device):
-                return self._run(self._checked(arrays))
+                yield
         finally:
             self._lock.release()
+
+    def __call__(self, *arrays: object) -> Any:
+        with self.claimed():
+            return self._run(self._checked(arrays))
 
     def bind(self, *arrays: object) -> Callable[[], list[Array]]:
         """A function that runs the program on these arrays each time and returns the flat results.
@@ -216,8 +235,7 @@ class Executable:
                 continue
             kernel = kernel_of(instruction, self._target)
             if kernel.scratch:
-                pieces = self.plan.scratch[position]
-                attributes["scratch"] = tuple(self._placed(*piece) for piece in pieces)
+                attributes["scratch"] = self.scratch(position)
             if self._over.keys().isdisjoint(instruction.outputs):
                 results = tuple(self._values[number] for number in instruction.outputs)
                 out = results if len(results) > 1 else results[0]

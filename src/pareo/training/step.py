@@ -227,7 +227,10 @@ class Step:
         self._decay = max((recipe.decay_of(p) for p in declared.values()), default=0.0)
         self._loop: TrainingLoop | None = None
         self._reason = "loops are for plain SGD on the cross-entropy"
-        if recipe.loops(declared):
+        self._in_table = device.backend.has_table(self.program) and self._runner is not None
+        if self._in_table:
+            self._reason = "all values are matrices"
+        elif recipe.loops(declared):
             self._loop, self._reason = _chosen_loop(network, device, dtype, batch)
 
     @property
@@ -236,12 +239,14 @@ class Step:
         return self._loop_bytes(self.batch) is not None
 
     def explain(self) -> str:
-        """Whether steps run in a loop of the backend's own or as a program, and why.
+        """Whether steps run in a loop of the backend's own, from a table or as a program, and why.
 
         >>> from pareo.nn import networks
         >>> Step(networks.papers_cnn(), 128, Device("vectorized")).explain()
         'instruction by instruction: vectorized has no loop for this network'
         """
+        if self._in_table:
+            return f"from a table in machine code: {self._reason}"
         if self.loops:
             return f"in one loop: {self._reason}"
         lowered = self.device.backend.describe_lowering(self.program)
@@ -256,12 +261,18 @@ class Step:
 
     @contextmanager
     def without_loop(self) -> Iterator[None]:
-        """A scope in which steps run as a program even where the backend has a loop of its own."""
-        loop, self._loop = self._loop, None
+        """A scope in which steps run as a program even where the backend has a faster way."""
+        loop, in_table = self._loop, self._in_table
+        self._loop, self._in_table = None, False
+        runner = self.__dict__.get("_runner")
+        if in_table:
+            self._runner = None
         try:
             yield
         finally:
-            self._loop = loop
+            self._loop, self._in_table = loop, in_table
+            if in_table:
+                self._runner = runner
 
     @cached_property
     def executable(self) -> Executable:

@@ -5,8 +5,9 @@ from collections.abc import Callable, Collection
 import numpy as np
 
 from pareo.array import Array
-from pareo.backends.base import Backend, TrainingLoop
+from pareo.backends.base import Backend, StepRunner, TrainingLoop
 from pareo.backends.compiled.runtime.thread_pool import split_numbered
+from pareo.program.executable import Executable
 from pareo.program.ir import Program
 from pareo.program.plan import Plan
 
@@ -45,6 +46,18 @@ class _Compiled(Backend):
         from pareo.backends.compiled.loops.groups.loop import MANY, loop
 
         return loop(program, threads, state, batch or MANY)
+
+    def step_runner(self, executable: Executable, seeds: int) -> StepRunner | None:
+        """Steps in machine code for programs of matrices; None for others."""
+        from pareo.backends.compiled.loops.matrices.runner import runner
+
+        return runner(executable)
+
+    def has_table(self, program: Program) -> bool:
+        """Whether all values are matrices, besides the images of a batch."""
+        from pareo.backends.compiled.loops.matrices.runner import may_suit
+
+        return may_suit(program)
 
     def split(self, work: Callable[[int, int, int], object], count: int) -> None:
         split_numbered(work, count)

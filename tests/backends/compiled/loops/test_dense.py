@@ -12,7 +12,7 @@ from pareo import Device
 from pareo.backends.compiled.loops.dense import DenseLoop
 from pareo.errors import ShapeError
 from pareo.nn import Dense, Dropout, Flatten, ReLU, Sequential, Sigmoid, Softmax, Tanh, networks
-from pareo.training.step import Step
+from pareo.training.step import Step, training_loop
 
 EVERY_ACTIVATION = Sequential(
     [Flatten(), Dense(20), Sigmoid(), Dense(7), ReLU(), Dense(9), Tanh(), Dense(3)], (2, 3)
@@ -36,12 +36,17 @@ def trained(
     parameters = network.initialise(3, dtype)
     own = {f"velocity.{path}": np.zeros_like(p) for path, p in parameters.items()}
     slots = own if momentum else {}
-    step = Step(network, batch, Device("compiled", threads=threads), sgd(momentum, decay), dtype)
-    assert isinstance(step._loop, DenseLoop)
-    if not loop:
-        step._loop = None
+    device = Device("compiled", threads=threads)
     order = random.integers(0, 60, (5, batch))
-    losses = step.run(parameters, slots, images, labels, order, rate=0.3)
+    if loop:
+        made = training_loop(network, device, dtype)
+        assert isinstance(made, DenseLoop)
+        arrays = list(parameters.values()), list(slots.values())
+        losses = made(*arrays, images, labels, order, 0.3, momentum, decay)
+        return losses, parameters | slots
+    step = Step(network, batch, device, sgd(momentum, decay), dtype)
+    with step.without_loop():
+        losses = step.run(parameters, slots, images, labels, order, rate=0.3)
     return losses, parameters | slots
 
 
@@ -97,8 +102,8 @@ def test_the_same_threads_give_the_same_bits(threads: int) -> None:
     ],
 )
 def test_anything_else_is_left_to_others(layers: list[Any]) -> None:
-    step = Step(Sequential(layers, (2, 3)), 4, Device("compiled"))
-    assert not isinstance(step._loop, DenseLoop)
+    loop = training_loop(Sequential(layers, (2, 3)), Device("compiled"), "float32")
+    assert not isinstance(loop, DenseLoop)
 
 
 def test_wrong_labels_are_refused_before_anything_moves() -> None:

@@ -63,22 +63,22 @@ def suits(
         return False
     images, _, height, width = out.shape
     enough = images * -(-height // tile) * -(-width // tile) >= LEAST_TILES
-    many = min(filters[:2]) >= LEAST_CHANNELS and filters[1] % LANES == 0
-    return enough and many and blas.address(out.dtype) is not None
+    return enough and min(filters[:2]) >= LEAST_CHANNELS and blas.address(out.dtype) is not None
 
 
 @jit
 def _convolve(
-    product: int, out: Array, x: Array, u: Array, transpose: bool, bias: Array,
+    product: int, out: Array, x: Array, u: Array, inner: int, transpose: bool, bias: Array,
     activation: int, top: int, left: int, tile: int, high: int, wide: int, v: Array,
     m: Array, lines: Array, half: Array, lo: int, hi: int,
 ) -> None:  # fmt: skip
     """Rows lo to hi of all tiles; an image has `high` rows of `wide` tiles.
 
-    u is filters by channels, or with `transpose` channels by filters.
+    u is filters by channels, or with `transpose` channels by filters; of its last axis, which is
+    rounded up to whole vectors, `inner` are used.
     """
     one, none = v.dtype.type(1), v.dtype.type(0)
-    channels, filters = (u.shape[1], u.shape[2]) if transpose else (u.shape[2], u.shape[1])
+    channels, filters = (u.shape[1], inner) if transpose else (inner, u.shape[1])
     channel = v.shape[1] // channels  # the floats of one channel: its tiles, and four more
     for start in range(lo, hi, (channel - 4) // wide):
         rows = min((channel - 4) // wide, hi - start)
@@ -86,7 +86,7 @@ def _convolve(
         for position in range(POSITIONS):
             of = v[position].reshape((channels, channel))[:, : rows * wide]
             into = m[position].reshape((filters, channel))[:, : rows * wide]
-            gemm(product, into, u[position], transpose, of, False, one, none)
+            gemm(product, into, u[position, :, :inner], transpose, of, False, one, none)
         inverse_transform_tiles(
             out, m, start, rows, high, tile, wide, channel, bias, activation, lines, half
         )
@@ -94,13 +94,13 @@ def _convolve(
 
 @jit
 def _sum_products(
-    product: int, sums: Array, x: Array, g: Array, top: int, left: int, tile: int,
+    product: int, sums: Array, channels: int, x: Array, g: Array, top: int, left: int, tile: int,
     high: int, wide: int, v: Array, m: Array, lines: Array, half: Array,
     lo: int, hi: int,
 ) -> None:  # fmt: skip
     """sums = the filters' transformed gradient, from rows lo to hi of all tiles."""
     one, none = v.dtype.type(1), v.dtype.type(0)
-    filters, channels = sums.shape[1:]
+    filters = sums.shape[1]
     channel = v.shape[1] // channels
     if lo == hi:
         sums[:] = 0
@@ -111,7 +111,8 @@ def _sum_products(
         for position in range(POSITIONS):
             of = v[position].reshape((channels, channel))[:, : rows * wide]
             by = m[position].reshape((filters, channel))[:, : rows * wide]
-            gemm(product, sums[position], by, False, of, True, one, one if start > lo else none)
+            into = sums[position, :, :channels]
+            gemm(product, into, by, False, of, True, one, one if start > lo else none)
 
 
 def _tile_grid(images: Spec | Array, taps: int) -> tuple[int, int, int]:
@@ -139,18 +140,23 @@ def scratch(x: Spec, out: Spec, taps: int) -> list[Spec]:
         x.like((count, POSITIONS, filters * at_once)),
         x.like((count, PATCH, line)),
         x.like((count, PATCH, line)),
-        x.like((count, taps * (taps + PATCH) * max(channels, filters))),
+        x.like((count, taps * (taps + PATCH) * _whole_vectors(max(channels, filters)))),
     ]
 
 
 def filters_scratch(filters: Sizes, x: Spec) -> Spec:
     """The transformed filters."""
-    return x.like((POSITIONS, *filters[:2]))
+    return x.like((POSITIONS, filters[0], _whole_vectors(filters[1])))
 
 
 def sums_scratch(filters: Sizes, x: Spec) -> Spec:
     """The transformed gradient of the filters, for every worker."""
-    return x.like((workers(), POSITIONS, *filters[:2]))
+    return x.like((workers(), POSITIONS, filters[0], _whole_vectors(filters[1])))
+
+
+def _whole_vectors(channels: int) -> int:
+    """A number of channels, rounded up; what is computed for those beyond is never read."""
+    return -(-channels // LANES) * LANES
 
 
 def forward(
@@ -190,8 +196,8 @@ def _run(
 
     def work(part: int, lo: int, hi: int) -> None:
         _convolve(
-            product, _planes(out), _planes(x), u, backward, bias, activation, *padding[:2], tile,
-            high, wide, v[part], m[part], lines[part], half[part], lo, hi,
+            product, _planes(out), _planes(x), u, w.shape[1], backward, bias, activation,
+            *padding[:2], tile, high, wide, v[part], m[part], lines[part], half[part], lo, hi,
         )  # fmt: skip
 
     split_numbered(transform, w.shape[0])
@@ -209,8 +215,8 @@ def weight_gradient(
 
     def work(part: int, lo: int, hi: int) -> None:
         _sum_products(
-            product, sums[part], _planes(x), _planes(g), *padding[:2], tile, high, wide,
-            v[part], m[part], lines[part], half[part], lo, hi,
+            product, sums[part], out.shape[1], _planes(x), _planes(g), *padding[:2], tile, high,
+            wide, v[part], m[part], lines[part], half[part], lo, hi,
         )  # fmt: skip
 
     parts = split_numbered(work, g.shape[0] * high)
@@ -228,4 +234,5 @@ def _planes(images: Array) -> Array:
 def _by_channel(w: Array, buffer: Array) -> Array:
     """The start of a worker's buffer, as rows of one number for each channel."""
     rows = w.shape[2] * (w.shape[2] + PATCH)
-    return buffer[: rows * w.shape[1]].reshape(rows, w.shape[1])
+    channels = _whole_vectors(w.shape[1])
+    return buffer[: rows * channels].reshape(rows, channels)

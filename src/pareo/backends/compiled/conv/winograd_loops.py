@@ -55,10 +55,11 @@ _filters_out_3, _filters_out_5 = transform(_transposed(_g(3))), transform(_trans
 def transform_filters(u: Array, w: Array, buffer: Array, flip: bool, lo: int, hi: int) -> None:
     """u[:, k] = G w[k] G' for filters lo to hi; with `flip`, they are rotated by 180 degrees.
 
-    buffer has a row for each tap, with all channels, and then G's six rows of them.
+    buffer has a row for each tap, with all channels, and then G's six rows of them. Rows of buffer
+    and u are whole vectors, so that they may have channels that no filter has.
     """
-    channels, taps = w.shape[1], w.shape[2]
-    line, place, fours = 4 * channels, 4 * u.shape[1] * channels, channels // 4
+    channels, taps, all_channels = w.shape[1], w.shape[2], u.shape[2]
+    line, place, fours = 4 * all_channels, 4 * u.shape[1] * all_channels, all_channels // 4
     given, half = buffer.ctypes.data, buffer.ctypes.data + taps * taps * line
     for k in range(lo, hi):
         for a in range(taps * taps):
@@ -82,8 +83,8 @@ def transform_filters(u: Array, w: Array, buffer: Array, flip: bool, lo: int, hi
 @jit
 def filters_backward(w: Array, sums: Array, buffer: Array, lo: int, hi: int) -> None:
     """w[k] = G' (the sum of the workers' sums) G for filters lo to hi; buffer as above."""
-    channels, taps = w.shape[1], w.shape[2]
-    line, place, fours = 4 * channels, 4 * w.shape[0] * channels, channels // 4
+    channels, taps, all_channels = w.shape[1], w.shape[2], sums.shape[3]
+    line, place, fours = 4 * all_channels, 4 * w.shape[0] * all_channels, all_channels // 4
     half, made = buffer.ctypes.data, buffer.ctypes.data + PATCH * taps * line
     for k in range(lo, hi):
         for other in range(1, sums.shape[0]):

@@ -6,11 +6,15 @@ import numpy as np
 
 from pareo.array import Array
 from pareo.backends.compiled.backend import GRAIN, backend
+from pareo.backends.compiled.kernels import batch_norm_columns as columns
 from pareo.backends.compiled.kernels import batch_norm_loops as loops
+from pareo.backends.compiled.kernels import elementwise_codes as codes
 from pareo.backends.compiled.kernels.activations import CLIP, HARD_SWISH, NONE, RELU, SILU
 from pareo.backends.compiled.runtime.thread_pool import split
 
 kernel = backend.kernel
+CODES = {NONE: codes.NONE, RELU: codes.RELU, CLIP: codes.CLIP, SILU: codes.SILU,
+         HARD_SWISH: codes.HARD_SWISH}  # fmt: skip
 
 
 def _planes(a: Array) -> Array:
@@ -46,6 +50,14 @@ def _forward(
     **how: float,
 ) -> None:
     y, means, variances = out
+    if x.ndim == 2 and rest is None:
+        given = x, scale, shift, epsilon, CODES[activation], np.array(_limits(x, how))
+        split(
+            lambda lo, hi: columns.forward(y, means, variances, *given, lo, hi),
+            x.shape[1],
+            _least(x),
+        )
+        return
     target, images = _planes(y), _planes(x)
     added = _nothing(x) if rest is None else _planes(rest)
     numbers = epsilon, activation, *_limits(x, how)
@@ -93,6 +105,15 @@ def _backward(
     gx, by_scale, by_shift = out
     if not x.size:
         by_scale[...] = by_shift[...] = 0
+        return
+    if x.ndim == 2 and more is None and y is None:
+        matrices = g, x, scale, shift, mean, variance, epsilon
+        code = CODES[activation], np.array(_limits(x, how))
+        split(
+            lambda lo, hi: columns.backward(gx, by_scale, by_shift, *matrices, *code, lo, hi),
+            x.shape[1],
+            _least(x) // 2 or 1,
+        )
         return
     arrays = _planes(gx), _planes(d), by_scale, by_shift, _planes(g)
     others = (_nothing(x) if a is None else _planes(a) for a in (more, y))

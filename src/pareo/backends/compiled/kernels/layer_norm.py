@@ -6,70 +6,14 @@ import numpy as np
 
 from pareo.array import Array
 from pareo.backends.compiled.backend import GRAIN, backend
-from pareo.backends.compiled.runtime.jit import jit, jit_strict
-from pareo.backends.compiled.runtime.thread_pool import split_numbered, workers
+from pareo.backends.compiled.kernels import layer_norm_rows
+from pareo.backends.compiled.runtime.jit import jit
+from pareo.backends.compiled.runtime.thread_pool import split, split_numbered, workers
 from pareo.backends.sums import gathered
 from pareo.spec import Spec
 
 kernel = backend.kernel
 COLUMNS = 128  # that are normalised at a time, where the axis is not the last
-
-
-@jit_strict
-def _difference(a: float, b: float) -> float:
-    return a - b
-
-
-@jit
-def _row_statistics(x: Array, epsilon: float) -> tuple[float, float]:
-    """The mean of a row, and 1 / sqrt(variance + epsilon), in double precision."""
-    total = 0.0
-    for j in range(x.size):
-        total += x[j]
-    mean = total / x.size
-    near = x.dtype.type(mean)
-    rest = mean - np.float64(near)
-    squares = 0.0
-    for j in range(x.size):
-        d = np.float64(_difference(x[j], near)) - rest
-        squares += d * d
-    return mean, 1 / np.sqrt(squares / x.size + epsilon)
-
-
-@jit
-def _rows(out: Array, x: Array, scale: Array, shift: Array, epsilon: float) -> None:
-    kind = x.dtype.type
-    for i in range(x.shape[0]):
-        mean, inverse = _row_statistics(x[i], epsilon)
-        near, by = kind(mean), kind(inverse)
-        rest = kind(mean - np.float64(near))
-        for j in range(x.shape[1]):
-            d = _difference(_difference(x[i, j], near), rest)
-            out[i, j] = d * by * scale[j] + shift[j]
-
-
-@jit
-def _rows_gradient(
-    gx: Array, by_scale: Array, by_shift: Array, g: Array, x: Array, scale: Array, epsilon: float
-) -> None:
-    """Adds to by_scale and by_shift, which are in double precision."""
-    kind = x.dtype.type
-    for i in range(x.shape[0]):
-        mean, inverse = _row_statistics(x[i], epsilon)
-        near, by = kind(mean), kind(inverse)
-        rest = kind(mean - np.float64(near))
-        total, inner = 0.0, 0.0
-        for j in range(x.shape[1]):
-            value = _difference(_difference(x[i, j], near), rest) * by
-            given = g[i, j]
-            by_scale[j] += given * value
-            by_shift[j] += given
-            total += given * scale[j]
-            inner += given * scale[j] * value
-        level, tilt = kind(total / x.shape[1]), kind(inner / x.shape[1])
-        for j in range(x.shape[1]):
-            value = _difference(_difference(x[i, j], near), rest) * by
-            gx[i, j] = by * (g[i, j] * scale[j] - level - value * tilt)
 
 
 @jit
@@ -153,7 +97,7 @@ def layer_norm(out: Array, x: Array, scale: Array, shift: Array, axis: int, epsi
 
     def rows(_: int, lo: int, hi: int) -> None:
         to_rows, of_rows = (a.reshape(before, size)[lo:hi] for a in (target, given))
-        _rows(to_rows, of_rows, scale, shift, epsilon)
+        layer_norm_rows.forward(to_rows, of_rows, scale, shift, epsilon)
 
     pieces = -(-after // COLUMNS)
 
@@ -170,6 +114,10 @@ def layer_norm(out: Array, x: Array, scale: Array, shift: Array, axis: int, epsi
 def _sums_scratch(
     out: tuple[Spec, ...], g: Spec, x: Spec, scale: Spec, axis: int, epsilon: float
 ) -> list[Spec]:
+    """Statistics of each row; for columns, sums in double precision for each worker."""
+    before, _, after = _shape(x, axis)
+    if after == 1:
+        return [x.like((before, 3))]
     return [Spec((workers(), scale.size), np.float64)] * 2
 
 
@@ -178,16 +126,14 @@ def layer_norm_gradient(
     out: tuple[Array, Array, Array], g: Array, x: Array, scale: Array, axis: int, epsilon: float,
     scratch: tuple[Array, ...],
 ) -> None:  # fmt: skip
-    before, size, after = shape = _shape(x, axis)
+    shape = _shape(x, axis)
+    if shape[2] == 1:
+        _rows_gradient(out, g, x, scale, epsilon, scratch[0])
+        return
     gx, errors, given = out[0].reshape(shape), g.reshape(shape), x.reshape(shape)
     by_scale, by_shift = scratch
     by_scale[...] = by_shift[...] = 0
-
-    def rows(part: int, lo: int, hi: int) -> None:
-        flat = (a.reshape(before, size)[lo:hi] for a in (gx, errors, given))
-        to_x, *both = flat
-        _rows_gradient(to_x, by_scale[part], by_shift[part], *both, scale, epsilon)
-
+    before, size, after = shape
     pieces = -(-after // COLUMNS)
 
     def columns(part: int, lo: int, hi: int) -> None:
@@ -195,10 +141,30 @@ def layer_norm_gradient(
             gx, by_scale[part], by_shift[part], errors, given, scale, epsilon, lo, hi, pieces
         )
 
-    if after == 1:
-        parts = split_numbered(rows, before, max(1, GRAIN // (8 * size)))
-    else:
-        least = max(1, GRAIN // (8 * size * COLUMNS))
-        parts = split_numbered(columns, before * pieces, least)
+    least = max(1, GRAIN // (8 * size * COLUMNS))
+    parts = split_numbered(columns, before * pieces, least)
     out[1][...] = gathered(by_scale, parts)
     out[2][...] = gathered(by_shift, parts)
+
+
+def _rows_gradient(
+    out: tuple[Array, Array, Array], g: Array, x: Array, scale: Array, epsilon: float,
+    statistics: Array,
+) -> None:  # fmt: skip
+    """The gradients where the axis is the last: of the rows, then of scale and shift."""
+    gx, errors, given = (a.reshape(-1, scale.size) for a in (out[0], g, x))
+    by_scale, by_shift = out[1:]
+    split(
+        lambda lo, hi: layer_norm_rows.backward(
+            gx[lo:hi], statistics[lo:hi], errors[lo:hi], given[lo:hi], scale, epsilon
+        ),
+        len(gx),
+        max(1, GRAIN // (4 * scale.size)),
+    )
+    split(
+        lambda lo, hi: layer_norm_rows.column_sums(
+            by_scale, by_shift, statistics, errors, given, lo, hi
+        ),
+        scale.size,
+        max(16, GRAIN // max(1, 2 * len(gx))),
+    )

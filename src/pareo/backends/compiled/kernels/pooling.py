@@ -6,7 +6,7 @@ import numpy as np
 
 from pareo.array import Array
 from pareo.backends.compiled.backend import GRAIN, Sizes, backend
-from pareo.backends.compiled.kernels import max_pool_loops
+from pareo.backends.compiled.kernels import average_pool_loops, max_pool_loops
 from pareo.backends.compiled.runtime.jit import jit
 from pareo.backends.compiled.runtime.thread_pool import split, split_numbered, workers
 from pareo.spec import Spec
@@ -36,16 +36,7 @@ def _average_pool(
                     total = upper + x[p, 2 * i + 1, 2 * j] + x[p, 2 * i + 1, 2 * j + 1]
                     out[p, i, j] = total * quarter
         return
-    for p in range(x.shape[0]):
-        for i in range(out.shape[1]):
-            first, last = max(0, i * sh - top), min(x.shape[1], i * sh - top + kh)
-            for j in range(out.shape[2]):
-                start, stop = max(0, j * sw - left), min(x.shape[2], j * sw - left + kw)
-                total = x.dtype.type(0)
-                for u in range(first, last):
-                    for v in range(start, stop):
-                        total += x[p, u, v]
-                out[p, i, j] = total / x.dtype.type((last - first) * (stop - start))
+    average_pool_loops.average_pool(out, x, kh, kw, sh, sw, top, left)
 
 
 @jit
@@ -62,16 +53,7 @@ def _average_pool_gradient(
                     out[p, i, 2 * j] = share
                     out[p, i, 2 * j + 1] = share
         return
-    for p in range(out.shape[0]):
-        out[p] = 0
-        for i in range(g.shape[1]):
-            first, last = max(0, i * sh - top), min(out.shape[1], i * sh - top + kh)
-            for j in range(g.shape[2]):
-                start, stop = max(0, j * sw - left), min(out.shape[2], j * sw - left + kw)
-                share = g[p, i, j] / g.dtype.type((last - first) * (stop - start))
-                for u in range(first, last):
-                    for v in range(start, stop):
-                        out[p, u, v] += share
+    average_pool_loops.average_pool_gradient(out, g, kh, kw, sh, sw, top, left)
 
 
 def _planewise(

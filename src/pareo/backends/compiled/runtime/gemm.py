@@ -27,7 +27,7 @@ def gemm(
     if out.size == 0:
         return
     depth = a.shape[0] if transpose_a else a.shape[1]
-    _call_gemm(
+    call_gemm(
         function, 112 if transpose_a else 111, 112 if transpose_b else 111,
         out.shape[0], out.shape[1], depth, alpha, a.ctypes.data, _row_stride(a),
         b.ctypes.data, _row_stride(b), beta, out.ctypes.data, _row_stride(out),
@@ -41,7 +41,7 @@ def _row_stride(a: np.ndarray) -> int:
 
 
 @llvm_intrinsic
-def _call_gemm(typingctx, function, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):  # type: ignore[no-untyped-def]
+def call_gemm(typingctx, function, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):  # type: ignore[no-untyped-def]
     """Call the BLAS function at an address, on row-major matrices at addresses."""
     whole, real = types.int64, alpha
     signature = types.void(

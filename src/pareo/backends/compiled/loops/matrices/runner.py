@@ -1,0 +1,109 @@
+"""Many training steps of a program of matrices as one call of machine code."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from pareo.array import Array
+from pareo.backends import blas
+from pareo.backends.compiled.backend import backend
+from pareo.backends.compiled.loops.matrices.interpreter import run
+from pareo.backends.compiled.loops.matrices.table import Table, Unsupported, data_of, table
+from pareo.backends.threads import run_concurrently
+from pareo.program.executable import Executable
+from pareo.program.ir import Program
+
+MIN_FLOPS = 400_000  # of a step for each worker: some microseconds, as long as the barriers
+
+
+class MatrixSteps:
+    """Steps of one compiled program, each on the batch given by the next row of an order."""
+
+    def __init__(self, executable: Executable, made: Table, workers: int, product: int) -> None:
+        self._executable, self._workers, self._product = executable, workers, product
+        self._words, self._numbers = made.words, made.numbers
+        program = executable.program
+        images, labels = (program.specs[n] for n in data_of(program))
+        self._batch = np.empty(images.shape, np.float32)
+        self._labels = np.empty(labels.shape, np.int64)
+        self._at = np.zeros(1 + max([*program.specs, *made.scratch]), np.int64)
+        for number in program.specs:
+            own = executable.array(number)
+            self._at[number] = 0 if own is None else own.ctypes.data
+        for number, position in made.scratch.items():
+            self._at[number] = executable.scratch(position)[0].ctypes.data
+
+    def __call__(
+        self,
+        parameters: Mapping[str, Array],
+        slots: Mapping[str, Array],
+        images: Array,
+        labels: Array,
+        order: Array,
+        numbers: Array,
+        seeds: Array,
+    ) -> Array:
+        """Update parameters and slots in place; return the losses.
+
+        The caller has checked all arguments (see `training.arguments`).
+        """
+        program, at = self._executable.program, self._at.copy()
+        given = [*parameters.values(), *slots.values()]
+        for number, array in zip(program.inputs, given, strict=False):
+            at[number] = array.ctypes.data
+        at[program.inputs[len(given)]] = self._batch.ctypes.data
+        for number, argument in self._executable.over.items():
+            at[number] = at[argument]
+        images, labels = (backend.as_operand("a batch", array) for array in (images, labels))
+        rates = np.ascontiguousarray(numbers, np.float32)
+        first_rate = program.inputs[len(given) + 2] if rates.shape[1] else 0
+        losses, shares = np.zeros(len(order)), np.zeros((2, self._workers))
+        counter = np.zeros(1, np.int64)
+        with self._executable.claimed():
+            blas.threads(1)
+            run_concurrently(
+                self._workers,
+                lambda worker: run(
+                    worker, self._workers, counter, self._words, at.copy(), self._numbers,
+                    self._product, order, images.reshape(len(images), -1), labels,
+                    self._batch.ctypes.data, self._labels, rates, first_rate, losses, shares,
+                ),
+            )  # fmt: skip
+        return losses
+
+    @property
+    def kept_bytes(self) -> int:
+        """None: the batch is an argument of the program."""
+        return 0
+
+
+def may_suit(program: Program) -> bool:
+    """Whether all values of a step are matrices or smaller, besides the images of a batch."""
+    given = set(program.inputs)
+    return all(spec.ndim <= 2 or n in given for n, spec in program.specs.items())
+
+
+def runner(executable: Executable) -> MatrixSteps | None:
+    """Steps of a program in machine code; None if it has anything but matrices."""
+    program = executable.program
+    product = blas.address(np.float32)
+    if product is None or not _updates_in_place(executable):
+        return None
+    workers = max(1, min(executable.device.threads, program.flops // MIN_FLOPS))
+    try:
+        return MatrixSteps(executable, table(executable, workers), workers, product)
+    except Unsupported:
+        return None
+
+
+def _updates_in_place(executable: Executable) -> bool:
+    """Whether every new parameter is written over the old one, or is the old one."""
+    program = executable.program
+    numbers = list(program.inputs)
+    if numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+        return False
+    return all(
+        program.outputs[result] in executable.over
+        or program.outputs[result] == program.inputs[given]
+        for result, given in executable.updates.items()
+    )

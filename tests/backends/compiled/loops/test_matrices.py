@@ -1,0 +1,204 @@
+"""Steps of matrices from a table in machine code: the same as float64, whatever the network."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as some
+from recipes import sgd
+
+from pareo import Device, nn
+from pareo.backends.compiled.loops.matrices import interpreter as machine
+from pareo.backends.compiled.loops.matrices import small_batch
+from pareo.backends.compiled.loops.matrices.table import table
+from pareo.training.step import Step
+
+ACTIVATIONS = {
+    "relu": nn.ReLU(), "sigmoid": nn.Sigmoid(), "tanh": nn.Tanh(), "gelu": nn.GELU(),
+    "gelu_tanh": nn.GELU(approximate=True), "silu": nn.SiLU(), "hard_swish": nn.HardSwish(),
+    "hard_sigmoid": nn.HardSigmoid(), "leaky_relu": nn.LeakyReLU(0.2), "clip": nn.Clip(),
+}  # fmt: skip
+STEPS = 3
+
+
+def network(
+    widths: list[int], activation: str, norm: str, residual: bool, bias: bool
+) -> nn.Sequential:
+    """Flattened images of the first width, dense layers, three classes."""
+    first, *hidden = widths
+    chosen = ACTIVATIONS[activation]
+    layers: list[nn.Layer] = [nn.Flatten()]
+    for width in hidden:
+        after = [nn.BatchNorm()] if norm == "batch" else [nn.LayerNorm()] if norm else []
+        layers += [nn.Dense(width, bias=bias), *after, chosen]
+        if residual:
+            layers.append(nn.Residual([*after, nn.Dense(width), chosen, nn.Dense(width)]))
+    return nn.Sequential([*layers, nn.Dense(3)], (1, 1, first))
+
+
+def trained(
+    given_network: nn.Sequential, batch: int, device: Device, dtype: str, momentum: float = 0.0
+) -> tuple[Any, dict[str, Any], Step]:
+    """Losses and parameters after a few steps, and the step."""
+    random = np.random.default_rng(5)
+    images = random.standard_normal((batch + 9, *given_network.inputs)).astype(np.float32)
+    labels = random.integers(0, 3, len(images))
+    order = random.integers(0, len(images), (STEPS, batch))
+    parameters = given_network.initialise(3, dtype)
+    for p in parameters.values():
+        if p.ndim == 1:  # all zeros and ones would hide errors
+            p += 0.1 * random.random(p.shape)
+    slots = {f"velocity.{path}": np.zeros_like(p) for path, p in parameters.items()}
+    step = Step(given_network, batch, device, sgd(momentum), dtype)
+    losses = step.run(
+        parameters, slots if momentum else {}, images.astype(dtype), labels, order, rate=0.05
+    )
+    return losses, parameters, step
+
+
+def check(given_network: nn.Sequential, batch: int, threads: int, workers: int | None) -> None:
+    """Compare with float64; every worker is used if so many are asked for."""
+    import pareo.backends.compiled.loops.matrices.runner as module
+
+    least = module.MIN_FLOPS
+    module.MIN_FLOPS = 1 if workers else least
+    try:
+        found, parameters, step = trained(
+            given_network, batch, Device("compiled", threads=threads), "float32"
+        )
+    finally:
+        module.MIN_FLOPS = least
+    assert step.explain() == "from a table in machine code: all values are matrices"
+    losses, expected, _ = trained(given_network, batch, Device("vectorized"), "float64")
+    np.testing.assert_allclose(found, losses, rtol=2e-4, atol=2e-5)
+    for path, value in expected.items():
+        np.testing.assert_allclose(
+            parameters[path], value, rtol=1e-3, atol=2e-4 * max(1, abs(value).max()), err_msg=path
+        )
+
+
+@settings(max_examples=25)
+@given(
+    widths=some.lists(some.integers(1, 150), min_size=1, max_size=3),
+    activation=some.sampled_from(sorted(ACTIVATIONS)),
+    norm=some.sampled_from(["", "", "layer", "batch"]),
+    residual=some.booleans(),
+    bias=some.booleans(),
+    batch=some.integers(1, 80),
+    threads=some.integers(1, 3),
+)
+@example([70, 130], "relu", "", False, True, 1, 2)
+@example([70, 130, 140], "tanh", "", False, True, 2, 3)
+@example([70, 130, 140], "gelu", "layer", True, True, 3, 2)
+def test_steps_equal_float64(
+    widths: list[int],
+    activation: str,
+    norm: str,
+    residual: bool,
+    bias: bool,
+    batch: int,
+    threads: int,
+) -> None:
+    if norm == "batch":
+        batch += 16  # of few examples, a batch's variance may be almost nothing
+    if norm:
+        widths = [width + 12 for width in widths]
+    made = network(widths, activation, norm, residual, bias)
+    check(made, batch, threads, workers=threads)
+
+
+@given(
+    batch=some.integers(1, 20),
+    rows=some.integers(1, 90),
+    columns=some.integers(1, 90),
+    cached=some.booleans(),
+    seed=some.integers(0, 2**32 - 1),
+)
+@example(7, 40, 83, False, 0)
+def test_tiles_of_any_size(batch: int, rows: int, columns: int, cached: bool, seed: int) -> None:
+    """The products of a batch with weights, forward and backward, and nothing besides."""
+    random = np.random.default_rng(seed)
+    x, w, d = (
+        random.standard_normal(shape).astype(np.float32)
+        for shape in ((batch, rows), (rows, columns), (batch, columns))
+    )
+    lo, hi = sorted(random.integers(0, columns, 2))
+    low, high = sorted(random.integers(0, rows, 2))
+    y, dx = np.full((batch, columns), 7, np.float32), np.full((batch, rows), 7, np.float32)
+    expected_y, expected_dx, expected_w = y.astype(float), dx.astype(float), w.astype(float)
+    expected_y[:, lo:hi] = (x.astype(float) @ w)[:, lo:hi]
+    expected_dx[:, low:high] = (d.astype(float) @ w.T)[:, low:high]
+    expected_w[low:high] -= 0.5 * (x.T.astype(float) @ d)[low:high]
+    at = {name: a.ctypes.data for name, a in {"x": x, "w": w, "d": d, "y": y, "dx": dx}.items()}
+    forward = small_batch.forward if cached else small_batch.forward_uncached
+    forward(at["y"], at["x"], at["w"], (batch, columns, rows), lo, hi)
+    factor = np.float32(-0.5)
+    small_batch.backward(
+        at["dx"], at["w"], at["x"], at["d"], (batch, rows, columns), factor, low, high
+    )
+    near = 1e-4
+    np.testing.assert_allclose(y, expected_y, atol=near)
+    np.testing.assert_allclose(dx, expected_dx, atol=near)
+    np.testing.assert_allclose(w, expected_w, atol=near)
+
+
+@pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
+@pytest.mark.parametrize("norm", ["", "batch"])
+def test_every_activation(activation: str, norm: str) -> None:
+    check(network([20, 30, 25], activation, norm, True, True), 40, 2, workers=2)
+
+
+def test_many_rows_are_summed_in_blocks() -> None:
+    check(network([17, 70], "relu", "batch", False, True), 600, 2, workers=2)
+    check(network([17, 1100], "relu", "layer", False, True), 300, 1, workers=None)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_the_same_threads_give_the_same_bits(threads: int) -> None:
+    made = network([50, 120, 90], "silu", "layer", True, True)
+    first = trained(made, 64, Device("compiled", threads=threads), "float32")
+    for _ in range(3):
+        again = trained(made, 64, Device("compiled", threads=threads), "float32")
+        assert np.array_equal(first[0], again[0])
+        assert all(np.array_equal(first[1][path], again[1][path]) for path in first[1])
+
+
+def test_small_batches_update_weights_as_they_are_read() -> None:
+    step = Step(network([70, 130, 140], "relu", "", False, True), 2, Device("compiled", threads=1))
+    opcodes = [row.opcode for row in table(step.executable, 1).rows]
+    assert opcodes.count(machine.SMALL_BACKWARD) == 2  # not in the first layer: x has no gradient
+    assert opcodes.count(machine.SMALL_UPDATE) == 1
+
+
+def test_rows_of_a_large_batch_need_few_barriers() -> None:
+    """One before updates read the whole batch, and none between the layers."""
+    step = Step(network([70, 130], "gelu", "layer", False, True), 256, Device("compiled"))
+    rows = table(step.executable, 2).rows
+    first = next(n for n, row in enumerate(rows) if row.barrier)
+    assert rows[first].opcode in (machine.COLUMN_SUMS, machine.PRODUCT)
+    assert machine.LOSS in [row.opcode for row in rows[:first]]
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        [nn.Flatten(), nn.Dense(5), nn.ReLU(), nn.Dropout(0.5), nn.Dense(3)],
+        [nn.Flatten(), nn.Dense(5), nn.Softmax(), nn.Dense(3)],
+        [nn.Conv(2, 1), nn.Flatten(), nn.Dense(3)],
+    ],
+)
+def test_anything_else_is_left_to_others(layers: list[Any]) -> None:
+    step = Step(nn.Sequential(layers, (1, 2, 3)), 4, Device("compiled"))
+    assert "table" not in step.explain()
+
+
+def test_without_a_table_steps_run_as_a_program() -> None:
+    made = network([20, 30], "silu", "batch", False, True)
+    device = Device("compiled", threads=1)
+    found = trained(made, 24, device, "float32")
+    step = found[2]
+    with step.without_loop():
+        assert step.explain().startswith("instruction by instruction")
+        assert step._runner is None
+    assert step._runner is not None
