@@ -17,7 +17,7 @@ from pareo.errors import PareoError
 
 COMMANDS = (
     "race", "arena", "sweep", "parallel", "kernels", "train", "tune", "predict", "ops", "ceilings",
-    "networks", "devices", "history", "compare", "report",
+    "networks", "devices", "history", "compare", "report", "papers", "paper",
 )  # fmt: skip
 
 
