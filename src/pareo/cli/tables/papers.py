@@ -1,6 +1,7 @@
 """What `pareo papers` and `pareo paper` show."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from rich.markup import escape
 from rich.padding import Padding
@@ -47,7 +48,7 @@ def report(result: PaperResult) -> Iterator[Table | Padding | str]:
     for paragraph in result.why:
         yield Padding(escape(paragraph), (0, 0, 1, 0))
     yield "[bold]The paper's software[/]"
-    for name, today in result.software:
+    for name, today in result.software.items():
         yield escape(f"{name}: {today}")
     yield ""
     yield escape(summary(result))
@@ -57,34 +58,44 @@ def section(name: str, lines: list[Line]) -> Table:
     """The lines under one heading; a column for each of the paper's GPUs if there are several."""
     rows = by_hardware(lines)
     columns = hardware(rows)
-    shared = {line.by for line in lines}
-    caption = f"Here: {escape(shared.pop())}." if columns and len(shared) == 1 else None
+    by, note = _shared(line.by for line in lines), _shared(line.note for line in lines if line.here)
+    caption = "; ".join(part for part in (by and f"here: {by}", note) if part)
     made = Figures(
         WHAT, *(columns or [PAPER]), HERE, RATIO, LIMIT, BY,
-        title=escape(name), caption=caption, left=(WHAT, BY), least=(LIMIT,),
+        title=escape(name), caption=escape(caption), left=(WHAT, BY),
+        whole=(WHAT,) if columns else (), least=(LIMIT,), **TIGHT,
     )  # fmt: skip
     for row in rows.values():
         first = next(iter(row.values()))
-        published = [
-            digits(value) if (value := _published(row.get(column))) is not None else ""
-            for column in columns
-        ]
         ratios = " ".join(ratio(line.ratio) for line in row.values() if line.ratio is not None)
+        said = replace(first, by="" if by else first.by)
+        if note and first.note == note:
+            said = replace(said, note="")
         made.add_row(
             escape(_what(first, columns)),
-            *(published or [amount(first.published, first.unit)]),
-            (digits(first.here) if columns else amount(first.here, first.unit))
-            if first.here is not None
-            else "",
+            *([_number(row.get(name)) for name in columns] or [_amount(first, first.published)]),
+            _number(first, here=True) if columns else _amount(first, first.here),
             ratios,
             percent(first.of_limit),
-            escape(first.note if caption else measured_by(first)),
+            escape(measured_by(said)),
         )
     return made
 
 
-def _published(line: Line | None) -> float | None:
-    return None if line is None else line.published
+def _shared(words: Iterable[str]) -> str:
+    """The word that all have; empty where they differ, or where there is only one."""
+    found = list(words)
+    return found[0] if len(found) > 1 and len(set(found)) == 1 else ""
+
+
+def _amount(line: Line, value: float | None) -> str:
+    return amount(value, line.unit)
+
+
+def _number(line: Line | None, here: bool = False) -> str:
+    """A number without its unit, which the heading has."""
+    value = None if line is None else line.here if here else line.published
+    return "" if value is None else digits(value)
 
 
 def _what(line: Line, columns: list[str]) -> str:

@@ -60,14 +60,15 @@ class CostaBanevicius(Plan):
         for section, kind in ((TRAIN, "train"), (TEST, "test")):
             threads, one = (self.paper.figure(f"{kind}-{way}") for way in ("threads", "one"))
             rows: list[tuple[Figure, tuple[str, ...], str]] = [
-                (threads, APART, threads.what), (one, ALONE, one.what),
-                (threads, TODAY, f"{kind}ing, today's ways"),
+                (threads, APART, "separate threads"), (one, ALONE, "one thread"),
+                (threads, TODAY, "today's ways"),
             ]  # fmt: skip
             for figure, names, what in rows:
                 for row in _rows(result, names):
                     made.append(self._line(section, figure, what, row, found, note))
             made.append(
-                Line.of(section, threads, status="missing", by="Keras 2.1.5, TensorFlow 1.8.0",
+                Line.of(section, threads, what="separate threads", status="missing",
+                        by="Keras 2.1.5, TensorFlow 1.8.0",
                         note="`pareo parallel` has no TensorFlow; torch is in its place")
             )  # fmt: skip
         return [*made, *self._speedups(result, found)]
@@ -120,9 +121,10 @@ class CostaBanevicius(Plan):
             "these gaps. Where one network's products already keep the cores busy, or where each "
             "network has one thread and there are as many threads as cores, there is little left "
             "to gain; the share of the limit beside each time says how little.",
-            "Times are lower today mostly because of the program: one compiled loop over batches "
-            "in place of a graph that is called from Python for every step, and a newer processor. "
-            "The network, the batches and the arithmetic are the same.",
+            "The networks, the batches and the arithmetic are the same, so what differs is the "
+            "processor and the program: one compiled loop over batches in place of a graph that is "
+            "called from Python for every step. The share of the limit is that of the measured "
+            "peak of matrix products here, which no program can exceed.",
             "The paper does not say how often it tests. One test of 10,000 images in 98 s would "
             f"be out of proportion to its training ({train / epochs:.1f} s an epoch); a test after "
             f"each of {epochs} epochs would take {test / epochs:.2f} s. Here one test is timed.",

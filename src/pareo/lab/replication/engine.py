@@ -4,8 +4,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TypeVar
 
+from pareo.device import why_unavailable
 from pareo.errors import PareoError
 from pareo.lab.contestants.registry import known
 from pareo.lab.experiment.entry import Status
@@ -141,7 +143,7 @@ class Replication(Session):
             interrupted=self.interrupted,
             lines=self.plan.lines(self.found),
             why=self.plan.why(self.found),
-            software=[[_named(one), today(one)] for one in self.plan.paper.software],
+            software={_named(one): today(one) for one in self.plan.paper.software},
             parts=self.parts,
         )
 
@@ -155,6 +157,12 @@ class Replication(Session):
     def _end(self, part: Part, status: Status, note: str) -> None:
         part.status, part.note = status, note
         self.found.notes[part.name] = status, note
+
+
+@cache  # every line of a table asks
+def no_gpu() -> str:
+    """Why pareo's cuda device cannot run here, in words; empty where it can."""
+    return known()["pareo-cuda"].missing() or why_unavailable("cuda") or ""
 
 
 def _named(one: Software) -> str:

@@ -3,17 +3,18 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from pareo.device import cores, why_unavailable
+from pareo.device import cores
 from pareo.lab.contestants.registry import SLOW_TO_BUILD, chosen
 from pareo.lab.experiment.tasks import task_for
+from pareo.lab.formatting import counted
 from pareo.lab.papers.published import Figure
 from pareo.lab.race.engine import Race, Rules
 from pareo.lab.race.result import RaceResult, Row
-from pareo.lab.replication.engine import Found, Partly, Phase, Plan, Say
+from pareo.lab.replication.engine import Found, Partly, Phase, Plan, Say, no_gpu
 from pareo.lab.replication.result import Line, Measured
 
 RACE = "race"
-EPOCHS = 40
+EPOCHS, IMAGES = 40, 60_000  # of MNIST
 ON_CPU = ("pareo-compiled", "pareo-vectorized", "torch", "jax", "tensorflow")
 ON_GPU = ("pareo-cuda", "torch-cudagraph", "jax-cuda-scan")
 TIMES = "Figure 1(a): 40 epochs"
@@ -35,10 +36,12 @@ class LimaZola(Plan):
     def phases(self) -> list[Phase]:
         names = ",".join(self._contestants())
         command = f"pareo race papers-cnn --epochs {self.epochs} --contestants {names}"
-        return [Phase(RACE, f"{self.epochs} epochs in every contestant", self._run, command)]
+        return [
+            Phase(RACE, f"{counted(self.epochs, 'epoch')} in every contestant", self._run, command)
+        ]
 
     def _contestants(self) -> list[str]:
-        on_gpu = ON_GPU[:1] if why_unavailable("cuda") else ON_GPU
+        on_gpu = ON_GPU[:1] if no_gpu() else ON_GPU
         return [*self.on_cpu, *on_gpu]
 
     def _run(self, say: Say) -> RaceResult:
@@ -59,14 +62,16 @@ class LimaZola(Plan):
         rows = {row.contestant: row for row in result.rows} if result else {}
         cpu, gpu = (self.paper.figure(name) for name in ("cpu", "gpu"))
         made = [
-            self._line(figure, name, rows.get(name), found)
+            self._line(figure, name, rows.get(name), found, result.images if result else IMAGES)
             for figure, names in ((cpu, self.on_cpu), (gpu, ON_GPU))
             for name in names
             if name in self._contestants()
         ]
         return [*made, *self._speedups(rows, found), *self._accuracies(rows)]
 
-    def _line(self, figure: Figure, name: str, row: Row | None, found: Found) -> Line:
+    def _line(
+        self, figure: Figure, name: str, row: Row | None, found: Found, images: int
+    ) -> Line:  # fmt: skip
         seconds = _seconds(row)
         if row is None or seconds is None:
             more = found.absent(RACE)
@@ -75,20 +80,23 @@ class LimaZola(Plan):
             return Line.of(TIMES, figure, by=name, **more)
         least = row.floor.seconds_per_epoch
         return Line.of(
-            TIMES, figure, by=name, here=EPOCHS * seconds, note=_extent(row),
+            TIMES, figure, by=name, here=EPOCHS * IMAGES / images * seconds,
+            note=_extent(row, images),
             of_limit=least / seconds if least else None,
         )  # fmt: skip
 
     def _speedups(self, rows: dict[str, Row], found: Found) -> Iterator[Line]:
         """The paper's ratio: with a GPU the same, without one hand-written code on the CPU."""
         figure = self.paper.figure("speedup")
+        here = {"pareo-compiled": "framework / hand-written, both on the CPU"}
         for base in ("tensorflow", "torch"):
             for name in ("pareo-cuda", "pareo-compiled"):
                 slow, fast = _seconds(rows.get(base)), _seconds(rows.get(name))
                 more = self._missing(rows, base, name, found)
                 if slow and fast:
                     more = {"here": slow / fast}
-                yield Line.of(SPEEDUP, figure, by=f"{base} / {name}", **more)
+                what = here.get(name, figure.what)
+                yield Line.of(SPEEDUP, figure, what=what, by=f"{base} / {name}", **more)
 
     def _missing(self, rows: dict[str, Row], base: str, name: str, found: Found) -> Measured:
         for one in (base, name):
@@ -105,7 +113,7 @@ class LimaZola(Plan):
             if points:
                 last = points[-1]
                 yield Line(
-                    section=ACCURACY, what=f"after {last.epoch} epochs", unit="%",
+                    section=ACCURACY, what=f"after {counted(last.epoch, 'epoch')}", unit="%",
                     place="Figure 1(b), which has no numbers", by=row.contestant,
                     here=100 * (last.accuracy or 0.0), note=f"{last.seconds:.3g} s of training",
                 )  # fmt: skip
@@ -116,8 +124,9 @@ class LimaZola(Plan):
             "The network has 2,343 parameters, and an image needs 0.41 MFLOP in a training step, "
             "so 40 epochs are 1 TFLOP: 13 s at 75 GFLOP/s, which two cores of an Arm Neoverse N1 "
             "reach in matrix products, and a fraction of a second at a T4's peak. Neither 621 s "
-            "nor 219 s is near a limit of its hardware. What is left is the overhead of many small steps: "
-            "calls from Python on the CPU, and launches of kernels on the GPU. The column "
+            "nor 219 s is near a limit of its hardware. What is left is the overhead of many "
+            "small steps: calls from Python on the CPU, and launches of kernels on the GPU. The "
+            "column "
             '"of limit" has the share of this machine\'s floor.',
             "pareo's compiled device trains on whole batches in one generated loop, in which all "
             "sizes are constants, and does not return to Python; its cuda device runs a whole "
@@ -136,9 +145,10 @@ def _seconds(row: Row | None) -> float | None:
     return row.curve[-1].seconds / row.curve[-1].epoch if row.curve else row.median
 
 
-def _extent(row: Row) -> str:
-    """How much was trained, where it is not 40 epochs."""
+def _extent(row: Row, images: int) -> str:
+    """How much was trained, where it is not 40 epochs of all images."""
     epochs = row.curve[-1].epoch if row.curve else 0
-    if epochs == EPOCHS:
+    if epochs == EPOCHS and images == IMAGES:
         return ""
-    return f"{EPOCHS} epochs from {epochs}" if epochs else f"{EPOCHS} epochs from parts of one"
+    trained = counted(epochs, "epoch") if epochs else "parts of an epoch"
+    return f"from {trained} of {images:,} images"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pareo.device import Device, cores, why_unavailable
+from pareo.device import Device, cores
 from pareo.lab.machine.ceilings import Ceilings, ceilings_of
 from pareo.lab.machine.places import CPU, GPU, Place
 from pareo.lab.ops.engine import Benchmark
@@ -11,7 +11,7 @@ from pareo.lab.ops.result import OpsResult
 from pareo.lab.ops.summary import Timed, timed
 from pareo.lab.ops.work import FORWARD, Work
 from pareo.lab.papers import melo as published
-from pareo.lab.replication.engine import Found, Partly, Phase, Plan, Say
+from pareo.lab.replication.engine import Found, Partly, Phase, Plan, Say, no_gpu
 from pareo.lab.replication.result import Line, Measured
 
 OPERATORS = "operators"
@@ -30,7 +30,7 @@ class Melo(Plan):
     @property
     def device(self) -> str:
         """The device whose figures stand beside the paper's: the GPU where there is one."""
-        return "pareo-compiled" if why_unavailable("cuda") else "pareo-cuda"
+        return "pareo-compiled" if no_gpu() else "pareo-cuda"
 
     def phases(self) -> list[Phase]:
         sizes = sorted({size for rows in published.PUBLISHED.values() for size in rows})
@@ -100,7 +100,7 @@ class Melo(Plan):
 
     def _absent(self, operator: str, size: int, found: Found) -> Measured:
         if size > self.most:
-            return {"status": "waiting", "note": f"--quick stops at {self.most} MB"}
+            return {"status": "waiting", "note": "not in --quick"}
         result = found.result(OPERATORS, OpsResult)
         for cell in result.rows if result else ():
             wanted = (operator, size * MB, self.device)

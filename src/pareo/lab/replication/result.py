@@ -116,7 +116,7 @@ class PaperResult(Result):
     interrupted: bool = False
     lines: list[Line]
     why: list[str]
-    software: list[list[str]]
+    software: dict[str, str]
     parts: list[Part]
 
     @property

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from pareo.device import cores, why_unavailable
+from pareo.device import cores
 from pareo.lab.contestants.registry import chosen
 from pareo.lab.experiment.entry import ranked
 from pareo.lab.experiment.tasks import task_for
@@ -13,7 +13,7 @@ from pareo.lab.kernels.result import KernelsResult
 from pareo.lab.kernels.study import Study
 from pareo.lab.kernels.summary import sections
 from pareo.lab.papers import trindade_lima as published
-from pareo.lab.replication.engine import Facts, Found, Partly, Phase, Plan, Say
+from pareo.lab.replication.engine import Facts, Found, Partly, Phase, Plan, Say, no_gpu
 from pareo.lab.replication.result import Line, Measured, Where
 from pareo.lab.sweep.engine import Sweep
 from pareo.lab.sweep.limit import next_batch, predicting
@@ -50,7 +50,7 @@ class TrindadeLima(Plan):
     @property
     def on_gpu(self) -> bool:
         """Whether there is a GPU; without one only the CPU's half is repeated."""
-        return not why_unavailable("cuda")
+        return not no_gpu()
 
     def _settings(self, network: str) -> Settings:
         names = ON_GPU if self.on_gpu else self.on_cpu
@@ -133,7 +133,7 @@ class TrindadeLima(Plan):
                 note=self.paper.gone("Caffe"),
             )  # fmt: skip
             if (place == "cuda") != self.on_gpu:
-                reason = why_unavailable("cuda") or "this machine was measured on its GPU"
+                reason = no_gpu() or "this machine was measured on its GPU"
                 yield Line.of(BEST, published, by="pareo / peer", status="missing", note=reason)
                 continue
             for network in self.networks:
@@ -199,7 +199,7 @@ class TrindadeLima(Plan):
             "The paper's Figure 1 has no numbers, so times per image stand without a ratio; its "
             "text gives the largest gains. Time per image falls with the batch, because weights "
             "are read and updated once for all images of a batch, and products have more rows. It "
-            'stops falling where arithmetic is the limit: the column "of limit" says how near that is.',
+            'stops falling where arithmetic is the limit: the column "of limit" says how near.',
             "Caffe multiplied image by image: 239,799 products, where TensorFlow made 183 and 219 "
             "batched ones. Today's frameworks give a layer of the whole batch to one call, so the "
             "calls of a step are about as many as its layers. The paper does not say for which "
