@@ -17,7 +17,7 @@ from pareo.errors import PareoError
 
 COMMANDS = (
     "race", "arena", "sweep", "parallel", "kernels", "train", "tune", "predict", "ops", "ceilings",
-    "networks", "devices", "history", "compare", "report", "export",
+    "networks", "devices", "history", "compare", "report", "export", "papers", "paper",
 )  # fmt: skip
 
 

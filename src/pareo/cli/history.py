@@ -18,6 +18,7 @@ from pareo.lab.experiment.results import Result
 from pareo.lab.ops.result import OpsResult
 from pareo.lab.parallel.result import ParallelResult
 from pareo.lab.race.result import RaceResult
+from pareo.lab.replication.result import PaperResult
 from pareo.lab.sweep.advice import answer
 from pareo.lab.sweep.result import SweepResult
 from pareo.lab.tune.result import TuneResult
@@ -94,3 +95,9 @@ def _(result: ArenaResult) -> tuple[str, str]:
     if found is None:
         return "nothing was compared", ""
     return f"best peer / pareo {found.mean:.2f}, {found.share:.0%} won", ""
+
+
+@_best.register
+def _(result: PaperResult) -> tuple[str, str]:
+    both = sum(line.ratio is not None for line in result.lines)
+    return f"{both} figures beside the paper's", ""

@@ -9,6 +9,7 @@ import arena_result
 import kernels_result
 import pytest
 import race_result
+import replication_result
 import sweep_result
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +27,7 @@ WHOLE: dict[str, Any] = {
     "sweep": sweep_result.made(),
     "ops": ops_plain(),
     "arena": arena_result.made(),
+    "paper": replication_result.made(),
 }
 
 

@@ -45,6 +45,7 @@ KINDS = {
     "parallel-papers": "pareo.lab.parallel.result",
     "tune": "pareo.lab.tune.result",
     "arena": "pareo.lab.arena.result",
+    "paper": "pareo.lab.replication.result",
 }
 
 

@@ -4,16 +4,18 @@ A. H. da Costa and T. Banevicius, Processamento Paralelo para Treinamento de Dee
 Keras 2.1.5 on TensorFlow 1.8.0; 256 epochs at batch 128. The paper does not name its processor.
 """
 
+from pareo.lab.papers.published import paper
 from pareo.parallel.trials.trial import Trial
 
+PAPER = paper("costa-banevicius")
 SIZES = ("small", "medium", "big")
-EPOCHS, BATCH = 256, 128
+EPOCHS, BATCH = int(PAPER.value("epochs")), int(PAPER.value("batch"))
 RATE = 0.01
 
 # Table 2: seconds of training and of testing.
 PUBLISHED = {
-    "separate threads": (78 * 60 + 17.81, 60 + 38.41),
-    "one thread": (94 * 60 + 32.29, 60 + 47.02),
+    "separate threads": (PAPER.value("train-threads"), PAPER.value("test-threads")),
+    "one thread": (PAPER.value("train-one"), PAPER.value("test-one")),
 }
 
 

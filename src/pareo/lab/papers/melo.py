@@ -1,14 +1,18 @@
 """The fifth paper: six operators of Theano on three GPUs, 2 MB to 1 GB, under NVIDIA's profiler.
 
 F. Melo, R. S. Ferreira, F. Duarte and M. Zamith, Análise de desempenho da biblioteca Theano com GPU
-sob a ótica do CUDA Profiler. Single precision throughout.
+sob a ótica do CUDA Profiler. Single precision throughout. The figures are in melo.toml.
 """
 
-from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pareo.lab.papers.published import paper
+
+PAPER = paper("melo")
+OPERATORS = ("add", "mul", "dot", "scalar", "sigmoid", "tanh")
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(NamedTuple):
     """A column of the paper's table 1: clocks in MHz, bytes, bytes a second."""
 
     name: str
@@ -21,81 +25,31 @@ class Gpu:
     bandwidth: float
 
 
-GPUS = (
-    Gpu("GT710M", "Fermi", 96, 1550, 900, 2e9, 0.125e6, 14e9),
-    Gpu("K40", "Kepler", 2880, 745, 3004, 12e9, 1.5e6, 288e9),
-    Gpu("GTX980", "Maxwell", 2048, 1241, 3505, 4e9, 2e6, 224e9),
-)
+def _gpus() -> tuple[Gpu, ...]:
+    rows: Any = PAPER.table("gpus").rows
+    return tuple(Gpu(*row) for row in rows)
+
+
+def _stalls() -> dict[str, dict[str, float]]:
+    names = PAPER.table("stalls").columns[1:]
+    rows: Any = PAPER.table("stalls").rows
+    return {gpu: dict(zip(names, shares, strict=True)) for gpu, *shares in rows}
+
+
+def _operator(name: str) -> dict[int, tuple[tuple[float, float], ...]]:
+    rows: Any = PAPER.table(name).rows
+    return {size: tuple(zip(rest[::2], rest[1::2], strict=True)) for size, *rest in rows}
+
+
+GPUS = _gpus()
 
 # For `dot` of 6 MB: the share of instructions that failed to be fetched in time, and of those that
-# waited for another's result; "about" for the two GPUs that the text puts together.
-STALLS = {
-    "GT710M": {"instruction fetch": 0.12, "execution dependency": 0.10},
-    "K40": {"instruction fetch": 0.35, "execution dependency": 0.24},
-    "GTX980": {"instruction fetch": 0.12, "execution dependency": 0.10},
-}
+# waited for another's result.
+STALLS = _stalls()
 
 # Tables 2 and 3: by operator and MB of data, MFLOP/s and per cent of the arithmetic peak, on each
 # of the GPUs in turn.
-PUBLISHED: dict[str, dict[int, tuple[tuple[float, float], ...]]] = {
-    "add": {
-        6: ((979.11, 0.62), (10502.79, 0.22), (12261.28, 0.23)),
-        12: ((953.95, 0.62), (10717.41, 0.24), (12326.89, 0.24)),
-        24: ((949.3, 0.63), (10752.33, 0.24), (12619.5, 0.25)),
-        48: ((944.86, 0.63), (10726.04, 0.25), (12588.65, 0.25)),
-        96: ((941.58, 0.63), (10726.58, 0.25), (12842.37, 0.26)),
-    },
-    "mul": {
-        6: ((971.99, 0.62), (10202.14, 0.22), (12432.37, 0.25)),
-        12: ((962.62, 0.61), (10631.33, 0.22), (12428.17, 0.27)),
-        24: ((945.05, 0.61), (10752.33, 0.24), (12695.52, 0.27)),
-        48: ((946.98, 0.62), (10864.62, 0.25), (12626.45, 0.27)),
-        96: ((941.58, 0.61), (10767.84, 0.25), (12862.04, 0.28)),
-    },
-    "dot": {
-        5: ((133021.16, 88.97), (1527464.91, 34.89), (3533837.89, 77.97)),
-        9: ((134452.62, 88.98), (1599015.71, 36.8), (3781740.39, 82.91)),
-        17: ((135342.34, 84.77), (1627485.14, 37.65), (3849025.26, 85.45)),
-        33: ((124760.44, 84.24), (1639604.59, 38.13), (3869585.35, 87.32)),
-        65: ((120861.45, 80.1), (1652063.72, 38.43), (3869462.63, 86.94)),
-    },
-    "scalar": {
-        2: ((1448.31, 0.93), (17593.56, 0.25), (23616.58, 0.43)),
-        4: ((1448.31, 0.95), (12453.4, 0.27), (20722.85, 0.3)),
-        8: ((1434.44, 0.95), (13025.79, 0.28), (14483.09, 0.3)),
-        16: ((1426.63, 0.95), (13189.64, 0.3), (14873.42, 0.31)),
-        32: ((1412.22, 0.95), (13315.25, 0.3), (15141.89, 0.31)),
-        64: ((1402.78, 0.94), (13421.77, 0.31), (15420.24, 0.32)),
-        128: ((1392.88, 0.94), (13421.77, 0.31), (15534.46, 0.32)),
-        256: ((1391.61, 0.93), (13315.25, 0.31), (15902.57, 0.32)),
-        512: ((1385.92, 0.91), (13236.46, 0.31), (15864.98, 0.32)),
-        1024: ((1384.27, 0.9), (13206.51, 0.3), (16468.43, 0.33)),
-    },
-    "sigmoid": {
-        2: ((18031.07, 11.35), (101424.76, 1.9), (196257.54, 3.16)),
-        4: ((18126.98, 11.6), (90274.75, 2.01), (188205.95, 2.89)),
-        8: ((17912.6, 11.63), (92731.21, 2.12), (156170.89, 3.05)),
-        16: ((17818.94, 11.63), (94663.11, 2.16), (159565.91, 3.15)),
-        32: ((17703.23, 11.51), (95158.73, 2.18), (161319.38, 3.18)),
-        64: ((17703.23, 11.56), (95659.56, 2.19), (162885.59, 3.22)),
-        128: ((17640.23, 11.52), (95659.56, 2.2), (163111.82, 3.24)),
-        256: ((17625.97, 11.54), (95450.24, 2.2), (164252.46, 3.25)),
-        512: ((17569.18, 11.51), (95554.79, 2.2), (164252.46, 3.26)),
-        1024: ((17635.59, 11.51), (95429.36, 2.2), (165118.47, 3.27)),
-    },
-    "tanh": {
-        2: ((14651.79, 9.28), (92563.65, 1.76), (145738.51, 2.87)),
-        4: ((14610.79, 9.37), (79062.71, 1.74), (135619.95, 2.18)),
-        8: ((14591.55, 9.42), (81778.02, 1.84), (115593.41, 2.39)),
-        16: ((14418.49, 9.58), (83015.56, 1.88), (118465.44, 2.48)),
-        32: ((14371.11, 9.62), (83014.95, 1.9), (119759.27, 2.52)),
-        64: ((14371.22, 9.55), (83489.94, 1.91), (120253.0, 2.55)),
-        128: ((14334.47, 9.49), (83488.03, 1.92), (121753.38, 2.57)),
-        256: ((14293.97, 9.36), (83487.01, 1.93), (121751.89, 2.58)),
-        512: ((14273.29, 9.34), (83586.34, 1.93), (121963.37, 2.58)),
-        1024: ((14251.05, 9.31), (83635.9, 1.93), (129976.29, 2.58)),
-    },
-}  # fmt: skip
+PUBLISHED = {name: _operator(name) for name in OPERATORS}
 
 
 def nearest(operator: str, nbytes: int) -> int | None:

@@ -16,6 +16,7 @@ from pareo.lab.parallel.result import (
     PapersResult,
     Prediction,
     Published,
+    Row,
 )
 from pareo.lab.parallel.speedup import at_batch, pays_from, scalings
 from pareo.lab.parallel.strategies import strategies
@@ -70,30 +71,53 @@ def measure(
 
 def measure_papers(images: int, cores: int, rounds: int, torch: bool, watch: Watch) -> PapersResult:
     """The fourth paper's experiment, and pareo's strategies beside it."""
-    header = PapersResult.header("parallel-papers", machine.idle_cores())
-    data = papers_data(images)
-    matrix_peak(cores)  # measured before the race, while the machine is idle
-    with ExitStack() as stack:
-        entered = pareo_strategies(data, cores, stack)
-        entered += torch_strategies(data, cores, stack) if torch else []
-        rows = race(entered, rounds, watch)
-    work = flops(data)
-    rates = [work / (row.networks * row.seconds) if row.seconds else 0.0 for row in rows]
-    peak = matrix_peak(cores, reached=max(rates))
-    for row, rate in zip(rows, rates, strict=True):
-        row.of_peak = rate / peak or None
-    return PapersResult(
-        **header,
-        network="mlp-small, mlp-medium, mlp-big",
-        batch=paper.BATCH,
-        images=len(data.images),
-        test_images=len(data.test_images),
-        workers=[cores],
-        flops=work,
-        sgemm_peak=peak,
-        rows=rows,
-        published=Published(
-            epochs=paper.EPOCHS,
-            seconds={name: list(times) for name, times in paper.PUBLISHED.items()},
-        ),
-    )
+    run = PapersRun(images, cores, rounds, torch)
+    run.race(watch)
+    return run.result()
+
+
+class PapersRun:
+    """The fourth paper's experiment: after `race`, or where it was interrupted, the `result`."""
+
+    def __init__(self, images: int, cores: int, rounds: int, torch: bool) -> None:
+        self._header = PapersResult.header("parallel-papers", machine.idle_cores())
+        self._data, self._cores, self._rounds, self._torch = (
+            papers_data(images), cores, rounds, torch,
+        )  # fmt: skip
+        self._rows: list[Row] = []
+
+    def race(self, watch: Watch) -> None:
+        """Time all strategies in turn."""
+        matrix_peak(self._cores)  # measured before the race, while the machine is idle
+
+        def kept(rows: list[Row], doing: str) -> None:
+            self._rows = rows
+            watch(rows, doing)
+
+        with ExitStack() as stack:
+            entered = pareo_strategies(self._data, self._cores, stack)
+            entered += torch_strategies(self._data, self._cores, stack) if self._torch else []
+            self._rows = race(entered, self._rounds, kept)
+
+    def result(self) -> PapersResult:
+        """Everything that is known so far."""
+        rows, work = self._rows, flops(self._data)
+        rates = [work / (row.networks * row.seconds) if row.seconds else 0.0 for row in rows]
+        peak = matrix_peak(self._cores, reached=max(rates, default=0.0))
+        for row, rate in zip(rows, rates, strict=True):
+            row.of_peak = rate / peak or None
+        return PapersResult(
+            **self._header,
+            network="mlp-small, mlp-medium, mlp-big",
+            batch=paper.BATCH,
+            images=len(self._data.images),
+            test_images=len(self._data.test_images),
+            workers=[self._cores],
+            flops=work,
+            sgemm_peak=peak,
+            rows=rows,
+            published=Published(
+                epochs=paper.EPOCHS,
+                seconds={name: list(times) for name, times in paper.PUBLISHED.items()},
+            ),
+        )

@@ -18,6 +18,7 @@ PAGES = {
     "parallel-papers": "pareo.lab.report.parallel",
     "tune": "pareo.lab.report.tune",
     "arena": "pareo.lab.report.arena",
+    "paper": "pareo.lab.report.paper",
 }
 
 

@@ -1,0 +1,84 @@
+"""`pareo paper`: repeat a paper's experiment here, every published figure beside its own."""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from pareo.cli import live, options
+from pareo.cli.output import finish, not_existing, outputs
+from pareo.cli.tables import papers as papers_table
+from pareo.device import cores
+from pareo.errors import PareoError
+from pareo.lab.experiment.statistics import noticed
+from pareo.lab.papers.published import NAMES
+from pareo.lab.replication.engine import Replication
+from pareo.lab.replication.plans import plan_of
+from pareo.machine import idle_cores
+
+EVERY = 5.0  # seconds between lines of one phase
+
+
+def paper(
+    name: Annotated[str, typer.Argument(help=f"One of {', '.join(NAMES)}.")],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Smaller sizes: at most five minutes on two cores.")
+    ] = False,
+    json_file: options.JsonFile = None,
+    html: options.Html = None,
+    save: options.Save = False,
+) -> None:
+    """Repeat a paper's experiment here, and show every published figure beside the one measured.
+
+    Without --quick the sizes are the paper's own, which may take hours. A part that this machine
+    cannot run says so, and shows the paper's figure. The exit status is 1 if a part was refused or
+    failed, 2 if the command was wrong.
+    """
+    try:
+        plan = plan_of(name, quick)
+        options.check_writable(json_file, html)
+    except PareoError as error:
+        print(f"pareo: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    for sentence in noticed({}, cores(), idle_cores()):
+        print(sentence, file=sys.stderr, flush=True)
+    under_way = Replication(plan, quick, _progress())
+    result = under_way.run()
+    if under_way.interrupted:
+        json_file, html = not_existing(json_file, html)
+    wanted = outputs(result, json_file, html, save and not under_way.interrupted)
+
+    def show() -> None:
+        console = live.console(100)
+        for part in papers_table.report(result):
+            console.print(part, highlight=False, soft_wrap=False)
+
+    written = finish(show, wanted)
+    if under_way.interrupted:
+        print("Interrupted: lines that were not measured say so.")
+        raise typer.Exit(130)
+    wrong = any(line.status in ("refused", "failed") for line in result.lines)
+    if wrong or not written:
+        raise typer.Exit(1)
+
+
+def _progress() -> Callable[[Replication], None]:
+    """Prints a line for each phase, and what it does now and then, also where output is piped."""
+    began = time.monotonic()
+    phase, printed = "", 0.0
+
+    def show(now: Replication) -> None:
+        nonlocal phase, printed
+        seconds = time.monotonic() - began
+        if now.phase != phase:
+            phase, doing = now.phase, now.phase
+        elif now.doing and seconds - printed >= EVERY:
+            doing = f"   {now.doing}"
+        else:
+            return
+        printed = seconds
+        print(f"{seconds:6.0f} s  {doing}", file=sys.stderr, flush=True)
+
+    return show

@@ -1,0 +1,103 @@
+"""What `pareo papers` and `pareo paper` show."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from pareo.cli.tables.narrow import TIGHT, Figures
+from pareo.lab.formatting import digits, percent
+from pareo.lab.papers.published import Paper
+from pareo.lab.replication.result import Line, PaperResult, by_hardware, hardware
+from pareo.lab.replication.words import amount, measured_by, ratio, summary, title
+
+WHAT, PAPER, HERE, RATIO, LIMIT = "what", "paper", "here", "here / paper", "of limit"
+BY = "by, or why not"
+
+
+def everyone(found: Mapping[str, Paper]) -> Table:
+    """One table of all papers, which 80 columns suffice for."""
+    made = Table(title="The five papers", title_justify="left", show_lines=True, **TIGHT)
+    made.add_column("name", no_wrap=True, style="bold")
+    made.add_column("paper")
+    for name, one in found.items():
+        about = Text()
+        about.append(one.title, "italic")
+        about.append(f"\n{', '.join(one.authors)}; {one.year}\n")
+        about.append("asked  ", "dim")
+        about.append(f"{one.question}\n")
+        about.append("found  ", "dim")
+        about.append(one.finding)
+        made.add_row(name, about)
+    return made
+
+
+def report(result: PaperResult) -> Iterator[Table | Padding | str]:
+    """The report: what the paper asked and found, its figures beside those here, and why."""
+    about = result.published
+    yield f"[bold]{escape(title(result))}[/]"
+    yield escape(f"{about.title}. {', '.join(about.authors)}; {about.year}.")
+    yield escape(f"The paper's machine: {about.machine}. This one: {result.machine.name}.")
+    for name, lines in result.sections.items():
+        yield ""
+        yield section(name, lines)
+    yield "\n[bold]Why they differ[/]"
+    for paragraph in result.why:
+        yield Padding(escape(paragraph), (0, 0, 1, 0))
+    yield "[bold]The paper's software[/]"
+    for name, today in result.software.items():
+        yield escape(f"{name}: {today}")
+    yield ""
+    yield escape(summary(result))
+
+
+def section(name: str, lines: list[Line]) -> Table:
+    """The lines under one heading; a column for each of the paper's GPUs if there are several."""
+    rows = by_hardware(lines)
+    columns = hardware(rows)
+    by, note = _shared(line.by for line in lines), _shared(line.note for line in lines if line.here)
+    caption = "; ".join(part for part in (by and f"here: {by}", note) if part)
+    made = Figures(
+        WHAT, *(columns or [PAPER]), HERE, RATIO, LIMIT, BY,
+        title=escape(name), caption=escape(caption), left=(WHAT, BY),
+        whole=(WHAT,) if columns else (), least=(LIMIT,), **TIGHT,
+    )  # fmt: skip
+    for row in rows.values():
+        first = next(iter(row.values()))
+        ratios = " ".join(ratio(line.ratio) for line in row.values() if line.ratio is not None)
+        said = replace(first, by="" if by else first.by)
+        if note and first.note == note:
+            said = replace(said, note="")
+        made.add_row(
+            escape(_what(first, columns)),
+            *([_number(row.get(name)) for name in columns] or [_amount(first, first.published)]),
+            _number(first, here=True) if columns else _amount(first, first.here),
+            ratios,
+            percent(first.of_limit),
+            escape(measured_by(said)),
+        )
+    return made
+
+
+def _shared(words: Iterable[str]) -> str:
+    """The word that all have; empty where they differ, or where there is only one."""
+    found = list(words)
+    return found[0] if len(found) > 1 and len(set(found)) == 1 else ""
+
+
+def _amount(line: Line, value: float | None) -> str:
+    return amount(value, line.unit)
+
+
+def _number(line: Line | None, here: bool = False) -> str:
+    """A number without its unit, which the heading has."""
+    value = None if line is None else line.here if here else line.published
+    return "" if value is None else digits(value)
+
+
+def _what(line: Line, columns: list[str]) -> str:
+    """What a row is about, with the paper's hardware where that has no column."""
+    return f"{line.what} ({line.on})" if line.on and not columns else line.what

@@ -1,0 +1,1 @@
+"""`pareo paper`: a paper's experiment, repeated here by the lab's own engines."""

@@ -1,0 +1,186 @@
+"""Repeats a paper's experiment: its phases one after another, each by one of the lab's engines."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TypeVar
+
+from pareo.device import why_unavailable
+from pareo.errors import PareoError
+from pareo.lab.contestants.registry import known
+from pareo.lab.experiment.entry import Status
+from pareo.lab.experiment.experiment import Session
+from pareo.lab.experiment.results import Result, plain
+from pareo.lab.papers.published import Paper, Software, paper
+from pareo.lab.replication.result import Line, Measured, Name, PaperResult, Part
+
+Say = Callable[[str], None]
+R = TypeVar("R", bound=Result)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Numbers of a part that no other command measures, by name."""
+
+    numbers: dict[str, float]
+
+
+class Partly(Exception):
+    """Ctrl-C ended a phase; `found` is what it had by then."""
+
+    def __init__(self, found: Result) -> None:
+        super().__init__("interrupted")
+        self.found = found
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One part of an experiment; `command` runs it alone, where there is such a command."""
+
+    name: str
+    title: str
+    run: Callable[[Say], Result | Facts]
+    command: str = ""
+
+
+@dataclass
+class Found:
+    """What the phases have measured so far, and why one has nothing."""
+
+    results: dict[str, Result | Facts] = field(default_factory=dict)
+    notes: dict[str, tuple[Status, str]] = field(default_factory=dict)
+
+    def result(self, name: str, declared: type[R]) -> R | None:
+        """The result of a phase; None where it has none."""
+        found = self.results.get(name)
+        return found if isinstance(found, declared) else None
+
+    def fact(self, name: str, number: str) -> float | None:
+        """A number of a phase; None where it is not known."""
+        found = self.results.get(name)
+        return found.numbers.get(number) if isinstance(found, Facts) else None
+
+    def absent(self, name: str) -> Measured:
+        """The status and note of a line that a phase has nothing for."""
+        status, note = self.notes.get(name, ("waiting", "it was not measured"))
+        return {"status": status, "note": note}
+
+
+class Plan(ABC):
+    """How one paper is repeated: its phases, and what is compared."""
+
+    name: Name
+
+    @property
+    def paper(self) -> Paper:
+        """What the paper published."""
+        return paper(self.name)
+
+    @abstractmethod
+    def phases(self) -> list[Phase]:
+        """What is measured, in order."""
+
+    @abstractmethod
+    def lines(self, found: Found) -> list[Line]:
+        """Every published figure, beside what was found."""
+
+    @abstractmethod
+    def why(self, found: Found) -> list[str]:
+        """Paragraphs that say why the figures differ."""
+
+
+class Replication(Session):
+    """A paper's experiment under way: `run` it; `doing` says what it does, `phase` which part."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        quick: bool,
+        watch: Callable[["Replication"], None] = lambda replication: None,
+    ) -> None:
+        super().__init__(watch)
+        self.plan, self.quick, self.phase = plan, quick, ""
+        self.found = Found()
+        self.parts: list[Part] = []
+        self.interrupted = False
+
+    def run(self) -> PaperResult:
+        """Run the phases, until the last or Ctrl-C; what is known then."""
+        self.begin()
+        phases = self.plan.phases()
+        for number, phase in enumerate(phases, 1):
+            part = Part(name=phase.name, command=phase.command)
+            self.parts.append(part)
+            if self.interrupted:
+                self._end(part, "waiting", "not measured: it was interrupted")
+                continue
+            self.phase = f"{number} of {len(phases)}: {phase.title}"
+            self.say("")
+            began = time.perf_counter()
+            try:
+                self._keep(part, phase.run(self.say))
+            except Partly as ended:
+                self.interrupted = True
+                self._keep(part, ended.found)
+                part.note = "interrupted"
+            except KeyboardInterrupt:
+                self.interrupted = True
+                self._end(part, "waiting", "not measured: it was interrupted")
+            except PareoError as error:
+                self._end(part, "failed", str(error))
+            part.seconds = time.perf_counter() - began
+        return self.result()
+
+    def result(self) -> PaperResult:
+        """Everything that is known so far."""
+        return PaperResult(
+            **self.header(PaperResult, "paper"),
+            network=self.plan.name,
+            paper=self.plan.name,
+            quick=self.quick,
+            interrupted=self.interrupted,
+            lines=self.plan.lines(self.found),
+            why=self.plan.why(self.found),
+            software={_named(one): today(one) for one in self.plan.paper.software},
+            parts=self.parts,
+        )
+
+    def _keep(self, part: Part, result: Result | Facts) -> None:
+        self.found.results[part.name] = result
+        if isinstance(result, Facts):
+            part.facts = result.numbers
+        else:
+            part.result = plain(result)
+
+    def _end(self, part: Part, status: Status, note: str) -> None:
+        part.status, part.note = status, note
+        self.found.notes[part.name] = status, note
+
+
+@cache  # every line of a table asks
+def no_gpu() -> str:
+    """Why pareo's cuda device cannot run here, in words; empty where it can."""
+    return known()["pareo-cuda"].missing() or why_unavailable("cuda") or ""
+
+
+def _named(one: Software) -> str:
+    return f"{one.name} {one.version}".strip()
+
+
+def today(one: Software) -> str:
+    """What stands for a paper's software here, in words.
+
+    >>> today(Software(name="Caffe", gone="Caffe cannot be installed any more"))
+    'Caffe cannot be installed any more'
+    >>> today(Software(name="NumPy", contestant="pareo-vectorized"))
+    'pareo-vectorized'
+    """
+    if one.gone:
+        return one.gone
+    reason = known()[one.contestant].missing() if one.contestant else ""
+    said = f"{one.contestant}: {reason}" if reason else one.contestant
+    if one.instead:
+        said = f"{said}; {one.instead} in its place" if said else one.instead
+    return said

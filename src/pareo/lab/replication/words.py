@@ -1,0 +1,54 @@
+"""What a result of `pareo paper` says, in words."""
+
+from pareo.lab.formatting import digits
+from pareo.lab.replication.result import Line, PaperResult
+
+UNITED = {"%": " %", "times": ""}  # how a unit follows its number, where not after a space
+
+
+def title(result: PaperResult) -> str:
+    """The paper, and how it was repeated."""
+    how = "quick" if result.quick else "in full"
+    return f"{result.paper}, repeated {how}"
+
+
+def amount(value: float | None, unit: str) -> str:
+    """A number with its unit; empty where there is none.
+
+    >>> amount(4697.81, "s"), amount(97.83, "%"), amount(0.33, "times"), amount(None, "s")
+    ('4,698 s', '97.83 %', '0.33', '')
+    """
+    if value is None:
+        return ""
+    return f"{digits(value)}{UNITED.get(unit, f' {unit}')}"
+
+
+def ratio(value: float | None) -> str:
+    """What was measured here over what was published, with three digits; empty where unknown.
+
+    >>> ratio(0.01234), ratio(19.27), ratio(12345.6), ratio(None)
+    ('0.0123', '19.3', '12,346', '')
+    """
+    if value is None:
+        return ""
+    return digits(value) if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def measured_by(line: Line) -> str:
+    """What was measured here, or why nothing was.
+
+    >>> measured_by(Line(section="", what="", unit="s", place="", by="torch", note="2 epochs"))
+    'torch; 2 epochs'
+    """
+    return "; ".join(part for part in (line.by, line.note) if part)
+
+
+def summary(result: PaperResult) -> str:
+    """How many published figures stand beside one of this machine, in a sentence."""
+    published = [line for line in result.lines if line.published is not None]
+    both = [line for line in published if line.here is not None]
+    said = f"{len(both)} of {len(published)} lines with a published figure have one measured here"
+    wrong = sum(line.status in ("refused", "failed") for line in result.lines)
+    if wrong:
+        said += f"; {wrong} were refused or failed"
+    return f"{said}{'; it was interrupted' if result.interrupted else ''}."
