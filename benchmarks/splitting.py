@@ -129,7 +129,7 @@ def table(rows: list[Row], last: dict[str, TrainingResult], title: str) -> Table
 
 
 def main(
-    network: options.Network,
+    network: options.AnyNetwork,
     batch: options.Batch = 32,
     workers: Annotated[int | None, typer.Option(min=1, show_default="all cores")] = None,
     micro: Annotated[int, typer.Option(min=1, help="Parts of a batch in a pipeline.")] = 4,

@@ -17,7 +17,7 @@ from pareo.nn.onnx_import.weights import constant, dense, given, value
 from pareo.nn.onnx_import.windows import average_pool, conv, max_pool, pad
 from pareo.nn.shapes import Permute, Reshape
 from pareo.nn.torch_import.moved import Moved, moved_operators
-from pareo.nn.torch_import.operators import images
+from pareo.nn.torch_import.operands import images
 from pareo.nn.torch_import.values import Unsupported, Value
 from pareo.nn.torch_names import TorchName
 

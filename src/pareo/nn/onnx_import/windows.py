@@ -7,7 +7,7 @@ from pareo.nn.layers import Shape
 from pareo.nn.onnx_import.reader import OnnxReader, Step
 from pareo.nn.onnx_import.values import Constant, Term
 from pareo.nn.onnx_import.weights import constant, given
-from pareo.nn.torch_import.operators import images, square
+from pareo.nn.torch_import.operands import images, square
 from pareo.nn.torch_import.values import Unsupported, Value
 
 Sides = tuple[int, int, int, int]  # top, left, bottom, right, as ONNX has them too
