@@ -16,6 +16,7 @@ from pareo.errors import DeviceError
 from pareo.program.executable import Executable
 from pareo.program.ir import Program
 from pareo.program.kernel import Call
+from pareo.program.passes import rewrite
 from pareo.program.plan import Plan
 from pareo.spec import Spec
 
@@ -130,18 +131,15 @@ class _Cuda(Backend):
         return reads_in_place(program, images)
 
     def lower(self, program: Program) -> Program:
-        """Small networks in one kernel, image by image; large convolutions channels last."""
-        from pareo.backends.cuda.images import lower as images
-        from pareo.backends.cuda.nhwc import lowered
-
-        return images.image_by_image(program) if images.suits(program) else lowered(program)
+        return _lowered(program)
 
     def describe_lowering(self, program: Program) -> str:
         from pareo.backends.cuda.images import lower as images
         from pareo.backends.cuda.nhwc.lower import worth_lowering
 
         found = images.description(program)
-        return f"{found}; convolutions channels last" if worth_lowering(program) else found
+        last = worth_lowering(program) and not images.suits(program)
+        return f"{found}; convolutions channels last" if last else found
 
     def squaring(self, matrix: Array) -> Callable[[], Array]:
         from pareo.backends.cuda.kernels.linear import squared
@@ -153,6 +151,15 @@ class _Cuda(Backend):
         from pareo.backends.cuda.epoch import loop
 
         return loop(program, exact=current().precision == "float32")
+
+
+@rewrite
+def _lowered(program: Program) -> Program:
+    """Small networks with a block for each image; large convolutions channels last."""
+    from pareo.backends.cuda.images.lower import image_by_image, suits
+    from pareo.backends.cuda.nhwc import lowered
+
+    return image_by_image(program) if suits(program) else lowered(program)
 
 
 _HERE: AbstractContextManager[object] = nullcontext()  # the current GPU already
