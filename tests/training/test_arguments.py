@@ -16,7 +16,7 @@ from pareo.training.recipe import Recipe
 from pareo.training.step import Step
 
 NETWORK = networks.mlp([6, 5, 3])
-LOOP, PROGRAM = "a loop of the backend's own", "a program"
+TABLE, PROGRAM = "a table of the backend's own", "a program"
 ORDER = np.arange(12).reshape(3, 4)
 
 
@@ -40,9 +40,9 @@ def step_on(device: str, momentum: float = 0.0) -> Step:
     return Step(NETWORK, 4, Device(device, threads=1), sgd(momentum))
 
 
-@pytest.fixture(params=[LOOP, PROGRAM])
+@pytest.fixture(params=[TABLE, PROGRAM])
 def device(request: pytest.FixtureRequest) -> str:
-    return "compiled" if request.param == LOOP else "vectorized"
+    return "compiled" if request.param == TABLE else "vectorized"
 
 
 def weights(change: Callable[[Any], Any]) -> Callable[[dict[str, Any]], None]:
@@ -152,7 +152,7 @@ def test_what_cannot_be_read_rightly_is_refused_before_anything_moves(
     change(arguments)
     before = repr(arguments)
     step = step_on(device)
-    assert step.loops == (device == "compiled")
+    assert step.explain().startswith("from a table") == (device == "compiled")
     with pytest.raises(error, match=message):
         step.run(**arguments)
     assert repr(arguments) == before
