@@ -13,6 +13,7 @@ from typer.core import TyperCommand
 
 from pareo.errors import PareoError
 
+Network = Annotated[str, typer.Argument(help="A network that `pareo networks` lists.")]
 NETWORK = (
     "A network that `pareo networks` lists, or your own: FILE.py:OBJECT or PACKAGE.MODULE:OBJECT, "
     "which is a pareo network, a PyTorch module, or a function that returns one; a checkpoint of "

@@ -12,11 +12,13 @@ from pareo.nn.tokens import ClassToken, PositionEmbedding
 from pareo.nn.torch_import import views
 from pareo.nn.torch_import.convolutions import addcmul, conv1d, conv2d, linear, pad
 from pareo.nn.torch_import.moved import attention, moved_operators
-from pareo.nn.torch_import.operands import affine, stripped, weight_of
+from pareo.nn.torch_import.operands import affine, images, square, stripped, weight_of
 from pareo.nn.torch_import.pools import adaptive_avg_pool2d, avg_pool2d, max_pool2d, mean, sum_
 from pareo.nn.torch_import.reader import Reader
 from pareo.nn.torch_import.values import Noise, Unsupported, Value, Weight
 from pareo.nn.torch_import.views import value
+
+__all__ = ["MOVED", "OPERATORS", "images", "square"]
 
 
 def batch_norm(
