@@ -436,3 +436,40 @@ def test_without_onnx_the_error_says_what_to_install(
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(PareoError, match=r"pip install 'pareo\[onnx\]'"):
         pareo.from_onnx(tmp_path / "net.onnx")
+
+
+def test_padding_that_the_file_computes(tmp_path: Path) -> None:
+    """TensorFlow's padding, which depends on the image: the bottom and the right have more."""
+    nodes, weights = pooled([
+        node("Shape", ["x"], ["shape"], "shape", start=2),
+        node("Sub", ["window", "shape"], ["short"], "short"),
+        node("Clip", ["short", "zero"], ["more"], "more"),
+        node("Div", ["more", "two"], ["before"], "before"),
+        node("Sub", ["more", "before"], ["after"], "after"),
+        node("Concat", ["none", "before", "none", "after"], ["pads"], "pads", axis=0),
+        node("Pad", ["x", "pads"], ["padded"], "pad"),
+        node("Conv", ["padded", "conv.weight"], ["z"], "conv", strides=[2, 2]),
+    ], 4)  # fmt: skip
+    weights |= {
+        "window": np.array([9, 7]), "two": np.array([2, 2]), "none": np.array([0, 0]),
+        "zero": np.int64(0), "conv.weight": drawn(4, 2, 3, 3),
+    }  # fmt: skip
+    network = pareo.from_onnx(saved(model(nodes, weights), tmp_path)).network
+    assert network.layers[0] == nn.Conv(4, 3, 2, (1, 0, 2, 1), bias=False)
+
+
+def test_a_scale_and_a_shift_of_features(tmp_path: Path) -> None:
+    """As in ResMLP: both are trained, and there are no other parameters."""
+    nodes = [
+        node("Mul", ["x", "alpha"], ["a"], "scale"), node("Add", ["beta", "a"], ["b"], "shift"),
+        node("ReduceMean", ["b", "axis"], ["c"], "mean", keepdims=0),
+        node("MatMul", ["c", "fc.weight"], ["d"], "fc"), node("Add", ["d", "fc.bias"], ["y"], "b"),
+    ]  # fmt: skip
+    weights = {
+        "alpha": drawn(4), "beta": drawn(1, 1, 4), "axis": np.array([1]),
+        "fc.weight": drawn(4, 3), "fc.bias": drawn(3),
+    }  # fmt: skip
+    found = pareo.from_onnx(saved(model(nodes, weights, ("N", 5, 4)), tmp_path))
+    assert set(found.parameters) == {"alpha.w", "alpha.b", "fc.w", "fc.b"}
+    assert found.network.count() == 4 + 4 + 12 + 3
+    np.testing.assert_array_equal(found.parameters["alpha.b"], weights["beta"].ravel())
