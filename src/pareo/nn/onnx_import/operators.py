@@ -92,7 +92,8 @@ def normalised(
     if axis == 0:
         raise Unsupported("along the batch")
     size = math.prod(seen[axis - 1 :])
-    none = TorchName("", "same", (size,))
+    own = scale.named("same").name
+    none = TorchName(f"{own.removesuffix('.weight')}.bias", "same", (size,))  # not in the file
     zeros = (np.zeros(size, scale.array.dtype), none)
     if scale.array.size != size or (shift is not None and shift.array.size != size):
         raise Unsupported(f"its scale has the shape {scale.shape}")
