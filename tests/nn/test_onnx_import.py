@@ -167,7 +167,7 @@ def test_parameters_have_the_names_of_the_initialisers(tmp_path: Path) -> None:
             name.from_torch(state[name.name], shape), found.parameters[path]
         )
     layers = {path: layer for path, layer, _ in found.network.walk((3, 12, 12))}
-    assert layers["blocks.0.bn"].momentum == pytest.approx(0.3)
+    assert layers["blocks.0.bn"] == nn.BatchNorm(0.3, 1e-3)
     assert layers["drop"] == nn.Dropout(0.25)
     assert layers["stem.1"] == nn.Clip()
     assert found.notes == ()
@@ -209,13 +209,13 @@ def test_five_steps_of_training_are_those_of_torch(kind: Any, tmp_path: Path) ->
         optimizer.zero_grad()
         loss = functional.cross_entropy(module(torch.tensor(images)), torch.tensor(labels))
         loss.backward()
-        # epsilon, momentum and slopes are float32 in the file, which is 6e-8 of them
-        assert seen.loss == pytest.approx(loss.item(), rel=1e-6)
+        # PyTorch's gradient of hardsigmoid has 1/6 in float32, which is 3e-8 off
+        assert seen.loss == pytest.approx(loss.item(), rel=1e-7)
         named = dict(module.named_parameters())
         for path, gradient in seen.gradients.items():
             expected = named[found.names[path].name].grad.numpy()
             ours = found.names[path].to_torch(gradient)
-            np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-7, err_msg=path)
+            np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-8, err_msg=path)
         optimizer.step()
 
 

@@ -21,6 +21,7 @@ from pareo.nn.torch_import.operators import images
 from pareo.nn.torch_import.values import Unsupported, Value
 from pareo.nn.torch_names import TorchName
 
+DIGITS = 9  # of a momentum: 1 - 0.9 is 0.1
 MOVED = moved_operators(dense)
 
 
@@ -71,7 +72,8 @@ def batch_normalization(reader: OnnxReader, step: Step) -> Any:
     named = {key: given(constant(step, place + 1, key)) for place, key in enumerate(keys)}
     for name in step.outputs[1:] if training else ():
         reader.uses[name] = 0  # the new running statistics, which training replaces itself
-    return reader.layer(BatchNorm(1 - step.get("momentum"), epsilon), x, named)
+    momentum = round(1 - step.get("momentum"), DIGITS)
+    return reader.layer(BatchNorm(momentum, epsilon), x, named)
 
 
 def layer_normalization(reader: OnnxReader, step: Step) -> Any:

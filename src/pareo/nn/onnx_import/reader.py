@@ -346,6 +346,8 @@ def _attribute(attribute: Any) -> Any:
     """The value of an attribute as Python has it; graphs and the like as they are."""
     onnx = onnx_module()
     found = onnx.helper.get_attribute_value(attribute)
+    if attribute.type == onnx.AttributeProto.FLOAT:
+        return float(str(np.float32(found)))  # 1e-05, which is 9.99999975e-06 in float32
     if isinstance(found, bytes):
         return found.decode(errors="replace")
     if isinstance(found, onnx.TensorProto):
