@@ -20,7 +20,7 @@ from torch_steps import batches, steps_of_pareo
 import pareo
 from pareo import Device, nn
 from pareo.errors import PareoError
-from pareo.nn.onnx_import import file, gate, imported, operators, reader
+from pareo.nn.onnx_import import file, gate, imported, norms, operators, reader
 
 node = helper.make_node
 
@@ -386,7 +386,7 @@ def test_the_gate_draws_the_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     weights |= {"w": np.ones(2, "f")}
     path = saved(model(nodes, weights), tmp_path)
     assert set(pareo.from_onnx(path).parameters) > {"s.scale", "s.shift"}
-    before = operators.batch_normalization
+    before = norms.batch_normalization
 
     def exchanged(own: reader.OnnxReader, step: reader.Step) -> Any:
         x, scale, shift, mean, variance = step.inputs

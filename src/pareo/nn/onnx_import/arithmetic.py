@@ -9,6 +9,7 @@ from pareo.nn import activations, layers
 from pareo.nn.layers import Shape
 from pareo.nn.normalisation import Normalise
 from pareo.nn.onnx_import import terms
+from pareo.nn.onnx_import.norms import normalised
 from pareo.nn.onnx_import.reader import OnnxReader, Step
 from pareo.nn.onnx_import.terms import number_of
 from pareo.nn.onnx_import.values import Constant, Term
@@ -58,8 +59,6 @@ def add(reader: OnnxReader, step: Step) -> Any:
     """A sum; of a constant: a bias, a position embedding, or a fixed number for each channel."""
     (x, other), (tensor, _) = _ordered(step)
     if isinstance(x, Term) and x.kind == "normalised and scaled" and isinstance(other, Constant):
-        from pareo.nn.onnx_import.operators import normalised
-
         epsilon, scale = x.more
         return normalised(reader, x.x, -1, epsilon, scale, other)
     if isinstance(x, Term):
