@@ -114,6 +114,12 @@ GRAPH = nn.Graph({
 })  # fmt: skip
 
 
+def _layers(network: nn.Sequential) -> list[nn.Layer]:
+    """The layers in inference, in order."""
+    every = (layer for _, layer, _ in network.walk(network.inputs))
+    return [one for one in every if not isinstance(one, nn.Graph | nn.Dropout)]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_there_and_back(dtype: str, tmp_path: Path) -> None:
     path = tmp_path / "there.onnx"
@@ -128,6 +134,7 @@ def test_there_and_back(dtype: str, tmp_path: Path) -> None:
     check(network, parameters, path)
     found = pareo.from_onnx(path)
     assert set(found.parameters) == set(parameters)
+    assert _layers(found.network) == _layers(network)
     for name, array in parameters.items():
         np.testing.assert_array_equal(found.parameters[name], array)
         assert found.parameters[name].dtype == dtype

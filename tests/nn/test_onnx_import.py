@@ -20,7 +20,7 @@ from torch_steps import batches, steps_of_pareo
 import pareo
 from pareo import Device, nn
 from pareo.errors import PareoError
-from pareo.nn.onnx_import import file, gate, imported, operators, reader
+from pareo.nn.onnx_import import file, gate, imported, norms, operators, reader
 
 node = helper.make_node
 
@@ -167,7 +167,7 @@ def test_parameters_have_the_names_of_the_initialisers(tmp_path: Path) -> None:
             name.from_torch(state[name.name], shape), found.parameters[path]
         )
     layers = {path: layer for path, layer, _ in found.network.walk((3, 12, 12))}
-    assert layers["blocks.0.bn"].momentum == pytest.approx(0.3)
+    assert layers["blocks.0.bn"] == nn.BatchNorm(0.3, 1e-3)
     assert layers["drop"] == nn.Dropout(0.25)
     assert layers["stem.1"] == nn.Clip()
     assert found.notes == ()
@@ -209,13 +209,13 @@ def test_five_steps_of_training_are_those_of_torch(kind: Any, tmp_path: Path) ->
         optimizer.zero_grad()
         loss = functional.cross_entropy(module(torch.tensor(images)), torch.tensor(labels))
         loss.backward()
-        # epsilon, momentum and slopes are float32 in the file, which is 6e-8 of them
-        assert seen.loss == pytest.approx(loss.item(), rel=1e-6)
+        # PyTorch's gradient of hardsigmoid has 1/6 in float32, which is 3e-8 off
+        assert seen.loss == pytest.approx(loss.item(), rel=1e-7)
         named = dict(module.named_parameters())
         for path, gradient in seen.gradients.items():
             expected = named[found.names[path].name].grad.numpy()
             ours = found.names[path].to_torch(gradient)
-            np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-7, err_msg=path)
+            np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-8, err_msg=path)
         optimizer.step()
 
 
@@ -386,7 +386,7 @@ def test_the_gate_draws_the_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     weights |= {"w": np.ones(2, "f")}
     path = saved(model(nodes, weights), tmp_path)
     assert set(pareo.from_onnx(path).parameters) > {"s.scale", "s.shift"}
-    before = operators.batch_normalization
+    before = norms.batch_normalization
 
     def exchanged(own: reader.OnnxReader, step: reader.Step) -> Any:
         x, scale, shift, mean, variance = step.inputs
@@ -436,3 +436,40 @@ def test_without_onnx_the_error_says_what_to_install(
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(PareoError, match=r"pip install 'pareo\[onnx\]'"):
         pareo.from_onnx(tmp_path / "net.onnx")
+
+
+def test_padding_that_the_file_computes(tmp_path: Path) -> None:
+    """TensorFlow's padding, which depends on the image: the bottom and the right have more."""
+    nodes, weights = pooled([
+        node("Shape", ["x"], ["shape"], "shape", start=2),
+        node("Sub", ["window", "shape"], ["short"], "short"),
+        node("Clip", ["short", "zero"], ["more"], "more"),
+        node("Div", ["more", "two"], ["before"], "before"),
+        node("Sub", ["more", "before"], ["after"], "after"),
+        node("Concat", ["none", "before", "none", "after"], ["pads"], "pads", axis=0),
+        node("Pad", ["x", "pads"], ["padded"], "pad"),
+        node("Conv", ["padded", "conv.weight"], ["z"], "conv", strides=[2, 2]),
+    ], 4)  # fmt: skip
+    weights |= {
+        "window": np.array([9, 7]), "two": np.array([2, 2]), "none": np.array([0, 0]),
+        "zero": np.int64(0), "conv.weight": drawn(4, 2, 3, 3),
+    }  # fmt: skip
+    network = pareo.from_onnx(saved(model(nodes, weights), tmp_path)).network
+    assert network.layers[0] == nn.Conv(4, 3, 2, (1, 0, 2, 1), bias=False)
+
+
+def test_a_scale_and_a_shift_of_features(tmp_path: Path) -> None:
+    """As in ResMLP: both are trained, and there are no other parameters."""
+    nodes = [
+        node("Mul", ["x", "alpha"], ["a"], "scale"), node("Add", ["beta", "a"], ["b"], "shift"),
+        node("ReduceMean", ["b", "axis"], ["c"], "mean", keepdims=0),
+        node("MatMul", ["c", "fc.weight"], ["d"], "fc"), node("Add", ["d", "fc.bias"], ["y"], "b"),
+    ]  # fmt: skip
+    weights = {
+        "alpha": drawn(4), "beta": drawn(1, 1, 4), "axis": np.array([1]),
+        "fc.weight": drawn(4, 3), "fc.bias": drawn(3),
+    }  # fmt: skip
+    found = pareo.from_onnx(saved(model(nodes, weights, ("N", 5, 4)), tmp_path))
+    assert set(found.parameters) == {"alpha.w", "alpha.b", "fc.w", "fc.b"}
+    assert found.network.count() == 4 + 4 + 12 + 3
+    np.testing.assert_array_equal(found.parameters["alpha.b"], weights["beta"].ravel())

@@ -6,6 +6,7 @@ A case passes, or it is in one of the lists below, by the reason that its refusa
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -153,6 +154,7 @@ def not_run() -> Iterator[None]:
         base._Exporter.__init__ = before
 
 
+@cache
 def cases(op: str) -> list[Any]:
     """The cases of one operator that are one node."""
     with not_run(), warnings.catch_warnings():

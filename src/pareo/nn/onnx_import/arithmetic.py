@@ -9,11 +9,12 @@ from pareo.nn import activations, layers
 from pareo.nn.layers import Shape
 from pareo.nn.normalisation import Normalise
 from pareo.nn.onnx_import import terms
+from pareo.nn.onnx_import.norms import normalised
 from pareo.nn.onnx_import.reader import OnnxReader, Step
 from pareo.nn.onnx_import.terms import number_of
 from pareo.nn.onnx_import.values import Constant, Term
 from pareo.nn.onnx_import.weights import value
-from pareo.nn.shapes import Reshape
+from pareo.nn.shapes import Permute, Reshape
 from pareo.nn.tokens import PositionEmbedding
 from pareo.nn.torch_import import views
 from pareo.nn.torch_import.moved import Moved
@@ -58,8 +59,6 @@ def add(reader: OnnxReader, step: Step) -> Any:
     """A sum; of a constant: a bias, a position embedding, or a fixed number for each channel."""
     (x, other), (tensor, _) = _ordered(step)
     if isinstance(x, Term) and x.kind == "normalised and scaled" and isinstance(other, Constant):
-        from pareo.nn.onnx_import.operators import normalised
-
         epsilon, scale = x.more
         return normalised(reader, x.x, -1, epsilon, scale, other)
     if isinstance(x, Term):
@@ -88,6 +87,8 @@ def _shifted(reader: OnnxReader, x: Value, tensor: str, other: Constant, step: S
         if _is_scale(reader, x, tensor):
             return _scale_and_shift(reader, x, tensor, other)
         return fixed(reader, x, -other.array.ravel(), np.ones(other.array.size), other, step)
+    if axes == (2,) and len(x.shape) == 2 and _is_scale(reader, x, tensor):
+        return _scale_and_shift_features(reader, x, tensor, other)
     if axes == tuple(range(1, len(x.seen) + 1)) and not x.last:
         return _embedded(reader, x, other)
     raise Unsupported(f"with a constant of shape {other.shape}")
@@ -95,7 +96,7 @@ def _shifted(reader: OnnxReader, x: Value, tensor: str, other: Constant, step: S
 
 def _is_scale(reader: OnnxReader, x: Value, tensor: str) -> bool:
     made = reader.nodes.get(x.node)
-    own = made is not None and isinstance(made.what, layers.Scale) and len(x.shape) == 3
+    own = made is not None and isinstance(made.what, layers.Scale) and len(x.shape) > 1
     return own and reader.uses[tensor] == 1
 
 
@@ -108,6 +109,23 @@ def _scale_and_shift(reader: OnnxReader, x: Value, tensor: str, shift: Constant)
     name = TorchName(origin.name, "reshaped", origin.shape)
     weights = {"w": (factors, name), "b": (shift.array.ravel(), shift.named("reshaped"))}
     return reader.replaced(x, tensor, layers.Conv(channels, 1, groups=channels), weights)
+
+
+def _scale_and_shift_features(reader: OnnxReader, x: Value, tensor: str, shift: Constant) -> Value:
+    """The same for the features of tokens, which are channels for a while."""
+    made, path = reader.nodes.pop(x.node), f"{x.node}.w"
+    reader.changed.add(tensor)
+    origin, factors = reader.names.pop(path), reader.parameters.pop(path)
+    count, features = x.shape
+    turned = reader.layer(Permute((0, 2, 1)), replace(x, node=made.reads[0]))
+    image = reader.layer(Reshape((features, count, 1)), turned)
+    weights = {
+        "w": (factors.reshape(features, 1, 1, 1), replace(origin, how="reshaped")),
+        "b": (shift.array.ravel(), shift.named("reshaped")),
+    }
+    y = reader.layer(layers.Conv(features, 1, groups=features), image, weights)
+    flat = reader.layer(Reshape((features, count)), y)
+    return reader.layer(Permute((0, 2, 1)), flat)
 
 
 def fixed(

@@ -144,6 +144,12 @@ def _reduced(function: Callable[..., Any]) -> Callable[[Arrays, How], Any]:
     return compute
 
 
+def _clip(arrays: Arrays, how: How) -> Any:
+    low, high = (arrays[place] if len(arrays) > place else None for place in (1, 2))
+    found = arrays[0] if low is None else np.maximum(arrays[0], low)
+    return found if high is None else np.minimum(found, high)
+
+
 def _triangle(arrays: Arrays, how: How) -> Any:
     cut = np.triu if how.get("upper", 1) else np.tril
     number = arrays[1] if len(arrays) > 1 else None
@@ -160,6 +166,7 @@ FUNCTIONS: Mapping[str, Callable[[Arrays, How], Any]] = {
     "And": _elementwise(np.logical_and),
     "Cast": _cast,
     "Ceil": _elementwise(np.ceil),
+    "Clip": _clip,
     "Concat": lambda arrays, how: np.concatenate(arrays, how["axis"]),
     "ConstantOfShape": _filled,
     "Div": _elementwise(_divided),
@@ -226,13 +233,10 @@ def size_of_result(op: str, arrays: Arrays, how: How) -> int:
 
 
 def compute(op: str, arrays: Arrays, how: How) -> Any:
-    """The result of an operator of constants; None if it is not among them."""
-    function = FUNCTIONS.get(op)
-    if function is None:
-        return None
+    """The result of an operator of `FUNCTIONS`."""
     try:
         with np.errstate(all="ignore"):
-            return np.asarray(function(arrays, how))
+            return np.asarray(FUNCTIONS[op](arrays, how))
     except (ValueError, IndexError, TypeError, KeyError, OverflowError, MemoryError) as error:
         said = " ".join(str(error).split())
         raise Unsupported(f"of constants that do not fit: {said}") from error

@@ -8,7 +8,9 @@ from typing import Any
 from pareo.nn.torch_import.reader import prefix_of
 
 # As exporters number what has no name of its own: onnx::Conv_193, /Transpose_output_0, val_7, 12.
-ANONYMOUS = re.compile(r"(onnx::.*|/.*|(val|_v|input|output|tensor)?_?\d+|)", re.IGNORECASE)
+ANONYMOUS = re.compile(
+    r"(onnx::.*|/.*|(val|_v|input|output|tensor)?_?\d+|.*_output(_\d+)?|)", re.IGNORECASE
+)
 OWN = frozenset({"w", "b", "scale", "shift", "mean", "variance"})  # parameters of pareo's layers
 
 

@@ -9,17 +9,16 @@ import numpy as np
 
 from pareo.nn import activations, layers
 from pareo.nn.layers import Layer
-from pareo.nn.normalisation import BatchNorm, LayerNorm, Lrn
-from pareo.nn.onnx_import import arithmetic, terms, views
+from pareo.nn.normalisation import Lrn
+from pareo.nn.onnx_import import arithmetic, norms, terms, views
 from pareo.nn.onnx_import.reader import OnnxReader, Operator, Step
 from pareo.nn.onnx_import.values import Constant, Term
 from pareo.nn.onnx_import.weights import constant, dense, given, value
 from pareo.nn.onnx_import.windows import average_pool, conv, max_pool, pad
-from pareo.nn.shapes import Permute, Reshape
+from pareo.nn.shapes import Permute
 from pareo.nn.torch_import.moved import Moved, moved_operators
 from pareo.nn.torch_import.operands import images
 from pareo.nn.torch_import.values import Unsupported, Value
-from pareo.nn.torch_names import TorchName
 
 MOVED = moved_operators(dense)
 
@@ -59,55 +58,6 @@ def matmul(reader: OnnxReader, step: Step) -> Any:
     if isinstance(x, Moved):
         return MOVED["linear"](reader, x, given(w), None)
     return dense(reader, value(x), given(w), None)
-
-
-def batch_normalization(reader: OnnxReader, step: Step) -> Any:
-    """Batch normalisation; the mode of the node does not matter, as a network has both."""
-    x = value(step.inputs[0])
-    if x.last:
-        raise Unsupported("its channels are last")
-    training, epsilon = step.get("training_mode", 0), step.get("epsilon")
-    keys = ("scale", "shift", "mean", "variance")
-    named = {key: given(constant(step, place + 1, key)) for place, key in enumerate(keys)}
-    for name in step.outputs[1:] if training else ():
-        reader.uses[name] = 0  # the new running statistics, which training replaces itself
-    return reader.layer(BatchNorm(1 - step.get("momentum"), epsilon), x, named)
-
-
-def layer_normalization(reader: OnnxReader, step: Step) -> Any:
-    """Layer normalisation along the last axes."""
-    step.get("stash_type")
-    x, axis = value(step.inputs[0]), step.get("axis", -1)
-    scale = constant(step, 1, "scale")
-    shift = None if step.input(2) is None else constant(step, 2, "shift")
-    return normalised(reader, x, axis, step.get("epsilon"), scale, shift)
-
-
-def normalised(
-    reader: OnnxReader, x: Value, axis: int, epsilon: float, scale: Constant, shift: Constant | None
-) -> Value:
-    """A `LayerNorm`: of features, of channels that are seen last, or of several axes as one."""
-    seen = x.seen
-    axis = axis % (len(seen) + 1)
-    if axis == 0:
-        raise Unsupported("along the batch")
-    size = math.prod(seen[axis - 1 :])
-    none = TorchName("", "same", (size,))
-    zeros = (np.zeros(size, scale.array.dtype), none)
-    if scale.array.size != size or (shift is not None and shift.array.size != size):
-        raise Unsupported(f"its scale has the shape {scale.shape}")
-    named = {
-        "scale": (scale.array.ravel(), scale.named("reshaped")),
-        "shift": zeros if shift is None else (shift.array.ravel(), shift.named("reshaped")),
-    }
-    if x.last and axis == 3:
-        return reader.layer(LayerNorm(1, epsilon), x, named)
-    x = views.plain(reader, x)
-    if axis == len(seen) and len(seen) < 3:
-        return reader.layer(LayerNorm(-1, epsilon), x, named)
-    rows = math.prod(seen[: axis - 1])
-    flat = reader.layer(Reshape((rows, size)), x)
-    return reader.layer(Reshape(seen), reader.layer(LayerNorm(-1, epsilon), flat, named))
 
 
 def lrn(reader: OnnxReader, step: Step) -> Value:
@@ -240,7 +190,7 @@ def _swish(step: Step) -> Layer:
 OPERATORS: Mapping[str, Operator] = {
     "Add": arithmetic.add,
     "AveragePool": average_pool,
-    "BatchNormalization": batch_normalization,
+    "BatchNormalization": norms.batch_normalization,
     "Cast": cast,
     "Clip": clip,
     "Concat": views.concat,
@@ -259,7 +209,7 @@ OPERATORS: Mapping[str, Operator] = {
     "HardSwish": elementwise(lambda step: activations.HardSwish()),
     "Identity": same,
     "LRN": lrn,
-    "LayerNormalization": layer_normalization,
+    "LayerNormalization": norms.layer_normalization,
     "LeakyRelu": elementwise(_leaky),
     "MatMul": matmul,
     "MaxPool": max_pool,

@@ -210,6 +210,9 @@ class OnnxReader(Reader):
             raise Unsupported(f"its result has {math.prod(found.seen):,} elements for each input")
 
     def _computed(self, step: Step, given: list[Constant]) -> Any:
+        if step.op not in constants.FUNCTIONS:
+            self._problem(f"{step.op} (of constants)", step)
+            return Unknown()
         arrays = [None if one is None else one.array for one in step.inputs]
         try:
             size = constants.size_of_result(step.op, arrays, step.attributes)
@@ -219,9 +222,6 @@ class OnnxReader(Reader):
         if self._spent > self._spare:
             raise Unsupported(f"its constants take more than {self._spare:,} elements")
         array = constants.compute(step.op, arrays, step.attributes)
-        if array is None:
-            self._problem(f"{step.op} (of constants)", step)
-            return Unknown()
         if not given:
             return Constant(array, step.outputs[0])
         if step.op == "Identity":
@@ -346,6 +346,8 @@ def _attribute(attribute: Any) -> Any:
     """The value of an attribute as Python has it; graphs and the like as they are."""
     onnx = onnx_module()
     found = onnx.helper.get_attribute_value(attribute)
+    if attribute.type == onnx.AttributeProto.FLOAT:
+        return float(str(np.float32(found)))  # 1e-05, which is 9.99999975e-06 in float32
     if isinstance(found, bytes):
         return found.decode(errors="replace")
     if isinstance(found, onnx.TensorProto):
