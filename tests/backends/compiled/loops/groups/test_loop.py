@@ -231,7 +231,7 @@ def test_explain_names_the_way_and_the_reason() -> None:
 
 UNSUITED = {
     "a loss with no gradient or several": [
-        Conv(3, 3), Auxiliary([Flatten(), Dense(4)], 0.3), ReLU(), Flatten(), Dense(4),
+        Conv(3, 3), Auxiliary(Sequential([Flatten(), Dense(4)])), ReLU(), Flatten(), Dense(4),
     ],
     # Winograd's algorithm needs a third of the products there.
     "us instruction by instruction": [

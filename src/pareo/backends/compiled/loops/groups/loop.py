@@ -28,7 +28,7 @@ from pareo.backends.threads import run_concurrently
 from pareo.program.ir import Program
 
 MAX_BYTES = 16 << 20  # of a group's values; they should fit into a core's share of the caches
-MAX_INSTRUCTIONS = 400  # beyond, compilation would take a minute
+MAX_INSTRUCTIONS = 200  # beyond, compilation would take a minute
 MANY = 128  # images of a step, where the number is not known
 LINE = 16  # floats of a cache line
 GROUPS = (2 * REGISTER, REGISTER, 1)  # how many images lie side by side

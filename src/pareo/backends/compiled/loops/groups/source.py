@@ -176,6 +176,10 @@ class GroupSource:
         kind = ("flat", "matrix", "block")[len(shape) - 1]
         return self.once(f"moves.{kind}({address}, {', '.join(map(str, shape))})")
 
+    def integers(self, *numbers: int) -> str:
+        """Integers as an array; Numba would compile a function again for other literals."""
+        return self.once(f"np.array({list(numbers)})")
+
     def at(self, number: int) -> str:
         """The address of a value."""
         memory, offset = self.places[self.root(number)]

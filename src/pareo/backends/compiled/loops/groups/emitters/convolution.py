@@ -64,8 +64,8 @@ def _packed(
         s.kept[key] = s.arena.address(s.arena.keep(groups * size))
         view = s.array(s.kept[key], groups, size)
         source = s.array(s.at_parameter(parameter), groups, each)
-        given = f"{filters}, {channels}, {kh}, {kw}, {block}, {conv.padded(block)}"
-        s.per_step.append(f"conv.pack({view}, {source}, {given}, {steps[0]}, {steps[1]})")
+        given = [filters, channels, kh, kw, block, conv.padded(block), *steps]
+        s.per_step.append(f"conv.pack({view}, {source}, {s.integers(*given)})")
     return s.kept[key], 4 * size
 
 

@@ -100,7 +100,7 @@ def concat(s: GroupSource, node: Node, position: int) -> None:
     at = 0
     for part_ in node.inputs:
         source = _rows(s, operand(s, part_), axis)
-        s.add(f"moves.put({_rows(s, out, axis)}, {at}, {source})")
+        s.add(f"moves.put({_rows(s, out, axis)}, {s.integers(at)}, {source})")
         at += s.shape(part_)[axis] * inner
 
 
@@ -109,7 +109,7 @@ def part(s: GroupSource, node: Node, position: int) -> None:
     a, out, axis = operand(s, node.inputs[0]), node.outputs[0], node.attributes["axis"]
     s.allocate(out)
     at = node.attributes["between"][0] * math.prod(s.shape(a)[axis + 1 :]) * s.lanes
-    s.add(f"moves.get({_rows(s, out, axis)}, {_rows(s, a, axis)}, {at})")
+    s.add(f"moves.get({_rows(s, out, axis)}, {_rows(s, a, axis)}, {s.integers(at)})")
 
 
 def part_gradient(s: GroupSource, node: Node, position: int) -> None:
@@ -118,4 +118,4 @@ def part_gradient(s: GroupSource, node: Node, position: int) -> None:
     s.allocate(out)
     at = node.attributes["between"][0] * math.prod(s.shape(out)[axis + 1 :]) * s.lanes
     s.add(f"gradient_sums.clear({s.view(out)})")
-    s.add(f"moves.put({_rows(s, out, axis)}, {at}, {_rows(s, g, axis)})")
+    s.add(f"moves.put({_rows(s, out, axis)}, {s.integers(at)}, {_rows(s, g, axis)})")

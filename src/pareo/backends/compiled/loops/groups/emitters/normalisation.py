@@ -18,13 +18,14 @@ def _pixels(s: GroupSource, number: int) -> int:
     return s.size(number) // s.shape(number)[1]
 
 
-def _shared(s: GroupSource, channels: int, width: int) -> tuple[str, int]:
-    """A worker's numbers for each channel that all workers read, and where they are."""
+def _shared(s: GroupSource, channels: int, width: int) -> tuple[str, str]:
+    """A worker's numbers for each channel, and those of all workers."""
     start = s.moments
     s.moments += channels * width
+    every = s.once(f"moments[:, {start} : {s.moments}]")
     own = s.once(f"moments[worker, {start} : {s.moments}].reshape({channels}, {width})")
     s.per_step.append(f"{own}[:] = 0")
-    return own, start
+    return own, every
 
 
 def _merged(s: GroupSource, what: str, channels: int, width: int) -> str:
@@ -46,13 +47,13 @@ def statistics(s: GroupSource, node: Node, position: int) -> None:
     """What mean and variance of a batch need; both, and the state, when all groups have passed."""
     (x,), (mean, variance) = node.inputs, node.outputs
     channels, pixels = s.shape(operand(s, x))[1], _pixels(s, x)
-    own, start = _shared(s, channels, 3)
+    own, every = _shared(s, channels, 3)
     rest = s.once(f"np.empty({pixels * s.lanes}, np.float32)")
     s.add(f"batch_norm.add_statistics({own}, {_channels(s, x, 1)}, {s.lanes}, valid, {rest})")
     found = _merged(s, f"statistics of {mean}", channels, 3)
     epsilon = node.attributes["epsilon"]
     end = s.ends[node.segment]
-    end.append(f"batch_norm.finish_statistics({found}, moments, {start}, {epsilon!r})")
+    end.append(f"batch_norm.finish_statistics({found}, {every}, {epsilon!r})")
     for average in s.averages:
         if average.statistic == mean:
             share, row = repr(average.share), 0
@@ -81,12 +82,12 @@ def sums(s: GroupSource, node: Node, position: int) -> None:
     """Two sums over the batch, which are the gradients of shift and of scale, too."""
     (g, x, mean), (link, by_scale, by_shift) = node.inputs, node.outputs
     channels, found = s.shape(operand(s, x))[1], _of_batch(s, mean)
-    own, start = _shared(s, channels, 2)
+    own, every = _shared(s, channels, 2)
     views = [_channels(s, n) for n in (operand(s, g), x)]
     s.add(f"batch_norm.add_sums({own}, {', '.join(views)}, {found})")
     end = s.ends[node.segment]
     totals = _merged(s, f"sums of {link}", channels, 2)
-    end.append(f"batch_norm.finish_sums({totals}, moments, {start})")
+    end.append(f"batch_norm.finish_sums({totals}, {every})")
     for row, gradient in enumerate((by_shift, by_scale)):
         place = s.sum_of(gradient)
         if place is None:

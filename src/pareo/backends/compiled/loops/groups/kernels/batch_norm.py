@@ -50,16 +50,16 @@ def _merge(moments: Array, size: float, mean: float, squares: float) -> None:
 
 
 @jit
-def finish_statistics(out: Array, moments: Array, start: int, epsilon: float) -> None:
+def finish_statistics(out: Array, moments: Array, epsilon: float) -> None:
     """out (3, channels) = mean, variance and 1 / deviation, from what all workers have added.
 
-    The numbers of a worker are a row of `moments`, from `start` on.
+    The numbers of a worker are a row of `moments`.
     """
     found = np.zeros(3)
     for c in range(out.shape[1]):
         found[:] = 0
         for worker in range(moments.shape[0]):
-            at = start + 3 * c
+            at = 3 * c
             _merge(found, moments[worker, at], moments[worker, at + 1], moments[worker, at + 2])
         variance = found[2] / found[0]
         out[0, c] = found[1]
@@ -100,13 +100,13 @@ def add_sums(sums: Array, g: Array, x: Array, statistics: Array) -> None:
 
 
 @jit
-def finish_sums(out: Array, moments: Array, start: int) -> None:
+def finish_sums(out: Array, moments: Array) -> None:
     """out (2, channels) = both sums of all workers."""
     for c in range(out.shape[1]):
         for row in range(2):
             total = 0.0
             for worker in range(moments.shape[0]):
-                total += moments[worker, start + 2 * c + row]
+                total += moments[worker, 2 * c + row]
             out[row, c] = total
 
 

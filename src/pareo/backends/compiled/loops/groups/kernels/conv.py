@@ -13,6 +13,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
+from pareo.array import Array
 from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
 from pareo.backends.compiled.loops.groups.kernels import tiles
 from pareo.backends.compiled.loops.groups.kernels.tiles import cells, each_tile, pixels_of
@@ -64,11 +65,14 @@ def packed_size(filters: int, channels: int, taps: int, lanes: int) -> int:
 
 
 @jit
-def pack(out, w, filters, channels, kh, kw, block, pitch, filter_step, channel_step):  # type: ignore[no-untyped-def]
+def pack(out: Array, w: Array, sizes: Array) -> None:
     """out[block of filters, u, channel, v, filter] = w, of which a filter is `filter_step` apart.
 
-    Both have a row for each group of filters; `pitch` is the padded size of a block.
+    Both have a row for each group of filters; `pitch` is the padded size of a block. Sizes are in
+    an array: Numba would compile this again for other literals.
     """
+    filters, channels, kh, kw = sizes[0], sizes[1], sizes[2], sizes[3]
+    block, pitch, filter_step, channel_step = sizes[4], sizes[5], sizes[6], sizes[7]
     for group in range(out.shape[0]):
         at = 0
         for first in range(0, filters, block):

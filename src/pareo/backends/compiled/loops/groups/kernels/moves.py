@@ -132,19 +132,19 @@ def divide_windows(out: Array, g: Array, rows: Array, columns: Array, size: int)
 
 
 @jit
-def put(out: Array, at: int, a: Array) -> None:
-    """out[:, at : at + a's columns] = a."""
+def put(out: Array, at: Array, a: Array) -> None:
+    """out[:, at : at + a's columns] = a; `at` is in an array."""
     for i in range(a.shape[0]):
         for j in range(a.shape[1]):
-            out[i, at + j] = a[i, j]
+            out[i, at[0] + j] = a[i, j]
 
 
 @jit
-def get(out: Array, a: Array, at: int) -> None:
-    """out = a[:, at : at + out's columns]."""
+def get(out: Array, a: Array, at: Array) -> None:
+    """out = a[:, at : at + out's columns]; `at` is in an array."""
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):
-            out[i, j] = a[i, at + j]
+            out[i, j] = a[i, at[0] + j]
 
 
 @jit
