@@ -226,10 +226,10 @@ class Backend:
         """
         return None
 
-    def has_table(self, program: Program) -> bool:
-        """Whether a `step_runner`, if there is one for this step, is faster than any loop.
+    def has_table(self, program: Program, updates: Updates) -> bool:
+        """Whether there is a `step_runner` for a step that is faster than any loop.
 
-        `program` is the step as it was traced.
+        `program` is the step as it was traced. The caller is in the scope of the device.
         """
         return False
 

@@ -227,7 +227,9 @@ class Step:
         self._decay = max((recipe.decay_of(p) for p in declared.values()), default=0.0)
         self._loop: TrainingLoop | None = None
         self._reason = "loops are for plain SGD on the cross-entropy"
-        self._in_table = device.backend.has_table(self.program) and self._runner is not None
+        with device, device.backend.scope(device):
+            self._has_table = device.backend.has_table(self.program, self._updates)
+        self._in_table = self._has_table
         if self._in_table:
             self._reason = "all values are matrices"
         elif recipe.loops(declared):
@@ -264,15 +266,10 @@ class Step:
         """A scope in which steps run as a program even where the backend has a faster way."""
         loop, in_table = self._loop, self._in_table
         self._loop, self._in_table = None, False
-        runner = self.__dict__.get("_runner")
-        if in_table:
-            self._runner = None
         try:
             yield
         finally:
             self._loop, self._in_table = loop, in_table
-            if in_table:
-                self._runner = runner
 
     @cached_property
     def executable(self) -> Executable:
@@ -387,7 +384,8 @@ class Step:
             if losses is not None:
                 return losses
         seeds = [dropout_seeds(seed, first + row, self._seeds) for row in range(len(order))]
-        if self._runner is not None:
+        as_program = self._has_table and not self._in_table
+        if not as_program and self._runner is not None:
             drawn = np.array(seeds, np.int64).reshape(len(order), self._seeds)
             return self._runner(parameters, slots, images, labels, order, numbers, drawn)
         losses = np.empty(len(order))

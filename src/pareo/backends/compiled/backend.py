@@ -10,6 +10,7 @@ from pareo.backends.compiled.runtime.thread_pool import split_numbered
 from pareo.program.executable import Executable
 from pareo.program.ir import Program
 from pareo.program.plan import Plan
+from pareo.program.update import Updates
 
 Sizes = tuple[int, ...]  # a shape, window, stride, padding or dilation
 
@@ -53,11 +54,11 @@ class _Compiled(Backend):
 
         return runner(executable)
 
-    def has_table(self, program: Program) -> bool:
+    def has_table(self, program: Program, updates: Updates) -> bool:
         """Whether all values are matrices, besides the images of a batch."""
-        from pareo.backends.compiled.loops.matrices.runner import may_suit
+        from pareo.backends.compiled.loops.matrices.runner import has_table
 
-        return may_suit(program)
+        return has_table(program, updates)
 
     def split(self, work: Callable[[int, int, int], object], count: int) -> None:
         split_numbered(work, count)

@@ -17,7 +17,7 @@ CASES = [  # images, channels, height, width, filters, taps, stride, padding
     (5, 40, 13, 15, 48, 1, 1, 0),  # images that are their own columns, one at a time
     (2, 3, 45, 61, 24, 7, 2, 3),  # in stretches of rows
     (1, 12, 30, 31, 16, 5, 3, 2),  # fewer images than threads
-    (3, 9, 40, 33, 40, 3, 1, 2),
+    (3, 7, 40, 33, 40, 3, 1, 2),
 ]
 
 

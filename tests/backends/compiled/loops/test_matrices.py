@@ -193,12 +193,22 @@ def test_anything_else_is_left_to_others(layers: list[Any]) -> None:
     assert "table" not in step.explain()
 
 
-def test_without_a_table_steps_run_as_a_program() -> None:
+def test_without_a_table_steps_run_as_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     made = network([20, 30], "silu", "batch", False, True)
-    device = Device("compiled", threads=1)
-    found = trained(made, 24, device, "float32")
-    step = found[2]
+    losses, _, step = trained(made, 24, Device("compiled", threads=1), "float32")
+    monkeypatch.setattr(step, "_runner", None)  # what is not there cannot be used
     with step.without_loop():
         assert step.explain().startswith("instruction by instruction")
-        assert step._runner is None
-    assert step._runner is not None
+        random = np.random.default_rng(5)
+        images = random.standard_normal((33, *made.inputs)).astype(np.float32)
+        labels = random.integers(0, 3, 33)
+        found = step.run(made.initialise(3), {}, images, labels, np.arange(24)[None], 0.05)
+    assert np.isfinite(found).all()
+    assert found.shape == (1,) != losses.shape
+
+
+def test_a_step_that_does_not_run_takes_no_memory() -> None:
+    """A sweep predicts the memory of batches that may not fit."""
+    step = Step(network([20, 30], "relu", "", False, True), 10**9, Device("compiled", threads=1))
+    assert step.memory() > 100 * 10**9
+    assert "executable" not in vars(step)

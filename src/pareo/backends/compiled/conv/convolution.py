@@ -37,16 +37,23 @@ NAMES = {NONE: "", SIGMOID: "sigmoid", TANH: "tanh", RELU: "relu"}
 
 def _algorithm(x: Spec, filters: Sizes, out: Spec | Array, **how: Any) -> str:
     """The algorithm to convolve x, or to compute the filters' gradient from the output's."""
-    stride, dilation, groups = how["stride"], how["dilation"], how["groups"]
+    groups = how["groups"]
     if not filters[1]:  # without channels all sums are empty; the others start from the first
         return "im2col"
-    if shifted_rows.suits(x, filters, stride, dilation, groups):
+    if _suits_rows(x, filters, out, **how):
         return "shifted_rows"
     if depthwise.suits(x, filters, how):
         return "depthwise"
     if direct.suits(filters, groups):
         return "direct"
     return "winograd" if winograd.suits(filters, out, **how) else "im2col"
+
+
+def _suits_rows(x: Spec, filters: Sizes, out: Spec | Array, **how: Any) -> bool:
+    """Whether `shifted_rows` is fastest; with 3x3 filters that `winograd` takes, that is."""
+    if not shifted_rows.suits(x, filters, how["stride"], how["dilation"], how["groups"]):
+        return False
+    return tuple(filters[2:]) != (3, 3) or not winograd.suits(filters, out, **how)
 
 
 def _rows_scratch(x: Spec, out: Spec, padding: Sizes) -> list[Spec]:
@@ -281,10 +288,9 @@ def _rows_backward(
 
 
 def _uses_rows(
-    out: tuple[Spec, ...], x: Spec, g: Spec, y: Spec, *, stride: Sizes,
-    dilation: Sizes, groups: int, **_: Any,
-) -> bool:  # fmt: skip
-    return shifted_rows.suits(x, out[0].shape, stride, dilation, groups)
+    out: tuple[Spec, ...], x: Spec, g: Spec, y: Spec, *, size: Sizes, **how: Any
+) -> bool:
+    return _suits_rows(x, out[0].shape, g, **how)
 
 
 def _register_backward(name: str, activation: int) -> None:

@@ -37,8 +37,8 @@ from pareo.spec import Spec
 
 # The side of a tile, by the filters' taps.
 TILES: dict[Sizes, int] = {(3, 3): 4, (5, 5): 2}
-LEAST_CHANNELS = 16  # and filters: with fewer, the transforms take most of the time
-LEAST_TILES = 16  # of all images: with fewer, the filters' transform does
+LEAST_CHANNELS = 8  # and filters: with fewer, the transforms take most of the time
+LEAST_TILES = 9  # of all images: with fewer, the filters' transform does
 BUFFER_BYTES = 16 << 20  # for the transformed tiles at hand, for each worker
 MOST_TILES = 512  # at a time
 # If the transformed filters are smaller than this, they stay in the cache of a core, and so should

@@ -118,15 +118,18 @@ def forward(
         wide[:] = 0
         near, first, second = parts[0, :width], parts[1, :width], parts[2, :width]
         _statistics(wide[0, :width], wide[1, :width], x, low, near, first, second)
-        mean, factor = near, first
+        mean, factor, offset = near, first, second
         for j in range(width):
             variance = wide[1, j] / x.shape[0]
             means[low + j] = mean[j] = wide[0, j]
             variances[low + j] = variance
-            factor[j] = kind(scale[low + j] / np.sqrt(variance + epsilon))
+            by = scale[low + j] / np.sqrt(variance + epsilon)
+            factor[j] = kind(by)
+            # What the mean loses in the precision of the array.
+            offset[j] = kind(shift[low + j] + (np.float64(mean[j]) - wide[0, j]) * by)
         for n in range(x.shape[0]):
             row = y[n, low : low + width]
-            _normalise(row, x[n, low : low + width], mean, factor, shift[low : low + width])
+            _normalise(row, x[n, low : low + width], mean, factor, offset)
             if activation != NONE:
                 activate_in_place(activation, row, numbers)
 

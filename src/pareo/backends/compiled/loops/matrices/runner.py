@@ -1,6 +1,7 @@
 """Many training steps of a program of matrices as one call of machine code."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -8,10 +9,19 @@ from pareo.array import Array
 from pareo.backends import blas
 from pareo.backends.compiled.backend import backend
 from pareo.backends.compiled.loops.matrices.interpreter import run
-from pareo.backends.compiled.loops.matrices.table import Table, Unsupported, data_of, table
+from pareo.backends.compiled.loops.matrices.table import (
+    Compiled,
+    Table,
+    Unsupported,
+    data_of,
+    table,
+)
 from pareo.backends.threads import run_concurrently
+from pareo.program.compiler import prepared_with
 from pareo.program.executable import Executable
 from pareo.program.ir import Program
+from pareo.program.plan import Plan, plan
+from pareo.program.update import Updates
 
 MIN_FLOPS = 400_000  # of a step for each worker: some microseconds, as long as the barriers
 
@@ -77,33 +87,44 @@ class MatrixSteps:
         return 0
 
 
-def may_suit(program: Program) -> bool:
-    """Whether all values of a step are matrices or smaller, besides the images of a batch."""
+def has_table(program: Program, updates: Updates) -> bool:
+    """Whether there is a `runner` for a step, as it was traced; nothing is allocated."""
     given = set(program.inputs)
-    return all(spec.ndim <= 2 or n in given for n, spec in program.specs.items())
+    if any(spec.ndim > 2 and n not in given for n, spec in program.specs.items()):
+        return False
+    ready, over = prepared_with(program, updates, backend)
+    return _table(_Planned(ready, plan(ready, backend, over), over), updates, 1) is not None
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """A program that has no memory yet."""
+
+    program: Program
+    plan: Plan
+    over: Mapping[int, int]
 
 
 def runner(executable: Executable) -> MatrixSteps | None:
     """Steps of a program in machine code; None if it has anything but matrices."""
-    program = executable.program
     product = blas.address(np.float32)
-    if product is None or not _updates_in_place(executable):
+    flops = executable.program.flops
+    workers = max(1, min(executable.device.threads, flops // MIN_FLOPS))
+    made = _table(executable, executable.updates, workers)
+    return MatrixSteps(executable, made, workers, product) if made and product else None
+
+
+def _table(compiled: Compiled, updates: Updates, workers: int) -> Table | None:
+    """The table of a step; None if it has anything but matrices, or cannot update in place."""
+    program = compiled.program
+    numbers = list(program.inputs)
+    if blas.address(np.float32) is None or numbers != [*range(numbers[0], numbers[-1] + 1)]:
         return None
-    workers = max(1, min(executable.device.threads, program.flops // MIN_FLOPS))
+    for result, given in updates.items():
+        new, old = program.outputs[result], program.inputs[given]
+        if new not in compiled.over and new != old:
+            return None
     try:
-        return MatrixSteps(executable, table(executable, workers), workers, product)
+        return table(compiled, workers)
     except Unsupported:
         return None
-
-
-def _updates_in_place(executable: Executable) -> bool:
-    """Whether every new parameter is written over the old one, or is the old one."""
-    program = executable.program
-    numbers = list(program.inputs)
-    if numbers != list(range(numbers[0], numbers[0] + len(numbers))):
-        return False
-    return all(
-        program.outputs[result] in executable.over
-        or program.outputs[result] == program.inputs[given]
-        for result, given in executable.updates.items()
-    )

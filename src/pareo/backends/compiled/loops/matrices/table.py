@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -13,8 +14,8 @@ from pareo.backends.compiled.loops.matrices.small_batch import (
     is_faster_backward,
     is_faster_forward,
 )
-from pareo.program.executable import Executable
 from pareo.program.ir import Instruction, Program
+from pareo.program.plan import Plan
 
 NUMBERS = 4  # of an instruction: epsilon, a slope, two limits
 MANY_ROWS = 32  # for each worker; with fewer, workers divide the columns of a result
@@ -26,6 +27,22 @@ BATCH_NORMS = ("none", "relu", "clip", "silu", "hard_swish")  # activations fuse
 
 class Unsupported(Exception):
     """A program has an instruction that tables do not have."""
+
+
+class Compiled(Protocol):
+    """A compiled program, with memory or without.
+
+    over: the results that are written over an argument, with the argument
+    """
+
+    @property
+    def program(self) -> Program: ...
+
+    @property
+    def plan(self) -> Plan: ...
+
+    @property
+    def over(self) -> Mapping[int, int]: ...
 
 
 @dataclass
@@ -82,14 +99,14 @@ class Table:
         return found
 
 
-def table(executable: Executable, workers: int) -> Table:
+def table(compiled: Compiled, workers: int) -> Table:
     """The table of a training step.
 
     Raises:
         Unsupported: the program has something else than a table can do.
     """
-    lowering = _Lowering(executable, workers)
-    for position, instruction in enumerate(executable.program.instructions):
+    lowering = _Lowering(compiled, workers)
+    for position, instruction in enumerate(compiled.program.instructions):
         lowering.add(position, instruction)
     rows = list(_with_fused_updates(lowering))
     if sum(row.opcode == machine.LOSS for row in rows) != 1:
@@ -109,9 +126,9 @@ def data_of(program: Program) -> tuple[int, int]:
 class _Lowering:
     """The rows so far, and what is known of the program's values."""
 
-    def __init__(self, executable: Executable, workers: int) -> None:
-        self.program, self.plan = executable.program, executable.plan
-        self.over = executable.over
+    def __init__(self, compiled: Compiled, workers: int) -> None:
+        self.program, self.plan = compiled.program, compiled.plan
+        self.over = compiled.over
         self.workers = workers
         self.rows: list[Row] = []
         self.scratch: dict[int, int] = {}
