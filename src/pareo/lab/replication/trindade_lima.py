@@ -27,6 +27,8 @@ TIMES = "Figure 1: milliseconds per image"
 BEST = "The fastest framework beside the other: time per image, at the best batch size"
 LARGEST = "The batch at which 12 GB of memory end"
 CALLS, SECONDS = "Table 1: calls of SGEMM", "Table 1: seconds in SGEMM"
+# The heads of narrow columns.
+SHORTER = {"Caffe": "Caffe", "TensorFlow": "TF", "TensorFlow, batched": "TF batched"}
 NO_NUMBERS = "Figure 1, which has no numbers"
 # Contestants of the study of kernels, by place.
 STUDIED = {False: ("pareo-compiled", "torch"), True: ("pareo-cuda", "torch-cuda")}
@@ -166,31 +168,28 @@ class TrindadeLima(Plan):
                 yield Line.of(LARGEST, figure, by=by, **(more if here else found.absent(MEMORY)))
 
     def _table(self, found: Found, section: str, column: int) -> Iterator[Line]:
-        """Table 1 by kernel, whose names are of cuBLAS in 2017, and its sums beside this step."""
-        unit = "calls" if column else "s"
-        where: Where = {"section": section, "place": "Table 1", "unit": unit}
-        note = "a name of cuBLAS in 2017: today's products have others"
+        """Table 1 by kernel, whose names are of cuBLAS in 2017, and its sums beside a step here."""
+        step = f"here, products and convolutions of a step of alexnet at batch {self.kernels}"
+        where: Where = {
+            "section": f"{section}; {step}", "place": "Table 1", "unit": "calls" if column else "s",
+        }  # fmt: skip
         for framework, cells in published.sgemm().items():
             for kernel, both in cells.items():
                 yield Line(
-                    **where, what=kernel, on=framework, published=float(both[column]),
-                    status="missing", note=note,
+                    **where, what=kernel, on=SHORTER[framework], published=float(both[column]),
+                    status="missing", note="kernels of cuBLAS in 2017, which has others today",
                 )  # fmt: skip
         result = found.result(KERNELS, KernelsResult)
         counted = [one for one in sections(result) if not one.profile.mode] if result else []
-        for one in counted:
-            value = one.matrix.calls if column else one.matrix.seconds
+        measured: list[tuple[str, Measured]] = [
+            (one.contestant, {"here": one.matrix.calls if column else one.matrix.seconds})
+            for one in counted
+        ]
+        for by, more in measured or [("", found.absent(KERNELS))]:
             for framework, both in published.totals().items():
                 yield Line(
-                    **where, what="all of them; here products and convolutions of one step",
-                    on=framework, published=float(both[column]), here=value,
-                    by=f"{one.contestant}, alexnet, batch {self.kernels}",
-                )  # fmt: skip
-        if not counted:
-            for framework, both in published.totals().items():
-                yield Line(
-                    **where, what="all of them", on=framework, published=float(both[column]),
-                    **found.absent(KERNELS),
+                    **where, what="all", on=SHORTER[framework], published=float(both[column]),
+                    by=by, **more,
                 )  # fmt: skip
 
     def why(self, found: Found) -> list[str]:

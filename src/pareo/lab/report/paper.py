@@ -24,9 +24,10 @@ CAPTIONS = {
     "times": "Times of this part.",
     "epochs": "Figure 1(a): seconds of training at the end of each epoch.",
     "accuracy": "Figure 1(b): seconds until the test images were first classified so well.",
-    "speedup": "Figure 2: at the end of each epoch, how many times as fast as the slowest peer.",
+    "speedup": "Figure 2: at the end of each epoch, how many times as fast as",
     "memory": "Memory against the batch size.",
 }
+KEPT = ("data", "layout", "base")  # of a figure
 RATE = "MFLOP/s"  # of lines that a chart by size shows
 DRAWN: tuple[tuple[type[Result], Callable[[Any], dict[str, Figure]]], ...] = (
     (RaceResult, race_figures),
@@ -50,7 +51,7 @@ def figures(result: PaperResult) -> dict[str, Figure]:
             # A study of kernels is a race, too; its times are those of the tables.
             if whole is not None and type(whole) is declared:
                 for name, one in draw(whole).items():
-                    found[f"{part.name}-{name}"] = {key: one[key] for key in ("data", "layout")}
+                    found[f"{part.name}-{name}"] = {key: one[key] for key in KEPT if key in one}
     return found
 
 
@@ -139,5 +140,7 @@ def _parts(result: PaperResult, drawn: dict[str, Figure]) -> Iterator[str]:
         if names or tables:
             yield f"<h2>Part: {escape(part.name)}</h2>"
         for name in names:
-            yield figure(name, CAPTIONS.get(name.removeprefix(f"{part.name}-"), ""))
+            caption = CAPTIONS.get(name.removeprefix(f"{part.name}-"), "")
+            base = drawn[name].get("base")
+            yield figure(name, f"{caption} {base}." if base else caption)
         yield from tables
