@@ -17,7 +17,7 @@ from pareo.lab.experiment import results
 from pareo.lab.ops.summary import timed
 from pareo.lab.papers.published import NAMES, paper
 from pareo.lab.replication import costa_banevicius, finardi_david, lima_zola, melo, trindade_lima
-from pareo.lab.replication.engine import Facts, Found, Partly, Plan, Replication
+from pareo.lab.replication.engine import Facts, Found, Partly, Plan, Replication, ran
 from pareo.lab.replication.plans import FULL, QUICK, plan_of
 from pareo.lab.replication.result import Line, PaperResult
 from pareo.lab.replication.transfers import moved_by, one_by_one
@@ -251,3 +251,25 @@ def test_the_first_paper_in_small() -> None:
     assert line.ratio == line.here / 621
     assert "from 1 epoch of 200 images" in line.note
     assert results.checked(results.plain(result), "a file") == result
+
+
+class Interrupted:
+    """An engine that Ctrl-C ends: by an exception, or by a flag as some engines have it."""
+
+    def __init__(self, raises: bool) -> None:
+        self.raises, self.interrupted = raises, not raises
+
+    def run(self) -> Any:
+        if self.raises:
+            raise KeyboardInterrupt
+        return self.result()
+
+    def result(self) -> Any:
+        return race_result.race()
+
+
+@pytest.mark.parametrize("raises", [True, False])
+def test_an_engine_that_is_interrupted_gives_what_it_has(raises: bool) -> None:
+    with pytest.raises(Partly) as ended:
+        ran(Interrupted(raises))
+    assert ended.value.found == race_result.race()

@@ -13,7 +13,7 @@ from pareo.lab.kernels.result import KernelsResult
 from pareo.lab.kernels.study import Study
 from pareo.lab.kernels.summary import sections
 from pareo.lab.papers import trindade_lima as published
-from pareo.lab.replication.engine import Facts, Found, Partly, Phase, Plan, Say, no_gpu
+from pareo.lab.replication.engine import Facts, Found, Partly, Phase, Plan, Say, no_gpu, ran
 from pareo.lab.replication.result import Line, Measured, Where
 from pareo.lab.sweep.engine import Sweep
 from pareo.lab.sweep.limit import next_batch, predicting
@@ -95,11 +95,7 @@ class TrindadeLima(Plan):
 
     def _study(self, say: Say) -> KernelsResult:
         task = task_for("alexnet", self.kernels or 1, cores(), size=self.size)
-        study = Study(task, chosen([*STUDIED[self.on_gpu]]), say=say)
-        result = study.run()
-        if study.interrupted:
-            raise Partly(result)
-        return result
+        return ran(Study(task, chosen([*STUDIED[self.on_gpu]]), say=say))
 
     def lines(self, found: Found) -> list[Line]:
         """Times by batch, the best ratio, the largest batch, and Table 1."""

@@ -108,7 +108,8 @@ def _lines(lines: list[Line]) -> str:
     """The lines of a heading; a column for each of the paper's GPUs if there are several."""
     rows = by_hardware(lines)
     columns = hardware(rows)
-    heads = ["what", *(columns or ["paper"]), "here", "here / paper", "of limit", "place"]
+    heads = ["what", *(columns or ["paper"]), "here", "here / paper", "of limit"]
+    places = dict.fromkeys(line.place for line in lines)
     cells = []
     for row in rows.values():
         first = next(iter(row.values()))
@@ -119,9 +120,18 @@ def _lines(lines: list[Line]) -> str:
         what = f"{first.what} ({first.on})" if first.on and not columns else first.what
         cells.append(
             [what, *shown, amount(first.here, first.unit), ratios, percent(first.of_limit),
-             first.place, measured_by(first)]
+             _last(first, len(places) > 1)]
         )  # fmt: skip
-    return table([*heads, "by, or why not"], cells)
+    kept = [at for at in range(len(heads) + 1) if any(row[at] for row in cells)]
+    heads.append("by, or why not; in the paper" if len(places) > 1 else "by, or why not")
+    where = "" if len(places) > 1 else f"<p>In the paper: {escape(next(iter(places)))}.</p>"
+    return where + table([heads[at] for at in kept], ([row[at] for at in kept] for row in cells))
+
+
+def _last(line: Line, placed: bool) -> str:
+    """What was measured, or why nothing was, and where the paper has the figure."""
+    place = f"in the paper: {line.place}" if placed else ""
+    return "; ".join(part for part in (measured_by(line), place) if part)
 
 
 def _parts(result: PaperResult, drawn: dict[str, Figure]) -> Iterator[str]:
