@@ -1,5 +1,6 @@
 """Papers repeated: all published figures are shown, and what was measured stands beside them."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from replication_result import Pretended, made, measured, parallel, raising
 
 from pareo.errors import DataError, PareoError
 from pareo.lab import report
+from pareo.lab.contestants.registry import chosen
 from pareo.lab.experiment import results
 from pareo.lab.ops.summary import timed
 from pareo.lab.papers.published import NAMES, paper
@@ -56,6 +58,21 @@ def test_every_published_figure_is_shown_even_if_nothing_was_measured(plan: Plan
         assert line.place
     assert all(len(paragraph) > 80 for paragraph in plan.why(Found()))
     assert plan.phases()
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
+def test_a_machine_with_a_gpu_has_the_same_figures(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {(line.section, line.what, line.on, line.published) for line in plan.lines(Found())}
+    for module in (finardi_david, lima_zola, melo, trindade_lima):
+        monkeypatch.setattr(module, "no_gpu", lambda: "")
+    after = plan.lines(Found())
+    assert before <= {(line.section, line.what, line.on, line.published) for line in after}
+    commands = " ".join(phase.command for phase in plan.phases())
+    for names in re.findall(r"--contestants (\S+)", commands):
+        assert chosen(names.split(","))
+        assert "pareo-cuda" in names
 
 
 @pytest.mark.parametrize("table", ["add", "mul", "dot", "scalar", "sigmoid", "tanh"])

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pareo.cli.tables.narrow import TIGHT, Figures
+from pareo.lab.experiment.statistics import noticed
 from pareo.lab.formatting import digits, percent
 from pareo.lab.papers.published import Paper
 from pareo.lab.replication.result import Line, PaperResult, by_hardware, hardware
@@ -42,6 +43,8 @@ def report(result: PaperResult) -> Iterator[Table | Padding | str]:
     yield f"[bold]{escape(title(result))}[/]"
     yield escape(f"{about.title}. {', '.join(about.authors)}; {about.year}.")
     yield escape(f"The paper's machine: {about.machine}. This one: {result.machine.name}.")
+    for sentence in noticed({}, result.machine.cores or 0, result.machine.idle_cores):
+        yield escape(sentence)
     for name, lines in result.sections.items():
         yield ""
         yield section(name, lines)

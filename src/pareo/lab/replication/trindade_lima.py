@@ -15,6 +15,7 @@ from pareo.lab.kernels.summary import sections
 from pareo.lab.papers import trindade_lima as published
 from pareo.lab.replication.engine import Facts, Found, Partly, Phase, Plan, Say, no_gpu, ran
 from pareo.lab.replication.result import Line, Measured, Where
+from pareo.lab.sweep.admission import GPU_TURN
 from pareo.lab.sweep.engine import Sweep
 from pareo.lab.sweep.limit import next_batch, predicting
 from pareo.lab.sweep.result import Cell, Probe, SweepResult
@@ -55,10 +56,11 @@ class TrindadeLima(Plan):
         return not no_gpu()
 
     def _settings(self, network: str) -> Settings:
-        names = ON_GPU if self.on_gpu else self.on_cpu
+        names, turn = (ON_GPU, GPU_TURN) if self.on_gpu else (self.on_cpu, Settings.turn)
         return Settings(
-            network, self.batches, names, threads=cores(), size=self.size, seconds=self.seconds
-        )
+            network, self.batches, names, threads=cores(), size=self.size, turn=turn,
+            seconds=self.seconds,
+        )  # fmt: skip
 
     def phases(self) -> list[Phase]:
         sizes = ",".join(map(str, self.batches))

@@ -85,7 +85,7 @@ def _sized(one: Line) -> bool:
 
 def _sections(result: PaperResult, drawn: dict[str, Figure]) -> Iterator[str]:
     about = result.published
-    yield head(result, title(result), summary(result))
+    yield head(result, title(result), summary(result), result.machine.cores)
     yield f"<p><i>{escape(about.title)}</i> ({escape(about.english)}). "
     yield f"{escape(', '.join(about.authors))}; {escape(about.institution)}; "
     yield f"{escape(about.year)}. {escape(about.dated_by)}</p>"
