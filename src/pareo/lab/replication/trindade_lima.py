@@ -40,6 +40,7 @@ class TrindadeLima(Plan):
     """Both networks at so many batch sizes; seconds are for each of these.
 
     size: of images, 224 as in the paper. kernels: the batch whose kernels are counted, if any.
+    largest: whether the largest batch that fits is searched by training, too.
     """
 
     name = "trindade-lima"
@@ -48,6 +49,7 @@ class TrindadeLima(Plan):
     size: int = 224
     seconds: float = 60.0
     kernels: int | None = 128
+    largest: bool = True
     on_cpu: tuple[str, ...] = (*ON_CPU, "jax")
 
     @property
@@ -59,13 +61,15 @@ class TrindadeLima(Plan):
         names, turn = (ON_GPU, GPU_TURN) if self.on_gpu else (self.on_cpu, Settings.turn)
         return Settings(
             network, self.batches, names, threads=cores(), size=self.size, turn=turn,
-            seconds=self.seconds,
+            seconds=self.seconds, largest=self.largest,
         )  # fmt: skip
 
     def phases(self) -> list[Phase]:
         sizes = ",".join(map(str, self.batches))
         names = ",".join(ON_GPU if self.on_gpu else self.on_cpu)
         options = f"--batches {sizes} --contestants {names} --seconds {self.seconds:g}"
+        if self.largest:
+            options += " --largest"
         if self.size != 224:
             options += f" --pixels {self.size}"
         found = [
@@ -164,6 +168,21 @@ class TrindadeLima(Plan):
                 more: Measured = {"here": here, "note": "predicted by `program.memory`, not run"}
                 by = f"pareo, {network}, 224 x 224"
                 yield Line.of(LARGEST, figure, by=by, **(more if here else found.absent(MEMORY)))
+
+        yield from self._searched(found)
+
+    def _searched(self, found: Found) -> Iterator[Line]:
+        """The largest batch of each contestant in the memory of this machine, by training."""
+        figure = self.paper.figure("largest-tensorflow")
+        for network in self.networks:
+            result = found.result(network, SweepResult)
+            for one in result.limits if result else ():
+                measured: Measured = {"status": "failed", "note": one.note}
+                if one.largest is not None:
+                    note = f"in {one.limit / 1e9:.3g} GB of this machine"
+                    measured = {"here": float(one.largest), "note": note}
+                what, by = "largest batch, searched", f"{one.contestant}, {network}"
+                yield Line.of(LARGEST, figure, what=what, by=by, **measured)
 
     def _table(self, found: Found, section: str, column: int) -> Iterator[Line]:
         """Table 1 by kernel, whose names are of cuBLAS in 2017, and its sums beside a step here."""
