@@ -18,9 +18,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pareo import op
 from pareo.cli import options, run
 from pareo.device import Device, cores
+from pareo.lab.replication.transfers import one_by_one
 from pareo.moving import to_device, to_host, transfers
 from pareo.nn import networks
 from pareo.nn.network import Sequential
@@ -28,22 +28,6 @@ from pareo.training.step import Step, step_program
 
 BATCH = 128
 WAYS = ("vectorized", "cuda, moved", "cuda, stays", "compiled, step", "cuda, step")
-
-
-def one_by_one(program: Any, arguments: list[Any], moving: bool) -> list[Any]:
-    """Run a program operator by operator on the current device."""
-    values = dict(zip(program.inputs, arguments, strict=True))
-    values |= {n: to_device(a) if not moving else a for n, a in program.constants.items()}
-    for instruction in program.instructions:
-        operands = [values[n] for n in instruction.inputs]
-        if moving:
-            operands = [to_device(a) for a in operands]
-        result = getattr(op, instruction.name)(*operands, **instruction.attributes)
-        results = result if isinstance(result, tuple) else (result,)
-        if moving:
-            results = tuple(to_host(a) for a in results)
-        values |= dict(zip(instruction.outputs, results, strict=True))
-    return [values[n] for n in program.outputs]
 
 
 def best_of(function: Callable[[], Any], calls: int, repeats: int = 5) -> float:

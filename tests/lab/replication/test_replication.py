@@ -1,5 +1,6 @@
 """Papers repeated: all published figures are shown, and what was measured stands beside them."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -13,11 +14,12 @@ from replication_result import Pretended, made, measured, parallel, raising
 
 from pareo.errors import DataError, PareoError
 from pareo.lab import report
+from pareo.lab.contestants.registry import chosen
 from pareo.lab.experiment import results
 from pareo.lab.ops.summary import timed
 from pareo.lab.papers.published import NAMES, paper
 from pareo.lab.replication import costa_banevicius, finardi_david, lima_zola, melo, trindade_lima
-from pareo.lab.replication.engine import Facts, Found, Partly, Plan, Replication
+from pareo.lab.replication.engine import Facts, Found, Partly, Plan, Replication, ran
 from pareo.lab.replication.plans import FULL, QUICK, plan_of
 from pareo.lab.replication.result import Line, PaperResult
 from pareo.lab.replication.transfers import moved_by, one_by_one
@@ -56,6 +58,21 @@ def test_every_published_figure_is_shown_even_if_nothing_was_measured(plan: Plan
         assert line.place
     assert all(len(paragraph) > 80 for paragraph in plan.why(Found()))
     assert plan.phases()
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
+def test_a_machine_with_a_gpu_has_the_same_figures(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {(line.section, line.what, line.on, line.published) for line in plan.lines(Found())}
+    for module in (finardi_david, lima_zola, melo, trindade_lima):
+        monkeypatch.setattr(module, "no_gpu", lambda: "")
+    after = plan.lines(Found())
+    assert before <= {(line.section, line.what, line.on, line.published) for line in after}
+    commands = " ".join(phase.command for phase in plan.phases())
+    for names in re.findall(r"--contestants (\S+)", commands):
+        assert chosen(names.split(","))
+        assert "pareo-cuda" in names
 
 
 @pytest.mark.parametrize("table", ["add", "mul", "dot", "scalar", "sigmoid", "tanh"])
@@ -169,7 +186,9 @@ def test_batches_and_memory_of_the_third_paper() -> None:
     assert best.published == 0.3
     large = found["largest batch that fits on the GPU, TensorFlow", "pareo, alexnet, 224 x 224"]
     assert large.ratio == pytest.approx(2000 / 256)
-    calls = [line for line in lines if line.section == trindade_lima.CALLS and line.here]
+    searched = found["largest batch, searched", "torch, alexnet"]
+    assert (searched.here, searched.note) == (28, "in 2 GB of this machine")
+    calls = [line for line in lines if line.section.startswith(trindade_lima.CALLS) and line.here]
     assert {line.published for line in calls} == {239_799, 183, 219}
 
 
@@ -251,3 +270,25 @@ def test_the_first_paper_in_small() -> None:
     assert line.ratio == line.here / 621
     assert "from 1 epoch of 200 images" in line.note
     assert results.checked(results.plain(result), "a file") == result
+
+
+class Interrupted:
+    """An engine that Ctrl-C ends: by an exception, or by a flag as some engines have it."""
+
+    def __init__(self, raises: bool) -> None:
+        self.raises, self.interrupted = raises, not raises
+
+    def run(self) -> Any:
+        if self.raises:
+            raise KeyboardInterrupt
+        return self.result()
+
+    def result(self) -> Any:
+        return race_result.race()
+
+
+@pytest.mark.parametrize("raises", [True, False])
+def test_an_engine_that_is_interrupted_gives_what_it_has(raises: bool) -> None:
+    with pytest.raises(Partly) as ended:
+        ran(Interrupted(raises))
+    assert ended.value.found == race_result.race()

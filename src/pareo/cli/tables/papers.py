@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pareo.cli.tables.narrow import TIGHT, Figures
+from pareo.lab.experiment.statistics import noticed
 from pareo.lab.formatting import digits, percent
 from pareo.lab.papers.published import Paper
 from pareo.lab.replication.result import Line, PaperResult, by_hardware, hardware
@@ -16,6 +17,7 @@ from pareo.lab.replication.words import amount, measured_by, ratio, summary, tit
 
 WHAT, PAPER, HERE, RATIO, LIMIT = "what", "paper", "here", "here / paper", "of limit"
 BY = "by, or why not"
+SHORT = 12  # characters of a word that never wraps
 
 
 def everyone(found: Mapping[str, Paper]) -> Table:
@@ -41,6 +43,8 @@ def report(result: PaperResult) -> Iterator[Table | Padding | str]:
     yield f"[bold]{escape(title(result))}[/]"
     yield escape(f"{about.title}. {', '.join(about.authors)}; {about.year}.")
     yield escape(f"The paper's machine: {about.machine}. This one: {result.machine.name}.")
+    for sentence in noticed({}, result.machine.cores or 0, result.machine.idle_cores):
+        yield escape(sentence)
     for name, lines in result.sections.items():
         yield ""
         yield section(name, lines)
@@ -55,41 +59,56 @@ def report(result: PaperResult) -> Iterator[Table | Padding | str]:
 
 
 def section(name: str, lines: list[Line]) -> Table:
-    """The lines under one heading; a column for each of the paper's GPUs if there are several."""
+    """The lines under one heading; a column for each of the paper's GPUs if there are several.
+
+    Columns without any cell are left out, and what all rows would say is said once, below.
+    """
     rows = by_hardware(lines)
     columns = hardware(rows)
-    by, note = _shared(line.by for line in lines), _shared(line.note for line in lines if line.here)
-    caption = "; ".join(part for part in (by and f"here: {by}", note) if part)
+    by, note, reason = (
+        _shared(line.by for line in lines),
+        _shared(line.note for line in lines if line.here is not None),
+        _shared(line.note for line in lines if line.here is None),
+    )
+    said = {"here": by, "note": note, "not measured": reason}
+    cells = [_cells(row, columns, by, (note, reason)) for row in rows.values()]
+    heads = [WHAT, *(columns or [PAPER]), HERE, RATIO, LIMIT, BY]
+    kept = [at for at in range(len(heads)) if any(row[at] for row in cells)]
+    short = max(len(row[0]) for row in cells) <= SHORT
     made = Figures(
-        WHAT, *(columns or [PAPER]), HERE, RATIO, LIMIT, BY,
-        title=escape(name), caption=escape(caption), left=(WHAT, BY),
-        whole=(WHAT,) if columns else (), least=(LIMIT,), **TIGHT,
-    )  # fmt: skip
-    for row in rows.values():
-        first = next(iter(row.values()))
-        ratios = " ".join(ratio(line.ratio) for line in row.values() if line.ratio is not None)
-        said = replace(first, by="" if by else first.by)
-        if note and first.note == note:
-            said = replace(said, note="")
-        made.add_row(
-            escape(_what(first, columns)),
-            *([_number(row.get(name)) for name in columns] or [_amount(first, first.published)]),
-            _number(first, here=True) if columns else _amount(first, first.here),
-            ratios,
-            percent(first.of_limit),
-            escape(measured_by(said)),
-        )
+        *(heads[at] for at in kept),
+        title=escape(name),
+        caption=escape("; ".join(f"{word}: {words}" for word, words in said.items() if words)),
+        left=(WHAT, BY),
+        whole=(WHAT,) if short else (),
+        least=(LIMIT,),
+        **TIGHT,
+    )
+    for row in cells:
+        made.add_row(*(escape(row[at]) for at in kept))
     return made
+
+
+def _cells(
+    row: Mapping[str, Line], columns: list[str], by: str, notes: tuple[str, str]
+) -> list[str]:
+    """The cells of one row, without what the caption says."""
+    first = next(iter(row.values()))
+    said = replace(first, by="" if by else first.by, note="" if first.note in notes else first.note)
+    return [
+        _what(first, columns),
+        *([_number(row.get(name)) for name in columns] or [amount(first.published, first.unit)]),
+        _number(first, here=True) if columns else amount(first.here, first.unit),
+        " ".join(ratio(one.ratio, 2 if columns else 3) for one in row.values() if one.ratio),
+        percent(first.of_limit),
+        measured_by(said),
+    ]
 
 
 def _shared(words: Iterable[str]) -> str:
     """The word that all have; empty where they differ, or where there is only one."""
     found = list(words)
     return found[0] if len(found) > 1 and len(set(found)) == 1 else ""
-
-
-def _amount(line: Line, value: float | None) -> str:
-    return amount(value, line.unit)
 
 
 def _number(line: Line | None, here: bool = False) -> str:

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from pareo.device import why_unavailable
 from pareo.errors import PareoError
@@ -18,6 +18,7 @@ from pareo.lab.replication.result import Line, Measured, Name, PaperResult, Part
 
 Say = Callable[[str], None]
 R = TypeVar("R", bound=Result)
+Made = TypeVar("Made", bound=Result, covariant=True)
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,25 @@ class Partly(Exception):
     def __init__(self, found: Result) -> None:
         super().__init__("interrupted")
         self.found = found
+
+
+class Runs(Protocol[Made]):
+    """An engine: `run` measures, `result` is what is known so far."""
+
+    def run(self) -> Made: ...
+
+    def result(self) -> Made: ...
+
+
+def ran(engine: Runs[Made]) -> Made:
+    """The result of an engine; Partly with what there is after Ctrl-C."""
+    try:
+        found = engine.run()
+    except KeyboardInterrupt:
+        raise Partly(engine.result()) from None
+    if getattr(engine, "interrupted", False):
+        raise Partly(found)
+    return found
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,13 @@ from pareo.lab.ops.work import FORWARD, Work
 from pareo.lab.race.engine import Race, Rules
 from pareo.lab.race.result import RaceResult, Row
 from pareo.lab.replication import profile
-from pareo.lab.replication.engine import Facts, Found, Partly, Phase, Plan, Say, no_gpu
+from pareo.lab.replication.engine import Facts, Found, Phase, Plan, Say, no_gpu, ran
 from pareo.lab.replication.result import Line, Measured
 from pareo.lab.replication.transfers import steps
 from pareo.nn import networks
 from pareo.nn.network import Sequential
 from pareo.training.fit import fit
+from pareo.training.settings import Settings
 
 DENSE, CONVOLUTION, PROFILE, TRANSFERS = "dense", "convolution", "profile", "transfers"
 DEVICES = ("sequential", "vectorized", "compiled", "cuda")
@@ -73,10 +74,7 @@ class FinardiDavid(Plan):
             task, entered, replace(rules, patience=300.0),
             watch=lambda now: say(f"{now.doing}, round {now.round}" if now.round else now.doing),
         )  # fmt: skip
-        try:
-            return race.run()
-        except KeyboardInterrupt:
-            raise Partly(race.result()) from None
+        return ran(race)
 
     def _convolve(self, say: Say) -> OpsResult:
         names = [f"pareo-{name}" for name in self.devices if name != "sequential"]
@@ -95,10 +93,7 @@ class FinardiDavid(Plan):
         benchmark = Benchmark(
             [work], names, ceilings, cores(), self.seconds, lambda now: say(now.doing)
         )
-        try:
-            return benchmark.run()
-        except KeyboardInterrupt:
-            raise Partly(benchmark.result()) from None
+        return ran(benchmark)
 
     def _profile(self, say: Say) -> Facts:
         say("one epoch on the vectorized device")
@@ -107,7 +102,9 @@ class FinardiDavid(Plan):
             data = load("mnist").as_float()
             images, labels = data.images[: self.images], data.labels[: self.images]
             few = replace(data, images=images, labels=labels)
-            fit(network(), few, device="vectorized", batch_size=BATCH, rate=RATE, progress=False)
+            settings = Settings(batch_size=BATCH, rate=RATE)
+            if fit(network(), few, settings, device="vectorized", progress=False).interrupted:
+                raise KeyboardInterrupt
 
         with tempfile.TemporaryDirectory() as folder:
             return Facts({"fit": 100 * profile.share_of_fit(main, Path(folder))})

@@ -10,7 +10,7 @@ from pareo.lab.formatting import counted
 from pareo.lab.papers.published import Figure
 from pareo.lab.race.engine import Race, Rules
 from pareo.lab.race.result import RaceResult, Row
-from pareo.lab.replication.engine import Found, Partly, Phase, Plan, Say, no_gpu
+from pareo.lab.replication.engine import Found, Phase, Plan, Say, no_gpu, ran
 from pareo.lab.replication.result import Line, Measured
 
 RACE = "race"
@@ -51,10 +51,7 @@ class LimaZola(Plan):
             task, chosen(self._contestants()), rules.training(self.epochs, None),
             watch=lambda now: say(f"{now.doing}, round {now.round}" if now.round else now.doing),
         )  # fmt: skip
-        try:
-            return race.run()
-        except KeyboardInterrupt:
-            raise Partly(race.result()) from None
+        return ran(race)
 
     def lines(self, found: Found) -> list[Line]:
         """40 epochs on each device, the ratio of both, and what was learned."""

@@ -11,7 +11,7 @@ from pareo.lab.ops.result import OpsResult
 from pareo.lab.ops.summary import Timed, timed
 from pareo.lab.ops.work import FORWARD, Work
 from pareo.lab.papers import melo as published
-from pareo.lab.replication.engine import Found, Partly, Phase, Plan, Say, no_gpu
+from pareo.lab.replication.engine import Found, Phase, Plan, Say, no_gpu, ran
 from pareo.lab.replication.result import Line, Measured
 
 OPERATORS = "operators"
@@ -53,10 +53,7 @@ class Melo(Plan):
         benchmark = Benchmark(
             works, contestants, limits, cores(), self.seconds, lambda now: say(now.doing)
         )
-        try:
-            return benchmark.run()
-        except KeyboardInterrupt:
-            raise Partly(benchmark.result()) from None
+        return ran(benchmark)
 
     def _ceilings(self, name: str, say: Say) -> Ceilings:
         device = Device(name) if name == "cuda" else Device(name, threads=cores())

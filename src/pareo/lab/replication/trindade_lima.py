@@ -13,8 +13,9 @@ from pareo.lab.kernels.result import KernelsResult
 from pareo.lab.kernels.study import Study
 from pareo.lab.kernels.summary import sections
 from pareo.lab.papers import trindade_lima as published
-from pareo.lab.replication.engine import Facts, Found, Partly, Phase, Plan, Say, no_gpu
+from pareo.lab.replication.engine import Facts, Found, Partly, Phase, Plan, Say, no_gpu, ran
 from pareo.lab.replication.result import Line, Measured, Where
+from pareo.lab.sweep.admission import GPU_TURN
 from pareo.lab.sweep.engine import Sweep
 from pareo.lab.sweep.limit import next_batch, predicting
 from pareo.lab.sweep.result import Cell, Probe, SweepResult
@@ -27,6 +28,8 @@ TIMES = "Figure 1: milliseconds per image"
 BEST = "The fastest framework beside the other: time per image, at the best batch size"
 LARGEST = "The batch at which 12 GB of memory end"
 CALLS, SECONDS = "Table 1: calls of SGEMM", "Table 1: seconds in SGEMM"
+# The heads of narrow columns.
+SHORTER = {"Caffe": "Caffe", "TensorFlow": "TF", "TensorFlow, batched": "TF batched"}
 NO_NUMBERS = "Figure 1, which has no numbers"
 # Contestants of the study of kernels, by place.
 STUDIED = {False: ("pareo-compiled", "torch"), True: ("pareo-cuda", "torch-cuda")}
@@ -37,6 +40,7 @@ class TrindadeLima(Plan):
     """Both networks at so many batch sizes; seconds are for each of these.
 
     size: of images, 224 as in the paper. kernels: the batch whose kernels are counted, if any.
+    largest: whether the largest batch that fits is searched by training, too.
     """
 
     name = "trindade-lima"
@@ -45,6 +49,7 @@ class TrindadeLima(Plan):
     size: int = 224
     seconds: float = 60.0
     kernels: int | None = 128
+    largest: bool = True
     on_cpu: tuple[str, ...] = (*ON_CPU, "jax")
 
     @property
@@ -53,15 +58,18 @@ class TrindadeLima(Plan):
         return not no_gpu()
 
     def _settings(self, network: str) -> Settings:
-        names = ON_GPU if self.on_gpu else self.on_cpu
+        names, turn = (ON_GPU, GPU_TURN) if self.on_gpu else (self.on_cpu, Settings.turn)
         return Settings(
-            network, self.batches, names, threads=cores(), size=self.size, seconds=self.seconds
-        )
+            network, self.batches, names, threads=cores(), size=self.size, turn=turn,
+            seconds=self.seconds, largest=self.largest,
+        )  # fmt: skip
 
     def phases(self) -> list[Phase]:
         sizes = ",".join(map(str, self.batches))
         names = ",".join(ON_GPU if self.on_gpu else self.on_cpu)
         options = f"--batches {sizes} --contestants {names} --seconds {self.seconds:g}"
+        if self.largest:
+            options += " --largest"
         if self.size != 224:
             options += f" --pixels {self.size}"
         found = [
@@ -93,11 +101,7 @@ class TrindadeLima(Plan):
 
     def _study(self, say: Say) -> KernelsResult:
         task = task_for("alexnet", self.kernels or 1, cores(), size=self.size)
-        study = Study(task, chosen([*STUDIED[self.on_gpu]]), say=say)
-        result = study.run()
-        if study.interrupted:
-            raise Partly(result)
-        return result
+        return ran(Study(task, chosen([*STUDIED[self.on_gpu]]), say=say))
 
     def lines(self, found: Found) -> list[Line]:
         """Times by batch, the best ratio, the largest batch, and Table 1."""
@@ -165,32 +169,44 @@ class TrindadeLima(Plan):
                 by = f"pareo, {network}, 224 x 224"
                 yield Line.of(LARGEST, figure, by=by, **(more if here else found.absent(MEMORY)))
 
+        yield from self._searched(found)
+
+    def _searched(self, found: Found) -> Iterator[Line]:
+        """The largest batch of each contestant in the memory of this machine, by training."""
+        figure = self.paper.figure("largest-tensorflow")
+        for network in self.networks:
+            result = found.result(network, SweepResult)
+            for one in result.limits if result else ():
+                measured: Measured = {"status": "failed", "note": one.note}
+                if one.largest is not None:
+                    note = f"in {one.limit / 1e9:.3g} GB of this machine"
+                    measured = {"here": float(one.largest), "note": note}
+                what, by = "largest batch, searched", f"{one.contestant}, {network}"
+                yield Line.of(LARGEST, figure, what=what, by=by, **measured)
+
     def _table(self, found: Found, section: str, column: int) -> Iterator[Line]:
-        """Table 1 by kernel, whose names are of cuBLAS in 2017, and its sums beside this step."""
-        unit = "calls" if column else "s"
-        where: Where = {"section": section, "place": "Table 1", "unit": unit}
-        note = "a name of cuBLAS in 2017: today's products have others"
+        """Table 1 by kernel, whose names are of cuBLAS in 2017, and its sums beside a step here."""
+        step = f"here, products and convolutions of a step of alexnet at batch {self.kernels}"
+        where: Where = {
+            "section": f"{section}; {step}", "place": "Table 1", "unit": "calls" if column else "s",
+        }  # fmt: skip
         for framework, cells in published.sgemm().items():
             for kernel, both in cells.items():
                 yield Line(
-                    **where, what=kernel, on=framework, published=float(both[column]),
-                    status="missing", note=note,
+                    **where, what=kernel, on=SHORTER[framework], published=float(both[column]),
+                    status="missing", note="kernels of cuBLAS in 2017, which has others today",
                 )  # fmt: skip
         result = found.result(KERNELS, KernelsResult)
         counted = [one for one in sections(result) if not one.profile.mode] if result else []
-        for one in counted:
-            value = one.matrix.calls if column else one.matrix.seconds
+        measured: list[tuple[str, Measured]] = [
+            (one.contestant, {"here": one.matrix.calls if column else one.matrix.seconds})
+            for one in counted
+        ]
+        for by, more in measured or [("", found.absent(KERNELS))]:
             for framework, both in published.totals().items():
                 yield Line(
-                    **where, what="all of them; here products and convolutions of one step",
-                    on=framework, published=float(both[column]), here=value,
-                    by=f"{one.contestant}, alexnet, batch {self.kernels}",
-                )  # fmt: skip
-        if not counted:
-            for framework, both in published.totals().items():
-                yield Line(
-                    **where, what="all of them", on=framework, published=float(both[column]),
-                    **found.absent(KERNELS),
+                    **where, what="all", on=SHORTER[framework], published=float(both[column]),
+                    by=by, **more,
                 )  # fmt: skip
 
     def why(self, found: Found) -> list[str]:

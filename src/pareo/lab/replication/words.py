@@ -23,15 +23,15 @@ def amount(value: float | None, unit: str) -> str:
     return f"{digits(value)}{UNITED.get(unit, f' {unit}')}"
 
 
-def ratio(value: float | None) -> str:
-    """What was measured here over what was published, with three digits; empty where unknown.
+def ratio(value: float | None, precise: int = 3) -> str:
+    """What was measured here over what was published, with a few digits; empty where unknown.
 
-    >>> ratio(0.01234), ratio(19.27), ratio(12345.6), ratio(None)
-    ('0.0123', '19.3', '12,346', '')
+    >>> ratio(0.01234), ratio(19.27, 2), ratio(12345.6), ratio(None)
+    ('0.0123', '19', '12,346', '')
     """
     if value is None:
         return ""
-    return digits(value) if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.{precise}g}"
 
 
 def measured_by(line: Line) -> str:

@@ -24,9 +24,10 @@ CAPTIONS = {
     "times": "Times of this part.",
     "epochs": "Figure 1(a): seconds of training at the end of each epoch.",
     "accuracy": "Figure 1(b): seconds until the test images were first classified so well.",
-    "speedup": "Figure 2: at the end of each epoch, how many times as fast as the slowest peer.",
+    "speedup": "Figure 2: at the end of each epoch, how many times as fast as",
     "memory": "Memory against the batch size.",
 }
+KEPT = ("data", "layout", "base")  # of a figure
 RATE = "MFLOP/s"  # of lines that a chart by size shows
 DRAWN: tuple[tuple[type[Result], Callable[[Any], dict[str, Figure]]], ...] = (
     (RaceResult, race_figures),
@@ -50,7 +51,7 @@ def figures(result: PaperResult) -> dict[str, Figure]:
             # A study of kernels is a race, too; its times are those of the tables.
             if whole is not None and type(whole) is declared:
                 for name, one in draw(whole).items():
-                    found[f"{part.name}-{name}"] = {key: one[key] for key in ("data", "layout")}
+                    found[f"{part.name}-{name}"] = {key: one[key] for key in KEPT if key in one}
     return found
 
 
@@ -84,7 +85,7 @@ def _sized(one: Line) -> bool:
 
 def _sections(result: PaperResult, drawn: dict[str, Figure]) -> Iterator[str]:
     about = result.published
-    yield head(result, title(result), summary(result))
+    yield head(result, title(result), summary(result), result.machine.cores)
     yield f"<p><i>{escape(about.title)}</i> ({escape(about.english)}). "
     yield f"{escape(', '.join(about.authors))}; {escape(about.institution)}; "
     yield f"{escape(about.year)}. {escape(about.dated_by)}</p>"
@@ -107,7 +108,8 @@ def _lines(lines: list[Line]) -> str:
     """The lines of a heading; a column for each of the paper's GPUs if there are several."""
     rows = by_hardware(lines)
     columns = hardware(rows)
-    heads = ["what", *(columns or ["paper"]), "here", "here / paper", "of limit", "place"]
+    heads = ["what", *(columns or ["paper"]), "here", "here / paper", "of limit"]
+    places = dict.fromkeys(line.place for line in lines)
     cells = []
     for row in rows.values():
         first = next(iter(row.values()))
@@ -118,9 +120,18 @@ def _lines(lines: list[Line]) -> str:
         what = f"{first.what} ({first.on})" if first.on and not columns else first.what
         cells.append(
             [what, *shown, amount(first.here, first.unit), ratios, percent(first.of_limit),
-             first.place, measured_by(first)]
+             _last(first, len(places) > 1)]
         )  # fmt: skip
-    return table([*heads, "by, or why not"], cells)
+    kept = [at for at in range(len(heads) + 1) if any(row[at] for row in cells)]
+    heads.append("by, or why not; in the paper" if len(places) > 1 else "by, or why not")
+    where = "" if len(places) > 1 else f"<p>In the paper: {escape(next(iter(places)))}.</p>"
+    return where + table([heads[at] for at in kept], ([row[at] for at in kept] for row in cells))
+
+
+def _last(line: Line, placed: bool) -> str:
+    """What was measured, or why nothing was, and where the paper has the figure."""
+    place = f"in the paper: {line.place}" if placed else ""
+    return "; ".join(part for part in (measured_by(line), place) if part)
 
 
 def _parts(result: PaperResult, drawn: dict[str, Figure]) -> Iterator[str]:
@@ -139,5 +150,7 @@ def _parts(result: PaperResult, drawn: dict[str, Figure]) -> Iterator[str]:
         if names or tables:
             yield f"<h2>Part: {escape(part.name)}</h2>"
         for name in names:
-            yield figure(name, CAPTIONS.get(name.removeprefix(f"{part.name}-"), ""))
+            caption = CAPTIONS.get(name.removeprefix(f"{part.name}-"), "")
+            base = drawn[name].get("base")
+            yield figure(name, f"{caption} {base}." if base else caption)
         yield from tables
