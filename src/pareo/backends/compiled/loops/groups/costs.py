@@ -22,6 +22,7 @@ FEW_CHANNELS = 300  # with as many channels as the root of this, half of that ra
 MANY_IMAGES = 64  # Winograd's algorithm needs a number of tiles
 CACHED_ELEMENT, ELEMENT = 0.5e-9, 1e-9  # seconds for an element of anything else
 CALL = 15e-6  # seconds for each instruction of a step
+LONG = 400  # instructions of a loop that should save half of the time
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,12 @@ class Estimate:
 
     in_groups: float
     by_instructions: float
+    instructions: int
 
     @property
     def is_worth_it(self) -> bool:
-        return self.in_groups < self.by_instructions
+        """Whether the loop saves enough; a long one takes many seconds to compile."""
+        return self.in_groups * (1 + self.instructions / LONG) < self.by_instructions
 
     def __str__(self) -> str:
         return (
@@ -63,7 +66,7 @@ def estimate(program: Program, batch: int, waste: float = 1.0) -> Estimate:
             size = max(program.specs[n].size for n in (*i.inputs, *i.outputs))
             in_groups += size * CACHED_ELEMENT
             by_instructions += size * ELEMENT
-    return Estimate(in_groups * waste, by_instructions)
+    return Estimate(in_groups * waste, by_instructions, len(program.instructions))
 
 
 def _convolution_rate(program: Program, i: Instruction) -> float:
