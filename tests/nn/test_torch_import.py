@@ -424,7 +424,7 @@ class Reduced(tnn.Module):
         row = self.along(x.mean(3)).sum(-1, keepdim=True)  # (N, 6, 1)
         column = x.sum((1, 2))  # (N, 5)
         plane = x.mean(1, keepdim=True) + row.unflatten(1, (1, 6))  # (N, 1, 6, 5)
-        last = x.permute(0, 2, 3, 1).mean(3).sum(1)  # (N, 5), of channels
+        last = x.swapaxes(1, -1).swapaxes(1, 2).mean(3).sum(1)  # (N, 5), of channels
         return self.fc(torch.cat([tokens.mean(1), column, plane.sum(2).flatten(1) + last], 1))
 
 

@@ -133,6 +133,7 @@ def moved_operators(dense: Callable[..., Any]) -> Mapping[str, Callable[..., Any
         **dict.fromkeys(("contiguous", "clone", "alias", "to"), _same),
         "permute": _permuted,
         "transpose": _transposed,
+        "swapaxes": lambda reader, self, axis0, axis1: _transposed(reader, self, axis0, axis1),
         "select": _selected,
         "unbind": _unbound,
         "getitem": _item,

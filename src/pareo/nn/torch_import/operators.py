@@ -232,6 +232,7 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "expand_as": views.expand,
     "permute": views.permute,
     "transpose": views.transpose,
+    "swapaxes": lambda reader, self, axis0, axis1: views.transpose(reader, self, axis0, axis1),
     "chunk": views.chunk,
     "split": views.split,
     "split_with_sizes": lambda reader, self, split_sizes, dim=0: views.parts(

@@ -18,9 +18,9 @@ from pareo.nn.torch_names import TorchName
 
 # Operators whose result is their first argument, seen in another shape or as it is.
 VIEWS = frozenset({
-    "view", "reshape", "flatten", "permute", "transpose", "squeeze", "unsqueeze", "contiguous",
-    "alias", "dropout", "to", "expand", "expand_as", "chunk", "split", "split_with_sizes",
-    "slice", "narrow", "select", "unbind", "getitem", "unflatten",
+    "view", "reshape", "flatten", "permute", "transpose", "swapaxes", "squeeze", "unsqueeze",
+    "contiguous", "alias", "dropout", "to", "expand", "expand_as", "chunk", "split",
+    "split_with_sizes", "slice", "narrow", "select", "unbind", "getitem", "unflatten",
 })  # fmt: skip
 SHOWN = 3  # places of one operator that an error lists
 
