@@ -200,14 +200,14 @@ def _wide(array: Any) -> Any:
 
 
 def check_network(trained: Trained, device: str, dtype: str = "float32") -> None:
-    """Train on a device, by its loop where it has one and as a program; raise `Wrong`."""
+    """Train on a device, by its loop or table if it has one, and as a program; raise `Wrong`."""
     drawn = trained.drawn
     plain = device in ("cuda", "sequential")
     place = Device(device) if plain else Device(device, 1 + trained.seed % 2)
     step = Step(drawn.network, drawn.batch, place, drawn.recipe, dtype)
-    ways = ["as a loop", "as a program"] if step.loops else ["as a program"]
-    for way in ways:
-        if way == "as a loop":
+    own = ["as a loop"] if step.loops else ["from a table"] if step.in_table else []
+    for way in [*own, "as a program"]:
+        if way in own:
             found = _trained(trained, step, dtype)
         else:
             with step.without_loop():

@@ -240,6 +240,11 @@ class Step:
         """Whether many steps run in a loop of the backend's own rather than as a program."""
         return self._loop_bytes(self.batch) is not None
 
+    @property
+    def in_table(self) -> bool:
+        """Whether many steps run in machine code, from a table of the program's instructions."""
+        return self._in_table
+
     def explain(self) -> str:
         """Whether steps run in a loop of the backend's own, from a table or as a program, and why.
 
