@@ -119,6 +119,7 @@ def trained(network, batch, device, dtype, momentum):
         slots = {
             f"velocity.{path}": to_device(np.zeros(array.shape, dtype))
             for path, array in parameters.items()
+            if path not in network.state
         }
         step = Step(network, batch, place, sgd(momentum, 0.01 * momentum), dtype=dtype)
         given = to_device(images), to_device(labels)
