@@ -162,7 +162,8 @@ class FinardiDavid(Plan):
             fast, by = seconds.get(f"pareo-{name}"), f"pareo-vectorized / pareo-{name}"
             if slow and fast:
                 here, share = slow.hot.seconds / fast.hot.seconds, fast.hot.of_roofline
-                yield Line.of(FORWARDS, figure, by=by, here=here, of_limit=share)
+                what = figure.what.replace("GPU", "compiled") if name != "cuda" else figure.what
+                yield Line.of(FORWARDS, figure, what=what, by=by, here=here, of_limit=share)
                 continue
             absent = found.absent(CONVOLUTION)
             if name == "cuda" and no_gpu():
