@@ -127,6 +127,15 @@ def test_operators_of_the_fifth_paper() -> None:
     assert rate.of_limit == pytest.approx(one.hot.of_roofline)
 
 
+@pytest.mark.parametrize(("idle", "busy"), [(2.0, False), (0.0, True)])
+def test_busy_ceilings_are_told(idle: float, busy: bool) -> None:
+    result = ops_result.made()
+    result.ceilings["cpu"] = ops_result.machine(idle)
+    said = " ".join(melo.Melo().why(Found({"operators": result})))
+    assert "reaches 45 GB/s here" in said  # of the triad, which reads two
+    assert ("`pareo ceilings --again`" in said) == busy
+
+
 def test_an_operator_that_was_refused_says_so() -> None:
     result = ops_result.made()
     for cell in result.rows:
