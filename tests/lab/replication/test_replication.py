@@ -127,6 +127,15 @@ def test_operators_of_the_fifth_paper() -> None:
     assert rate.of_limit == pytest.approx(one.hot.of_roofline)
 
 
+@pytest.mark.parametrize(("idle", "busy"), [(2.0, False), (0.0, True)])
+def test_busy_ceilings_are_told(idle: float, busy: bool) -> None:
+    result = ops_result.made()
+    result.ceilings["cpu"] = ops_result.machine(idle)
+    said = " ".join(melo.Melo().why(Found({"operators": result})))
+    assert "reaches 45 GB/s here" in said  # of the triad, which reads two
+    assert ("`pareo ceilings --again`" in said) == busy
+
+
 def test_an_operator_that_was_refused_says_so() -> None:
     result = ops_result.made()
     for cell in result.rows:
@@ -292,3 +301,15 @@ def test_an_engine_that_is_interrupted_gives_what_it_has(raises: bool) -> None:
     with pytest.raises(Partly) as ended:
         ran(Interrupted(raises))
     assert ended.value.found == race_result.race()
+
+
+def test_times_are_known_before_an_epoch_ends() -> None:
+    """A race that its time ended has no curve: parts of an epoch say how long one takes."""
+    data = race_result.made()
+    for row in data["rows"]:
+        row["curve"] = []
+    race = race_result.race(data)
+    line = lines_of(lima_zola.LimaZola(), race=race)["40 epochs on the CPU", "torch"]
+    torch = next(row for row in race.rows if row.contestant == "torch")
+    assert line.here == pytest.approx(40 * torch.median)
+    assert line.note == "from parts of an epoch of 60,000 images"

@@ -123,8 +123,8 @@ class CostaBanevicius(Plan):
             "to gain; the share of the limit beside each time says how little.",
             "The networks, the batches and the arithmetic are the same, so what differs is the "
             "processor and the program: one compiled loop over batches in place of a graph that is "
-            "called from Python for every step. The share of the limit is that of the measured "
-            "peak of matrix products here, which no program can exceed.",
+            "called from Python for every step. The share of the limit is that of the peak of "
+            "matrix products that was measured here; above 100 % the machine was busier then.",
             "The paper does not say how often it tests. One test of 10,000 images in 98 s would "
             f"be out of proportion to its training ({train / epochs:.1f} s an epoch); a test after "
             f"each of {epochs} epochs would take {test / epochs:.2f} s. Here one test is timed.",

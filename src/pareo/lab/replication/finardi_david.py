@@ -1,5 +1,6 @@
 """The second paper: the same operators in loops, in NumPy and on a GPU, and why its GPU lost."""
 
+import math
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -51,6 +52,7 @@ class FinardiDavid(Plan):
     epochs: int = 10
     conv_bytes: int = 64 << 20
     seconds: float = 5.0
+    race_seconds: float = math.inf  # after which no round begins
     images: int = 60_000  # that are profiled
     devices: tuple[str, ...] = DEVICES
 
@@ -66,12 +68,14 @@ class FinardiDavid(Plan):
 
     def _train(self, say: Say) -> RaceResult:
         task = Task(network(), BATCH, cores(), RATE)
-        rules = Rules().training(self.epochs, None)
+        rules = replace(
+            Rules().training(self.epochs, None), patience=300.0, seconds=self.race_seconds
+        )
         entered = chosen([f"pareo-{name}" for name in self.devices])
         if "pareo-sequential" in entered:  # as many images in a step as the others have
             entered["pareo-sequential"] = replace(entered["pareo-sequential"], images=BATCH)
         race = Race(
-            task, entered, replace(rules, patience=300.0),
+            task, entered, rules,
             watch=lambda now: say(f"{now.doing}, round {now.round}" if now.round else now.doing),
         )  # fmt: skip
         return ran(race)
@@ -158,7 +162,8 @@ class FinardiDavid(Plan):
             fast, by = seconds.get(f"pareo-{name}"), f"pareo-vectorized / pareo-{name}"
             if slow and fast:
                 here, share = slow.hot.seconds / fast.hot.seconds, fast.hot.of_roofline
-                yield Line.of(FORWARDS, figure, by=by, here=here, of_limit=share)
+                what = figure.what.replace("GPU", "compiled") if name != "cuda" else figure.what
+                yield Line.of(FORWARDS, figure, what=what, by=by, here=here, of_limit=share)
                 continue
             absent = found.absent(CONVOLUTION)
             if name == "cuda" and no_gpu():

@@ -1,5 +1,6 @@
 """The first paper: a small CNN on MNIST for 40 epochs, on a CPU and on a GPU."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -24,7 +25,7 @@ ACCURACY = "Figure 1(b): accuracy on the test images"
 
 @dataclass(frozen=True)
 class LimaZola(Plan):
-    """The paper's CNN in every contestant, for so many epochs of so many images."""
+    """The paper's CNN in every contestant, for so many epochs, or until the time is up."""
 
     name = "lima-zola"
     epochs: int = EPOCHS
@@ -32,6 +33,7 @@ class LimaZola(Plan):
     on_cpu: tuple[str, ...] = ON_CPU
     data: str | None = None
     patience: float = 600.0
+    seconds: float = math.inf  # after which no round begins
 
     def phases(self) -> list[Phase]:
         names = ",".join(self._contestants())
@@ -46,9 +48,12 @@ class LimaZola(Plan):
 
     def _run(self, say: Say) -> RaceResult:
         task = task_for("papers-cnn", self.batch, cores(), source=self.data)
-        rules = replace(Rules(), patience=self.patience, untried=SLOW_TO_BUILD)
+        rules = replace(
+            Rules().training(self.epochs, None), patience=self.patience, untried=SLOW_TO_BUILD,
+            seconds=self.seconds,
+        )  # fmt: skip
         race = Race(
-            task, chosen(self._contestants()), rules.training(self.epochs, None),
+            task, chosen(self._contestants()), rules,
             watch=lambda now: say(f"{now.doing}, round {now.round}" if now.round else now.doing),
         )  # fmt: skip
         return ran(race)
@@ -92,8 +97,9 @@ class LimaZola(Plan):
                 more = self._missing(rows, base, name, found)
                 if slow and fast:
                     more = {"here": slow / fast}
-                what = here.get(name, figure.what)
-                yield Line.of(SPEEDUP, figure, what=what, by=f"{base} / {name}", **more)
+                by, what = f"{base} / {name}", here.get(name, figure.what)
+                on = figure.on if what == figure.what else ""
+                yield Line.of(SPEEDUP, figure, what=what, on=on, by=by, **more)
 
     def _missing(self, rows: dict[str, Row], base: str, name: str, found: Found) -> Measured:
         for one in (base, name):

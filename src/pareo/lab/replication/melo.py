@@ -142,4 +142,10 @@ class Melo(Plan):
             return ""
         rate = result.ceilings[place].memory(2.0).value
         where = "the GPU" if place == GPU else "the processor, as there is no GPU,"
-        return f"The memory of {where} reaches {rate / 1e9:.3g} GB/s here. "
+        said = f"The memory of {where} reaches {rate / 1e9:.3g} GB/s here. "
+        if result.ceilings[place].busy:
+            said += (
+                "That was measured while other programs ran, so shares of the limit are too high; "
+                "`pareo ceilings --again` measures it again. "
+            )
+        return said
