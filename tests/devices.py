@@ -19,6 +19,11 @@ DEVICES = (*CPU, CUDA)
 ARCHITECTURES = os.environ.get("PAREO_TEST_ARCHITECTURES", "sm_90").split(",")
 
 
+def slow_on(device: str) -> list[Any]:
+    """All devices, the test on one of them marked as slow."""
+    return [pytest.param(d, marks=pytest.mark.slow) if d == device else d for d in DEVICES]
+
+
 def placed(device: str, value: Any) -> Any:
     """An array of the host where a device reads it, in the same layout; all else as it is."""
     if device != "cuda" or not isinstance(value, np.ndarray):

@@ -9,7 +9,6 @@ import pytest
 from devices import CUDA, home, placed
 
 from pareo import Device, Spec, op, trace
-from pareo.backends.compiled.loops.dense import DenseLoop
 from pareo.nn import Dense, Flatten, Sequential
 from pareo.program import value_and_grad
 from pareo.training.step import Step
@@ -104,12 +103,12 @@ def test_gradient_of_filters_over_many_images(layer: str, device: str) -> None:
     np.testing.assert_allclose(home(device, found), expected, rtol=NEAR)
 
 
-def test_bias_of_dense_layers_that_are_trained_in_one_loop() -> None:
+def test_bias_of_dense_layers_that_are_trained_from_a_table() -> None:
     """The same image again and again, in one batch; all parameters start from 0."""
     batch = 50_000
     network = Sequential([Flatten(), Dense(3)], (2, 3))
     step = Step(network, batch, Device("compiled"))
-    assert isinstance(step._loop, DenseLoop)
+    assert step.in_table
     parameters = {path: 0 * p for path, p in network.initialise(0, "float32").items()}
     images, labels = np.zeros((1, 2, 3), np.float32), np.zeros(1, np.int64)
     step.run(parameters, {}, images, labels, np.zeros((1, batch), np.int64), rate=1.0)

@@ -4,6 +4,7 @@ import math
 import subprocess
 import sys
 
+import pytest
 from benchmarks.drawn import ratio
 from benchmarks.today import Cell
 
@@ -20,6 +21,7 @@ def test_the_ratio_is_that_of_the_fastest_other():
     assert math.isnan(ratio({"ours": cell("ours"), "a": cell("a", 1.0)}))
 
 
+@pytest.mark.slow
 def test_a_run():
     command = ["--kind", "mlp", "--seed", "1", "--count", "1", "--rounds", "1"]
     command += ["--contestants", "pareo-compiled,pareo-vectorized"]

@@ -7,6 +7,7 @@ import pytest
 from benchmarks import today
 
 
+@pytest.mark.slow
 def test_cells_have_times_and_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(today, "SAMPLE", 0.001)
     file = tmp_path / "found.json"

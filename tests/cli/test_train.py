@@ -57,6 +57,7 @@ def test_the_results_stand_at_the_end_and_a_pipe_sees_no_bar(tmp_path: Path) -> 
         assert re.search(f"^{line}", done.stdout, re.MULTILINE), line
 
 
+@pytest.mark.slow
 def test_resume_takes_the_settings_of_the_checkpoint(tmp_path: Path) -> None:
     how = (*SMALL, "--rate", "0.02", "--momentum", "0.5", "--seed", "3", "--batch", "32",
            "--schedule", "constant")  # fmt: skip
@@ -254,6 +255,7 @@ def test_a_terminal_sees_the_bar(tmp_path: Path) -> None:
     assert "left" in plain
 
 
+@pytest.mark.slow
 def test_profile_writes_two_files_and_shows_a_table(tmp_path: Path) -> None:
     done = pareo("train", "mlp-small", *SMALL, "--epochs", "1", "--profile", str(tmp_path / "p"))
     assert done.returncode == 0, done.stderr

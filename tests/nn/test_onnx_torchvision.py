@@ -19,7 +19,7 @@ import pytest
 import torch
 from onnx_graphs import exported
 from torch.nn import functional
-from torch_modules import _torchvision
+from torch_modules import torchvision
 from torch_steps import batches, steps_of_pareo
 
 import pareo
@@ -46,7 +46,7 @@ def module_of(name: str) -> Any:
         more = {"aux_logits": False, "init_weights": False}
     elif name.startswith("vit"):
         more = {"image_size": PIXELS[name]}
-    module = getattr(_torchvision().models, name)(num_classes=10, **more)
+    module = getattr(torchvision().models, name)(num_classes=10, **more)
     for part in module.modules():
         for rate in ("p", "dropout"):
             if isinstance(getattr(part, rate, None), float):

@@ -38,6 +38,7 @@ SIZES = {"lenet5": 28, "resnet18": 64, "resnet34": 64, "resnet50": 64, "squeezen
 # What their channels are divided by; the widths of these have no larger common divisor.
 FACTORS = {"lenet5": 1, "resnet8": 2, "resnet20": 4, "mobilenet-v2": 8, "efficientnet-b0": 8}
 FACTOR = 16
+HEAVY = ("densenet121", "efficientnet-b0")  # many layers, which take long even if small
 TODAY = [name for name in networks.SIZED if not name.startswith(("alexnet", "googlenet"))]
 # A step moves the weights with the longest gradient by this much, for the same reason.
 MOVE = 0.01
@@ -83,7 +84,9 @@ def check(where: str, found: Seen, expected: Seen, most: dict[str, float]) -> No
     assert not zero, f"{where}: {zero} learn nothing"
 
 
-@pytest.mark.parametrize("name", TODAY)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in HEAVY else n for n in TODAY]
+)
 @pytest.mark.parametrize("device", ["vectorized", "compiled", CUDA])
 def test_ten_steps_in_float64(name: str, device: str) -> None:
     compare(name, small(name), device, "float64", EXACT)

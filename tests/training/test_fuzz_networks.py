@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from devices import DEVICES
+from devices import slow_on
 from fuzzing.compare import fault
 from fuzzing.networks import Trained, check_network, drawn_network
 from fuzzing.reference import Expected
@@ -25,7 +25,7 @@ def trained(seed: int) -> Trained:
     return Trained(drawn_network(seed), seed)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", slow_on("compiled"))
 def test_networks(device: str) -> None:
     """Losses, parameters, state and slots after two steps, as a loop and as a program."""
     tested = 0

@@ -4,7 +4,7 @@ from functools import cache
 from itertools import islice
 
 import pytest
-from devices import DEVICES
+from devices import slow_on
 from fuzzing.networks import Trained, check_network
 from fuzzing.three_steps import three_steps
 
@@ -32,7 +32,7 @@ def trained(number: int) -> Trained:
     return three_steps(small()[number])
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", slow_on("compiled"))
 def test_three_steps(device: str) -> None:
     """Losses, parameters and state after three steps, as a loop and as a program."""
     tested = 0

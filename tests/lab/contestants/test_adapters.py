@@ -105,13 +105,19 @@ def torch_as_it_was() -> Iterator[None]:
     torch.backends.mkldnn.enabled = onednn
 
 
+VARIANTS = ("jax-channels-last", "jax-scan")  # of one adapter, which take long to compile
+
+
 @pytest.fixture(scope="module")
 def references(exact: Any) -> dict[str, Any]:
     return {name: exact if task is TASK else reference(task) for name, task in TASKS.items()}
 
 
 @pytest.mark.parametrize("network", TASKS)
-@pytest.mark.parametrize("name", CONTESTANTS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n in VARIANTS else n for n in CONTESTANTS],
+)
 @pytest.mark.usefixtures("torch_as_it_was")
 def test_every_adapter_trains_the_same_network(
     name: str, network: str, references: dict[str, Any]

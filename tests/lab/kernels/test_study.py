@@ -29,6 +29,7 @@ def test_a_study_has_the_step_and_the_flops(together: bool) -> None:
     assert study.profiles["pareo-vectorized"][0].events
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_what_is_there() -> None:
     def impatient(doing: str) -> None:
         if doing.startswith("second: timing"):

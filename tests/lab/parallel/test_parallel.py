@@ -275,6 +275,7 @@ def test_wrong_words_are_said_in_one_sentence(words: list[str], said: str) -> No
     assert said in str(result.exception)
 
 
+@pytest.mark.slow
 def test_one_network_through_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAREO_RECORDS", str(tmp_path / "records.sqlite"))
     threads = {n: fit for n, fit in strategies.ONE_NETWORK.items() if fit[1] == "threads"}
@@ -293,6 +294,7 @@ def test_one_network_through_the_command(tmp_path: Path, monkeypatch: pytest.Mon
     assert page.stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_the_papers_networks_in_every_strategy() -> None:
     data = papers_data(256)
     few = Dataset("few", data.images, data.labels, data.test_images[:64], data.test_labels[:64], 10)

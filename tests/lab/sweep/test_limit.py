@@ -70,6 +70,7 @@ def test_the_search_ends_where_everything_fits():
 
 
 @pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.slow
 def test_real_processes_under_a_limit(asked: bool, tmp_path: Path, monkeypatch):
     most = 400 * 10**6
     monkeypatch.setattr(memory, "safe", lambda: most)  # for who asks for no limit

@@ -35,6 +35,7 @@ def build(task, device):
     return Capturing(task, device, "float32")
 
 
+@pytest.mark.slow
 def test_turns_are_as_long_as_steps_will_be() -> None:
     task = task_for("mlp-small", 8, 1)
     contestant = Contestant(__name__, {"device": "vectorized"})

@@ -39,6 +39,7 @@ def distance(found: Any, expected: Any) -> float:
     threads=some.integers(1, 3),
     seed=some.integers(0, 2**32 - 1),
 )
+@pytest.mark.slow
 def test_any_shape_agrees_with_float64(
     images: int,
     channels: int,

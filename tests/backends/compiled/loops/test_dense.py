@@ -58,6 +58,7 @@ def trained(
     how=some.sampled_from([(0.0, 0.0), (0.0, 0.01), (0.9, 0.0), (0.9, 0.01)]),
     dtype=some.sampled_from(["float32", "float64"]),
 )
+@pytest.mark.slow
 def test_loop_equals_instruction_by_instruction(
     widths: list[int],
     activation: str,

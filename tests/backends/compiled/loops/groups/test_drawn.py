@@ -2,6 +2,7 @@
 
 from itertools import islice
 
+import pytest
 from fuzzing.networks import check_network
 from fuzzing.three_steps import three_steps
 
@@ -15,6 +16,7 @@ COUNT, FLOPS = 4, 3_000_000  # of a step
 BATCHES = Batches((8, 24))
 
 
+@pytest.mark.slow
 def test_three_steps() -> None:
     """Losses, parameters and state; other sizes of groups are in `lab/arena/test_training`."""
     every = (drawn(SEED, index, ["cnn"], BATCHES) for index in range(1000))

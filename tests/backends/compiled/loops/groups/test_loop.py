@@ -122,6 +122,7 @@ NETWORKS = {
     ),
 }
 NORMALISED = "batch norm of images, in branches and in a residual block"
+LONG = (NORMALISED, "other normalisations and factors")  # to compile
 SMALL = "stride, padding and pooling that overlaps"
 
 
@@ -148,7 +149,9 @@ def trained(
     return losses, parameters | slots
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in NETWORKS]
+)
 @pytest.mark.parametrize(("batch", "threads", "momentum"), [(13, 2, 0.9), (24, 1, 0.0)])
 def test_loop_equals_numpy(name: str, batch: int, threads: int, momentum: float) -> None:
     found = trained(NETWORKS[name], batch, "compiled", threads, momentum)
@@ -159,7 +162,7 @@ def test_loop_equals_numpy(name: str, batch: int, threads: int, momentum: float)
         np.testing.assert_allclose(found[1][path], value, rtol=1e-4, atol=1e-5, err_msg=path)
 
 
-@pytest.mark.parametrize("name", [SMALL, NORMALISED])
+@pytest.mark.parametrize("name", [SMALL, pytest.param(NORMALISED, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("batch", "threads", "lanes"), [(1, 2, 1), (5, 2, 1), (11, 1, 4)])
 def test_small_batches_have_smaller_groups(name: str, batch: int, threads: int, lanes: int) -> None:
     """The images that fill up a group must not count."""

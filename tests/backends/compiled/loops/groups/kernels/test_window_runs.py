@@ -1,6 +1,7 @@
 """Windows as runs of columns and tables of rows, against plain loops."""
 
 import numpy as np
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from pareo.backends.compiled.loops.groups.kernels.window_runs import (
 )
 
 
+@pytest.mark.smoke
 @given(
     st.integers(1, 12), st.integers(1, 5), st.integers(1, 4), st.integers(0, 4), st.integers(0, 4),
     st.integers(1, 3),
