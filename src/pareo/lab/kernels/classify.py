@@ -63,7 +63,7 @@ CUDA: Rules = (
     (r"^depthwise(_filters|_images|_input|_turned|_weight)?(<|$)", "convolution"),
     # Of batch and layer normalisation, attention's backward pass, and the norm of all gradients.
     (r"^((channel_)?statistics|errors|inner_products|squares|root)(_|<|$)", "reduction"),
-    (r"^merge_moments$", "reduction"),
+    (r"^merge_moments(<|$)", "reduction"),
     (r"^(gradients|slopes|inference|activation|average_all|lion)(_|<|$)", "elementwise"),
     (r"^dense_update", "gemm"),
     (r"^(sum|mean|max|argmax|squared_error)(_|<|$)|bias_back(<|$)", "reduction"),
