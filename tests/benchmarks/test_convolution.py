@@ -31,6 +31,7 @@ def test_flops_of_the_papers_layer() -> None:
     assert LAYERS[0].flops == 2 * 2 * 128 * 6 * 24 * 24 * 25
 
 
+@pytest.mark.slow
 def test_race_prints_a_table_in_turn() -> None:
     text = io.StringIO()
     race(TINY, ["pareo-vectorized", "numpy, plain im2col"], 1, 3, Console(file=text, width=120))

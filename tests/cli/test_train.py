@@ -74,6 +74,7 @@ def test_resume_takes_the_settings_of_the_checkpoint(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_every_setting_is_an_option_and_resumes(tmp_path: Path) -> None:
     how = ("resnet8", "--data", "synthetic:1x8x8:4:120", "--device", "vectorized", "--threads", "1",
            "--batch", "32", "--optimizer", "adamw", "--schedule", "warmup:1+cosine", "--decay",

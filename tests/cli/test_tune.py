@@ -158,6 +158,7 @@ def test_what_is_not_installed_is_said(
     assert str(done.exception) == told
 
 
+@pytest.mark.slow
 def test_where_every_trial_fails_the_exit_status_says_so(tmp_path: Path) -> None:
     (tmp_path / "space.toml").write_text("rate = [1e30, 1e31]\nwidth = 4\n")
     process = tune(tmp_path, *COMMAND, "--trials", "2", "--epochs", "2")

@@ -38,7 +38,11 @@ SIZES = {"lenet5": 28, "resnet18": 64, "resnet34": 64, "resnet50": 64, "squeezen
 # What their channels are divided by; the widths of these have no larger common divisor.
 FACTORS = {"lenet5": 1, "resnet8": 2, "resnet20": 4, "mobilenet-v2": 8, "efficientnet-b0": 8}
 FACTOR = 16
-HEAVY = ("densenet121", "efficientnet-b0")  # many layers, which take long even if small
+HEAVY = (
+    "densenet121",
+    "efficientnet-b0",
+    "convnext-tiny",
+)  # many layers, which take long even if small
 TODAY = [name for name in networks.SIZED if not name.startswith(("alexnet", "googlenet"))]
 # A step moves the weights with the longest gradient by this much, for the same reason.
 MOVE = 0.01

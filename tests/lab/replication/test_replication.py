@@ -266,6 +266,7 @@ def test_a_step_operator_by_operator_is_the_step() -> None:
     assert moved > weights  # each is read by the forward pass, and written by the update
 
 
+@pytest.mark.slow
 def test_the_first_paper_in_small() -> None:
     """A real race: one contestant, one epoch of a few images."""
     plan = lima_zola.LimaZola(

@@ -84,6 +84,7 @@ def test_one_at_a_time_is_built(stranger, tmp_path):
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.slow
 def test_who_is_expected_and_never_runs_is_sent_home(stranger, tmp_path):
     later = [Cell("right", 8), Cell("wrong", 8)]
     cells = stood(stranger, (2,), tmp_path, ("right",), more=later)
@@ -102,6 +103,7 @@ def test_compilers_are_warmed_beside_each_other(stranger, tmp_path):
     assert [what for what, _, _ in seen[6:]] == ["begin", "end"] * 3
 
 
+@pytest.mark.slow
 def test_pictures_take_no_time_from_the_rounds(stranger, tmp_path):
     """A table takes a quarter of a second to draw: with 0.3 s for all rounds there would be one."""
     settings = Settings("mlp-small", (2,), ("right",), data=DATA, turn=0.02, seconds=0.3, threads=1)

@@ -104,6 +104,7 @@ def files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
+@pytest.mark.slow
 def test_the_process_that_compiles_computes_what_later_ones_do(tmp_path: Path) -> None:
     """Whatever else a process has loaded: a caller runs its own copy of what it calls."""
     alone, together = (NESTED.replace("ALONE", str(value)) for value in (True, False))
