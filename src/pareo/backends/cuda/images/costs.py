@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import prod
 
-from pareo.backends.cuda.images.emit import Source
+from pareo.backends.cuda.images.source import Source
 from pareo.backends.cuda.nhwc.lower import worth_lowering
 from pareo.program.ir import Instruction, Program
 

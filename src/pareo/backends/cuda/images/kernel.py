@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pareo.array import Array
-from pareo.backends.cuda.images.emit import Source
+from pareo.backends.cuda.images.source import Source
 from pareo.backends.cuda.images.tiles import THREADS
 from pareo.backends.cuda.runtime import source as files
 from pareo.backends.cuda.runtime.launch import struct

@@ -2,9 +2,10 @@
 
 import pareo.operators as op
 from pareo.backends.cuda.images.costs import expected, expected_otherwise
-from pareo.backends.cuda.images.emit import Source, emit
+from pareo.backends.cuda.images.emit import emit
 from pareo.backends.cuda.images.kernel import image_passes, merge_moments, sum_rows
 from pareo.backends.cuda.images.rows import Unsupported, split
+from pareo.backends.cuda.images.source import Source
 from pareo.backends.cuda.images.updates import grouped_updates
 from pareo.program.ir import Instruction, Program
 from pareo.program.passes import remove_dead, rewrite

@@ -9,7 +9,7 @@ LANES = 128  # of a multiprocessor that execute at the same time
 L1, L2 = 60, 600  # cycles until a load from shared memory or the L1 cache arrives, and from L2
 PHASE = 150  # cycles for a barrier and to begin a loop
 FILTERS = (1, 2, 3, 4, 6, 8)
-PIXELS = (1, 3, 5, 7)  # odd: see layers.cuh
+PIXELS = (1, 3, 5, 7)  # odd: see conv.cuh
 ROOM = 4096  # floats at most for sums in parts
 MOST = 32  # sums that a thread keeps in registers
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pareo.backends.cuda.nhwc.kernels.update import SLOTS, update_all
+from pareo.backends.cuda.nhwc.kernels.update import SLOTS, rule_of, update_all
 from pareo.program.ir import Instruction, Program
 from pareo.program.passes import remove_dead, rewrite
 
@@ -45,7 +45,7 @@ def _update(
         kind, numbers = "DESCEND", scale.inputs[:1]
         operands: tuple[int, ...] = (one.inputs[0], scale.inputs[1])
     elif one.name in ("sgd", "adam", "lion"):
-        kind = _kind(one)
+        kind = rule_of(one)
         operands, numbers = one.inputs[: 2 + SLOTS[kind]], one.inputs[2 + SLOTS[kind] :]
     else:
         return None
@@ -54,11 +54,3 @@ def _update(
     single = all(program.specs[n].shape == () for n in numbers)
     given = operands[0] in program.inputs and all(n in program.inputs for n in operands[2:])
     return ((kind, numbers), operands) if alike and single and given else None
-
-
-def _kind(one: Instruction) -> str:
-    if one.name == "sgd":
-        return "NESTEROV" if one.attributes["nesterov"] else "MOMENTUM"
-    if one.name == "adam":
-        return "ADAMW" if one.attributes["decoupled"] else "ADAM"
-    return "LION"

@@ -8,6 +8,7 @@ import numpy as np
 from pareo.array import Array
 from pareo.backends.cuda.nhwc.kernels import launch
 from pareo.backends.cuda.runtime.launch import struct
+from pareo.program.ir import Instruction
 from pareo.program.kernel import Fusion, Kernel
 
 MOST, EACH, MOST_AVERAGES = 40, 1024, 80  # as in update.cu
@@ -16,6 +17,15 @@ SLOTS = {"DESCEND": 0, "MOMENTUM": 1, "NESTEROV": 1, "LION": 1, "ADAM": 2, "ADAM
 NUMBERS = {"DESCEND": 1, "MOMENTUM": 3, "NESTEROV": 3, "LION": 4, "ADAM": 7, "ADAMW": 7}
 MOST_NUMBERS = max(NUMBERS.values())
 FIELDS = 12  # of a row of the table
+
+
+def rule_of(last: Instruction) -> str:
+    """The kernels' name of the rule that an instruction follows."""
+    if last.name == "sgd":
+        return "NESTEROV" if last.attributes["nesterov"] else "MOMENTUM"
+    if last.name == "adam":
+        return "ADAMW" if last.attributes["decoupled"] else "ADAM"
+    return {"lion": "LION", "sub": "DESCEND"}[last.name]
 
 
 def update_all(kind: str, count: int) -> Fusion:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pareo.backends.cuda.nhwc.kernels import dense
-from pareo.backends.cuda.nhwc.kernels.update import SLOTS, update_all
+from pareo.backends.cuda.nhwc.kernels.update import SLOTS, rule_of, update_all
 from pareo.backends.cuda.nhwc.lowering import Lowering
 from pareo.backends.cuda.nhwc.rules.averages import add_averages, average_of
 from pareo.backends.cuda.nhwc.rules.table import rule
@@ -29,18 +29,9 @@ class Update:
     flops: int
 
 
-def _kind(last: Instruction) -> str:
-    """The kernels' name of the rule that an instruction follows."""
-    if last.name == "sgd":
-        return "NESTEROV" if last.attributes["nesterov"] else "MOMENTUM"
-    if last.name == "adam":
-        return "ADAMW" if last.attributes["decoupled"] else "ADAM"
-    return {"lion": "LION", "sub": "DESCEND"}[last.name]
-
-
 def _update(lowering: Lowering, last: Instruction) -> Update | None:
     """The update that ends with an instruction."""
-    kind = _kind(last)
+    kind = rule_of(last)
     if kind != "DESCEND":
         parameter, gradient, *rest = last.inputs
         slots, numbers = rest[: SLOTS[kind]], rest[SLOTS[kind] :]
