@@ -72,7 +72,12 @@ def trained(
 
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize(
-    ("batch", "momentum"), [pytest.param(1, 0.0, marks=pytest.mark.slow), (13, 0.9)]
+    ("batch", "momentum"),
+    [
+        pytest.param(1, 0.0, marks=pytest.mark.slow),
+        pytest.param(13, 0.0, marks=pytest.mark.slow),
+        (13, 0.9),
+    ],
 )
 def test_loop_equals_instruction_by_instruction(name: str, batch: int, momentum: float) -> None:
     found = trained(NETWORKS[name], batch, loop=True, momentum=momentum)

@@ -61,7 +61,13 @@ def moments(rows, start, channels, pixels):
     return mean, variance / (len(rows) * pixels)
 
 
-@pytest.mark.parametrize("name", ["lenet5", 14, 19, 10, 33])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("lenet5", 14, 19, 10, 33),
+        *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 6, 29, 44, 52, 5, 7, 11, 39)),
+    ],
+)
 def test_the_kernels_compute_the_gradients_of_each_image(name, tmp_path):
     program = step_program(network_of(name), 3)
     sources, _ = kernels_of(program)

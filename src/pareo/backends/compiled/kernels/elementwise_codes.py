@@ -1,4 +1,4 @@
-"""Elementwise loops by number, for compiled code that is told at run time which one to run.
+"""Elementwise loops by number, for compiled code that chooses one of them at run time.
 
 Activations and their gradients are numbered by their names. `numbers` are those of the activation:
 a slope, or a lower and an upper limit; it has at least one element.
