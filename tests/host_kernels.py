@@ -39,11 +39,20 @@ def compiler():
     return found
 
 
+def inlined(text):
+    """The source with our headers, each once."""
+    done = set()
+    while found := re.search(r'#include "([a-z]+/[a-z]+\.cuh)"\n', text):
+        read = "" if found[1] in done else files.read(found[1]).replace("#pragma once", "")
+        done.add(found[1])
+        text = text[: found.start()] + read + text[found.end() :]
+    return text
+
+
 def on_host(text, backwards):
     """The kernel's source for a compiler of the host; `backwards` runs every phase from its end."""
     text = text.replace('#include "images/block.cuh"\n', "").replace("THREADS = 512", "THREADS = 1")
-    for name in re.findall(r'#include "(images/[a-z]+\.cuh)"', text):
-        text = text.replace(f'#include "{name}"\n', files.read(name).replace("#pragma once", ""))
+    text = inlined(text)
     text = text.replace("extern __shared__ float arena[];", "")
     if backwards:
         text = re.sub(
@@ -75,3 +84,74 @@ def run(source, values, folder, backwards=False):
         size = specs[number].size
         totals[number] = parts[:, start : start + size].sum(0).reshape(specs[number].shape)
     return totals, saved, parts.astype(np.float64)
+
+
+TOGETHER = """
+#include <barrier>
+#include <cmath>
+#include <thread>
+#include <vector>
+#define __device__
+#define __global__
+#define __launch_bounds__(threads)
+#define TOGETHER
+#define __noinline__
+#define __grid_constant__
+struct Index { int x; };
+static thread_local Index threadIdx, blockIdx;
+const int LANES = 1;
+inline float total_of_lanes(float value) { return value; }
+inline float largest_of_lanes(float value) { return value; }
+void __syncthreads();
+void meet(unsigned*);
+static std::vector<float> rooms[16];
+"""
+RUN_TOGETHER = """
+static std::barrier<>* block_barriers[BLOCKS];
+static std::barrier<> all(BLOCKS* THREADS);
+void __syncthreads() { block_barriers[blockIdx.x]->arrive_and_wait(); }
+void meet(unsigned*) { all.arrive_and_wait(); }
+extern "C" void run(void** pointers)
+{
+    Pointers given;
+    for (unsigned i = 0; i < sizeof(given.at) / sizeof(void*); i++) given.at[i] = pointers[i];
+    std::vector<std::thread> threads;
+    for (int block = 0; block < BLOCKS; block++) {
+        block_barriers[block] = new std::barrier<>(THREADS);
+        rooms[block].resize(ROOM);
+    }
+    for (int block = 0; block < BLOCKS; block++)
+        for (int thread = 0; thread < THREADS; thread++)
+            threads.emplace_back([=] {
+                blockIdx.x = block;
+                threadIdx.x = thread;
+                together(given);
+            });
+    for (auto& one : threads) one.join();
+}
+"""
+
+
+def run_together(source, values, folder):
+    """The results of a kernel whose blocks compute a step together, on threads of the host."""
+    text = source.text.replace('#include "images/block.cuh"\n', "")
+    text = text.replace('#include "grid/barrier.cuh"\n', "")
+    text = inlined(text)
+    room = re.search(r"__shared__ float room\[(\d+)\];", text)
+    text = text.replace(room[0], "float* const room = rooms[blockIdx.x].data();")
+    # Each thread has its own pointers, with all of them.
+    text = text.replace("__shared__ void* pointers", "void* pointers")
+    filled = r"i = threadIdx.x; (i < \d+); i \+= THREADS\) pointers"
+    text = re.sub(filled, r"i = 0; \1; i++) pointers", text)
+    path, library = folder / "together.cpp", folder / "together.so"
+    path.write_text(f"{TOGETHER}{text}\nconst int ROOM = {room[1]};\n{RUN_TOGETHER}")
+    command = [compiler(), "-std=c++20", "-O1", "-shared", "-fPIC", "-w", "-pthread", path]
+    subprocess.run([*command, "-o", library], check=True)
+    given = [np.ascontiguousarray(values[n]) for n in source.arguments]
+    specs = source.plan.specs
+    results = {n: np.full(specs[n].shape, np.nan, np.float32) for n in source.plan.results}
+    between = np.full(source.floats_between, np.nan, np.float32)
+    arrays = [np.zeros(1, np.uint32), *given, *results.values(), between]
+    pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
+    ctypes.CDLL(str(library)).run(pointers)
+    return results

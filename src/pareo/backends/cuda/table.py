@@ -16,7 +16,6 @@ from pareo.errors import DeviceError
 from pareo.program.executable import Executable
 from pareo.program.ir import Program
 from pareo.program.kernel import Call
-from pareo.program.passes import rewrite
 from pareo.program.plan import Plan
 from pareo.spec import Spec
 
@@ -131,15 +130,14 @@ class _Cuda(Backend):
         return reads_in_place(program, images)
 
     def lower(self, program: Program) -> Program:
-        return _lowered(program)
+        from pareo.backends.cuda.ways import lowered
+
+        return lowered(program)
 
     def describe_lowering(self, program: Program) -> str:
-        from pareo.backends.cuda.images import lower as images
-        from pareo.backends.cuda.nhwc.lower import worth_lowering
+        from pareo.backends.cuda.ways import description
 
-        found = images.description(program)
-        last = worth_lowering(program) and not images.suits(program)
-        return f"{found}; convolutions channels last" if last else found
+        return description(program)
 
     def squaring(self, matrix: Array) -> Callable[[], Array]:
         from pareo.backends.cuda.kernels.linear import squared
@@ -151,15 +149,6 @@ class _Cuda(Backend):
         from pareo.backends.cuda.epoch import loop
 
         return loop(program, exact=current().precision == "float32")
-
-
-@rewrite
-def _lowered(program: Program) -> Program:
-    """Small networks with a block for each image; large convolutions channels last."""
-    from pareo.backends.cuda.images.lower import image_by_image, suits
-    from pareo.backends.cuda.nhwc import lowered
-
-    return image_by_image(program) if suits(program) else lowered(program)
 
 
 _HERE: AbstractContextManager[object] = nullcontext()  # the current GPU already

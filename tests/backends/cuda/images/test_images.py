@@ -5,14 +5,14 @@ import pytest
 from devices import ARCHITECTURES, needs_gpu
 from host_kernels import run
 from recipes import sgd
+from step_values import trained, use, values_of
 
-from pareo import Device
-from pareo.backends.cuda.images.lower import image_by_image, kernels_of, suits
+from pareo.backends.cuda.images.lower import image_by_image, kernels_of
 from pareo.backends.cuda.runtime import source as files
+from pareo.backends.cuda.ways import chosen
 from pareo.lab.arena.draw import drawn
-from pareo.moving import to_device, to_host
 from pareo.nn import networks
-from pareo.training.step import Step, step_program
+from pareo.training.step import step_program
 
 TAKEN = [0, 1, 4, 6, 8, 9, 14, 16, 17, 19, 25, 26, 28, 29, 30, 34, 36, 44, 52, 55, 56]
 
@@ -21,30 +21,6 @@ NORMALISED = [5, 7, 10, 11, 13, 18, 21, 33, 39]
 
 def network_of(name):
     return networks.by_name(name) if isinstance(name, str) else drawn(404, name, ("cnn",)).network
-
-
-def values_of(program, seed=0):
-    """Every value of a program in float64, computed by NumPy, from drawn inputs."""
-    random = np.random.default_rng(seed)
-    values = {}
-    for number in program.inputs:
-        spec = program.specs[number]
-        if spec.dtype.kind in "iu":
-            values[number] = random.integers(0, 2, spec.shape)
-        else:
-            scale = 1 / np.sqrt(max(1, np.prod(spec.shape[1:]))) if spec.batch is None else 1.0
-            values[number] = (random.standard_normal(spec.shape) * scale).astype(np.float32)
-    values |= {number: np.asarray(a) for number, a in program.constants.items()}
-    exact = {n: a.astype(np.float64) if a.dtype.kind == "f" else a for n, a in values.items()}
-    with Device("vectorized"):
-        for one in program.instructions:
-            given = [exact[n] for n in one.inputs]
-            given = [given] if one.name == "concat" else given
-            found = one.operator(*given, **one.attributes)
-            found = found if isinstance(found, tuple) else (found,)
-            exact |= dict(zip(one.outputs, found, strict=True))
-    rounded = {n: a.astype(np.float32) for n, a in exact.items() if a.dtype.kind == "f"}
-    return rounded | values, exact
 
 
 def check(found, wanted, name):
@@ -91,14 +67,14 @@ def test_the_kernels_compute_the_gradients_of_each_image(name, tmp_path):
 @pytest.mark.smoke
 def test_a_step_is_a_few_launches():
     program = step_program(networks.lenet5(), 128, sgd(0.9, 0.0005))
-    assert suits(program)
+    assert chosen(program) == "images"
     names = [one.name for one in image_by_image(program).instructions if not one.is_view]
     assert sorted(names) == ["dot", "dot", "dot", "image_passes", "sum_rows", "update_all"]
 
 
 @pytest.mark.parametrize("name", ["resnet18", "vgg11", "mlp-small", "convnext-tiny"])
 def test_other_networks_are_left_alone(name):
-    assert not suits(step_program(networks.by_name(name), 8))
+    assert chosen(step_program(networks.by_name(name), 8)) != "images"
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
@@ -112,37 +88,13 @@ def test_sums_compile():
     assert files.compile_to_binary(files.read("images/sum_rows.cu"), "sm_90").startswith(b"\x7fELF")
 
 
-def trained(network, batch, device, dtype, momentum):
-    """Losses and parameters after four steps."""
-    random = np.random.default_rng(5)
-    images = random.standard_normal((60, *network.inputs)).astype(dtype)
-    labels = random.integers(0, network.classes, 60)
-    order = random.integers(0, 60, (4, batch))
-    place = Device(device)
-    with place:
-        parameters = {
-            path: to_device(array.astype(dtype)) for path, array in network.initialise(3).items()
-        }
-        slots = {
-            f"velocity.{path}": to_device(np.zeros(array.shape, dtype))
-            for path, array in parameters.items()
-            if path not in network.state
-        }
-        step = Step(network, batch, place, sgd(momentum, 0.01 * momentum), dtype=dtype)
-        given = to_device(images), to_device(labels)
-        losses = step.run(parameters, slots if momentum else {}, *given, order, rate=0.02)
-        found = {path: np.array(to_host(array)) for path, array in parameters.items()}
-    return np.array(to_host(losses)), found, step
-
-
 @pytest.mark.gpu
 @needs_gpu
 @pytest.mark.parametrize("name", ["lenet5", *TAKEN, *NORMALISED])
 @pytest.mark.parametrize(("batch", "momentum"), [(13, 0.9), (150, 0.0)])
-def test_steps_on_the_gpu(name, batch, momentum):
+def test_steps_on_the_gpu(name, batch, momentum, monkeypatch):
     network = network_of(name)
-    if not suits(step_program(network, batch, sgd(momentum, 0.01 * momentum))):
-        pytest.skip("more than a block can compute as fast as other kernels")
+    use(monkeypatch, "images")
     losses, found, step = trained(network, batch, "cuda", np.float32, momentum)
     names = {one.name for one in step.executable.program.instructions}
     assert "image_passes" in names

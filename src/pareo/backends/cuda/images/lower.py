@@ -1,7 +1,7 @@
 """The pass that rewrites a training step to compute each image in a block of its own."""
 
 import pareo.operators as op
-from pareo.backends.cuda.images.costs import expected, expected_otherwise
+from pareo.backends.cuda.images.costs import expected
 from pareo.backends.cuda.images.emit import emit
 from pareo.backends.cuda.images.kernel import image_passes, merge_moments, sum_rows
 from pareo.backends.cuda.images.rows import Unsupported, split
@@ -25,29 +25,27 @@ def kernels_of(program: Program) -> tuple[list[Source], list[Instruction]]:
     return [emit(kernel) for kernel in parts.kernels], parts.after
 
 
-def suits(program: Program) -> bool:
-    """Whether a program can be computed image by image, and is expected to be faster."""
+def microseconds(program: Program) -> float | None:
+    """What a step is expected to take; None if it cannot be computed image by image."""
     try:
-        return expected(kernels_of(program)[0]) < expected_otherwise(program)
+        return expected(kernels_of(program)[0])
     except Unsupported:
-        return False
+        return None
 
 
 def description(program: Program) -> str:
-    """Whether a program is computed image by image, and why.
+    """What it is expected to take, or why it cannot be computed image by image.
 
     >>> from pareo.nn import networks
     >>> from pareo.training.step import step_program
     >>> description(step_program(networks.by_name("alexnet-original"), 8))
-    'not a block for each image, which cannot compute lrn'
+    'a block for each image cannot compute lrn'
     """
     try:
         sources, _ = kernels_of(program)
     except Unsupported as reason:
-        return f"not a block for each image, which cannot compute {reason}"
-    now, otherwise = expected(sources), expected_otherwise(program)
-    times = f"{now:.0f} us expected, {otherwise:.0f} us otherwise"
-    return f"{'' if now < otherwise else 'not '}a block for each image: {times}"
+        return f"a block for each image cannot compute {reason}"
+    return f"{expected(sources):.0f} us expected by a block for each image"
 
 
 @rewrite

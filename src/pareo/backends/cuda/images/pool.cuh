@@ -1,56 +1,13 @@
 // Pooling of one image, and its gradients.
 #pragma once
-
-// Windows of a pooling: H x W pixels of C channels, OH x OW windows of KH x KW.
-template <int C_, int H_, int W_, int OH_, int OW_, int KH_, int KW_, int SY_, int SX_, int TOP_, int LEFT_>
-struct Pool {
-    static const int C = C_, H = H_, W = W_, OH = OH_, OW = OW_, KH = KH_, KW = KW_, SY = SY_, SX = SX_;
-    static const int TOP = TOP_, LEFT = LEFT_;
-};
-
-// The pixels of a window along one axis, without padding: from `first` to before `end`.
-struct Range { int first, end; };
-template <int SIZE, int STRIDE, int PADDING, int PIXELS> __device__ inline Range window(int index)
-{
-    const int first = index * STRIDE - PADDING, end = first + SIZE;
-    return {first < 0 ? 0 : first, end > PIXELS ? PIXELS : end};
-}
-// The windows along one axis that have a pixel.
-template <int SIZE, int STRIDE, int PADDING, int WINDOWS> __device__ inline Range windows_of(int pixel)
-{
-    const int past = pixel + PADDING - SIZE + STRIDE;  // (first window) * STRIDE is above past - STRIDE
-    const int last = (pixel + PADDING) / STRIDE;
-    return {past < 0 ? 0 : past / STRIDE, last + 1 > WINDOWS ? WINDOWS : last + 1};
-}
-
-// The place of a window's first largest element; one that is not a number counts as the largest.
-template <class S> __device__ inline int place_of_largest(const float* plane, Range y, Range x)
-{
-    int found = y.first * S::W + x.first;
-    float most = plane[found];
-    for (int row = y.first; row < y.end; row++)
-        for (int column = x.first; column < x.end; column++) {
-            const float value = plane[row * S::W + column];
-            if (value > most || (value != value && most == most)) {
-                most = value;
-                found = row * S::W + column;
-            }
-        }
-    return found;
-}
+#include "images/windows.cuh"
 
 template <class S> __device__ inline void max_pool(float* out, const float* in)
 {
-    EACH(i, S::C * S::OH * S::OW) {
-        const float* plane = in + i / (S::OH * S::OW) * (S::H * S::W);
-        const Range y = window<S::KH, S::SY, S::TOP, S::H>(i / S::OW % S::OH);
-        const Range x = window<S::KW, S::SX, S::LEFT, S::W>(i % S::OW);
-        out[i] = plane[place_of_largest<S>(plane, y, x)];
-    }
+    EACH(i, S::C * S::OH * S::OW) out[i] = max_pool_at<S>(in, i);
     PHASE_END;
 }
 
-// Each pixel adds up the gradients of the windows whose first largest element it is.
 template <class S> __device__ inline void max_pool_back(float* out, const float* g, const float* in)
 {
     if (S::SY >= S::KH && S::SX >= S::KW) {  // no two windows share a pixel
@@ -65,66 +22,24 @@ template <class S> __device__ inline void max_pool_back(float* out, const float*
         PHASE_END;
         return;
     }
-    EACH(i, S::C * S::H * S::W) {
-        const int c = i / (S::H * S::W), pixel = i % (S::H * S::W);
-        const float* plane = in + c * (S::H * S::W);
-        const Range rows = windows_of<S::KH, S::SY, S::TOP, S::OH>(pixel / S::W);
-        const Range columns = windows_of<S::KW, S::SX, S::LEFT, S::OW>(pixel % S::W);
-        float sum = 0;
-        for (int row = rows.first; row < rows.end; row++)
-            for (int column = columns.first; column < columns.end; column++) {
-                const Range y = window<S::KH, S::SY, S::TOP, S::H>(row);
-                const Range x = window<S::KW, S::SX, S::LEFT, S::W>(column);
-                if (place_of_largest<S>(plane, y, x) == pixel) sum += g[(c * S::OH + row) * S::OW + column];
-            }
-        out[i] = sum;
-    }
+    EACH(i, S::C * S::H * S::W) out[i] = max_pool_back_at<S>(g, in, i);
     PHASE_END;
 }
 
 template <class S> __device__ inline void average_pool(float* out, const float* in)
 {
-    EACH(i, S::C * S::OH * S::OW) {
-        const float* plane = in + i / (S::OH * S::OW) * (S::H * S::W);
-        const Range y = window<S::KH, S::SY, S::TOP, S::H>(i / S::OW % S::OH);
-        const Range x = window<S::KW, S::SX, S::LEFT, S::W>(i % S::OW);
-        float sum = 0;
-        for (int row = y.first; row < y.end; row++)
-            for (int column = x.first; column < x.end; column++) sum += plane[row * S::W + column];
-        out[i] = sum / ((y.end - y.first) * (x.end - x.first));
-    }
+    EACH(i, S::C * S::OH * S::OW) out[i] = average_pool_at<S>(in, i);
     PHASE_END;
 }
 
 template <class S> __device__ inline void average_pool_back(float* out, const float* g)
 {
-    EACH(i, S::C * S::H * S::W) {
-        const int c = i / (S::H * S::W), pixel = i % (S::H * S::W);
-        const Range rows = windows_of<S::KH, S::SY, S::TOP, S::OH>(pixel / S::W);
-        const Range columns = windows_of<S::KW, S::SX, S::LEFT, S::OW>(pixel % S::W);
-        float sum = 0;
-        for (int row = rows.first; row < rows.end; row++)
-            for (int column = columns.first; column < columns.end; column++) {
-                const Range y = window<S::KH, S::SY, S::TOP, S::H>(row);
-                const Range x = window<S::KW, S::SX, S::LEFT, S::W>(column);
-                sum += g[(c * S::OH + row) * S::OW + column] / ((y.end - y.first) * (x.end - x.first));
-            }
-        out[i] = sum;
-    }
+    EACH(i, S::C * S::H * S::W) out[i] = average_pool_back_at<S>(g, i);
     PHASE_END;
 }
 
-// The weighted sum of each window and a bias.
 template <class S> __device__ inline void subsample(float* out, const float* in, const float* w, const float* b)
 {
-    EACH(i, S::C * S::OH * S::OW) {
-        const float* corner = in + i / (S::OH * S::OW) * (S::H * S::W) + i / S::OW % S::OH * S::SY * S::W + i % S::OW * S::SX;
-        float sum = *b;
-#pragma unroll
-        for (int u = 0; u < S::KH; u++)
-#pragma unroll
-            for (int v = 0; v < S::KW; v++) sum += corner[u * S::W + v] * w[u * S::KW + v];
-        out[i] = sum;
-    }
+    EACH(i, S::C * S::OH * S::OW) out[i] = subsample_at<S>(in, w, b, i);
     PHASE_END;
 }

@@ -17,7 +17,7 @@ def grouped_updates(program: Program) -> Program:
     groups: dict[Group, list[tuple[tuple[int, ...], Instruction]]] = {}
     for one in program.instructions:
         if read.isdisjoint(one.outputs):
-            found = _update(program, made, one)
+            found = update_of(program, made, one)
             if found is not None:
                 group, operands = found
                 groups.setdefault(group, []).append((operands, one))
@@ -34,7 +34,7 @@ def grouped_updates(program: Program) -> Program:
     return remove_dead(program.changed(instructions=tuple(kept)))
 
 
-def _update(
+def update_of(
     program: Program, made: dict[int, Instruction], one: Instruction
 ) -> tuple[Group, tuple[int, ...]] | None:
     """The rule of an update, and its parameter, gradient and slots."""

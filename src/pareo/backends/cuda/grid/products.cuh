@@ -1,0 +1,127 @@
+// Products of M x K by K x N elements. An operand has a place for each row or column and a key for each
+// term; both together name an element.
+#pragma once
+
+__device__ inline int least(int a, int b) { return a < b ? a : b; }
+
+// A matrix with STRIDE elements from row to row and STEP from term to term.
+template <int STRIDE, int STEP> struct Matrix {
+    const float* at;
+    using Place = int;
+    __device__ int place(int i) const { return i * STRIDE; }
+    __device__ int key(int k) const { return k * STEP; }
+    __device__ float get(int place, int key) const { return at[place + key]; }
+};
+
+// HIGH x WIDE threads have R x C sums each; the others of the block share their terms. The sums of the
+// tile are in `room` afterwards.
+template <int M, int N, int K, int R, int C, int HIGH, int WIDE, class A, class B>
+__device__ inline void product(int tile, float* room, const A a, const B b)
+{
+    constexpr int SPLIT = THREADS / (HIGH * WIDE), TALL = R * HIGH, BROAD = C * WIDE, COUNT = TALL * BROAD;
+    constexpr int ACROSS = (N + BROAD - 1) / BROAD, TERMS = (K + SPLIT - 1) / SPLIT;
+    const int x = threadIdx.x % WIDE, y = threadIdx.x / WIDE % HIGH, share = threadIdx.x / (HIGH * WIDE);
+    const int top = tile / ACROSS * TALL + y, left = tile % ACROSS * BROAD + x;
+    typename A::Place rows[R];
+    typename B::Place columns[C];
+    float sum[R][C] = {};
+#pragma unroll
+    for (int i = 0; i < R; i++) rows[i] = a.place(least(top + i * HIGH, M - 1));
+#pragma unroll
+    for (int j = 0; j < C; j++) columns[j] = b.place(least(left + j * WIDE, N - 1));
+    constexpr int AHEAD = TERMS < 4 ? TERMS : R * C > 4 ? 4 : 8;
+#pragma unroll AHEAD
+    for (int k = share; k < K; k += SPLIT) {
+        const auto key_a = a.key(k);
+        const auto key_b = b.key(k);
+        float first[R], second[C];
+#pragma unroll
+        for (int i = 0; i < R; i++) first[i] = a.get(rows[i], key_a);
+#pragma unroll
+        for (int j = 0; j < C; j++) second[j] = b.get(columns[j], key_b);
+#pragma unroll
+        for (int i = 0; i < R; i++)
+#pragma unroll
+            for (int j = 0; j < C; j++) sum[i][j] += first[i] * second[j];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < R; i++)
+#pragma unroll
+        for (int j = 0; j < C; j++) room[share * COUNT + (y + i * HIGH) * BROAD + x + j * WIDE] = sum[i][j];
+    __syncthreads();
+}
+
+// Calls `end` with the row, the column and the sum of each element of a tile, of which there are SPLIT
+// parts in `room`.
+template <int M, int N, int TALL, int BROAD, int SPLIT, class End> __device__ inline void finish(
+    int tile, const float* room, End end)
+{
+    constexpr int ACROSS = (N + BROAD - 1) / BROAD, COUNT = TALL * BROAD;
+    const int top = tile / ACROSS * TALL, left = tile % ACROSS * BROAD;
+#pragma unroll 1
+    for (int e = threadIdx.x; e < COUNT; e += THREADS) {
+        const int m = top + e / BROAD, n = left + e % BROAD;
+        if (m >= M || n >= N) continue;
+        float sum = 0;
+#pragma unroll 8
+        for (int part = 0; part < SPLIT; part++) sum += room[part * COUNT + e];
+        end(m, n, sum);
+    }
+}
+
+// A warp has R x C sums, and one of PARTS parts of their terms, which lie side by side. `room` has the
+// sums of each warp afterwards.
+template <int M, int N, int K, int R, int C, int PARTS, class A, class B>
+__device__ inline void product_of_lanes(int tile, float* room, const A a, const B b)
+{
+    constexpr int DOWN = (M + R - 1) / R, ACROSS = (N + C - 1) / C, TERMS = (K / PARTS + LANES - 1) / LANES;
+    const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, group = tile * WARPS + warp;
+    __syncthreads();
+    if (group < DOWN * ACROSS * PARTS) {
+        const int part = group / (DOWN * ACROSS);
+        const int top = group / ACROSS % DOWN * R, left = group % ACROSS * C;
+        const int start = (int)((long long)K * part / PARTS), stop = (int)((long long)K * (part + 1) / PARTS);
+        typename A::Place rows[R];
+        typename B::Place columns[C];
+        float sum[R][C] = {};
+#pragma unroll
+        for (int i = 0; i < R; i++) rows[i] = a.place(least(top + i, M - 1));
+#pragma unroll
+        for (int j = 0; j < C; j++) columns[j] = b.place(least(left + j, N - 1));
+        constexpr int AHEAD = TERMS < 2 ? 1 : TERMS < 4 ? TERMS : R * C > 4 ? 4 : 8;
+#pragma unroll AHEAD
+        for (int k = start + lane; k < stop; k += LANES) {
+            const auto key_a = a.key(k);
+            const auto key_b = b.key(k);
+            float first[R], second[C];
+#pragma unroll
+            for (int i = 0; i < R; i++) first[i] = a.get(rows[i], key_a);
+#pragma unroll
+            for (int j = 0; j < C; j++) second[j] = b.get(columns[j], key_b);
+#pragma unroll
+            for (int i = 0; i < R; i++)
+#pragma unroll
+                for (int j = 0; j < C; j++) sum[i][j] += first[i] * second[j];
+        }
+#pragma unroll
+        for (int i = 0; i < R; i++)
+#pragma unroll
+            for (int j = 0; j < C; j++) {
+                const float total = total_of_lanes(sum[i][j]);
+                if (lane == 0) room[warp * (R * C) + i * C + j] = total;
+            }
+    }
+    __syncthreads();
+}
+template <int M, int N, int R, int C, int PARTS, class End> __device__ inline void finish_lanes(
+    int tile, const float* room, End end)
+{
+    constexpr int DOWN = (M + R - 1) / R, ACROSS = (N + C - 1) / C;
+#pragma unroll 1
+    for (int e = threadIdx.x; e < WARPS * R * C; e += THREADS) {
+        const int group = tile * WARPS + e / (R * C), place = e % (R * C);
+        const int m = group / ACROSS % DOWN * R + place / C, n = group % ACROSS * C + place % C;
+        if (group < DOWN * ACROSS * PARTS && m < M && n < N) end(group / (DOWN * ACROSS), m, n, room[e]);
+    }
+}

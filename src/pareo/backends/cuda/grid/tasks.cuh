@@ -1,0 +1,114 @@
+// What the blocks of a launch share: each function computes one tile of a task, with all threads of a
+// block. `end` is called with each result: it stores it, or computes what follows from it. Functions
+// that several tasks share are not inlined: each of them runs once, and reading its instructions takes
+// longer than executing them.
+#pragma once
+
+const int WARPS = THREADS / LANES;
+
+// Elements: as many as there are threads.
+template <int COUNT, class Each> __device__ inline void elements(int tile, Each each)
+{
+    const int i = tile * THREADS + threadIdx.x;
+    if (i < COUNT) each(i);
+}
+
+// The sum of what all threads have, known to all of them.
+__device__ __noinline__ float total_of_block(float value, float* room)
+{
+    value = total_of_lanes(value);
+    __syncthreads();
+    if (threadIdx.x % LANES == 0) room[threadIdx.x / LANES] = value;
+    __syncthreads();
+    float sum = 0;
+    for (int i = 0; i < WARPS; i++) sum += room[i];
+    return sum;
+}
+
+// The sum of some of the `count` elements of x[o, k, i] for one k: every `each`-th one from `first` on.
+__device__ __noinline__ float sum_of(const float* x, int k, int kept, int behind, int count, int first, int each)
+{
+    float sum = 0;
+    if (behind == 1) {
+#pragma unroll 4
+        for (int e = first; e < count; e += each) sum += x[e * kept + k];
+    } else {
+#pragma unroll 4
+        for (int e = first; e < count; e += each) sum += x[(e / behind * kept + k) * behind + e % behind];
+    }
+    return sum;
+}
+
+// Sums over O and I of x[o, k, i], for each k: by a warp for each.
+template <int O, int K, int I, class End> __device__ inline void sums_by_warp(int tile, const float* x, End end)
+{
+    const int k = tile * WARPS + threadIdx.x / LANES, lane = threadIdx.x % LANES;
+    if (k >= K) return;
+    const float sum = total_of_lanes(sum_of(x, k, K, I, O * I, lane, LANES));
+    if (lane == 0) end(k, sum);
+}
+
+// The same, by a block for each.
+template <int O, int K, int I, class End> __device__ inline void sums_by_block(
+    int k, float* room, const float* x, End end)
+{
+    const float sum = total_of_block(sum_of(x, k, K, I, O * I, threadIdx.x, THREADS), room);
+    if (threadIdx.x == 0) end(k, sum);
+}
+
+// What the warps have for each lane, added up by the first one.
+__device__ __noinline__ float total_of_warps(float value, float* room)
+{
+    __syncthreads();
+    room[threadIdx.x] = value;
+    __syncthreads();
+    float sum = 0;
+    if (threadIdx.x < LANES)
+        for (int w = 0; w < WARPS; w++) sum += room[w * LANES + threadIdx.x];
+    return sum;
+}
+
+// Sums over O of x[o, k]: neighbouring lanes have neighbouring k, and the warps share the terms.
+template <int O, int K, class End> __device__ inline void sums_across(
+    int tile, float* room, const float* x, End end)
+{
+    const int k = tile * LANES + threadIdx.x % LANES;
+    float sum = k < K ? sum_of(x, k, K, 1, O, threadIdx.x / LANES, WARPS) : 0;
+    sum = total_of_warps(sum, room);
+    if (threadIdx.x < LANES && k < K) end(k, sum);
+}
+
+// The loss of each row: log of the sum of exp(x) - x[label]. A label that names no class makes it NaN.
+struct Softmax { float most, sum; };
+__device__ __noinline__ Softmax softmax_of(const float* x, int classes)
+{
+    float most = -INFINITY, sum = 0;
+    for (int i = threadIdx.x % LANES; i < classes; i += LANES) most = fmaxf(most, x[i]);
+    most = largest_of_lanes(most);
+    for (int i = threadIdx.x % LANES; i < classes; i += LANES) sum += expf(x[i] - most);
+    return {most, total_of_lanes(sum)};
+}
+template <int ROWS, int CLASSES, class End> __device__ inline void row_losses(
+    int tile, const float* logits, const long long* labels, End end)
+{
+    const int row = tile * WARPS + threadIdx.x / LANES;
+    if (row >= ROWS) return;
+    const float* x = logits + row * CLASSES;
+    const long long label = labels[row];
+    const Softmax found = softmax_of(x, CLASSES);
+    if (threadIdx.x % LANES == 0)
+        end(row, label >= 0 && label < CLASSES ? (logf(found.sum) - (x[label] - found.most)) / ROWS : NAN);
+}
+template <int ROWS, int CLASSES, class End> __device__ inline void row_losses_back(
+    int tile, const float* g, const float* logits, const long long* labels, End end)
+{
+    const int row = tile * WARPS + threadIdx.x / LANES;
+    if (row >= ROWS) return;
+    const float* x = logits + row * CLASSES;
+    const long long label = labels[row];
+    const Softmax found = softmax_of(x, CLASSES);
+    const float factor = label >= 0 && label < CLASSES ? *g / ROWS : NAN;
+#pragma unroll 1
+    for (int i = threadIdx.x % LANES; i < CLASSES; i += LANES)
+        end(row * CLASSES + i, factor * (expf(x[i] - found.most) / found.sum - (i == label)));
+}

@@ -1,0 +1,87 @@
+"""Training steps by all blocks together: their kernel on the host, and steps on the GPU."""
+
+import numpy as np
+import pytest
+from devices import ARCHITECTURES, needs_gpu
+from host_kernels import run_together
+from recipes import sgd
+from step_values import trained, use, values_of
+
+from pareo.backends.cuda.grid import lower
+from pareo.backends.cuda.grid.emit import emit
+from pareo.backends.cuda.grid.lower import computed_together, expected
+from pareo.backends.cuda.grid.plan import planned
+from pareo.backends.cuda.grid.tiles import Machine
+from pareo.backends.cuda.runtime import source as files
+from pareo.backends.cuda.ways import chosen
+from pareo.lab.arena.draw import drawn
+from pareo.nn import networks
+from pareo.training.step import step_program
+
+CASES = [("mlp", n) for n in (0, 1, 6, 7, 9, 11)] + [("cnn", n) for n in (1, 2, 3, 4, 5, 8, 9, 11)]
+QUICK = [("mlp", 1), ("mlp", 9), ("cnn", 4), ("cnn", 5)]
+
+
+def check(found, wanted, name):
+    wanted = np.asarray(wanted)
+    error = np.linalg.norm(found - wanted)
+    assert error <= 3e-5 * np.linalg.norm(wanted) + 1e-6, (name, error, np.linalg.norm(wanted))
+
+
+@pytest.mark.parametrize(
+    ("kind", "index"),
+    [pytest.param(*one, marks=() if one in QUICK else pytest.mark.slow) for one in CASES],
+)
+def test_the_kernel_computes_loss_and_gradients(kind, index, tmp_path):
+    program = step_program(drawn(505, index, (kind,)).network, 3)
+    source = emit(planned(program), Machine(2, threads=4, lanes=1))
+    values, exact = values_of(program)
+    for value, array in run_together(source, values, tmp_path).items():
+        check(array, exact[value], f"%{value}")
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("machine", [Machine(8, cluster=True), Machine(132)])
+@pytest.mark.parametrize(("kind", "index"), [("mlp", 1), ("cnn", 5)])
+def test_kernels_compile(kind, index, machine, arch):
+    program = step_program(drawn(505, index, (kind,)).network, 5)
+    text = emit(planned(program), machine).text
+    assert files.compile_to_binary(text, arch).startswith(b"\x7fELF")
+
+
+def test_a_step_is_two_launches():
+    program = step_program(drawn(505, 1, ("mlp",)).network, 3, sgd(0.9))
+    names = [one.name for one in computed_together(program).instructions if not one.is_view]
+    assert names == ["together", "update_all"]
+
+
+@pytest.mark.parametrize(("kind", "index", "batch"), [("mlp", 7, 2), ("cnn", 4, 1)])
+def test_small_batches_of_small_networks_are_computed_this_way(kind, index, batch):
+    assert chosen(step_program(drawn(505, index, (kind,)).network, batch)) == "grid"
+
+
+def test_other_programs_are_left_alone():
+    program = step_program(networks.by_name("resnet18"), 32)
+    assert expected(program) is None
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize(("kind", "index"), CASES)
+@pytest.mark.parametrize("cluster", [True, False])
+@pytest.mark.parametrize(("batch", "momentum"), [(13, 0.9), (1, 0.0)])
+def test_steps_on_the_gpu(kind, index, batch, momentum, cluster, monkeypatch):
+    network = drawn(505, index, (kind,)).network
+    if batch == 1 and network.state:
+        pytest.skip("statistics of one image are those of few pixels, and training is chaotic")
+    use(monkeypatch, "grid")
+    wanted = [machine for machine in lower.machines() if machine.cluster == cluster]
+    monkeypatch.setattr(lower, "machines", lambda: tuple(wanted))
+    losses, found, step = trained(network, batch, "cuda", np.float32, momentum)
+    assert "together" in {one.name for one in step.executable.program.instructions}
+    exact = trained(network, batch, "vectorized", np.float64, momentum)
+    np.testing.assert_allclose(losses, exact[0], rtol=3e-5)
+    for path, array in exact[1].items():
+        check(found[path], array, path)
+    again = trained(network, batch, "cuda", np.float32, momentum)
+    assert all(np.array_equal(again[1][path], found[path]) for path in found)
