@@ -257,7 +257,9 @@ class Step:
         if self.loops:
             return f"in one loop: {self._reason}"
         lowered = self.device.backend.describe_lowering(self.program)
-        return f"instruction by instruction: {self._reason}{lowered and '; '}{lowered}"
+        if lowered:
+            return f"as a program: {self._reason}; {lowered}"
+        return f"instruction by instruction: {self._reason}"
 
     def _loop_bytes(self, batch: int) -> int | None:
         """The bytes the loop works in; None where there is none, or none for this batch size."""

@@ -12,6 +12,7 @@ from pareo.lab.experiment.runner import Repeating
 from pareo.lab.kernels import gpu_profile, jax_profile, pareo_profile, torch_profile
 from pareo.lab.kernels.events import Event, Profile
 from pareo.lab.machine.cupti import Recorder
+from pareo.training.step import Step
 
 Instrument = Callable[[Any, Any], list[Profile]]  # a trainer and the order of its images
 
@@ -63,5 +64,9 @@ class Watched(Repeating):
         super().__init__(contestant, task)
 
     def profile(self, steps: int) -> Annotated[list[Profile], Meta(min_length=1)]:
-        """Train this many steps under the instrument."""
-        return self._instrument(self._trainer, self._next(steps))
+        """Train this many steps under the instrument; pareo's also says why they run this way."""
+        found = self._instrument(self._trainer, self._next(steps))
+        step = getattr(self._trainer, "step", None)
+        if isinstance(step, Step):
+            found[0].note = f"steps run {step.explain()}"
+        return found

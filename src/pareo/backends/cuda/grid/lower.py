@@ -69,19 +69,19 @@ def microseconds(source: Source) -> float:
     return AROUND + SLOWER * source.cycles / CLOCK
 
 
-def description(program: Program) -> str:
-    """What it is expected to take, or why it cannot be computed this way.
+def refusal(program: Program) -> str:
+    """Why a program cannot be computed this way; empty if it can.
 
     >>> from pareo.nn import networks
     >>> from pareo.training.step import step_program
-    >>> description(step_program(networks.by_name("alexnet-original"), 8))
-    'all blocks together cannot compute lrn'
+    >>> refusal(step_program(networks.by_name("resnet18"), 32))
+    'all blocks together cannot compute so many FLOPs'
     """
     try:
-        source = source_of(program)
+        source_of(program)
     except Unsupported as reason:
         return f"all blocks together cannot compute {reason}"
-    return f"{microseconds(source):.0f} us expected by {source.machine.blocks} blocks together"
+    return ""
 
 
 @rewrite

@@ -53,7 +53,7 @@ def parts_of(shape: Product) -> int:
     """The parts that a gradient of filters is computed in, each by another warp.
 
     >>> parts_of(Product(1, 6, 75, 1024, "k")), parts_of(Product(1, 4, 3, 44944, "k"))
-    (1, 15)
+    (1, 14)
     """
     groups = shape.groups * -(-shape.m // 4) * -(-shape.n // 4)
     wanted = shape.k // (32 * TERMS)

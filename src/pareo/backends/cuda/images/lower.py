@@ -33,19 +33,19 @@ def microseconds(program: Program) -> float | None:
         return None
 
 
-def description(program: Program) -> str:
-    """What it is expected to take, or why it cannot be computed image by image.
+def refusal(program: Program) -> str:
+    """Why a program cannot be computed this way; empty if it can.
 
     >>> from pareo.nn import networks
     >>> from pareo.training.step import step_program
-    >>> description(step_program(networks.by_name("alexnet-original"), 8))
+    >>> refusal(step_program(networks.by_name("alexnet-original"), 8))
     'a block for each image cannot compute lrn'
     """
     try:
-        sources, _ = kernels_of(program)
+        kernels_of(program)
     except Unsupported as reason:
         return f"a block for each image cannot compute {reason}"
-    return f"{expected(sources):.0f} us expected by a block for each image"
+    return ""
 
 
 @rewrite
