@@ -1,10 +1,14 @@
 """`from_torch`: a PyTorch module as a network of pareo, with its weights."""
 
 import copy
+import inspect
+import io
 import logging
+import os
+import re
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
@@ -42,7 +46,8 @@ def from_torch(module: Any, example: Any, name: str | None = None) -> Imported:
     """A PyTorch module as a network, after a check that it computes the same.
 
     Args:
-        module: it stays as it is. The network is what it computes in training.
+        module: it stays as it is, but that lazy layers get their sizes. The network is what it
+            computes in training, also if it is in evaluation mode.
         example: a batch of inputs, or the shape of one input, such as (3, 224, 224).
         name: the network's; by default that of the module's class.
 
@@ -54,6 +59,8 @@ def from_torch(module: Any, example: Any, name: str | None = None) -> Imported:
         raise PareoError(f"from_torch expects a torch.nn.Module; got {module!r}")
     shape = _shape(example)
     name = name or type(module).__name__
+    _check_inputs(module, name)
+    _settle_sizes(torch, module, shape)
     exact, program = _exported(torch, module, shape, name)
     reader = Reader(program, BATCH, shape)
     reader.read(OPERATORS, MOVED)
@@ -101,11 +108,12 @@ def _shape(example: Any) -> tuple[int, ...]:
 
 @contextmanager
 def _unlogged() -> Iterator[None]:
-    """Keep PyTorch from logging the traceback of an error, which is one sentence here."""
+    """Keep PyTorch from logging or printing what an error is about, which is one sentence here."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        yield
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            yield
     finally:
         logging.disable(before)
 
@@ -117,9 +125,72 @@ def _exported(torch: Any, module: Any, shape: tuple[int, ...], name: str) -> tup
         with warnings.catch_warnings(), _unlogged():
             warnings.simplefilter("ignore")
             exact = copy.deepcopy(module).to("cpu").double().train()
-            return exact, torch.export.export(exact, (inputs,))
+            program = torch.export.export(exact, (inputs,))
+    except Exception as error:  # whatever the user's module raises
+        raise PareoError(
+            f"torch.export cannot export {name} for inputs of shape {shape}: "
+            f"{_reason(torch, module, error)}"
+        ) from error
+    _check_result(program, name)
+    return exact, program
+
+
+def _reason(torch: Any, module: Any, error: Exception) -> str:
+    """Why a module cannot be exported, in one line."""
+    text = str(error).strip()
+    if "data-dependent" in text:
+        own = os.path.dirname(str(torch.__file__)) + os.sep
+        frames = re.findall(r'File "([^"]+)", line (\d+)', text)
+        outside = [frame for frame in frames if not frame[0].startswith(own)]
+        place = f", in {os.path.basename(outside[-1][0])}, line {outside[-1][1]}" if outside else ""
+        return f"what its forward computes depends on the numbers of a tensor{place}"
+    first = text.partition("\n")[0] or type(error).__name__
+    if any(isinstance(layer, torch.nn.Embedding) for layer in module.modules()):
+        return f"it takes inputs of whole numbers, and pareo has none ({first})"
+    return first
+
+
+def _check_inputs(module: Any, name: str) -> None:
+    """Refuse a module whose `forward` needs more than one input."""
+    try:
+        given = inspect.signature(module.forward).parameters.values()
+    except (TypeError, ValueError):
+        return  # torch.export finds out
+    needed = [
+        one.name for one in given
+        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]  # fmt: skip
+    if len(needed) > 1 and not hasattr(module, "graph"):
+        raise PareoError(
+            f"from_torch expects a module of one input; the forward of {name} takes "
+            f"{', '.join(needed)}"
+        )
+
+
+def _settle_sizes(torch: Any, module: Any, shape: tuple[int, ...]) -> None:
+    """Give lazy layers, whose sizes follow from their first input, these sizes."""
+    lazy = torch.nn.parameter.is_lazy
+    if not any(lazy(one) for one in (*module.parameters(), *module.buffers())):
+        return
+    training = module.training
+    try:
+        with torch.no_grad():
+            module.eval()(torch.zeros(BATCH, *shape))
     except Exception as error:  # whatever the user's module raises
         first = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise PareoError(
-            f"torch.export cannot export {name} for inputs of shape {shape}: {first}"
-        ) from error
+        raise PareoError(f"the lazy layers cannot take inputs of shape {shape}: {first}") from error
+    finally:
+        module.train(training)
+
+
+def _check_result(program: Any, name: str) -> None:
+    """Refuse a module that returns a dict, or another container of one tensor."""
+    result = program.call_spec.out_spec
+    if result.is_leaf() or result.num_leaves != 1:
+        return  # several results are refused where they are read
+    if result.type is dict:
+        keys = ", ".join(map(str, result.context))
+        got = f"a dict with the keys {keys}"
+    else:
+        got = f"a {result.type.__name__}"
+    raise PareoError(f"{name} returns {got}; from_torch expects one tensor (N, classes)")
