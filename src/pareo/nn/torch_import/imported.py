@@ -2,13 +2,9 @@
 
 import copy
 import inspect
-import io
-import logging
 import os
 import re
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
@@ -19,6 +15,7 @@ from pareo.errors import PareoError, ShapeError
 from pareo.nn.network import Sequential
 from pareo.nn.torch_import import gate
 from pareo.nn.torch_import.operators import MOVED, OPERATORS
+from pareo.nn.torch_import.quiet import quiet
 from pareo.nn.torch_import.reader import Reader
 from pareo.nn.torch_names import TorchName
 
@@ -106,24 +103,11 @@ def _shape(example: Any) -> tuple[int, ...]:
     )
 
 
-@contextmanager
-def _unlogged() -> Iterator[None]:
-    """Keep PyTorch from logging or printing what an error is about, which is one sentence here."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        logging.disable(before)
-
-
 def _exported(torch: Any, module: Any, shape: tuple[int, ...], name: str) -> tuple[Any, Any]:
     """A copy of the module in float64, and its graph of ATen's operators in training."""
     inputs = torch.zeros((BATCH, *shape), dtype=torch.float64)
     try:
-        with warnings.catch_warnings(), _unlogged():
-            warnings.simplefilter("ignore")
+        with quiet():
             exact = copy.deepcopy(module).to("cpu").double().train()
             program = torch.export.export(exact, (inputs,))
     except Exception as error:  # whatever the user's module raises
