@@ -16,10 +16,10 @@ WORDS = ("", "x", "../../etc/passwd", "Identity", "Conv", "Reshape", "Loop", "If
 def of_bytes(random: np.random.Generator, data: bytes) -> bytes:
     """A file cut off, or with some bytes changed, left out or put in."""
     if random.random() < 0.2:
-        return data[: random.integers(len(data))]
+        return data[: random.integers(len(data) + 1)]
     found = bytearray(data)
     for _ in range(random.integers(1, 6)):
-        start, length = random.integers(len(found)), random.integers(0, 9)
+        start, length = random.integers(len(found) + 1), random.integers(0, 9)
         found[start : start + length] = random.bytes(random.integers(0, 9))
     return bytes(found)
 

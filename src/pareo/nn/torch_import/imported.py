@@ -69,6 +69,10 @@ def from_torch(module: Any, example: Any, name: str | None = None) -> Imported:
     network = reader.network(name)
     wanted = network.parameters(network.inputs)
     names = {path: reader.names[path] for path in wanted}
+    state = exact.state_dict()
+    whole = [one.name for one in names.values() if not state[one.name].is_floating_point()]
+    if whole:
+        raise PareoError(f"{name} has weights of other numbers than floats: {', '.join(whole[:3])}")
     gate.check(exact, reader, names, name)
     found = _arrays(torch, module)
     parameters = {
