@@ -275,3 +275,21 @@ def test_a_lazy_module_gets_its_sizes() -> None:
     assert found.network.count() == sum(p.numel() for p in module.parameters())
     assert not module[1].num_batches_tracked
     assert module.training
+
+
+def test_evaluation_mode_and_frozen_weights_are_said() -> None:
+    module = tnn.Sequential(
+        tnn.Flatten(), tnn.Linear(8, 8), tnn.BatchNorm1d(8), tnn.Dropout(0.5), tnn.Linear(8, 5)
+    )
+    assert pareo.from_torch(module, (8,)).notes == ()
+    module[1].requires_grad_(False)
+    frozen = "weights that were frozen are trained: 1.weight, 1.bias"
+    assert pareo.from_torch(module, (8,)).notes == (frozen,)
+    found = pareo.from_torch(module.eval(), (8,)).notes
+    assert found[0] == (
+        "it was in evaluation mode, and trains in training mode, with BatchNorm1d and Dropout"
+    )
+    module.train()[2].eval()
+    found = pareo.from_torch(module, (8,)).notes
+    assert found[0] == "it was in evaluation mode, and trains in training mode, with BatchNorm1d"
+    assert not module[2].training

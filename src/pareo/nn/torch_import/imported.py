@@ -19,6 +19,7 @@ from pareo.nn.torch_import.quiet import quiet
 from pareo.nn.torch_import.reader import Reader
 from pareo.nn.torch_names import TorchName
 
+SHOWN = 3  # names that a note lists
 BATCH = 2  # images of the graph that is exported; the gate has another number
 
 
@@ -29,7 +30,7 @@ class Imported:
     parameters: the module's weights by path, for `fit(weights=...)` and the network itself.
     names: PyTorch's name of each parameter, by path.
     unused: the names of weights that the result does not depend on, which the network lacks.
-    notes: what is different in training, each in one sentence; of networks from ONNX files.
+    notes: what is different in training from how it was given, each in one sentence.
     """
 
     network: Sequential
@@ -81,7 +82,23 @@ def from_torch(module: Any, example: Any, name: str | None = None) -> Imported:
     }
     used = {name.name for name in names.values()}
     unused = tuple(n for n in found if n not in used and not n.endswith("num_batches_tracked"))
-    return Imported(network, parameters, names, unused)
+    return Imported(network, parameters, names, unused, _notes(torch, module))
+
+
+def _notes(torch: Any, module: Any) -> tuple[str, ...]:
+    """What is different in training from how the module was given."""
+    modules = torch.nn.modules
+    kinds = (modules.batchnorm._BatchNorm, modules.dropout._DropoutNd)
+    found = []
+    tested = [one for one in module.modules() if isinstance(one, kinds) and not one.training]
+    if tested:
+        names = " and ".join(sorted({type(one).__name__ for one in tested}))
+        found.append(f"it was in evaluation mode, and trains in training mode, with {names}")
+    frozen = [name for name, one in module.named_parameters() if not one.requires_grad]
+    if frozen:
+        more = f" and {len(frozen) - SHOWN} more" if len(frozen) > SHOWN else ""
+        found.append(f"weights that were frozen are trained: {', '.join(frozen[:SHOWN])}{more}")
+    return tuple(found)
 
 
 def _arrays(torch: Any, module: Any) -> dict[str, Any]:
