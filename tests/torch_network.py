@@ -72,6 +72,8 @@ class Torch:
         """Several results as one."""
         if how == "concat":
             return torch.cat(list(parts), dim=1)
+        if how == "matmul":
+            return parts[0] @ parts[1]
         joined = parts[0]
         for part in parts[1:]:
             joined = joined + part if how == "add" else joined * part
@@ -124,6 +126,9 @@ def _layer(layer: nn.Layer, parameters: Mapping[str, Any], x: Any) -> Any:
             scale, shift = parameters["scale"], parameters["shift"]
             y = functional.layer_norm(moved, scale.shape, scale, shift, layer.epsilon)
             return y.movedim(-1, layer.axis)
+        case nn.GroupNorm():
+            scale, shift = parameters.get("scale"), parameters.get("shift")
+            return functional.group_norm(x, layer.groups, scale, shift, layer.epsilon)
         case nn.Normalise():
             wide = (1, -1, *[1] * (x.ndim - 2))
             mean, deviation = (torch.tensor(v, dtype=x.dtype).reshape(wide).to(x.device)
@@ -179,5 +184,9 @@ def _tokens_or_activation(layer: nn.Layer, w: Any, x: Any) -> Any:
         case nn.HardSwish():
             return functional.hardswish(x)
         case nn.Softmax():
-            return torch.softmax(x, dim=1)
+            return torch.softmax(x, dim=layer.axis)
+        case nn.LogSoftmax():
+            return torch.log_softmax(x, dim=layer.axis)
+        case nn.Affine():
+            return layer.factor * x + layer.shift
     raise TypeError(f"{layer!r} has no PyTorch counterpart here")

@@ -152,10 +152,16 @@ def steps_of_torch(
                 leaf.grad = None
 
 
-def steps_of_module(module: Any, network: Sequential, data: Any, rate: float) -> Iterator[Seen]:
-    """The same by a module of torchvision or timm, whose weights were loaded before."""
+def steps_of_module(
+    module: Any, network: Sequential, data: Any, rate: float,
+    names: Mapping[str, TorchName] | None = None,
+) -> Iterator[Seen]:  # fmt: skip
+    """The same by a module of torchvision or timm, whose weights were loaded before.
+
+    names: of an imported network, those that its parameters have in the module.
+    """
     module.train()
-    names = torch_names(network)
+    names = torch_names(network) if names is None else names
     shapes = {path: p.shape for path, p in network.parameters(network.inputs).items()}
     optimizer = torch.optim.SGD(module.parameters(), lr=rate)
 
@@ -181,7 +187,8 @@ def largest_errors(found: Seen, expected: Seen) -> dict[str, float]:
 
     Of gradients, the length of the error beside the length of the gradient, or beside a hundredth
     of the longest gradient, whichever is larger: a bias before a batch normalisation has a gradient
-    of 0, of which only rounding is left.
+    of 0, of which only rounding is left. A running mean is seen beside the deviation for the same
+    reason: that of a convolution of normalised values is 0.
     """
     assert list(found.gradients) == list(expected.gradients)
     assert list(found.state) == list(expected.state)
@@ -191,8 +198,16 @@ def largest_errors(found: Seen, expected: Seen) -> dict[str, float]:
         for path, g in expected.gradients.items()
     ]
     state = [
-        float(np.linalg.norm(found.state[path] - s) / np.linalg.norm(s))
+        float(
+            np.linalg.norm(found.state[path] - s) / max(np.linalg.norm(s), _spread(expected, path))
+        )
         for path, s in expected.state.items()
     ]
     loss = abs(found.loss - expected.loss) / abs(expected.loss)
     return {"loss": loss, "gradient": max(gradients), "state": max(state, default=0.0)}
+
+
+def _spread(expected: Seen, path: str) -> float:
+    """The length of the running deviations beside a running mean; 0 for other statistics."""
+    name, _, last = path.rpartition(".")
+    return float(np.sqrt(expected.state[f"{name}.variance"].sum())) if last == "mean" else 0.0

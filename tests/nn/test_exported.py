@@ -121,6 +121,10 @@ CASES: dict[str, tuple[Callable[[str, bytes], bytes], dict[str, bytes], str]] = 
         replaced("torch.ops.aten.relu.default", "torch.ops.aten.from_file.default"), {},
         "has operators that pareo does not: aten.from_file.default",
     ),
+    "an operator of two lines": (
+        replaced("torch.ops.aten.relu.default", "a\\nb" * 50), {},
+        "has operators that pareo does not: 'a\\nba\\nb",
+    ),
     "an expression": (
         replaced("Symbol('s", f"{EXECUTE} or Symbol('s"), {}, "which is not a size"
     ),

@@ -31,8 +31,8 @@ INPUT = "all inputs"
 SEVERAL = {"Add", "Concat", "Div", "Mul", "Pow", "Sub", "Sum"}
 # Operators whose cases of one axis may have a batch of one in front.
 ELEMENTWISE = {
-    "Clip", "Div", "Dropout", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mul", "Pow", "Relu",
-    "Sigmoid", "Sub", "Sum", "Swish", "Tanh",
+    "Clip", "Div", "Dropout", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mul", "Neg", "Pow",
+    "Relu", "Sigmoid", "Sub", "Sum", "Swish", "Tanh",
 }  # fmt: skip
 # Cases of dropout that draw numbers, and the share that they drop.
 DROPPED = {
@@ -69,7 +69,7 @@ REFUSED = {
         layer_normalization_4d_axis0 layer_normalization_4d_axis_negative_4
         layer_normalization_2d_axis0 layer_normalization_2d_axis_negative_2
         layer_normalization_3d_axis0_epsilon layer_normalization_3d_axis_negative_3_epsilon
-        slice softmax_axis_0
+        logsoftmax_axis_0 slice softmax_axis_0
     """,
     "by other values than a constant": "div_example div",
     "outside of GELU": "erf",

@@ -3,10 +3,12 @@
 from pareo.nn import networks
 from pareo.nn.activations import (
     GELU,
+    Affine,
     Clip,
     HardSigmoid,
     HardSwish,
     LeakyReLU,
+    LogSoftmax,
     ReLU,
     Sigmoid,
     SiLU,
@@ -43,6 +45,7 @@ from pareo.nn.network import (
 )
 from pareo.nn.normalisation import (
     BatchNorm,
+    GroupNorm,
     LayerNorm,
     Lrn,
     Normalise,
@@ -61,6 +64,7 @@ __all__ = [
     "GELU",
     "AdaptiveAveragePool",
     "Add",
+    "Affine",
     "Append",
     "Attention",
     "Auxiliary",
@@ -78,12 +82,14 @@ __all__ = [
     "Gate",
     "GlobalAveragePool",
     "Graph",
+    "GroupNorm",
     "HardSigmoid",
     "HardSwish",
     "Identity",
     "Layer",
     "LayerNorm",
     "LeakyReLU",
+    "LogSoftmax",
     "Lrn",
     "MaxPool",
     "Multiply",

@@ -4,8 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 import pareo.operators as op
-from pareo.nn.layers import Context, Layer
+from pareo.errors import ShapeError
+from pareo.nn.layers import Context, Layer, Shape
 
 
 @dataclass(frozen=True)
@@ -88,8 +91,47 @@ class HardSwish(Layer):
 
 
 @dataclass(frozen=True)
-class Softmax(Layer):
-    """exp(x), scaled to a sum of 1 in each row."""
+class Affine(Layer):
+    """factor * x + shift, with fixed numbers."""
+
+    factor: float = 1.0
+    shift: float = 0.0
 
     def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
-        return op.softmax(x, axis=1)
+        y = x if self.factor == 1 else op.scale(self.factor, x)
+        if self.shift == 0:
+            return y
+        return op.add(y, np.full((1,) * x.ndim, self.shift, x.dtype))
+
+
+@dataclass(frozen=True)
+class Softmax(Layer):
+    """exp(x), scaled to a sum of 1 along an axis; the batch is axis 0."""
+
+    axis: int = 1
+
+    def output(self, shape: Shape) -> Shape:
+        return along("Softmax", self.axis, shape)
+
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        return op.softmax(x, axis=self.axis)
+
+
+@dataclass(frozen=True)
+class LogSoftmax(Layer):
+    """The logarithm of softmax; cross-entropy of it is that of x itself."""
+
+    axis: int = 1
+
+    def output(self, shape: Shape) -> Shape:
+        return along("LogSoftmax", self.axis, shape)
+
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        return op.log_softmax(x, axis=self.axis)
+
+
+def along(name: str, axis: int, shape: Shape) -> Shape:
+    """The shape of one input, which has this axis besides that of the batch."""
+    if not 1 <= axis <= len(shape):
+        raise ShapeError(f"{name} expects an axis of {shape}, counted from 1; got {axis}")
+    return shape

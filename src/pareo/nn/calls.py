@@ -7,12 +7,12 @@ from pareo.array import Array
 from pareo.nn.containers import Container
 from pareo.nn.layers import Layer
 from pareo.nn.network import Sequential
-from pareo.nn.normalisation import BatchNorm, LayerNorm, Lrn, Normalise
+from pareo.nn.normalisation import BatchNorm, GroupNorm, LayerNorm, Lrn, Normalise
 from pareo.nn.shapes import Part, Permute, Reshape
 from pareo.nn.tokens import Attention, ClassToken, FirstToken, PositionEmbedding, Tokens
 
 # Layers that each framework computes in a function of their own.
-NORMALISATIONS = (BatchNorm, LayerNorm, Lrn, Normalise)
+NORMALISATIONS = (BatchNorm, GroupNorm, LayerNorm, Lrn, Normalise)
 SHAPES = (Part, Permute, Reshape)
 TOKENS = (Attention, ClassToken, FirstToken, PositionEmbedding, Tokens)
 

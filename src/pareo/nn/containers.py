@@ -23,7 +23,7 @@ class Interpreter(Protocol):
         """The output of one layer that is not a container."""
 
     def join(self, how: str, parts: Sequence[Any]) -> Any:
-        """Several results as one: by 'concat' (of channels), 'add' or 'multiply'."""
+        """Several results as one: by 'concat' (of channels), 'add', 'multiply' or 'matmul'."""
 
     def head(self, weight: float, head: "Container", parameters: Mapping[str, Any], x: Any) -> None:
         """Take note of an auxiliary head, which counts in training only."""
@@ -40,9 +40,11 @@ class OwnOperators:
         return layer.apply(parameters, x, self.context)
 
     def join(self, how: str, parts: Sequence[Any]) -> Any:
-        """Concatenate, add or multiply."""
+        """Concatenate, add or multiply, by element or as matrices along the last two axes."""
         if how == "concat":
             return op.concat(list(parts), axis=1)
+        if how == "matmul":
+            return op.dot(*parts)
         joined = parts[0]
         for part in parts[1:]:
             joined = op.add(joined, part) if how == "add" else op.hadamard(joined, part)
@@ -123,6 +125,11 @@ def joined_shape(kind: str, how: str, shapes: Sequence[Shape]) -> Shape:
         if any(other[1:] != shapes[0][1:] for other in shapes):
             raise ShapeError(f"{kind} expects outputs that differ only in channels; got {shapes}")
         return (sum(s[0] for s in shapes), *shapes[0][1:])
+    if how == "matmul":
+        left, right = shapes
+        if len(left) < 2 or left[:-2] != right[:-2] or left[-1] != right[-2]:
+            raise ShapeError(f"{kind} expects matrices (..., m, k) and (..., k, n); got {shapes}")
+        return (*left[:-1], right[-1])
     try:
         return tuple(np.broadcast_shapes(*shapes))
     except ValueError:

@@ -10,7 +10,7 @@ from pareo.nn.containers import Container, Interpreter, joined_shape, run_layer
 from pareo.nn.layers import Layer, Shape
 
 INPUT = "input"
-JOINS = ("add", "multiply", "concat")
+JOINS = ("add", "multiply", "concat", "matmul")
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Node:
 class Graph(Container):
     """Any graph without cycles; its last node is the result.
 
-    A node is a layer and the name of what it reads, or 'add', 'multiply' or 'concat' and the names
-    of what it joins; 'input' is the input of the graph. A layer alone reads the node before it.
-    The paths of parameters start with the name of their node.
+    A node is a layer and the name of what it reads, or 'add', 'multiply', 'concat' or 'matmul' and
+    the names of what it joins; 'input' is the input of the graph. A layer alone reads the node
+    before it. The paths of parameters start with the name of their node.
 
     >>> from pareo.nn import Dense, Graph, ReLU, Sequential
     >>> graph = Graph({
@@ -134,6 +134,8 @@ def _node(name: str, given: Any) -> Node:
         )
     elif len(reads) < 2:
         raise ShapeError(f"the node '{name}' joins at least two nodes; got {reads}")
+    elif what == "matmul" and len(reads) != 2:
+        raise ShapeError(f"the node '{name}' multiplies two nodes; got {reads}")
     return Node(name, what, tuple(reads))
 
 

@@ -73,6 +73,46 @@ class LayerNorm(Layer):
 
 
 @dataclass(frozen=True)
+class GroupNorm(Layer):
+    """Channels in groups, each brought to mean 0 and variance 1 for each input by itself.
+
+    A trained scale and shift for each channel follow, unless `trained` is False. With one group for
+    each channel it is known as instance normalisation.
+    """
+
+    groups: int
+    epsilon: float = 1e-5
+    trained: bool = True
+
+    def parameters(self, shape: Shape) -> dict[str, Parameter]:
+        size, fans = shape[:1], (shape[0], shape[0])
+        if not self.trained:
+            return {}
+        return {
+            "scale": Parameter(size, fans, "ones", decays=False),
+            "shift": Parameter(size, fans, "zeros", decays=False),
+        }
+
+    def output(self, shape: Shape) -> Shape:
+        if self.groups < 1 or shape[0] % self.groups:
+            raise ShapeError(
+                f"GroupNorm expects channels that {self.groups} groups divide; got {shape}"
+            )
+        return shape
+
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        size = math.prod(x.shape[1:]) // self.groups
+        grouped = op.reshape(x, (x.shape[0] * self.groups, size))
+        ones, zeros = np.ones(size, x.dtype), np.zeros(size, x.dtype)
+        y = op.reshape(op.layer_norm(grouped, ones, zeros, -1, self.epsilon), x.shape)
+        if not self.trained:
+            return y
+        wide = (1, -1, *[1] * (x.ndim - 2))
+        scale, shift = (op.reshape(parameters[name], wide) for name in ("scale", "shift"))
+        return op.add(op.hadamard(y, scale), shift)
+
+
+@dataclass(frozen=True)
 class Normalise(Layer):
     """(x - mean) / deviation for each channel, with fixed numbers: those of the training data."""
 

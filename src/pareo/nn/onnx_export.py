@@ -130,6 +130,8 @@ class Writer:
         shape = joined_shape(how, how, [part.shape for part in parts])
         if how == "concat":
             return Tensor(self.node("Concat", *(part.name for part in parts), axis=1), shape)
+        if how == "matmul":
+            return Tensor(self.node("MatMul", *(part.name for part in parts)), shape)
         name = parts[0].name
         for part in parts[1:]:
             name = self.node("Add" if how == "add" else "Mul", name, part.name)
@@ -151,6 +153,11 @@ class Writer:
         """An array that is not trained, and its name."""
         array = np.asarray(values, self.dtype if dtype is None else dtype)
         return self._initialiser(f"constant_{len(self.initialisers)}", array)
+
+    def fixed(self, values: Any) -> str:
+        """An array that is part of the graph, so that no reader takes it for a weight."""
+        make = onnx_module("onnx.numpy_helper").from_array
+        return self.node("Constant", value=make(np.asarray(values, self.dtype)))
 
     def whole(self, values: Any) -> str:
         """Whole numbers, such as a shape."""
@@ -284,6 +291,22 @@ def _layer_norm(
     return found
 
 
+def _group_norm(
+    to: Writer, layer: normalisation.GroupNorm, own: Mapping[str, Any], x: Tensor
+) -> str:
+    """Instance normalisation of the groups; a scale and a shift for each channel follow."""
+    ones, zeros = (to.fixed(make(layer.groups)) for make in (np.ones, np.zeros))
+    rows = to.node("Reshape", x.name, to.whole((0, layer.groups, -1)))
+    y = to.node("InstanceNormalization", rows, ones, zeros, epsilon=layer.epsilon)
+    y = to.node("Reshape", y, to.whole((0, *x.shape)))
+    if not layer.trained:
+        return y
+    wide = (x.shape[0], *[1] * (len(x.shape) - 1))
+    return to.node(
+        "Add", to.node("Mul", y, to.weight(own["scale"], wide)), to.weight(own["shift"], wide)
+    )
+
+
 def _normalise(
     to: Writer, layer: normalisation.Normalise, own: Mapping[str, Any], x: Tensor
 ) -> str:
@@ -374,6 +397,11 @@ def _clip(to: Writer, layer: acts.Clip, own: Mapping[str, Any], x: Tensor) -> st
     return to.node("Clip", x.name, to.constant(layer.low), to.constant(layer.high))
 
 
+def _affine(to: Writer, layer: acts.Affine, own: Mapping[str, Any], x: Tensor) -> str:
+    scaled = to.node("Mul", x.name, to.constant(layer.factor))
+    return to.node("Add", scaled, to.constant(layer.shift)) if layer.shift else scaled
+
+
 def _silu(to: Writer, layer: acts.SiLU, own: Mapping[str, Any], x: Tensor) -> str:
     return to.node("Mul", x.name, to.node("Sigmoid", x.name))
 
@@ -388,7 +416,9 @@ WRITERS: Mapping[type[Layer], Write] = {
     acts.ReLU: _simple("Relu"),
     acts.Sigmoid: _simple("Sigmoid"),
     acts.SiLU: _silu,
-    acts.Softmax: _simple("Softmax", lambda layer: {"axis": 1}),
+    acts.Affine: _affine,
+    acts.LogSoftmax: _simple("LogSoftmax", lambda layer: {"axis": layer.axis}),
+    acts.Softmax: _simple("Softmax", lambda layer: {"axis": layer.axis}),
     acts.Tanh: _simple("Tanh"),
     layers.AveragePool: _average_pool,
     layers.Conv: _conv,
@@ -402,6 +432,7 @@ WRITERS: Mapping[type[Layer], Write] = {
     layers.StochasticDepth: _same,
     layers.Subsample: _subsample,
     normalisation.BatchNorm: _batch_norm,
+    normalisation.GroupNorm: _group_norm,
     normalisation.LayerNorm: _layer_norm,
     normalisation.Lrn: _lrn,
     normalisation.Normalise: _normalise,

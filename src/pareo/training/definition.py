@@ -14,6 +14,7 @@ LAYERS: dict[str, type[Layer]] = {
     kind.__name__: kind
     for kind in (
         nn.AdaptiveAveragePool,
+        nn.Affine,
         nn.Attention,
         nn.AveragePool,
         nn.BatchNorm,
@@ -26,11 +27,13 @@ LAYERS: dict[str, type[Layer]] = {
         nn.Flatten,
         nn.GELU,
         nn.GlobalAveragePool,
+        nn.GroupNorm,
         nn.HardSigmoid,
         nn.HardSwish,
         nn.Identity,
         nn.LayerNorm,
         nn.LeakyReLU,
+        nn.LogSoftmax,
         nn.Lrn,
         nn.MaxPool,
         nn.Normalise,
@@ -55,6 +58,7 @@ ADDED: dict[str, dict[str, Any]] = {
     "AveragePool": {"counts_padding": False},
     "Conv": {"bias": True, "dilation": 1},
     "Dense": {"bias": True},
+    "Softmax": {"axis": 1},
 }
 SKIPS: dict[str, Callable[..., Layer]] = {
     kind.__name__: kind for kind in (nn.Residual, nn.Gate, nn.Append)

@@ -151,7 +151,7 @@ def own_network(name: str, given: Shape | None = None, usual: Shape | None = Non
     if isinstance(found, Imported):
         network = _sequential(found.network, given, usual, name, label)
         _check_shapes(network, found.parameters, name, given)
-        return Own(network, found.parameters, names=found.names)
+        return Own(network, found.parameters, names=found.names, notes=found.notes)
     if isinstance(found, Layer):
         return Own(_sequential(found, given, usual, name, label))
     shape = given or shape_of(found) or _shape_of(found, name) or usual
@@ -196,7 +196,8 @@ def _imported(name: str, label: str, shape: Shape) -> Own:
     found = from_torch(module, shape, label)
     source = _packed(module, shape) if name in _given else name
     original = Original(source, found.names)
-    return Own(found.network, found.parameters, original, found.names, notes_of(module))
+    notes = (*notes_of(module), *found.notes)
+    return Own(found.network, found.parameters, original, found.names, notes)
 
 
 def _packed(module: Any, shape: Shape) -> bytes:

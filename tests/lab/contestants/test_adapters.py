@@ -79,6 +79,21 @@ GRAPH = nn.Sequential(
     (3, 6, 7),
     "graph",
 )  # fmt: skip
+# Products of values as matrices, and normalisation of groups, of images and of tokens.
+PRODUCTS = nn.Sequential(
+    [("", nn.Graph({
+        "instance": nn.GroupNorm(3, trained=False), "conv": nn.Conv(6, 3, padding=1),
+        "group": nn.GroupNorm(3, 1e-3), "act": nn.SiLU(), "turned": nn.Permute((0, 1, 3, 2)),
+        "scores": ("matmul", "act", "turned"), "scaled": nn.Affine(-0.25, 0.5),
+        "shares": nn.Softmax(3), "mixed": ("matmul", "shares", "act"),
+        "columns": nn.Softmax(2), "rows": nn.Reshape((6, 42)), "norm": nn.GroupNorm(2),
+        "keys": nn.Permute((0, 2, 1)), "gram": ("matmul", "norm", "keys"),
+        "small": nn.Affine(0.02), "log": nn.LogSoftmax(2), "flat": nn.Flatten(),
+        "end": nn.Dense(5),
+    }))],
+    (3, 6, 7),
+    "products",
+)  # fmt: skip
 FEATURES = nn.Sequential(
     [nn.Dense(8, bias=False), nn.BatchNorm(), nn.ReLU(), nn.Dense(5)], (7,), "features"
 )
@@ -87,6 +102,7 @@ TASKS = {
     "tiny": Task(without_dropout(TINY), batch=4, rate=0.5),
     "graph": Task(GRAPH, batch=6, rate=0.1),
     "today": Task(without_dropout(TODAY), batch=6, rate=0.1),
+    "products": Task(PRODUCTS, batch=6, rate=0.1),
 }
 TASK = TASKS["tiny"]
 SMALL = Task(nn.Sequential([nn.Dense(5), nn.Sigmoid(), nn.Dense(3)], (7,), "small"), batch=4)

@@ -82,7 +82,21 @@ def joins(last: bool) -> dict[str, Callable[[list[Array]], Array]]:
         "concat": lambda parts: jnp.concatenate(parts, channels_of(parts[0], last)),
         "add": partial(reduce, add),
         "multiply": partial(reduce, mul),
+        "matmul": partial(products, last=last),
     }
+
+
+def products(parts: list[Array], last: bool) -> Array:
+    """Two values multiplied as matrices, along the last two axes where channels are first."""
+    if not last or parts[0].ndim != 4:
+        return parts[0] @ parts[1]
+    one, two = (part.transpose(FIRST) for part in parts)
+    return (one @ two).transpose(LAST)
+
+
+def axis_of(axis: int, x: Array, last: bool) -> int:
+    """Where an axis of values with channels first is."""
+    return LAST.index(axis) if last and x.ndim == 4 else axis
 
 
 def channels_of(x: Array, last: bool) -> int:
@@ -142,7 +156,7 @@ def layer(
         return y.transpose(LAST) if last and y.ndim == 4 else y
     if isinstance(this, TOKENS):
         return tokens(this, w, x, last, half)
-    return activation(this, x, channels)
+    return activation(this, x, last)
 
 
 def moved(this: nn.Layer, x: Array) -> Array:
@@ -192,6 +206,16 @@ def normalised(this: nn.Layer, parameters: Mapping[str, Array], x: Array, last: 
             y = (fine - mean) * lax.rsqrt(variance + this.epsilon)
             scale, shift = (along(parameters[name], x, axis) for name in ("scale", "shift"))
             return (y * scale + shift).astype(x.dtype)
+        case nn.GroupNorm():
+            first = x.transpose(FIRST) if last and x.ndim == 4 else x
+            fine = first.reshape(x.shape[0], this.groups, -1).astype(jnp.float32)
+            mean = jnp.mean(fine, 2, keepdims=True)
+            variance = jnp.mean(lax.square(fine - mean), 2, keepdims=True)
+            y = ((fine - mean) * lax.rsqrt(variance + this.epsilon)).reshape(first.shape)
+            if this.trained:
+                y = y * along(parameters["scale"], y, 1) + along(parameters["shift"], y, 1)
+            y = y.astype(x.dtype)
+            return y.transpose(LAST) if last and x.ndim == 4 else y
         case nn.Normalise():
             mean, deviation = (
                 along(jnp.array(values, x.dtype), x, channels)
@@ -232,8 +256,8 @@ def tokens(this: nn.Layer, w: Array, x: Array, last: bool, half: bool) -> Array:
     raise unknown(this)
 
 
-def activation(this: nn.Layer, x: Array, channels: int) -> Array:
-    """The layers that change each element by itself, and softmax."""
+def activation(this: nn.Layer, x: Array, last: bool) -> Array:
+    """The layers that change each element by itself, softmax, and its logarithm."""
     match this:
         case nn.Sigmoid():
             return jax.nn.sigmoid(x)
@@ -253,8 +277,12 @@ def activation(this: nn.Layer, x: Array, channels: int) -> Array:
             return jax.nn.hard_sigmoid(x)
         case nn.HardSwish():
             return jax.nn.hard_swish(x)
+        case nn.Affine():
+            return x * this.factor + this.shift
         case nn.Softmax():
-            return jax.nn.softmax(x, axis=channels)
+            return jax.nn.softmax(x, axis=axis_of(this.axis, x, last))
+        case nn.LogSoftmax():
+            return jax.nn.log_softmax(x, axis=axis_of(this.axis, x, last))
     raise unknown(this)
 
 

@@ -59,7 +59,16 @@ def joins() -> dict[str, Callable[[list[Any]], Any]]:
         "concat": lambda parts: keras.ops.concatenate(parts, -1 if len(parts[0].shape) == 4 else 1),
         "add": partial(reduce, add),
         "multiply": partial(reduce, mul),
+        "matmul": products,
     }
+
+
+def products(parts: list[Any]) -> Any:
+    """Two values multiplied as matrices, along the last two axes where channels are first."""
+    if len(parts[0].shape) != 4:
+        return keras.ops.matmul(*parts)
+    one, two = (keras.ops.transpose(part, FIRST) for part in parts)
+    return keras.ops.transpose(keras.ops.matmul(one, two), LAST)
 
 
 def variables_of(model: Any, network: nn.Sequential) -> dict[str, Any]:
@@ -156,6 +165,8 @@ def normalised(this: nn.Layer, name: str | None, x: Any) -> Any:
         case nn.LayerNorm():
             axis = -1 if len(x.shape) == 4 and this.axis in (1, -3) else this.axis
             return keras.layers.LayerNormalization(axis=axis, epsilon=this.epsilon, name=name)(x)
+        case nn.GroupNorm():
+            return group_norm()(this, name=name)(x)
         case nn.Normalise():
             wide = [1] * (len(x.shape) - 1)
             wide[-1 if len(x.shape) == 4 else 0] = -1
@@ -199,9 +210,15 @@ def in_front(x: Any, w: Any) -> Any:
 
 
 def activation(this: nn.Layer, x: Any) -> Any:
-    """The layers that change each element by itself, and softmax."""
+    """The layers that change each element by itself, softmax, and its logarithm."""
     match this:
-        case nn.Sigmoid() | nn.Tanh() | nn.ReLU() | nn.SiLU() | nn.Softmax():
+        case nn.Affine():
+            return x * this.factor + this.shift
+        case nn.Softmax() | nn.LogSoftmax():
+            axis = LAST.index(this.axis) if len(x.shape) == 4 else this.axis
+            compute = keras.ops.softmax if isinstance(this, nn.Softmax) else keras.ops.log_softmax
+            return compute(x, axis)
+        case nn.Sigmoid() | nn.Tanh() | nn.ReLU() | nn.SiLU():
             return keras.layers.Activation(type(this).__name__.lower())(x)
         case nn.LeakyReLU():
             return keras.ops.leaky_relu(x, this.slope)
@@ -302,6 +319,39 @@ def batch_norm() -> Any:
             return shape
 
     return FusedBatchNorm
+
+
+def group_norm() -> Any:
+    """Group normalisation: Keras's own has a scale and a shift always."""
+
+    class Groups(keras.layers.Layer):
+        def __init__(self, layer: nn.GroupNorm, **rest: Any) -> None:
+            super().__init__(**rest)
+            self.layer = layer
+
+        def build(self, shape: Any) -> None:
+            size = (shape[-1] if len(shape) == 4 else shape[1],)
+            for name in ("gamma", "beta") if self.layer.trained else ():
+                setattr(self, name, self.add_weight(shape=size, name=name))
+
+        def call(self, x: Any) -> Any:
+            ops = keras.ops
+            first = ops.transpose(x, FIRST) if len(x.shape) == 4 else x
+            count = math.prod(first.shape[1:]) // self.layer.groups
+            parts = ops.reshape(first, (-1, self.layer.groups, count))
+            mean, variance = ops.moments(parts, 2, keepdims=True)
+            y = (parts - mean) * ops.rsqrt(variance + self.layer.epsilon)
+            y = ops.reshape(y, (-1, *first.shape[1:]))
+            if self.layer.trained:
+                wide = (1, -1, *[1] * (len(x.shape) - 2))
+                scale, shift = (ops.convert_to_tensor(one) for one in (self.gamma, self.beta))
+                y = y * ops.reshape(scale, wide) + ops.reshape(shift, wide)
+            return ops.transpose(y, LAST) if len(x.shape) == 4 else y
+
+        def compute_output_shape(self, shape: Any) -> Any:
+            return shape
+
+    return Groups
 
 
 def shared_filter() -> Any:

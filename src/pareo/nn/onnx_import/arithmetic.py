@@ -32,8 +32,10 @@ def affine(reader: OnnxReader, x: Value, factor: float, shift: float) -> Value:
     """factor x + shift, as a normalisation by fixed numbers."""
     if factor == 1 and shift == 0:
         return x
-    if not factor > 0 or not np.isfinite([factor, shift, shift / factor, 1 / factor]).all():
+    if not np.isfinite([factor, shift]).all():
         raise Unsupported(f"with the factor {factor:g} and the shift {shift:g}")
+    if not factor > 0 or not np.isfinite([shift / factor, 1 / factor]).all():
+        return reader.layer(activations.Affine(factor, shift), x)
     channels = x.shape[0]
     return reader.layer(Normalise((-shift / factor,) * channels, (1 / factor,) * channels), x)
 

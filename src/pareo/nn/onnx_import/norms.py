@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pareo.nn.normalisation import BatchNorm, LayerNorm
+from pareo.nn.normalisation import BatchNorm, GroupNorm, LayerNorm
 from pareo.nn.onnx_import import views
 from pareo.nn.onnx_import.reader import OnnxReader, Step
 from pareo.nn.onnx_import.values import Constant
@@ -40,6 +40,36 @@ def layer_normalization(reader: OnnxReader, step: Step) -> Any:
     return normalised(reader, x, axis, step.get("epsilon"), scale, shift)
 
 
+def instance_normalization(reader: OnnxReader, step: Step) -> Value:
+    """Instance normalisation, which is that of groups of one channel."""
+    channels = views.whole(reader, step.inputs[0])[1]
+    return _grouped(reader, step, channels)
+
+
+def group_normalization(reader: OnnxReader, step: Step) -> Value:
+    """Group normalisation, with a scale and a shift for each channel."""
+    step.get("stash_type")
+    return _grouped(reader, step, step.get("num_groups"))
+
+
+def _grouped(reader: OnnxReader, step: Step, groups: int) -> Value:
+    x = views.plain(reader, value(step.inputs[0]))
+    scale, shift = constant(step, 1, "scale"), constant(step, 2, "shift")
+    epsilon = step.get("epsilon")
+    if scale.shape != x.shape[:1] or shift.shape != x.shape[:1]:
+        raise Unsupported(f"its scale has the shape {scale.shape}")
+    if _is_nothing(scale, shift):
+        return reader.layer(GroupNorm(groups, epsilon, trained=False), x)
+    named = {"scale": given(scale), "shift": given(shift)}
+    return reader.layer(GroupNorm(groups, epsilon), x, named)
+
+
+def _is_nothing(scale: Constant, shift: Constant | None) -> bool:
+    """Whether numbers are part of the graph, as PyTorch writes them where there is no weight."""
+    shifted = shift is not None and (shift.origin is not None or (shift.array != 0).any())
+    return scale.origin is None and bool((scale.array == 1).all()) and not shifted
+
+
 def normalised(
     reader: OnnxReader, x: Value, axis: int, epsilon: float, scale: Constant, shift: Constant | None
 ) -> Value:
@@ -58,6 +88,11 @@ def normalised(
         "scale": (scale.array.ravel(), scale.named("reshaped")),
         "shift": zeros if shift is None else (shift.array.ravel(), shift.named("reshaped")),
     }
+    if _is_nothing(scale, shift):
+        rows = math.prod(seen[: axis - 1])
+        flat = reader.layer(Reshape((rows, size)), views.plain(reader, x))
+        y = reader.layer(GroupNorm(rows, epsilon, trained=False), flat)
+        return reader.layer(Reshape(seen), y)
     if x.last and axis == 3:
         return reader.layer(LayerNorm(1, epsilon), x, named)
     x = views.plain(reader, x)

@@ -15,9 +15,9 @@ from pareo.nn.onnx_import.reader import OnnxReader, Operator, Step
 from pareo.nn.onnx_import.values import Constant, Term
 from pareo.nn.onnx_import.weights import constant, dense, given, value
 from pareo.nn.onnx_import.windows import average_pool, conv, max_pool, pad
-from pareo.nn.shapes import Permute
 from pareo.nn.torch_import.moved import Moved, moved_operators
 from pareo.nn.torch_import.operands import images
+from pareo.nn.torch_import.products import along
 from pareo.nn.torch_import.values import Unsupported, Value
 
 MOVED = moved_operators(dense)
@@ -127,16 +127,12 @@ def softmax(reader: OnnxReader, step: Step) -> Any:
     x, axis = step.inputs[0], step.get("axis", -1)
     if isinstance(x, Term):
         return terms.softmax(x, axis)
-    count = len(value(x).seen) + 1
-    axis %= count
-    if axis == 0:
-        raise Unsupported("along the batch")
-    x = views.plain(reader, x)
-    if axis == 1:
-        return reader.layer(activations.Softmax(), x)
-    order = views.first(axis, count)
-    y = reader.layer(activations.Softmax(), reader.layer(Permute(order), x))
-    return reader.layer(Permute(views.back(order)), y)
+    return along(reader, x, axis, None, activations.Softmax)
+
+
+def log_softmax(reader: OnnxReader, step: Step) -> Any:
+    """The logarithm of softmax."""
+    return along(reader, step.inputs[0], step.get("axis", -1), None, activations.LogSoftmax)
 
 
 def prelu(reader: OnnxReader, step: Step) -> Any:
@@ -208,12 +204,16 @@ OPERATORS: Mapping[str, Operator] = {
     "HardSigmoid": hard_sigmoid,
     "HardSwish": elementwise(lambda step: activations.HardSwish()),
     "Identity": same,
+    "GroupNormalization": norms.group_normalization,
+    "InstanceNormalization": norms.instance_normalization,
     "LRN": lrn,
     "LayerNormalization": norms.layer_normalization,
     "LeakyRelu": elementwise(_leaky),
+    "LogSoftmax": log_softmax,
     "MatMul": matmul,
     "MaxPool": max_pool,
     "Mul": arithmetic.mul,
+    "Neg": elementwise(lambda step: activations.Affine(-1.0)),
     "PRelu": prelu,
     "Pad": pad,
     "Pow": arithmetic.power,

@@ -14,7 +14,9 @@ from pareo.nn.layers import Shape
 from pareo.nn.normalisation import Normalise
 from pareo.nn.onnx_import.reader import OnnxReader, Step
 from pareo.nn.onnx_import.values import Constant, Term
-from pareo.nn.torch_import.moved import Moved, attention
+from pareo.nn.torch_import.arranged import plain
+from pareo.nn.torch_import.moved import Moved, numbers
+from pareo.nn.torch_import.products import attention
 from pareo.nn.torch_import.values import Unsupported, Value
 
 CLOSE = 1e-6  # relative: numbers such as the root of 2 are written in float32
@@ -166,6 +168,7 @@ def transposed(reader: OnnxReader, x: Term, axes: Any) -> Term:
 
 def product(reader: OnnxReader, x: Any, y: Any) -> Any:
     """Queries times keys, or the shares of values times the values."""
+    x, y = _as_moved(reader, x), _as_moved(reader, y)
     if isinstance(x, Term) and x.kind == "shares" and isinstance(y, Moved):
         factor, keys, causal = x.more
         usual = close(factor, x.x.index.shape[-1] ** -0.5)
@@ -176,6 +179,13 @@ def product(reader: OnnxReader, x: Any, y: Any) -> Any:
         raise Unsupported("of two values that both depend on the input, outside of attention")
     turned = replace(keys, index=keys.index.swapaxes(-1, -2))
     return Term("scores", queries, (one * two, turned, False))
+
+
+def _as_moved(reader: OnnxReader, x: Any) -> Any:
+    if not isinstance(x, Value):
+        return x
+    x = plain(reader, x)
+    return Moved(x, numbers(reader.batch, x))
 
 
 def softmax(x: Term, axis: int) -> Term:

@@ -42,6 +42,7 @@ def joins() -> dict[str, Callable[[list[Array]], Array]]:
         "concat": lambda parts: torch.cat(parts, dim=1),
         "add": lambda parts: reduce(add, parts),
         "multiply": lambda parts: reduce(mul, parts),
+        "matmul": lambda parts: torch.matmul(*parts),
     }
 
 
@@ -123,6 +124,8 @@ def normalised(this: nn.Layer, parameters: Mapping[str, Array], x: Array, traini
             moved = x.movedim(axis, -1)  # a view, and contiguous for images with channels last
             moved = functional.layer_norm(moved, scale.shape, scale, shift, this.epsilon)
             return moved.movedim(-1, axis)
+        case nn.GroupNorm():
+            return functional.group_norm(x, this.groups, scale, shift, this.epsilon)
         case nn.Normalise():
             mean, deviation = constants(this, x.ndim, x.dtype, x.device)
             return (x - mean) / deviation
@@ -162,7 +165,7 @@ def tokens(this: nn.Layer, w: Array, x: Array) -> Array:
 
 
 def activation(this: nn.Layer, x: Array) -> Array:
-    """The layers that change each element by itself, and softmax."""
+    """The layers that change each element by itself, softmax, and its logarithm."""
     match this:
         case nn.Sigmoid():
             return torch.sigmoid(x)
@@ -182,8 +185,12 @@ def activation(this: nn.Layer, x: Array) -> Array:
             return functional.hardsigmoid(x)
         case nn.HardSwish():
             return functional.hardswish(x)
+        case nn.Affine():
+            return x * this.factor + this.shift
         case nn.Softmax():
-            return torch.softmax(x, dim=1)
+            return torch.softmax(x, dim=this.axis)
+        case nn.LogSoftmax():
+            return torch.log_softmax(x, dim=this.axis)
     raise unknown(this)
 
 

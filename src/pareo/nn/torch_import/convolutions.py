@@ -1,5 +1,6 @@
 """ATen's operators that are convolutions or products with weights."""
 
+import math
 from typing import Any
 
 from pareo.nn import layers
@@ -66,16 +67,22 @@ def pad(reader: Reader, self: Any, pad: Any, mode: str = "constant", value: Any 
     return Padded(x, ((top, bottom), (left, right)))
 
 
-def linear(reader: Reader, input: Any, weight: Any, bias: Any) -> Value:
+def linear(reader: Reader, input: Any, weight: Any, bias: Any = None) -> Value:
     """A dense layer; of images with channels last, a 1x1 convolution."""
     x, w = value(input), weight_of(weight)
     if x.last:
         conv = layers.Conv(w.shape[0], 1, bias=bias is not None)
         return reader.layer(conv, x, named(w, bias, "reshaped"))
-    if len(x.shape) > 2:
-        raise Unsupported(f"its input has the shape (N, {', '.join(map(str, x.shape))})")
-    dense = layers.Dense(w.shape[0], bias=bias is not None)
-    return reader.layer(dense, x, named(w, bias, "transposed"))
+    return dense(reader, x, w.shape[0], named(w, bias, "transposed"))
+
+
+def dense(reader: Reader, x: Value, units: int, weights: dict[str, tuple[Weight, str]]) -> Value:
+    """A dense layer along the last axis of any number of axes."""
+    layer = layers.Dense(units, bias="b" in weights)
+    if len(x.shape) <= 2:
+        return reader.layer(layer, x, weights)
+    rows = reader.layer(Reshape((math.prod(x.shape[:-1]), x.shape[-1])), x)
+    return reader.layer(Reshape((*x.shape[:-1], units)), reader.layer(layer, rows, weights))
 
 
 def addcmul(reader: Reader, self: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Value:

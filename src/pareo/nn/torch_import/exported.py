@@ -15,6 +15,7 @@ from typing import Any
 
 from pareo.errors import DataError
 from pareo.nn.torch_import.operators import OPERATORS
+from pareo.nn.torch_import.quiet import quiet
 
 # What an archive may hold, below its one folder: weights, the graph, and an example of its inputs.
 FILES = re.compile(
@@ -35,6 +36,7 @@ EXPRESSION = re.compile(
 TRAINED = {"batch_norm": 5, "dropout": 2, "dropout_": 2}
 LARGEST = 64 << 20  # bytes of a graph
 SHOWN = 3  # places of one operator that an error lists
+LONGEST = 80  # characters of a name in an error
 
 
 def exported(path: Path) -> Any:
@@ -66,8 +68,9 @@ def unpacked(data: bytes, name: str) -> Any:
     """The module in the bytes of a file that was checked, or made here."""
     torch = import_module("torch")
     try:
-        program = torch.export.load(io.BytesIO(data))
-        whole = program.module(check_guards=False)
+        with quiet():
+            program = torch.export.load(io.BytesIO(data))
+            whole = program.module(check_guards=False)
         return _class(torch)(whole, whole.graph).train()
     except Exception as error:  # whatever PyTorch raises of a file
         first = str(error).strip().partition("\n")[0] or type(error).__name__
@@ -170,9 +173,11 @@ def _checked(path: Path, data: bytes) -> bytes:
             for entry in archive.infolist():
                 name = entry.filename.partition("/")[2]
                 if not FILES.fullmatch(name) or name in found:
-                    raise DataError(f"{path}: has {entry.filename}, which pareo does not read")
+                    raise DataError(
+                        f"{path}: has {_word(entry.filename)}, which pareo does not read"
+                    )
                 if entry.compress_type != zipfile.ZIP_STORED:
-                    raise DataError(f"{path}: its {entry.filename} is compressed")
+                    raise DataError(f"{path}: its {_word(entry.filename)} is compressed")
                 found[name] = entry
             for name in ("models/model.json", "data/sample_inputs/model.pt"):
                 if name not in found:
@@ -209,7 +214,7 @@ def _check_json(path: Path, tree: Any) -> None:
             raise DataError(f"{path}: has the expression {expression!r:.60}, which is not a size")
         target = one.get("target")
         if "inputs" in one and isinstance(target, str) and not _is_known(target):
-            places = unknown.setdefault(target.removeprefix("torch.ops."), [])
+            places = unknown.setdefault(_word(target.removeprefix("torch.ops.")), [])
             place = _place(one)
             if place and place not in places:
                 places.append(place)
@@ -237,7 +242,13 @@ def _place(node: dict[str, Any]) -> str:
     trace = notes.get("stack_trace") if isinstance(notes, dict) else None
     frames = re.findall(r'File "([^"]+)", line (\d+)', trace if isinstance(trace, str) else "")
     outside = [frame for frame in frames if "/torch/" not in frame[0]]
-    return f"{Path(outside[-1][0]).name}, line {outside[-1][1]}" if outside else ""
+    return _word(f"{Path(outside[-1][0]).name}, line {outside[-1][1]}") if outside else ""
+
+
+def _word(text: str) -> str:
+    """Text of a file as part of a sentence, whatever characters it has."""
+    shown = text if len(text) <= LONGEST else text[:LONGEST] + "..."
+    return shown if shown.isprintable() and shown else repr(shown)
 
 
 def _dicts(tree: Any) -> Iterator[dict[str, Any]]:

@@ -62,6 +62,40 @@ def _same(reader: Any, self: Moved, *_: Any, **__: Any) -> Any:
     return self
 
 
+def _cut(reader: Any, self: Moved, dim: int, start: int, stop: int) -> Any:
+    places = tuple(slice(None) for _ in range(dim % self.index.ndim))
+    return settled(reader, replace(self, index=self.index[(*places, slice(start, stop))]))
+
+
+def _sliced(
+    reader: Any, self: Moved, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Any:
+    if step != 1:
+        raise Unsupported("with steps")
+    first, last, _ = slice(start, end).indices(self.index.shape[dim])
+    return _cut(reader, self, dim, first, last)
+
+
+def _parts(reader: Any, self: Moved, split_sizes: list[int], dim: int = 0) -> Any:
+    ends = np.cumsum(split_sizes).tolist()
+    pairs = zip(ends, split_sizes, strict=True)
+    return [_cut(reader, self, dim, end - size, end) for end, size in pairs]
+
+
+def _split(reader: Any, self: Moved, split_size: int, dim: int = 0) -> Any:
+    whole = self.index.shape[dim]
+    sizes = [min(split_size, whole - first) for first in range(0, whole, split_size)]
+    return _parts(reader, self, sizes, dim)
+
+
+def _chunk(reader: Any, self: Moved, chunks: int, dim: int = 0) -> Any:
+    return _split(reader, self, -(-self.index.shape[dim] // chunks), dim)
+
+
+def _narrowed(reader: Any, self: Moved, dim: int, start: int, length: int) -> Any:
+    return _cut(reader, self, dim, start, start + length)
+
+
 def _item(reader: Any, args: Any) -> Any:
     return args[0][args[1]]
 
@@ -127,7 +161,8 @@ def _unreshaped(reader: Any, x: Value, shape: tuple[int, ...]) -> Value:
 
 def moved_operators(dense: Callable[..., Any]) -> Mapping[str, Callable[..., Any]]:
     """The operators that take such values; `dense` is that of ordinary ones."""
-    views = ("view", "reshape", "flatten", "squeeze", "unsqueeze", "unflatten")
+    views = ("view", "reshape", "flatten", "squeeze", "unsqueeze", "unflatten", "reshape_as",
+             "view_as")  # fmt: skip
     return {
         **dict.fromkeys(views, _reshaped),
         **dict.fromkeys(("contiguous", "clone", "alias", "to"), _same),
@@ -137,6 +172,11 @@ def moved_operators(dense: Callable[..., Any]) -> Mapping[str, Callable[..., Any
         "select": _selected,
         "unbind": _unbound,
         "getitem": _item,
+        "slice": _sliced,
+        "split": _split,
+        "split_with_sizes": _parts,
+        "chunk": _chunk,
+        "narrow": _narrowed,
         "dropout": _dropout,
         "linear": _linear(dense),
         "scaled_dot_product_attention": attention,

@@ -1,9 +1,10 @@
 """What operators are read from: images, weights and pairs of sizes, or a reason why not."""
 
+import math
 from typing import Any
 
+from pareo.nn.activations import Affine
 from pareo.nn.layers import Shape
-from pareo.nn.normalisation import Normalise
 from pareo.nn.torch_import.reader import Reader
 from pareo.nn.torch_import.values import Unsupported, Value, Weight
 
@@ -48,9 +49,9 @@ def stripped(shape: Shape) -> Shape:
 
 
 def affine(reader: Reader, x: Value, factor: float, shift: float) -> Value:
-    """x * factor + shift, as a normalisation by fixed numbers."""
-    if factor <= 0 or x.last:
-        raise Unsupported(f"with {factor}" if not x.last else "of images with channels last")
-    channels = x.shape[0]
-    layer = Normalise((-shift / factor,) * channels, (1 / factor,) * channels)
-    return reader.layer(layer, x)
+    """x * factor + shift, with fixed numbers."""
+    if (factor, shift) == (1, 0):
+        return x
+    if not math.isfinite(factor) or not math.isfinite(shift):
+        raise Unsupported(f"with {factor} and {shift}")
+    return reader.layer(Affine(float(factor), float(shift)), x)

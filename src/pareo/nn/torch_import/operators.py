@@ -7,18 +7,28 @@ from typing import Any
 from pareo.nn import activations, layers
 from pareo.nn.containers import joined_shape
 from pareo.nn.layers import Layer
-from pareo.nn.normalisation import BatchNorm, LayerNorm, Normalise
+from pareo.nn.normalisation import BatchNorm, GroupNorm, LayerNorm, Normalise
+from pareo.nn.shapes import Permute, Reshape
 from pareo.nn.tokens import ClassToken, PositionEmbedding
 from pareo.nn.torch_import import views
+from pareo.nn.torch_import.arranged import arranged, origin_of, with_origin
 from pareo.nn.torch_import.convolutions import addcmul, conv1d, conv2d, linear, pad
-from pareo.nn.torch_import.moved import attention, moved_operators
-from pareo.nn.torch_import.operands import affine, images, square, stripped, weight_of
-from pareo.nn.torch_import.pools import adaptive_avg_pool2d, avg_pool2d, max_pool2d, mean, sum_
+from pareo.nn.torch_import.moved import Moved, moved_operators
+from pareo.nn.torch_import.operands import affine, stripped, weight_of
+from pareo.nn.torch_import.pools import (
+    adaptive_avg_pool2d,
+    avg_pool2d,
+    max_pool2d,
+    mean,
+    reduced,
+    sum_,
+)
+from pareo.nn.torch_import.products import along, attention, matmul, softmax
 from pareo.nn.torch_import.reader import Reader
 from pareo.nn.torch_import.values import Noise, Unsupported, Value, Weight
 from pareo.nn.torch_import.views import value
 
-__all__ = ["MOVED", "OPERATORS", "images", "square"]
+__all__ = ["MOVED", "OPERATORS"]
 
 
 def batch_norm(
@@ -42,15 +52,53 @@ def batch_norm(
 def layer_norm(
     reader: Reader, input: Any, normalized_shape: Any, weight: Any, bias: Any, eps: float,
     cudnn_enable: bool,
+) -> Any:  # fmt: skip
+    """Layer normalisation of features, of the channels of images that are last, or of any axes."""
+    if (weight is None) != (bias is None):
+        raise Unsupported("with a trained scale but no shift, or the other way round")
+    if isinstance(input, Value) and input.last and weight is not None:
+        named = {"scale": (weight_of(weight), "same"), "shift": (weight_of(bias), "same")}
+        return reader.layer(LayerNorm(1, eps), input, named)
+    found = arranged(reader, input)
+    x, size = found.value, math.prod(normalized_shape)
+    if found.place >= found.axes - len(normalized_shape):
+        raise Unsupported("along the batch")
+    if weight is not None and len(normalized_shape) == 1 and len(x.shape) <= 2:
+        named = {"scale": (weight_of(weight), "same"), "shift": (weight_of(bias), "same")}
+        return found.moved(reader, reader.layer(LayerNorm(-1, eps), x, named))
+    rows = math.prod(x.shape) // size
+    flat = reader.layer(Reshape((rows, size)), x)
+    if weight is None:
+        y = reader.layer(GroupNorm(rows, eps, trained=False), flat)
+    else:
+        named = {"scale": (weight_of(weight), "reshaped"), "shift": (weight_of(bias), "reshaped")}
+        y = reader.layer(LayerNorm(-1, eps), flat, named)
+    return found.moved(reader, reader.layer(Reshape(x.shape), y))
+
+
+def group_norm(
+    reader: Reader, input: Any, num_groups: int, weight: Any, bias: Any, eps: float,
+    cudnn_enabled: bool,
 ) -> Value:  # fmt: skip
-    """Layer normalisation of features, or of the channels of images with channels last."""
-    x = value(input)
-    if weight is None or bias is None:
-        raise Unsupported("without trained scale and shift")
-    if len(normalized_shape) != 1 or (len(x.shape) == 3 and not x.last):
-        raise Unsupported("it normalises along other axes than features or channels")
+    """Group normalisation."""
+    x = views.plain(reader, value(input))
+    if (weight is None) != (bias is None):
+        raise Unsupported("with a trained scale but no shift, or the other way round")
+    if weight is None:
+        return reader.layer(GroupNorm(num_groups, eps, trained=False), x)
     named = {"scale": (weight_of(weight), "same"), "shift": (weight_of(bias), "same")}
-    return reader.layer(LayerNorm(1 if x.last else -1, eps), x, named)
+    return reader.layer(GroupNorm(num_groups, eps), x, named)
+
+
+def instance_norm(
+    reader: Reader, input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,
+    use_input_stats: bool, momentum: float, eps: float, cudnn_enabled: bool,
+) -> Value:  # fmt: skip
+    """Instance normalisation, which is that of groups of one channel."""
+    if running_mean is not None or not use_input_stats:
+        raise Unsupported("with running statistics")
+    channels = value(input).seen[0]
+    return group_norm(reader, input, channels, weight, bias, eps, cudnn_enabled)
 
 
 def same(reader: Reader, self: Any, **_: Any) -> Value:
@@ -64,31 +112,38 @@ def dropout(reader: Reader, input: Any, p: float, train: bool) -> Value:
     return reader.layer(layers.Dropout(p), x) if train and p > 0 else x
 
 
+def scaled(reader: Reader, x: Any, factor: float, shift: float) -> Any:
+    """factor * x + shift, of values in any order."""
+    return with_origin(x, affine(reader, value(origin_of(x)), factor, shift))
+
+
 def add(reader: Reader, self: Any, other: Any, alpha: Any = 1) -> Any:
     """A sum of two values; that of a weight for each position, a position embedding."""
     if isinstance(self, Weight) and self.name.endswith("num_batches_tracked"):
         return self  # the counter of batch normalisation, which nothing uses
-    if alpha != 1:
-        raise Unsupported("with alpha")
-    if isinstance(self, Weight | int | float):
+    if isinstance(self, Weight | int | float) and alpha == 1:
         self, other = other, self
-    x = value(self)
     if isinstance(other, int | float):
-        return affine(reader, x, 1.0, other)
+        return scaled(reader, self, 1.0, alpha * other)
+    if alpha != 1:
+        other = scaled(reader, other, alpha, 0.0)
+    if isinstance(self, Moved) or isinstance(other, Moved):
+        return _joined_in_order(reader, "add", self, other)
+    x = value(self)
     if isinstance(other, Weight) and len(x.shape) == 2 and other.shape == (1, *x.shape):
         return reader.layer(PositionEmbedding(), x, {"w": (other, "same")})
     return _joined(reader, "add", [x, other])
 
 
-def sub(reader: Reader, self: Any, other: Any, alpha: Any = 1) -> Value:
-    """A value less a number, or less a buffer with a number for each channel."""
-    x = value(self)
-    if alpha == 1 and isinstance(other, int | float):
-        return affine(reader, x, 1.0, -other)
+def sub(reader: Reader, self: Any, other: Any, alpha: Any = 1) -> Any:
+    """A value less another, less a number, or less a buffer with a number for each channel."""
     if alpha == 1 and isinstance(other, Weight):
+        x = value(self)
         mean = _each_channel(reader, x, other)
         return reader.layer(Normalise(mean, (1.0,) * len(mean)), x)
-    raise Unsupported("of other values than a number or a buffer")
+    if isinstance(self, int | float):
+        return scaled(reader, other, -alpha, self)
+    return add(reader, self, other, -alpha)
 
 
 def _each_channel(reader: Reader, x: Value, buffer: Weight) -> tuple[float, ...]:
@@ -100,13 +155,15 @@ def _each_channel(reader: Reader, x: Value, buffer: Weight) -> tuple[float, ...]
     return found
 
 
-def mul(reader: Reader, self: Any, other: Any) -> Value:
+def mul(reader: Reader, self: Any, other: Any) -> Any:
     """A product of two values, of values and a weight for each channel, or stochastic depth."""
     if isinstance(self, Weight | Noise | int | float):
         self, other = other, self
-    x = value(self)
     if isinstance(other, int | float):
-        return affine(reader, x, float(other), 0.0)
+        return scaled(reader, self, float(other), 0.0)
+    if isinstance(self, Moved) or isinstance(other, Moved):
+        return _joined_in_order(reader, "multiply", self, other)
+    x = value(self)
     if isinstance(other, Noise):
         if other.kept is None or not other.divided:
             raise Unsupported("with numbers that are not those of stochastic depth")
@@ -128,10 +185,53 @@ def cat(reader: Reader, tensors: Any, dim: int = 0) -> Value:
             raise Unsupported(f"of a weight of shape {first.shape}")
         return reader.layer(ClassToken(), x, {"w": (first, "same")})
     parts = [value(part) for part in tensors]
-    axis = dim % (len(parts[0].shape) + 1)
-    if axis != (3 if parts[0].last else 1):
-        raise Unsupported(f"along the axis {dim}")
-    return parts[0] if len(parts) == 1 else _joined(reader, "concat", parts)
+    count = len(parts[0].shape) + 1
+    axis = dim % count
+    if axis == 0:
+        raise Unsupported("along the batch")
+    if len(parts) == 1:
+        return parts[0]
+    if axis == (3 if parts[0].last else 1):
+        return _joined(reader, "concat", parts)
+    # Other axes take the place of the channels for a while.
+    order = (0, axis, *(one for one in range(1, count) if one != axis))
+    back = tuple(order.index(one) for one in range(count))
+    turned = [reader.layer(Permute(order), views.plain(reader, part)) for part in parts]
+    return reader.layer(Permute(back), _joined(reader, "concat", turned))
+
+
+def stack(reader: Reader, tensors: Any, dim: int = 0) -> Value:
+    """Values one after another along a new axis."""
+    parts = [views.plain(reader, value(part)) for part in tensors]
+    axis = dim % (len(parts[0].shape) + 2)
+    if axis == 0:
+        raise Unsupported("along the batch")
+    wide = [
+        reader.layer(Reshape((*one.shape[: axis - 1], 1, *one.shape[axis - 1 :])), one)
+        for one in parts
+    ]
+    return cat(reader, wide, axis)
+
+
+def glu(reader: Reader, self: Any, dim: int = -1) -> Value:
+    """One half of the values times the sigmoid of the other."""
+    first, second = views.chunk(reader, self, 2, dim)
+    return _joined(reader, "multiply", [first, reader.layer(activations.Sigmoid(), second)])
+
+
+def square(reader: Reader, self: Any, exponent: Any = 2) -> Value:
+    """The square of each element."""
+    if exponent != 2:
+        raise Unsupported(f"with the exponent {exponent}")
+    return _joined(reader, "multiply", [value(self), value(self)])
+
+
+def _joined_in_order(reader: Reader, how: str, one: Any, two: Any) -> Any:
+    """A join of values whose batch is not the first axis, but at the same place in both."""
+    first, second = arranged(reader, one), arranged(reader, two)
+    if not first.alike(second):
+        raise Unsupported("of values whose batch is not at the same place")
+    return first.moved(reader, _joined(reader, how, [first.value, second.value]))
 
 
 def _joined(reader: Reader, how: str, parts: list[Any]) -> Value:
@@ -160,10 +260,10 @@ def bernoulli(reader: Reader, self: Any, p: float, **_: Any) -> Noise:
     return Noise(p)
 
 
-def div(reader: Reader, self: Any, other: Any) -> Noise | Value:
+def div(reader: Reader, self: Any, other: Any) -> Any:
     """Values divided by a number, or the numbers of stochastic depth divided by their mean."""
-    if isinstance(self, Value) and isinstance(other, int | float) and other > 0:
-        return affine(reader, self, 1 / other, 0.0)
+    if isinstance(self, Value | Moved) and isinstance(other, int | float) and other:
+        return scaled(reader, self, 1 / other, 0.0)
     if isinstance(self, Value) and isinstance(other, Weight):
         deviation = _each_channel(reader, self, other)
         if min(deviation) <= 0:
@@ -174,11 +274,11 @@ def div(reader: Reader, self: Any, other: Any) -> Noise | Value:
     return Noise(self.kept, divided=True)
 
 
-def elementwise(make: Callable[..., Layer]) -> Callable[..., Value]:
+def elementwise(make: Callable[..., Layer]) -> Callable[..., Any]:
     """An operator that changes each element by itself; `make` takes its other arguments."""
 
-    def read(reader: Reader, self: Any, **how: Any) -> Value:
-        return reader.layer(make(**how), value(self))
+    def read(reader: Reader, self: Any, **how: Any) -> Any:
+        return with_origin(self, reader.layer(make(**how), value(origin_of(self))))
 
     return read
 
@@ -189,26 +289,26 @@ def _clip(min: Any = None, max: Any = None) -> Layer:
     return activations.Clip(float(min), float(max))
 
 
-def _softmax(reader: Reader, self: Any, dim: int, dtype: Any) -> Value:
-    x = value(self)
-    if len(x.shape) != 1 or dim not in (1, -1) or dtype is not None:
-        raise Unsupported("of other values than (N, classes) along the classes")
-    return reader.layer(activations.Softmax(), x)
+def moved_linear(reader: Reader, input: Any, weight: Any, bias: Any = None) -> Any:
+    """A dense layer of values whose batch is not the first axis."""
+    try:
+        return moved_operators(linear)["linear"](reader, input, weight, bias)
+    except Unsupported:
+        found = arranged(reader, input)
+        found.axis(-1)  # refused if it is the batch
+        return found.moved(reader, linear(reader, found.value, weight, bias))
 
 
-OPERATORS: Mapping[str, Callable[..., Any]] = {
-    "conv2d": conv2d,
-    "conv1d": conv1d,
-    "pad": pad,
-    "linear": linear,
-    "batch_norm": batch_norm,
-    "layer_norm": layer_norm,
-    "max_pool2d": max_pool2d,
-    "avg_pool2d": avg_pool2d,
-    "adaptive_avg_pool2d": adaptive_avg_pool2d,
-    "mean": mean,
-    "sum": sum_,
-    "addcmul": addcmul,
+def moved_mean(reader: Reader, self: Moved, dim: Any) -> Any:
+    """The mean along some axes of values whose batch is not the first axis."""
+    found = arranged(reader, self)
+    axes = sorted(found.axis(axis) for axis in dim or [0])
+    kept = tuple(1 if axis in axes else size for axis, size in enumerate(found.value.shape, 1))
+    y = found.moved(reader, reduced(reader, found.value, axes, 1.0, kept))
+    return views.reshaped(reader, y) if isinstance(y, Value) else MOVED["view"](reader, y)
+
+
+ELEMENTWISE: Mapping[str, Callable[..., Any]] = {
     "relu": elementwise(activations.ReLU),
     "relu6": elementwise(activations.Clip),
     "hardtanh": elementwise(lambda min_val, max_val: _clip(min_val, max_val)),
@@ -220,10 +320,48 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "hardswish": elementwise(activations.HardSwish),
     "hardsigmoid": elementwise(activations.HardSigmoid),
     "leaky_relu": elementwise(lambda negative_slope: activations.LeakyReLU(negative_slope)),
-    "softmax": _softmax,
+    "negative": elementwise(lambda: activations.Affine(-1.0)),
+    "neg": elementwise(lambda: activations.Affine(-1.0)),
+}
+# Those that read values in any order themselves.
+ANY_ORDER: Mapping[str, Callable[..., Any]] = {
+    **ELEMENTWISE,
+    "softmax": softmax,
+    "log_softmax": lambda reader, self, dim, dtype=None: along(
+        reader, self, dim, dtype, activations.LogSoftmax
+    ),
+    "movedim": views.movedim,
+    "moveaxis": views.movedim,
+    "mT": lambda reader, self: views.movedim(reader, self, -1, -2),
+    "matmul": matmul,
+    "bmm": lambda reader, self, mat2: matmul(reader, self, mat2),
     "scaled_dot_product_attention": attention,
+    "layer_norm": layer_norm,
+    "add": add,
+    "sub": sub,
+    "rsub": lambda reader, self, other, alpha=1: sub(reader, other, self, alpha),
+    "mul": mul,
+    "div": div,
+}
+OPERATORS: Mapping[str, Callable[..., Any]] = {
+    **ANY_ORDER,
+    "conv2d": conv2d,
+    "conv1d": conv1d,
+    "pad": pad,
+    "linear": linear,
+    "batch_norm": batch_norm,
+    "group_norm": group_norm,
+    "instance_norm": instance_norm,
+    "max_pool2d": max_pool2d,
+    "avg_pool2d": avg_pool2d,
+    "adaptive_avg_pool2d": adaptive_avg_pool2d,
+    "mean": mean,
+    "sum": sum_,
+    "addcmul": addcmul,
     "view": views.reshaped,
     "reshape": views.reshaped,
+    "reshape_as": views.reshaped,
+    "view_as": views.reshaped,
     "flatten": views.reshaped,
     "squeeze": views.reshaped,
     "unsqueeze": views.reshaped,
@@ -250,13 +388,18 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "alias": same,
     "to": same,
     "dropout": dropout,
-    "add": add,
-    "sub": sub,
-    "mul": mul,
     "cat": cat,
+    "stack": stack,
+    "glu": glu,
+    "square": square,
+    "pow": square,
     "empty": empty,
     "new_empty": lambda reader, self, size, **more: empty(reader, size),
     "bernoulli": bernoulli,
-    "div": div,
 }
-MOVED = moved_operators(linear)
+MOVED: Mapping[str, Callable[..., Any]] = {
+    **moved_operators(linear),
+    **ANY_ORDER,
+    "linear": moved_linear,
+    "mean": lambda reader, self, dim=None, keepdim=False, **_: moved_mean(reader, self, dim),
+}

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from pareo.nn import layers
+from pareo.nn.layers import Shape
 from pareo.nn.pooling import AdaptiveAveragePool
 from pareo.nn.shapes import Permute, Reshape
 from pareo.nn.torch_import import views
@@ -50,7 +51,7 @@ def mean(reader: Reader, self: Any, dim: Any = None, keepdim: bool = False, **_:
     x = value(self)
     axes = sorted(axis % (len(x.shape) + 1) for axis in dim or [])
     if len(x.shape) != 3 or axes != ([1, 2] if x.last else [2, 3]):
-        return _reduced(reader, x, axes, 1.0)
+        return reduced(reader, x, axes, 1.0, reader.expected()[1:])
     pooled = reader.layer(layers.GlobalAveragePool(), replace(x, last=False))
     if keepdim:
         return replace(pooled, last=x.last)
@@ -61,11 +62,15 @@ def sum_(reader: Reader, self: Any, dim: Any = None, keepdim: bool = False, **_:
     """The sum along some axes."""
     x = value(self)
     axes = sorted(axis % (len(x.shape) + 1) for axis in dim or [])
-    return _reduced(reader, x, axes, float(math.prod((0, *x.seen)[axis] for axis in axes)))
+    count = float(math.prod((0, *x.seen)[axis] for axis in axes))
+    return reduced(reader, x, axes, count, reader.expected()[1:])
 
 
-def _reduced(reader: Reader, x: Value, axes: list[int], factor: float) -> Value:
-    """The mean along some axes times a factor: these axes are moved to the end, and pooled."""
+def reduced(reader: Reader, x: Value, axes: list[int], factor: float, wanted: Shape) -> Value:
+    """The mean along some axes times a factor: these axes are moved to the end, and pooled.
+
+    wanted: the shape of the result, with or without the axes.
+    """
     x = views.plain(reader, x)
     kept = [axis for axis in range(1, len(x.shape) + 1) if axis not in axes]
     if not axes or axes[0] == 0 or not kept:
@@ -78,5 +83,4 @@ def _reduced(reader: Reader, x: Value, axes: list[int], factor: float) -> Value:
     pooled = reader.layer(layers.GlobalAveragePool(), reader.layer(columns, x))
     if factor != 1:
         pooled = affine(reader, pooled, factor, 0.0)
-    wanted = reader.expected()[1:]
     return reader.layer(layers.Flatten() if len(wanted) == 1 else Reshape(wanted), pooled)

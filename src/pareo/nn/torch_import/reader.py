@@ -12,6 +12,7 @@ from pareo.errors import PareoError, ShapeError
 from pareo.nn.graph import INPUT, Graph
 from pareo.nn.layers import Dropout, Identity, Layer, StochasticDepth
 from pareo.nn.network import Sequential
+from pareo.nn.torch_import.arranged import as_value
 from pareo.nn.torch_import.moved import Moved
 from pareo.nn.torch_import.values import Padded, Stale, Unknown, Unsupported, Value, Weight
 from pareo.nn.torch_names import TorchName
@@ -20,7 +21,8 @@ from pareo.nn.torch_names import TorchName
 VIEWS = frozenset({
     "view", "reshape", "flatten", "permute", "transpose", "swapaxes", "squeeze", "unsqueeze",
     "contiguous", "alias", "dropout", "to", "expand", "expand_as", "chunk", "split",
-    "split_with_sizes", "slice", "narrow", "select", "unbind", "getitem", "unflatten",
+    "split_with_sizes", "slice", "narrow", "select", "unbind", "getitem", "unflatten", "mT",
+    "movedim", "moveaxis", "reshape_as", "view_as",
 })  # fmt: skip
 SHOWN = 3  # places of one operator that an error lists
 
@@ -95,7 +97,7 @@ class Reader:
         if plain not in operators:
             if not any(isinstance(part, Unknown) for part in parts) or schema:
                 self._problem(f"aten.{name}" if schema else name, node)
-            return Unknown()
+            return self._stand_in(node.meta.get("val"))
         if any(isinstance(part, Unknown) for part in parts):
             return Unknown()
         try:
@@ -105,21 +107,41 @@ class Reader:
                 raise Unsupported("of images with zeros around them")
             first, *rest = resolved.items()
             if any(isinstance(part, Moved) for part in parts):
-                if plain not in self._moved:
-                    raise Unsupported("of values whose batch is not the first axis")
-                found = _called(self._moved[plain], self, first[1], dict(rest))
+                if plain in self._moved:
+                    found = _called(self._moved[plain], self, first[1], dict(rest))
+                else:
+                    known = {key: self._as_values(one) for key, one in resolved.items()}
+                    first, *rest = known.items()
+                    found = _called(operators[plain], self, first[1], dict(rest))
             else:
                 found = _called(operators[plain], self, first[1], dict(rest))
             self._check_shape(node, found)
         except (Unsupported, ShapeError) as error:
             self._problem(f"aten.{name} ({error})", node)
-            return Unknown()
+            return self._stand_in(node.meta.get("val"))
         changed = node.args[0] if node.args else None
         if _is_node(changed) and plain in VIEWS:
             self._storage[node] = self._root(changed)
         if _is_node(changed) and name != plain:
             self._replace(changed, node, found)
         return found
+
+    def _stand_in(self, value: Any) -> Any:
+        """What a result that is refused would be, so that all that follows is looked at, too."""
+        if isinstance(value, list | tuple):
+            return [self._stand_in(one) for one in value]
+        shape = tuple(getattr(value, "shape", ()))
+        if len(shape) < 2 or shape[0] != self.batch or not _is_float64(value):
+            return Unknown()
+        name = f"? {len(self.shapes)}"
+        self.shapes[name] = shape[1:]
+        return Value(name, shape[1:])
+
+    def _as_values(self, given: Any) -> Any:
+        """Values whose batch is the first axis, where it can be, of what was in another order."""
+        if isinstance(given, list):
+            return [self._as_values(one) for one in given]
+        return as_value(self, given)
 
     def _root(self, node: Any) -> Any:
         return self._storage.get(node, node)
@@ -151,7 +173,7 @@ class Reader:
         expected = self.expected()
         if expected != (self.batch, *found.seen):
             raise Unsupported(f"its result is {expected}, not {(self.batch, *found.seen)}")
-        if not str(node.meta["val"].dtype).endswith("float64"):
+        if not _is_float64(node.meta["val"]):
             raise Unsupported("its result has another dtype than its input")
 
     def _output(self, node: Any) -> None:
@@ -160,6 +182,12 @@ class Reader:
             raise PareoError(
                 f"from_torch expects a module with one result in training; got {len(results)}"
             )
+        if isinstance(results[0], Moved):
+            self._here = next(_flat(node.args))
+            try:
+                results = [as_value(self, results[0])]
+            except Unsupported as error:
+                self._problem(f"a result {error}", node)
         if isinstance(results[0], Value):
             self.result = results[0]
         elif not self.problems:
@@ -304,6 +332,10 @@ def _called(operator: Any, reader: Reader, first: Any, rest: dict[str, Any]) -> 
     except TypeError:
         raise Unsupported(f"with the arguments {', '.join(rest)}") from None
     return operator(reader, first, **rest)
+
+
+def _is_float64(value: Any) -> bool:
+    return str(value.dtype).endswith("float64")
 
 
 def _is_node(value: Any) -> bool:

@@ -6,7 +6,8 @@ from typing import Any
 
 from pareo.nn import layers
 from pareo.nn.shapes import Part, Permute, Reshape
-from pareo.nn.torch_import.moved import Moved, numbers
+from pareo.nn.torch_import.arranged import plain
+from pareo.nn.torch_import.moved import Moved, numbers, settled
 from pareo.nn.torch_import.reader import Reader
 from pareo.nn.torch_import.values import Unsupported, Value, Weight
 
@@ -20,27 +21,21 @@ def value(x: Any) -> Value:
     return x
 
 
-def reshaped(reader: Reader, self: Any, **_: Any) -> Value | Weight:
-    """Another shape of the same values, in which the batch is still the first axis."""
+def reshaped(reader: Reader, self: Any, **_: Any) -> Value | Weight | Moved:
+    """Another shape of the same values, in which the batch may become part of another axis."""
     if isinstance(self, Weight):
         return replace(self, viewed=reader.expected())
     x = value(self)
     wanted = reader.expected()
     if wanted == (reader.batch, *x.seen):
         return x
-    if wanted[0] != reader.batch or math.prod(wanted[1:]) != math.prod(x.shape):
-        raise Unsupported(f"from {(reader.batch, *x.seen)} to {wanted}")
+    if wanted[:1] != (reader.batch,) or math.prod(wanted[1:]) != math.prod(x.shape):
+        x = plain(reader, x)
+        return settled(reader, Moved(x, numbers(reader.batch, x).reshape(wanted)))
     x = replace(x, last=False) if x.shape[1:] == (1, 1) else plain(reader, x)
     if len(wanted) == 2:
         return reader.layer(layers.Flatten(), x)
     return reader.layer(Reshape(wanted[1:]), x)
-
-
-def plain(reader: Reader, x: Value) -> Value:
-    """The values in the order of PyTorch's axes, where these are images with channels last."""
-    if not x.last:
-        return x
-    return reader.layer(Permute(tuple(FIRST_TO_LAST)), replace(x, last=False))
 
 
 def permute(reader: Reader, self: Any, dims: Any) -> Value | Moved:
@@ -62,6 +57,19 @@ def transpose(reader: Reader, self: Any, dim0: int, dim1: int) -> Value | Moved:
     axes = list(range(len(value(self).shape) + 1))
     axes[dim0], axes[dim1] = axes[dim1], axes[dim0]
     return permute(reader, self, axes)
+
+
+def movedim(reader: Reader, self: Any, source: Any, destination: Any) -> Any:
+    """Some axes at other places, the others in their order."""
+    count = len(reader.expected())
+    if isinstance(source, int):
+        source, destination = [source], [destination]
+    places = dict(zip((d % count for d in destination), (s % count for s in source), strict=True))
+    others = (axis for axis in range(count) if axis not in places.values())
+    order = [places[axis] if axis in places else next(others) for axis in range(count)]
+    if isinstance(self, Moved):
+        return settled(reader, replace(self, index=self.index.transpose(order)))
+    return permute(reader, self, order)
 
 
 def part(reader: Reader, x: Value, dim: int, start: int, stop: int) -> Value:
