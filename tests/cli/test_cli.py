@@ -93,7 +93,7 @@ def test_files_that_cannot_be_written_are_refused_before_any_work(tmp_path: Path
         (tmp_path / "no" / "a.json", "does not exist"),
     ):
         done = pareo("kernels", "mlp-small", "--json", str(out))
-        assert done.returncode == 1
+        assert done.returncode == 2
         assert said in done.stderr
         assert "Traceback" not in done.stderr
 

@@ -74,7 +74,11 @@ def _options(
         False, "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
     ),
 ) -> None:
-    """Train neural networks on every device, and measure them beside other frameworks."""
+    """Train neural networks on every device, and measure them beside other frameworks.
+
+    Exit status: 0, all is well; 1, a result failed: a contestant was refused or failed, training
+    diverged, memory ran out, a file could not be written; 2, the command was wrong; 130, Ctrl-C.
+    """
 
 
 def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
@@ -97,7 +101,7 @@ def main() -> None:
 
 
 def run(command: Callable[[], Any]) -> None:
-    """Run a command; an error of pareo becomes one sentence and exit status 1."""
+    """Run a command; an error of pareo becomes one sentence and its exit status."""
     try:
         try:
             command()
@@ -105,7 +109,7 @@ def run(command: Callable[[], Any]) -> None:
             sys.stdout.flush()
     except PareoError as error:
         print(f"pareo: {error}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(error.exit_status)
     except OSError as error:
         if error.errno not in (errno.EPIPE, errno.ENOSPC):
             raise

@@ -44,6 +44,7 @@ def ceilings(
     that pareo reports refers to them.
     """
     options.check_writable(json_file, html)
+    live.say_if_busy(threads or cores())
     found = [measured(each, again) for each in _devices(device, threads or cores())]
     wanted: list[Output] = []
     if json_file is not None:
@@ -91,9 +92,10 @@ def measured(device: Device, again: bool = False) -> Ceilings:
 
 @contextmanager
 def _bar(title: str) -> Iterator[Watch]:
-    """A progress bar on a terminal, drawn between measurements only."""
+    """A progress bar on a terminal, drawn between measurements only; lines elsewhere."""
     if not sys.stderr.isatty():
-        yield lambda done, of, what: None
+        log = live.Log()
+        yield lambda done, of, what: log(f"{title}: {done} of {of} measurements")
         return
     columns = (TextColumn(title), BarColumn(), TextColumn("{task.description}"))
     progress = Progress(

@@ -47,6 +47,7 @@ def kernels(
     task = task_for(network, batch, threads or cores(), shape=options.shape(inputs))
     say_notes(network, task.notes)
     named = chosen(options.named(contestants) or usual())
+    live.say_if_busy(task.threads)
     study = Study(task, named, precision, together=together, say=live.activity())
     result = study.run()
     if study.interrupted:

@@ -76,7 +76,8 @@ def parallel(
         found = find(network, shape)
         built = found.network
         say_notes(network, found.notes)
-    with live.display(parallel_table.running) as watch:
+    live.say_if_busy(max(counts))
+    with live.display(parallel_table.running, parallel_table.line) as watch:
         if built is None:
             peer = find_spec("torch") is not None
             result: ParallelResult = measure_papers(images, max(counts), rounds, peer, watch)

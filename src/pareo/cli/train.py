@@ -9,7 +9,7 @@ import typer
 
 from pareo.cli import options
 from pareo.cli.output import say_notes
-from pareo.cli.tables.training import report
+from pareo.cli.tables.training import Lines, report
 from pareo.data import Dataset, load
 from pareo.device import Device
 from pareo.errors import DataError, PareoError, ShapeError
@@ -273,7 +273,7 @@ def train(
             )
         return fit(
             built, loaded, settings, epochs=epochs, device=place, weights=start,
-            patience=patience, checkpoint=checkpoint, resume=resume,
+            patience=patience, checkpoint=checkpoint, resume=resume, callbacks=[Lines(epochs)],
         )  # fmt: skip
 
     if profile is None:

@@ -18,7 +18,7 @@ from pareo.cli.train import OWN, RATES, USUAL
 from pareo.data import Dataset, load
 from pareo.data.dataset import divide
 from pareo.device import Device, cores
-from pareo.errors import DataError, PareoError
+from pareo.errors import DataError, RunError
 from pareo.lab.tune.collect import collected
 from pareo.lab.tune.result import TuneResult
 from pareo.lab.tune.summary import shown as shown_value
@@ -124,10 +124,11 @@ def tune(
     if population is None:
         alone = on is not None or workers is not None
         population = 1 if alone else proposal.population(made, searched, place)
+    live.say_if_busy(workers or (1 if place.name == "cuda" else cores()))
     with (
         _workers(on, divided, place, workers, population) as crew,
         open_study(storage_path, name, searching, sampler, pruner, seed) as study,
-        live.display(tune_table.running, every=REDRAW_SECONDS) as watch,
+        live.display(tune_table.running, tune_table.line, REDRAW_SECONDS) as watch,
     ):
         search = Search(study, searched, made, crew, trials, directory, watch)
         search.run()
@@ -140,7 +141,7 @@ def tune(
         print("pareo: stopped by Ctrl-C: run the same command again to continue", file=sys.stderr)
         raise typer.Exit(130)
     if result.best is None:
-        raise PareoError("no trial finished")
+        raise RunError("no trial finished")
     if not written:
         raise typer.Exit(1)
 

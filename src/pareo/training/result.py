@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from pareo.device import Device
-from pareo.errors import PareoError
+from pareo.errors import RunError
 from pareo.nn.network import Sequential
 from pareo.training import checkpoint as files
 from pareo.training.history import Epoch, History
 from pareo.training.settings import Settings
 
 
-class DivergenceError(PareoError, ArithmeticError):
+class DivergenceError(RunError, ArithmeticError):
     """The loss is no longer a number."""
 
 

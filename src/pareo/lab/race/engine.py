@@ -39,7 +39,8 @@ class Rules:
         (see `turns`). turn: seconds that it may take, else it is shorter.
     rounds: that there are at least, if the time allows it.
     epochs: how many everyone trains; without, rounds end when times are known well.
-    accuracy: rounds also end when everyone has reached it. seconds: when the last round begins.
+    accuracy: rounds also end when everyone has reached it.
+    seconds: for rounds, after which none begins; building before them takes its own time.
     patience: seconds without an answer after which a contestant counts as hanging.
     untried: settings of frameworks that are too slow to build for this race.
     together: build everyone at once, for machines with many cores; first calls take longer then.
@@ -83,7 +84,7 @@ class Rules:
         return rules if seconds is None else replace(rules, seconds=seconds)
 
 
-QUICK = Rules(share=0.1, turn=0.5, seconds=140.0, patience=60.0, untried=SLOW_TO_BUILD)
+QUICK = Rules(share=0.1, turn=0.5, seconds=100.0, patience=60.0, untried=SLOW_TO_BUILD)
 
 
 class OneTask(Experiment):
@@ -147,37 +148,58 @@ class Race(OneTask):
         self._same: dict[str, Row] = {}  # the row that a framework's best setting has of its own
         self._test = task.test_data()
         self._evaluate: Evaluator | None = None
-        self._started = time.perf_counter()
+        self._building: float | None = None  # seconds until the first round
+        self._racing: float | None = None  # seconds of rounds
+        self._first_round = math.inf
 
     @property
     def left(self) -> float:
         """Seconds until no new round begins."""
-        return self._started + self.rules.seconds - time.perf_counter()
+        spent = max(0.0, time.perf_counter() - self._first_round)
+        return self.rules.seconds - spent
 
     def run(self) -> result.RaceResult:
-        """Admit contestants, let them train in turns, and return the result."""
+        """Admit contestants, let them train in turns, and return the result.
+
+        After Ctrl-C, `result` is what there was by then.
+        """
         self.begin()
-        self._started = time.perf_counter()
+        self._run(time.perf_counter())
+        if self.long:
+            self.measure_floors()
+        return self.result()
+
+    def _run(self, began: float) -> None:
         with ExitStack() as stack:
             self.measure_floors()
             admission = Admission[Row](
                 stack, self.task, self.images, self.precision, self.rules.patience, self.runner,
                 self.exact,
             )  # fmt: skip
-            self._admit(admission)
-            rounds(self._in_race, self._turn, self._over, self._begin_round)
-            for running in self._in_race():
-                self.say(f"{running.entry.contestant}: does it still train?")
-                admission.finish(running)
-            self._settle()
-        if self.long:
-            self.measure_floors()
-        return self.result()
+            try:
+                self._admit(admission)
+                self._first_round = time.perf_counter()
+                self._building = self._first_round - began
+                rounds(self._in_race, self._turn, self._over, self._begin_round)
+                self._racing = time.perf_counter() - self._first_round
+                for running in self._in_race():
+                    self.say(f"{running.entry.contestant}: does it still train?")
+                    admission.finish(running)
+            except KeyboardInterrupt:
+                self._racing = max(0.0, time.perf_counter() - self._first_round)
+                for running in self._in_race():
+                    running.interrupt()
+                raise
+            finally:
+                self._settle()
 
     def result(self) -> result.RaceResult:
         """Everything that is known so far."""
         header = self.header(result.RaceResult, "race")
-        return result.RaceResult(**header, **self.settings(), rows=[*self.rows.values()])
+        return result.RaceResult(
+            **header, **self.settings(), building_seconds=self._building,
+            rounds_seconds=self._racing, rows=[*self.rows.values()],
+        )  # fmt: skip
 
     def _admit(self, admission: Admission[Row]) -> None:
         """Build everyone; frameworks at their best last, when more contestants are in the race."""
@@ -235,12 +257,13 @@ class Race(OneTask):
             self.rows[name] = replace(same, contestant=name, note=note, ledger=ledger)
 
     def _mark_epoch(self, running: Running[Row]) -> None:
-        """Add a point to the learning curve where an epoch has just been completed."""
-        epoch = running.steps // math.ceil(running.scale)
-        if epoch <= running.epochs:
+        """Add a point to the learning curve where a turn has ended with an epoch."""
+        epoch, beyond = divmod(running.steps, math.ceil(running.scale))
+        if beyond:
             return
-        running.epochs = epoch
-        loss, running.losses = sum(running.losses) / len(running.losses), []
+        steps = sum(length for _, length in running.losses)
+        loss = sum(mean * length for mean, length in running.losses) / steps
+        running.losses = []
         found = running.ask("parameters")
         if found is not None:
             accuracy = self._accuracy(found)
