@@ -148,7 +148,6 @@ def test_a_race_on_a_gpu(tmp_path: Path) -> None:
         (["lenet"], "lenet"),
         (["--data", "nowhere"], "got 'nowhere', which does not exist"),
         (["--data", "synthetic:3x8x8"], "expects images of shape (1, 28, 28); got (3, 8, 8)"),
-        (["--data", "synthetic:1x28x28:20"], "papers-cnn has 10 classes; a label of synthetic"),
         (["--contestants", "caffe"], "no contestant is called 'caffe'"),
         (["--precision", "float16"], "--precision expects one of float32, tf32, bfloat16"),
         (["--against", "caffe"], "--against expects one of pareo-compiled"),

@@ -15,7 +15,7 @@ from pareo.cli import live, options
 from pareo.cli.output import finish, outputs, say_notes
 from pareo.cli.tables import tune as tune_table
 from pareo.cli.train import OWN, RATES, USUAL
-from pareo.data import Dataset, load
+from pareo.data import Dataset
 from pareo.data.dataset import divide
 from pareo.device import Device, cores
 from pareo.errors import DataError, RunError
@@ -30,6 +30,7 @@ from pareo.parallel.tuning.search import Search, Workers
 from pareo.parallel.tuning.study import PRUNERS, SAMPLERS, open_study
 from pareo.training import checkpoint as files
 from pareo.training.evaluate import as_inputs
+from pareo.training.fitting import fitting
 from pareo.training.own import check_name, find, is_own, shown
 from pareo.training.resume import fingerprint
 
@@ -104,10 +105,10 @@ def tune(
         proposal.check(searched, find(network, shape).network, str(space_file))
     options.check_writable(best_file, json_file, html)
     place = Device(device)
-    loaded = load(data)
-    found = find(network, shape, (loaded.shape, loaded.classes))
+    found, loaded = fitting(network, data, shape)
     built = found.network
     say_notes(network, found.notes)
+    say_notes(loaded.name, loaded.notes)
     proposal.check(searched, built, str(space_file))
     if not searched.shaped:
         as_inputs(built, loaded.images[:1], "float32")

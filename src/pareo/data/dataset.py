@@ -30,6 +30,7 @@ class Dataset:
         test_labels: one for each of them.
         classes: their number, including those without an image; 0 if the labels are targets.
         class_names: one for each class or each target, or none at all.
+        notes: what was done to the images of the source, each in one sentence.
 
     Raises:
         DataError: the arrays do not match.
@@ -52,6 +53,7 @@ class Dataset:
     test_labels: NDArray[Any]
     classes: int
     class_names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.classes < 1 and (self.classes < 0 or is_whole(self.labels)):

@@ -68,7 +68,9 @@ def fit(
         checkpoint: a directory for `last.safetensors` and, of the best epoch so far,
             `best.safetensors`; or one file. The last is written at the start, after each epoch,
             every `checkpoint_seconds` in between, and at Ctrl-C.
-        resume: a checkpoint, or its directory, to resume from; the settings must match it.
+        resume: a checkpoint, or its directory, to resume from; the settings must match it. More
+            `epochs` extend the run, also one that is finished: a schedule that depends on their
+            number continues as that of the longer run.
         callbacks: each a `Callback`, or a function that is called with the `Result` so far after
             each epoch; one that returns True ends the run.
         progress: whether to show a bar where standard error is a terminal.
