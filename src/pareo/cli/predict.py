@@ -43,7 +43,7 @@ def predict(
     The network is usually a checkpoint of `pareo train`, or its directory.
     """
     known, names = _known(network, weights, options.shape(inputs))
-    dtype = str(next(iter(known.parameters.values())).dtype)
+    dtype = str(next((a.dtype for a in known.parameters.values()), "float32"))
     forward = Evaluator(known.network, Device(device), batch=1, dtype=dtype)
     failed = False
     for path in image:

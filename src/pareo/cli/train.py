@@ -196,7 +196,7 @@ def train(
         Path | None,
         typer.Option(
             help="Continue from a checkpoint with its settings, bit for bit. More --epochs extend "
-            "it, also a finished run.",
+            "a finished run.",
             rich_help_panel=_RUN,
         ),
     ] = None,

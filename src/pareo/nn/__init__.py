@@ -36,6 +36,7 @@ from pareo.nn.layers import (
     Scale,
     StochasticDepth,
     Subsample,
+    register,
 )
 from pareo.nn.network import (
     Auxiliary,
@@ -104,4 +105,5 @@ __all__ = [
     "Tanh",
     "Tokens",
     "networks",
+    "register",
 ]

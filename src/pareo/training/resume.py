@@ -67,7 +67,8 @@ def resumed(path: Any, network: Sequential, data: Dataset, settings: Settings) -
         raise DataError(f"{file}: belongs to the network {found.network.name}, not to this one")
     known_settings = from_plain(found.settings, file).plain()
     for name, value in settings.plain().items():
-        if name == "epochs" and is_more(value, known_settings[name]):
+        finished = not found.step and found.epoch == known_settings["epochs"]
+        if name == "epochs" and finished and is_more(value, known_settings[name]):
             continue  # the run is extended
         if known_settings[name] != value:
             raise DataError(f"{file}: was trained with {name} {known_settings[name]}; got {value}")

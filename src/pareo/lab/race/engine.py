@@ -13,6 +13,7 @@ from typing import Any
 
 from pareo.device import Device
 from pareo.lab.contestants import Contestant, Task
+from pareo.lab.contestants.layers import own_layers
 from pareo.lab.contestants.registry import SLOW_TO_BUILD
 from pareo.lab.experiment import statistics
 from pareo.lab.experiment.admission import Admission
@@ -28,6 +29,7 @@ from pareo.lab.race.result import Point, Row
 from pareo.training.evaluate import Evaluator
 from pareo.training.step import step_program
 
+FRAMEWORKS = ("torch", "jax", "tensorflow", "pytensor", "tinygrad")
 SLICED_ROUNDS = statistics.FEWEST  # of one that is too slow for a batch: enough to compare it
 
 
@@ -101,6 +103,10 @@ class OneTask(Experiment):
         self.task, self.images = task, task.count()
         self.flops = step_program(task.network, task.batch).flops
         self.rows = {name: Row(name) for name in contestants}
+        own = own_layers(task.network)
+        for name, contestant in contestants.items():
+            if own and contestant.needs in FRAMEWORKS:
+                self.missing.setdefault(name, f"it has no {', '.join(own)}, a layer of your own")
         for name, reason in self.missing.items():
             self.rows[name].end("missing", reason)
 
