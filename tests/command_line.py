@@ -22,7 +22,7 @@ def pareo(*words: str) -> Done:
     status = 0
     with redirect_stdout(out), redirect_stderr(err):
         try:
-            run(lambda: app(list(words)))
+            run(lambda: app(list(words), prog_name="pareo"))
         except SystemExit as ended:
             status = ended.code if isinstance(ended.code, int) else int(bool(ended.code))
     return Done(status, out.getvalue(), err.getvalue())

@@ -17,7 +17,8 @@ from pareo.errors import PareoError
 
 COMMANDS = (
     "race", "arena", "sweep", "parallel", "kernels", "train", "tune", "predict", "ops", "ceilings",
-    "networks", "devices", "history", "compare", "report", "export", "papers", "paper",
+    "networks", "contestants", "devices", "doctor", "history", "compare", "report", "export",
+    "papers", "paper",
 )  # fmt: skip
 
 
@@ -57,7 +58,6 @@ def _command(name: str) -> Any:
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -76,8 +76,7 @@ def _options(
 ) -> None:
     """Train neural networks on every device, and measure them beside other frameworks.
 
-    Exit status: 0, all is well; 1, a result failed: a contestant was refused or failed, training
-    diverged, memory ran out, a file could not be written; 2, the command was wrong; 130, Ctrl-C.
+    Exit status: 0, all is well; 1, a result failed; 2, the command was wrong; 130, Ctrl-C.
     """
 
 
@@ -97,7 +96,7 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
 
 def main() -> None:
     """Run the command line."""
-    run(app)
+    run(lambda: app(prog_name="pareo"))
 
 
 def run(command: Callable[[], Any]) -> None:

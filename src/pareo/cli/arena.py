@@ -59,6 +59,7 @@ def arena(
     show: Annotated[
         bool, typer.Option("--list", help="Print the networks, and race on none of them.")
     ] = False,
+    quick: Annotated[bool, options.quick("arena")] = False,  # see options.QUICK
     json_file: options.JsonFile = None,
     html: options.Html = None,
     save: options.Save = False,

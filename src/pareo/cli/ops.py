@@ -62,6 +62,7 @@ def ops(
         typer.Option("--counters", help="Also read hardware counters: ncu, CUPTI or perf_event."),
     ] = False,
     cells: Annotated[bool, typer.Option("--cells", help="Show all figures of every cell.")] = False,
+    quick: Annotated[bool, options.quick("ops")] = False,  # see options.QUICK
     json_file: options.JsonFile = None,
     html: options.Html = None,
     save: options.Save = False,

@@ -53,6 +53,7 @@ def parallel(
     images: Annotated[
         int, typer.Option(min=128, help="Images of MNIST to train on, for --papers.")
     ] = PAPERS_IMAGES,
+    quick: Annotated[bool, options.quick("parallel")] = False,  # see options.QUICK
     json_file: options.JsonFile = None,
     html: options.Html = None,
     save: options.Save = False,

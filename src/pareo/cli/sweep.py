@@ -63,6 +63,7 @@ def sweep(
         int, typer.Option(min=1, help="Batch sizes to measure at the same time, in turns.")
     ] = 1,
     threads: options.Threads = None,
+    quick: Annotated[bool, options.quick("sweep")] = False,  # see options.QUICK
     json_file: options.JsonFile = None,
     html: options.Html = None,
     save: options.Save = False,

@@ -84,6 +84,7 @@ def tune(
         Path | None,
         typer.Option("--best", help="Write the best network to this .safetensors file."),
     ] = None,
+    quick: Annotated[bool, options.quick("tune")] = False,  # see options.QUICK
     json_file: options.JsonFile = None,
     html: options.Html = None,
     save: options.Save = False,
