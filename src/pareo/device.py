@@ -95,15 +95,16 @@ class Device:
         return f"cuda:{self.index}" if self.index else self.name
 
 
-_default = Device("vectorized")
+_default = Device("compiled")
 _loaded: dict[str, "Backend"] = {}
 
 
 def current() -> Device:
-    """The device in scope; outside any scope, the one that `set_mode` chose.
+    """The device in scope; outside any scope, the one that `set_mode` chose, first `compiled`.
 
-    >>> current().name
-    'vectorized'
+    >>> with Device("sequential"):
+    ...     current().name
+    'sequential'
     """
     scopes = _scopes.get()
     return scopes[-1] if scopes else _default
@@ -123,8 +124,9 @@ def set_mode(name: str) -> None:
 def get_mode() -> str:
     """The name of the device that operators run on.
 
-    >>> get_mode()
-    'vectorized'
+    >>> with Device("sequential"):
+    ...     get_mode()
+    'sequential'
     """
     return str(current())
 

@@ -4,7 +4,19 @@ import signal
 
 
 class PareoError(Exception):
-    """The base class of pareo's exceptions; the message is one sentence for the user."""
+    """The base class of pareo's exceptions; the message is one sentence for the user.
+
+    exit_status: of a command that ends with it: 2, it was used wrongly; 1, what it was asked for
+    failed.
+    """
+
+    exit_status = 2
+
+
+class RunError(PareoError):
+    """What was asked for is possible, and failed."""
+
+    exit_status = 1
 
 
 class ShapeError(PareoError, ValueError):
@@ -27,7 +39,11 @@ class DataError(PareoError, ValueError):
     """A file does not have the expected content."""
 
 
-class OutOfMemory(PareoError, MemoryError):
+class WriteError(RunError, DataError):
+    """A file cannot be written."""
+
+
+class OutOfMemory(RunError, MemoryError):
     """A device does not have enough free memory; it stays usable.
 
     asked, free: in bytes. predicted: the result of `Program.memory`, if a program was being

@@ -63,7 +63,7 @@ def test_help_tells_defaults_that_are_no_values() -> None:
         [sys.executable, "-m", "pareo", "race", "--help"],
         capture_output=True, text=True, env={**os.environ, "COLUMNS": "160"},
     )  # fmt: skip
-    for default in ("600, with --quick 140", "all cores", "the fastest peer"):
+    for default in ("600, with --quick 100", "all cores", "the fastest peer"):
         assert f"[default: ({default})]" in done.stdout
 
 
@@ -93,7 +93,7 @@ def test_files_that_cannot_be_written_are_refused_before_any_work(tmp_path: Path
         (tmp_path / "no" / "a.json", "does not exist"),
     ):
         done = pareo("kernels", "mlp-small", "--json", str(out))
-        assert done.returncode == 1
+        assert done.returncode == 2
         assert said in done.stderr
         assert "Traceback" not in done.stderr
 

@@ -4,6 +4,7 @@ import io
 from pathlib import Path
 
 import pytest
+from command_line import pareo
 from replication_result import Pretended, made, measured, raising
 from rich.console import Console
 from typer.testing import CliRunner
@@ -50,10 +51,10 @@ def test_misuse_is_a_sentence_and_status_2(
     words: list[str], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = runner.invoke(app, words)
-    assert done.exit_code == 2
-    assert reason in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    done = pareo(*words)
+    assert done.status == 2
+    assert reason in done.err
+    assert len(done.err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("words", [["paper"], ["paper", "melo", "--fast"], ["papers", "melo"]])

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import command_line
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -42,7 +43,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_results_stand_at_the_end_and_a_pipe_sees_no_bar(tmp_path: Path) -> None:
     done = pareo("train", "mlp-small", *SMALL, "--epochs", "2", "--checkpoint", str(tmp_path))
     assert done.returncode == 0
-    assert done.stderr == ""
+    assert re.search(r"\d s  building the training step", done.stderr)
+    assert re.search(r"\d s  epoch 1 of 2: loss \d\.\d+, accuracy \d+\.\d+%", done.stderr)
+    assert "\x1b" not in done.stderr
     assert "\x1b" not in done.stdout
     assert "mlp-small on vectorized, 1 thread: batch 128" in done.stdout
     for line in (
@@ -139,19 +142,27 @@ def test_training_starts_from_weights(tmp_path: Path, trained: Path) -> None:
         (("train", "mlp-small", "--precision", "int8"), "precision of float32 or float64"),
         (("train", "mlp-small", "--data", "nowhere"), "got 'nowhere', which does not exist"),
         (("train", "mlp-small", "--data", "synthetic:3x9x9"), "expects images of shape"),
-        (("train", "alexnet"), "alexnet does not fit images of shape (1, 28, 28): MaxPool expects"),
+        (
+            ("train", "alexnet", "--data", "mnist"),
+            "alexnet does not fit images of shape (1, 28, 28): MaxPool expects",
+        ),
         (("train", "mlp-small", "--resume", "nowhere"), "nowhere: expected a checkpoint"),
-        (("train", "mlp-small", "--checkpoint", "/proc/no"), "cannot be written"),
         (("predict", "nowhere", "a.png"), "nowhere: expected a checkpoint"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(arguments: tuple[str, ...], said: str) -> None:
-    done = pareo(*arguments)
-    assert done.returncode == 1
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith("pareo: ")
-    assert done.stdout == ""
+    done = command_line.pareo(*arguments)
+    assert done.status == 2
+    (sentence,) = [line for line in done.err.splitlines() if said in line]
+    assert sentence.startswith("pareo: ")
+    assert done.err.endswith(f"{sentence}\n")
+    assert done.out == ""
+
+
+def test_a_directory_that_cannot_be_written_is_a_failure() -> None:
+    done = command_line.pareo("train", "mlp-small", *SMALL, "--checkpoint", "/proc/no")
+    assert done.status == 1
+    assert "/proc/no/last.safetensors: the checkpoint cannot be written" in done.err
 
 
 def test_what_is_no_number_or_is_missing_is_a_usage_error() -> None:
@@ -169,7 +180,7 @@ def test_what_is_no_number_or_is_missing_is_a_usage_error() -> None:
 def test_a_run_is_not_overwritten(trained: Path) -> None:
     before = (trained / "last.safetensors").read_bytes()
     done = pareo("train", "mlp-small", *SMALL, "--checkpoint", str(trained))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "already holds a run" in done.stderr
     assert (trained / "last.safetensors").read_bytes() == before
 
@@ -179,11 +190,11 @@ def test_weights_alone_are_no_run_to_go_on_with(tmp_path: Path) -> None:
     file = tmp_path / "weights.safetensors"
     save(file, network, network.initialise(0))
     done = pareo("train", "mlp-small", "--resume", str(file))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr == f"pareo: {file}: holds only weights, no run to resume\n"
     save(file, network, network.initialise(0), settings={"callbacks": 1})
     done = pareo("train", "mlp-small", "--resume", str(file))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "its settings are not those of a run: callbacks" in done.stderr
 
 
@@ -191,7 +202,7 @@ def test_a_loss_that_is_no_number() -> None:
     done = pareo("train", "mlp-small", *SMALL, "--rate", "1e30")
     assert done.returncode == 1
     assert re.search(r"epoch 1, step \d+: try a rate below 1e\+30", done.stderr)
-    assert done.stderr.count("\n") == 1
+    assert done.stderr.splitlines()[-1].startswith("pareo: ")
 
 
 @contextmanager
@@ -218,7 +229,8 @@ def test_ctrl_c_keeps_the_history_and_a_checkpoint(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert err == f"pareo: stopped by Ctrl-C: continue with --resume {tmp_path}/last.safetensors\n"
+    said = f"pareo: stopped by Ctrl-C: continue with --resume {tmp_path}/last.safetensors\n"
+    assert err.endswith(said)
     assert "accuracy" in out
     found = load(tmp_path)
     assert len(found.history) == found.epoch >= 1
@@ -313,14 +325,71 @@ def test_predict_tells_what_is_wrong_and_goes_on(trained: Path, tmp_path: Path) 
     (tmp_path / "small.pgm").write_bytes(b"P5 2 2 255 " + bytes(4))
     wrong = ["text.png", "text.npy", "wide.npy", "nan.npy", "words.npy", "object.npy",
              "small.pgm", "missing.png", "missing.npy"]  # fmt: skip
-    done = pareo("predict", str(trained), *(str(tmp_path / name) for name in wrong), str(files[0]))
-    assert done.returncode == 1
-    complaints = done.stderr.splitlines()
+    paths = [str(tmp_path / name) for name in wrong]
+    done = command_line.pareo("predict", str(trained), *paths, str(files[0]))
+    assert done.status == 1
+    complaints = done.err.splitlines()
     assert len(complaints) == len(wrong)
     for name, complaint in zip(wrong, complaints, strict=True):
         assert complaint.startswith("pareo: ")
         assert str(tmp_path / name) in complaint
-    assert done.stdout.startswith(f"{files[0]}: ")
+    assert "small.pgm: resized from 2x2 to 28x28" in done.err  # said, and not wrong
+    first, second = done.out.splitlines()
+    assert first.startswith(f"{tmp_path / 'small.pgm'}: ")
+    assert second.startswith(f"{files[0]}: ")
+
+
+def test_a_finished_run_is_extended(tmp_path: Path) -> None:
+    begin = ("train", "mlp-small", *SMALL, "--epochs", "1")
+    assert command_line.pareo(*begin, "--checkpoint", str(tmp_path / "a")).status == 0
+    again = ("train", "mlp-small", "--resume", str(tmp_path / "a"))
+    done = command_line.pareo(*again, "--epochs", "3")
+    assert done.status == 0, done.err
+    assert "epochs      3 of 200 images" in done.out
+    assert [epoch.number for epoch in load(tmp_path / "a").history] == [1, 2, 3]
+    less = command_line.pareo(*again, "--epochs", "2")
+    assert less.status == 2
+    assert "was trained with epochs 3; got 2" in less.err
+
+
+def test_a_network_that_does_not_fit_mnist_trains_on_invented_images(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(
+        "from pareo import nn\n"
+        "net = nn.Sequential([nn.Flatten(), nn.Dense(3)], input_shape=(3, 5, 5))\n"
+    )
+    done = command_line.pareo("train", f"{file}:net", "--epochs", "1", "--device", "vectorized")
+    assert done.status == 0, done.err
+    assert "net does not fit mnist: it trains on invented images" in done.err
+    assert "epochs      1 of 60 images" in done.out
+
+
+def test_a_folder_of_photographs_trains_any_network_and_is_fine_tuned_from(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for number, (name, value) in enumerate([("cat", 250), ("dog", 20), ("hen", 130)] * 4):
+        folder = tmp_path / "pets" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        image.new("RGB", (40 + number, 30), (value, value, value)).save(folder / f"{number}.png")
+    how = ("--device", "vectorized", "--epochs", "1", "--data", str(tmp_path / "pets"))
+    done = command_line.pareo("train", "papers-cnn", *how, "--checkpoint", str(tmp_path / "run"))
+    assert done.status == 0, done.err
+    assert "12 of 12 images were resized to 28x28" in done.err
+    assert "12 of 12 colour images were read as grey" in done.err
+    assert load(tmp_path / "run").network.classes == 3
+    cat = str(tmp_path / "pets" / "cat" / "0.png")
+    said = command_line.pareo("predict", str(tmp_path / "run"), cat)
+    assert said.status == 0
+    assert re.match(rf"{re.escape(cat)}: (cat|dog|hen) \(", said.out)
+    assert "resized from 40x30 to 28x28" in said.err
+    # Five classes of digits, from the weights for three of pets: only the last layer is new.
+    other = ("--device", "vectorized", "--epochs", "1", "--data", "synthetic:1x28x28:5:60")
+    tuned = command_line.pareo("train", str(tmp_path / "run"), *other)
+    assert tuned.status == 0, tuned.err
+    assert "its last layer is new, for 5 outputs instead of 3" in tuned.err
+    file = str(tmp_path / "run" / "last.safetensors")
+    tuned = command_line.pareo("train", "papers-cnn", *other, "--weights", file)
+    assert tuned.status == 0, tuned.err
+    assert "of another shape: 5.w" in tuned.err
 
 
 def test_networks_are_listed_with_what_they_cost() -> None:

@@ -77,22 +77,56 @@ def test_each_suffix_can_be_read(tmp_path: Path, suffix: str) -> None:
     assert abs(int(result.mean()) - 77) <= 1  # JPEG and WebP round
 
 
-def test_another_size_names_both(pets: Path) -> None:
-    wrong = write(pets / "train" / "dog" / "b.png", size=(6, 4))
-    first = re.escape(str(pets / "train" / "cat" / "0.png"))
-    refused(pets, f"expected 5x4 L, as {first} is; got 6x4 L", wrong)
+def test_images_of_another_size_are_resized_and_it_is_said(pets: Path) -> None:
+    write(pets / "train" / "dog" / "b.png", size=(60, 40), value=200)
+    data = load(pets)
+    assert data.shape == (1, 4, 5)  # the most frequent
+    assert data.images[-1].tolist() == [[[200] * 5] * 4]
+    assert data.notes == ("1 of 6 images were resized to 5x4",)
+    data = load(pets, shape=(3, 8, 8))
+    assert data.shape == (3, 8, 8)
+    assert data.images[1:3, :, 7, 7].tolist() == [[1] * 3, [2] * 3]
+    assert data.notes == (
+        "6 of 6 images were resized to 8x8", "6 of 6 grey images were read as RGB",
+    )  # fmt: skip
 
 
-def test_another_mode_names_both(pets: Path) -> None:
-    wrong = write(pets / "test" / "dog" / "c.png", "RGB")
-    refused(pets, "expected 5x4 L, as .* is; got 5x4 RGB", wrong)
+def test_resizing_averages_what_becomes_one_pixel(tmp_path: Path) -> None:
+    Image.fromarray(np.tile(np.array([0, 255], np.uint8), (8, 4))).save(tmp_path / "a.png")
+    found = images.read(tmp_path / "a.png", (1, 2, 2))
+    assert abs(found.astype(int) - 127).max() <= 20
 
 
-@pytest.mark.parametrize("mode", ["1", "P", "RGBA", "LA", "I;16"])
-def test_only_grey_and_rgb(pets: Path, mode: str) -> None:
+def test_colours_and_grey_together_are_colours(pets: Path) -> None:
+    write(pets / "test" / "dog" / "c.png", "RGB", value=9)
+    data = load(pets)
+    assert data.shape == (3, 4, 5)
+    assert data.test_images[:, :, 0, 0].tolist() == [[20] * 3, [9] * 3]
+    assert data.notes == ("5 of 6 grey images were read as RGB",)
+
+
+@pytest.mark.parametrize(
+    ("mode", "value", "seen"),
+    [
+        ("1", 1, [255]),
+        ("LA", (9, 255), [9]),
+        ("LA", (9, 0), [255]),  # what is transparent is white
+        ("RGBA", (9, 8, 7, 255), [9, 8, 7]),
+        ("RGBA", (9, 8, 7, 0), [255, 255, 255]),
+        ("P", 0, [0, 0, 0]),
+    ],
+)
+def test_other_modes_are_read_as_grey_or_rgb(
+    tmp_path: Path, mode: str, value: object, seen: list[int]
+) -> None:
+    Image.new(mode, (5, 4), value).save(tmp_path / "a.png")
+    assert images.read(tmp_path / "a.png")[:, 0, 0].tolist() == seen
+
+
+def test_sixteen_bits_would_be_clipped_and_are_refused(pets: Path) -> None:
     wrong = pets / "train" / "cat" / "9.png"
-    Image.new(mode, (5, 4)).save(wrong)
-    refused(pets, rf"expected a grey \(L\) or RGB image; got mode {mode}", wrong)
+    Image.new("I;16", (5, 4)).save(wrong)
+    refused(pets, "expected one of the modes L, 1, .*; got I;16", wrong)
 
 
 def test_a_broken_image_is_named_with_its_bytes(pets: Path) -> None:

@@ -17,7 +17,8 @@ from pareo.errors import PareoError
 
 COMMANDS = (
     "race", "arena", "sweep", "parallel", "kernels", "train", "tune", "predict", "ops", "ceilings",
-    "networks", "devices", "history", "compare", "report", "export", "papers", "paper",
+    "networks", "contestants", "devices", "doctor", "history", "compare", "report", "export",
+    "papers", "paper",
 )  # fmt: skip
 
 
@@ -57,7 +58,6 @@ def _command(name: str) -> Any:
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -74,7 +74,10 @@ def _options(
         False, "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
     ),
 ) -> None:
-    """Train neural networks on every device, and measure them beside other frameworks."""
+    """Train neural networks on every device, and measure them beside other frameworks.
+
+    Exit status: 0, all is well; 1, a result failed; 2, the command was wrong; 130, Ctrl-C.
+    """
 
 
 def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
@@ -93,11 +96,11 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
 
 def main() -> None:
     """Run the command line."""
-    run(app)
+    run(lambda: app(prog_name="pareo"))
 
 
 def run(command: Callable[[], Any]) -> None:
-    """Run a command; an error of pareo becomes one sentence and exit status 1."""
+    """Run a command; an error of pareo becomes one sentence and its exit status."""
     try:
         try:
             command()
@@ -105,7 +108,7 @@ def run(command: Callable[[], Any]) -> None:
             sys.stdout.flush()
     except PareoError as error:
         print(f"pareo: {error}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(error.exit_status)
     except OSError as error:
         if error.errno not in (errno.EPIPE, errno.ENOSPC):
             raise

@@ -59,6 +59,7 @@ def arena(
     show: Annotated[
         bool, typer.Option("--list", help="Print the networks, and race on none of them.")
     ] = False,
+    quick: Annotated[bool, options.quick("arena")] = False,  # see options.QUICK
     json_file: options.JsonFile = None,
     html: options.Html = None,
     save: options.Save = False,
@@ -84,6 +85,7 @@ def arena(
     if show:
         _list(settings)
         return
+    live.say_if_busy(settings.threads)
     with closing(Arena(settings)) as under_way:
         result = run_to_end(
             under_way, _live(), _show, lambda result: bool(result.bouts), json_file, html, save
@@ -108,12 +110,13 @@ def _show(result: ArenaResult) -> None:
 
 @contextmanager
 def _live() -> Iterator[Callable[[Arena], None]]:
-    """On a terminal, the table as it grows; elsewhere, a line for each finished network."""
+    """On a terminal, the table as it grows; elsewhere, a line for each phase and network."""
     if sys.stderr.isatty():
-        with live.display(arena_table.running, every=0.5) as show:
+        with live.display(arena_table.running, lambda arena: arena.doing, every=0.5) as show:
             yield show
         return
     printed: set[int] | None = None
+    log = live.Log()
 
     def show_finished(arena: Arena) -> None:
         nonlocal printed
@@ -121,5 +124,7 @@ def _live() -> Iterator[Callable[[Arena], None]]:
         for number in arena.bouts.keys() - printed:
             printed.add(number)
             print(arena_table.line(arena.bouts[number]), file=sys.stderr, flush=True)
+        if not arena.doing.endswith(": done"):
+            log(arena.doing)
 
     yield show_finished

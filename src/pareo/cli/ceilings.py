@@ -20,7 +20,7 @@ from pareo.errors import PareoError
 from pareo.lab.atomic_write import write_whole
 from pareo.lab.experiment import results, statistics
 from pareo.lab.machine.ceilings import Ceilings, Limit, ceilings_of
-from pareo.lab.machine.ceilings.measuring import Watch
+from pareo.lab.machine.ceilings.measuring import Watch, limits
 from pareo.lab.ops.sizes import shown
 
 BAR = 30
@@ -35,6 +35,9 @@ def ceilings(
         str | None, typer.Option(help="Only this one: cpu or cuda.", show_default="all available")
     ] = None,
     threads: options.Threads = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Measure only the peak and the bandwidth, in seconds.")
+    ] = False,
     json_file: options.JsonFile = None,
     html: options.Html = None,
 ) -> None:
@@ -44,7 +47,15 @@ def ceilings(
     that pareo reports refers to them.
     """
     options.check_writable(json_file, html)
-    found = [measured(each, again) for each in _devices(device, threads or cores())]
+    devices = _devices(device, threads or cores())
+    if quick and (json_file or html):
+        raise PareoError("--quick is not kept: it has no --json and no --html")
+    live.say_if_busy(threads or cores())
+    if quick:
+        for each in devices:
+            _say_limits(each)
+        return
+    found = [measured(each, again) for each in devices]
     wanted: list[Output] = []
     if json_file is not None:
         wanted.append(partial(_written, found, json_file))
@@ -58,6 +69,13 @@ def ceilings(
 
     if not finish(show, wanted):
         raise typer.Exit(1)
+
+
+def _say_limits(device: Device) -> None:
+    """Print the two limits that floors are computed from, measured briefly."""
+    found = limits(device, again=True)
+    print(f"{device}, {device.threads} threads: {found.peak.value / 1e9:,.3g} GFLOP/s in a large")
+    print(f"matrix product, {found.bandwidth.value / 1e9:,.3g} GB/s in a large copy; not kept")
 
 
 def _written(found: list[Ceilings], file: Path) -> str:
@@ -91,9 +109,10 @@ def measured(device: Device, again: bool = False) -> Ceilings:
 
 @contextmanager
 def _bar(title: str) -> Iterator[Watch]:
-    """A progress bar on a terminal, drawn between measurements only."""
+    """A progress bar on a terminal, drawn between measurements only; lines elsewhere."""
     if not sys.stderr.isatty():
-        yield lambda done, of, what: None
+        log = live.Log()
+        yield lambda done, of, what: log(f"{title}: {done} of {of} measurements")
         return
     columns = (TextColumn(title), BarColumn(), TextColumn("{task.description}"))
     progress = Progress(

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from pareo.errors import DataError, PareoError
+from pareo.errors import PareoError, WriteError
 from pareo.nn.onnx_export import to_onnx
 from pareo.nn.torch_names import to_torch_arrays
 from pareo.training.checkpoint import Checkpoint, load
@@ -67,4 +67,4 @@ def _write(file: Path, arrays: dict[str, Any]) -> None:
         os.replace(beside, file)
     except Exception as error:  # safetensors has one exception for everything that goes wrong
         said = getattr(error, "strerror", None) or str(error)
-        raise DataError(f"{file}: the file cannot be written: {said}") from error
+        raise WriteError(f"{file}: the file cannot be written: {said}") from error

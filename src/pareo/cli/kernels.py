@@ -13,7 +13,9 @@ from pareo.device import PRECISIONS, cores
 from pareo.lab.contestants.registry import chosen
 from pareo.lab.experiment.tasks import task_for
 from pareo.lab.kernels import chrome_trace
-from pareo.lab.kernels.study import Study, usual
+from pareo.lab.kernels.study import TURNS, Study, usual
+
+QUICK = 2  # turns
 
 
 def kernels(
@@ -33,6 +35,9 @@ def kernels(
         Path | None,
         typer.Option(help="Write a Chrome trace to this file; ui.perfetto.dev opens it."),
     ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Two turns of each contestant instead of six.")
+    ] = False,
     json_file: options.JsonFile = None,
     html: options.Html = None,
     save: options.Save = False,
@@ -47,7 +52,15 @@ def kernels(
     task = task_for(network, batch, threads or cores(), shape=options.shape(inputs))
     say_notes(network, task.notes)
     named = chosen(options.named(contestants) or usual())
-    study = Study(task, named, precision, together=together, say=live.activity())
+    live.say_if_busy(task.threads)
+    study = Study(
+        task,
+        named,
+        precision,
+        together=together,
+        turns=QUICK if quick else TURNS,
+        say=live.activity(),
+    )
     result = study.run()
     if study.interrupted:
         trace, json_file, html = not_existing(trace, json_file, html)

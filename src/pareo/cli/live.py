@@ -1,5 +1,10 @@
-"""How commands show results: a table at the end, and progress on a terminal."""
+"""How commands show results: a table at the end; until then a table that grows, or lines in a file.
 
+A person at a terminal sees the table. Where standard error goes to a file or a pipe, there is a
+line for each phase, so that silence never looks like a hang.
+"""
+
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -9,7 +14,11 @@ from typing import ParamSpec
 from rich.console import Console, RenderableType
 from rich.live import Live
 
+from pareo.lab.experiment.statistics import busy
+from pareo.machine import idle_cores
+
 Args = ParamSpec("Args")
+EVERY = 5.0  # seconds between lines that differ only in their numbers
 
 
 def console(width: int) -> Console:
@@ -18,16 +27,55 @@ def console(width: int) -> Console:
     return found if found.is_terminal else Console(width=width)
 
 
+def say_if_busy(threads: int, seconds: float = 0.5) -> None:
+    """Say at the start that other programs are running, where so many threads have no core left."""
+    if sentence := busy(threads, idle_cores(seconds)):
+        print(f"pareo: {sentence}", file=sys.stderr, flush=True)
+
+
+class Log:
+    """Lines on standard error that say what is under way, with the seconds since the start.
+
+    A line that differs from an earlier one in its numbers alone is printed after `every` seconds.
+
+    >>> log = Log()
+    >>> log.is_due("round 1, torch is running"), log.is_due("round 2, torch is running")
+    (True, False)
+    """
+
+    def __init__(self, every: float = EVERY) -> None:
+        self._every, self._began = every, time.monotonic()
+        self._printed: float | None = None
+        self._known: set[str] = set()
+
+    def __call__(self, doing: str) -> None:
+        """Print what is under way now, if it is due."""
+        if self.is_due(doing):
+            seconds = time.monotonic() - self._began
+            print(f"{seconds:6.0f} s  {doing}", file=sys.stderr, flush=True)
+
+    def is_due(self, doing: str) -> bool:
+        """Whether this would be printed now."""
+        words, now = re.sub(r"\d+", "", doing), time.monotonic()
+        soon = self._printed is not None and now - self._printed < self._every
+        if not doing or (soon and words in self._known):
+            return False
+        self._known.add(words)
+        self._printed = now
+        return True
+
+
 @contextmanager
 def display(
-    draw: Callable[Args, RenderableType], every: float = 0.0
+    draw: Callable[Args, RenderableType], line: Callable[Args, str], every: float = 0.0
 ) -> Iterator[Callable[Args, None]]:
-    """A function that shows what `draw` returns on a terminal, and does nothing elsewhere.
+    """A function that shows what `draw` returns on a terminal, and logs what `line` does elsewhere.
 
     Calls less than `every` seconds after the last drawing are ignored.
     """
     if not sys.stderr.isatty():
-        yield lambda *args, **kwargs: None
+        log = Log()
+        yield lambda *args, **kwargs: log(line(*args, **kwargs))
         return
     drawn = -every
     # Drawn between turns only: a moving clock would take time from what is being measured.
@@ -43,9 +91,9 @@ def display(
 
 
 def activity() -> Callable[[str], None]:
-    """A function that prints the current activity on a terminal, and nothing elsewhere."""
+    """A function that prints the current activity."""
     if not sys.stderr.isatty():
-        return lambda doing: None
+        return Log()
     # A static line, not a spinner: it would take time from what is being measured.
     terminal = Console(stderr=True)
     return lambda doing: terminal.print(f"[dim]{doing}[/]", highlight=False)

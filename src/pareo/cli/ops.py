@@ -7,7 +7,7 @@ import typer
 
 from pareo.cli import live, options
 from pareo.cli.ceilings import measured
-from pareo.cli.output import end, finish, outputs, write_json
+from pareo.cli.output import end, finish, not_existing, outputs, write_json
 from pareo.cli.tables import ops as ops_table
 from pareo.device import Device, cores, names, why_unavailable
 from pareo.errors import PareoError
@@ -62,6 +62,7 @@ def ops(
         typer.Option("--counters", help="Also read hardware counters: ncu, CUPTI or perf_event."),
     ] = False,
     cells: Annotated[bool, typer.Option("--cells", help="Show all figures of every cell.")] = False,
+    quick: Annotated[bool, options.quick("ops")] = False,  # see options.QUICK
     json_file: options.JsonFile = None,
     html: options.Html = None,
     save: options.Save = False,
@@ -76,6 +77,7 @@ def ops(
     options.check_writable(json_file, html)
     options.check_finite("--seconds", seconds)
     count = threads or cores()
+    live.say_if_busy(count)
     places = {place_of(name) for name in chosen}
     limits: dict[Place, Ceilings] = {}
     if CPU in places:
@@ -83,7 +85,8 @@ def ops(
     if GPU in places:
         limits[GPU] = measured(Device("cuda"))
     rungs = {place: rung_of(place) for place in limits} if counters else {}
-    with live.display(ops_table.running) as show:
+    interrupted = False
+    with live.display(ops_table.running, ops_table.line) as show:
 
         def watch(benchmark: Benchmark) -> None:
             show(benchmark)
@@ -92,13 +95,23 @@ def ops(
                 with suppress(PareoError):
                     write_json(benchmark.result(), json_file)
 
-        result = Benchmark(works, chosen, limits, count, seconds, watch, rungs).run()
+        under_way = Benchmark(works, chosen, limits, count, seconds, watch, rungs)
+        try:
+            result = under_way.run()
+        except KeyboardInterrupt:
+            result, interrupted = under_way.result(), True
+    if interrupted:
+        html = not_existing(html)[0] if any(cell.hot for cell in result.rows) else None
 
     def shown() -> None:
         console = live.console(160)
         for part in ops_table.everything(result, cells):
             console.print(part)
 
+    if interrupted:
+        finish(shown, outputs(result, None, html, False))
+        print("Interrupted: this is what there was by then.")
+        raise typer.Exit(130)
     end(result.rows, finish(shown, outputs(result, json_file, html, save)))
 
 

@@ -75,12 +75,32 @@ RENAMED = {
 }
 
 
+# What --quick stands for in a command that has these options anyway, where they are not given.
+QUICK = {
+    "arena": {"--count": "3", "--kinds": "mlp,cnn", "--seconds": "2"},
+    "ops": {"--sizes": "2MB,16MB", "--seconds": "0.3"},
+    "parallel": {"--rounds": "2", "--turn": "0.2", "--batches": "none", "--images": "2560"},
+    "sweep": {"--batches": "1,8,32", "--seconds": "5"},
+    "tune": {"--trials": "6", "--epochs": "1"},
+}
+
+
+def quick(command: str) -> Any:
+    """The option --quick of a command in QUICK."""
+    words = " ".join(f"{name} {value}" for name, value in QUICK[command].items())
+    return typer.Option("--quick", help=f"Short for {words}; those that are given count.")
+
+
 class Command(TyperCommand):
-    """A command that also accepts the old spellings of its options."""
+    """A command that also accepts the old spellings of its options, and --quick for others."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments, with old spellings replaced."""
         renamed = RENAMED.get(self.name or "", {})
+        if "--quick" in args:
+            given = {renamed.get(name, name) for name in (word.split("=")[0] for word in args)}
+            for name, value in QUICK.get(self.name or "", {}).items():
+                args = args if name in given else [*args, name, value]
         words = []
         for word, following in zip_longest(args, args[1:], fillvalue=""):
             name, equals, value = word.partition("=")

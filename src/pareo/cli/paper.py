@@ -11,12 +11,9 @@ from pareo.cli import live, options
 from pareo.cli.output import finish, not_existing, outputs
 from pareo.cli.tables import papers as papers_table
 from pareo.device import cores
-from pareo.errors import PareoError
-from pareo.lab.experiment.statistics import noticed
 from pareo.lab.papers.published import NAMES
 from pareo.lab.replication.engine import Replication
 from pareo.lab.replication.plans import plan_of
-from pareo.machine import idle_cores
 
 EVERY = 5.0  # seconds between lines of one phase
 
@@ -36,14 +33,9 @@ def paper(
     cannot run says so, and shows the paper's figure. The exit status is 1 if a part was refused or
     failed, 2 if the command was wrong.
     """
-    try:
-        plan = plan_of(name, quick)
-        options.check_writable(json_file, html)
-    except PareoError as error:
-        print(f"pareo: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
-    for sentence in noticed({}, cores(), idle_cores()):
-        print(sentence, file=sys.stderr, flush=True)
+    plan = plan_of(name, quick)
+    options.check_writable(json_file, html)
+    live.say_if_busy(cores())
     under_way = Replication(plan, quick, _progress())
     result = under_way.run()
     if under_way.interrupted:

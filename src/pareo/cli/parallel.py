@@ -53,6 +53,7 @@ def parallel(
     images: Annotated[
         int, typer.Option(min=128, help="Images of MNIST to train on, for --papers.")
     ] = PAPERS_IMAGES,
+    quick: Annotated[bool, options.quick("parallel")] = False,  # see options.QUICK
     json_file: options.JsonFile = None,
     html: options.Html = None,
     save: options.Save = False,
@@ -76,7 +77,8 @@ def parallel(
         found = find(network, shape)
         built = found.network
         say_notes(network, found.notes)
-    with live.display(parallel_table.running) as watch:
+    live.say_if_busy(max(counts))
+    with live.display(parallel_table.running, parallel_table.line) as watch:
         if built is None:
             peer = find_spec("torch") is not None
             result: ParallelResult = measure_papers(images, max(counts), rounds, peer, watch)

@@ -43,7 +43,7 @@ def predict(
     The network is usually a checkpoint of `pareo train`, or its directory.
     """
     known, names = _known(network, weights, options.shape(inputs))
-    dtype = str(next(iter(known.parameters.values())).dtype)
+    dtype = str(next((a.dtype for a in known.parameters.values()), "float32"))
     forward = Evaluator(known.network, Device(device), batch=1, dtype=dtype)
     failed = False
     for path in image:
@@ -90,15 +90,17 @@ def _name(names: Sequence[str], number: int) -> str:
 
 
 def _read(path: Path, network: Sequential) -> Any:
-    """The images in a file, with as many channels as the network has."""
-    pixels = _array(path, network) if path.suffix == ".npy" else images.read(path)[None]
-    channels = network.inputs[0] if len(network.inputs) == 3 else 1
-    if path.suffix != ".npy" and pixels.shape[1] != channels:
-        if channels == 1:  # ITU-R 601: luma of red, green and blue
-            grey = np.einsum("nchw,c->nhw", pixels, [0.299, 0.587, 0.114])
-            pixels = np.round(grey)[:, None].astype(np.uint8)
-        else:
-            pixels = np.repeat(pixels, channels, axis=1)
+    """The images in a file, of the size and with as many channels as the network takes."""
+    if path.suffix == ".npy":
+        return _array(path, network)
+    inputs = network.inputs
+    if len(inputs) != 3 or inputs[0] not in (1, 3):
+        return images.read(path)[None]
+    pixels = images.read(path, inputs)[None]
+    height, width = images.read_size(path)
+    if (height, width) != inputs[1:]:
+        said = f"{path}: resized from {width}x{height} to {inputs[2]}x{inputs[1]}"
+        print(f"pareo: {said}", file=sys.stderr)
     return pixels
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from pareo.cli import live, options
-from pareo.cli.output import end, finish, outputs, say_notes
+from pareo.cli.output import end, finish, not_existing, outputs, say_notes
 from pareo.cli.tables import race as race_table
 from pareo.device import PRECISIONS, cores
 from pareo.lab.contestants.registry import chosen, usual
@@ -35,7 +35,8 @@ def race(
     seconds: Annotated[
         float | None,
         typer.Option(
-            min=1, help="Seconds after which no round starts.", show_default="600, with --quick 140"
+            min=1, help="Seconds for rounds, after which none starts. Building is not counted.",
+            show_default="600, with --quick 100",
         ),
     ] = None,
     threads: options.Threads = None,
@@ -47,11 +48,11 @@ def race(
     json_file: options.JsonFile = None,
     html: options.Html = None,
     save: options.Save = False,
-) -> None:
+) -> None:  # fmt: skip
     """Train one network on every device and in every framework, and compare with the limit.
 
     Only contestants whose first steps match float64 are timed. The exit status is 1 if a contestant
-    was refused or failed, or if none could run.
+    was refused or failed, or if none could run. Ctrl-C shows and writes what there is.
     """
     options.check_choice("--precision", precision, PRECISIONS)
     options.check_finite("--seconds", seconds)
@@ -63,8 +64,17 @@ def race(
         options.check_choice("--against", against, entered)
     options.check_writable(json_file, html)
     rules = Rules.asked(quick, epochs, target_accuracy, seconds, together)
-    with live.display(race_table.running) as watch:
-        result = Race(task, entered, rules, precision, watch).run()
+    interrupted = False
+    with live.display(race_table.running, race_table.line) as watch:
+        under_way = Race(task, entered, rules, precision, watch)
+        live.say_if_busy(task.threads)
+        try:
+            result = under_way.run()
+        except KeyboardInterrupt:
+            result, interrupted = under_way.result(), True
+    if interrupted:
+        timed = any(row.samples for row in result.rows)
+        json_file, html = not_existing(json_file, html) if timed else (None, None)
 
     def show() -> None:
         console = live.console(140)
@@ -72,4 +82,8 @@ def race(
         for line in race_table.lines(result):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    end(result.rows, finish(show, outputs(result, json_file, html, save)))
+    written = finish(show, outputs(result, json_file, html, save and not interrupted))
+    if interrupted:
+        print("Interrupted: this is what there was by then; `--save` keeps finished races only.")
+        raise typer.Exit(130)
+    end(result.rows, written)

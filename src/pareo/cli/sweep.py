@@ -63,6 +63,7 @@ def sweep(
         int, typer.Option(min=1, help="Batch sizes to measure at the same time, in turns.")
     ] = 1,
     threads: options.Threads = None,
+    quick: Annotated[bool, options.quick("sweep")] = False,  # see options.QUICK
     json_file: options.JsonFile = None,
     html: options.Html = None,
     save: options.Save = False,
@@ -83,6 +84,7 @@ def sweep(
     )  # fmt: skip
     with closing(_sweep_of(settings, pixels)) as under_way:
         say_notes(network, settings.task(1).notes)
+        live.say_if_busy(settings.threads)
         result = run_to_end(
             under_way, _live(), _show, lambda result: any(cell.times for cell in result.cells),
             json_file, html, save,
@@ -108,17 +110,19 @@ def _show(result: SweepResult) -> None:
 
 @contextmanager
 def _live() -> Iterator[Callable[[Sweep], None]]:
-    """On a terminal, the table as it grows; elsewhere, a line for each finished cell."""
+    """On a terminal, the table as it grows; elsewhere, a line for each phase and finished cell."""
     if sys.stderr.isatty():
-        with live.display(sweep_table.running) as show:
+        with live.display(sweep_table.running, lambda sweep: sweep.doing) as show:
             yield show
         return
-    printed = 0
+    printed, log = 0, live.Log()
 
     def show_finished(sweep: Sweep) -> None:
         nonlocal printed
         for key in sweep.finished[printed:]:
             printed += 1
             print(sweep_table.line(sweep.cells[key]), file=sys.stderr, flush=True)
+        if not sweep.doing.endswith(": done"):
+            log(sweep.doing)
 
     yield show_finished

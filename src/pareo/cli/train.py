@@ -9,18 +9,18 @@ import typer
 
 from pareo.cli import options
 from pareo.cli.output import say_notes
-from pareo.cli.tables.training import report
-from pareo.data import Dataset, load
+from pareo.cli.tables.training import Lines, report
+from pareo.data import Dataset
 from pareo.device import Device
-from pareo.errors import DataError, PareoError, ShapeError
+from pareo.errors import DataError, PareoError
 from pareo.nn import networks
-from pareo.nn.layers import Shape
 from pareo.nn.network import Sequential
 from pareo.nn.normalisation import Normalise
 from pareo.nn.torch_names import TorchName
 from pareo.training import checkpoint as files
 from pareo.training.fit import Result, fit
-from pareo.training.own import Own, check_name, find
+from pareo.training.fitting import fitting
+from pareo.training.own import check_name
 from pareo.training.profile import profiled
 from pareo.training.settings import Settings, from_plain
 from pareo.training.weights import load_weights, matched
@@ -142,7 +142,9 @@ def train(
             rich_help_panel=_STEP,
         ),
     ] = None,
-    data: Annotated[str | None, options.data("mnist")] = None,
+    data: Annotated[
+        str | None, options.data("mnist, or invented images for a network that it does not fit")
+    ] = None,
     inputs: options.Input = None,
     augment: Annotated[
         str | None,
@@ -193,7 +195,8 @@ def train(
     resume: Annotated[
         Path | None,
         typer.Option(
-            help="Continue from a checkpoint with its settings, bit for bit.",
+            help="Continue from a checkpoint with its settings, bit for bit. More --epochs extend "
+            "a finished run.",
             rich_help_panel=_RUN,
         ),
     ] = None,
@@ -226,11 +229,11 @@ def train(
     check_name(network)  # before the data is read
     if workers is not None and on is None:
         raise PareoError("--workers needs --on ray; on this machine, use --threads")
-    usual, source = Settings(**USUAL.get(network, OWN)), "mnist"
+    usual, source = Settings(**USUAL.get(network, OWN)), data
     if resume is not None:
         known = files.load(resume)
         usual = from_plain(known.settings, files.located(resume))
-        source = str(known.data.get("name"))
+        source = data or str(known.data.get("name"))
         checkpoint = checkpoint or files.located(resume)
         normalise = normalise or isinstance(known.network.layers[0], Normalise)
         if device is None:  # another device or number of threads would give other bits
@@ -251,9 +254,9 @@ def train(
     if resume is None and rate is None and settings.optimizer.name in RATES:
         settings = settings.changed(rate=RATES[settings.optimizer.name])
     epochs = epochs if epochs is not None else usual.epochs or EPOCHS
-    loaded = load(data or source)
-    found = _found(network, loaded, shape)
+    found, loaded = fitting(network, source, shape)
     say_notes(network, found.notes)
+    say_notes(loaded.name, loaded.notes)
     built = _normalised(found.network, loaded) if normalise else found.network
     start = None
     if resume is None:
@@ -273,7 +276,7 @@ def train(
             )
         return fit(
             built, loaded, settings, epochs=epochs, device=place, weights=start,
-            patience=patience, checkpoint=checkpoint, resume=resume,
+            patience=patience, checkpoint=checkpoint, resume=resume, callbacks=[Lines(epochs)],
         )  # fmt: skip
 
     if profile is None:
@@ -325,18 +328,6 @@ def _profiled(run: Callable[[], Result], profile: Path, loaded: Dataset) -> Resu
     if unwritten is not None:
         raise unwritten
     return result
-
-
-def _found(name: str, data: Dataset, shape: Shape | None = None) -> Own:
-    """The named network; a large one takes the image size and the classes of the data.
-
-    >>> _found("googlenet", load("synthetic:3x64x64:5:12")).network.inputs
-    (3, 64, 64)
-    """
-    try:
-        return find(name, shape, (data.shape, data.outputs))
-    except ShapeError as error:
-        raise ShapeError(f"{name} does not fit images of shape {data.shape}: {error}") from error
 
 
 def _normalised(network: Sequential, data: Dataset) -> Sequential:

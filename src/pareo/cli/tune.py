@@ -15,10 +15,10 @@ from pareo.cli import live, options
 from pareo.cli.output import finish, outputs, say_notes
 from pareo.cli.tables import tune as tune_table
 from pareo.cli.train import OWN, RATES, USUAL
-from pareo.data import Dataset, load
+from pareo.data import Dataset
 from pareo.data.dataset import divide
 from pareo.device import Device, cores
-from pareo.errors import DataError, PareoError
+from pareo.errors import DataError, RunError
 from pareo.lab.tune.collect import collected
 from pareo.lab.tune.result import TuneResult
 from pareo.lab.tune.summary import shown as shown_value
@@ -30,6 +30,7 @@ from pareo.parallel.tuning.search import Search, Workers
 from pareo.parallel.tuning.study import PRUNERS, SAMPLERS, open_study
 from pareo.training import checkpoint as files
 from pareo.training.evaluate import as_inputs
+from pareo.training.fitting import fitting
 from pareo.training.own import check_name, find, is_own, shown
 from pareo.training.resume import fingerprint
 
@@ -83,6 +84,7 @@ def tune(
         Path | None,
         typer.Option("--best", help="Write the best network to this .safetensors file."),
     ] = None,
+    quick: Annotated[bool, options.quick("tune")] = False,  # see options.QUICK
     json_file: options.JsonFile = None,
     html: options.Html = None,
     save: options.Save = False,
@@ -104,10 +106,10 @@ def tune(
         proposal.check(searched, find(network, shape).network, str(space_file))
     options.check_writable(best_file, json_file, html)
     place = Device(device)
-    loaded = load(data)
-    found = find(network, shape, (loaded.shape, loaded.classes))
+    found, loaded = fitting(network, data, shape)
     built = found.network
     say_notes(network, found.notes)
+    say_notes(loaded.name, loaded.notes)
     proposal.check(searched, built, str(space_file))
     if not searched.shaped:
         as_inputs(built, loaded.images[:1], "float32")
@@ -124,10 +126,11 @@ def tune(
     if population is None:
         alone = on is not None or workers is not None
         population = 1 if alone else proposal.population(made, searched, place)
+    live.say_if_busy(workers or (1 if place.name == "cuda" else cores()))
     with (
         _workers(on, divided, place, workers, population) as crew,
         open_study(storage_path, name, searching, sampler, pruner, seed) as study,
-        live.display(tune_table.running, every=REDRAW_SECONDS) as watch,
+        live.display(tune_table.running, tune_table.line, REDRAW_SECONDS) as watch,
     ):
         search = Search(study, searched, made, crew, trials, directory, watch)
         search.run()
@@ -140,7 +143,7 @@ def tune(
         print("pareo: stopped by Ctrl-C: run the same command again to continue", file=sys.stderr)
         raise typer.Exit(130)
     if result.best is None:
-        raise PareoError("no trial finished")
+        raise RunError("no trial finished")
     if not written:
         raise typer.Exit(1)
 

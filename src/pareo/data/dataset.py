@@ -1,6 +1,7 @@
 """`Dataset`: images and labels for training and testing, checked when it is created."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +31,7 @@ class Dataset:
         test_labels: one for each of them.
         classes: their number, including those without an image; 0 if the labels are targets.
         class_names: one for each class or each target, or none at all.
+        notes: what was done to the images of the source, each in one sentence.
 
     Raises:
         DataError: the arrays do not match.
@@ -52,6 +54,7 @@ class Dataset:
     test_labels: NDArray[Any]
     classes: int
     class_names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.classes < 1 and (self.classes < 0 or is_whole(self.labels)):
@@ -82,6 +85,53 @@ class Dataset:
             raise DataError(
                 f"{self.name}: expected {test_part} like {part}, each {one}; got each {other}"
             )
+
+    @classmethod
+    def of(
+        cls,
+        images: Any,
+        labels: Any,
+        *,
+        test: float | tuple[Any, Any] = 1 / TEST_SHARE,
+        seed: int = 0,
+        name: str = "arrays",
+        class_names: Sequence[str] = (),
+    ) -> "Dataset":
+        """Return the dataset of your own arrays, of which a share is set aside for testing.
+
+        Args:
+            images: (N, C, H, W), (N, H, W) or (N, features); numbers of any type.
+            labels: (N,): whole numbers from 0, or words, which become class names in alphabetical
+                order; or targets, floats of shape (N,) or (N, targets).
+            test: the share of the images that is drawn for testing, 0 for none; or images and
+                labels to test with.
+            seed: of the draw.
+            name: errors start with it.
+            class_names: one for each class, if the labels are numbers.
+
+        Example:
+            >>> images, labels = np.zeros((6, 8, 8)), ["cat", "dog", "cat", "dog", "cat", "dog"]
+            >>> data = Dataset.of(images, labels, test=1 / 3)
+            >>> data
+            <Dataset arrays: 4 images of 1x8x8 float64, 2 more for testing, 2 classes>
+            >>> data.class_names, data.labels
+            (('cat', 'dog'), array([0, 1, 0, 1]))
+        """
+        pixels, (numbers, names) = _images(images), _labelled(labels, tuple(class_names), name)
+        if isinstance(test, tuple):
+            if len(test) != 2:
+                raise DataError(f"{name}: expected test to be a share, or images and labels")
+            unseen = _images(test[0]), _labelled(test[1], names, name)[0]
+        else:
+            unseen = pixels[:0], numbers[:0]
+        classes = 0
+        if is_whole(numbers):
+            classes = len(names) or count_classes(numbers, np.asarray(unseen[1]))
+        whole = cls(name, pixels, numbers, *unseen, classes, names)
+        if isinstance(test, tuple) or not test:
+            return whole
+        training, held = whole.split(test, seed)
+        return replace(training, test_images=held.images, test_labels=held.labels)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -201,6 +251,28 @@ class Dataset:
             f"<Dataset {self.name}: {len(self.images):,} images of {each(self.images)}, "
             f"{len(self.test_images):,} more for testing, {self.outputs:,} {kind}>"
         )
+
+
+def _images(given: Any) -> NDArray[Any]:
+    images = np.asarray(given)
+    return images[:, None] if images.ndim == 3 else images
+
+
+def _labelled(
+    given: Any, names: tuple[str, ...], where: str
+) -> tuple[NDArray[Any], tuple[str, ...]]:
+    """Labels as numbers, and the names of classes if they are words."""
+    labels = np.asarray(given)
+    if labels.dtype == np.bool_:
+        return labels.astype(np.int64), names
+    if labels.dtype.kind != "U":
+        return labels, names
+    known = names or tuple(sorted(set(labels.ravel().tolist())))
+    places = {one: place for place, one in enumerate(known)}
+    if unknown := sorted(set(labels.ravel().tolist()) - set(known)):
+        raise DataError(f"{where}: expected labels of {', '.join(known)}; got {unknown[0]!r}")
+    found = np.array([places[one] for one in labels.ravel()], np.int64)
+    return found.reshape(labels.shape), known
 
 
 def divide(

@@ -18,7 +18,9 @@ _PARTS = {"train": "train", "t10k": "test", "test": "test"}
 _IDX_ROLES = tuple((part, what) for part in ("train", "test") for what in ("images", "labels"))
 
 
-def load(what: str | os.PathLike[str], *, seed: int = 0) -> Dataset:
+def load(
+    what: str | os.PathLike[str], *, seed: int = 0, shape: tuple[int, ...] | None = None
+) -> Dataset:
     """Return a dataset by name, from a folder or from a file.
 
     Args:
@@ -37,6 +39,7 @@ def load(what: str | os.PathLike[str], *, seed: int = 0) -> Dataset:
 
             If the source does not define a test set, it is the last sixth of each class.
         seed: of the synthetic images; other datasets do not use it.
+        shape: (C, H, W) to which the images of a folder are resized, if they have another.
 
     Raises:
         DataError: it is none of these, or a file does not have the expected content.
@@ -71,7 +74,7 @@ def load(what: str | os.PathLike[str], *, seed: int = 0) -> Dataset:
     if kind is not None and path.is_file():
         return cifar.read(path, kind)
     if path.is_dir():
-        return _load_folder(path)
+        return _load_folder(path, shape)
     if path.suffix == ".npz":
         return npz.read(path)
     missing = "" if path.exists() else ", which does not exist"
@@ -82,7 +85,22 @@ def load(what: str | os.PathLike[str], *, seed: int = 0) -> Dataset:
     )
 
 
-def _load_folder(folder: Path) -> Dataset:
+def is_image_folder(what: str | os.PathLike[str]) -> bool:
+    """Whether `load` reads it as a folder of images, which it can resize.
+
+    Example:
+        >>> is_image_folder("mnist"), is_image_folder("no/such/folder")
+        (False, False)
+    """
+    path = Path(what)
+    if not path.is_dir() or cifar.recognised(path) is not None:
+        return False
+    inside = list(path.iterdir())
+    idx_files = any(_IDX_NAME.fullmatch(file.name) for file in inside)
+    return not idx_files and any(one.is_dir() for one in inside)
+
+
+def _load_folder(folder: Path, shape: tuple[int, ...] | None) -> Dataset:
     try:
         inside = sorted(folder.iterdir())
     except OSError as error:
@@ -93,7 +111,7 @@ def _load_folder(folder: Path) -> Dataset:
     if kind is not None:
         return cifar.read(folder, kind)
     if any(one.is_dir() for one in inside):
-        return images.read_folder(folder)
+        return images.read_folder(folder, shape)
     raise DataError(
         f"{folder}: expected four IDX files, such as train-images-idx3-ubyte.gz, the .bin files of "
         "CIFAR, or one folder of images for each class; found none of them"

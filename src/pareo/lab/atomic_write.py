@@ -4,7 +4,7 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
-from pareo.errors import DataError
+from pareo.errors import WriteError
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -23,7 +23,7 @@ def write_whole(path: Path, text: str) -> None:
         else:
             _replace(path.resolve(), text)
     except OSError as error:
-        raise DataError(f"{path}: cannot be written: {error.strerror}") from error
+        raise WriteError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def _replace(path: Path, text: str) -> None:

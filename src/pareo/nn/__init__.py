@@ -38,6 +38,7 @@ from pareo.nn.layers import (
     Scale,
     StochasticDepth,
     Subsample,
+    register,
 )
 from pareo.nn.network import (
     Auxiliary,
@@ -110,4 +111,5 @@ __all__ = [
     "Tanh",
     "Tokens",
     "networks",
+    "register",
 ]

@@ -8,7 +8,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from importlib import import_module
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +23,24 @@ from pareo.operators.pooling import pooled_sizes
 
 Shape = tuple[int, ...]
 Size = int | tuple[int, ...]
+
+
+_L = TypeVar("_L", bound="type[Layer]")
+registered: dict[str, "type[Layer]"] = {}  # layers of the user's own, by name
+
+
+def register(kind: _L) -> _L:
+    """Let checkpoints contain a layer of your own: a decorator of a frozen dataclass.
+
+    Whoever loads such a checkpoint imports the module of the class first.
+    """
+    fields = getattr(kind, "__dataclass_fields__", None)
+    if not (isinstance(kind, type) and issubclass(kind, Layer)) or fields is None:
+        raise ShapeError(f"register expects a dataclass that is a Layer; got {kind!r}")
+    if hasattr(import_module("pareo.nn"), kind.__name__):
+        raise ShapeError(f"pareo has a layer that is called {kind.__name__!r}")
+    registered[kind.__name__] = kind
+    return kind
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pareo.device import Device
-from pareo.errors import DataError, PareoError, ShapeError
+from pareo.errors import PareoError, ShapeError, WriteError
 from pareo.nn import activations as acts
 from pareo.nn import layers, normalisation, shapes, tokens
 from pareo.nn.containers import Container, joined_shape
@@ -65,7 +65,7 @@ def to_onnx(
         beside.write_bytes(data)
         os.replace(beside, path)
     except OSError as error:
-        raise DataError(f"{path}: the file cannot be written: {error.strerror}") from error
+        raise WriteError(f"{path}: the file cannot be written: {error.strerror}") from error
 
 
 def exported(network: Sequential, parameters: Mapping[str, Any]) -> Any:

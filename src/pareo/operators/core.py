@@ -43,9 +43,23 @@ class Recorder(Protocol):
     ) -> Any: ...
 
 
+# NumPy's functions that `array + symbol` and the like call, and the operators that they are here.
+UFUNCS = {
+    "add": "add", "subtract": "sub", "multiply": "hadamard", "divide": "div", "matmul": "dot",
+}  # fmt: skip
+LARGEST_POWER = 16
+
+
 @dataclass(frozen=True, eq=False)
 class Symbol:
-    """Stands for an array while a function is traced."""
+    """Stands for an array while a function is traced.
+
+    Python's operators record those of pareo. What would need a value, which it has not, is refused.
+
+    >>> from pareo import grad
+    >>> grad(lambda a: op.sum(3 * a ** 2 - a))(np.array([1.0, 2.0]))
+    array([ 5., 11.])
+    """
 
     spec: Spec
     number: int
@@ -62,6 +76,113 @@ class Symbol:
     @property
     def ndim(self) -> int:
         return self.spec.ndim
+
+    @property
+    def size(self) -> int:
+        return self.spec.size
+
+    @property
+    def T(self) -> Any:
+        """The array with its axes in reverse order."""
+        return registry["transpose"](self)
+
+    def __add__(self, other: Any) -> Any:
+        return _combined("add", self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return _combined("add", other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return _combined("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return _combined("sub", other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return _combined("hadamard", self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return _combined("hadamard", other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return _combined("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return _combined("div", other, self)
+
+    def __matmul__(self, other: Any) -> Any:
+        return _combined("dot", self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return _combined("dot", other, self)
+
+    def __neg__(self) -> Any:
+        return _combined("scale", -1.0, self)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __pow__(self, power: Any) -> Any:
+        if type(power) is not int or not 1 <= power <= LARGEST_POWER:
+            raise DtypeError(
+                f"a symbol is raised to a whole number from 1 to {LARGEST_POWER}; got {power!r}"
+            )
+        found = self
+        for digit in bin(power)[3:]:
+            found = registry["hadamard"](found, found)
+            found = registry["hadamard"](found, self) if digit == "1" else found
+        return found
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        name = UFUNCS.get(ufunc.__name__)
+        if method == "__call__" and name is not None and not options:
+            return _combined(name, *inputs)
+        raise _numpy(ufunc.__name__)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        raise _numpy(function.__name__)
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise DtypeError(f"a symbol {NO_VALUES}: NumPy cannot make an array of it")
+
+    def __bool__(self) -> bool:
+        raise DtypeError(f"a symbol {NO_VALUES}: `if`, `while`, `and` and `not` cannot test it")
+
+    def __float__(self) -> float:
+        raise DtypeError(f"a symbol {NO_VALUES}: it cannot become a Python number")
+
+    __int__ = __index__ = __complex__ = __round__ = __float__
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise DtypeError("a symbol of one number has no length")
+        return self.shape[0]
+
+    def __iter__(self) -> Any:
+        raise DtypeError(f"a symbol {NO_VALUES}: it cannot be iterated; `op.split` divides it")
+
+    def __getitem__(self, key: Any) -> Any:
+        raise DtypeError("a symbol has no elements to index; `op.part` and `op.take` select some")
+
+    def _compared(self, other: Any) -> Any:
+        raise DtypeError(f"a symbol {NO_VALUES}: it cannot be compared; see `op.relu` and `op.max`")
+
+    __lt__ = __le__ = __gt__ = __ge__ = _compared
+
+
+NO_VALUES = "stands for an array while a function is traced, and has no values yet"
+
+
+def _combined(name: str, *operands: Any) -> Any:
+    """An operator on operands of which one is a symbol; lists and the like are refused."""
+    plain = [float(a) if isinstance(a, np.floating) else a for a in operands]
+    return registry[name](*plain)
+
+
+def _numpy(name: str) -> DtypeError:
+    own = UFUNCS.get(name, name)
+    instead = f"op.{own}" if own in registry else "the operators of pareo.op"
+    return DtypeError(f"np.{name} was given a symbol, which {NO_VALUES}: use {instead}")
 
 
 @dataclass(frozen=True)

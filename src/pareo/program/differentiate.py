@@ -40,7 +40,7 @@ def pull_back(
     gradients = {symbol.number: gradient for symbol, gradient in arriving.items()}
     for instruction in reversed(instructions):
         arrived = [gradients.get(number) for number in instruction.outputs]
-        if moved.isdisjoint(instruction.outputs) or not any(arrived):
+        if moved.isdisjoint(instruction.outputs) or all(g is None for g in arrived):
             continue
         assert isinstance(instruction.operator, Operator), "differentiate before fusing"
         outputs = [builder.at(number) for number in instruction.outputs]
@@ -60,7 +60,7 @@ def pull_back(
         for symbol in wrt
         if symbol.number not in gradients
     }
-    return [gradients.get(symbol.number) or zeros[symbol] for symbol in wrt]
+    return [zeros[symbol] if symbol in zeros else gradients[symbol.number] for symbol in wrt]
 
 
 @rewrite
@@ -101,6 +101,7 @@ def value_and_grad(
     def both(*arguments: Any) -> Any:
         found = [leaf for leaf in tree.leaves(arguments) if isinstance(leaf, Symbol)]
         if not found:
+            _check_any(arguments)
             return _run(both, arguments)
         builder = found[0].recorder
         assert isinstance(builder, Builder)
@@ -133,9 +134,15 @@ def grad(function: Callable[..., Any], wrt: int | tuple[int, ...] = 0) -> Callab
     def gradient(*arguments: Any) -> Any:
         if any(isinstance(leaf, Symbol) for leaf in tree.leaves(arguments)):
             return both(*arguments)[1]
+        _check_any(arguments)
         return _run(gradient, arguments)
 
     return gradient
+
+
+def _check_any(arguments: tuple[Any, ...]) -> None:
+    if not any(True for _ in tree.leaves(arguments)):
+        raise GradientError("grad expects a function of at least one array; got none")
 
 
 def _run(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

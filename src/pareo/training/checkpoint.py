@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from pareo.errors import DataError
+from pareo.errors import DataError, WriteError
 from pareo.nn.layers import Parameter
 from pareo.nn.network import Sequential
 from pareo.training.definition import describe, rebuild
@@ -145,7 +145,7 @@ def keep(file: Path, name: str) -> None:
 
 
 def _unwritable(path: Path, reason: str) -> DataError:
-    return DataError(f"{path}: the checkpoint cannot be written: {reason}")
+    return WriteError(f"{path}: the checkpoint cannot be written: {reason}")
 
 
 def _sync_directory(directory: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from pareo import nn
 from pareo.errors import DataError, PareoError
 from pareo.nn.graph import Node
-from pareo.nn.layers import Layer
+from pareo.nn.layers import Layer, registered
 from pareo.nn.network import Auxiliary, Sequential
 
 LAYERS: dict[str, type[Layer]] = {
@@ -65,6 +65,11 @@ SKIPS: dict[str, Callable[..., Layer]] = {
 }
 
 
+def kind_of(name: Any) -> type[Layer] | None:
+    """The class of a layer by its name: pareo's, or one that the user has registered."""
+    return LAYERS.get(name) or registered.get(name)
+
+
 def describe(layer: Layer) -> dict[str, Any]:
     """The layer, or the network, as values that JSON can represent.
 
@@ -97,8 +102,11 @@ def describe(layer: Layer) -> dict[str, Any]:
     if isinstance(layer, Auxiliary):
         return {"layer": "Auxiliary", "head": describe(layer.head), "weight": layer.weight}
     name = type(layer).__name__
-    if LAYERS.get(name) is not type(layer):
-        raise DataError(f"a custom layer cannot be written to a file: {layer!r}")
+    if kind_of(name) is not type(layer):
+        raise DataError(
+            f"a layer of your own is written to a file if its class is decorated with nn.register; "
+            f"got {layer!r}"
+        )
     values = {field.name: getattr(layer, field.name) for field in dataclasses.fields(layer)}  # type: ignore[arg-type]
     plain = {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
     for key, value in ADDED.get(name, {}).items():
@@ -148,10 +156,13 @@ def rebuild(described: Any, depth: int = 0) -> Layer:
             if not isinstance(head, Sequential):
                 raise DataError("an auxiliary head is a Sequential")
             return Auxiliary(head, float(rest.pop("weight")))
-        if name not in LAYERS:
-            raise DataError(f"pareo has no layer {name!r}")
+        kind = kind_of(name)
+        if kind is None:
+            raise DataError(
+                f"pareo has no layer {name!r}; if it is your own, import its module first"
+            )
         values = {key: _value(value) for key, value in rest.items()}
-        return LAYERS[name](**values)
+        return kind(**values)
     except DataError:
         raise
     except (KeyError, TypeError, ValueError, PareoError) as error:

@@ -116,7 +116,8 @@ class Evaluator:
         outputs = self.logits(parameters, images)
         if isinstance(loss, CrossEntropy):
             return score(outputs, labels)
-        return target_loss(outputs, labels, loss), None
+        found = target_loss(outputs, labels, loss)
+        return found, score(outputs, labels)[1] if loss.takes_classes else None
 
 
 def score(logits: Any, labels: Any) -> tuple[float, float]:
@@ -152,12 +153,16 @@ def target_loss(outputs: Any, targets: Any, loss: Loss) -> float:
     4.0
     """
     x = np.asarray(outputs, np.float64)
+    if loss.takes_classes:
+        with Device("vectorized"):
+            return float(loss(x, np.asarray(targets)))
     y = np.asarray(targets, np.float64).reshape(x.shape)
     if isinstance(loss, SquaredError):
         return float(np.mean((x - y) ** 2))
     if isinstance(loss, BinaryCrossEntropy):
         return float(np.mean(np.logaddexp(0, x) - x * y))
-    raise TypeError(f"no evaluation is known for {loss!r}")
+    with Device("vectorized"):
+        return float(loss(x, y))
 
 
 class Model(Protocol):
@@ -218,6 +223,9 @@ def evaluate(
         from pareo.training.checkpoint import load
 
         model = load(model)
+    if not hasattr(model, "weights"):
+        given = type(model).__name__
+        raise ShapeError(f"evaluate expects a result of fit, a checkpoint or its path; got {given}")
     network, weights = model.network, model.weights
     if not len(data.test_images):
         raise ShapeError(f"evaluate expects data with a test set; {data.name} has none")

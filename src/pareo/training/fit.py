@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from pareo.data import Dataset
 from pareo.device import PRECISIONS, Device, current
@@ -34,7 +35,8 @@ CHECKPOINT_SECONDS = 60.0
 
 def fit(
     network: Sequential,
-    data: Dataset,
+    data: Dataset | ArrayLike,
+    labels: ArrayLike | Settings | None = None,
     settings: Settings | None = None,
     *,
     epochs: int | None = None,
@@ -55,7 +57,8 @@ def fit(
 
     Args:
         network: what to train; it starts from `network.initialise(seed)`.
-        data: a `pareo.data.Dataset`.
+        data: a `pareo.data.Dataset`; or images, all of which are trained on, with their labels.
+        labels: of images that are arrays, as `Dataset.of` takes them.
         settings: how to train: optimizer, rate, schedule, batch size and the others that `Settings`
             lists. Each of them may also be given here by its name, which replaces that of
             `settings`: `fit(network, data, optimizer="adam", rate=1e-3)`.
@@ -68,7 +71,9 @@ def fit(
         checkpoint: a directory for `last.safetensors` and, of the best epoch so far,
             `best.safetensors`; or one file. The last is written at the start, after each epoch,
             every `checkpoint_seconds` in between, and at Ctrl-C.
-        resume: a checkpoint, or its directory, to resume from; the settings must match it.
+        resume: a checkpoint, or its directory, to resume from; the settings must match it. More
+            `epochs` extend a finished run: a schedule that depends on their number continues as
+            that of the longer run.
         callbacks: each a `Callback`, or a function that is called with the `Result` so far after
             each epoch; one that returns True ends the run.
         progress: whether to show a bar where standard error is a terminal.
@@ -86,7 +91,11 @@ def fit(
         >>> data = load("synthetic:16:3:120")
         >>> fit(networks.mlp([16, 8, 3]), data, epochs=9, batch_size=20).accuracy
         1.0
+        >>> result = fit(networks.mlp([16, 8, 3]), data.images, data.labels, epochs=9, rate=0.5)
+        >>> float((result.predict(data.test_images) == data.test_labels).mean())
+        1.0
     """
+    data, settings = _given(network, data, labels, settings)
     place = Device(device) if isinstance(device, str) else device or current()
     chosen, epochs = _chosen(settings, epochs, shortcuts, place)
     if chosen.precision in PRECISIONS:
@@ -116,6 +125,25 @@ def fit(
                 break
     watching.end(run.result)
     return run.result
+
+
+def _given(
+    network: Any, data: Any, labels: Any, settings: Settings | None
+) -> tuple[Dataset, Settings | None]:
+    """The data, and the settings, which may follow a dataset without a name."""
+    if not isinstance(network, Sequential):
+        raise SettingError(f"fit expects a network, such as nn.Sequential; got {network!r:.60}")
+    if not network.parameters(network.inputs):
+        raise SettingError(f"fit expects a network with parameters; {network.name} has none")
+    if not isinstance(data, Dataset):
+        if labels is None or isinstance(labels, Settings):
+            raise SettingError(f"fit expects a Dataset, or images and labels; got {type(data)!r}")
+        return Dataset.of(data, labels, test=0), settings
+    if labels is None:
+        return data, settings
+    if settings is None and isinstance(labels, Settings):
+        return data, labels
+    raise SettingError("fit expects labels with images that are arrays, not with a Dataset")
 
 
 def _chosen(

@@ -10,7 +10,7 @@ from pareo.errors import ShapeError
 from pareo.nn.network import Sequential
 from pareo.training.checks import SettingError
 from pareo.training.evaluate import as_inputs
-from pareo.training.losses import BinaryCrossEntropy, CrossEntropy
+from pareo.training.losses import BinaryCrossEntropy
 from pareo.training.settings import Settings
 
 Pair = tuple[Any, Any]
@@ -47,7 +47,7 @@ def _labels(network: Sequential, data: Dataset) -> Any:
 
 def _check_loss(data: Dataset, settings: Settings) -> None:
     loss = settings.loss
-    if isinstance(loss, CrossEntropy) == data.has_targets:
+    if loss.takes_classes == data.has_targets:
         wanted = "squared-error or binary-cross-entropy" if data.has_targets else "cross-entropy"
         kind = "targets" if data.has_targets else "classes"
         raise SettingError(

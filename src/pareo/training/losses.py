@@ -2,8 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -12,6 +12,8 @@ import pareo.operators as op
 from pareo.array import Array
 from pareo.spec import Spec
 from pareo.training.checks import SettingError, real
+
+_K = TypeVar("_K", bound="type[Loss]")
 
 
 class Loss(ABC):
@@ -26,6 +28,11 @@ class Loss(ABC):
     @abstractmethod
     def __call__(self, outputs: Array, labels: Array) -> Array:
         """The loss of a batch, one number; on symbols it records, on arrays it runs."""
+
+    @property
+    def takes_classes(self) -> bool:
+        """Whether labels are classes, by their numbers, rather than targets."""
+        return self.targets(1, 2).dtype.kind in "iu"
 
     @property
     def weighted(self) -> bool:
@@ -53,7 +60,9 @@ class Loss(ABC):
         >>> CrossEntropy(smoothing=0.1).plain()
         {'name': 'cross-entropy', 'smoothing': 0.1, 'class_weights': None}
         """
-        return {"name": self.name, **asdict(self)}  # type: ignore[call-overload]
+        numbers: dict[str, Any] = asdict(self) if is_dataclass(self) else {}
+        plain = {key: list(v) if isinstance(v, tuple) else v for key, v in numbers.items()}
+        return {"name": self.name, **plain}
 
 
 @dataclass(frozen=True)
@@ -80,6 +89,10 @@ class CrossEntropy(Loss):
                 real("class_weights of 0 or more", weight, lambda value: value >= 0)
             if not any(weights):
                 raise SettingError("fit expects class_weights that are not all 0")
+
+    @property
+    def takes_classes(self) -> bool:
+        return True
 
     def targets(self, batch: int, outputs: int, dtype: DTypeLike = "float32") -> Spec:
         if self.class_weights is not None and len(self.class_weights) != outputs:
@@ -172,9 +185,26 @@ class BinaryCrossEntropy(Loss):
         return op.scale(-1 / count, op.sum(op.hadamard(pairs, logs)))
 
 
-KINDS: dict[str, type[CrossEntropy] | type[SquaredError] | type[BinaryCrossEntropy]] = {
+KINDS: dict[str, Any] = {
     kind.name: kind for kind in (CrossEntropy, SquaredError, BinaryCrossEntropy)
 }
+
+
+def register(kind: _K) -> _K:
+    """Let checkpoints and `--loss` name a loss of your own: a decorator of a frozen dataclass."""
+    own = isinstance(kind, type) and issubclass(kind, Loss) and is_dataclass(kind)
+    name = getattr(kind, "name", None)
+    if not own or not isinstance(name, str):
+        raise SettingError(f"register expects a dataclass that is a Loss with a name; got {kind!r}")
+    if KINDS.get(name, kind).__module__ == __name__:
+        raise SettingError(f"pareo has a loss that is called {name!r}")
+    KINDS[name] = kind
+    return kind
+
+
+def is_pareos(loss: Loss) -> bool:
+    """Whether a loss is one of pareo, not one of the user's own."""
+    return type(loss) in (CrossEntropy, SquaredError, BinaryCrossEntropy)
 
 
 def by_name(name: str) -> Loss:
@@ -186,7 +216,8 @@ def by_name(name: str) -> Loss:
     if not isinstance(name, str) or name not in KINDS:
         known = " or ".join((", ".join(list(KINDS)[:-1]), list(KINDS)[-1]))
         raise SettingError(f"fit expects a loss of {known}; got {name!r}")
-    return KINDS[name]()
+    found: Loss = KINDS[name]()
+    return found
 
 
 def from_plain(found: Any) -> Loss:
@@ -200,6 +231,8 @@ def from_plain(found: Any) -> Loss:
     try:
         if kind is None:
             raise TypeError
-        return kind(**rest)
+        numbers = {key: tuple(v) if isinstance(v, list) else v for key, v in rest.items()}
+        made: Loss = kind(**numbers)
+        return made
     except TypeError:
         raise SettingError(f"fit expects a loss with its numbers; got {found!r:.200}") from None

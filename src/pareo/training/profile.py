@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pareo.errors import DataError
+from pareo.errors import WriteError
 from pareo.program import Executable
 from pareo.program.ir import Instruction
 
@@ -46,7 +46,8 @@ def profiled(prefix: str | Path) -> Iterator[list[Path]]:
             callgrind_file.write_text(callgrind(found))
             speedscope_file.write_text(json.dumps(speedscope(found, prefix.name)))
         except OSError as error:
-            raise DataError(f"{prefix}: the profile cannot be written: {error.strerror}") from error
+            why = error.strerror
+            raise WriteError(f"{prefix}: the profile cannot be written: {why}") from error
         files += [callgrind_file, speedscope_file]
 
 

@@ -67,6 +67,9 @@ def resumed(path: Any, network: Sequential, data: Dataset, settings: Settings) -
         raise DataError(f"{file}: belongs to the network {found.network.name}, not to this one")
     known_settings = from_plain(found.settings, file).plain()
     for name, value in settings.plain().items():
+        finished = not found.step and found.epoch == known_settings["epochs"]
+        if name == "epochs" and finished and is_more(value, known_settings[name]):
+            continue  # the run is extended
         if known_settings[name] != value:
             raise DataError(f"{file}: was trained with {name} {known_settings[name]}; got {value}")
     found.settings = settings.plain()  # as this version writes them
@@ -89,6 +92,15 @@ def resumed(path: Any, network: Sequential, data: Dataset, settings: Settings) -
         raise DataError(f"{file}: its epoch, step and history do not match")
     found.data = given  # with the fingerprint, which an old checkpoint lacks
     return found
+
+
+def is_more(epochs: Any, known: Any) -> bool:
+    """Whether a run is to have more epochs than it was begun with.
+
+    >>> is_more(80, 40), is_more(20, 40), is_more(None, 40)
+    (True, False, False)
+    """
+    return isinstance(epochs, int) and isinstance(known, int) and epochs > known
 
 
 def target(path: Any, resume: Any) -> Path:

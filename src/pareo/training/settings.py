@@ -258,7 +258,7 @@ class Settings:
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         for name in ("schedule", "optimizer", "augment"):
             found[name] = str(found[name])
-        found["loss"] = self.loss.name
+        found["loss"] = self.loss.name if losses.is_pareos(self.loss) else self.loss.plain()
         found["train_only"] = list(self.train_only)
         if self.class_weights is not None:
             found["class_weights"] = list(self.class_weights)
@@ -288,6 +288,8 @@ def _optimizer(given: Optimizer | str, momentum: float) -> Optimizer:
 
 def _loss(given: Loss | str, smoothing: float, weights: Sequence[float] | None) -> Loss:
     """The loss, with smoothing and weights if those were set apart from it."""
+    if isinstance(given, dict):  # one of the user's own, in a checkpoint
+        given = losses.from_plain(given)
     loss = given if isinstance(given, Loss) else losses.by_name(given)
     apart = CrossEntropy(smoothing, weights)  # type: ignore[arg-type]  # any sequence
     if apart in (loss, CrossEntropy()):

@@ -110,7 +110,8 @@ def _matched(
             misshapen.append(f"{name.name} {array.shape} instead of {tuple(name.shape)}")
         else:
             a = array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
-            parameters[path] = np.ascontiguousarray(name.from_torch(a, shapes[path]))
+            found = np.ascontiguousarray(name.from_torch(a, shapes[path]))
+            parameters[path] = found.reshape(shapes[path])  # a number has become an array of one
     expected = {name.name for name in wanted.values()}
     left_over = [name for name in arrays if name not in expected and not name.endswith(COUNTER)]
     infinite = [names[path].name for path, a in parameters.items() if not np.isfinite(a).all()]

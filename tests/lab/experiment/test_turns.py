@@ -6,10 +6,14 @@ Times are simulated: what a call costs is known, so what is reported can be held
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pareo import nn
-from pareo.lab.contestants import Contestant, Task
+from pareo.lab.contestants import CONTESTANTS, Contestant, Task
+from pareo.lab.experiment.runner import Runner
 from pareo.lab.experiment.turns import CLOSE, LEAST, LIMIT, MOST, Turn, Wanted, planned
 from pareo.lab.race.engine import QUICK, Race, Rules
 
@@ -126,3 +130,39 @@ def test_epochs_that_are_marked_leave_fixed_costs_out(
     assert row.turn.share == pytest.approx(FIXED / (FIXED + 15 * EACH), rel=0.01)
     assert [point.epoch for point in row.curve] == [1, 2]
     assert row.curve[1].seconds == pytest.approx(32 * EACH, rel=0.01)
+
+
+@given(st.integers(1, 3000), st.integers(1, 2000), st.integers(0, 1))
+def test_turns_end_where_epochs_end(steps: int, epoch: int, opening: int) -> None:
+    turn = Turn.of(max(steps, 1 + opening), opening, 1e-3, 0.02).within(epoch)
+    done, lengths = 0, []
+    while done % epoch or not done:
+        lengths.append(turn.length(done))
+        done += lengths[-1]
+        assert len(lengths) <= epoch
+    assert set(lengths) <= turn.lengths()
+    assert turn.steps in turn.lengths()
+    assert max(lengths) - min(lengths) <= 1
+    assert done % epoch == 0
+    assert min(lengths) >= 1
+    assert turn.length(5 * done) == lengths[0]  # epochs are alike
+
+
+def test_everyone_has_the_same_batches_behind_at_the_end_of_an_epoch() -> None:
+    """However long turns are: 16 steps by three turns, or by one."""
+    found = []
+    for steps in (5, 16):
+        runner = Runner(CONTESTANTS["pareo-vectorized"], TASK)
+        runner.agree()
+        turn = runner.ready(steps, 100.0, longer=False, epoch=16)
+        assert turn.lengths() == ({5, 6} if steps == 5 else {16})
+        done = 0
+        while done < 16:
+            done += turn.length(done)
+            runner.run()
+        found.append(runner.parameters())
+    trainer = CONTESTANTS["pareo-vectorized"].build(TASK)
+    trainer.run(TASK.order(64, first=0, steps=16))
+    for path, a in trainer.parameters().items():
+        np.testing.assert_allclose(found[0][path], a, rtol=1e-6)
+        np.testing.assert_allclose(found[1][path], a, rtol=1e-6)

@@ -267,3 +267,19 @@ def test_other_precisions_are_not_for_a_cpu() -> None:
 def test_unknown_names_are_told() -> None:
     with pytest.raises(PareoError, match="no contestant is called 'caffe'; there are pareo-seq"):
         chosen(["caffe"])
+
+
+def test_ctrl_c_leaves_the_times_and_the_ledger() -> None:
+    def stop(now: Race) -> None:
+        if now.round == 3 and "running" in now.doing:
+            raise KeyboardInterrupt
+
+    race = Race(TASK, chosen(["pareo-vectorized"]), Rules(share=0.5), watch=stop)
+    with pytest.raises(KeyboardInterrupt):
+        race.run()
+    (row,) = race.result().rows
+    assert row.status == "ok"
+    assert len(row.samples) == 2
+    assert row.note == "interrupted after 2 rounds"
+    assert row.ledger["mode"] == "device vectorized"
+    assert race.result().building_seconds

@@ -41,6 +41,11 @@ def running(benchmark: Benchmark) -> Group:
     return Group(*parts)
 
 
+def line(benchmark: Benchmark) -> str:
+    """What is being done, in a line of a log."""
+    return f"{benchmark.done} of {len(benchmark.works)} done; {benchmark.doing}"
+
+
 def lines(result: OpsResult) -> list[str]:
     """What a reader must know: which contestants have no times and why, and how noisy it was."""
     found = not_timed(result)

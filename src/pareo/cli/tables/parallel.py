@@ -74,6 +74,11 @@ def scaling(result: OneNetworkResult) -> Table:
     return made
 
 
+def line(rows: list[Row], doing: str) -> str:
+    """What takes a turn, in a line of a log."""
+    return doing
+
+
 def running(rows: list[Row], doing: str) -> Table:
     """The table while it runs; its caption says what takes a turn."""
     made = Table(title_justify="left", caption=escape(doing), caption_justify="left")

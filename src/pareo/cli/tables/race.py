@@ -54,15 +54,22 @@ def running(race: engine.Race) -> Table:
     rules = race.rules
     rounds = f" of {math.ceil(rules.epochs / rules.share)}" if rules.epochs else ""
     left = f"; {max(race.left, 0):.0f} s left" if math.isfinite(race.left) else ""
-    made.caption = f"round {race.round}{rounds}, {race.doing}{left}"
+    now = f"round {race.round}{rounds}, {race.doing}{left}"
+    made.caption = now if race.round else race.doing
     return made
+
+
+def line(race: engine.Race) -> str:
+    """What a race does now, in a line of a log."""
+    left = f"; {max(race.left, 0):.0f} s left" if math.isfinite(race.left) else ""
+    return f"round {race.round}, {race.doing}{left}" if race.round else race.doing
 
 
 def lines(result: RaceResult) -> list[str]:
     """What stands below the table: the gate, the verdict, what to know, and each one's ledger."""
     timed = [row for row in result.rows if row.samples]
     samples = {row.contestant: row.samples for row in timed}
-    found = [agreement(timed), _verdict(result)]
+    found = [agreement(timed), _verdict(result), _took(result)]
     found += noticed(samples, result.threads, result.machine.idle_cores)
     found += [_ledger(row) for row in timed]
     return [line for line in found if line]
@@ -117,6 +124,17 @@ def _verdict(result: RaceResult) -> str:
     return (
         f"{one} is {found.word} than {other}, by {ratio:.3g} times "
         f"({low:.3g} to {high:.3g} at 99 %)."
+    )
+
+
+def _took(result: RaceResult) -> str:
+    """How long building and rounds took, where that is known."""
+    if result.building_seconds is None:
+        return ""
+    rounds = max((len(row.rounds) for row in result.rows), default=0)
+    return (
+        f"Building everyone, with first steps and trials, took {result.building_seconds:.0f} s, "
+        f"{counted(rounds, 'round')} took {result.rounds_seconds or 0:.0f} s."
     )
 
 

@@ -1,13 +1,40 @@
-"""What `pareo train` prints at its end: settings, accuracy, speed."""
+"""What `pareo train` prints: in a log, lines for epochs; at its end settings, accuracy, speed."""
 
+import sys
+
+from pareo.cli.live import Log, say_if_busy
 from pareo.data import Dataset
 from pareo.program.text import amount
+from pareo.training.callbacks import Callback
 from pareo.training.evaluate import evaluate
 from pareo.training.fit import Result
 from pareo.training.losses import CrossEntropy
 from pareo.training.optimizers import SGD
 from pareo.training.schedules import Constant
 from pareo.training.settings import Settings
+
+BRIEFLY = 0.2  # seconds in which to see whether the machine is busy
+
+
+class Lines(Callback):
+    """Says if the machine is busy; in a log, a line for each epoch, a second apart at least."""
+
+    def __init__(self, epochs: int) -> None:
+        self._epochs = epochs
+        self._log = (lambda doing: None) if sys.stderr.isatty() else Log(every=1.0)
+
+    def on_start(self, result: Result) -> None:
+        """Announce the compilation."""
+        if result.device.name != "cuda":
+            say_if_busy(result.device.threads, BRIEFLY)
+        self._log("building the training step; the first time, code is compiled")
+
+    def on_epoch(self, result: Result) -> None:
+        """Log the last epoch."""
+        last = result.history[-1]
+        words = [f"epoch {last.number} of {self._epochs}: loss {last.loss:.4f}"]
+        words += [] if last.accuracy is None else [f"accuracy {last.accuracy:.2%}"]
+        self._log(", ".join([*words, f"{last.images:,.0f} images/s"]))
 
 
 def report(result: Result, data: Dataset) -> None:

@@ -25,6 +25,13 @@ def running(search: Search) -> Table:
     return made
 
 
+def line(search: Search) -> str:
+    """How far the search is, in a line of a log."""
+    best = search.best
+    found = "" if best is None or best.value is None else f"; best so far {best.value:.2%}"
+    return f"{search.done} of {search.wanted} trials done, {len(search.running)} under way{found}"
+
+
 def table(trials: Sequence[Trial], names: Sequence[str], wanted: int) -> Table:
     """The best trials, the best first."""
     words = [f"{len(trials)} of {wanted} trials"]

@@ -1,6 +1,5 @@
 """The arena: one race after another, each on a drawn network; what is over is in the journal."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,7 +27,7 @@ WHOLE = 2 * 10**8
 
 
 class Match(Race):
-    """A race of an arena: its seconds begin with the first round, after everyone is built."""
+    """A race of an arena."""
 
     def __init__(
         self,
@@ -49,11 +48,6 @@ class Match(Race):
     def long(self) -> bool:
         """The limits of the machine are not measured again for each network."""
         return False
-
-    def _begin_round(self, number: int) -> None:
-        if number == 1:
-            self._started = time.perf_counter()
-        super()._begin_round(number)
 
     def _over(self, number: int, took: float) -> bool:
         """As in a race; but rounds that a verdict needs may take as many seconds more."""

@@ -100,7 +100,7 @@ class Task:
         return self.source or ("mnist" if self.network.inputs == (1, 28, 28) else None)
 
     def _dataset(self) -> Dataset | None:
-        return None if self.trained_on is None else _loaded(self.trained_on)
+        return None if self.trained_on is None else _loaded(self.trained_on, self.network.inputs)
 
     def _fitted(self, images: Array, labels: Array) -> tuple[Array, Array]:
         if len(labels) and labels.max() >= self.network.classes:
@@ -163,6 +163,6 @@ def drawn(network: Sequential, parameters: dict[str, Array], seed: int) -> dict[
 
 
 @cache
-def _loaded(source: str) -> Dataset:
-    """A dataset, read once in each process."""
-    return load(source)
+def _loaded(source: str, inputs: tuple[int, ...]) -> Dataset:
+    """A dataset, read once in each process; images of a folder are resized to the inputs."""
+    return load(source, shape=inputs if len(inputs) == 3 else None)

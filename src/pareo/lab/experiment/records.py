@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from pareo.errors import DataError
+from pareo.errors import DataError, WriteError
 from pareo.lab.experiment import results
 from pareo.lab.experiment.results import Result
 
@@ -103,7 +103,7 @@ def _opened(create: bool = False) -> Iterator[sqlite3.Connection]:
     except sqlite3.Error as error:
         raise DataError(f"{path}: expected pareo's records; got: {error}") from error
     except OSError as error:
-        raise DataError(f"{path}: cannot be written: {error.strerror}") from error
+        raise WriteError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def _empty(file: sqlite3.Connection) -> bool:

@@ -55,12 +55,22 @@ class Runner:
     ) -> Turn:
         """Plan a turn, as `turns.Wanted` describes it, then start over.
 
-        A turn of that length has run untimed, because a new length may have to be compiled. (On a
+        A turn of each length has run untimed, because a new length may have to be compiled. (On a
         GPU the second call is captured, and slower than any after it.)
         """
         most = max(1, min(10**6, ORDER // self._task.batch)) if longer else steps
         wanted = Wanted(steps, seconds, longer, epoch, most)
-        self._turn = planned(lambda count: self._train(count)[0], self._step_seconds, wanted)
+        known: set[int] = set()
+
+        def call(count: int) -> float:
+            known.add(count)
+            return self._train(count)[0]
+
+        self._turn = planned(call, self._step_seconds, wanted).within(epoch)
+        for length in self._turn.lengths():
+            if (timed := max(1, length - self._turn.opening)) not in known:
+                call(timed)
+                call(timed)
         self.restart()
         return self._turn
 
@@ -71,16 +81,18 @@ class Runner:
 
     def run(self) -> tuple[Positive, Amount | None, float]:
         """One turn: seconds per step, seconds of the opening step or None, the mean loss."""
-        opening, took, losses = self._take(self._next(self._turn.steps))
-        return self._turn.sample(took), opening, float(np.mean(losses))
+        length = self._turn.length(self._done)
+        opening, took, losses = self._take(self._next(length))
+        timed = length - (opening is not None)
+        return self._turn.sample(took, timed), opening, float(np.mean(losses))
 
     def _take(self, order: Any) -> tuple[float | None, float, list[float]]:
         """A turn on these images: seconds of the opening step, seconds of the rest, all losses."""
         opening, losses = None, []
-        if self._turn.opening:
+        rest = order
+        if self._turn.opening and len(order) > 1:
             opening, found = self._timed(order[:1])
-            losses = _losses(found, 1)
-        rest = order[self._turn.opening :]
+            losses, rest = _losses(found, 1), order[1:]
         took, found = self._timed(rest)
         return opening, took, losses + _losses(found, len(rest))
 

@@ -1,5 +1,6 @@
 """An entry whose process stands: it is asked, takes turns, and leaves when it fails."""
 
+import contextlib
 import math
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -10,6 +11,8 @@ from pareo.lab.experiment.answers import Entrant
 from pareo.lab.experiment.entry import E, Entry, Status
 from pareo.lab.experiment.gate import audit
 from pareo.lab.experiment.worker import PATIENCE, Failed, ShortOfMemory, Worker
+
+SOON = 5.0  # seconds that one may take to answer after Ctrl-C
 
 
 @dataclass
@@ -31,8 +34,7 @@ class Running(Generic[E]):
     short: Status = "failed"
     steps: int = 0
     seconds: float = 0.0
-    epochs: int = 0  # that the learning curve has
-    losses: list[float] = field(default_factory=list)
+    losses: list[tuple[float, int]] = field(default_factory=list)  # of a turn, and its steps
     openings: list[float] = field(default_factory=list)
 
     @property
@@ -81,11 +83,21 @@ class Running(Generic[E]):
             self.fail(Failed(f"its loss became {loss} in round {number}"))
             return
         self.entry.add(number, seconds * self.scale)
-        self.steps += self.entry.turn.steps
-        self.seconds += seconds * self.entry.turn.steps
-        self.losses.append(loss)
+        length = self.entry.turn.length(self.steps)
+        self.steps += length
+        self.seconds += seconds * length
+        self.losses.append((loss, length))
         if opening is not None:
             self.openings.append(opening)
+
+    def interrupt(self) -> None:
+        """End early: its times stay, and its ledger where it answers soon."""
+        if self.entry.rounds:
+            joined = f"{self.entry.note}; " if self.entry.note else ""
+            self.entry.note = f"{joined}interrupted after {len(self.entry.rounds)} rounds"
+        with contextlib.suppress(Failed):
+            self.worker.drain(SOON)
+            self.entry.ledger = self.worker.ask("ledger", patience=SOON) | self.entry.ledger
 
     def finish(self, judge: Worker, precision: str) -> None:
         """When all rounds are over: how it computed, and whether it still trains."""

@@ -33,6 +33,7 @@ SURE = 0.99
 # larger difference counts.
 MARGIN = 0.02
 SEED = 20
+SPARE_CORE = 0.25  # of a core that others may take: less is this process and the system
 
 
 @dataclass(frozen=True)
@@ -199,6 +200,22 @@ def drift(samples: Sequence[float]) -> float:
     return change if abs(change) >= 0.02 else 0.0
 
 
+def busy(threads: int, idle_cores: float | None) -> str | None:
+    """A sentence, at the start, where other programs take cores that a measurement needs.
+
+    >>> busy(2, 0.5)
+    'Other programs are running: 0.5 cores are idle, for 2 threads. Times will be too long.'
+    >>> busy(2, 1.9), busy(2, None)
+    (None, None)
+    """
+    if idle_cores is None or idle_cores >= threads - SPARE_CORE:
+        return None
+    return (
+        f"Other programs are running: {idle_cores:g} cores are idle, for {threads} "
+        f"{'thread' if threads == 1 else 'threads'}. Times will be too long."
+    )
+
+
 def noticed(
     samples: Mapping[str, Sequence[float]], threads: int = 0, idle_cores: float | None = None
 ) -> list[str]:
@@ -213,7 +230,7 @@ def noticed(
     taken = {name: row for name, row in samples.items() if len(row)}
     drifts = {name: drift(row) for name, row in taken.items()}
     found = []
-    if idle_cores is not None and idle_cores < threads - 0.25:
+    if idle_cores is not None and idle_cores < threads - SPARE_CORE:
         found.append(
             f"Other programs were running: {idle_cores:g} cores were idle before it began, for "
             f"{threads} threads. That does not slow everyone alike, so trust no ratio here."

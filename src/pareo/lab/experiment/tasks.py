@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from pareo.data import load
 from pareo.lab.contestants import Task, without_dropout
 from pareo.nn import networks
 from pareo.nn.layers import Shape
 from pareo.nn.network import Sequential
+from pareo.training.fitting import fitting
 from pareo.training.own import Original, Own, find, is_own
 
 LARGE = tuple(networks.SIZED)
@@ -50,8 +50,12 @@ def task_for(
     >>> task_for("alexnet", 8, threads=2, source="synthetic:3x64x64:5:60").network.classes
     5
     """
-    data = None if source is None else load(source)
-    found = find(name, shape, None if data is None else (data.shape, data.classes))
+    notes: tuple[str, ...] = ()
+    if source is None:
+        found = find(name, shape)
+    else:
+        found, data = fitting(name, source, shape)
+        notes = data.notes
     network = without_dropout(found.network)
     if source is None and not is_own(name):
         network = network_of(name, size)
@@ -59,7 +63,8 @@ def task_for(
     rate = LARGE_RATE if name in LARGE or unlike_mnist else RATES.get(name, RATE)
     rate = NORMALISED_RATE if network.state else rate
     original = _renamed(found, network)
-    return Task(network, batch, threads, rate, source=source, original=original, notes=found.notes)
+    notes = (*found.notes, *notes)
+    return Task(network, batch, threads, rate, source=source, original=original, notes=notes)
 
 
 def _renamed(own: Own, network: Sequential) -> Original | None:

@@ -8,11 +8,14 @@ Where the fixed cost is most of a turn, nothing is subtracted.
 
 Caches and clocks that have rested while others ran recover in an opening step, before the clock of
 the sample starts.
+
+A turn that is shorter than an epoch never runs past the end of one, so that learning curves have
+their points there: the turns of an epoch differ by one step at most.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 LIMIT = 0.01  # of a turn: the fixed cost that a sample may hold
 MOST = 0.5  # of a turn: the fixed cost that can be subtracted from a sample
@@ -33,6 +36,7 @@ class Turn:
         LEAST, so that they do not count. share: the same as a share of the timed call.
     apart: whether the fixed cost is subtracted from samples.
     opening_seconds: of the opening step, the median; None where there is none.
+    epoch: steps of an epoch, at whose end a turn ends; None where turns do not regard it.
     """
 
     steps: int = 0
@@ -41,6 +45,7 @@ class Turn:
     share: float | None = None
     apart: bool = False
     opening_seconds: float | None = None
+    epoch: int | None = None
 
     @classmethod
     def of(
@@ -59,14 +64,56 @@ class Turn:
         """Steps of a sample."""
         return self.steps - self.opening
 
-    def sample(self, took: float) -> float:
-        """Seconds per step, where the timed call took this many seconds.
+    def sample(self, took: float, timed: int | None = None) -> float:
+        """Seconds per step, where the timed call of all steps, or of so many, took this long.
 
         >>> Turn.of(11, 1, fixed=0.2, share=0.2).sample(1.0)
         0.08
         """
         least = (1 - MOST) * took  # however much two calls may differ
-        return (max(took - (self.fixed or 0.0), least) if self.apart else took) / self.timed
+        alone = max(took - (self.fixed or 0.0), least) if self.apart else took
+        return alone / (timed or self.timed)
+
+    def within(self, epoch: int | None) -> "Turn":
+        """The turn of nearly this length of which some number makes an epoch.
+
+        >>> Turn.of(47).within(469).steps, Turn.of(260).within(469).steps
+        (47, 234)
+        >>> Turn.of(1000).within(469).steps  # whole epochs
+        938
+        """
+        if not epoch or not self.steps:
+            return self
+        turns = max(1, round(epoch / self.steps))
+        steps = self.steps // epoch * epoch if self.steps > epoch else round(epoch / turns)
+        timed = max(1, steps - self.opening)
+        share = self.share and 1 / (1 + (1 / self.share - 1) * timed / self.timed)
+        found = Turn.of(steps, self.opening, self.fixed, share)
+        return replace(found, opening_seconds=self.opening_seconds, epoch=epoch)
+
+    def length(self, done: int) -> int:
+        """Steps of the turn that comes after so many steps.
+
+        >>> turn = Turn.of(260).within(469)
+        >>> turn.length(0), turn.length(234), turn.length(469)
+        (234, 235, 234)
+        """
+        if not self.epoch or self.steps >= self.epoch:
+            return self.steps
+        turns, place = round(self.epoch / self.steps), done % self.epoch
+        ends = (self.epoch * number // turns for number in range(1, turns + 1))
+        return next(end for end in ends if end > place) - place
+
+    def lengths(self) -> set[int]:
+        """The steps that turns have: one number, or two that differ by one.
+
+        >>> sorted(Turn.of(260).within(469).lengths())
+        [234, 235]
+        """
+        if not self.epoch or self.steps >= self.epoch:
+            return {self.steps}
+        turns = round(self.epoch / self.steps)
+        return {self.epoch // turns, math.ceil(self.epoch / turns)}
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,7 @@ class Worker:
         self._life, self._own_life = _life(process)
         self._started: set[process_tree.Found] = set()
         self._ended = False
+        self._asked = False  # whether an answer is to come
         far.close()  # so that this end closes when the process is gone
         self._watch: Watch | None = None
         if memory is not None:
@@ -76,6 +77,7 @@ class Worker:
 
     def put(self, *question: Any) -> None:
         """Ask, and let it work on the answer, which `get` returns."""
+        self._asked = True
         with contextlib.suppress(OSError):  # the process has ended: `get` says how
             self._pipe.send(question)
 
@@ -88,6 +90,7 @@ class Worker:
             if not self._pipe.poll():
                 raise EOFError
             packed = self._pipe.recv_bytes()
+            self._asked = False
         except (EOFError, OSError):
             if self._process is not None and not wait([self._life], GRACE):
                 self.kill()  # it has closed its end of the pipe, and is still running
@@ -102,6 +105,11 @@ class Worker:
         if not fine:
             raise (ShortOfMemory if _is_short(answer) else Raised)(answer)
         return answer
+
+    def drain(self, patience: float) -> None:
+        """Drop the answer to what was put, if nobody has read it."""
+        if self._asked:
+            self.get(patience)
 
     def unlimit(self) -> None:
         """Lift the limit on its memory."""

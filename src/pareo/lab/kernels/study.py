@@ -39,7 +39,7 @@ def usual() -> list[str]:
 class Study(OneTask):
     """One network at one batch size: `run` it; `profiles` are then there for a trace.
 
-    together: build everyone at once, for machines with many cores.
+    together: build everyone at once, for machines with many cores. turns: of each contestant.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class Study(OneTask):
         precision: str = "float32",
         patience: float = PATIENCE,
         together: bool = False,
+        turns: int = TURNS,
         say: Callable[[str], None] = lambda doing: None,
     ) -> None:
         for name, contestant in contestants.items():
@@ -59,7 +60,7 @@ class Study(OneTask):
                 )
         super().__init__(task, contestants, precision, lambda study: say(study.doing))
         self.profiles: dict[str, list[Profile]] = {name: [] for name in contestants}
-        self._patience, self._together = patience, together
+        self._patience, self._together, self._turns = patience, together, turns
         self.interrupted = False
 
     def run(self) -> result.KernelsResult:
@@ -109,9 +110,9 @@ class Study(OneTask):
         row.slice = row.turn.steps / math.ceil(running.scale)
         steps = min(row.turn.steps, STEPS[1])
         looks: list[list[Profile]] = []
-        for turn in range(1, TURNS + 1):
+        for turn in range(1, self._turns + 1):
             if running.ok:
-                self.say(f"{row.contestant}: timing, turn {turn} of {TURNS}")
+                self.say(f"{row.contestant}: timing, turn {turn} of {self._turns}")
                 running.run(turn)
             if running.ok and turn % 2 and len(looks) < LOOKS:
                 self.say(f"{row.contestant}: {steps} steps under the instrument")

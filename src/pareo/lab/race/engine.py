@@ -13,6 +13,7 @@ from typing import Any
 
 from pareo.device import Device
 from pareo.lab.contestants import Contestant, Task
+from pareo.lab.contestants.layers import own_layers
 from pareo.lab.contestants.registry import SLOW_TO_BUILD
 from pareo.lab.experiment import statistics
 from pareo.lab.experiment.admission import Admission
@@ -28,6 +29,7 @@ from pareo.lab.race.result import Point, Row
 from pareo.training.evaluate import Evaluator
 from pareo.training.step import step_program
 
+FRAMEWORKS = ("torch", "jax", "tensorflow", "pytensor", "tinygrad")
 SLICED_ROUNDS = statistics.FEWEST  # of one that is too slow for a batch: enough to compare it
 
 
@@ -39,7 +41,8 @@ class Rules:
         (see `turns`). turn: seconds that it may take, else it is shorter.
     rounds: that there are at least, if the time allows it.
     epochs: how many everyone trains; without, rounds end when times are known well.
-    accuracy: rounds also end when everyone has reached it. seconds: when the last round begins.
+    accuracy: rounds also end when everyone has reached it.
+    seconds: for rounds, after which none begins; building before them takes its own time.
     patience: seconds without an answer after which a contestant counts as hanging.
     untried: settings of frameworks that are too slow to build for this race.
     together: build everyone at once, for machines with many cores; first calls take longer then.
@@ -83,7 +86,7 @@ class Rules:
         return rules if seconds is None else replace(rules, seconds=seconds)
 
 
-QUICK = Rules(share=0.1, turn=0.5, seconds=140.0, patience=60.0, untried=SLOW_TO_BUILD)
+QUICK = Rules(share=0.1, turn=0.5, seconds=100.0, patience=60.0, untried=SLOW_TO_BUILD)
 
 
 class OneTask(Experiment):
@@ -100,6 +103,10 @@ class OneTask(Experiment):
         self.task, self.images = task, task.count()
         self.flops = step_program(task.network, task.batch).flops
         self.rows = {name: Row(name) for name in contestants}
+        own = own_layers(task.network)
+        for name, contestant in contestants.items():
+            if own and contestant.needs in FRAMEWORKS:
+                self.missing.setdefault(name, f"it has no {', '.join(own)}, a layer of your own")
         for name, reason in self.missing.items():
             self.rows[name].end("missing", reason)
 
@@ -147,37 +154,58 @@ class Race(OneTask):
         self._same: dict[str, Row] = {}  # the row that a framework's best setting has of its own
         self._test = task.test_data()
         self._evaluate: Evaluator | None = None
-        self._started = time.perf_counter()
+        self._building: float | None = None  # seconds until the first round
+        self._racing: float | None = None  # seconds of rounds
+        self._first_round = math.inf
 
     @property
     def left(self) -> float:
         """Seconds until no new round begins."""
-        return self._started + self.rules.seconds - time.perf_counter()
+        spent = max(0.0, time.perf_counter() - self._first_round)
+        return self.rules.seconds - spent
 
     def run(self) -> result.RaceResult:
-        """Admit contestants, let them train in turns, and return the result."""
+        """Admit contestants, let them train in turns, and return the result.
+
+        After Ctrl-C, `result` is what there was by then.
+        """
         self.begin()
-        self._started = time.perf_counter()
+        self._run(time.perf_counter())
+        if self.long:
+            self.measure_floors()
+        return self.result()
+
+    def _run(self, began: float) -> None:
         with ExitStack() as stack:
             self.measure_floors()
             admission = Admission[Row](
                 stack, self.task, self.images, self.precision, self.rules.patience, self.runner,
                 self.exact,
             )  # fmt: skip
-            self._admit(admission)
-            rounds(self._in_race, self._turn, self._over, self._begin_round)
-            for running in self._in_race():
-                self.say(f"{running.entry.contestant}: does it still train?")
-                admission.finish(running)
-            self._settle()
-        if self.long:
-            self.measure_floors()
-        return self.result()
+            try:
+                self._admit(admission)
+                self._first_round = time.perf_counter()
+                self._building = self._first_round - began
+                rounds(self._in_race, self._turn, self._over, self._begin_round)
+                self._racing = time.perf_counter() - self._first_round
+                for running in self._in_race():
+                    self.say(f"{running.entry.contestant}: does it still train?")
+                    admission.finish(running)
+            except KeyboardInterrupt:
+                self._racing = max(0.0, time.perf_counter() - self._first_round)
+                for running in self._in_race():
+                    running.interrupt()
+                raise
+            finally:
+                self._settle()
 
     def result(self) -> result.RaceResult:
         """Everything that is known so far."""
         header = self.header(result.RaceResult, "race")
-        return result.RaceResult(**header, **self.settings(), rows=[*self.rows.values()])
+        return result.RaceResult(
+            **header, **self.settings(), building_seconds=self._building,
+            rounds_seconds=self._racing, rows=[*self.rows.values()],
+        )  # fmt: skip
 
     def _admit(self, admission: Admission[Row]) -> None:
         """Build everyone; frameworks at their best last, when more contestants are in the race."""
@@ -235,12 +263,13 @@ class Race(OneTask):
             self.rows[name] = replace(same, contestant=name, note=note, ledger=ledger)
 
     def _mark_epoch(self, running: Running[Row]) -> None:
-        """Add a point to the learning curve where an epoch has just been completed."""
-        epoch = running.steps // math.ceil(running.scale)
-        if epoch <= running.epochs:
+        """Add a point to the learning curve where a turn has ended with an epoch."""
+        epoch, beyond = divmod(running.steps, math.ceil(running.scale))
+        if beyond:
             return
-        running.epochs = epoch
-        loss, running.losses = sum(running.losses) / len(running.losses), []
+        steps = sum(length for _, length in running.losses)
+        loss = sum(mean * length for mean, length in running.losses) / steps
+        running.losses = []
         found = running.ask("parameters")
         if found is not None:
             accuracy = self._accuracy(found)

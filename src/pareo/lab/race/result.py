@@ -54,7 +54,10 @@ class Row(Entry):
 
 @dataclass(kw_only=True)
 class RaceResult(Result):
-    """Everything that is known of a race."""
+    """Everything that is known of a race.
+
+    building_seconds: until the first round; rounds_seconds: of all rounds.
+    """
 
     SCHEMA: ClassVar[int] = 2
 
@@ -64,6 +67,8 @@ class RaceResult(Result):
     threads: Count
     images: Count
     flops: Natural
+    building_seconds: Amount | None = None
+    rounds_seconds: Amount | None = None
     rows: list[Row]
 
     @property

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from pareo.errors import DataError
+from pareo.errors import DataError, WriteError
 from pareo.lab.experiment import records
 from pareo.lab.experiment.results import Json
 
 
-class NotWritten(DataError):
+class NotWritten(WriteError):
     """The journal cannot be written, as where a disk is full."""
 
 
@@ -39,7 +39,7 @@ class Journal:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = open(self.path, "a+b")  # noqa: SIM115 (stays open and locked)
         except OSError as error:
-            raise DataError(f"{self.path}: cannot be written: {error.strerror}") from error
+            raise WriteError(f"{self.path}: cannot be written: {error.strerror}") from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

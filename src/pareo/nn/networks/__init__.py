@@ -1,9 +1,11 @@
 """Networks by name: those of the papers, and those of today."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from pareo.errors import ShapeError
+from pareo.nn.layers import Dense
 from pareo.nn.network import Sequential
 from pareo.nn.networks.convnext import convnext_tiny
 from pareo.nn.networks.densenet import densenet121
@@ -64,17 +66,35 @@ def by_name(name: str) -> Sequential:
 
 
 def sized(name: str, shape: tuple[int, ...], classes: int) -> Sequential:
-    """The network with this name; one of SIZED for images of this shape and number of classes.
+    """The network with this name, with as many outputs; one of SIZED for images of this shape.
 
     >>> sized("googlenet", (3, 64, 64), 5).input_shape
     (3, 64, 64)
     >>> sized("resnet20", (1, 28, 28), 10).count()
     272186
+    >>> sized("papers-cnn", (1, 28, 28), 3).classes
+    3
     """
     square = len(shape) == 3 and shape[1] == shape[2]
     if name not in SIZED or not square:
-        return by_name(name)
+        usual = by_name(name)
+        return with_outputs(usual, classes) or usual
     return SIZED[name](size=shape[1], classes=classes, channels=shape[0])
+
+
+def with_outputs(network: Sequential, count: int) -> Sequential | None:
+    """The network with as many outputs, if its last layer is dense; None if it is not.
+
+    >>> with_outputs(lenet5(), 4).classes
+    4
+    """
+    if count < 1 or network.classes == count:
+        return network
+    last = network.layers[-1]
+    if not isinstance(last, Dense):
+        return None
+    layers = zip(network.names, [*network.layers[:-1], replace(last, units=count)], strict=True)
+    return Sequential(list(layers), network.input_shape, network.name)
 
 
 __all__ = [
@@ -99,4 +119,5 @@ __all__ = [
     "vgg",
     "vit_b_16",
     "vit_tiny_16",
+    "with_outputs",
 ]

@@ -84,7 +84,7 @@ def trace_part(
     gradients = pull_back(builder, {**known, **arriving}, wrt)
     before = gradients.pop() if wants_input_gradient else None
     program = builder.program(
-        (*outputs, *gradients, *new_state.values(), *([before] if before else []))
+        (*outputs, *gradients, *new_state.values(), *([] if before is None else [before]))
     )
     program = remove_dead(remove_common(program))
     results, first = program.outputs, len(outputs) + len(moving)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pareo.errors import DataError, PareoError
+from pareo.errors import DataError, PareoError, WriteError
 
 if TYPE_CHECKING:
     import optuna
@@ -169,7 +169,7 @@ def _locked(storage: str) -> Iterator[None]:
     try:
         stream = path.open("a")  # never truncated: the file may be someone else's
     except OSError as error:
-        raise DataError(f"{storage}: cannot be written: {error.strerror}") from error
+        raise WriteError(f"{storage}: cannot be written: {error.strerror}") from error
     with stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,0 +1,178 @@
+"""Everything that can be mistyped: one sentence, no traceback, exit status 2.
+
+Commands run in this process; none of them gets as far as measuring anything.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import pareo
+
+from pareo.cli import COMMANDS
+from pareo.device import why_unavailable
+
+# The words of a command line, and a part of what is said; {} is a directory with FILES.
+WRONG: list[tuple[str, str]] = [
+    ("nonsense", "No such command 'nonsense'"),
+    ("--nonsense", "No such option"),
+    # race
+    ("race no-such-network", "a network is one of papers-cnn"),
+    ("race --batch 0", "'--batch'"),
+    ("race --batch many", "'--batch'"),
+    ("race --epochs -1", "'--epochs'"),
+    ("race --seconds nan", "'--seconds'"),
+    ("race --seconds inf", "--seconds expects a finite number; got inf"),
+    ("race --seconds 0", "'--seconds'"),
+    ("race --precision float16", "--precision expects one of float32, tf32, bfloat16"),
+    ("race --contestants caffe", "no contestant is called 'caffe'"),
+    ("race --contestants torch,,jax", "--contestants expects names separated by commas"),
+    ("race --against caffe", "--against expects one of pareo-compiled"),
+    ("race --target-accuracy 95", "'--target-accuracy'"),
+    ("race --data nowhere", "got 'nowhere', which does not exist"),
+    ("race --data synthetic:3x8x8", "expects images of shape (1, 28, 28); got (3, 8, 8)"),
+    ("race --data synthetic:0x8x8", "of sizes from 1"),
+    ("race --data {}/empty", "found none of them"),
+    ("race --input 3x8x8", "--input is for a network of your own; got papers-cnn"),
+    ("race --json {}/no/race.json", "its directory does not exist"),
+    ("race --json {}", "expected a file to write; got a directory"),
+    ("race --json {}/a --html {}/a", "expected a different file for each output"),
+    ("race --threads 0", "'--threads'"),
+    ("race {}/no.py:net", "no.py: there is no such file"),
+    ("race {}/own.py:other", "has no object 'other'; it has net"),
+    ("race {}/own.py:number", "is of the type int; expected a pareo network"),
+    ("race {}/broken.py:net", "failed: ZeroDivisionError: division by zero, line 1"),
+    ("race {}/own.py:bare", "give --input, such as --input 3x224x224"),
+    ("race {}/own.py:bare --input 3,8", "--input expects a shape such as 3x224x224; got '3,8'"),
+    ("race {}/text.onnx", "text.onnx"),
+    ("race {}/weights.pth", "a file of torch.save is not executed"),
+    # arena
+    ("arena --kinds rnn", "rnn"),
+    ("arena --batch none", "none"),
+    ("arena --device tpu", "--device expects one of sequential"),
+    ("arena --count 0", "'--count'"),
+    ("arena --seed -1", "'--seed'"),
+    # sweep
+    ("sweep", "Missing argument"),
+    ("sweep mlp-small --batches 8..", "8.."),
+    ("sweep mlp-small --batches 0,8", "0,8"),
+    ("sweep mlp-small --memory-limit much", "expected a size such as 2GB"),
+    ("sweep mlp-small --patience nan", "'--patience'"),
+    ("sweep alexnet --pixels 8", "'--pixels'"),
+    ("sweep mlp-small --contestants caffe", "no contestant is called 'caffe'"),
+    # parallel
+    ("parallel", "expects either a NETWORK or --papers"),
+    ("parallel mlp-small --papers", "expects either a NETWORK or --papers"),
+    ("parallel --papers --input 3x8x8", "--input is for a network of your own"),
+    ("parallel mlp-small --workers 0", "--workers expects numbers to 64"),
+    ("parallel mlp-small --workers two", "--workers expects numbers to 64"),
+    ("parallel mlp-small --batches many", "--batches expects numbers separated by commas"),
+    # kernels
+    ("kernels no-such-network", "a network is one of papers-cnn"),
+    ("kernels --contestants torch-best", "kernels are those of one setting"),
+    ("kernels --rows -1", "'--rows'"),
+    # train
+    ("train", "Missing argument"),
+    ("train no-such-network", "a network is one of papers-cnn"),
+    ("train mlp-small --device tpu", "Device expects one of sequential"),
+    ("train mlp-small --epochs 0", "epochs to be a whole number from 1"),
+    ("train mlp-small --epochs many", "'--epochs'"),
+    ("train mlp-small --rate -1", "a rate above 0"),
+    ("train mlp-small --optimizer newton", "newton"),
+    ("train mlp-small --schedule sometimes", "sometimes"),
+    ("train mlp-small --loss hinge", "hinge"),
+    ("train mlp-small --augment blur", "blur"),
+    ("train mlp-small --class-weights 1,b", "--class-weights expects numbers such as 1,2,0.5"),
+    ("train mlp-small --validation 1", "a validation share"),
+    ("train mlp-small --workers 2", "--workers needs --on ray"),
+    ("train mlp-small --resume {}/no", "expected a checkpoint"),
+    ("train mlp-small --resume {}/text.onnx", "text.onnx"),
+    ("train mlp-small --weights {}/no", "expected a file of weights"),
+    ("train mlp-small --data {}/one.npz", "one.npz"),
+    ("train mlp-small --data {}/text.npz", "text.npz"),
+    ("train mlp-small --data {}/pets", "expected at least one image"),
+    ("train mlp-small --data cifar10:{}/empty", "empty"),
+    ("train mlp-small --data fashion-mnist:{}/empty", "empty"),
+    ("train alexnet --data mnist", "alexnet does not fit images of shape (1, 28, 28)"),
+    ("train mlp-small --device cuda", "the device 'cuda' is not available"),
+    # tune
+    ("tune mlp-small", "Missing option '--space'"),
+    ("tune mlp-small --space {}/no.toml", "no.toml"),
+    ("tune mlp-small --space {}/text.npz", "text.npz"),
+    ("tune mlp-small --space {}/space.toml --sampler grid", "--sampler expects one of"),
+    ("tune mlp-small --space {}/space.toml --pruner none-such", "--pruner expects one of"),
+    ("tune mlp-small --space {}/space.toml --trials 0", "'--trials'"),
+    # predict
+    ("predict", "Missing argument"),
+    ("predict mlp-small {}/a.png", "has no weights of its own: give --weights"),
+    ("predict {}/no {}/a.png", "a checkpoint"),
+    # ops, ceilings
+    ("ops --ops frobnicate", "frobnicate"),
+    ("ops --sizes big", "big"),
+    ("ops --peers caffe", "--peers expects some of numpy, torch, jax"),
+    ("ops --devices tpu", "Device expects one of"),
+    ("ops --direction sideways", "--direction expects one of forward, backward, both"),
+    ("ceilings --device tpu", "--device expects cpu or cuda; got 'tpu'"),
+    ("ceilings --quick --json {}/a.json", "--quick is not kept"),
+    # results
+    ("history extra", "unexpected extra argument"),
+    ("compare last", "Missing argument"),
+    ("compare 1 2", "1"),
+    ("compare {}/no.json {}/no.json", "no.json"),
+    ("compare {}/text.npz {}/text.npz", "text.npz"),
+    ("report 99", "nothing is kept here yet"),
+    ("report {}/no.json", "no.json"),
+    ("report {}/own.json", "own.json"),
+    ("export {}/no {}/a.onnx", "expected a checkpoint"),
+    ("export {}/empty {}/a.txt", ""),
+    # papers, and commands without arguments
+    ("paper knuth", "a paper is one of lima-zola"),
+    ("paper", "Missing argument"),
+    ("papers extra", "unexpected extra argument"),
+    ("networks --nonsense", "No such option"),
+    ("contestants extra", "unexpected extra argument"),
+    ("doctor --fix", "No such option"),
+    ("devices extra", "unexpected extra argument"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("misuse")
+    (found / "empty").mkdir()
+    (found / "pets" / "cat").mkdir(parents=True)
+    np.savez(found / "one.npz", images=np.zeros((1, 2)))
+    for name in ("text.onnx", "text.npz", "weights.pth", "own.json"):
+        (found / name).write_text('{"kind": "no such"}')
+    (found / "space.toml").write_text("rate = [0.01, 0.1]\n")
+    (found / "broken.py").write_text("net = 1 / 0\n")
+    (found / "own.py").write_text(
+        "from pareo import nn\n"
+        "net = nn.Sequential([nn.Dense(3)], (8,))\n"
+        "bare, number = nn.Dense(3), 5\n"
+    )
+    return found
+
+
+def test_there_are_enough_and_every_command_is_tried() -> None:
+    assert len(WRONG) >= 60
+    assert {words.split()[0] for words, _ in WRONG} >= set(COMMANDS)
+
+
+@pytest.mark.parametrize(("words", "said"), WRONG, ids=[words for words, _ in WRONG])
+def test_misuse_is_one_sentence_and_status_2(
+    words: str, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "--device cuda" in words and why_unavailable("cuda") is None:
+        pytest.skip("there is a GPU")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PAREO_RECORDS", str(folder / "kept.sqlite"))
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setattr("pareo.cli.live.idle_cores", lambda seconds: None)
+    done = pareo(*words.format(*[folder] * words.count("{}")).split())
+    assert done.status == 2, done.err
+    assert said in done.err
+    assert "Traceback" not in done.err
+    ours = [line for line in done.err.splitlines() if line.startswith("pareo: ")]
+    assert len(ours) == 1 or "Usage: pareo" in done.err
+    assert not done.out
