@@ -7,12 +7,12 @@ from pareo.lab.arena.summary import classes, distribution, headline, hottest, li
 from pareo.lab.formatting import digits, seconds, times
 from pareo.lab.report.charts import (
     COLOURS,
-    LOGARITHMIC,
     Figure,
     above,
     colours,
     figure,
     label,
+    logarithmic,
     titled,
     upright,
     with_legend,
@@ -70,7 +70,7 @@ def _histogram(result: ArenaResult, mean: float) -> Figure:
         "height": 340,
         "showlegend": False,
         "xaxis": titled(f"{RATIO}; geometric mean {times(mean)}", type="category"),
-        "yaxis": titled("networks", rangemode="tozero"),
+        "yaxis": titled("networks", rangemode="tozero", automargin=True, tickformat="d"),
     }
     return {"data": [bars], "layout": layout}
 
@@ -96,7 +96,10 @@ def _by_flops(result: ArenaResult) -> Figure:
     flops = [bout.flops for bout in result.compared]
     least, most = min(flops), max(flops)
     made = with_legend(
-        drawn, 420, titled("FLOPs of a step", **LOGARITHMIC), titled(RATIO, **LOGARITHMIC)
+        drawn,
+        420,
+        titled("FLOPs of a step", **logarithmic(flops)),
+        titled(RATIO, **logarithmic([1.0, *(bout.ratio or 1.0 for bout in result.compared)])),
     )
     across = {**upright(0, dash="dot", width=1), "x0": least, "x1": most, "y0": 1, "y1": 1}
     made["layout"]["shapes"] = [{**across, "yref": "y"}]

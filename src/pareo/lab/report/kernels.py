@@ -8,10 +8,12 @@ from pareo.lab.kernels.summary import (
     HEADS,
     Section,
     accounts,
+    by_weight,
     figures,
     finding,
     sections,
     total_rows,
+    where,
 )
 from pareo.lab.report import charts, tables
 from pareo.lab.report.page import head, items, page
@@ -27,8 +29,10 @@ def html(result: KernelsResult) -> str:
 
 
 def _sections(result: KernelsResult, title: str, found: list[Section]) -> list[str]:
-    said = finding(result) if found else ["No contestant's kernels could be profiled."]
-    parts = [head(result, title, said[0], result.threads), items(said[1:])]
+    spent = [where(one) for one in by_weight(found)] or [
+        "No contestant's kernels could be profiled."
+    ]
+    parts = [head(result, title, spent[0], result.threads), items(spent[1:])]
     if found:
         rows = [
             ["" if number else one.title, *cells]
@@ -37,6 +41,8 @@ def _sections(result: KernelsResult, title: str, found: list[Section]) -> list[s
         ]
         parts += [
             charts.figure("kinds", "Milliseconds of one step by kind of kernel."),
+            "<h2>Calls of products and convolutions</h2>",
+            items(finding(result)),
             "<h2>Totals by kind</h2>",
             tables.table(["contestant", "kind", *HEADS], rows),
         ]
@@ -70,6 +76,8 @@ def _kinds(found: list[Section]) -> charts.Figure:
         for kind, colour in zip(KINDS, charts.COLOURS, strict=False)
         if any(kind in by for by in totals)
     ]
+    for one in bars:
+        one["y"] = [name.replace(", ", "<br>", 1) for name in one["y"]]
     axes = charts.titled("milliseconds a step"), {"autorange": "reversed"}
     order = {"traceorder": "normal"}
     chart = charts.with_legend(bars, 140 + 50 * len(found), *axes, legend=order)
