@@ -20,9 +20,9 @@ from pareo.lab.report.charts import (
 from pareo.lab.report.page import head, items, page
 from pareo.lab.report.tables import machine, table
 
-RATIO = "seconds of the best peer / seconds of pareo"
+RATIO = "time of the best peer / pareo's"
 CAPTIONS = {
-    "ratios": "How many networks have which ratio: to the right of 1 pareo is faster.",
+    "ratios": "How many networks have which ratio: above 1 pareo is faster.",
     "flops": "Each network by the FLOPs of its training step.",
 }
 
@@ -51,13 +51,12 @@ def html(result: ArenaResult) -> str:
 
 def figures(result: ArenaResult) -> dict[str, Figure]:
     """The histogram, and the ratio by FLOPs; none where no ratio is known."""
-    found = distribution(result.bouts)
-    if found is None:
+    if distribution(result.bouts) is None:
         return {}
-    return {"ratios": _histogram(result, found.mean), "flops": _by_flops(result)}
+    return {"ratios": _histogram(result), "flops": _by_flops(result)}
 
 
-def _histogram(result: ArenaResult, mean: float) -> Figure:
+def _histogram(result: ArenaResult) -> Figure:
     found = classes(result)
     bars = {
         "type": "bar",
@@ -66,11 +65,12 @@ def _histogram(result: ArenaResult, mean: float) -> Figure:
         "marker": {"color": [COLOURS[0 if low >= 0.99 else 1] for low, _, _ in found]},
         "hovertemplate": "%{x}: %{y}<extra></extra>",
     }
+    each = max(1, max((count for _, _, count in found), default=1) // 5)
     layout = {
         "height": 340,
         "showlegend": False,
-        "xaxis": titled(f"{RATIO}; geometric mean {times(mean)}", type="category"),
-        "yaxis": titled("networks", rangemode="tozero", automargin=True, tickformat="d"),
+        "xaxis": titled(RATIO, type="category"),
+        "yaxis": titled("networks", rangemode="tozero", automargin=True, dtick=each),
     }
     return {"data": [bars], "layout": layout}
 

@@ -17,7 +17,7 @@ LEDGER = ("precision", "layout", "mode", "threads", "version", "first_layer_data
 
 # A number with its unit, two ends of an interval, or that there is none.
 NUMBER = re.compile(
-    r"-?[\d,]*\.?\d+(e[-+]?\d+)?( ?(%|s|ms|us|[KMG]i?B|B))?( to [\d,]*\.?\d+(e[-+]?\d+)?)?"
+    r"-?[\d,]*\.?\d+(e[-+]?\d+)?( ?(%|[A-Za-z/]{1,10}))?( to [\d,]*\.?\d+(e[-+]?\d+)?)?"
 )
 ABSENT = ("", "unknown", "cannot tell", "not here")
 
