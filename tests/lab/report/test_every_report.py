@@ -52,6 +52,17 @@ def test_kernels_say_first_where_the_time_goes():
     assert order(page, "of which 60%", 'id="kinds"', "The paper counted")
 
 
+def test_short_kernels_are_folded_away():
+    *kernels, rest = kernels_result.PLAIN
+    more = [{**kernels[0], "name": f"kernel {n}", "seconds": 1e-6} for n in range(100)]
+    page = report.html(kernels_result.kernels(*kernels, *more, rest))
+    folded = page[page.index("<summary>48 shorter kernels</summary>") :]
+    assert "<td>kernel 10</td>" in folded
+    assert "<td>kernel 9</td>" not in folded
+    assert "And 42 shorter ones." in folded
+    assert "<td>kernel 58</td>" not in page
+
+
 def test_operators_begin_with_shares_of_the_roofline():
     page = page_of("ops")
     assert order(page, "rooflines in the median", 'id="shares"', "Worst offenders", "The paper")

@@ -2,7 +2,8 @@
 
 from html import escape
 
-from pareo.lab.kernels.events import KINDS
+from pareo.lab.formatting import counted
+from pareo.lab.kernels.events import KINDS, KernelTime
 from pareo.lab.kernels.result import KernelsResult
 from pareo.lab.kernels.summary import (
     HEADS,
@@ -16,9 +17,10 @@ from pareo.lab.kernels.summary import (
     where,
 )
 from pareo.lab.report import charts, tables
-from pareo.lab.report.page import head, items, page
+from pareo.lab.report.page import folded, head, items, page
 
-MOST = 60  # rows of a contestant: those left out take too little time to matter
+FIRST = 12  # rows of a contestant that are shown at once
+MOST = 60  # rows in all: those left out take too little time to matter
 
 
 def html(result: KernelsResult) -> str:
@@ -54,11 +56,17 @@ def _sections(result: KernelsResult, title: str, found: list[Section]) -> list[s
 
 
 def _kernels(section: Section) -> str:
-    shown = [*section.kernels[:MOST], section.rest]
-    rows = [[row.name, row.kind, *figures(row, section), row.shape] for row in shown]
+    first, others = section.kernels[:FIRST], section.kernels[FIRST:MOST]
     left = len(section.kernels) - MOST
     more = f"<p>And {left} shorter ones.</p>" if left > 0 else ""
-    return tables.table(["kernel or routine", "kind", *HEADS, "shape"], rows) + more
+    said = counted(len(others), "shorter kernel")
+    folded_away = folded(said, _table(others, section) + more) if others else ""
+    return _table([*first, section.rest], section) + folded_away
+
+
+def _table(kernels: list[KernelTime], section: Section) -> str:
+    rows = [[row.name, row.kind, *figures(row, section), row.shape] for row in kernels]
+    return tables.table(["kernel or routine", "kind", *HEADS, "shape"], rows)
 
 
 def _kinds(found: list[Section]) -> charts.Figure:
