@@ -25,8 +25,24 @@ PAGES = {
 LINK = re.compile(r"^```.*?^```$|`[^`\n]*`|(!?)\[([^\]]*)\]\(([^)\s]+)\)", re.M | re.S)
 
 
+# Where a page belongs that `nav` in mkdocs.yml does not place
+ROOMS = {
+    "howto-": "How-tos",
+    "results/": "Results",
+    "tutorials/": "Tutorials",
+    "explanation/": "Explanation",
+    "": "Reference",
+}
+
+
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages from the root."""
+    """Add the pages from the root, and place pages that the navigation leaves out."""
+    rooms = {name: pages for room in config["nav"] for name, pages in room.items()}
+    placed = str(config["nav"])
+    for file in files.documentation_pages():
+        if repr(file.src_uri) not in placed:
+            room = next(name for start, name in ROOMS.items() if file.src_uri.startswith(start))
+            rooms[room].append(file.src_uri)
     for page, source in PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=text))
