@@ -5,7 +5,7 @@ READY := .venv/.ready
 PYTEST_FLAGS ?= -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-slow smoke test-gpu test-peers test-ray race bench carry format clean
+.PHONY: help test test-slow smoke test-gpu test-peers test-ray race bench docs carry format clean
 
 help:
 	@echo "make test        set up .venv, then run ruff, mypy, import-linter and pytest"
@@ -16,6 +16,7 @@ help:
 	@echo "make test-ray    install Ray too, then test clusters of several nodes on this machine"
 	@echo "make race        set up .venv, then race pareo's devices, PyTorch and JAX for three minutes"
 	@echo "make bench       time convolution layers on the CPU, beside NumPy and PyTorch"
+	@echo "make docs        build the documentation as a site in site/, with the reference of the API"
 	@echo "make carry       fetch into carry/ what a GPU machine without PyPI lacks"
 	@echo "make format      let ruff mend and format the code"
 	@echo "make clean       remove .venv, caches and build outputs"
@@ -56,6 +57,11 @@ race: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks.convolution
 
+# Search works where the site is served: .venv/bin/python -m http.server -d site
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "Open site/index.html."
+
 # For x86-64 and Python 3.12, of which such a machine is likely.
 CARRIED := colorlog cupti-python execnet msgspec narwhals nvidia-cudnn-frontend optuna plotly pyelftools \
 	pytest-timeout pytest-xdist
@@ -70,7 +76,7 @@ format: $(READY)
 	$(BIN)/ruff format
 
 clean:
-	rm -rf .venv carry .grimp_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist src/*.egg-info
+	rm -rf .venv carry site .grimp_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist src/*.egg-info
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # setuptools comes first so that the build uses the pinned one, not a fresh download.
@@ -84,5 +90,5 @@ $(READY): pyproject.toml constraints.txt
 		exit 1; }
 	@echo "Installing into .venv; the first time takes a minute or two."
 	@$(BIN)/pip install --quiet -c constraints.txt setuptools
-	@$(BIN)/pip install --quiet --no-build-isolation -c constraints.txt -e '.[dev,torch,jax]'
+	@$(BIN)/pip install --quiet --no-build-isolation -c constraints.txt -e '.[dev,docs,torch,jax]'
 	@touch $@

@@ -32,6 +32,7 @@ from pareo import op
 ROOT = Path(__file__).parents[1]
 PAGES = [
     ROOT / "README.md",
+    ROOT / "README.pt-BR.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "CHANGELOG.md",
     *sorted((ROOT / "docs").rglob("*.md")),
@@ -89,7 +90,30 @@ def run(command: list[str], folder: Path, **more: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if script_of(page)], ids=shown)
+# Pages whose code is that of another, or takes long: it imports torch, or compiles
+SAME = {ROOT / "README.pt-BR.md": ROOT / "README.md"}
+LONG = {ROOT / "docs" / "tutorials" / name for name in ("own-network.md", "operator.md")}
+RUN = [
+    pytest.param(page, marks=[pytest.mark.slow] if page in LONG else [], id=shown(page))
+    for page in PAGES
+    if script_of(page) and page not in SAME
+]
+
+
+@pytest.mark.parametrize("page", SAME, ids=shown)
+def test_a_translation_has_the_code_and_figures_of_its_original(page: Path) -> None:
+    def code(one: Path) -> list[str]:
+        return re.sub(r" +#.*", "", "".join(block.code for block in blocks(one))).splitlines()
+
+    def numbers(one: Path) -> list[str]:
+        text = re.sub(r"^```.*?^```$|\]\([^)]*\)", "", one.read_text(), flags=re.M | re.S)
+        return sorted(re.sub(",", ".", found) for found in re.findall(r"\d+(?:[.,]\d+)?", text))
+
+    assert code(page) == code(SAME[page])
+    assert numbers(page) == numbers(SAME[page])
+
+
+@pytest.mark.parametrize("page", RUN)
 def test_code_runs_and_prints_what_is_shown(page: Path, tmp_path: Path) -> None:
     for block in blocks(page):
         name = block.named("file")
@@ -167,7 +191,7 @@ SOURCES = [
     for path in (ROOT / folder, *(ROOT / folder).rglob("*"))
     if "__pycache__" not in path.parts
 ]
-GENERATED = {"carry/"}  # by make
+GENERATED = {"carry/", "site/"}  # by make
 # A file or a directory of the repository, from any directory on: `nhwc/rules/`, `cli/networks.py`.
 PATH = re.compile(r"`((?:[a-z_][\w.-]*/)*(?:[\w-]+\.(?:py|cu|cuh)|[a-z_][\w-]*/))`")
 

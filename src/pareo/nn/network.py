@@ -11,6 +11,7 @@ from pareo.errors import ShapeError
 from pareo.nn.containers import Container, Interpreter, run_layer
 from pareo.nn.initialise import initialise
 from pareo.nn.layers import Context, Layer, Shape
+from pareo.notebook import table
 from pareo.program import Program, trace
 from pareo.program.text import amount
 from pareo.seeds import checked_seed
@@ -139,7 +140,7 @@ class Sequential(Container):
         images = Spec((batch, *self.inputs), dtype, batch=0)
         return trace(lambda parameters, x: self(parameters, x), parameters, images)
 
-    def summary(self) -> str:
+    def summary(self) -> "Summary":
         """A table of layers: output shape, parameters, FLOPs and activation bytes for one input.
 
         >>> from pareo.nn import Dense, Sequential
@@ -167,8 +168,24 @@ class Sequential(Container):
             total = [a + b for a, b in zip(total, numbers, strict=True)]
             rows.append((label, str(layer.output(shape)), *_amounts(numbers)))
         rows.append(("total", "", *_amounts(total)))
+        return Summary(rows)
+
+
+class Summary(str):
+    """A table of layers as text, which a notebook shows as a table."""
+
+    rows: list[tuple[str, str, str, str, str]]
+
+    def __new__(cls, rows: list[tuple[str, str, str, str, str]]) -> "Summary":
+        """The text of rows, of which the first are the heads."""
         widths = [max(16, *(len(row[column]) for row in rows)) for column in (0, 1)]
-        return "\n".join(_row(row, *widths) for row in rows)
+        made = super().__new__(cls, "\n".join(_row(row, *widths) for row in rows))
+        made.rows = rows
+        return made
+
+    def _repr_html_(self) -> str:
+        """The table, for a notebook."""
+        return table(self.rows[0], self.rows[1:], left=2)
 
 
 def _below(path: str, shown: Collection[str]) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 from pareo.array import Array
 from pareo.device import Device, current
 from pareo.errors import ShapeError
+from pareo.notebook import table
 from pareo.operators.core import Operator
 from pareo.program.kernel import Attribute, Fusion
 from pareo.program.text import amount
@@ -159,11 +160,29 @@ class Program:
             cost = f"{amount(instruction.flops, 'FLOP'):>12} {amount(instruction.bytes, 'B'):>10}"
             lines.append(f"{call:<{width}}  {shapes:<24} {cost}")
         lines.append("return " + ", ".join(f"%{number}" for number in self.outputs))
-        lines.append(
-            f"{len(calls)} instructions, {amount(self.flops, 'FLOP')}, "
+        lines.append(self._totals())
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """The instructions as a table, for a notebook.
+
+        >>> from pareo import Spec, op, trace
+        >>> trace(lambda x: op.relu(x), Spec((8, 4)))._repr_html_()[-43:]
+        '<p>1 instructions, 32 FLOP, 256 B moved</p>'
+        """
+        rows = [[f"input %{number}", str(self.specs[number]), "", ""] for number in self.inputs]
+        for one in self.instructions:
+            shapes = ", ".join(str(self.specs[number]) for number in one.outputs)
+            rows.append([str(one), shapes, amount(one.flops, "FLOP"), amount(one.bytes, "B")])
+        rows.append(["return " + ", ".join(f"%{number}" for number in self.outputs), "", "", ""])
+        heads = ["instruction", "result", "FLOPs", "moved"]
+        return table(heads, rows, left=2, below=self._totals())
+
+    def _totals(self) -> str:
+        return (
+            f"{len(self.instructions)} instructions, {amount(self.flops, 'FLOP')}, "
             f"{amount(self.bytes, 'B')} moved"
         )
-        return "\n".join(lines)
 
 
 class Fields(TypedDict, total=False):

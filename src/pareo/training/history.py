@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, overload
 
 from pareo.errors import DataError
+from pareo.notebook import table
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,23 @@ class History(Sequence[Epoch]):
             raise ImportError("History.frame needs pandas: pip install pandas") from error
         columns = [field.name for field in fields(Epoch)]
         return pandas.DataFrame(self.plain(), columns=columns).set_index("number")
+
+    def _repr_html_(self) -> str:
+        """The epochs as a table, for a notebook.
+
+        >>> history = History([Epoch(1, 2.0, 0.5, 0.9, 0.4, 3e4, 1e9, 0.25)])
+        >>> "<td>90.00%</td>" in history._repr_html_()
+        True
+        """
+        rows = [
+            [str(one.number), f"{one.seconds:.3g}", f"{one.loss:.4f}",
+             "" if one.test_loss is None else f"{one.test_loss:.4f}",
+             "" if one.accuracy is None else f"{one.accuracy:.2%}",
+             f"{one.images:,.0f}", "" if one.floor is None else f"{one.floor:.0%}"]
+            for one in self._epochs
+        ]  # fmt: skip
+        heads = ["epoch", "seconds", "loss", "test loss", "accuracy", "images/s", "of the peak"]
+        return table(heads, rows, left=0)
 
     def plot(self) -> Any:
         """The losses, and the accuracy if there is one, over the epochs, as a plotly figure.

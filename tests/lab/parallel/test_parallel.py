@@ -233,6 +233,8 @@ def test_losing_cases_are_shown_as_such() -> None:
     result = network_result()
     result.rows[1].speedup = 0.7
     assert "Slower than one worker: data, <threads> (2)." in lines(result)
+    assert lines(result)[0] == "Nothing pays here: no strategy is 1.05 times as fast as one worker."
+    assert not any(line.startswith("Nothing pays") for line in lines(network_result()))
 
 
 def test_the_report_draws_what_was_measured_and_escapes_names() -> None:

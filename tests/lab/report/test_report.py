@@ -53,7 +53,8 @@ def test_plotly_is_there_once_and_nothing_is_fetched():
     start = page.index('<script type="application/json"')
     assert "http:" not in page[:start]
     assert "https:" not in page[:start]
-    assert "default-src 'none'" in page
+    for rule in ("default-src 'none'", "base-uri 'none'", "form-action 'none'"):
+        assert rule in page.splitlines()[2]
 
 
 @pytest.mark.smoke
@@ -70,8 +71,66 @@ def test_every_contestant_has_a_bar_or_a_reason():
 def test_the_floor_is_a_line_at_its_place():
     layout = figures(race())["times"]["layout"]
     assert layout["shapes"][0]["x0"] == 0.42
-    assert layout["xaxis"]["type"] == "log"
-    assert layout["annotations"][0]["x"] == pytest.approx(-0.3768, abs=1e-3)
+    assert layout["annotations"][0]["x"] == 0.42
+
+
+@pytest.mark.smoke
+def test_bars_are_to_scale_but_for_those_far_longer():
+    drawn = figures(race())["times"]
+    (bars,) = drawn["data"]
+    assert "type" not in drawn["layout"]["xaxis"]
+    end = drawn["layout"]["xaxis"]["range"][1]
+    medians = [row.median for row in sorted(race().rows, key=lambda row: row.median)][:6]
+    assert bars["x"] == [*medians[:5], end]
+    assert bars["marker"]["pattern"]["shape"] == ["", "", "", "", "", "/"]
+    assert bars["y"][5].startswith("pareo-sequential<br>5,2")
+    assert bars["y"][5].endswith(" s »")
+    assert bars["error_x"]["array"][5] == 0
+
+
+@pytest.mark.parametrize(
+    ("slowed", "hatched"),
+    [({"pareo-compiled": 0.001}, 1), ({"pareo-sequential": 0.001}, 0), ({"torch": 40}, 2)],
+)
+def test_what_is_cut_depends_on_the_two_fastest(slowed, hatched):
+    (bars,) = figures(race(made(slowed)))["times"]["data"]
+    assert bars["marker"]["pattern"]["shape"].count("/") == hatched
+
+
+def test_one_epoch_is_no_curve():
+    result = made()
+    for row in result["rows"]:
+        row["curve"] = row["curve"][:1]
+    assert list(figures(race(result))) == ["times"]
+    assert "Nobody trained two epochs" in report.html(race(result))
+
+
+def test_verdicts_say_how_many_times_as_fast():
+    page = report.html(race())
+    assert "faster: 2.09 times as fast (" in page
+    assert "slower: takes 1.42 times as long (" in page
+    assert "times the seconds" not in page
+
+
+def test_outliers_are_folded_away_and_warnings_are_not():
+    result = made()
+    result["rows"][0]["samples"][3] *= 3
+    result["machine"]["idle_cores"] = 0.5
+    page = report.html(race(result))
+    folded = page[page.index("<details>") : page.index("</details>")]
+    assert "pareo-compiled: 1 of 20 samples lie far from the rest" in folded
+    assert "Other programs were running" in page[: page.index("<details>")]
+
+
+def test_numbers_are_aligned_and_empty_columns_left_out():
+    page = report.html(race())
+    assert '<th class="n">s per epoch</th>' in page
+    assert '<td class="n">1.305 to 1.317</td>' in page
+    assert "<td>float32</td>" in page
+    assert "<th>note</th>" not in page
+    result = made()
+    result["rows"][0]["note"] = "timed on <few> images"
+    assert "<td>timed on &lt;few&gt; images</td>" in report.html(race(result))
 
 
 def test_each_place_has_its_own_floor_and_each_row_its_share():
@@ -84,8 +143,8 @@ def test_each_place_has_its_own_floor_and_each_row_its_share():
     assert texts == ["floor of the CPU 0.42 s", "floor of the GPU 0.0274 s"]
     page = report.html(race(result))
     assert "on the CPU by its arithmetic and on the GPU by its arithmetic" in page
-    assert "<td>1 %</td>" in page  # 0.0274 of 2.74 s
-    assert "<td>32 %</td>" in page  # 0.42 of 1.31 s
+    assert '<td class="n">1 %</td>' in page  # 0.0274 of 2.74 s
+    assert '<td class="n">32 %</td>' in page  # 0.42 of 1.31 s
 
 
 def test_speedup_is_the_bases_seconds_over_ones_own():

@@ -55,17 +55,21 @@ class Verdict:
     def __str__(self) -> str:
         """In words.
 
-        >>> str(Verdict(0.5, 0.49, 0.52, "faster", 0.03))
-        'faster: 0.5 times the seconds (0.49 to 0.52)'
+        >>> str(Verdict(0.5, 0.48, 0.52, "faster", 0.03))
+        'faster: 2 times as fast (1.92 to 2.08)'
+        >>> str(Verdict(1.42, 1.39, 1.45, "slower", 0.03))
+        'slower: takes 1.42 times as long (1.39 to 1.45)'
         >>> str(Verdict(1.01, 0.97, 1.04, "cannot tell", 0.035))
         'cannot tell: less than 3.5 % would not show'
         """
         if self.word != "cannot tell":
-            ratio, low, high = (
-                f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-                for value in (self.ratio, self.low, self.high)
-            )
-            return f"{self.word}: {ratio} times the seconds ({low} to {high})"
+            ends = self.ratio, self.low, self.high
+            faster = self.word == "faster"
+            if faster:
+                ends = 1 / self.ratio, 1 / self.high, 1 / self.low
+            ratio, low, high = (f"{v:,.0f}" if v >= 1000 else f"{v:.3g}" for v in ends)
+            said = f"{ratio} times as fast" if faster else f"takes {ratio} times as long"
+            return f"{self.word}: {said} ({low} to {high})"
         if math.isinf(self.tellable):
             return "cannot tell: too few independent samples"
         return f"cannot tell: less than {self.tellable * 100:.2g} % would not show"
@@ -227,6 +231,30 @@ def noticed(
     >>> noticed({"a": slowing, "b": slowing})[0]
     'Everyone became slower while it ran (by 11 %): this machine throttled or was busy.'
     """
+    return [*warned(samples, threads, idle_cores), *far_samples(samples)]
+
+
+def far_samples(samples: Mapping[str, Sequence[float]]) -> list[str]:
+    """How many samples of each contestant are outliers, a sentence for each that has any.
+
+    >>> far_samples({"a": [1.0, 1.01, 0.99, 1.0, 1.9, 1.0], "b": [1.0, 1.0]})
+    ['a: 1 of 6 samples lie far from the rest; kept.']
+    """
+    return [
+        f"{name}: {len(far)} of {len(row)} samples lie far from the rest; kept."
+        for name, row in samples.items()
+        if len(row) and (far := outliers(row))
+    ]
+
+
+def warned(
+    samples: Mapping[str, Sequence[float]], threads: int = 0, idle_cores: float | None = None
+) -> list[str]:
+    """What casts doubt on all of an experiment's times: other programs, and drift.
+
+    >>> warned({}, threads=2, idle_cores=0.5)[0][:60]
+    'Other programs were running: 0.5 cores were idle before it b'
+    """
     taken = {name: row for name, row in samples.items() if len(row)}
     drifts = {name: drift(row) for name, row in taken.items()}
     found = []
@@ -246,9 +274,6 @@ def noticed(
             if change:
                 word = "slower" if change > 0 else "faster"
                 found.append(f"{name} became {abs(change) * 100:.0f} % {word} while it ran.")
-    for name, row in taken.items():
-        if far := outliers(row):
-            found.append(f"{name}: {len(far)} of {len(row)} samples lie far from the rest; kept.")
     return found
 
 

@@ -51,6 +51,11 @@ class Section:
         return sum(row.seconds for row in self.profile.rows) / self.step
 
     @property
+    def one_piece(self) -> bool:
+        """Whether one kernel is the whole step, of which no parts are known."""
+        return len(self.kernels) == 1
+
+    @property
     def totals(self) -> dict[Kind, KernelTime]:
         """Sums by kind."""
         return by_kind(self.profile.rows)
@@ -142,6 +147,42 @@ def accounts(section: Section, result: KernelsResult) -> str:
     else:
         said += "; FLOPs of single kernels are not known"
     return f"{said}. Measured by {profile.instrument}{'; ' + profile.note if profile.note else ''}."
+
+
+NAMES = {"gemm": "matrix products", "batched gemm": "batched matrix products",
+         "convolution": "convolutions", "elementwise": "elementwise kernels",
+         "reduction": "reductions", "copy": "copies", "other": "other kernels"}  # fmt: skip
+LEAST = 0.05  # share of a step that is worth a word
+
+
+def where(section: Section) -> str:
+    """Where the time of a step goes: the kinds of kernels that take most of it, in a sentence."""
+    taken = f"{section.title}: {seconds(section.step)} a step"
+    if section.one_piece:
+        return f"{taken}, all of it in one kernel."
+    total = sum(row.seconds for row in section.profile.rows) or 1.0
+    spent = {"between kernels": section.rest.seconds / total}
+    for row in section.kernels:
+        name = NAMES[row.kind]
+        spent[name] = spent.get(name, 0.0) + row.seconds / total
+    most = sorted(spent.items(), key=lambda pair: -pair[1])
+    shares = [f"{share:.0%} {name}" for name, share in most if share >= LEAST]
+    return f"{taken}, of which {_listed(shares)}." if shares else f"{taken}."
+
+
+def by_weight(found: list[Section]) -> list[Section]:
+    """The profiles of the fastest contestant first, and of its own one with several kernels."""
+    raced = {one.contestant: one.raced for one in found}
+    return sorted(found, key=lambda one: (raced[one.contestant], one.contestant, one.one_piece))
+
+
+def _listed(parts: list[str]) -> str:
+    """Parts of a sentence.
+
+    >>> _listed(["a"]), _listed(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
 
 
 def finding(result: KernelsResult) -> list[str]:

@@ -11,7 +11,7 @@ from pareo.lab.parallel.names import (
     THREADS,
 )
 from pareo.lab.parallel.result import OneNetworkResult, PapersResult, ParallelResult, Row
-from pareo.lab.parallel.speedup import ratio
+from pareo.lab.parallel.speedup import PAYS, ratio
 
 # Strategies of pareo's, each with the one of PyTorch's that it is compared with.
 PEERS = {
@@ -43,6 +43,8 @@ def lines(result: ParallelResult) -> list[str]:
 def _network(result: ParallelResult) -> list[str]:
     rows = [row for row in result.rows if row.speedup is not None and row.workers > 1]
     found = []
+    if rows and all((row.speedup or 0.0) < PAYS for row in rows):
+        found.append(f"Nothing pays here: no strategy is {PAYS} times as fast as one worker.")
     for what, several in (("For one network", False), ("For several", True)):
         own = [row for row in rows if (row.networks > 1) == several]
         if own:

@@ -6,6 +6,7 @@ from typing import Any
 from pareo.device import PRECISIONS, cores
 from pareo.errors import PareoError
 from pareo.lab.contestants.registry import chosen, usual
+from pareo.lab.experiment.in_notebook import watching
 from pareo.lab.experiment.tasks import task_for
 from pareo.lab.race.engine import Race, Rules
 from pareo.lab.race.result import RaceResult
@@ -28,7 +29,7 @@ def race(
     seconds: float | None = None,
     threads: int | None = None,
     together: bool = False,
-    watch: Callable[[Race], None] = lambda race: None,
+    watch: Callable[[Race], None] | None = None,
 ) -> RaceResult:
     """Train one network in every contestant, and compare with the limit, as `pareo race`.
 
@@ -38,7 +39,7 @@ def race(
         contestants: by name; without, all that are usual here.
         name: what to call a network that is not given by name.
         input_shape: of one input, for a network that does not say.
-        watch: called with the race whenever something changes.
+        watch: called with the race whenever something changes; without, a notebook shows it.
 
     Contestants run in processes of their own, which import the main program: in a script, call this
     below `if __name__ == "__main__":`. The result shows itself in a notebook.
@@ -51,4 +52,5 @@ def race(
     task = task_for(found, batch, threads or cores(), source=data, shape=input_shape)
     rules = Rules.asked(quick, epochs, target_accuracy, seconds, together)
     entered = chosen(list(contestants) or usual(task))
-    return Race(task, entered, rules, precision, watch).run()
+    shown = watch or watching(lambda race: race.rows.values(), "epoch")
+    return Race(task, entered, rules, precision, shown).run()

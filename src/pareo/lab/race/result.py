@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from pareo.lab.experiment.entry import Entry
+from pareo.lab.experiment.in_notebook import frame
 from pareo.lab.experiment.results import Amount, Count, Natural, Number, Positive, Result
 from pareo.lab.machine.floors import Floor
 
@@ -76,6 +77,30 @@ class RaceResult(Result):
         """The floor of each place that has contestants, if it is known."""
         known = (row.floor for row in self.rows if row.floor.seconds_per_epoch)
         return list({floor.place: floor for floor in known}.values())
+
+    def frame(self) -> Any:
+        """A pandas data frame with a row for each contestant; seconds are of an epoch.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        return frame([self._plain_row(row) for row in self.rows], "RaceResult")
+
+    def _plain_row(self, row: Row) -> dict[str, Any]:
+        low, middle, high = row.interval if row.times else (None, None, None)
+        least = row.floor.seconds_per_epoch
+        return {
+            "contestant": row.contestant,
+            "status": row.status,
+            "seconds": middle,
+            "low": low,
+            "high": high,
+            "images_per_second": self.images / middle if middle else None,
+            "of_floor": least / middle if least and middle else None,
+            "first_call": row.first_call,
+            "peak_memory_bytes": row.ledger.get("peak_memory_bytes"),
+            "note": row.note,
+        }
 
     @classmethod
     def upgraded(cls, data: dict[str, Any]) -> dict[str, Any]:

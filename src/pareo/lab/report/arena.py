@@ -7,12 +7,12 @@ from pareo.lab.arena.summary import classes, distribution, headline, hottest, li
 from pareo.lab.formatting import digits, seconds, times
 from pareo.lab.report.charts import (
     COLOURS,
-    LOGARITHMIC,
     Figure,
     above,
     colours,
     figure,
     label,
+    logarithmic,
     titled,
     upright,
     with_legend,
@@ -20,9 +20,9 @@ from pareo.lab.report.charts import (
 from pareo.lab.report.page import head, items, page
 from pareo.lab.report.tables import machine, table
 
-RATIO = "seconds of the best peer / seconds of pareo"
+RATIO = "time of the best peer / pareo's"
 CAPTIONS = {
-    "ratios": "How many networks have which ratio: to the right of 1 pareo is faster.",
+    "ratios": "How many networks have which ratio: above 1 pareo is faster.",
     "flops": "Each network by the FLOPs of its training step.",
 }
 
@@ -51,13 +51,12 @@ def html(result: ArenaResult) -> str:
 
 def figures(result: ArenaResult) -> dict[str, Figure]:
     """The histogram, and the ratio by FLOPs; none where no ratio is known."""
-    found = distribution(result.bouts)
-    if found is None:
+    if distribution(result.bouts) is None:
         return {}
-    return {"ratios": _histogram(result, found.mean), "flops": _by_flops(result)}
+    return {"ratios": _histogram(result), "flops": _by_flops(result)}
 
 
-def _histogram(result: ArenaResult, mean: float) -> Figure:
+def _histogram(result: ArenaResult) -> Figure:
     found = classes(result)
     bars = {
         "type": "bar",
@@ -66,11 +65,12 @@ def _histogram(result: ArenaResult, mean: float) -> Figure:
         "marker": {"color": [COLOURS[0 if low >= 0.99 else 1] for low, _, _ in found]},
         "hovertemplate": "%{x}: %{y}<extra></extra>",
     }
+    each = max(1, max((count for _, _, count in found), default=1) // 5)
     layout = {
         "height": 340,
         "showlegend": False,
-        "xaxis": titled(f"{RATIO}; geometric mean {times(mean)}", type="category"),
-        "yaxis": titled("networks", rangemode="tozero"),
+        "xaxis": titled(RATIO, type="category"),
+        "yaxis": titled("networks", rangemode="tozero", automargin=True, dtick=each),
     }
     return {"data": [bars], "layout": layout}
 
@@ -96,7 +96,10 @@ def _by_flops(result: ArenaResult) -> Figure:
     flops = [bout.flops for bout in result.compared]
     least, most = min(flops), max(flops)
     made = with_legend(
-        drawn, 420, titled("FLOPs of a step", **LOGARITHMIC), titled(RATIO, **LOGARITHMIC)
+        drawn,
+        420,
+        titled("FLOPs of a step", **logarithmic(flops)),
+        titled(RATIO, **logarithmic([1.0, *(bout.ratio or 1.0 for bout in result.compared)])),
     )
     across = {**upright(0, dash="dot", width=1), "x0": least, "x1": most, "y0": 1, "y1": 1}
     made["layout"]["shapes"] = [{**across, "yref": "y"}]

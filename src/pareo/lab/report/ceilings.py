@@ -5,11 +5,12 @@ from math import log2
 from pathlib import Path
 
 from pareo.lab.atomic_write import write_whole
+from pareo.lab.experiment.statistics import warned
 from pareo.lab.formatting import digits, span
 from pareo.lab.machine.ceilings import Ceilings, Limit
 from pareo.lab.ops.sizes import shown
 from pareo.lab.report.charts import Figure, chart, colours, figure, line
-from pareo.lab.report.page import page
+from pareo.lab.report.page import items, page
 from pareo.lab.report.tables import table
 
 WIDEST, TALL, GAP = 760, 44, 8  # pixels of the picture's boxes
@@ -25,10 +26,21 @@ def html(found: list[Ceilings]) -> str:
     """All devices on one page."""
     drawn: dict[str, Figure] = {}
     parts = ["<h1>What this machine can do at most</h1>"]
+    parts += [f'<p class="headline">{escape(headline(one))}</p>' for one in found]
     for number, one in enumerate(found):
         drawn[f"bandwidth{number}"] = bandwidth(one)
         parts.append(section(one, f"bandwidth{number}"))
     return page("Ceilings", parts, drawn)
+
+
+def headline(found: Ceilings) -> str:
+    """The peak, the bandwidth of memory, and where the one ends and the other begins."""
+    peak, memory = found.peak("float32").value, found.memory().value
+    return (
+        f"{found.name}: at most {digits(peak / 1e9)} GFLOP/s in float32 and {digits(memory / 1e9)} "
+        f"GB/s from memory. Below {digits(peak / memory)} FLOPs for each byte, bandwidth is the "
+        "limit."
+    )
 
 
 def section(found: Ceilings, name: str) -> str:
@@ -38,6 +50,7 @@ def section(found: Ceilings, name: str) -> str:
             f"<h2>{escape(found.name)}</h2>",
             f"<p>Measured {escape(found.when[:16].replace('T', ' '))}. Data sheet: "
             f"{escape(found.datasheet.source)}.</p>",
+            items(warned({}, found.threads, found.idle_cores), "noticed") if found.busy else "",
             picture(found),
             figure(name, "Bytes read and written a second, by the bytes of all arrays together."),
             products(found),

@@ -2,14 +2,22 @@
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from math import log10
+from math import ceil, floor, log10
 from typing import Any
 
 from pareo.lab.experiment.statistics import error_bar
 
 Figure = dict[str, Any]
-LOGARITHMIC = {"type": "log", "exponentformat": "SI"}
 GREY = "#888888"
+
+# Steps of the ticks of a logarithmic axis, from few to many: the first that has FEWEST is taken.
+STEPS = (
+    (1,),
+    (1, 2, 5),
+    (1, 1.5, 2, 3, 5, 7),
+    (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 4, 5, 6, 7, 8, 9),
+)
+FEWEST, MOST = 3, 12
 
 # Colours that most people with a colour deficiency can tell apart, on white and on black.
 COLOURS = (
@@ -28,7 +36,7 @@ def colours(names: Iterable[str]) -> dict[str, str]:
     return {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}
 
 
-def line(name: str, colour: str, x: Sequence[float], y: Sequence[float], **more: Any) -> Figure:
+def line(name: str, colour: str, x: Sequence[float], y: Sequence[Any], **more: Any) -> Figure:
     """One line with its points."""
     return {
         "type": "scatter",
@@ -97,11 +105,50 @@ def titled(text: str, **more: Any) -> Figure:
     return {"title": {"text": text}, **more}
 
 
+def logarithmic(values: Iterable[float], **more: Any) -> Figure:
+    """A logarithmic axis around values, whose ticks are whole numbers such as 0.5 or 20k.
+
+    plotly's own ticks between powers of ten are single digits: its "5" may stand for 0.5 or 500.
+
+    >>> logarithmic([0.3, 4.0])["ticktext"], logarithmic([60.0, 150.0])["ticktext"]
+    (['0.5', '1', '2', '5'], ['50', '70', '100', '150'])
+    """
+    known = [value for value in values if value > 0] or [1.0]
+    low, high = min(known) / 1.25, max(known) * 1.25
+    ticks = next(
+        (found for steps in STEPS if len(found := _ticks(steps, low, high)) >= FEWEST), []
+    ) or _ticks(STEPS[-1], low, high)
+    ticks = ticks[:: ceil(len(ticks) / MOST)]
+    text = [si(tick) for tick in ticks]
+    ends = [log10(low), log10(high)]
+    return {"type": "log", "tickvals": ticks, "ticktext": text, "range": ends, **more}
+
+
+def _ticks(steps: Sequence[float], low: float, high: float) -> list[float]:
+    powers = range(floor(log10(low)), ceil(log10(high)) + 1)
+    ticks = (float(f"{step}e{power}") for power in powers for step in steps)
+    return [tick for tick in ticks if low <= tick <= high]
+
+
+def si(value: float) -> str:
+    """A number with a prefix of a thousand, a million and so on.
+
+    >>> si(0.05), si(1500.0), si(2e6), si(1e-7)
+    ('0.05', '1.5k', '2M', '1e-07')
+    """
+    for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= size:
+            return f"{value / size:g}{prefix}"
+    return f"{value:g}"
+
+
 def chart(
     lines: list[Figure], across: str, up: str, marks: Sequence[tuple[str, float]] = ()
 ) -> Figure:
     """Lines on two logarithmic axes; `marks` are vertical lines, each with its name and place."""
-    x, y = titled(across, **LOGARITHMIC), titled(up, **LOGARITHMIC)
+    places = [*(place for _, place in marks), *(x for line in lines for x in line["x"])]
+    x = titled(across, **logarithmic(places))
+    y = titled(up, **logarithmic(value for line in lines for value in line["y"]))
     found = with_legend(lines, 420, x, y, legend={"y": 1.06})
     found["layout"]["shapes"] = [upright(place, dash="dot", width=1) for _, place in marks]
     found["layout"]["annotations"] = [above(name, log10(place)) for name, place in marks]

@@ -2,21 +2,25 @@
 
 from html import escape
 
-from pareo.lab.kernels.events import KINDS
+from pareo.lab.formatting import counted
+from pareo.lab.kernels.events import KINDS, KernelTime
 from pareo.lab.kernels.result import KernelsResult
 from pareo.lab.kernels.summary import (
     HEADS,
     Section,
     accounts,
+    by_weight,
     figures,
     finding,
     sections,
     total_rows,
+    where,
 )
 from pareo.lab.report import charts, tables
-from pareo.lab.report.page import head, items, page
+from pareo.lab.report.page import folded, head, items, page
 
-MOST = 60  # rows of a contestant: those left out take too little time to matter
+FIRST = 12  # rows of a contestant that are shown at once
+MOST = 60  # rows in all: those left out take too little time to matter
 
 
 def html(result: KernelsResult) -> str:
@@ -27,8 +31,10 @@ def html(result: KernelsResult) -> str:
 
 
 def _sections(result: KernelsResult, title: str, found: list[Section]) -> list[str]:
-    said = finding(result) if found else ["No contestant's kernels could be profiled."]
-    parts = [head(result, title, said[0], result.threads), items(said[1:])]
+    spent = [where(one) for one in by_weight(found)] or [
+        "No contestant's kernels could be profiled."
+    ]
+    parts = [head(result, title, spent[0], result.threads), items(spent[1:])]
     if found:
         rows = [
             ["" if number else one.title, *cells]
@@ -37,6 +43,8 @@ def _sections(result: KernelsResult, title: str, found: list[Section]) -> list[s
         ]
         parts += [
             charts.figure("kinds", "Milliseconds of one step by kind of kernel."),
+            "<h2>Calls of products and convolutions</h2>",
+            items(finding(result)),
             "<h2>Totals by kind</h2>",
             tables.table(["contestant", "kind", *HEADS], rows),
         ]
@@ -48,11 +56,17 @@ def _sections(result: KernelsResult, title: str, found: list[Section]) -> list[s
 
 
 def _kernels(section: Section) -> str:
-    shown = [*section.kernels[:MOST], section.rest]
-    rows = [[row.name, row.kind, *figures(row, section), row.shape] for row in shown]
+    first, others = section.kernels[:FIRST], section.kernels[FIRST:MOST]
     left = len(section.kernels) - MOST
     more = f"<p>And {left} shorter ones.</p>" if left > 0 else ""
-    return tables.table(["kernel or routine", "kind", *HEADS, "shape"], rows) + more
+    said = counted(len(others), "shorter kernel")
+    folded_away = folded(said, _table(others, section) + more) if others else ""
+    return _table([*first, section.rest], section) + folded_away
+
+
+def _table(kernels: list[KernelTime], section: Section) -> str:
+    rows = [[row.name, row.kind, *figures(row, section), row.shape] for row in kernels]
+    return tables.table(["kernel or routine", "kind", *HEADS, "shape"], rows)
 
 
 def _kinds(found: list[Section]) -> charts.Figure:
@@ -70,6 +84,8 @@ def _kinds(found: list[Section]) -> charts.Figure:
         for kind, colour in zip(KINDS, charts.COLOURS, strict=False)
         if any(kind in by for by in totals)
     ]
+    for one in bars:
+        one["y"] = [name.replace(", ", "<br>", 1) for name in one["y"]]
     axes = charts.titled("milliseconds a step"), {"autorange": "reversed"}
     order = {"traceorder": "normal"}
     chart = charts.with_legend(bars, 140 + 50 * len(found), *axes, legend=order)

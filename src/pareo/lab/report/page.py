@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from pareo.lab.experiment.results import Result
-from pareo.lab.experiment.statistics import noticed
+from pareo.lab.experiment.statistics import far_samples, warned
 from pareo.lab.formatting import counted
 
 
@@ -53,7 +53,8 @@ def head(
         f"<h1>{escape(title)}</h1>",
         f"<p>{escape(where)}.</p>",
         f'<p class="headline">{escape(headline)}</p>' if headline else "",
-        items(noticed(samples or {}, threads or 0, result.machine.idle_cores), "noticed"),
+        items(warned(samples or {}, threads or 0, result.machine.idle_cores), "noticed"),
+        folded("Samples that lie far from the rest", items(far_samples(samples or {}))),
     ]
     return "\n".join(part for part in parts if part)
 
@@ -66,12 +67,22 @@ def items(sentences: Sequence[str], style: str = "") -> str:
     return f'<ul class="{style}">{inner}</ul>' if style else f"<ul>{inner}</ul>"
 
 
+def folded(title: str, inner: str) -> str:
+    """HTML that is shown when its title is chosen; nothing without any.
+
+    >>> folded("<b>", "<p>text</p>"), folded("empty", "")
+    ('<details><summary>&lt;b&gt;</summary><p>text</p></details>', '')
+    """
+    return f"<details><summary>{escape(title)}</summary>{inner}</details>" if inner else ""
+
+
 def _policy(scripts: list[str]) -> str:
-    """A policy that allows no request and no script but these."""
+    """A policy that allows no request, no form, no other base and no script but these."""
     hashes = (base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in scripts)
     allowed = " ".join(f"'sha256-{h}'" for h in hashes)
     return (
-        f"default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src {allowed}"
+        "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "
+        f"img-src data: blob:; script-src {allowed}"
     )
 
 

@@ -5,7 +5,18 @@ from pareo.lab.formatting import percent, span, times
 from pareo.lab.parallel.result import OneNetworkResult, PapersResult, ParallelResult
 from pareo.lab.parallel.speedup import at_batch
 from pareo.lab.parallel.summary import lines, title
-from pareo.lab.report.charts import GREY, Figure, bars, colours, figure, line, titled, with_legend
+from pareo.lab.report.charts import (
+    COLOURS,
+    GREY,
+    Figure,
+    bars,
+    colours,
+    figure,
+    line,
+    logarithmic,
+    titled,
+    with_legend,
+)
 from pareo.lab.report.page import head, items, page
 from pareo.lab.report.tables import machine, table
 
@@ -33,7 +44,10 @@ def _times(result: ParallelResult) -> Figure:
         "train": [row.seconds or 0 for row in rows],
     }
     hover = "%{y}: %{x:.3g} s<extra>%{fullData.name}</extra>"
-    drawn = [bars(names, values, hover, name=name) for name, values in seconds.items()]
+    drawn = [
+        bars(names, values, hover, name=name, marker={"color": colour})
+        for (name, values), colour in zip(seconds.items(), COLOURS[1::-1], strict=True)
+    ]
     axis = titled("seconds for each network", rangemode="tozero")
     found = with_legend(drawn, 140 + 34 * len(rows), axis, {}, {"traceorder": "reversed"})
     found["layout"]["barmode"] = "group"
@@ -44,6 +58,8 @@ def _by_workers(result: OneNetworkResult) -> Figure:
     palette = colours(one.strategy for one in result.strategies)
     drawn = []
     for one in result.strategies:
+        if not any(one.speedups.values()):
+            continue
         points = {1: 1.0} | {int(n): speedup for n, speedup in one.speedups.items() if speedup}
         drawn.append(line(one.strategy, palette[one.strategy], [*points], [*points.values()]))
     counts = result.workers
@@ -58,7 +74,9 @@ def _by_size(result: OneNetworkResult) -> Figure:
     for name, colour in colours(dict.fromkeys(one.strategy for one in seen)).items():
         points = [(one.batch, one.speedup) for one in seen if one.strategy == name and one.speedup]
         drawn.append(line(name, colour, [x for x, _ in points], [y for _, y in points]))
-    return _speedups(drawn, titled("batch size", type="log"))
+    return _speedups(
+        drawn, titled("batch size", **logarithmic(x for one in drawn for x in one["x"]))
+    )
 
 
 def _speedups(drawn: list[Figure], x: Figure) -> Figure:
@@ -108,7 +126,7 @@ def _strategies(result: ParallelResult) -> str:
         "speedup", "efficiency", "test s each", "speedup", "communication", "idle", "of sgemm",
         "status",
     ]  # fmt: skip
-    return table(heads, rows)
+    return table(heads, rows, wrap=True)
 
 
 def _scaling(result: OneNetworkResult) -> str:

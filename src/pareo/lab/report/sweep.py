@@ -80,12 +80,13 @@ def _memory(result: SweepResult, cells: list[Cell], colours: dict[str, str]) -> 
             sizes = [_giga(cell.memory.predicted) for cell in expected]
             marks = _line(f"{name}, predicted", colour, expected, sizes)
             lines.append({**marks, "mode": "markers", "marker": {"symbol": "x", "size": 10}})
-    chart = _chart("GB used", lines)
+    limits = known_limits(result)
+    chart = _chart("GB used", lines, [_giga(limit) for limit in limits.values()])
     chart["layout"]["shapes"] = [
         {"type": "line", "x0": 0, "x1": 1, "xref": "paper", "y0": _giga(limit), "y1": _giga(limit),
          "line": {"dash": "dash", "width": 2},
          "label": {"text": f"limit {said} GB", "textposition": "start", "yanchor": "bottom"}}
-        for said, limit in known_limits(result).items()
+        for said, limit in limits.items()
     ]  # fmt: skip
     return chart
 
@@ -99,13 +100,14 @@ def _line(name: str, colour: str, cells: Sequence[Cell], values: Sequence[float]
     return charts.line(name, colour, [cell.batch for cell in cells], values, hovertemplate=hover)
 
 
-def _chart(up: str, lines: list[Figure]) -> Figure:
+def _chart(up: str, lines: list[Figure], more: Sequence[float] = ()) -> Figure:
+    """Lines against the batch size; `more` are heights that must be seen besides those of lines."""
     batches = sorted({batch for line in lines for batch in line["x"]})
     ticks = {"tickvals": batches, "ticktext": [str(batch) for batch in batches]}
-    # 2 and 5 between powers of ten: more would overlap.
+    heights = [value for line in lines for value in line["y"]]
     return charts.with_legend(
         lines, 430, titled("images per batch, logarithmic", type="log", **ticks),
-        titled(f"{up}, logarithmic", type="log", dtick="D2"),
+        titled(f"{up}, logarithmic", **charts.logarithmic([*heights, *more])),
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from pareo.device import cores
 from pareo.errors import PareoError
 from pareo.lab.contestants.registry import chosen
+from pareo.lab.experiment.in_notebook import watching
 from pareo.lab.experiment.tasks import LARGE, task_for
 from pareo.lab.machine import memory
 from pareo.lab.sweep.admission import GPU_TURN
@@ -30,7 +31,7 @@ def sweep(
     name: str | None = None,
     input_shape: Shape | None = None,
     data: str | None = None,
-    watch: Callable[[Sweep], None] = lambda sweep: None,
+    watch: Callable[[Sweep], None] | None = None,
     **more: Any,
 ) -> SweepResult:
     """Time per image and memory of every contestant at every batch size, as `pareo sweep`.
@@ -41,6 +42,7 @@ def sweep(
         batches: "1..512" doubles from 1 to 512; or batch sizes.
         name: what to call a network that is not given by name.
         input_shape: of one input, for a network that does not say.
+        watch: called with the sweep whenever something changes; without, a notebook shows it.
         more: further arguments of `settings_for`.
 
     Contestants run in processes of their own, which import the main program: in a script, call this
@@ -52,7 +54,7 @@ def sweep(
         named(network, name), sizes, list(contestants), data=data, shape=input_shape, **more
     )
     with closing(Sweep(settings)) as under_way:
-        result = under_way.run(watch)
+        result = under_way.run(watch or watching(lambda sweep: sweep.cells.values(), "image"))
         under_way.finish()
     return result
 

@@ -1,9 +1,10 @@
 """The result of a sweep: docs/sweep-json.md describes its fields."""
 
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 from pareo.lab.experiment.entry import Entry, Status
+from pareo.lab.experiment.in_notebook import frame
 from pareo.lab.experiment.results import Amount, Count, Natural, Positive, Result
 from pareo.lab.sweep.settings import Settings
 
@@ -146,6 +147,30 @@ class SweepResult(Result):
     def latest(self) -> list[Cell]:
         """The cells; where joined sweeps have the same one, the latest."""
         return list({cell.key: cell for cell in self.cells}.values())
+
+    def frame(self) -> Any:
+        """A pandas data frame with a row for each cell; seconds are of an image.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        return frame([self._plain_row(cell) for cell in self.cells], "SweepResult")
+
+    def _plain_row(self, cell: Cell) -> dict[str, Any]:
+        low, middle, high = cell.interval if cell.times else (None, None, None)
+        least = self.floor(cell.place, cell.batch)
+        return {
+            "contestant": cell.contestant,
+            "batch": cell.batch,
+            "status": cell.status,
+            "seconds": middle,
+            "low": low,
+            "high": high,
+            "of_floor": least / (middle * cell.batch) if least and middle else None,
+            "used_bytes": cell.memory.used,
+            "predicted_bytes": cell.memory.predicted,
+            "note": cell.note,
+        }
 
     def rates(self, place: str) -> tuple[float, float] | None:
         """The measured FLOP/s and bytes a second of a place; None where one is not known."""

@@ -1,17 +1,33 @@
 """The report of `pareo ops`: the paper's tables, speed by size, rooflines, the worst cells."""
 
-from pareo.lab.formatting import digits, span
+from statistics import median
+
+from pareo.lab.formatting import counted, digits, span
 from pareo.lab.machine.ceilings import Ceilings
 from pareo.lab.machine.places import Place
 from pareo.lab.ops.result import OpsResult
 from pareo.lab.ops.sizes import shown
 from pareo.lab.ops.summary import Timed, ceilings, kinds, not_timed, offenders, timed
 from pareo.lab.report import ceilings as limits
-from pareo.lab.report.charts import GREY, Figure, chart, colours, figure, line
+from pareo.lab.report.charts import (
+    GREY,
+    Figure,
+    chart,
+    colours,
+    figure,
+    line,
+    titled,
+    upright,
+    with_legend,
+)
 from pareo.lab.report.ops import paper
-from pareo.lab.report.page import head, items, page
+from pareo.lab.report.page import folded, head, items, page
 from pareo.lab.report.tables import table
 
+SHARES = (
+    "Share of the roofline that each operator reaches at its largest size, hot. At 100 % no faster "
+    "program is possible."
+)
 SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon")
 
 
@@ -21,10 +37,17 @@ def html(result: OpsResult) -> str:
     drawn: dict[str, Figure] = {}
     title = "Operators, each against its own limit"
     parts = [head(result, title, _headline(found), result.threads, more=result.precision)]
+    if found:
+        drawn["shares"] = _shares(found)
+        parts.append(figure("shares", SHARES))
+    parts.append(_worst(found))
     parts += paper.sections(found)
     parts.append("<h2>FLOP/s against size</h2>")
     for number, kind in enumerate(_kinds(found)):
-        drawn[f"size{number}"] = _by_size([one for one in found if one.cell.kind == kind], known)
+        own = [one for one in found if one.cell.kind == kind]
+        if len({one.cell.nbytes for one in own}) < 2:
+            continue
+        drawn[f"size{number}"] = _by_size(own, known)
         parts.append(figure(f"size{number}", f"{' '.join(kind)}, hot. Dotted: where caches end."))
     parts.append("<h2>Roofline</h2>")
     for place, one in known.items():
@@ -32,7 +55,7 @@ def html(result: OpsResult) -> str:
         drawn[f"roof-{place}"] = _roofline(here, one)
         said = "every operator at its largest size, on the roofline of its memory"
         parts.append(figure(f"roof-{place}", f"{one.name}: {said}."))
-    parts += [_worst(found), paper.counters(result.rows), _cells(found)]
+    parts += [paper.counters(result.rows), _cells(found)]
     if untimed := not_timed(result):
         parts += ["<h2>Not timed</h2>", items(untimed)]
     for place, one in known.items():
@@ -47,9 +70,53 @@ def _headline(found: list[Timed]) -> str:
         return "Nothing was timed; the notes below say why."
     best = max(found, key=lambda one: one.hot.of_roofline)
     said = f"Nearest to its roofline: {_placed(best)}."
-    if worst := offenders(found, most=1):
-        said += f" Furthest of pareo's own: {_placed(worst[0])}."
+    if own := offenders(found, most=len(found)):
+        middle = median(one.hot.of_roofline for one in own)
+        said = (
+            f"At their largest sizes pareo's operators reach {middle:.0%} of their rooflines in "
+            f"the median. {said} Furthest of pareo's own: {_placed(own[0])}."
+        )
     return said
+
+
+def _largest(found: list[Timed]) -> dict[tuple[tuple[str, str], str], Timed]:
+    """The largest size of each operator and contestant."""
+    return {
+        (one.cell.kind, one.cell.contestant): one
+        for one in sorted(found, key=lambda one: one.cell.nbytes)
+    }
+
+
+def _shares(found: list[Timed]) -> Figure:
+    """A line for each operator with a point for each contestant, pareo's best on top."""
+    largest = _largest(found)
+    best = {
+        kind: max(
+            (one.hot.of_roofline for (k, name), one in largest.items()
+             if k == kind and name.startswith("pareo")),
+            default=0.0,
+        )
+        for kind in _kinds(found)
+    }  # fmt: skip
+    order = [" ".join(kind) for kind in sorted(best, key=lambda kind: best[kind])]
+    drawn = []
+    for name, colour in colours(dict.fromkeys(name for _, name in largest)).items():
+        own = {kind: one for (kind, by), one in largest.items() if by == name}
+        points = [one.hot.of_roofline for one in own.values()]
+        more: Figure = {
+            "mode": "markers",
+            "marker": {"color": colour, "size": 11 if name.startswith("pareo") else 8,
+                       "symbol": "circle" if name.startswith("pareo") else "diamond"},
+            "hovertext": [_placed(one) for one in own.values()],
+            "hovertemplate": "%{hovertext}<extra></extra>",
+        }  # fmt: skip
+        drawn.append(line(name, colour, points, [" ".join(kind) for kind in own], **more))
+    most = max(1.0, *(one.hot.of_roofline for one in largest.values()))
+    x = titled("share of the roofline", tickformat=".0%", range=[0, 1.05 * most])
+    y = {"type": "category", "categoryarray": order, "range": [-0.6, len(order) - 0.4]}
+    made = with_legend(drawn, 130 + 26 * len(order), x, y)
+    made["layout"]["shapes"] = [upright(1, dash="dash", width=1)]
+    return made
 
 
 def _named(one: Timed) -> str:
@@ -138,15 +205,25 @@ def _worst(found: list[Timed]) -> str:
 
 
 def _cells(found: list[Timed]) -> str:
+    """A table for each operator, which is shown when its name is chosen."""
+    parts = [
+        folded(f"{' '.join(kind)}, {counted(len(own), 'cell')}", _table(own))
+        for kind in _kinds(found)
+        if (own := [one for one in found if one.cell.kind == kind])
+    ]
+    return f"<h2>Every cell</h2>{''.join(parts)}" if parts else ""
+
+
+def _table(found: list[Timed]) -> str:
     rows = []
     for one in found:
         for cold, figures in one.shown:
             word = "cold" if cold else "hot"
             rows.append(
                 [
-                    _named(one),
+                    shown(one.cell.nbytes),
                     one.cell.contestant,
-                    word if one.cell.cold else "no cache holds it",
+                    word if one.cell.cold else "in no cache",
                     digits(figures.seconds * 1e6),
                     span(figures.low * 1e6, figures.high * 1e6),
                     digits(figures.flops_rate / 1e9),
@@ -159,6 +236,6 @@ def _cells(found: list[Timed]) -> str:
                     one.cell.counters.get("rung", "timing"),
                 ]
             )
-    heads = ["operator", "contestant", "cache", "us", "95 % interval", "GFLOP/s", "GB/s"]
-    heads += ["FLOP/B", "of peak", "of bandwidth", "of roofline", "off float64 by", "rung"]
-    return f"<h2>Every cell</h2>{table(heads, rows)}" if rows else ""
+    heads = ["size", "contestant", "cache", "us", "95 % interval", "GFLOP/s", "GB/s", "FLOP/B"]
+    heads += ["of peak", "of bandwidth", "of roofline", "off float64 by", "rung"]
+    return table(heads, rows)

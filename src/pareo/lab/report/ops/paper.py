@@ -51,7 +51,7 @@ def _operator(operator: str, found: list[Timed]) -> str:
             ]
         )
     heads = ["MB", "the paper's", *(gpu.name for gpu in melo.GPUS), *names]
-    return f"<h3>{escape(operator.upper())}</h3>{table(heads, rows)}"
+    return f"<h3>{escape(operator.upper())}</h3>{table(heads, rows, wrap=True)}"
 
 
 def _published(operator: str, size: int | None) -> list[str]:
@@ -107,7 +107,7 @@ def counters(cells: list[Cell]) -> str:
     heads = ["operator", "contestant", "rung", "failed", "MFLOP executed", "MFLOP by formula"]
     heads += ["MB read", "MB written", "MB by formula"]
     heads += ["arithmetic, % of peak", "memory, % of peak"]
-    return f"<h2>Counters</h2>{table(heads, lines)}{_stalls(known)}"
+    return f"<h2>Counters</h2>{table(heads, lines, wrap=True)}{_stalls(known)}"
 
 
 def _mega(found: dict[str, Any], name: str) -> str:

@@ -13,7 +13,8 @@ from pareo.lab.report.race.figures import figures
 from pareo.lab.report.tables import ledger, machine, not_timed, table
 
 CAPTIONS = {
-    "times": "Seconds per epoch: median and 95 % interval. A dashed line is a floor.",
+    "times": "Seconds per epoch: median and 95 % interval. A dashed line is a floor. "
+    "A hatched bar is longer than the axis: its number counts.",
     "epochs": "Time by epoch: seconds of training at the end of each epoch.",
     "accuracy": "Time to accuracy: seconds until the test images were first classified so well.",
     "speedup": "Speedup: at the end of each epoch, how many times as fast as",
@@ -47,7 +48,11 @@ def _head(result: RaceResult) -> str:
 def _sections(result: RaceResult, drawn: dict[str, Figure]) -> list[str]:
     limits = [f"on {one.name} by {BOUND[one.why]}" for one in result.floors if one.why in BOUND]
     floor = f", {' and '.join(limits)}," if limits else ""
-    none = "" if "epochs" in drawn else "<p>No whole epoch was trained, so no figure by epoch.</p>"
+    none = (
+        ""
+        if "epochs" in drawn
+        else "<p>Nobody trained two epochs, so there is no figure by epoch.</p>"
+    )
     return [
         _head(result),
         "<h2>Times</h2>",

@@ -4,8 +4,8 @@ Three of them are those of the first paper (Lima and Zola): the time at the end 
 time to each accuracy, and the speedup.
 """
 
+import math
 from collections.abc import Sequence
-from math import log10
 
 from pareo.lab.experiment.entry import ranked
 from pareo.lab.formatting import digits
@@ -15,8 +15,9 @@ from pareo.lab.race.summary import base_of
 from pareo.lab.report import charts
 from pareo.lab.report.charts import Figure, titled
 
+EPOCH = "epoch"  # the name of an axis
 LINE = 16  # pixels of a line of text
-WIDE = 30  # ratio of the slowest to the fastest above which an axis is logarithmic
+WIDE = 30  # ratio of the slowest to the fastest that a linear axis shows
 
 
 def figures(result: RaceResult) -> dict[str, Figure]:
@@ -24,6 +25,8 @@ def figures(result: RaceResult) -> dict[str, Figure]:
     timed = ranked(result.rows)
     colours = charts.colours(row.contestant for row in result.rows)
     trained = [row for row in timed if row.curve]
+    if not any(len(row.curve) > 1 for row in trained):
+        trained = []  # one epoch is what the bars show
     found = {"times": _times(timed, colours, result.floors)} if timed else {}
     if trained:
         found["epochs"] = _epochs(trained, colours)
@@ -34,32 +37,48 @@ def figures(result: RaceResult) -> dict[str, Figure]:
 
 
 def _times(timed: list[Row], colours: dict[str, str], floors: list[Floor]) -> Figure:
-    """Bars with intervals, the fastest on top, and the floor of each place as a line."""
-    least = {floor.name: floor.seconds_per_epoch or 0.0 for floor in floors}
-    places = [*(row.median for row in timed), *least.values()]
-    kind = _scale(places)
+    """Bars with intervals, the fastest on top, and the floor of each place as a line.
+
+    The axis is linear. Bars of those that take far longer are cut, hatched, and say so.
+    """
+    end = _longest(timed)
+    least = {
+        floor.name: place for floor in floors if 0 < (place := floor.seconds_per_epoch or 0) < end
+    }
+    cut = [row.median > end for row in timed]
     bars = charts.bars(
         [row.contestant for row in timed],
-        [row.median for row in timed],
+        [min(row.median, 1.08 * end) for row in timed],
         "%{y}<extra></extra>",
-        marker={"color": [colours[row.contestant] for row in timed]},
-        error_x=charts.error_bars((row.interval for row in timed), thickness=1.5),
+        marker={
+            "color": [colours[row.contestant] for row in timed],
+            "pattern": {"shape": ["/" if far else "" for far in cut], "fgopacity": 0.6},
+        },
+        error_x=charts.error_bars(
+            (
+                (0.0, 0.0, math.inf) if far else row.interval
+                for row, far in zip(timed, cut, strict=True)
+            ),
+            thickness=1.5,
+        ),
     )
     bars["y"] = [
-        f"{name}<br>{digits(row.median)} s" for name, row in zip(bars["y"], timed, strict=True)
+        f"{name}<br>{digits(row.median)} s{' »' if far else ''}"
+        for name, row, far in zip(bars["y"], timed, cut, strict=True)
     ]
     layout = {
         "height": 110 + 46 * len(timed),
         "showlegend": False,
         "yaxis": {"autorange": "reversed", "automargin": True},
-        "xaxis": titled(f"seconds per epoch{_named(kind)}", type=kind, range=_around(places, kind)),
+        "xaxis": titled("seconds per epoch", range=[0.0, 1.08 * end]),
         "margin": {"t": 20 + LINE * len(least)},
         "shapes": [charts.upright(place, dash="dash", width=2) for place in least.values()],
         "annotations": [
             charts.above(
                 f"floor{f' of {name}' if len(least) > 1 else ''} {digits(place)} s",
-                log10(place) if kind == "log" else place,
+                place,
                 yshift=LINE * number,
+                xanchor="left",
             )
             for number, (name, place) in enumerate(least.items())
         ],
@@ -67,15 +86,14 @@ def _times(timed: list[Row], colours: dict[str, str], floors: list[Floor]) -> Fi
     return {"data": [bars], "layout": layout}
 
 
-def _around(places: list[float], kind: str) -> list[float]:
-    """An axis from below the least to above the most; plotly's own leaves room for annotations.
-
-    >>> _around([1.0, 100.0], "log"), _around([1.0, 10.0], "linear")
-    ([-0.3, 2.2], [0.0, 10.8])
-    """
-    if kind == "log":
-        return [log10(min(places)) - 0.3, log10(max(places)) + 0.2]
-    return [0.0, 1.08 * max(places)]
+def _longest(timed: list[Row]) -> float:
+    """The longest time that is drawn to scale: at most WIDE times the shortest, or the second."""
+    medians = [row.median for row in timed]
+    for shortest in medians[:2]:
+        within = [each for each in medians if each <= WIDE * shortest]
+        if len(within) > 1:
+            return max(within)
+    return medians[0]
 
 
 def _epochs(trained: list[Row], colours: dict[str, str]) -> Figure:
@@ -84,7 +102,7 @@ def _epochs(trained: list[Row], colours: dict[str, str]) -> Figure:
         _line(row, colours, [p.epoch for p in row.curve], [p.seconds for p in row.curve])
         for row in trained
     ]
-    return _chart(lines, "epoch", "seconds at its end", [row.curve[-1].seconds for row in trained])
+    return _chart(lines, EPOCH, "seconds at its end", [row.curve[-1].seconds for row in trained])
 
 
 def _accuracy(trained: list[Row], colours: dict[str, str]) -> Figure:
@@ -105,7 +123,7 @@ def _speedup(trained: list[Row], colours: dict[str, str]) -> Figure:
     chosen = base_of(trained)
     name = chosen.contestant if chosen else ""
     values = [y for lines in bases.values() for line in lines for y in line["y"]]
-    return {**_chart(bases[name], "epoch", "times as fast", values), "bases": bases, "base": name}
+    return {**_chart(bases[name], EPOCH, "times as fast", values), "bases": bases, "base": name}
 
 
 def _speedups(base: Row, row: Row) -> tuple[list[int], list[float]]:
@@ -133,8 +151,11 @@ def _line(row: Row, colours: dict[str, str], x: Sequence[float], y: Sequence[flo
 def _chart(lines: list[Figure], across: str, up: str, values: list[float]) -> Figure:
     kind = _scale(values)
     zero = {"rangemode": "tozero"} if kind == "linear" else {}
-    y = titled(f"{up}{_named(kind)}", type=kind, **zero)
-    return charts.with_legend(lines, 400, titled(across), y)
+    scale = charts.logarithmic(values) if kind == "log" else {"type": kind, **zero}
+    y = titled(f"{up}{_named(kind)}", **scale)
+    ends = [x for line in lines for x in line["x"]]
+    whole = {"dtick": 1} if across == EPOCH and ends and max(ends) - min(ends) <= 10 else {}
+    return charts.with_legend(lines, 400, titled(across, **whole), y)
 
 
 def _scale(values: list[float]) -> str:

@@ -2,6 +2,7 @@
 
 from html import escape
 
+from pareo.lab.formatting import counted
 from pareo.lab.report.charts import figure
 from pareo.lab.report.page import head, page
 from pareo.lab.report.tables import machine, table
@@ -21,7 +22,7 @@ def html(result: TuneResult) -> str:
     """The report as one page."""
     title = f"{result.network}: {len(result.trials)} trials"
     drawn = figures(result)
-    trained = f"on {result.device}, {result.data}, {result.epochs} epochs in each trial"
+    trained = f"on {result.device}, {result.data}, {counted(result.epochs, 'epoch')} in each trial"
     sections = [
         head(result, title, headline(result), more=trained),
         *(figure(name, CAPTIONS[name]) for name in drawn),

@@ -20,6 +20,10 @@ SHADES = (  # of lines, from the worst fifth to the best; the last two stand out
 )  # fmt: skip
 
 
+LEGEND = {"y": 1.12, "title": {"text": "accuracy"}}
+FEW = 10  # trials that have a tick each
+
+
 def figures(result: TuneResult) -> dict[str, Figure]:
     """Each figure by its name; those of trials only where some have an accuracy."""
     judged = result.judged
@@ -49,7 +53,8 @@ def _history(trials: list[Trial]) -> Figure:
         },
     ]
     drawn = [trace for trace in traces if trace["x"]]
-    return with_legend(drawn, 380, titled("trial"), titled("accuracy", tickformat=".1%"))
+    across = titled("trial", **({"dtick": 1} if len(trials) <= FEW else {}))
+    return with_legend(drawn, 380, across, titled("accuracy", tickformat=".1%"))
 
 
 def _marks(name: str, trials: list[Trial], colour: str, symbol: str) -> Figure:
@@ -60,7 +65,12 @@ def _marks(name: str, trials: list[Trial], colour: str, symbol: str) -> Figure:
         "x": [trial.number for trial in trials],
         "y": [trial.accuracy for trial in trials],
         "text": [label(described(trial)) for trial in trials],
-        "marker": {"color": colour, "symbol": symbol, "size": 8, "line": {"width": 2}},
+        "marker": {
+            "color": colour,
+            "symbol": symbol,
+            "size": 8,
+            "line": {"width": 2, "color": colour},
+        },
         "hovertemplate": "%{text}<extra></extra>",
     }
 
@@ -89,13 +99,17 @@ def _parallel(result: TuneResult, trials: list[Trial]) -> Figure:
         first, last = (len(ranked) * edge // len(SHADES) for edge in (shade, shade + 1))
         if last > first:
             part = ranked[first:last]
-            ends = f"{part[0].accuracy:.2%} to {part[-1].accuracy:.2%}"
+            ends = " to ".join(
+                dict.fromkeys(f"{_accuracy(end):.2%}" for end in (part[0], part[-1]))
+            )
             drawn.append(_lines(ends, part, len(names), heights, colour, 1.5))
     best = result.best_trial
     if best is not None:
-        drawn.append(_lines(f"trial {best.number}", [best], len(names), heights, "#d55e00", 4))
+        drawn.append(
+            _lines(f"the best, trial {best.number}", [best], len(names), heights, "#d55e00", 4)
+        )
     x = {"tickvals": list(range(len(names))), "ticktext": names, "showgrid": True}
-    found = with_legend(drawn, 460, x, {"visible": False, "range": [-0.08, 1.08]}, {"y": 1.12})
+    found = with_legend(drawn, 460, x, {"visible": False, "range": [-0.08, 1.08]}, LEGEND)
     found["layout"]["annotations"] = [
         {
             "x": place,

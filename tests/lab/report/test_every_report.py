@@ -1,0 +1,117 @@
+"""The reports of all kinds of results: what each says first, and how each looks in Chromium."""
+
+import re
+
+import arena_result
+import kernels_result
+import ops_result
+import pytest
+import race_result
+import replication_result
+import sweep_result
+from browser import browser, why_none
+
+from pareo.lab import report
+from pareo.lab.experiment import results
+from pareo.lab.machine.ceilings import Ceilings
+from pareo.lab.report import ceilings
+
+MADE = {
+    "race": race_result.made,
+    "kernels": kernels_result.made,
+    "sweep": sweep_result.made,
+    "ops": ops_result.plain,
+    "arena": arena_result.made,
+    "paper": replication_result.made,
+}
+
+
+def page_of(kind):
+    return report.html(results.checked(MADE[kind](), kind))
+
+
+def order(page, *texts):
+    """Whether all texts are in a page, in this order."""
+    places = [page.index(text) for text in texts]
+    return places == sorted(places)
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_a_headline_comes_first_and_a_policy_forbids_requests(kind):
+    page = page_of(kind)
+    assert order(page, "form-action 'none'", '<p class="headline">', "<h2>")
+
+
+def test_kernels_say_first_where_the_time_goes():
+    page = page_of("kernels")
+    found = re.search('<p class="headline">(.*?)</p>', page)
+    assert found is not None
+    assert (
+        found[1] == "torch: 1 s a step, of which 60% matrix products and 36% elementwise kernels."
+    )
+    assert order(page, "of which 60%", 'id="kinds"', "The paper counted")
+
+
+def test_short_kernels_are_folded_away():
+    *kernels, rest = kernels_result.PLAIN
+    more = [{**kernels[0], "name": f"kernel {n}", "seconds": 1e-6} for n in range(100)]
+    page = report.html(kernels_result.kernels(*kernels, *more, rest))
+    folded = page[page.index("<summary>48 shorter kernels</summary>") :]
+    assert "<td>kernel 10</td>" in folded
+    assert "<td>kernel 9</td>" not in folded
+    assert "And 42 shorter ones." in folded
+    assert "<td>kernel 58</td>" not in page
+
+
+def test_operators_begin_with_shares_of_the_roofline():
+    page = page_of("ops")
+    assert order(page, "rooflines in the median", 'id="shares"', "Worst offenders", "The paper")
+    cells = page[page.index("<h2>Every cell</h2>") :]
+    assert "<details><summary>add forward, 4 cells</summary>" in cells
+
+
+def known(idle_cores=None):
+    """Ceilings from a result of operators, measured while so many cores were idle."""
+    found = results.checked(ops_result.plain(), "made up")
+    (one,) = found.ceilings.values()
+    assert isinstance(one, Ceilings)
+    return results.convert({**results.plain(one), "idle_cores": idle_cores}, Ceilings, "made up")
+
+
+def test_ceilings_have_a_headline_and_say_that_the_machine_was_busy():
+    quiet, busy = ceilings.html([known(2.0)]), ceilings.html([known(0.5)])
+    said = "a machine &lt;that&gt; is made up: at most 60 GFLOP/s in float32 and 50 GB/s"
+    assert order(quiet, said, "<h2>")
+    assert "Other programs were running" not in quiet
+    assert "Other programs were running: 0.5 cores were idle" in busy
+
+
+def test_a_memory_axis_names_every_tick_in_full():
+    drawn = report.sweep.figures(results.checked(sweep_result.made(), "made up"))
+    axis = drawn["memory"]["layout"]["yaxis"]
+    assert axis["ticktext"] == ["0.5", "1", "2"]
+    assert axis["tickvals"] == [0.5, 1.0, 2.0]
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory):
+    if reason := why_none():
+        pytest.skip(reason)
+    with browser(tmp_path_factory.mktemp("browser")) as opened:
+        yield opened
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [*MADE, "ceilings"])
+def test_it_fits_a_phone_and_its_tables_a_desktop(window, tmp_path, kind):
+    page = ceilings.html([known()]) if kind == "ceilings" else page_of(kind)
+    (tmp_path / "r.html").write_text(page)
+    for width in (390, 1280):
+        window.device(width, 800)
+        window.open(tmp_path / "r.html")
+        assert window.run("return document.documentElement.scrollWidth") <= width
+        assert window.logged() == []
+    wide = (
+        "return [...document.querySelectorAll('.wide')].filter(e => e.scrollWidth > e.clientWidth)"
+    )
+    assert window.run(f"{wide}.length") == 0
