@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from pareo.cli import options
-from pareo.data import images
+from pareo.data import images, npy
 from pareo.device import Device
 from pareo.errors import DataError, PareoError, ShapeError
 from pareo.nn import networks
@@ -103,14 +103,9 @@ def _read(path: Path, network: Sequential) -> Any:
 
 
 def _array(path: Path, network: Sequential) -> Any:
-    try:
-        array = np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise DataError(f"{path}: expected a file to read; got: {error.strerror}") from error
-    except (ValueError, EOFError) as error:
-        raise DataError(f"{path}: expected a .npy file; got: {error}") from error
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "uif":
-        raise DataError(f"{path}: expected an array of numbers")
+    array = npy.read(path)
+    if array.dtype.kind not in "uif":
+        raise DataError(f"{path}: expected an array of numbers; got {array.dtype.name}")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise DataError(f"{path}: expected finite numbers; got NaN or infinity")
     if array.size == int(np.prod(network.inputs)):
