@@ -43,24 +43,35 @@ def predict(
     The network is usually a checkpoint of `pareo train`, or its directory.
     """
     known, names = _known(network, weights, options.shape(inputs))
-    dtype = str(next(iter(known.parameters.values())).dtype)
+    dtype = str(next((a.dtype for a in known.parameters.values()), "float32"))
     forward = Evaluator(known.network, Device(device), batch=1, dtype=dtype)
     failed = False
     for path in image:
         try:
-            pixels = as_inputs(known.network, _read(path, known.network), dtype)
+            chances = _chances(forward, known, _read(path, known.network), dtype)
         except PareoError as error:
             named = str(error) if str(path) in str(error) else f"{path}: {error}"
             print(f"pareo: {named}", file=sys.stderr)
             failed = True
             continue
-        chances = probabilities(forward.logits(known.parameters, pixels))
         for number, row in enumerate(chances):
             place = f"{path}[{number}]" if len(chances) > 1 else str(path)
             best = int(row.argmax())
             print(f"{place}: {_name(names, best)} ({row[best]:.1%})")
     if failed:
         raise typer.Exit(1)
+
+
+def _chances(forward: Evaluator, known: "Known", images: Any, dtype: str) -> Any:
+    """The probabilities of each image; an error where they are no numbers."""
+    with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is checked
+        pixels = as_inputs(known.network, images, dtype)
+        outputs = forward.logits(known.parameters, pixels)
+    if not np.isfinite(outputs).all():
+        raise DataError(
+            "expected pixels that the network can compute with; its outputs are not finite"
+        )
+    return probabilities(outputs)
 
 
 class Known(NamedTuple):
@@ -82,6 +93,8 @@ def _known(name: str, file: Path | None, shape: Shape | None) -> tuple[Known, Se
         parameters = load_weights(found.network, file, found.names)
     if parameters is None:
         raise PareoError(f"{name} has no weights of its own: give --weights, or a checkpoint")
+    if not all(np.isfinite(a).all() for a in parameters.values()):
+        raise DataError(f"{file or name}: its weights are not all finite, so it cannot predict")
     return Known(found.network, parameters), classes or ()
 
 

@@ -99,6 +99,10 @@ def _keys(archive: zipfile.ZipFile, name: str) -> tuple[str, ...]:
 
 def _array(archive: zipfile.ZipFile, key: str, file: Path) -> NDArray[Any]:
     info = archive.getinfo(f"{key}.npy" if f"{key}.npy" in archive.namelist() else key)
+    plain = info.compress_type == zipfile.ZIP_STORED
+    packed = min(info.compress_size, file.stat().st_size)
+    place = f"{file}: expected {info.file_size:,} bytes for '{key}'"
+    check_expansion(place, info.file_size, packed)  # first: opening it unpacks some of it
     with archive.open(info) as stream:
         try:
             header = npy.read_header(stream)
@@ -115,11 +119,8 @@ def _array(archive: zipfile.ZipFile, key: str, file: Path) -> NDArray[Any]:
         )
         if header.size != info.file_size:
             raise DataError(f"{place}; got {info.file_size:,} bytes")
-        plain = info.compress_type == zipfile.ZIP_STORED
-        packed = min(info.compress_size, file.stat().st_size)
         if plain and header.size > packed:
             raise DataError(f"{place}; got {packed:,} bytes")
-        check_expansion(place, header.size, packed)
         quick = plain or info.compress_type == zipfile.ZIP_DEFLATED
         array, done = npy.read_body(stream, header, CHUNK if quick else _SMALL_CHUNK)
         # The end is read, too: there zipfile compares the checksum.

@@ -1,0 +1,5 @@
+"""All kinds of faults."""
+
+from faults import files
+
+KINDS = files.KINDS
