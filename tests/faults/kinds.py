@@ -1,5 +1,5 @@
 """All kinds of faults."""
 
-from faults import files
+from faults import files, training
 
-KINDS = files.KINDS
+KINDS = (*files.KINDS, *training.KINDS)

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -123,10 +124,11 @@ def write(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
             os.fsync(stream.fileno())
         os.replace(beside, path)
         _sync_directory(path.parent)
-    except OSError as error:
-        raise _unwritable(path, error.strerror or str(error)) from error
     except Exception as error:  # safetensors has one exception for everything that goes wrong
-        raise _unwritable(path, str(error)) from error
+        with suppress(OSError):  # a part of a file would fill a disk that is full already
+            beside.unlink(missing_ok=True)
+        reason = getattr(error, "strerror", None) or str(error)
+        raise unwritable(path, reason) from error
 
 
 def keep(file: Path, name: str) -> None:
@@ -144,10 +146,13 @@ def keep(file: Path, name: str) -> None:
         os.replace(beside, kept)
         _sync_directory(file.parent)
     except OSError as error:
-        raise _unwritable(kept, error.strerror or str(error)) from error
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise unwritable(kept, error.strerror or str(error)) from error
 
 
-def _unwritable(path: Path, reason: str) -> DataError:
+def unwritable(path: Path, reason: str) -> DataError:
+    """The error for a checkpoint that cannot be written."""
     return DataError(f"{path}: the checkpoint cannot be written: {reason}")
 
 

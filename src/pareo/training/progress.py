@@ -1,6 +1,7 @@
 """The progress bar: epoch, loss, accuracy, images per second, and remaining time."""
 
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pareo.training.history import Epoch
@@ -33,11 +34,14 @@ class Bar:
         """Show that `done` images of an epoch (counted from 1) have been trained on."""
         if self._progress:
             facts = f"epoch {epoch}/{self._epochs}  loss {loss:.4f}{self._accuracy}"
-            self._progress.update(
-                self._task,
-                completed=(epoch - 1) * self._images + done,
-                facts=f"{facts}  {speed:,.0f} images/s",
-            )
+            try:
+                self._progress.update(
+                    self._task,
+                    completed=(epoch - 1) * self._images + done,
+                    facts=f"{facts}  {speed:,.0f} images/s",
+                )
+            except OSError:  # the terminal is closed, but the run can still be saved
+                self._progress = None
 
     def tested(self, epoch: Epoch) -> None:
         """Show the accuracy from now on."""
@@ -46,7 +50,8 @@ class Bar:
 
     def __exit__(self, *_: object) -> None:
         if self._progress:
-            self._progress.stop()
+            with suppress(OSError):
+                self._progress.stop()
 
 
 def _bar() -> "Progress":
