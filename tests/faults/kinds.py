@@ -1,5 +1,5 @@
 """All kinds of faults."""
 
-from faults import files, training
+from faults import files, lab, training
 
-KINDS = (*files.KINDS, *training.KINDS)
+KINDS = (*files.KINDS, *training.KINDS, *lab.KINDS)
