@@ -32,12 +32,11 @@ def test_ray_is_imported_for_this_machine_only(
     address: str, alone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Any] = []
-    fake = SimpleNamespace(
-        init=lambda **given: seen.append(
-            (given["address"], os.environ.get(ray_cluster.LOCAL_ONLY))
-        ),
-        shutdown=lambda: None,
-    )
+
+    def init(address: str, **more: Any) -> None:
+        seen.append((address, os.environ.get(ray_cluster.LOCAL_ONLY)))
+
+    fake = SimpleNamespace(init=init, shutdown=lambda: None)
     monkeypatch.setitem(sys.modules, "ray", fake)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv(ray_cluster.LOCAL_ONLY, "")  # restored afterwards
