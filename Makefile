@@ -5,11 +5,12 @@ READY := .venv/.ready
 PYTEST_FLAGS ?= -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-slow smoke test-gpu test-peers test-ray race bench docs carry format clean
+.PHONY: help test test-slow faults smoke test-gpu test-peers test-ray race bench docs carry format clean
 
 help:
 	@echo "make test        set up .venv, then run ruff, mypy, import-linter and pytest"
 	@echo "make test-slow   run the tests that take 8 seconds or more, which make test leaves out"
+	@echo "make faults      inject thousands of faults of every kind, and print what survived"
 	@echo "make smoke       run a few quick tests of every package: under a minute"
 	@echo "make test-gpu    run the tests that need an NVIDIA GPU; skipped where there is none"
 	@echo "make test-peers  install TensorFlow with Keras too, then test their adapter"
@@ -33,6 +34,10 @@ test: $(READY)
 # Processes that are killed, raced and resumed for ten seconds and more each.
 test-slow: $(READY)
 	$(BIN)/pytest $(PYTEST_FLAGS) -m slow
+
+# Files, trainings, workers and caches that go wrong on purpose: about five minutes on two cores.
+faults: $(READY)
+	PYTHONPATH=tests OPENBLAS_NUM_THREADS=1 $(BIN)/python -m faults $(FAULTS)
 
 smoke: $(READY)
 	$(BIN)/pytest $(PYTEST_FLAGS) -m smoke tests

@@ -1,16 +1,29 @@
 """Handling Ctrl-C: at the next convenient moment, immediately, or in one process alone.
 
 `Interrupt` lets a run end cleanly, `ImmediateInterrupt` is for code that measures time, and
-`blocked` is for starting processes: a terminal sends the signal to these as well.
+`blocked` is for starting processes: a terminal sends the signal to these as well. `ENDINGS` are the
+signals by which a system ends a process that may still save its work.
 """
 
+import multiprocessing
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from types import FrameType
 from typing import Any
+
+ENDINGS = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Terminated(SystemExit):
+    """A signal of `ENDINGS` ended the process, after its work was saved."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
 
 
 class Interrupt:
@@ -18,28 +31,46 @@ class Interrupt:
 
     Python lets only the main thread handle signals: elsewhere the scope does nothing.
 
+    Args:
+        endings: other signals that are handled likewise, unless the program handles or ignores
+            them (as `nohup` does) or is another program's worker; `signal` is the one that came.
+
     >>> with Interrupt() as interrupt:
     ...     signal.raise_signal(signal.SIGINT)
     ...     interrupt.asked
     True
     """
 
-    def __init__(self) -> None:
+    def __init__(self, endings: tuple[signal.Signals, ...] = ()) -> None:
         self.asked = False
+        self.signal: int | None = None
         self._before: Any = None
+        self._endings = endings
+        self._changed: list[signal.Signals] = []
 
     def __enter__(self) -> "Interrupt":
         if _is_ours(signal.default_int_handler):
             self._before = signal.signal(signal.SIGINT, self._ask)
+        if self._endings and _may_end():
+            free = [one for one in self._endings if signal.getsignal(one) == signal.SIG_DFL]
+            for number in free:
+                signal.signal(number, self._end)
+                self._changed.append(number)
         return self
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
         signal.signal(signal.SIGINT, self._before)
 
+    def _end(self, number: int, frame: FrameType | None) -> None:
+        self.asked, self.signal = True, number
+        signal.signal(number, signal.SIG_DFL)
+
     def __exit__(self, *_: object) -> None:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
+        for number in self._changed:
+            signal.signal(number, signal.SIG_DFL)
 
 
 class ImmediateInterrupt:
@@ -98,6 +129,12 @@ def _is_ours(*known: Any) -> bool:
     return now in known or type(getattr(now, "__self__", None)) in known
 
 
+def _may_end() -> bool:
+    """Whether this thread may handle `ENDINGS`: a worker is ended by them, and so is a race."""
+    main = threading.current_thread() is threading.main_thread()
+    return main and multiprocessing.parent_process() is None and not _is_ours(ImmediateInterrupt)
+
+
 @contextmanager
 def blocked() -> Iterator[None]:
     """A scope that delays Ctrl-C to its end, for starting a process, which then calls `ignore`.
@@ -122,3 +159,21 @@ def ignore() -> None:
     """Ignore Ctrl-C, in a process whose parent handles it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def end_with_parent() -> None:
+    """End this process when its parent has been killed: nobody waits for its work any more."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+
+        def wait() -> None:
+            parent.join()
+            os._exit(1)
+
+        threading.Thread(target=wait, daemon=True).start()
+
+
+def report(number: int, rest: str) -> None:
+    """Print which signal ended a run, unless the terminal has gone with it."""
+    with suppress(OSError):
+        print(f"pareo: stopped by {signal.Signals(number).name}{rest}", file=sys.stderr, flush=True)

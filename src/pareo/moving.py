@@ -1,5 +1,6 @@
 """Moving arrays between the host and a device explicitly, with every byte counted."""
 
+import os
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ class Moved:
 
 
 _lock = threading.Lock()
+if hasattr(os, "register_at_fork"):  # a thread that had it does not exist in the child
+    os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]
 _total = {"to_device": Moved(), "to_host": Moved()}
 
 

@@ -1,5 +1,7 @@
 """Products that add to a matrix, against NumPy, in every layout."""
 
+import os
+import signal
 from typing import Any
 
 import numpy as np
@@ -7,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pareo import moving
 from pareo.backends import blas
+from pareo.backends.compiled.runtime import generated_module
 
 
 def laid_out(draw: Any, matrix: Any) -> Any:
@@ -41,3 +45,15 @@ def test_without_the_library_numpy_does_it(monkeypatch: pytest.MonkeyPatch) -> N
     assert out.tolist() == [[31, 31], [31, 31]]
     blas.add_product(out, np.eye(2), np.full((2, 2), 3.0), 10.0, keep=False)
     assert out.tolist() == [[30, 30], [30, 30]]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_lock_that_another_thread_has_does_not_block_a_forked_child() -> None:
+    with blas._lock, generated_module._lock, moving._lock:
+        pid = os.fork()
+        if not pid:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(20)  # ends a deadlock
+            with blas._lock, generated_module._lock, moving._lock:
+                os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0

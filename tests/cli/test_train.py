@@ -322,9 +322,10 @@ def test_predict_tells_what_is_wrong_and_goes_on(trained: Path, tmp_path: Path) 
     np.save(tmp_path / "nan.npy", np.full((28, 28), np.nan))
     np.save(tmp_path / "words.npy", np.array(["a"]))
     np.save(tmp_path / "object.npy", np.array([{}], dtype=object))
+    np.save(tmp_path / "huge.npy", np.full((28, 28), 1e300))
     (tmp_path / "small.pgm").write_bytes(b"P5 2 2 255 " + bytes(4))
     wrong = ["text.png", "text.npy", "wide.npy", "nan.npy", "words.npy", "object.npy",
-             "small.pgm", "missing.png", "missing.npy"]  # fmt: skip
+             "huge.npy", "small.pgm", "missing.png", "missing.npy"]  # fmt: skip
     paths = [str(tmp_path / name) for name in wrong]
     done = command_line.pareo("predict", str(trained), *paths, str(files[0]))
     assert done.status == 1

@@ -120,7 +120,7 @@ def test_an_object_is_never_loaded(tmp_path: Path) -> None:
         ({"images": IMAGES, "labels": LABELS / 2}, "labels to be whole numbers .*; got float64"),
         ({"images": IMAGES, "labels": np.eye(12, dtype=int)}, r"int64 of shape \(12, 12\)"),
         ({"images": IMAGES[0, 0], "labels": LABELS[:9]}, r"\(N, features\); got \(9,\)"),
-        ({"images": IMAGES.astype("U"), "labels": LABELS}, "images to be an array of numbers"),
+        ({"images": IMAGES.astype("U"), "labels": LABELS}, "'images' to hold numbers; got str"),
         ({"images": IMAGES[:0], "labels": LABELS[:0]}, "expected at least one image; got none"),
         (
             {"x_train": IMAGES, "y_train": LABELS, "x_test": IMAGES[:, 1:], "y_test": LABELS},

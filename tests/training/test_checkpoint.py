@@ -286,6 +286,10 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
     assert "No such file" in refused(tmp_path / "missing.safetensors")
 
 
+ZERO_GROUPS = describe(nn.Sequential([nn.Conv(2, 3)], input_shape=(1, 6, 6)))
+ZERO_GROUPS["layers"][0]["groups"] = 0
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -299,6 +303,12 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
         ({"history": [{}]}, "its history"),
         ({"settings": 1}, "its settings"),
         ({"partial": {}}, "its sums"),
+        ({"partial": 1e300}, "its sums"),
+        ({"data": {"images": "x"}}, "its data: Expected `int`, got `str` - at `$.images`"),
+        ({"data": {"class_names": 0.5}}, "its data: Expected `array | null`, got `float`"),
+        ({"place": [[[[1] * 99] * 3]]}, "its place are [[[[1, 1"),
+        ({"network": ZERO_GROUPS}, "integer modulo by zero"),
+        ({"history": json.loads("[" * 150 + "]" * 150)}, "it has more than 100 levels"),
     ],
 )
 def test_a_forged_description_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:

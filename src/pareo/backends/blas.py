@@ -1,6 +1,7 @@
 """The BLAS library of NumPy: its threads, its version, and products that add to a matrix."""
 
 import ctypes
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import numpy as np
 
 _lock = threading.Lock()
+if hasattr(os, "register_at_fork"):  # a thread that had it does not exist in the child
+    os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]
 _setters: list[Callable[[int], Any]] | None = None
 _count: int | None = None
 

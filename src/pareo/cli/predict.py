@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from pareo.cli import options
-from pareo.data import images
+from pareo.data import images, npy
 from pareo.device import Device
 from pareo.errors import DataError, PareoError, ShapeError
 from pareo.nn import networks
@@ -48,19 +48,30 @@ def predict(
     failed = False
     for path in image:
         try:
-            pixels = as_inputs(known.network, _read(path, known.network), dtype)
+            chances = _chances(forward, known, _read(path, known.network), dtype)
         except PareoError as error:
             named = str(error) if str(path) in str(error) else f"{path}: {error}"
             print(f"pareo: {named}", file=sys.stderr)
             failed = True
             continue
-        chances = probabilities(forward.logits(known.parameters, pixels))
         for number, row in enumerate(chances):
             place = f"{path}[{number}]" if len(chances) > 1 else str(path)
             best = int(row.argmax())
             print(f"{place}: {_name(names, best)} ({row[best]:.1%})")
     if failed:
         raise typer.Exit(1)
+
+
+def _chances(forward: Evaluator, known: "Known", images: Any, dtype: str) -> Any:
+    """The probabilities of each image; an error where they are no numbers."""
+    with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is checked
+        pixels = as_inputs(known.network, images, dtype)
+        outputs = forward.logits(known.parameters, pixels)
+    if not np.isfinite(outputs).all():
+        raise DataError(
+            "expected pixels that the network can compute with; its outputs are not finite"
+        )
+    return probabilities(outputs)
 
 
 class Known(NamedTuple):
@@ -82,6 +93,8 @@ def _known(name: str, file: Path | None, shape: Shape | None) -> tuple[Known, Se
         parameters = load_weights(found.network, file, found.names)
     if parameters is None:
         raise PareoError(f"{name} has no weights of its own: give --weights, or a checkpoint")
+    if not all(np.isfinite(a).all() for a in parameters.values()):
+        raise DataError(f"{file or name}: its weights are not all finite, so it cannot predict")
     return Known(found.network, parameters), classes or ()
 
 
@@ -105,14 +118,9 @@ def _read(path: Path, network: Sequential) -> Any:
 
 
 def _array(path: Path, network: Sequential) -> Any:
-    try:
-        array = np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise DataError(f"{path}: expected a file to read; got: {error.strerror}") from error
-    except (ValueError, EOFError) as error:
-        raise DataError(f"{path}: expected a .npy file; got: {error}") from error
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "uif":
-        raise DataError(f"{path}: expected an array of numbers")
+    array = npy.read(path)
+    if array.dtype.kind not in "uif":
+        raise DataError(f"{path}: expected an array of numbers; got {array.dtype.name}")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise DataError(f"{path}: expected finite numbers; got NaN or infinity")
     if array.size == int(np.prod(network.inputs)):

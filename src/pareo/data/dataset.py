@@ -14,6 +14,7 @@ from pareo.data.statistics import ChannelStatistics
 from pareo.errors import DataError
 from pareo.seeds import checked_seed
 
+LARGEST_CLASSES = 1 << 22  # a larger label is a mistake: counts of each class would fill the memory
 TEST_SHARE = 6  # one image in six is for testing, if the source does not define a test set
 
 
@@ -59,6 +60,7 @@ class Dataset:
     def __post_init__(self) -> None:
         if self.classes < 1 and (self.classes < 0 or is_whole(self.labels)):
             raise DataError(f"{self.name}: expected at least 1 class; got {self.classes}")
+        _check_classes(self.name, self.classes)
         for part in ("images", "test_images"):
             check_images(f"{self.name}: ", part, getattr(self, part))
         if not len(self.images):
@@ -290,6 +292,7 @@ def divide(
     """
     check_images(f"{name}: ", "images", images)
     classes = len(class_names) or count_classes(labels)
+    _check_classes(name, classes)
     labels = check_labels(f"{name}: ", "labels", labels, classes, "images", len(images))
     test = parts.last_of_each_class(labels, classes, TEST_SHARE)
     return Dataset(
@@ -305,6 +308,14 @@ def count_classes(*labels: NDArray[Any]) -> int:
         5
     """
     return max([1, *(int(part.max()) + 1 for part in labels if part.size and is_whole(part))])
+
+
+def _check_classes(name: str, classes: int) -> None:
+    if classes > LARGEST_CLASSES:
+        raise DataError(
+            f"{name}: expected at most {LARGEST_CLASSES:,} classes, with labels from 0; "
+            f"got the label {classes - 1}"
+        )
 
 
 def _floats(images: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -18,6 +18,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pareo.data.filling import check_expansion, count_rest, native, read_array
 from pareo.errors import DataError
 
 _DTYPES: dict[int, np.dtype[Any]] = {
@@ -29,7 +30,6 @@ _DTYPES: dict[int, np.dtype[Any]] = {
     0x0E: np.dtype(">f8"),
 }
 _GZIP_MAGIC = b"\x1f\x8b"
-_CHUNK = 1 << 20
 
 
 def read(path: str | os.PathLike[str]) -> NDArray[Any]:
@@ -57,34 +57,33 @@ class Unpacked:
     """The bytes of one IDX file whose header matches their number."""
 
     head: bytes
-    body: bytes
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
+    items: NDArray[Any]
 
     def array(self) -> NDArray[Any]:
-        """Return a new array, in this machine's byte order."""
-        items = np.frombuffer(self.body, self.dtype).reshape(self.shape)
-        return items.astype(self.dtype.newbyteorder("="))
+        """Return the items in this machine's byte order; the same array each time if they are."""
+        return native(self.items)
 
     def sha256(self) -> str:
         """Return the SHA-256 of the unpacked file, in hexadecimal."""
         digest = hashlib.sha256(self.head)
-        digest.update(self.body)
+        digest.update(self.items.reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
 
 
 def unpack(file: Traversable) -> Unpacked:
     """Return the checked bytes of an IDX file: a `Path`, or a resource inside a package.
 
-    It takes no more memory than the header announces, however large a gzipped file would unpack.
+    It takes no more memory than the header announces, however large a gzipped file would unpack,
+    and none at all if the file is too small for what its header announces.
     """
     name = str(file)
     try:
         with file.open("rb") as stream:
+            size = _size(stream)
             if _is_gzip(stream, name):
                 with gzip.open(stream) as plain:
-                    return _unpack(plain, name)
-            return _unpack(stream, name)
+                    return _unpack(plain, name, size, packed=True)
+            return _unpack(stream, name, size)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{name}: expected a complete gzip file; got an error: {error}") from error
     except OSError as error:
@@ -102,7 +101,15 @@ def _is_gzip(stream: IO[bytes], name: str) -> bool:
     return start == _GZIP_MAGIC
 
 
-def _unpack(stream: IO[bytes] | gzip.GzipFile, name: str) -> Unpacked:
+def _size(stream: IO[bytes]) -> int:
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(0)
+    return size
+
+
+def _unpack(
+    stream: IO[bytes] | gzip.GzipFile, name: str, size: int, packed: bool = False
+) -> Unpacked:
     magic = stream.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _DTYPES:
         codes = ", ".join(f"{code:02x}" for code in _DTYPES)
@@ -119,15 +126,17 @@ def _unpack(stream: IO[bytes] | gzip.GzipFile, name: str) -> Unpacked:
         )
     shape = struct.unpack(f">{dimensions}I", sizes)
     _check_shape(dtype, shape, name)
-    wanted = dtype.itemsize * math.prod(shape)
-    body, beyond = _read_up_to(stream, wanted)
-    if len(body) + beyond != wanted:
-        header = len(magic) + len(sizes)
-        raise DataError(
-            f"{name}: expected {header + wanted:,} bytes for {dtype.name} of shape {shape}; "
-            f"got {header + len(body) + beyond:,} bytes"
-        )
-    return Unpacked(magic + sizes, body, dtype, shape)
+    header, wanted = 4 + 4 * dimensions, dtype.itemsize * math.prod(shape)
+    place = f"{name}: expected {header + wanted:,} bytes for {dtype.name} of shape {shape}"
+    if packed:
+        check_expansion(place, wanted, size)
+    elif size != header + wanted:
+        raise DataError(f"{place}; got {size:,} bytes")
+    items, done = read_array(stream, dtype, shape)  # type: ignore[arg-type]
+    done += count_rest(stream)  # type: ignore[arg-type]
+    if done != wanted:
+        raise DataError(f"{place}; got {header + done:,} bytes")
+    return Unpacked(magic + sizes, items)
 
 
 def _check_shape(dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> None:
@@ -139,20 +148,6 @@ def _check_shape(dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> Non
             f"{name}: expected a shape that NumPy can hold; got {len(shape)} dimensions with "
             f"{math.prod(shape):,} items"
         ) from error
-
-
-def _read_up_to(stream: IO[bytes] | gzip.GzipFile, size: int) -> tuple[bytes, int]:
-    """Return up to `size` bytes, and how many bytes follow them."""
-    parts = []
-    missing = size
-    # In chunks, because reading `size` at once would allocate what a false header announces.
-    while missing and (chunk := stream.read(min(missing, _CHUNK))):
-        parts.append(chunk)
-        missing -= len(chunk)
-    beyond = 0
-    while chunk := stream.read(_CHUNK):
-        beyond += len(chunk)
-    return b"".join(parts), beyond
 
 
 def _hex(raw: bytes) -> str:

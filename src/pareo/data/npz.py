@@ -1,18 +1,18 @@
 """Reads a dataset from an NPZ file, a zip of NumPy arrays; objects are never unpickled."""
 
-import math
+import lzma
 import os
-import tokenize
 import zipfile
 import zlib
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from pareo.data import npy
 from pareo.data.dataset import Dataset, count_classes, divide
+from pareo.data.filling import CHUNK, check_expansion
 from pareo.errors import DataError
 
 # The names of pareo and of Keras: images, labels, and the same for testing.
@@ -21,6 +21,8 @@ _NAMES = (
     ("x_train", "y_train", "x_test", "y_test"),
 )
 _CHANNELS = (1, 3, 4)
+_SMALL_CHUNK = 4096  # zipfile unpacks all that bzip2 and LZMA make of what it reads at a time
+_FEW = 12  # names that an error lists
 
 
 def read(path: str | os.PathLike[str]) -> Dataset:
@@ -46,13 +48,29 @@ def read(path: str | os.PathLike[str]) -> Dataset:
     file, name = Path(path), str(path)
     try:
         with zipfile.ZipFile(file) as archive:
-            arrays = {key: _array(archive, key, name) for key in _keys(archive, name)}
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+            arrays = {key: _array(archive, key, file) for key in _keys(archive, name)}
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        lzma.LZMAError,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+        OverflowError,
+        ValueError,
+    ) as error:
+        if isinstance(error, DataError):
+            raise
         raise DataError(
             f"{name}: expected a complete NPZ file; got {_size(file)} that are not one: {error}"
         ) from error
     except OSError as error:
-        raise DataError(f"{name}: expected a file to read; got: {error.strerror}") from error
+        # The bzip2 module has no other exception for damaged data, and gives it no number.
+        raise DataError(
+            f"{name}: expected a file to read; got: {error.strerror or error}"
+        ) from error
+    except MemoryError as error:
+        raise DataError(f"{name}: does not fit in memory when it is unpacked") from error
     images, labels, *test = arrays.values()
     images, labels = _channels_first(images), _flat(labels)
     if not test:
@@ -64,55 +82,51 @@ def read(path: str | os.PathLike[str]) -> Dataset:
 
 def _keys(archive: zipfile.ZipFile, name: str) -> tuple[str, ...]:
     found = [member.removesuffix(".npy") for member in archive.namelist()]
+    known = set(found)
     for keys in _NAMES:
-        if set(keys) <= set(found):
+        if set(keys) <= known:
             return keys
-        half = set(keys[2:]) & set(found)
-        if set(keys[:2]) <= set(found) and not half:
+        if set(keys[:2]) <= known and not set(keys[2:]) & known:
             return keys[:2]
+    shown = [name if name.isprintable() else ascii(name) for name in found[:_FEW]]
+    more = f" and {len(found) - _FEW:,} more" if len(found) > _FEW else ""
     raise DataError(
         f"{name}: expected the arrays images and labels, with test_images and test_labels or "
-        f"without, or x_train, y_train, x_test and y_test; got {', '.join(found) or 'no arrays'}"
+        f"without, or x_train, y_train, x_test and y_test; "
+        f"got {', '.join(shown) or 'no arrays'}{more}"
     )
 
 
-def _array(archive: zipfile.ZipFile, key: str, name: str) -> NDArray[Any]:
+def _array(archive: zipfile.ZipFile, key: str, file: Path) -> NDArray[Any]:
     info = archive.getinfo(f"{key}.npy" if f"{key}.npy" in archive.namelist() else key)
-    try:
-        with archive.open(info) as stream:
-            shape, dtype = _header(stream)
-            header = stream.tell()
-    except (ValueError, SyntaxError, TypeError, tokenize.TokenError) as error:
-        raise DataError(
-            f"{name}: expected '{key}' to be a NumPy array; got {info.file_size:,} bytes "
-            "that are not one"
-        ) from error
-    if dtype.hasobject:
-        raise DataError(
-            f"{name}: expected '{key}' to hold numbers; got Python objects, which are never loaded"
-        )
-    # Checked first: NumPy would allocate the memory that a false header announces.
-    wanted = header + dtype.itemsize * math.prod(shape)
-    if wanted != info.file_size:
-        raise DataError(
-            f"{name}: expected {wanted:,} bytes for '{key}', {dtype.name} of shape {shape}; "
-            f"got {info.file_size:,} bytes"
-        )
+    plain = info.compress_type == zipfile.ZIP_STORED
+    packed = min(info.compress_size, file.stat().st_size)
+    place = f"{file}: expected {info.file_size:,} bytes for '{key}'"
+    check_expansion(place, info.file_size, packed)  # first: opening it unpacks some of it
     with archive.open(info) as stream:
-        array = npy.read_array(stream, allow_pickle=False)
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
-
-
-def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    version = npy.read_magic(stream)
-    if version == (1, 0):
-        shape, _, dtype = npy.read_array_header_1_0(stream)
-    elif version == (2, 0):
-        shape, _, dtype = npy.read_array_header_2_0(stream)
-    else:
-        raise ValueError(f"version {version}")
-    np.broadcast_to(np.zeros((), np.int8), shape)  # raises an error if no array can have this shape
-    return shape, dtype
+        try:
+            header = npy.read_header(stream)
+        except npy.NotNumbers as error:
+            raise DataError(f"{file}: expected '{key}' to hold numbers; got {error}") from error
+        except npy.NotAnArray as error:
+            raise DataError(
+                f"{file}: expected '{key}' to be a NumPy array; got {info.file_size:,} bytes "
+                "that are not one"
+            ) from error
+        place = (
+            f"{file}: expected {header.size:,} bytes for '{key}', {header.dtype.name} of shape "
+            f"{header.shape}"
+        )
+        if header.size != info.file_size:
+            raise DataError(f"{place}; got {info.file_size:,} bytes")
+        if plain and header.size > packed:
+            raise DataError(f"{place}; got {packed:,} bytes")
+        quick = plain or info.compress_type == zipfile.ZIP_DEFLATED
+        array, done = npy.read_body(stream, header, CHUNK if quick else _SMALL_CHUNK)
+        # The end is read, too: there zipfile compares the checksum.
+        if header.length + done != header.size or stream.read(1):
+            raise DataError(f"{place}; got {header.length + done:,} bytes")
+    return array
 
 
 def _channels_first(images: NDArray[Any]) -> NDArray[Any]:

@@ -12,15 +12,19 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
+from pareo import strict_json
 from pareo.errors import DataError, WriteError
 from pareo.nn.layers import Parameter
 from pareo.nn.network import Sequential
+from pareo.strict_json import shown
 from pareo.training.definition import describe, rebuild
 from pareo.training.history import History
 from pareo.training.recipe import AVERAGE
@@ -120,10 +124,11 @@ def write(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
             os.fsync(stream.fileno())
         os.replace(beside, path)
         _sync_directory(path.parent)
-    except OSError as error:
-        raise _unwritable(path, error.strerror or str(error)) from error
     except Exception as error:  # safetensors has one exception for everything that goes wrong
-        raise _unwritable(path, str(error)) from error
+        with suppress(OSError):  # a part of a file would fill a disk that is full already
+            beside.unlink(missing_ok=True)
+        reason = getattr(error, "strerror", None) or str(error)
+        raise unwritable(path, reason) from error
 
 
 def keep(file: Path, name: str) -> None:
@@ -141,10 +146,13 @@ def keep(file: Path, name: str) -> None:
         os.replace(beside, kept)
         _sync_directory(file.parent)
     except OSError as error:
-        raise _unwritable(kept, error.strerror or str(error)) from error
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise unwritable(kept, error.strerror or str(error)) from error
 
 
-def _unwritable(path: Path, reason: str) -> DataError:
+def unwritable(path: Path, reason: str) -> DataError:
+    """The error for a checkpoint that cannot be written."""
     return WriteError(f"{path}: the checkpoint cannot be written: {reason}")
 
 
@@ -171,9 +179,12 @@ def load(path: str | os.PathLike[str]) -> Checkpoint:
     if metadata.get("sha256") != _digest(text, tensors):
         raise DataError(f"{path}: was altered: its SHA-256 does not match the one in the file")
     try:
-        return _parsed(json.loads(text), tensors)
-    except (DataError, KeyError, TypeError, json.JSONDecodeError) as error:
-        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+        return _parsed(strict_json.loads(text, allow_nan=True), tensors)
+    except (
+        DataError, KeyError, TypeError, ValueError, ArithmeticError, RecursionError, MemoryError,
+    ) as error:  # fmt: skip  # the last ones from layers whose numbers make no sense
+        reason = f"no {error}" if isinstance(error, KeyError) else str(error) or "no sense"
+        reason = " ".join(reason.split())[:300]
         raise DataError(f"{path}: expected a checkpoint of pareo; got: {reason}") from error
 
 
@@ -212,7 +223,7 @@ def _digest(text: str, tensors: Mapping[str, Any]) -> str:
 def _parsed(found: Any, tensors: Mapping[str, Any]) -> Checkpoint:
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         version = found.get("format") if isinstance(found, dict) else None
-        raise DataError(f"its format is {version!r}; this version of pareo reads {FORMAT}")
+        raise DataError(f"its format is {shown(version)}; this version of pareo reads {FORMAT}")
     network = rebuild(found["network"])
     if not isinstance(network, Sequential) or network.input_shape is None:
         raise DataError("its network has no input_shape")
@@ -227,20 +238,37 @@ def _parsed(found: Any, tensors: Mapping[str, Any]) -> Checkpoint:
     _check_slots(wanted, slots, ordered)
     epoch, step = found["epoch"], found["step"]
     if not all(type(number) is int and number >= 0 for number in (epoch, step)):
-        raise DataError(f"its epoch and step are {epoch!r} and {step!r}")
+        raise DataError(f"its epoch and step are {shown(epoch)} and {shown(step)}")
     partial = found["partial"]
-    if set(partial) != {"loss", "seconds"} or not all(
-        type(value) in (int, float) for value in partial.values()
+    if (
+        not isinstance(partial, dict)
+        or set(partial) != {"loss", "seconds"}
+        or not all(type(value) in (int, float) for value in partial.values())
     ):
-        raise DataError(f"its sums are {partial!r}")
+        raise DataError(f"its sums are {shown(partial)}")
     for name in ("settings", "data", "place"):
         if not isinstance(found[name], dict):
-            raise DataError(f"its {name} are {found[name]!r}")
+            raise DataError(f"its {name} are {shown(found[name])}")
+    try:
+        msgspec.convert(found["data"], _Data)
+    except msgspec.ValidationError as error:
+        raise DataError(f"its data: {error}") from error
     history = History.from_plain(found["history"])
     return Checkpoint(
         network, ordered, slots, epoch, step, found["settings"], history, partial,
         found["data"], found["place"],
     )  # fmt: skip
+
+
+@dataclass
+class _Data:
+    """What is known of the data, by `resume.identity`; a file with weights alone has nothing."""
+
+    name: str = ""
+    images: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)] = 0
+    fingerprint: str | None = None
+    sha256: str | None = None
+    class_names: list[str] | None = None
 
 
 def _check_slots(

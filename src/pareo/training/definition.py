@@ -140,10 +140,10 @@ def rebuild(described: Any, depth: int = 0) -> Layer:
             names = _items(rest.pop("names", [str(number) for number in range(len(parts))]))
             named = list(zip(names, parts, strict=True))
             return Sequential(named, shape, str(rest.pop("name")))
-        if name in PARALLEL:
+        if isinstance(name, str) and name in PARALLEL:
             branches = [rebuild(part, depth + 1) for part in _items(rest.pop("branches"))]
             return PARALLEL[name](*branches)
-        if name in SKIPS:
+        if isinstance(name, str) and name in SKIPS:
             return SKIPS[name](
                 rebuild(rest.pop("body"), depth + 1),
                 *(_rebuilt_or_none(rest.pop(key), depth) for key in ("shortcut", "activation")),
@@ -156,17 +156,17 @@ def rebuild(described: Any, depth: int = 0) -> Layer:
             if not isinstance(head, Sequential):
                 raise DataError("an auxiliary head is a Sequential")
             return Auxiliary(head, float(rest.pop("weight")))
-        kind = kind_of(name)
+        kind = kind_of(name) if isinstance(name, str) else None
         if kind is None:
             raise DataError(
-                f"pareo has no layer {name!r}; if it is your own, import its module first"
+                f"pareo has no layer {name!r:.60}; if it is your own, import its module first"
             )
         values = {key: _value(value) for key, value in rest.items()}
         return kind(**values)
     except DataError:
         raise
-    except (KeyError, TypeError, ValueError, PareoError) as error:
-        raise DataError(f"the layer {name!r} cannot be built: {error}") from error
+    except (KeyError, TypeError, ValueError, ArithmeticError, PareoError) as error:
+        raise DataError(f"the layer {name!r:.60} cannot be built: {error}") from error
 
 
 def _rebuilt_node(described: Any, depth: int) -> tuple[str, list[Any]]:
@@ -183,13 +183,13 @@ def _rebuilt_or_none(described: Any, depth: int) -> Layer | None:
 
 def _items(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise DataError(f"expected a list; got {value!r}")
+        raise DataError(f"expected a list; got {value!r:.60}")
     return value
 
 
 def _number(value: Any) -> int:
     if type(value) is not int or value < 1:
-        raise DataError(f"expected a size of 1 or more; got {value!r}")
+        raise DataError(f"expected a size of 1 or more; got {value!r:.60}")
     return value
 
 
@@ -197,5 +197,5 @@ def _value(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(_value(item) for item in value)
     if value is not None and not isinstance(value, (int, float, str)):
-        raise DataError(f"expected a number or a word; got {value!r}")
+        raise DataError(f"expected a number or a word; got {value!r:.60}")
     return value

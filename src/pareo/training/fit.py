@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -11,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from pareo.data import Dataset
 from pareo.device import PRECISIONS, Device, current
-from pareo.interrupt import Interrupt
+from pareo.interrupt import ENDINGS, Interrupt, Terminated, report
 from pareo.nn.network import Sequential
 from pareo.training import checkpoint as files
 from pareo.training import inputs
@@ -21,6 +22,7 @@ from pareo.training.checks import SettingError, whole
 from pareo.training.evaluate import Evaluator, evaluation_batch
 from pareo.training.floor import peak
 from pareo.training.history import Epoch
+from pareo.training.lock import locked
 from pareo.training.progress import Bar
 from pareo.training.result import DivergenceError, Result
 from pareo.training.resume import identity, resumed, target
@@ -70,7 +72,8 @@ def fit(
         patience: end the run after so many epochs without a better one; see `History.best`.
         checkpoint: a directory for `last.safetensors` and, of the best epoch so far,
             `best.safetensors`; or one file. The last is written at the start, after each epoch,
-            every `checkpoint_seconds` in between, and at Ctrl-C.
+            every `checkpoint_seconds` in between, and at Ctrl-C, SIGTERM and SIGHUP. Two runs at a
+            time cannot write to one.
         resume: a checkpoint, or its directory, to resume from; the settings must match it. More
             `epochs` extend a finished run: a schedule that depends on their number continues as
             that of the longer run.
@@ -84,6 +87,7 @@ def fit(
         SettingError: a setting is out of range, or does not fit the data.
         DivergenceError: the loss became NaN or infinite.
         DataError: a checkpoint cannot be read or written, or is of another run.
+        Terminated: SIGTERM or SIGHUP came; a checkpoint was written before.
 
     Example:
         >>> from pareo.data import load
@@ -101,11 +105,16 @@ def fit(
     if chosen.precision in PRECISIONS:
         place = Device(str(place), place.threads, chosen.precision)
     patience = None if patience is None else whole("patience", patience, 1)
-    start = None if resume is None else resumed(resume, network, data, chosen)
     file = None if checkpoint is None else target(checkpoint, resume)
-    run = _Run(network, data, chosen, place, start, file, checkpoint_seconds, threads, weights)
-    watching = Callbacks(callbacks)
-    with Interrupt() as interrupt, Bar(network.name, epochs, run.count, progress) as bar:
+    with ExitStack() as scope:
+        if file is not None:
+            scope.enter_context(locked(file))  # first: another run may be about to write it
+        start = None if resume is None else resumed(resume, network, data, chosen)
+        run = _Run(network, data, chosen, place, start, file, checkpoint_seconds, threads, weights)
+        watching = Callbacks(callbacks)
+        # Without a checkpoint nothing could be saved, so these signals end the process as usual.
+        interrupt = scope.enter_context(Interrupt(ENDINGS if file is not None else ()))
+        bar = scope.enter_context(Bar(network.name, epochs, run.count, progress))
         if file is not None and start is None:
             run.write()  # fail now if the directory cannot be written
         watching.start(run.result)
@@ -124,6 +133,9 @@ def fit(
                 run.result.interrupted = True
                 break
     watching.end(run.result)
+    if interrupt.signal is not None:
+        report(interrupt.signal, f": continue with --resume {file}")
+        raise Terminated(interrupt.signal)
     return run.result
 
 

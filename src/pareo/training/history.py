@@ -168,7 +168,7 @@ class History(Sequence[Epoch]):
             for name, value in entry.items():
                 optional = name in ("accuracy", "test_loss", "floor")
                 if type(value) not in (int, float) and not (optional and value is None):
-                    raise DataError(f"its history has {name} {value!r}, which is not a number")
+                    raise DataError(f"its history has {name} {value!r:.60}, which is not a number")
         return cls(Epoch(**entry) for entry in found)
 
     @overload

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pareo.training.history import Epoch
@@ -55,11 +56,14 @@ class Bar:
         """Show that `done` images of an epoch (counted from 1) have been trained on."""
         if self._progress:
             facts = [f"epoch {epoch}/{self._epochs}", f"loss {loss:.4f}", *self._accuracy]
-            self._progress.update(
-                self._task,
-                completed=(epoch - 1) * self._images + done,
-                facts=fitting([*facts, f"{speed:,.0f} images/s"], self._width),
-            )
+            try:
+                self._progress.update(
+                    self._task,
+                    completed=(epoch - 1) * self._images + done,
+                    facts=fitting([*facts, f"{speed:,.0f} images/s"], self._width),
+                )
+            except OSError:  # the terminal is closed, but the run can still be saved
+                self._progress = None
 
     def tested(self, epoch: Epoch) -> None:
         """Show the accuracy from now on."""
@@ -68,7 +72,8 @@ class Bar:
 
     def __exit__(self, *_: object) -> None:
         if self._progress:
-            self._progress.stop()
+            with suppress(OSError):
+                self._progress.stop()
 
 
 def _bar() -> "Progress":

@@ -320,11 +320,13 @@ def from_plain(found: Any, file: object) -> Settings:
     if set(found) == set(FIRST_FIELDS):
         found = _of_first_version(found)
     if set(found) != {field.name for field in fields(Settings)}:
-        raise DataError(f"{file}: its settings are not those of a run: {', '.join(found)}")
+        names = ascii(", ".join(found))[1:200]
+        raise DataError(f"{file}: its settings are not those of a run: {names}")
     try:
         return Settings(**found)
-    except (SettingError, TypeError) as error:
-        raise DataError(f"{file}: its settings are not those of a run: {error}") from error
+    except (SettingError, TypeError, ValueError, ArithmeticError) as error:
+        said = " ".join(str(error).split())[:300]
+        raise DataError(f"{file}: its settings are not those of a run: {said}") from error
 
 
 def _of_first_version(found: dict[str, Any]) -> dict[str, Any]:

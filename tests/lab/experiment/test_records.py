@@ -112,6 +112,36 @@ def test_one_damaged_result_hides_no_other(path, capsys):
     assert records.find("last") == records.load(2)
 
 
+def test_a_row_that_is_no_text_hides_no_other(path, capsys):
+    for _ in range(3):
+        records.save(race())
+    with sqlite3.connect(path) as file:
+        file.execute("UPDATE results SET result = CAST(x'ff00fe' AS TEXT) WHERE number = 2")
+    file.close()
+    assert [number for number, _ in records.everything()] == [1, 3]
+    assert "result 2: expected JSON; got bytes that are no text" in capsys.readouterr().err
+
+
+def test_a_locked_file_is_said_soon(path, monkeypatch):
+    records.save(race())
+    monkeypatch.setattr(records, "PATIENCE", 0.05)
+    with sqlite3.connect(path) as file:
+        file.execute("BEGIN EXCLUSIVE")
+        for use in (records.everything, lambda: records.save(race()), lambda: records.load(1)):
+            with pytest.raises(DataError, match=r"another process has locked it for more than"):
+                use()
+    file.close()
+    assert len(records.everything()) == 1
+
+
+@pytest.mark.parametrize("sample", [1e-320, 1e101, 1.7e308])
+def test_numbers_whose_ratios_overflow_are_refused(sample):
+    result = made()
+    result["rows"][0]["samples"][0] = sample
+    with pytest.raises(DataError, match=r"expected a number .* in rows\[0\]\.samples"):
+        results.parsed(json.dumps(result), "a file")
+
+
 def test_a_number_that_no_result_can_have_is_a_name():
     with pytest.raises(DataError, match="expected a file to read"):
         records.find("9" * 30)

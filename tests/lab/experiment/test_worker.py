@@ -199,8 +199,29 @@ def test_an_answer_is_plain_data() -> None:
         assert answer["a"][0].tolist() == [1.0, 1.0]
         assert answer["a"][1:] == (2, Path("x"))
         assert answer["b"] == [None, "text", {1}]
-    alien = "no plain data: NotPlain: it holds fractions"
+    alien = "NotPlain: its answer holds a Fraction"
     with Worker(answering, "an object") as worker, pytest.raises(Failed, match=alien):
         worker.ask()
-    with Worker(answering, "a function") as worker, pytest.raises(Failed, match="pickle"):
+    with Worker(answering, "a function") as worker, pytest.raises(Failed, match="holds a function"):
         worker.ask()
+
+
+def announcing() -> Callable[[], Any]:
+    """Announces an answer of a million bytes on every socket, and sends none of them."""
+
+    def answer() -> None:
+        for number in range(3, 32):
+            try:
+                if "socket" in os.readlink(f"/proc/self/fd/{number}"):
+                    os.write(number, (10**6).to_bytes(4, "big"))
+            except OSError:
+                continue
+        time.sleep(60)
+
+    return answer
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells which files are open")
+def test_an_answer_that_does_not_end_is_not_waited_for() -> None:
+    with Worker(announcing) as worker, pytest.raises(Failed, match="ended by SIGKILL"):
+        worker.ask(patience=1.5)

@@ -133,3 +133,21 @@ def test_an_optimizer_brings_its_own_rate_and_momentum_unless_these_are_searched
     assert make({"optimizer": "sgd", "momentum": 0.5}).settings().momentum == 0.5
     assert make({"optimizer": "sgd"}).settings().momentum == 0.0  # as `pareo train` has it
     assert str(make({"optimizer": "nesterov"}).settings().optimizer) == "nesterov:0.9"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("rate = " + "9" * 5000, "expected TOML; got: Exceeds the limit"),
+        ("rate = 0x" + "f" * 5000, "rate expects numbers above 0; got a int that is too large"),
+        ("rate = { low = 0.1, high = 0.9, step = 1e-300 }", "expects at most 1,000,000 steps"),
+        ("rate = [1, 1e301]", "rate expects numbers above 0"),
+        ("width = [8, 20000]", "width expects layers with at most .* 2 layers of 20,000"),
+        ("width = [8, 4096]\nhidden = 64", "got 64 layers of 4,096"),
+    ],
+)
+def test_numbers_that_no_machine_can_serve(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "space.toml"
+    file.write_text(text)
+    with pytest.raises(DataError, match=said):
+        space.read(file)

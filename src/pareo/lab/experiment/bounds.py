@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-MOST = 1e300  # of any number, so that sums and squares of a few stay finite
+MOST = 1e100  # of any number, so that sums, products and ratios of a few stay finite
 
 Number = Annotated[float, Meta(gt=-MOST, lt=MOST)]
 Amount = Annotated[float, Meta(ge=0, lt=MOST)]  # seconds, bytes, shares: never negative

@@ -13,6 +13,7 @@ from pareo.lab.experiment import results
 from pareo.lab.experiment.results import Result
 
 VERSION = 1
+PATIENCE = 5.0  # seconds for another process that writes; it takes some hundredths of a second
 NUMBER = re.compile("[0-9]{1,18}")
 TABLE = """
 CREATE TABLE results (
@@ -50,7 +51,7 @@ def load(number: int) -> Result:
         found = file.execute(asked, (number,)).fetchone()
     if found is None:
         raise DataError(f"{place()}: there is no result {number}; `pareo history` lists them")
-    return results.parsed(str(found[0]), f"{place()}, result {number}")
+    return _parsed(number, found[0])
 
 
 def everything() -> list[tuple[int, Result]]:
@@ -62,7 +63,7 @@ def everything() -> list[tuple[int, Result]]:
     good = []
     for number, text in found:
         try:
-            good.append((number, results.parsed(str(text), f"{place()}, result {number}")))
+            good.append((number, _parsed(number, text)))
         except DataError as error:
             print(f"pareo: left out: {error}", file=sys.stderr)
     return good
@@ -78,6 +79,16 @@ def find(name: str) -> Result:
     return load(int(name)) if NUMBER.fullmatch(name) else results.read(Path(name))
 
 
+def _parsed(number: int, kept: object) -> Result:
+    """The result in a row, which may hold anything."""
+    source = f"{place()}, result {number}"
+    try:
+        text = kept.decode() if isinstance(kept, bytes) else str(kept)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{source}: expected JSON; got bytes that are no text") from error
+    return results.parsed(text, source)
+
+
 @contextmanager
 def _opened(create: bool = False) -> Iterator[sqlite3.Connection]:
     path = place()
@@ -86,7 +97,8 @@ def _opened(create: bool = False) -> Iterator[sqlite3.Connection]:
             path.parent.mkdir(parents=True, exist_ok=True)
         elif not path.exists():
             raise DataError(f"{path}: nothing is kept here yet; `pareo race --save` does")
-        with closing(sqlite3.connect(path, timeout=30)) as file:
+        with closing(sqlite3.connect(path, timeout=PATIENCE)) as file:
+            file.text_factory = bytes  # a row that is no text is reported alone, not for all
             with (
                 file
             ):  # one transaction, so that two races that start at the same time make one table
@@ -100,7 +112,11 @@ def _opened(create: bool = False) -> Iterator[sqlite3.Connection]:
                         f"{path}: expected pareo's records of version {VERSION}; got {version}"
                     )
             yield file
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
+        if "locked" in str(error):
+            raise DataError(
+                f"{path}: another process has locked it for more than {PATIENCE:g} s; try again"
+            ) from error
         raise DataError(f"{path}: expected pareo's records; got: {error}") from error
     except OSError as error:
         raise WriteError(f"{path}: cannot be written: {error.strerror}") from error

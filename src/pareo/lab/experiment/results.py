@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from msgspec import inspect
 
-from pareo import __version__, machine
+from pareo import __version__, machine, strict_json
 from pareo.errors import DataError
 from pareo.lab.experiment.bounds import Amount, Count, Natural, Number, Positive
 
@@ -161,12 +161,9 @@ def read(path: Path) -> Result:
 def parsed(text: str, source: str) -> Result:
     """The result in a text that came from `source`."""
     try:
-        found = json.loads(text)
-        if "\\ud" in text.lower():  # maybe half of a character, which no file or terminal can hold
-            json.dumps(found, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:
+        return checked(strict_json.loads(text, LARGEST, allow_nan=True), source)
+    except strict_json.NotJson as error:
         raise DataError(f"{source}: expected JSON; got: {error}") from error
-    return checked(found, source)
 
 
 def checked(data: Any, source: str) -> Result:
@@ -285,4 +282,4 @@ def _at(data: Any, place: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    return str(value) if isinstance(value, float) else f"{value!r:.60}"
+    return str(value) if isinstance(value, float) else strict_json.shown(value)

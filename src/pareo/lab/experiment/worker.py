@@ -6,16 +6,16 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import wait
-from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from pareo import interrupt
 from pareo.errors import exit_reason
-from pareo.lab.experiment import plain_pickle, process_tree
+from pareo.lab.experiment import plain_data, process_tree
 from pareo.lab.machine.memory import Watch
 
 PATIENCE = 1800.0  # seconds: longer than the slowest compiler takes
 GRACE = 2.0  # seconds in which a process may end by itself
+LARGEST = 8 << 30  # bytes of an answer: the parameters of two steps, at most
 MOMENT = 0.05  # seconds, at most, between the ends of the pipes of a killed process
 
 
@@ -38,8 +38,8 @@ class Worker:
         threads: how many threads libraries that read it from the environment may use.
         memory: bytes; the process is ended when it has more, until `unlimit` is called.
 
-    Processes that it starts end with it. An answer is plain data (`plain_pickle`): nothing that
-    the process sends is executed here.
+    Processes that it starts end with it. An answer is plain data (`plain_data`): nothing that the
+    process sends is executed here.
 
     >>> from operator import attrgetter
     >>> with Worker(attrgetter, "real") as worker:
@@ -89,7 +89,7 @@ class Worker:
                 raise Failed(f"no answer within {patience:g} s")
             if not self._pipe.poll():
                 raise EOFError
-            packed = self._pipe.recv_bytes()
+            packed = self._received(patience)
             self._asked = False
         except (EOFError, OSError):
             if self._process is not None and not wait([self._life], GRACE):
@@ -99,17 +99,37 @@ class Worker:
                 raise ShortOfMemory(f"more than {self._watch.most / 1e9:g} GB") from None
             raise Failed(exit_reason(exitcode)) from None
         try:
-            fine, answer = plain_pickle.loads(packed)
-        except Exception as error:  # whatever the process sent, this one goes on
+            fine, answer = plain_data.loads(packed)
+        except (ValueError, TypeError) as error:  # whatever the process sent, this one goes on
             raise Failed(f"its answer is no plain data: {sentence(error)}") from None
-        if not fine:
-            raise (ShortOfMemory if _is_short(answer) else Raised)(answer)
+        if fine is not True:
+            reason = sentence(Failed(str(answer)))
+            raise (ShortOfMemory if _is_short(reason) else Raised)(reason)
         return answer
 
     def drain(self, patience: float) -> None:
         """Drop the answer to what was put, if nobody has read it."""
         if self._asked:
             self.get(patience)
+
+    def _received(self, patience: float) -> bytes:
+        """The bytes of an answer, which began to arrive; EOFError if they do not end in time."""
+        watch = threading.Timer(patience, self._end_all)  # it may have announced more than it sends
+        watch.daemon = True
+        watch.start()
+        try:
+            return bytes(self._pipe.recv_bytes(LARGEST))
+        except OSError:
+            self._end_all()  # it announced more than may be, and nothing else can be read
+            raise
+        finally:
+            watch.cancel()
+
+    def _end_all(self) -> None:
+        """End the process and what it started, which may hold the pipe open."""
+        if self._process is not None:
+            self.kill()
+            process_tree.end(self._process.pid, self._started)
 
     def unlimit(self) -> None:
         """Lift the limit on its memory."""
@@ -218,9 +238,9 @@ def _answer(pipe: Any, make: Callable[..., Any], args: tuple[Any, ...]) -> None:
         question = pipe.recv()
         try:
             answer = answer or make(*args)
-            packed = ForkingPickler.dumps((True, answer(*question)))
+            packed = plain_data.dumps((True, answer(*question)))
         except Exception as error:  # whatever it is, it is reported
-            pipe.send((False, sentence(error)))
+            pipe.send_bytes(plain_data.dumps((False, sentence(error))))
             return
         pipe.send_bytes(packed)
 

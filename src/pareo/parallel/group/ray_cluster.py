@@ -10,6 +10,7 @@ from typing import Any
 from pareo.device import Device
 from pareo.errors import PareoError
 
+LOCAL_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # 0: Ray takes the loopback address for its own
 MISSING = "--on ray needs Ray: pip install 'pareo[ray]'"
 
 
@@ -74,16 +75,20 @@ def connected(address: str = "ray") -> Iterator[Any]:
 
     Args:
         address: `ray`, which is the cluster that $RAY_ADDRESS names, or else one that is started on
-            this machine and ends with the scope; or `ray://HOST:PORT`, the address of a cluster.
+            this machine, which only this machine can reach, and ends with the scope; or
+            `ray://HOST:PORT`, the address of a cluster.
 
     Raises:
         PareoError: Ray is not installed, or there is no cluster at that address.
     """
     check(address)
-    ray = import_ray()
     named = None if address == "ray" else address
     if named is None and "RAY_ADDRESS" not in os.environ:
         named = "local"
+        # Whoever reaches a port of Ray can run programs here, so it listens on this machine only.
+        # Ray reads the variable when it is imported.
+        os.environ.setdefault(LOCAL_ONLY, "0")
+    ray = import_ray()
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if named == "local":
         quiet["include_dashboard"] = False

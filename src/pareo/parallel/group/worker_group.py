@@ -248,6 +248,7 @@ def _serve(
 ) -> None:
     """The main function of a worker's process."""
     interrupt.ignore()
+    interrupt.end_with_parent()
     group.report = lambda content: pipe.send(("report", content))
     with suppress(OSError, Aborted):  # the caller has gone, or knows already
         try:

@@ -149,6 +149,7 @@ class _Process:
 def _serve(pipe: Any, data: DatasetHandle, device: Device, shares: SharedArrays) -> None:
     """The main function of a process, which ends when the other end of the pipe closes."""
     interrupt.ignore()
+    interrupt.end_with_parent()
     attached = data.attach()
     without_tests = untested(attached)
     one = Device(str(device), 1, device.precision)

@@ -7,7 +7,6 @@ optimizer = ["sgd", "adamw"]                    # momentum is for sgd and nester
 augment = ["", "flip,crop:4"]
 """
 
-import math
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pareo.errors import DataError
 from pareo.nn.networks import ACTIVATIONS
+from pareo.strict_json import shown
 from pareo.training import optimizers, schedules
 from pareo.training.augmentation import Augmentation
 from pareo.training.checks import SettingError
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 LARGEST_FILE = 1 << 20
 LARGEST_SIZE = 1 << 20  # of a layer or a batch: a larger number is a typing error
+LARGEST_NUMBER = 1e300  # Optuna computes differences and products of them
+LARGEST_WEIGHTS = 1 << 28  # between hidden layers, 1 GB of float32
+MOST_STEPS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Kind:
 
 
 def _number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+    return type(value) in (int, float) and abs(value) < LARGEST_NUMBER
 
 
 def _whole(least: int, most: int = LARGEST_SIZE) -> Callable[[Any], bool]:
@@ -156,8 +159,10 @@ def read(path: Path) -> Space:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise DataError(f"{path}: expected a file to read; got: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DataError(f"{path}: expected TOML; got: {error}") from error
+    except (ValueError, RecursionError) as error:  # and a number of more digits than Python reads
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path}: expected TOML; got: {str(error)[:200]}") from error
     return parse(found, str(path))
 
 
@@ -172,7 +177,7 @@ def parse(found: dict[str, Any], source: str = "space") -> Space:
     for name, value in found.items():
         if name not in TRAINING and name not in SHAPE:
             known = ", ".join((*TRAINING, *SHAPE))
-            raise DataError(f"{source}: expected some of {known}; got {name!r:.60}")
+            raise DataError(f"{source}: expected some of {known}; got {shown(name)}")
         place = f"{source}: {name}"
         if isinstance(value, dict):
             space.ranges[name] = _range(name, value, place)
@@ -184,7 +189,25 @@ def parse(found: dict[str, Any], source: str = "space") -> Space:
     if not space.searched:
         example = "rate = { low = 0.001, high = 1.0, log = true }"
         raise DataError(f"{source}: expected something to search, such as {example}; got nothing")
+    _check_width(space, source)
     return space
+
+
+def _check_width(space: Space, source: str) -> None:
+    """Refuse layers that no machine has the memory for, before one of them is proposed."""
+    width, hidden = _most(space, "width"), _most(space, "hidden")
+    if max(1, hidden - 1) * width**2 > LARGEST_WEIGHTS:
+        raise DataError(
+            f"{source}: width expects layers with at most {LARGEST_WEIGHTS:,} weights between "
+            f"them; got {max(2, hidden)} layers of {width:,}"
+        )
+
+
+def _most(space: Space, name: str) -> int:
+    """The largest value that a hyper-parameter may have; 1 if it is not in the space."""
+    if name in space.ranges:
+        return int(space.ranges[name]["high"])
+    return int(max(space.choices.get(name, [space.fixed.get(name, 1)])))
 
 
 def _range(name: str, found: dict[str, Any], place: str) -> dict[str, Any]:
@@ -193,7 +216,7 @@ def _range(name: str, found: dict[str, Any], place: str) -> dict[str, Any]:
         raise DataError(f'{place} expects words, such as ["a", "b"]; got a range')
     for key in found:
         if key not in ("low", "high", "log", "step"):
-            raise DataError(f"{place} expects low, high, log or step; got {key!r:.60}")
+            raise DataError(f"{place} expects low, high, log or step; got {shown(key)}")
     for key in ("low", "high"):
         if key not in found:
             raise DataError(f"{place} expects low and high; {key} is missing")
@@ -202,16 +225,18 @@ def _range(name: str, found: dict[str, Any], place: str) -> dict[str, Any]:
     if low >= high:
         raise DataError(f"{place} expects low below high; got {low} and {high}")
     if log is not None and type(log) is not bool:
-        raise DataError(f"{place} expects log to be true or false; got {log!r:.60}")
+        raise DataError(f"{place} expects log to be true or false; got {shown(log)}")
     if log and low <= 0:
         raise DataError(f"{place} expects low above 0 where log is true; got {low}")
     if step is not None:
         if log:
             raise DataError(f"{place} expects log or step, not both")
         if not (_whole(1)(step) if kind.whole else _number(step) and step > 0):
-            raise DataError(f"{place} expects a step above 0; got {step!r:.60}")
+            raise DataError(f"{place} expects a step above 0; got {shown(step)}")
         if step > high - low:
             raise DataError(f"{place} expects a step of at most high - low; got {step}")
+        if (high - low) / MOST_STEPS > step:
+            raise DataError(f"{place} expects at most {MOST_STEPS:,} steps; got steps of {step}")
     return {key: value for key, value in found.items() if value is not None}
 
 
@@ -221,13 +246,13 @@ def _choices(name: str, values: list[Any], place: str) -> list[Any]:
     for value in values:
         _check(name, value, place)
     if len(set(values)) != len(values):
-        raise DataError(f"{place} expects choices that differ; got {values!r:.60}")
+        raise DataError(f"{place} expects choices that differ; got {shown(values)}")
     return values
 
 
 def _check(name: str, value: Any, place: str) -> None:
     if isinstance(value, dict | list) or not _kind(name).fits(value):
-        raise DataError(f"{place} expects {_kind(name).expected}; got {value!r:.60}")
+        raise DataError(f"{place} expects {_kind(name).expected}; got {shown(value)}")
 
 
 def _kind(name: str) -> Kind:

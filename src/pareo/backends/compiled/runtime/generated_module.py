@@ -1,6 +1,7 @@
 """Modules of generated source; a readable copy is stored beside their machine code."""
 
 import hashlib
+import os
 import sys
 import threading
 from types import ModuleType
@@ -48,3 +49,5 @@ def _executed(source: str, name: str, file: str) -> ModuleType:
 
 
 _lock = threading.Lock()
+if hasattr(os, "register_at_fork"):  # a thread that had it does not exist in the child
+    os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]

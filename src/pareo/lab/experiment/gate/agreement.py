@@ -3,7 +3,7 @@
 from typing import Any
 
 from pareo.lab.contestants import Task
-from pareo.lab.experiment.gate.parity import by_chance, parity
+from pareo.lab.experiment.gate.parity import Exact, by_chance, parity
 from pareo.lab.experiment.runner import GATE
 from pareo.lab.experiment.worker import PATIENCE, Failed, Worker
 
@@ -23,7 +23,8 @@ def agreement(
 
     def exact(step: int, parameters: dict[str, Any]) -> Any:
         try:
-            return judge.ask(step, parameters)
+            found = judge.ask(step, parameters)
+            return Exact(**found) if isinstance(found, dict) else found
         except Failed as failure:  # which is not the contestant's
             raise Failed(f"no reference to agree with: {failure}") from None
 

@@ -1,0 +1,5 @@
+"""All kinds of faults."""
+
+from faults import files, lab, threads, training
+
+KINDS = (*files.KINDS, *training.KINDS, *lab.KINDS, *threads.KINDS)
