@@ -30,6 +30,8 @@ WHOLE = 2 * 10**8
 class Match(Race):
     """A race of an arena: its seconds begin with the first round, after everyone is built."""
 
+    closes = False  # it would take longer than the rounds of a drawn network
+
     def __init__(
         self,
         task: Task,

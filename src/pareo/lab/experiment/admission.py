@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Generic
 
 from pareo.lab.contestants import Contestant, Task
+from pareo.lab.experiment import closing
 from pareo.lab.experiment.answers import Entrant
 from pareo.lab.experiment.gate.agreement import agreement
 from pareo.lab.experiment.gate.judge import judging
@@ -88,9 +89,22 @@ class Admission(Generic[E]):
             running.prepare(steps, seconds, longer, math.ceil(self._images / task.batch))
         return running if running.ok else None
 
+    def keep_end(self, running: Running[E]) -> None:
+        """Keep where its training has ended for `close`: more turns follow in `finish`."""
+        closing.keep(running)
+
     def finish(self, running: Running[E]) -> None:
         """When all rounds are over: how it computed, and whether it still trains."""
         running.finish(self._judge(running.task), self._precision)
+
+    def close(self, everyone: list[Running[E]], say: Callable[[str], None]) -> None:
+        """After `finish`: refuse those that did not train as the task says."""
+        for running in everyone:
+            say(f"{running.entry.contestant}: the gate at the end")
+            closing.close(running, self._judge(running.task), self._precision)
+        same = [running for running in everyone if running.task is self._task]
+        if same:
+            closing.close_field(same, self._judge(self._task), self._precision)
 
     def _judge(self, task: Task) -> Worker:
         if task.batch not in self._judges:

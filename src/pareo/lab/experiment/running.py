@@ -21,6 +21,7 @@ class Running(Generic[E]):
         scale: steps whose seconds make a sample: those of an epoch in a race, one in a sweep.
         patience: seconds without an answer after which it counts as hanging.
         short: the status of an entry that has run out of memory.
+        ended: its parameters after the last round, where the gate at the end compares them.
     """
 
     entry: E
@@ -34,6 +35,7 @@ class Running(Generic[E]):
     epochs: int = 0  # that the learning curve has
     losses: list[float] = field(default_factory=list)
     openings: list[float] = field(default_factory=list)
+    ended: dict[str, Any] | None = None
 
     @property
     def ok(self) -> bool:

@@ -128,8 +128,10 @@ class Race(OneTask):
     """A race under way: `run` it, and look at `rows`, `doing` and `round` while it runs.
 
     runner, exact: what stands in each contestant's process, and what judges its first steps.
+    closes: whether there is a gate at the end, which takes seconds for each contestant.
     """
 
+    closes = True
     runner: type[Runner] = Runner
     exact: Callable[[Task, str], Any] = staticmethod(reference)
 
@@ -168,7 +170,11 @@ class Race(OneTask):
             rounds(self._in_race, self._turn, self._over, self._begin_round)
             for running in self._in_race():
                 self.say(f"{running.entry.contestant}: does it still train?")
+                if self.closes:
+                    admission.keep_end(running)
                 admission.finish(running)
+            if self.closes:
+                admission.close(self._in_race(), self.say)
             self._settle()
         if self.long:
             self.measure_floors()
