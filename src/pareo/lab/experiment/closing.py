@@ -143,7 +143,7 @@ def _seeds(running: Running[E], judge: Worker, steps: int) -> str:
 def close_field(everyone: list[Running[E]], judge: Worker, precision: str) -> None:
     """Compare contestants of one task with each other, where float64 would take too long."""
     standing = [running for running in everyone if running.ok]
-    if len(standing) < field.LEAST or all(steps_of(one) >= STEPS for one in standing):
+    if len(standing) < field.LEAST or course.affordable(standing[0].task) >= STEPS:
         return
     steps = min([STEPS, *map(in_time, standing)])
     if steps < FEWEST:

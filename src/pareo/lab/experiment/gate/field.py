@@ -27,13 +27,15 @@ def apart(parameters: Mapping[str, Any], errors: Mapping[str, float]) -> dict[st
     >>> off = apart({"w": np.zeros((3, 4), np.float32)}, {"w": 2.0})["w"]
     >>> round(float(np.linalg.norm(off)), 5)
     2.0
+    >>> type(apart({"b": np.zeros((), np.float32)}, {"b": 1.0})["b"])
+    <class 'numpy.ndarray'>
     """
     drawn = np.random.default_rng(0)
     found = {}
     for path, a in parameters.items():
         noise = drawn.standard_normal(a.shape)
         far = errors[path] / max(float(np.linalg.norm(noise)), TINY)
-        found[path] = (a + far * noise).astype(a.dtype)
+        found[path] = np.asarray(a + far * noise, a.dtype)  # of no dimension, too
     return found
 
 
