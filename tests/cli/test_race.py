@@ -17,7 +17,8 @@ from pareo.lab.machine.floors import Floor
 from pareo.lab.race.result import RaceResult, Row
 
 CURVE = {"epoch": 1, "seconds": 1.0, "loss": 1.0, "accuracy": 1.0}
-FIELD = {"rows[].parity.field_steps"}  # only where float64 takes too long
+# Only where float64 takes too long, and only under throttling.
+FIELD = {"rows[].parity.field_steps", "rows[].marks[].round", "rows[].marks[].why"}
 ROOT = Path(__file__).parents[2]
 STRANGER = """
 from pareo.lab.contestants import Contestant, pareo_step

@@ -58,7 +58,7 @@ def listed(best: Best, most: int | None = None) -> tuple[list[Listed], int]:
 
 def all_points(best: Best) -> Iterator[tuple[Line, Point]]:
     """The points of all races and sweeps."""
-    names = [field.name for field in (*fields(Line), *fields(Point))]
+    names = [*(field.name for field in fields(Line)), *Point._fields]
     size = len(fields(Line))
     lines: dict[tuple[object, ...], Line] = {}
     with _indexed(best) as file:
@@ -66,7 +66,7 @@ def all_points(best: Best) -> Iterator[tuple[Line, Point]]:
             of_line = row[:size]
             if of_line not in lines:
                 lines[of_line] = Line(*of_line)
-            yield lines[of_line], Point(*row[size:])
+            yield lines[of_line], Point._make(row[size:])
 
 
 def digests(best: Best) -> set[str]:
@@ -103,6 +103,7 @@ class _indexed:
                 file.backup(found)
                 file = found
                 self._complete(file)
+            file.text_factory = str  # which is quicker, for what was written here
         except BaseException:
             self._opened.__exit__(*sys.exc_info())
             raise
@@ -152,5 +153,5 @@ class _indexed:
         values = ", ".join("?" * 17)
         file.executemany(
             f"INSERT INTO points_1 VALUES ({values})",
-            [(*astuple(line), *astuple(point)) for line, point in found],
+            [(*astuple(line), *point) for line, point in found],
         )

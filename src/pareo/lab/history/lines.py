@@ -48,9 +48,14 @@ class Series:
 
 def series(found: Iterable[tuple[Line, Point]]) -> list[Series]:
     """All lines, with ratios and labelled steps."""
-    by_line: dict[Line, list[Point]] = defaultdict(list)
+    by_id: dict[int, tuple[Line, list[Point]]] = {}  # the hash of a line takes longer
     for line, point in found:
-        by_line[line].append(point)
+        if id(line) not in by_id:
+            by_id[id(line)] = line, []
+        by_id[id(line)][1].append(point)
+    by_line: dict[Line, list[Point]] = defaultdict(list)
+    for line, points in by_id.values():
+        by_line[line] += points
     by_work: dict[object, list[Series]] = defaultdict(list)
     for line, points in by_line.items():
         ordered = sorted(points, key=lambda point: (point.moment, point.number))

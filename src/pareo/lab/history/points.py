@@ -4,7 +4,7 @@ import math
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 if TYPE_CHECKING:  # importing these takes longer than all that `pareo history` does
     from pareo.lab.experiment.entry import Entry
@@ -70,8 +70,7 @@ class Line:
         return shlex.join(words)
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """A time on a line.
 
     number: of the result. seconds: of an epoch or an image, between the ends of a 95 % interval.
