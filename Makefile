@@ -68,8 +68,8 @@ docs: $(READY)
 	@echo "Open site/index.html."
 
 # For x86-64 and Python 3.12, of which such a machine is likely.
-CARRIED := colorlog cupti-python execnet msgspec narwhals nvidia-cudnn-frontend optuna plotly pyelftools \
-	pytest-timeout pytest-xdist
+CARRIED := colorlog cupti-python execnet msgspec narwhals nvidia-cudnn-frontend nvidia-ml-py optuna plotly \
+	pyelftools pytest-timeout pytest-xdist
 carry: $(READY)
 	@rm -rf carry
 	@$(BIN)/pip download --quiet --no-deps --only-binary=:all: --python-version 312 -d carry \

@@ -20,6 +20,8 @@ from pareo.lab.machine.floors import Floor
 from pareo.lab.race.result import RaceResult, Row
 
 CURVE = {"epoch": 1, "seconds": 1.0, "loss": 1.0, "accuracy": 1.0}
+# Only where float64 takes too long, and only under throttling.
+FIELD = {"rows[].parity.field_steps", "rows[].marks[].round", "rows[].marks[].why"}
 ROOT = Path(__file__).parents[2]
 STRANGER = """
 from pareo.lab.contestants import Contestant, pareo_step
@@ -96,7 +98,7 @@ def test_a_race_of_strangers(tmp_path: Path) -> None:
     assert right["seconds_per_epoch"] > 0
     assert wrong["note"] == rows["wrong"].note
     written = json.loads((tmp_path / "race.json").read_text())
-    found = fields(written) | fields([CURVE], "rows[].curve")
+    found = fields(written) | fields([CURVE], "rows[].curve") | FIELD
     assert found == documented()
 
 

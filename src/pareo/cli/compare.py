@@ -1,5 +1,7 @@
 """`pareo compare`: what changed between two races, and whether the times did."""
 
+import re
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -7,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from pareo.cli import options
 from pareo.cli.tables.narrow import TIGHT
 from pareo.errors import PareoError
 from pareo.lab.experiment import records
@@ -22,16 +25,113 @@ def compare(
         str, typer.Argument(help="A number of `pareo history`, `last`, or a JSON file.")
     ],
     second: Annotated[str, typer.Argument(help="The race to compare with the first.")],
-) -> None:
-    """Show what changed between two races, and which contestants became faster or slower."""
+    fail_over: Annotated[
+        str | None,
+        typer.Option(
+            help="Exit with status 1 if one became slower by more than this, such as 3%."
+        ),
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            "--contestants", help="Names separated by commas that --fail-over is about.",
+            show_default="pareo's own",
+        ),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            help="Compare times relative to this contestant of the same race, which cancels a "
+            "slower machine."
+        ),
+    ] = None,
+) -> None:  # fmt: skip
+    """Show what changed between two races, and which contestants became faster or slower.
+
+    With --fail-over the exit status is 1 if a contestant is slower by more than the limit with 99 %
+    confidence, or if it cannot be compared.
+    """
+    most = None if fail_over is None else share(fail_over)
     before, after = _race(first), _race(second)
+    if against is not None:
+        before, after = (relative(race, against) for race in (before, after))
     console = Console()
     console.print(_changes(before, after))
     console.print(_times(before, after))
+    unit = "Seconds per epoch" if against is None else f"Multiples of {escape(against)}"
     console.print(
-        "[dim]Seconds per epoch: median, 95 % interval. Verdicts at 99 %. The races ran at "
+        f"[dim]{unit}: median, 95 % interval. Verdicts at 99 %. The races ran at "
         "different times, so other load on the machine may cause a difference.[/]"
     )
+    if most is not None:
+        wrong = failures(before, after, most, options.named(only))
+        for line in wrong:
+            print(line)
+        if wrong:
+            raise typer.Exit(1)
+        print(f"Nothing is slower by more than {most * 100:.3g} % with 99 % confidence.")
+
+
+def share(text: str) -> float:
+    """The share that --fail-over names.
+
+    >>> share("3%"), share("0.5 %")
+    (0.03, 0.005)
+    >>> share("three")
+    Traceback (most recent call last):
+    pareo.errors.PareoError: --fail-over expects a percentage such as 3%; got 'three'
+    """
+    found = re.fullmatch(r"\s*(\d{1,4}(?:\.\d{1,6})?)\s*%\s*", text)
+    if found is None:
+        raise PareoError(f"--fail-over expects a percentage such as 3%; got {text!r}")
+    return float(found[1]) / 100
+
+
+def failures(
+    before: RaceResult, after: RaceResult, most: float, only: list[str] | None = None
+) -> list[str]:
+    """Why a comparison fails, in sentences: who is slower by more than `most`, or has no verdict.
+
+    Without names, all of pareo's own contestants count that were timed in the first race.
+    """
+    found = verdicts(before, after)
+    timed = [row.contestant for row in before.rows if row.ours and row.samples]
+    names = only or timed
+    if not names:
+        return ["--fail-over: no contestant of pareo was timed in the first race"]
+    wrong = []
+    for name in names:
+        verdict = found.get(name, "in neither race")
+        if not isinstance(verdict, Verdict):
+            wrong.append(f"--fail-over: {name} cannot be compared: {verdict}")
+        elif not has_ends(verdict.low, verdict.high):
+            wrong.append(f"--fail-over: {name} cannot be compared: too few independent samples")
+        elif verdict.low > 1 + most:
+            more = f"{(verdict.ratio - 1) * 100:.2g} %"
+            least = f"{(verdict.low - 1) * 100:.2g} %"
+            wrong.append(f"--fail-over: {name} is slower by {more}, and by {least} at least")
+    return wrong
+
+
+def relative(race: RaceResult, against: str) -> RaceResult:
+    """The race with times as multiples of one contestant's in the same rounds."""
+    base = next((row for row in race.rows if row.contestant == against), None)
+    if base is None or not base.samples:
+        raise PareoError(f"--against expects a contestant with times; {against} has none")
+    seconds = dict(zip(base.rounds, base.samples, strict=True))
+    rows = []
+    for row in race.rows:
+        both = [
+            (number, sample / seconds[number])
+            for number, sample in zip(row.rounds, row.samples, strict=True)
+            if number in seconds
+        ]
+        rows.append(
+            replace(
+                row, samples=[ratio for _, ratio in both], rounds=[number for number, _ in both]
+            )
+        )
+    return replace(race, rows=rows)
 
 
 def _race(name: str) -> RaceResult:

@@ -1,7 +1,8 @@
-"""`pareo history`: the saved results."""
+"""`pareo history`: the saved results, and what became faster or slower."""
 
 import json
-from functools import singledispatch
+from importlib import import_module
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,95 +10,110 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from pareo.cli import options
 from pareo.cli.tables.narrow import TIGHT
-from pareo.lab.arena.result import ArenaResult
-from pareo.lab.arena.summary import distribution
+from pareo.errors import PareoError
 from pareo.lab.experiment import records, results
-from pareo.lab.experiment.entry import ranked
 from pareo.lab.experiment.results import Result
-from pareo.lab.ops.result import OpsResult
-from pareo.lab.parallel.result import ParallelResult
-from pareo.lab.race.result import RaceResult
-from pareo.lab.replication.result import PaperResult
-from pareo.lab.sweep.advice import answer
-from pareo.lab.sweep.result import SweepResult
-from pareo.lab.tune.result import TuneResult
+
+LATEST = 40  # results that are listed
+HEADS = ("", "when", "network", "batch", "precision", "fastest", "s/epoch")
 
 
 def history(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print every result, with its samples, as JSON.")
     ] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help=f"List all results, not only the latest {LATEST}.")
+    ] = False,
+    steps: Annotated[
+        bool, typer.Option("--steps", help="List when what became faster or slower, and whose.")
+    ] = False,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page with all lines over time to this file.")
+    ] = None,
+    export: Annotated[
+        Path | None, typer.Option(help="Write all results to this file, one JSON object a line.")
+    ] = None,
+    import_from: Annotated[
+        Path | None,
+        typer.Option("--import", help="Add the results in such a file, of any machine."),
+    ] = None,
 ) -> None:
-    """List the results saved with --save, the latest last."""
-    saved = records.everything()
-    if as_json:
-        every = [{"number": number, **results.plain(result)} for number, result in saved]
-        print(json.dumps(every, indent=1))
-        return
-    console = Console()
-    if not saved:
-        console.print(f"Nothing is saved in {escape(str(records.place()))} yet.", soft_wrap=True)
-        return
+    """List the results saved with --save, the latest last; or draw them over time."""
+    if sum(bool(asked) for asked in (as_json, steps, html, export, import_from)) > 1:
+        raise PareoError("history expects one of --json, --steps, --html, --export and --import")
+    options.check_writable(html, export)
+    if import_from is not None:
+        from pareo.lab.history import lines_of_json
+
+        added, known = lines_of_json.read(import_from, _best)
+        print(f"{added:,} results added; {known:,} were here already")
+    elif export is not None:
+        from pareo.lab.history import lines_of_json
+
+        print(f"{lines_of_json.write(export):,} results written to {export}")
+    elif as_json:
+        saved = records.everything()
+        found = [{"number": number, **results.plain(result)} for number, result in saved]
+        print(json.dumps(found, indent=1))
+    elif not records.place().exists():
+        place = escape(str(records.place()))
+        Console().print(f"Nothing is saved in {place} yet.", soft_wrap=True)
+    elif html is not None:
+        _draw(html)
+    elif steps:
+        _list_steps()
+    else:
+        _list(every)
+
+
+def _best(result: Result) -> tuple[str, str]:
+    """What is best in a result; imported when a result is new, because it takes a while."""
+    name, seconds = import_module("pareo.cli.tables.history").best(result)
+    return str(name), str(seconds)
+
+
+def _list(every: bool) -> None:
+    from pareo.lab.history import index
+
+    found, count = index.listed(_best, None if every else LATEST)
     table = Table(**TIGHT)
-    for head in ("", "when", "network", "batch", "precision", "fastest", "s/epoch"):
+    for head in HEADS:
         right, long = head in ("", "batch", "s/epoch"), head in ("network", "fastest")
         table.add_column(head, justify="right" if right else "left", no_wrap=not long)
-    for number, result in saved:
-        name, seconds = _best(result)
-        batch = str(getattr(result, "batch", result.kind))
-        precision = getattr(result, "precision", "")
-        shown = (result.moment, result.network, batch, precision, name)
-        table.add_row(str(number), *map(escape, shown), seconds)
+    for one in found:
+        shown = (one.moment, one.network, one.batch, one.precision, one.best, one.seconds)
+        table.add_row(str(one.number), *map(escape, shown))
+    console = Console()
+    if not found:
+        console.print(f"Nothing is saved in {escape(str(records.place()))} yet.", soft_wrap=True)
+        return
     console.print(table)
+    if len(found) < count and not every:
+        console.print(f"[dim]The latest {len(found)} of {count:,}; --all lists the others.[/]")
     console.print("[dim]pareo compare A B compares two races; pareo report A writes a report.[/]")
 
 
-@singledispatch
-def _best(result: Result) -> tuple[str, str]:
-    """What is best in a result, and its seconds per epoch where that is what was measured."""
-    raise NotImplementedError(f"a result of {result.kind}")
+def _list_steps() -> None:
+    from pareo.lab.history import index, lines
+
+    table = Table("from", "result", "contestant", "of", "change", "whose", "why", **TIGHT)
+    every = [(step, one) for one in lines.series(index.all_points(_best)) for step in one.steps]
+    for step, one in sorted(every, key=lambda pair: pair[0].point.moment):
+        moment, number = step.point.moment[:16].replace("T", " "), str(step.point.number)
+        shown = (moment, number, one.line.contestant, one.line.title, f"{step.step.change:+.1%}")
+        table.add_row(*map(escape, (*shown, step.whose, step.because)))
+    console = Console()
+    console.print(table if every else "No step was found: nothing became faster or slower.")
 
 
-@_best.register
-def _(result: RaceResult) -> tuple[str, str]:
-    timed = ranked(result.rows)
-    return (timed[0].contestant, f"{timed[0].median:.4g}") if timed else ("nothing was timed", "")
+def _draw(html: Path) -> None:
+    from pareo.lab.atomic_write import write_whole
+    from pareo.lab.history import index, lines
+    from pareo.lab.report import history as pages
 
-
-@_best.register
-def _(result: SweepResult) -> tuple[str, str]:
-    best = answer(result)
-    return (f"{best.contestant}, batch {best.batch}" if best else "nothing was timed"), ""
-
-
-@_best.register
-def _(result: OpsResult) -> tuple[str, str]:
-    return f"{sum(bool(cell.hot) for cell in result.rows)} cells timed", ""
-
-
-@_best.register
-def _(result: ParallelResult) -> tuple[str, str]:
-    timed = {row.label: row.seconds for row in result.rows if row.seconds}
-    name = min(timed, key=timed.__getitem__, default="nothing was timed")
-    return name, f"{timed[name]:.4g}" if timed else ""
-
-
-@_best.register
-def _(result: TuneResult) -> tuple[str, str]:
-    best = result.best_trial
-    return (f"trial {best.number}, {best.accuracy:.2%}" if best else "no trial finished"), ""
-
-
-@_best.register
-def _(result: ArenaResult) -> tuple[str, str]:
-    found = distribution(result.bouts)
-    if found is None:
-        return "nothing was compared", ""
-    return f"best peer / pareo {found.mean:.2f}, {found.share:.0%} won", ""
-
-
-@_best.register
-def _(result: PaperResult) -> tuple[str, str]:
-    both = sum(line.ratio is not None for line in result.lines)
-    return f"{both} figures beside the paper's", ""
+    count = index.listed(_best, 0)[1]
+    write_whole(html, pages.html(lines.series(index.all_points(_best)), count))
+    print(f"report      {html.absolute()}")

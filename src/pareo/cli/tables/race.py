@@ -6,10 +6,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from pareo.cli.tables.narrow import Figures
-from pareo.lab.experiment.entry import agreement, fastest
+from pareo.lab.experiment.entry import Clocks, agreement, fastest
 from pareo.lab.experiment.statistics import noticed
 from pareo.lab.experiment.turns import Turn
 from pareo.lab.formatting import counted, digits, span
+from pareo.lab.machine import energy
 from pareo.lab.race import engine
 from pareo.lab.race.result import RaceResult, Row
 
@@ -23,6 +24,8 @@ def table(result: RaceResult, against: str | None = None, accuracy: float | None
     heads = ["s an epoch", "95 % interval", "images/s"]
     heads += [f"speedup over {base}" if base else "speedup", "of the floor"]
     heads += [f"s to {accuracy:.1%}"] if accuracy else []
+    powered = any(row.energy.known for row in result.rows)
+    heads += ["J an image", "less idling"] if powered else []
     made = Figures(
         "contestant", *heads, "note", title=escape(_title(result)), left=LEFT,
         whole=("contestant",), least=("images/s", "95 % interval"),
@@ -44,6 +47,9 @@ def table(result: RaceResult, against: str | None = None, accuracy: float | None
         if accuracy:
             reached = row.reached(accuracy)
             cells.append("not reached" if reached is None else digits(reached))
+        if powered:
+            joules = row.energy.per_image, row.energy.net_per_image
+            cells += ["" if one is None else digits(one) for one in joules]
         made.add_row(row.contestant, *cells, escape(row.note))
     return made
 
@@ -71,7 +77,10 @@ def lines(result: RaceResult) -> list[str]:
     samples = {row.contestant: row.samples for row in timed}
     found = [agreement(timed), _verdict(result), _took(result)]
     found += noticed(samples, result.threads, result.machine.idle_cores)
-    found += [_ledger(row) for row in timed]
+    found += [row.left_out() for row in timed]
+    if timed and not any(row.energy.known for row in timed):
+        found.append(f"Energy: {energy.NOT_HERE}.")
+    found += [_ledger(row, result.images) for row in timed]
     return [line for line in found if line]
 
 
@@ -154,7 +163,27 @@ def _turn(turn: Turn) -> list[str]:
     return [f"{words}, {joined} {costs}"]
 
 
-def _ledger(row: Row) -> str:
+def _clocks(clocks: Clocks) -> list[str]:
+    """The device during its turns, as far as it is known.
+
+    >>> _clocks(Clocks(megahertz=1755, celsius=61, watts=512.3))
+    ['clock at least 1,755 MHz', 'up to 61 °C', '512 W']
+    >>> _clocks(Clocks(stolen=0.031)), _clocks(Clocks(stolen=0.001))
+    (['up to 3.1 % of processor time stolen'], [])
+    """
+    found = []
+    if clocks.megahertz:
+        found.append(f"clock at least {clocks.megahertz:,.0f} MHz")
+    if clocks.celsius is not None:
+        found.append(f"up to {clocks.celsius:.0f} °C")
+    if clocks.watts is not None:
+        found.append(f"{clocks.watts:.0f} W")
+    if clocks.stolen is not None and clocks.stolen >= 0.005:
+        found.append(f"up to {clocks.stolen * 100:.2g} % of processor time stolen")
+    return found
+
+
+def _ledger(row: Row, images: int) -> str:
     """How one contestant computed, in a line."""
     ledger = row.ledger
     known = [ledger.get(name) for name in ("precision", "layout", "mode")]
@@ -166,6 +195,9 @@ def _ledger(row: Row) -> str:
     if ledger.get("peak_memory_bytes"):
         words.append(f"peak memory {ledger['peak_memory_bytes'] / 2**20:,.0f} MiB")
     words += _turn(row.turn)
+    words += _clocks(row.clocks)
+    if row.energy.known:
+        words.append(energy.words(row.energy, images))
     if ledger.get("first_layer_data_gradient"):
         words.append("computes the first layer's data gradient, too")
     for tried in ledger.get("settings_tried", []):

@@ -29,6 +29,8 @@ WHOLE = 2 * 10**8
 class Match(Race):
     """A race of an arena."""
 
+    closes = False  # it would take longer than the rounds of a drawn network
+
     def __init__(
         self,
         task: Task,

@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Any, Generic
 
 from pareo.lab.contestants import Contestant, Task
+from pareo.lab.experiment import closing
 from pareo.lab.experiment.answers import Entrant
+from pareo.lab.experiment.conditions import Conditions
 from pareo.lab.experiment.gate.agreement import agreement
 from pareo.lab.experiment.gate.judge import judging
 from pareo.lab.experiment.gate.parity import reference
@@ -47,6 +49,7 @@ class Admission(Generic[E]):
         self._runner, self._exact = runner, exact
         self._judges: dict[int, Worker] = {}
         self._begun: dict[str, tuple[Task, Entrant]] = {}
+        self._conditions: dict[bool, Conditions] = {}
 
     def begin(self, entry: E, contestant: Contestant) -> None:
         """Build a contestant and let it take its first steps while others do: `admit` waits."""
@@ -58,6 +61,7 @@ class Admission(Generic[E]):
         if contestant.images:
             task = replace(task, batch=contestant.images)
             entry.note = f"timed on steps of {contestant.images} images"
+        self._conditions_of(contestant)
         worker = Entrant(self._runner, contestant, task, threads=self._task.threads)
         self._stack.enter_context(worker)
         worker.put("agree")
@@ -74,6 +78,7 @@ class Admission(Generic[E]):
         begun = self._begun.pop(entry.contestant, None)
         task, worker = begun or self._built(entry, contestant)
         running = Running(entry, task, worker, self._images / task.batch, self._patience)
+        running.conditions = self._conditions_of(contestant)
         try:
             differs, entry.parity = agreement(task, worker, self._judge(task), self._patience)
         except Failed as failure:
@@ -88,9 +93,29 @@ class Admission(Generic[E]):
             running.prepare(steps, seconds, longer, math.ceil(self._images / task.batch))
         return running if running.ok else None
 
+    def keep_end(self, running: Running[E]) -> None:
+        """Keep where its training has ended for `close`: more turns follow in `finish`."""
+        closing.keep(running)
+
     def finish(self, running: Running[E]) -> None:
         """When all rounds are over: how it computed, and whether it still trains."""
         running.finish(self._judge(running.task), self._precision)
+
+    def close(self, everyone: list[Running[E]], say: Callable[[str], None]) -> None:
+        """After `finish`: refuse those that did not train as the task says."""
+        for running in everyone:
+            say(f"{running.entry.contestant}: the gate at the end")
+            closing.close(running, self._judge(running.task), self._precision)
+        same = [running for running in everyone if running.task is self._task]
+        if same:
+            closing.close_field(same, self._judge(self._task), self._precision)
+
+    def _conditions_of(self, contestant: Contestant) -> Conditions:
+        """What is read of a contestant's device; an idle GPU before the first of them is built."""
+        if contestant.gpu not in self._conditions:
+            found = self._conditions[contestant.gpu] = Conditions.of(contestant.gpu)
+            found.rest()
+        return self._conditions[contestant.gpu]
 
     def _judge(self, task: Task) -> Worker:
         if task.batch not in self._judges:

@@ -55,6 +55,11 @@ class Entrant(Worker):
             return steps(answer, self._task)
         if self._question == "parameters":
             return parameters(answer, self._task)
+        if self._question == "replay":
+            return training(answer, self._task)
+        if self._question == "blocks":
+            taken = answer if isinstance(answer, list) else [answer]
+            return [parameters(one, self._task) for one in taken]
         if self._question == "ledger":
             return ledger(answer)
         return fitting(answer, _declared(self._runner, self._question), self._question)
@@ -85,6 +90,13 @@ def steps(answer: Any, task: Task) -> list[tuple[float, dict[str, Any]]]:
     if not pairs or any(len(one) != 2 for one in answer):
         raise Wrong("agree(): expected a list of losses with parameters")
     return [(fitting(loss, float, "run"), parameters(after, task)) for loss, after in answer]
+
+
+def training(answer: Any, task: Task) -> tuple[list[float], dict[str, Any]]:
+    """A training of several steps: the losses of all, and the parameters after the last."""
+    if not isinstance(answer, tuple) or len(answer) != 2:
+        raise Wrong("replay(): expected losses and parameters")
+    return fitting(answer[0], list[float], "replay"), parameters(answer[1], task)
 
 
 def parameters(answer: Any, task: Task) -> dict[str, Any]:

@@ -44,6 +44,14 @@ def save(result: Result) -> int:
         return int(added.lastrowid or 0)
 
 
+def save_all(found: list[Result]) -> None:
+    """Keep several results, all or none."""
+    rows = [(one.when, one.network, results.to_json(one, indent=None)) for one in found]
+    with _opened(create=True) as file, file:
+        asked = "INSERT INTO results(moment, network, result) VALUES (?, ?, ?)"
+        file.executemany(asked, rows)
+
+
 def load(number: int) -> Result:
     """The result with a number."""
     with _opened() as file:
@@ -124,3 +132,6 @@ def _opened(create: bool = False) -> Iterator[sqlite3.Connection]:
 
 def _empty(file: sqlite3.Connection) -> bool:
     return not file.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+
+
+opened = _opened  # for the index of `pareo history`

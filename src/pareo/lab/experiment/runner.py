@@ -5,6 +5,7 @@ Answers must fit the types that the methods declare: `answers` checks them.
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from pareo.lab.contestants import Contestant, Task
 from pareo.lab.experiment import answers
 from pareo.lab.experiment.bounds import Amount, Natural, Positive
 from pareo.lab.experiment.gate import audit, repeated_batch
+from pareo.lab.experiment.gate.course import tail
 from pareo.lab.experiment.turns import Turn, Wanted, planned
 from pareo.lab.experiment.worker import Failed
 from pareo.lab.machine import memory
@@ -110,6 +112,44 @@ class Runner:
             order = audit.order_of(self._task, self._images, self._turn.steps)
             losses += self._take(order)[2]
         return audit.Audited(moved, losses[:compared])
+
+    def replay(
+        self, first: int, steps: int, start: dict[str, Any] | None = None
+    ) -> tuple[list[float], dict[str, Any]]:
+        """A training from the first weights, in calls like its turns: losses, and parameters.
+
+        first: the step whose batch comes first. start: other weights to begin with.
+        """
+        self._begin(start, first)
+        losses: list[float] = []
+        while len(losses) < steps:
+            count = min(steps - len(losses), self._turn.steps)
+            losses += _losses(self._trainer.run(self._next(count)), count)
+        return losses, self.parameters()
+
+    def blocks(self, first: int, count: int, size: int) -> list[dict[str, Any]]:
+        """A training from the first weights: the parameters after each block of so many steps."""
+        self._begin(None, first)
+        found = []
+        for _ in range(count):
+            _losses(self._trainer.run(self._next(size)), size)
+            found.append({path: np.array(a) for path, a in self.parameters().items()})
+        return found
+
+    def seeds(self, seeds: list[int], steps: int) -> list[float]:
+        """The last losses of short trainings, each from the weights and batches of a seed."""
+        found = []
+        for seed in seeds:
+            other = replace(self._task, seed=seed)
+            self._trainer.load(other.parameters())
+            order = other.order(self._images, 0, steps)
+            found.append(tail(_losses(self._trainer.run(order), steps)))
+        self.restart()
+        return found
+
+    def _begin(self, start: dict[str, Any] | None, first: int) -> None:
+        self._trainer.load(self._task.parameters() if start is None else start)
+        self._done = first
 
     def parameters(self) -> dict[str, Any]:
         """The parameters now."""

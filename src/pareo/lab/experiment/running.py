@@ -8,6 +8,7 @@ from typing import Any, Generic
 
 from pareo.lab.contestants import Task
 from pareo.lab.experiment.answers import Entrant
+from pareo.lab.experiment.conditions import Conditions
 from pareo.lab.experiment.entry import E, Entry, Status
 from pareo.lab.experiment.gate import audit
 from pareo.lab.experiment.worker import PATIENCE, Failed, ShortOfMemory, Worker
@@ -24,6 +25,8 @@ class Running(Generic[E]):
         scale: steps whose seconds make a sample: those of an epoch in a race, one in a sweep.
         patience: seconds without an answer after which it counts as hanging.
         short: the status of an entry that has run out of memory.
+        conditions: what is read of its device during turns.
+        ended: its parameters after the last round, where the gate at the end compares them.
     """
 
     entry: E
@@ -36,6 +39,8 @@ class Running(Generic[E]):
     seconds: float = 0.0
     losses: list[tuple[float, int]] = field(default_factory=list)  # of a turn, and its steps
     openings: list[float] = field(default_factory=list)
+    ended: dict[str, Any] | None = None
+    conditions: Conditions = field(default_factory=Conditions)
 
     @property
     def ok(self) -> bool:
@@ -44,7 +49,9 @@ class Running(Generic[E]):
 
     def for_entry(self, entry: E) -> "Running[E]":
         """The same process for another entry, before its first turn."""
-        return Running(entry, self.task, self.worker, self.scale, self.patience, self.short)
+        found = Running(entry, self.task, self.worker, self.scale, self.patience, self.short)
+        found.conditions = self.conditions
+        return found
 
     def ask(self, *question: Any, when: str = "") -> Any:
         """An answer of its process; None where it has failed, which the entry's note explains."""
@@ -75,7 +82,8 @@ class Running(Generic[E]):
 
     def run(self, number: int) -> None:
         """Take one turn, in the round of this number."""
-        answer = self.ask("run", when=f"in round {number}: ")
+        with self.conditions.turn() as seen:
+            answer = self.ask("run", when=f"in round {number}: ")
         if answer is None:
             return
         seconds, opening, loss = answer
@@ -84,6 +92,7 @@ class Running(Generic[E]):
             return
         self.entry.add(number, seconds * self.scale)
         length = self.entry.turn.length(self.steps)
+        self.conditions.note(self.entry, number, seen, length * self.task.batch)
         self.steps += length
         self.seconds += seconds * length
         self.losses.append((loss, length))

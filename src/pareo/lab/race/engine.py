@@ -135,8 +135,10 @@ class Race(OneTask):
     """A race under way: `run` it, and look at `rows`, `doing` and `round` while it runs.
 
     runner, exact: what stands in each contestant's process, and what judges its first steps.
+    closes: whether there is a gate at the end, which takes seconds for each contestant.
     """
 
+    closes = True
     runner: type[Runner] = Runner
     exact: Callable[[Task, str], Any] = staticmethod(reference)
 
@@ -190,7 +192,11 @@ class Race(OneTask):
                 self._racing = time.perf_counter() - self._first_round
                 for running in self._in_race():
                     self.say(f"{running.entry.contestant}: does it still train?")
+                    if self.closes:
+                        admission.keep_end(running)
                     admission.finish(running)
+                if self.closes:
+                    admission.close(self._in_race(), self.say)
             except KeyboardInterrupt:
                 self._racing = max(0.0, time.perf_counter() - self._first_round)
                 for running in self._in_race():

@@ -13,6 +13,7 @@ from typing import Any
 from pareo.device import cores
 from pareo.lab.contestants import Contestant
 from pareo.lab.experiment.answers import Entrant
+from pareo.lab.experiment.conditions import Conditions
 from pareo.lab.experiment.gate.parity import by_chance
 from pareo.lab.experiment.gate.repeated_batch import BATCHES
 from pareo.lab.experiment.running import Running, end
@@ -50,6 +51,11 @@ class Cells:
         self._pool = ThreadPoolExecutor(cores())
         self._coming: dict[Key, Future[Running[Cell]]] = {}
         self._allowed: dict[Key, int | None] = {}  # bytes that each process might have
+        self._conditions = {
+            gpu: Conditions.of(gpu) for gpu in {one.gpu for one in contestants.values()}
+        }
+        for one in self._conditions.values():
+            one.rest()
 
     def __enter__(self) -> "Cells":
         return self
@@ -136,6 +142,7 @@ class Cells:
         most = self._allowed[cell.key] = self._most(contestant)
         worker = self._started(Entrant, CellRunner, contestant, task, memory=most)
         running = Running(cell, task, worker, 1.0, self.settings.patience, short="memory")
+        running.conditions = self._conditions[contestant.gpu]
         try:
             worker.ask("load", patience=self.settings.patience)
             self._exact(cell.batch, 0)

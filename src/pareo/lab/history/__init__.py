@@ -1,0 +1,1 @@
+"""`pareo history`: results over time, and when something became faster or slower."""

@@ -1,0 +1,157 @@
+"""An index of the records: what `pareo history` shows of each, without reading all samples again.
+
+It lies in two more tables of the records' file. Results that are not in it yet are added when it is
+asked; where the file cannot be written, it is made in memory.
+"""
+
+import hashlib
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import astuple, dataclass, fields
+
+from pareo.errors import DataError
+from pareo.lab.experiment import records, results
+from pareo.lab.experiment.results import Result
+from pareo.lab.history.points import Line, Point, points
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS listed_1 (
+    number INTEGER PRIMARY KEY, digest TEXT, moment TEXT, network TEXT, batch TEXT, precision TEXT,
+    best TEXT, seconds TEXT
+);
+CREATE TABLE IF NOT EXISTS points_1 (
+    machine TEXT, kind TEXT, network TEXT, data TEXT, batch INTEGER, precision TEXT,
+    threads INTEGER, contestant TEXT, number INTEGER, moment TEXT, seconds REAL, low REAL,
+    high REAL, floor REAL, version TEXT, driver TEXT, system TEXT
+);
+"""
+PIECE = 500  # results that are read at once
+Best = Callable[[Result], tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A result in a list: its number, and what is said of it in a line."""
+
+    number: int
+    moment: str
+    network: str
+    batch: str
+    precision: str
+    best: str
+    seconds: str
+
+
+def listed(best: Best, most: int | None = None) -> tuple[list[Listed], int]:
+    """The latest results, the latest last, and how many there are in all.
+
+    best: what is best in a result, and its seconds, as `pareo history` shows it.
+    """
+    with _indexed(best) as file:
+        count = file.execute("SELECT count(*) FROM listed_1").fetchone()[0]
+        chosen = ", ".join(field.name for field in fields(Listed))
+        asked = f"SELECT {chosen} FROM listed_1 WHERE best IS NOT NULL ORDER BY number DESC LIMIT ?"
+        found = file.execute(asked, (-1 if most is None else most,)).fetchall()
+    return [Listed(*row) for row in reversed(found)], int(count)
+
+
+def all_points(best: Best) -> Iterator[tuple[Line, Point]]:
+    """The points of all races and sweeps."""
+    names = [*(field.name for field in fields(Line)), *Point._fields]
+    size = len(fields(Line))
+    lines: dict[tuple[object, ...], Line] = {}
+    with _indexed(best) as file:
+        for row in file.execute(f"SELECT {', '.join(names)} FROM points_1"):
+            of_line = row[:size]
+            if of_line not in lines:
+                lines[of_line] = Line(*of_line)
+            yield lines[of_line], Point._make(row[size:])
+
+
+def digests(best: Best) -> set[str]:
+    """What tells results apart that are in the records."""
+    with _indexed(best) as file:
+        return {row[0] for row in file.execute("SELECT digest FROM listed_1")}
+
+
+def digest(result: Result) -> str:
+    """The same for the same result, whatever file it was read from."""
+    return _digest(results.to_json(result, indent=None))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]
+
+
+class _indexed:
+    """The records' file with an index that is complete."""
+
+    def __init__(self, best: Best) -> None:
+        self._best = best
+
+    def __enter__(self) -> sqlite3.Connection:
+        self._opened = records.opened()
+        file = self._opened.__enter__()
+        try:
+            # Whatever bytes a file holds, they become text: what is wrong is said below.
+            file.text_factory = lambda held: held.decode("utf-8", "replace")
+            try:
+                self._complete(file)
+            except sqlite3.OperationalError:  # it cannot be written
+                found = sqlite3.connect(":memory:")
+                file.backup(found)
+                file = found
+                self._complete(file)
+            file.text_factory = str  # which is quicker, for what was written here
+        except BaseException:
+            self._opened.__exit__(*sys.exc_info())
+            raise
+        return file
+
+    def __exit__(self, *error: object) -> None:
+        self._opened.__exit__(*error)  # type: ignore[arg-type]
+
+    def _complete(self, file: sqlite3.Connection) -> None:
+        last = "SELECT max(number) FROM "
+        newest = file.execute(f"{last} results").fetchone()[0] or 0
+        known = file.execute(
+            "SELECT count(*) FROM sqlite_master WHERE name = 'listed_1'"
+        ).fetchone()[0]
+        done = (file.execute(f"{last} listed_1").fetchone()[0] or 0) if known else 0
+        if known and done >= newest:
+            return
+        file.executescript(TABLES)
+        while done < newest:
+            rows = file.execute(
+                "SELECT number, result FROM results WHERE number > ? ORDER BY number LIMIT ?",
+                (done, PIECE),
+            ).fetchall()
+            if not rows:
+                return
+            with file:
+                for number, text in rows:
+                    self._add(file, number, str(text))
+            done = rows[-1][0]
+
+    def _add(self, file: sqlite3.Connection, number: int, text: str) -> None:
+        nothing: tuple[object, ...] = (None,) * 6
+        try:
+            result = results.parsed(text, f"{records.place()}, result {number}")
+            best = self._best(result)
+            batch = str(getattr(result, "batch", result.kind))
+            precision = str(getattr(result, "precision", ""))
+            shown: tuple[object, ...] = (
+                result.moment, result.network, batch, precision, *best,
+            )  # fmt: skip
+            found = list(points(number, result))
+        except DataError as error:
+            print(f"pareo: left out: {error}", file=sys.stderr)
+            shown, found = nothing, []
+        row = (number, _digest(text), *shown)
+        file.execute(f"INSERT OR REPLACE INTO listed_1 VALUES ({', '.join('?' * 8)})", row)
+        values = ", ".join("?" * 17)
+        file.executemany(
+            f"INSERT INTO points_1 VALUES ({values})",
+            [(*astuple(line), *point) for line, point in found],
+        )
