@@ -14,6 +14,7 @@ import numpy as np
 from pareo.lab.contestants import Task
 from pareo.lab.experiment.gate import blocks, course, field, seeds
 from pareo.lab.experiment.gate.course import FEWEST, LONGEST, STEPS, Course
+from pareo.lab.experiment.gate.parity import Exact
 from pareo.lab.experiment.running import E, Running
 from pareo.lab.experiment.worker import Failed, Worker
 
@@ -66,7 +67,7 @@ def _courses(running: Running[E], judge: Worker, steps: int) -> str:
     reason = ""
     for look in range(LOOKS):
         taken, first = _ended(running, steps, look)
-        exact: Course = _asked(judge, "course", first, len(taken[0]), error)
+        exact = Course(**_asked(judge, "course", first, len(taken[0]), error))
         differs, share, tells = compared(taken, exact, running.task)
         if not differs and tells:
             running.entry.parity = {**running.entry.parity, "end_share": share}
@@ -151,7 +152,7 @@ def close_field(everyone: list[Running[E]], judge: Worker, precision: str) -> No
     start = standing[0].task.parameters()
     gate = standing[0].task.gate_parameters()
     try:
-        errors = _asked(judge, 0, gate).errors
+        errors = Exact(**_asked(judge, 0, gate)).errors
     except Failed:  # the first gate has asked for the same: nobody is to blame
         return
     first, second, seeded = {}, {}, {}
