@@ -51,7 +51,8 @@ from pareo.nn.normalisation import (
     Normalise,
 )
 from pareo.nn.pooling import AdaptiveAveragePool
-from pareo.nn.shapes import Part, Permute, Reshape
+from pareo.nn.shapes import Pad, Part, Permute, Reshape
+from pareo.nn.tables import FixedSum, TableSum
 from pareo.nn.tokens import (
     Attention,
     ClassToken,
@@ -78,6 +79,7 @@ __all__ = [
     "Dense",
     "Dropout",
     "FirstToken",
+    "FixedSum",
     "Flatten",
     "Gate",
     "GlobalAveragePool",
@@ -94,6 +96,7 @@ __all__ = [
     "MaxPool",
     "Multiply",
     "Normalise",
+    "Pad",
     "Part",
     "Permute",
     "PositionEmbedding",
@@ -107,6 +110,7 @@ __all__ = [
     "Softmax",
     "StochasticDepth",
     "Subsample",
+    "TableSum",
     "Tanh",
     "Tokens",
     "networks",
