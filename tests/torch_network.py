@@ -146,6 +146,14 @@ def _layer(layer: nn.Layer, parameters: Mapping[str, Any], x: Any) -> Any:
             return x.reshape(len(x), *layer.shape)
         case nn.Permute():
             return x.permute(layer.axes)
+        case nn.Pad():
+            sides = list(zip(layer.before, layer.after, strict=True))[::-1]
+            return functional.pad(x, [side for pair in sides for side in pair])
+        case nn.FixedSum():
+            return x + torch.tensor(layer.array(), dtype=x.dtype).to(x.device)
+        case nn.TableSum():
+            places = torch.tensor(layer.array(), dtype=torch.int64).to(x.device)
+            return x + w.flatten()[places]
         case nn.Part():
             return x[(slice(None),) * layer.axis + (slice(layer.start, layer.stop),)]
     return _tokens_or_activation(layer, w, x)

@@ -13,6 +13,7 @@ from pareo import Device, nn
 from pareo.errors import PareoError, ShapeError
 from pareo.nn import networks, onnx_export
 from pareo.nn.network import Auxiliary
+from pareo.nn.tables import packed
 from pareo.training.definition import LAYERS
 
 IMAGES, TOKENS = (4, 7, 6), (5, 6)
@@ -43,6 +44,7 @@ CASES: list[tuple[tuple[int, ...], nn.Layer]] = [
     (IMAGES, nn.Lrn(3, 0.5, 0.7, 1.5)),
     (IMAGES, nn.MaxPool(3, 2, (1, 0, 0, 1), ceil=True)),
     (IMAGES, nn.Normalise((0.1, 0.2, -0.3, 0.0), (0.5, 1.0, 2.0, 3.0))),
+    (IMAGES, nn.Pad((0, 1, 2), (3, 0, 1))),
     (IMAGES, nn.Part(2, 1, 4)),
     (IMAGES, nn.Permute((0, 3, 1, 2))),
     (IMAGES, nn.ReLU()),
@@ -57,6 +59,8 @@ CASES: list[tuple[tuple[int, ...], nn.Layer]] = [
     (TOKENS, nn.Attention(2)),
     (TOKENS, nn.Attention(1, causal=True)),
     (TOKENS, nn.ClassToken()),
+    (TOKENS, nn.FixedSum((1, TOKENS[1]), packed(np.arange(TOKENS[1]) / 7, "<f8"))),
+    (TOKENS, nn.TableSum((TOKENS[0], 1), (2, 2), packed(np.arange(TOKENS[0]) % 4, "<i4"))),
     (TOKENS, nn.Dense(3)),
     (TOKENS, nn.Dense(3, bias=False)),
     (TOKENS, nn.FirstToken()),

@@ -84,6 +84,59 @@ def tokens_first(m: Any, x: Any) -> Any:
     return m.fc(y.mean(0))
 
 
+class Windows(tnn.Module):
+    """Attention in shifted windows as Swin has it, of images with channels last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.norm = tnn.Conv2d(3, 4, 1), tnn.LayerNorm(4)
+        self.qkv, self.fc = tnn.Linear(4, 12), tnn.Linear(16, 5)
+        self.table = tnn.Parameter(torch.randn(9, 2))
+        rows = torch.arange(4) // 2
+        columns = torch.arange(4) % 2
+        apart = [a[:, None] - a[None] + 1 for a in (rows, columns)]
+        self.register_buffer("places", (3 * apart[0] + apart[1]).flatten())
+
+    def forward(self, x: Any) -> Any:
+        x = self.stem(x).permute(0, 2, 3, 1)
+        y = torch.roll(functional.pad(self.norm(x), (0, 0, 0, 1, 0, 1)), (-1, -1), (1, 2))
+        n, h, w, c = y.shape
+        y = y.view(n, h // 2, 2, w // 2, 2, c).permute(0, 1, 3, 2, 4, 5).reshape(-1, 4, c)
+        q, k, v = self.qkv(y).reshape(-1, 4, 3, 2, c // 2).permute(2, 0, 3, 1, 4)
+        scores = (q * (c // 2) ** -0.5) @ k.transpose(-2, -1)
+        bias = self.table[self.places].view(4, 4, 2).permute(2, 0, 1)
+        scores = (scores + bias.unsqueeze(0)).view(n, -1, 2, 4, 4)
+        mask = x.new_zeros((h, w))
+        mask[-1:, :] = 1
+        mask[:, -1:] = 2
+        mask = mask.view(h // 2, 2, w // 2, 2).permute(0, 2, 1, 3).reshape(-1, 4)
+        mask = mask.unsqueeze(1) - mask.unsqueeze(2)
+        mask = mask.masked_fill(mask != 0, -100.0).masked_fill(mask == 0, 0.0)
+        scores = (scores + mask.unsqueeze(1).unsqueeze(0)).view(-1, 2, 4, 4)
+        y = (scores.softmax(-1) @ v).transpose(1, 2).reshape(-1, 4, c)
+        y = y.view(n, h // 2, w // 2, 2, 2, c).permute(0, 1, 3, 2, 4, 5).reshape(n, h, w, c)
+        x = (x + torch.roll(y, (1, 1), (1, 2))[:, :-1, :-1].contiguous())[:, :6, 1:]
+        parts = [x[:, i::2, j::2] for j in (0, 1) for i in (0, 1)]
+        return self.fc(torch.cat(parts, -1).mean((1, 2)))
+
+
+class Positions(tnn.Module):
+    """Tokens with PyTorch's own positional encoding, which is a buffer, and `einsum`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        angles = torch.arange(6.0)[:, None] * torch.exp(torch.arange(0, 8, 2) * -1.0)
+        self.register_buffer("encoding", torch.cat([angles.sin(), angles.cos()], 1)[None])
+        self.fc = tnn.Linear(8, 5)
+        self.place = tnn.Parameter(torch.randn(4, 1))
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.encoding[:, : x.size(1)] + self.place[None]
+        steps = torch.arange(x.size(1), dtype=x.dtype) / 10
+        gram = torch.einsum("nik,njk->nij", x, x - steps[:, None])
+        return self.fc(torch.einsum("nij,njc->nci", gram, x).mean(2))
+
+
 def projections() -> dict[str, Any]:
     return {name: tnn.Linear(8, 8, bias=name != "k") for name in ("q", "k", "v", "out")}
 
@@ -132,6 +185,8 @@ STYLES: dict[str, tuple[Any, tuple[int, ...]]] = {
         ),
         TOKENS,
     ),
+    "shifted windows": (Windows, (3, 7, 7)),
+    "positions": (Positions, TOKENS),
     "a weight on the right": (lambda: Made(
         lambda m, x: m.fc((x @ m.w).mean(1)), w=tnn.Parameter(torch.randn(8, 6)),
         fc=tnn.Linear(6, 5),

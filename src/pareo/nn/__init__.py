@@ -52,7 +52,8 @@ from pareo.nn.normalisation import (
     Normalise,
 )
 from pareo.nn.pooling import AdaptiveAveragePool
-from pareo.nn.shapes import Part, Permute, Reshape
+from pareo.nn.shapes import Pad, Part, Permute, Reshape
+from pareo.nn.tables import FixedSum, TableSum
 from pareo.nn.tokens import (
     Attention,
     ClassToken,
@@ -79,6 +80,7 @@ __all__ = [
     "Dense",
     "Dropout",
     "FirstToken",
+    "FixedSum",
     "Flatten",
     "Gate",
     "GlobalAveragePool",
@@ -95,6 +97,7 @@ __all__ = [
     "MaxPool",
     "Multiply",
     "Normalise",
+    "Pad",
     "Part",
     "Permute",
     "PositionEmbedding",
@@ -108,6 +111,7 @@ __all__ = [
     "Softmax",
     "StochasticDepth",
     "Subsample",
+    "TableSum",
     "Tanh",
     "Tokens",
     "networks",

@@ -8,12 +8,14 @@ from pareo.nn.containers import Container
 from pareo.nn.layers import Layer
 from pareo.nn.network import Sequential
 from pareo.nn.normalisation import BatchNorm, GroupNorm, LayerNorm, Lrn, Normalise
-from pareo.nn.shapes import Part, Permute, Reshape
+from pareo.nn.shapes import Pad, Part, Permute, Reshape
+from pareo.nn.tables import FixedSum, TableSum
 from pareo.nn.tokens import Attention, ClassToken, FirstToken, PositionEmbedding, Tokens
 
 # Layers that each framework computes in a function of their own.
 NORMALISATIONS = (BatchNorm, GroupNorm, LayerNorm, Lrn, Normalise)
-SHAPES = (Part, Permute, Reshape)
+SHAPES = (Pad, Part, Permute, Reshape)
+TABLES = (FixedSum, TableSum)
 TOKENS = (Attention, ClassToken, FirstToken, PositionEmbedding, Tokens)
 
 Apply = Callable[[Layer, Mapping[str, Array], Array], Array]  # one layer: layer, parameters, x

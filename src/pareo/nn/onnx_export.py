@@ -12,7 +12,7 @@ import numpy as np
 from pareo.device import Device
 from pareo.errors import PareoError, ShapeError, WriteError
 from pareo.nn import activations as acts
-from pareo.nn import layers, normalisation, shapes, tokens
+from pareo.nn import layers, normalisation, shapes, tables, tokens
 from pareo.nn.containers import Container, joined_shape
 from pareo.nn.layers import Layer, Shape, size_pair
 from pareo.nn.network import Sequential
@@ -343,6 +343,20 @@ def _part(to: Writer, layer: shapes.Part, own: Mapping[str, Any], x: Tensor) -> 
     return _between(to, x.name, layer.axis, layer.start, layer.stop)
 
 
+def _pad(to: Writer, layer: shapes.Pad, own: Mapping[str, Any], x: Tensor) -> str:
+    return to.node("Pad", x.name, to.whole((0, *layer.before, 0, *layer.after)))
+
+
+def _fixed_sum(to: Writer, layer: tables.FixedSum, own: Mapping[str, Any], x: Tensor) -> str:
+    return to.node("Add", x.name, to.fixed(layer.array()[None]))
+
+
+def _table_sum(to: Writer, layer: tables.TableSum, own: Mapping[str, Any], x: Tensor) -> str:
+    flat = to.weight(own["w"], (math.prod(layer.table),))
+    places = to.whole(layer.array().astype(np.int64)[None])
+    return to.node("Add", x.name, to.node("Gather", flat, places, axis=0))
+
+
 def _tokens(to: Writer, layer: tokens.Tokens, own: Mapping[str, Any], x: Tensor) -> str:
     flat = to.node("Reshape", x.name, to.whole((0, x.shape[0], math.prod(x.shape[1:]))))
     return to.node("Transpose", flat, perm=(0, 2, 1))
@@ -436,9 +450,12 @@ WRITERS: Mapping[type[Layer], Write] = {
     normalisation.LayerNorm: _layer_norm,
     normalisation.Lrn: _lrn,
     normalisation.Normalise: _normalise,
+    shapes.Pad: _pad,
     shapes.Part: _part,
     shapes.Permute: _permute,
     shapes.Reshape: _reshaped(lambda layer, x: layer.shape),
+    tables.FixedSum: _fixed_sum,
+    tables.TableSum: _table_sum,
     tokens.Attention: _attention,
     tokens.ClassToken: _class_token,
     tokens.FirstToken: _first_token,

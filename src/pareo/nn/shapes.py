@@ -43,6 +43,28 @@ class Permute(Layer):
 
 
 @dataclass(frozen=True)
+class Pad(Layer):
+    """Zeros before and after the elements along each axis of one input, without the batch."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    def output(self, shape: Shape) -> Shape:
+        if not len(self.before) == len(self.after) == len(shape) or min(
+            *self.before, *self.after, 0
+        ):
+            raise ShapeError(
+                f"Pad expects numbers of zeros for each axis of {shape}; "
+                f"got {self.before} and {self.after}"
+            )
+        sizes = zip(self.before, shape, self.after, strict=True)
+        return tuple(sum(three) for three in sizes)
+
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        return op.pad(x, [(0, 0), *zip(self.before, self.after, strict=True)])
+
+
+@dataclass(frozen=True)
 class Part(Layer):
     """The elements from `start` up to, not including, `stop` along an axis; the batch is axis 0."""
 

@@ -24,6 +24,7 @@ LAYERS: dict[str, type[Layer]] = {
         nn.Dense,
         nn.Dropout,
         nn.FirstToken,
+        nn.FixedSum,
         nn.Flatten,
         nn.GELU,
         nn.GlobalAveragePool,
@@ -37,6 +38,7 @@ LAYERS: dict[str, type[Layer]] = {
         nn.Lrn,
         nn.MaxPool,
         nn.Normalise,
+        nn.Pad,
         nn.Part,
         nn.Permute,
         nn.PositionEmbedding,
@@ -48,6 +50,7 @@ LAYERS: dict[str, type[Layer]] = {
         nn.Softmax,
         nn.StochasticDepth,
         nn.Subsample,
+        nn.TableSum,
         nn.Tanh,
         nn.Tokens,
     )

@@ -16,6 +16,7 @@ from pareo.lab.experiment.gate.parity import parity, reference
 from pareo.lab.experiment.runner import Runner
 from pareo.lab.experiment.worker import Worker
 from pareo.nn import networks
+from pareo.nn.tables import packed
 
 # Every kind of layer, with padding, `ceil`, groups and overlapping windows where they may be.
 TINY = nn.Sequential(
@@ -94,6 +95,17 @@ PRODUCTS = nn.Sequential(
     (3, 6, 7),
     "products",
 )  # fmt: skip
+# Numbers that are added by place, to images and to tokens, and zeros around them.
+PLACES = nn.Sequential(
+    [
+        nn.Pad((0, 1, 0), (0, 0, 2)), nn.Conv(6, 3),
+        nn.TableSum((1, 5, 7), (3, 2), packed(np.arange(35) % 6, "<i4")),
+        nn.FixedSum((6, 1, 7), packed(np.arange(42) % 5 / 4, "<f8")), nn.SiLU(), nn.Tokens(),
+        nn.TableSum((35, 1), (35,), packed(np.arange(35)[::-1], "<i4")), nn.Flatten(), nn.Dense(5),
+    ],
+    (3, 6, 7),
+    "places",
+)  # fmt: skip
 FEATURES = nn.Sequential(
     [nn.Dense(8, bias=False), nn.BatchNorm(), nn.ReLU(), nn.Dense(5)], (7,), "features"
 )
@@ -102,6 +114,7 @@ TASKS = {
     "tiny": Task(without_dropout(TINY), batch=4, rate=0.5),
     "graph": Task(GRAPH, batch=6, rate=0.1),
     "today": Task(without_dropout(TODAY), batch=6, rate=0.1),
+    "places": Task(PLACES, batch=6, rate=0.1),
     "products": Task(PRODUCTS, batch=6, rate=0.1),
 }
 TASK = TASKS["tiny"]

@@ -10,6 +10,7 @@ from pareo import nn
 from pareo.lab.contestants.layers import (
     NORMALISATIONS,
     SHAPES,
+    TABLES,
     TOKENS,
     Window,
     pair,
@@ -154,6 +155,9 @@ def layer(
     if isinstance(this, SHAPES):
         y = moved(this, x.transpose(FIRST) if last and x.ndim == 4 else x)
         return y.transpose(LAST) if last and y.ndim == 4 else y
+    if isinstance(this, TABLES):
+        added = by_place(this, w, x)
+        return x + (added.transpose(LAST) if last and x.ndim == 4 else added)
     if isinstance(this, TOKENS):
         return tokens(this, w, x, last, half)
     return activation(this, x, last)
@@ -166,8 +170,20 @@ def moved(this: nn.Layer, x: Array) -> Array:
             return x.reshape(x.shape[0], *this.shape)
         case nn.Permute():
             return x.transpose(this.axes)
+        case nn.Pad():
+            return jnp.pad(x, [(0, 0), *zip(this.before, this.after, strict=True)])
         case nn.Part():
             return lax.slice_in_dim(x, this.start, this.stop, axis=this.axis)
+    raise unknown(this)
+
+
+def by_place(this: nn.Layer, w: Array, x: Array) -> Array:
+    """The numbers that a layer adds by place: fixed ones, or those of a trained table."""
+    match this:
+        case nn.FixedSum():
+            return jnp.asarray(this.array(), x.dtype)[None]
+        case nn.TableSum():
+            return w.reshape(-1)[this.array()][None]
     raise unknown(this)
 
 

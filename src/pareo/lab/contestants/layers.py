@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from pareo.lab.contestants.task import Array
-from pareo.nn.calls import NORMALISATIONS, SHAPES, TOKENS, Calls, pair, total_loss, unknown
+from pareo.nn.calls import NORMALISATIONS, SHAPES, TABLES, TOKENS, Calls, pair, total_loss, unknown
 from pareo.nn.containers import Add, Append, Branches, Gate, Multiply, Residual
 from pareo.nn.graph import Graph
 from pareo.nn.layers import AveragePool, Dropout, Identity, Layer, MaxPool, StochasticDepth
@@ -14,7 +14,8 @@ from pareo.nn.network import Auxiliary, Sequential
 from pareo.nn.pooling import shared_windows
 
 __all__ = [
-    "NORMALISATIONS", "SHAPES", "TOKENS", "Calls", "Window", "own_layers", "pair", "shares",
+    "NORMALISATIONS", "SHAPES", "TABLES", "TOKENS", "Calls", "Window", "own_layers", "pair",
+    "shares",
     "total_loss", "unknown", "without_dropout",
 ]  # fmt: skip
 

@@ -15,6 +15,7 @@ from pareo import nn
 from pareo.lab.contestants.layers import (
     NORMALISATIONS,
     SHAPES,
+    TABLES,
     TOKENS,
     Calls,
     Window,
@@ -124,6 +125,8 @@ def layer(this: nn.Layer, parameters: Mapping[str, str], x: Any) -> Any:
     if isinstance(this, SHAPES):
         y = moved(this, keras.ops.transpose(x, FIRST) if len(x.shape) == 4 else x)
         return keras.ops.transpose(y, LAST) if len(y.shape) == 4 else y
+    if isinstance(this, TABLES):
+        return by_place(this, name, x)
     if isinstance(this, TOKENS):
         return tokens(this, name, x)
     return activation(this, x)
@@ -136,8 +139,30 @@ def moved(this: nn.Layer, x: Any) -> Any:
             return keras.ops.reshape(x, (x.shape[0], *this.shape))
         case nn.Permute():
             return keras.ops.transpose(x, this.axes)
+        case nn.Pad():
+            return keras.ops.pad(x, ((0, 0), *zip(this.before, this.after, strict=True)))
         case nn.Part():
             return x[(slice(None),) * this.axis + (slice(this.start, this.stop),)]
+    raise unknown(this)
+
+
+def by_place(this: nn.Layer, name: str | None, x: Any) -> Any:
+    """Numbers added by place: fixed ones, or those of a trained table."""
+
+    def placed(array: Any) -> Any:
+        return array.transpose(1, 2, 0)[None] if len(x.shape) == 4 else array[None]
+
+    match this:
+        case nn.FixedSum():
+            numbers = placed(this.array()).astype("float32")
+            return keras.layers.Lambda(lambda x: x + numbers)(x)
+        case nn.TableSum():
+            places = placed(this.array())
+
+            def added(x: Any, w: Any) -> Any:
+                return x + keras.ops.take(keras.ops.reshape(w, (-1,)), places)
+
+            return own_weight()(tuple(this.table), added, name=name)(x)
     raise unknown(this)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pareo import nn
 from pareo.array import Array
-from pareo.nn.calls import NORMALISATIONS, SHAPES, TOKENS, pair, total_loss, unknown
+from pareo.nn.calls import NORMALISATIONS, SHAPES, TABLES, TOKENS, pair, total_loss, unknown
 
 torch: Any  # imported by `load`, when needed
 functional: Any
@@ -86,6 +86,8 @@ def layer(
         return normalised(this, parameters, x, training)
     if isinstance(this, SHAPES):
         return moved(this, x)
+    if isinstance(this, TABLES):
+        return x + by_place(this, w, x)
     if isinstance(this, TOKENS):
         return tokens(this, w, x)
     return activation(this, x)
@@ -98,9 +100,28 @@ def moved(this: nn.Layer, x: Array) -> Array:
             return x.reshape(len(x), *this.shape)
         case nn.Permute():
             return x.permute(this.axes)
+        case nn.Pad():
+            pairs = zip(reversed(this.before), reversed(this.after), strict=True)
+            return functional.pad(x, [side for pair in pairs for side in pair])
         case nn.Part():
             return x.narrow(this.axis, this.start, this.stop - this.start)
     raise unknown(this)
+
+
+def by_place(this: nn.Layer, w: Any, x: Array) -> Array:
+    """The numbers that a layer adds by place: fixed ones, or those of a trained table."""
+    match this:
+        case nn.FixedSum():
+            return numbers_of(this, x.dtype, x.device)
+        case nn.TableSum():
+            return w.reshape(-1)[numbers_of(this, torch.int64, x.device)]
+    raise unknown(this)
+
+
+@cache
+def numbers_of(this: Any, dtype: Any, device: Any) -> Array:
+    """The numbers of a layer on a device; kept, because a CUDA graph copies nothing."""
+    return torch.tensor(this.array(), dtype=dtype, device=device)
 
 
 def linear(x: Array, w: Array, b: Array | None) -> Array:

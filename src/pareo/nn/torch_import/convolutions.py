@@ -4,8 +4,9 @@ import math
 from typing import Any
 
 from pareo.nn import layers
-from pareo.nn.shapes import Permute, Reshape
+from pareo.nn.shapes import Pad, Permute, Reshape
 from pareo.nn.torch_import import views
+from pareo.nn.torch_import.arranged import plain
 from pareo.nn.torch_import.operands import images, named, pair, square, stripped, weight_of
 from pareo.nn.torch_import.reader import Reader
 from pareo.nn.torch_import.values import Padded, Unsupported, Value, Weight
@@ -58,13 +59,26 @@ def conv1d(
     return reader.layer(Reshape(reader.expected()[1:]), y)
 
 
-def pad(reader: Reader, self: Any, pad: Any, mode: str = "constant", value: Any = None) -> Padded:
-    """Zeros around images, for a convolution."""
+def pad(reader: Reader, self: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
+    """Zeros around images, for a convolution; around other values, a layer."""
+    if not any(pad):
+        return self
+    if isinstance(self, Value) and (self.last or len(self.shape) != 3 or len(pad) != 4):
+        return _padded(reader, plain(reader, self), pad, mode, value)
     x = images(self)
     if mode != "constant" or value or len(pad) != 4 or min(pad) < 0:
         raise Unsupported(f"with {pad}, mode {mode} and value {value}")
     left, right, top, bottom = pad
     return Padded(x, ((top, bottom), (left, right)))
+
+
+def _padded(reader: Reader, x: Value, pad: Any, mode: str, value: Any) -> Value:
+    count = len(x.shape)
+    before, after = list(pad[::2])[::-1], list(pad[1::2])[::-1]
+    if mode != "constant" or value or min(pad) < 0 or len(before) > count:
+        raise Unsupported(f"with {list(pad)}, mode {mode} and value {value}")
+    none = [0] * (count - len(before))
+    return reader.layer(Pad((*none, *before), (*none, *after)), x)
 
 
 def linear(reader: Reader, input: Any, weight: Any, bias: Any = None) -> Value:

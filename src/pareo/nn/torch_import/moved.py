@@ -70,10 +70,9 @@ def _cut(reader: Any, self: Moved, dim: int, start: int, stop: int) -> Any:
 def _sliced(
     reader: Any, self: Moved, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Any:
-    if step != 1:
-        raise Unsupported("with steps")
-    first, last, _ = slice(start, end).indices(self.index.shape[dim])
-    return _cut(reader, self, dim, first, last)
+    first, last, step = slice(start, end, step).indices(self.index.shape[dim])
+    places = tuple(slice(None) for _ in range(dim % self.index.ndim))
+    return settled(reader, replace(self, index=self.index[(*places, slice(first, last, step))]))
 
 
 def _parts(reader: Any, self: Moved, split_sizes: list[int], dim: int = 0) -> Any:

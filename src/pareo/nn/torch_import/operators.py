@@ -4,15 +4,18 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from pareo.nn import activations, layers
 from pareo.nn.containers import joined_shape
 from pareo.nn.layers import Layer
 from pareo.nn.normalisation import BatchNorm, GroupNorm, LayerNorm, Normalise
-from pareo.nn.shapes import Permute, Reshape
+from pareo.nn.shapes import Part, Permute, Reshape
 from pareo.nn.tokens import ClassToken, PositionEmbedding
 from pareo.nn.torch_import import views
 from pareo.nn.torch_import.arranged import arranged, origin_of, with_origin
 from pareo.nn.torch_import.convolutions import addcmul, conv1d, conv2d, linear, pad
+from pareo.nn.torch_import.folded import Known, Picked, number_of, summed
 from pareo.nn.torch_import.moved import Moved, moved_operators
 from pareo.nn.torch_import.operands import affine, stripped, weight_of
 from pareo.nn.torch_import.pools import (
@@ -23,7 +26,7 @@ from pareo.nn.torch_import.pools import (
     reduced,
     sum_,
 )
-from pareo.nn.torch_import.products import along, attention, matmul, softmax
+from pareo.nn.torch_import.products import along, attention, einsum, matmul, softmax
 from pareo.nn.torch_import.reader import Reader
 from pareo.nn.torch_import.values import Noise, Unsupported, Value, Weight
 from pareo.nn.torch_import.views import value
@@ -121,10 +124,15 @@ def add(reader: Reader, self: Any, other: Any, alpha: Any = 1) -> Any:
     """A sum of two values; that of a weight for each position, a position embedding."""
     if isinstance(self, Weight) and self.name.endswith("num_batches_tracked"):
         return self  # the counter of batch normalisation, which nothing uses
-    if isinstance(self, Weight | int | float) and alpha == 1:
+    if isinstance(self, Weight | Known | Picked | int | float) and alpha == 1:
         self, other = other, self
+    other = number_of(other)
     if isinstance(other, int | float):
         return scaled(reader, self, 1.0, alpha * other)
+    if isinstance(other, Weight) and reader.is_buffer(other):
+        other = Known(reader.program.state_dict[other.name].reshape(other.seen))
+    if isinstance(other, Known | Picked):
+        return summed(reader, self, other, alpha)
     if alpha != 1:
         other = scaled(reader, other, alpha, 0.0)
     if isinstance(self, Moved) or isinstance(other, Moved):
@@ -132,6 +140,9 @@ def add(reader: Reader, self: Any, other: Any, alpha: Any = 1) -> Any:
     x = value(self)
     if isinstance(other, Weight) and len(x.shape) == 2 and other.shape == (1, *x.shape):
         return reader.layer(PositionEmbedding(), x, {"w": (other, "same")})
+    if isinstance(other, Weight):
+        places = np.arange(math.prod(other.shape)).reshape(other.seen)
+        return summed(reader, x, Picked(other, places))
     return _joined(reader, "add", [x, other])
 
 
@@ -157,8 +168,9 @@ def _each_channel(reader: Reader, x: Value, buffer: Weight) -> tuple[float, ...]
 
 def mul(reader: Reader, self: Any, other: Any) -> Any:
     """A product of two values, of values and a weight for each channel, or stochastic depth."""
-    if isinstance(self, Weight | Noise | int | float):
+    if isinstance(self, Weight | Noise | Known | int | float):
         self, other = other, self
+    other = number_of(other)
     if isinstance(other, int | float):
         return scaled(reader, self, float(other), 0.0)
     if isinstance(self, Moved) or isinstance(other, Moved):
@@ -239,6 +251,8 @@ def _joined(reader: Reader, how: str, parts: list[Any]) -> Value:
         other = next(part for part in parts if not isinstance(part, Value))
         what = f"a weight of shape {other.shape}" if isinstance(other, Weight) else f"{other!r}"
         raise Unsupported(f"with {what}")
+    if how != "concat" and len({part.last for part in parts}) > 1:
+        parts = [views.plain(reader, part) for part in parts]
     if len({(part.last, len(part.shape)) for part in parts}) > 1:
         raise Unsupported("of values whose axes do not correspond")
     if how == "concat" and any(part.wide for part in parts):
@@ -262,6 +276,7 @@ def bernoulli(reader: Reader, self: Any, p: float, **_: Any) -> Noise:
 
 def div(reader: Reader, self: Any, other: Any) -> Any:
     """Values divided by a number, or the numbers of stochastic depth divided by their mean."""
+    other = number_of(other)
     if isinstance(self, Value | Moved) and isinstance(other, int | float) and other:
         return scaled(reader, self, 1 / other, 0.0)
     if isinstance(self, Value) and isinstance(other, Weight):
@@ -299,6 +314,18 @@ def moved_linear(reader: Reader, input: Any, weight: Any, bias: Any = None) -> A
         return found.moved(reader, linear(reader, found.value, weight, bias))
 
 
+def moved_slice(
+    reader: Reader, self: Moved, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Any:
+    """x[start:end:step] of values whose batch is not the first axis."""
+    size = self.index.shape[dim]
+    first, last, _ = slice(start, end, step).indices(size)
+    if step != 1 or last <= first or (size % (last - first) == 0 and first % (last - first) == 0):
+        return moved_operators(linear)["slice"](reader, self, dim, start, end, step)
+    found = arranged(reader, self)
+    return found.moved(reader, reader.layer(Part(found.axis(dim), first, last), found.value))
+
+
 def moved_mean(reader: Reader, self: Moved, dim: Any) -> Any:
     """The mean along some axes of values whose batch is not the first axis."""
     found = arranged(reader, self)
@@ -306,6 +333,24 @@ def moved_mean(reader: Reader, self: Moved, dim: Any) -> Any:
     kept = tuple(1 if axis in axes else size for axis, size in enumerate(found.value.shape, 1))
     y = found.moved(reader, reduced(reader, found.value, axes, 1.0, kept))
     return views.reshaped(reader, y) if isinstance(y, Value) else MOVED["view"](reader, y)
+
+
+def roll(reader: Reader, self: Any, shifts: Any, dims: Any = ()) -> Value:
+    """Values moved along axes; what leaves at one end comes back at the other."""
+    x = views.plain(reader, value(self))
+    shifts, dims = ([one] if isinstance(one, int) else list(one) for one in (shifts, dims))
+    if len(dims) != len(shifts):
+        raise Unsupported("of all elements")
+    for shift, dim in zip(shifts, dims, strict=True):
+        axis = dim % (len(x.shape) + 1)
+        if axis == 0:
+            raise Unsupported("along the batch")
+        size = x.shape[axis - 1]
+        cut = -shift % size
+        if cut:
+            ends = [(cut, size), (0, cut)]
+            x = cat(reader, [views.part(reader, x, axis, *end) for end in ends], axis)
+    return x
 
 
 ELEMENTWISE: Mapping[str, Callable[..., Any]] = {
@@ -330,6 +375,7 @@ ANY_ORDER: Mapping[str, Callable[..., Any]] = {
     "log_softmax": lambda reader, self, dim, dtype=None: along(
         reader, self, dim, dtype, activations.LogSoftmax
     ),
+    "einsum": einsum,
     "movedim": views.movedim,
     "moveaxis": views.movedim,
     "mT": lambda reader, self: views.movedim(reader, self, -1, -2),
@@ -390,6 +436,7 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "dropout": dropout,
     "cat": cat,
     "stack": stack,
+    "roll": roll,
     "glu": glu,
     "square": square,
     "pow": square,
@@ -401,5 +448,6 @@ MOVED: Mapping[str, Callable[..., Any]] = {
     **moved_operators(linear),
     **ANY_ORDER,
     "linear": moved_linear,
+    "slice": moved_slice,
     "mean": lambda reader, self, dim=None, keepdim=False, **_: moved_mean(reader, self, dim),
 }

@@ -8,11 +8,13 @@ from pareo.nn.activations import Affine, Softmax
 from pareo.nn.containers import joined_shape
 from pareo.nn.shapes import Permute, Reshape
 from pareo.nn.tokens import Attention
-from pareo.nn.torch_import.arranged import Arranged, arranged
+from pareo.nn.torch_import.arranged import Arranged, arranged, plain
 from pareo.nn.torch_import.convolutions import dense
+from pareo.nn.torch_import.moved import Moved, numbers
 from pareo.nn.torch_import.moved import attention as packed_attention
 from pareo.nn.torch_import.reader import Reader
 from pareo.nn.torch_import.values import Unsupported, Value, Weight
+from pareo.nn.torch_import.views import movedim
 
 
 def matmul(reader: Reader, self: Any, other: Any) -> Any:
@@ -36,6 +38,39 @@ def _product(reader: Reader, one: Arranged, two: Arranged) -> Value:
     parts = [one.value, two.value]
     shape = joined_shape("matmul", "matmul", [part.shape for part in parts])
     return reader.join("matmul", parts, shape)
+
+
+def einsum(reader: Reader, equation: str, tensors: Any, path: Any = None) -> Any:
+    """A sum of products of two values over one index, as a product of matrices."""
+    left, _, out = equation.replace(" ", "").partition("->")
+    names = left.split(",")
+    if len(tensors) != 2 or len(names) != 2 or "." in equation or not out:
+        raise Unsupported(f"of {equation}")
+    one, two = names
+    over = [c for c in one if c in two and c not in out]
+    rows = [c for c in one if c not in two]
+    columns = [c for c in two if c not in one]
+    shared = [c for c in one if c in two and c in out]
+    lengths = len(over), len(rows), len(columns)
+    sorted_out = sorted(out) == sorted([*shared, *rows, *columns])
+    if lengths != (1, 1, 1) or not sorted_out or len(set(one)) < len(one):
+        raise Unsupported(f"of {equation}")
+    first = _ordered(reader, tensors[0], one, [*shared, *rows, *over])
+    second = _ordered(reader, tensors[1], two, [*shared, *over, *columns])
+    y = _product(reader, first, second)
+    found = first.moved(reader, y)
+    order = [[*shared, *rows, *columns].index(c) for c in out]
+    if order == sorted(order):
+        return found
+    return movedim(reader, found, order, list(range(len(order))))
+
+
+def _ordered(reader: Reader, x: Any, names: str, wanted: list[str]) -> Arranged:
+    """A value with its axes, which have these names, in another order."""
+    order = [names.index(c) for c in wanted]
+    index = numbers(reader.batch, plain(reader, x)) if isinstance(x, Value) else x.index
+    origin = plain(reader, x) if isinstance(x, Value) else x.origin
+    return arranged(reader, Moved(origin, index.transpose(order)))
 
 
 def softmax(reader: Reader, self: Any, dim: int, dtype: Any = None) -> Any:

@@ -13,6 +13,7 @@ from pareo.nn.graph import INPUT, Graph
 from pareo.nn.layers import Dropout, Identity, Layer, StochasticDepth
 from pareo.nn.network import Sequential
 from pareo.nn.torch_import.arranged import as_value
+from pareo.nn.torch_import.folded import Known, folded
 from pareo.nn.torch_import.moved import Moved
 from pareo.nn.torch_import.values import Padded, Stale, Unknown, Unsupported, Value, Weight
 from pareo.nn.torch_names import TorchName
@@ -65,8 +66,8 @@ class Reader:
             if node.op == "call_function":
                 self._known[node] = self._call(node, operators)
             elif node.op == "get_attr":
-                self._known[node] = Unknown()
-                self._problem("a constant tensor", node)
+                tensor = getattr(self.program.graph_module, str(node.target), None)
+                self._known[node] = self._constant(tensor, node)
             elif node.op == "output":
                 self._output(node)
 
@@ -82,10 +83,23 @@ class Reader:
             if node.name in weights:
                 found: Any = Weight(weights[node.name], tuple(node.meta["val"].shape))
             else:
-                found = Value(INPUT, self._shape) if node.name == inputs[0] else Unknown()
-                if isinstance(found, Unknown):
-                    self._problem("a constant tensor", node)
+                constants = signature.inputs_to_lifted_tensor_constants
+                if node.name == inputs[0]:
+                    found = Value(INPUT, self._shape)
+                else:
+                    tensor = self.program.constants.get(constants.get(node.name))
+                    found = self._constant(tensor, node)
             self._known[node] = found
+
+    def _constant(self, tensor: Any, node: Any) -> Any:
+        if hasattr(tensor, "detach"):
+            return Known(tensor.detach())
+        self._problem("a constant", node)
+        return Unknown()
+
+    def is_buffer(self, weight: Weight) -> bool:
+        """Whether a weight is a buffer, which is not trained."""
+        return weight.name in self.program.graph_signature.inputs_to_buffers.values()
 
     def _call(self, node: Any, operators: Mapping[str, Any]) -> Any:
         schema = getattr(node.target, "_schema", None)
@@ -94,6 +108,13 @@ class Reader:
         given = _bound(node, schema) if schema else {"args": node.args}
         resolved = {key: self._resolved(value) for key, value in given.items()}
         parts = list(_flat(resolved.values()))
+        try:
+            constant = folded(self, node, name, resolved, parts)
+        except Unsupported as error:
+            self._problem(f"aten.{name} ({error})", node)
+            return Unknown()
+        if constant is not None:
+            return constant
         if plain not in operators:
             if not any(isinstance(part, Unknown) for part in parts) or schema:
                 self._problem(f"aten.{name}" if schema else name, node)
@@ -198,7 +219,7 @@ class Reader:
 
     def constant(self, weight: Weight) -> tuple[float, ...] | None:
         """The numbers of a buffer, which training does not change; None for a parameter."""
-        if weight.name not in self.program.graph_signature.inputs_to_buffers.values():
+        if not self.is_buffer(weight):
             return None
         return tuple(self.program.state_dict[weight.name].flatten().tolist())
 

@@ -112,13 +112,18 @@ def _size(x: Any, dim: int) -> int:
 
 def sliced(
     reader: Reader, self: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
-) -> Value:
-    """x[start:end] along an axis."""
+) -> Value | Moved:
+    """x[start:end:step] along an axis."""
     x = value(self)
     if dim % (len(x.shape) + 1) == 0 and not start and (end is None or end >= reader.batch):
         return x
     if step != 1:
-        raise Unsupported("with steps")
+        size = _size(x, dim)
+        axis = dim % (len(x.shape) + 1)
+        whole = plain(reader, x)
+        places = tuple(slice(None) for _ in range(axis))
+        cut = slice(*slice(start, end, step).indices(size))
+        return Moved(whole, numbers(reader.batch, whole)[(*places, cut)])
     first, last, _ = slice(start, end).indices(_size(x, dim))
     return part(reader, x, dim, first, last)
 
