@@ -1,6 +1,6 @@
 """PyTensor, Theano's successor: one compiled function, whose updates move the parameters.
 
-PyTensor has no convolution of its own any more: here it is a product with shifted images.
+PyTensor has no convolution of its own any more: here it is a product with the windows of images.
 """
 
 from collections.abc import Mapping
@@ -104,15 +104,15 @@ def layer(this: nn.Layer, parameters: Mapping[str, Any], x: Any) -> Any:
             y = conv(x, w, pair(this.stride), pair(this.padding))
             return y if b is None else y + b[None, :, None, None]
         case nn.Subsample():
-            stride, (height, width) = pair(this.stride), pair(this.size)
-            windows = shifted(x, (height, width), stride)
-            return sum(w[place] * part for place, part in windows) + b
+            found, shape = windows(x, pair(this.size), pair(this.stride))
+            y = pt.tensordot(w.flatten(), found, axes=[[0], [0]]) + b  # places, images, channels
+            return _image(y, shape)
         case nn.MaxPool(padding=0, ceil=False):
-            found = [part for _, part in shifted(x, pair(this.size), _stride(this))]
-            return reduce(pt.maximum, found)
+            found, shape = windows(x, pair(this.size), _stride(this))
+            return _image(found.max(axis=0), shape)
         case nn.AveragePool(padding=0, ceil=False):
-            found = [part for _, part in shifted(x, pair(this.size), _stride(this))]
-            return reduce(add, found) / np.float32(len(found))
+            found, shape = windows(x, pair(this.size), _stride(this))
+            return _image(found.mean(axis=0), shape)
         case nn.GlobalAveragePool():
             return x.mean(axis=(2, 3), keepdims=True)
         case nn.Dense():
@@ -134,15 +134,26 @@ def _stride(this: Any) -> tuple[int, int]:
     return pair(this.size if this.stride is None else this.stride)
 
 
-def shifted(x: Any, size: tuple[int, int], stride: tuple[int, int]) -> list[tuple[Any, Any]]:
-    """For each place in a window, the elements of all windows at this place."""
-    sides = zip(x.type.shape[2:], size, stride, strict=True)
-    rows, columns = ((pixels - window) // step * step + 1 for pixels, window, step in sides)
-    return [
-        ((i, j), x[:, :, i : i + rows : stride[0], j : j + columns : stride[1]])
-        for i in range(size[0])
-        for j in range(size[1])
-    ]
+def windows(x: Any, size: tuple[int, int], stride: tuple[int, int]) -> tuple[Any, Any]:
+    """The elements of all windows, as (place in the window, window, image, channel).
+
+    Beside them, the shape of an image with one element for each window. All are chosen by one list
+    of numbers: slices would give the compiler a graph as large as a window.
+    """
+    count, channels, height, width = x.type.shape
+    sides = zip((height, width), size, stride, strict=True)
+    rows, columns = ((pixels - window) // step + 1 for pixels, window, step in sides)
+    down = np.arange(size[0])[:, None] + np.arange(rows) * stride[0]
+    right = np.arange(size[1])[:, None] + np.arange(columns) * stride[1]
+    places = down[:, None, :, None] * width + right[None, :, None, :]
+    chosen = x.reshape((count * channels, height * width)).T[places.ravel()]
+    windows = size[0] * size[1], rows * columns
+    return chosen.reshape((*windows, count, channels)), (count, channels, rows, columns)
+
+
+def _image(y: Any, shape: tuple[int, ...]) -> Any:
+    """An image from (windows, images, channels)."""
+    return y.transpose(1, 2, 0).reshape(shape)
 
 
 def conv(x: Any, w: Any, stride: tuple[int, int], padding: tuple[int, int]) -> Any:
@@ -152,10 +163,8 @@ def conv(x: Any, w: Any, stride: tuple[int, int], padding: tuple[int, int]) -> A
         top, left = padding
         around = pt.zeros((count, channels, height + 2 * top, width + 2 * left), dtype="float32")
         x = pt.set_subtensor(around[:, :, top : top + height, left : left + width], x)
-    filters, channels, *size = w.type.shape if None not in w.type.shape else w.get_value().shape
-    parts = [part for _, part in shifted(x, tuple(size), stride)]
-    count, _, rows, columns = parts[0].type.shape
-    patches = pt.stack(parts, axis=2).reshape((count, channels * len(parts), rows * columns))
-    flat = w.reshape((filters, channels * len(parts)))
-    found = pt.tensordot(flat, patches, axes=[[1], [1]])  # filters, images, places
-    return found.transpose(1, 0, 2).reshape((count, filters, rows, columns))
+    filters, channels, *size = w.get_value(borrow=True).shape
+    found, (count, _, rows, columns) = windows(x, (size[0], size[1]), stride)
+    flat = w.reshape((filters, channels, size[0] * size[1]))
+    y = pt.tensordot(flat, found, axes=[[1, 2], [3, 0]])  # filters, windows, images
+    return y.transpose(2, 0, 1).reshape((count, filters, rows, columns))
