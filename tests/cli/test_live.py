@@ -1,8 +1,14 @@
 """Life signs: lines where nobody draws, a sentence where the machine is busy."""
 
+import io
+import re
+
 import pytest
+from rich.console import Console
 
 from pareo.cli import live
+from pareo.training import progress
+from pareo.training.history import Epoch
 
 
 def test_what_is_under_way_is_a_line_and_numbers_alone_are_no_news(
@@ -42,3 +48,43 @@ def test_a_busy_machine_is_told_at_the_start(
     err = capsys.readouterr().err
     assert said in err
     assert len(err.splitlines()) == bool(said)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 140])
+def test_the_bar_keeps_a_width_and_facts_are_whole(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    bar = progress.Bar("papers-cnn", epochs=40, images=60_000)
+    bar.tested(Epoch(1, 1.0, 0.1, 0.9812, 0.1, 1.0, 1.0, None))
+    bar.move(epoch=17, done=30_000, loss=0.1234, speed=98_765.0)
+    console = Console(
+        width=columns, file=io.StringIO(), force_terminal=True, color_system="standard"
+    )
+    assert bar._progress is not None
+    console.print(bar._progress.get_renderable())
+    assert isinstance(console.file, io.StringIO)
+    shown = re.sub(r"\x1b\[[\d;]*m", "", console.file.getvalue())
+    (line,) = shown.rstrip("\n").splitlines()
+    assert len(line.rstrip()) <= columns
+    assert sum(character in "━╸╺" for character in line) >= 10
+    assert "…" not in line
+    assert "epoch 17/40" in line
+    assert ("98,765 images/s" in line) == (columns >= 100)
+
+
+def test_sentences_break_between_words_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "Other programs are running: torch-channels-last and pareo[tensorflow] " * 3
+    monkeypatch.setenv("COLUMNS", "60")
+    live.complain(text)
+    assert capsys.readouterr().err == f"pareo: {text}\n"
+    lines = live.wrapped(text, True).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert " ".join(lines).split() == text.split()
+    console = Console(width=60, file=io.StringIO(), force_terminal=True)
+    live.print_line(console, text)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().split() == text.split()

@@ -107,7 +107,9 @@ def run(command: Callable[[], Any]) -> None:
         finally:
             sys.stdout.flush()
     except PareoError as error:
-        print(f"pareo: {error}", file=sys.stderr)
+        from pareo.cli.live import complain  # which imports more than --help needs
+
+        complain(str(error))
         sys.exit(error.exit_status)
     except OSError as error:
         if error.errno not in (errno.EPIPE, errno.ENOSPC):

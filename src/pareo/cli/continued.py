@@ -70,4 +70,4 @@ def show_parts(tables: Iterable[RenderableType | None], lines: Iterable[str]) ->
         if table is not None:
             console.print(table)
     for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        live.print_line(console, line)

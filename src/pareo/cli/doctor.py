@@ -47,7 +47,8 @@ def doctor(as_json: options.PrintJson = False) -> None:
     if as_json:
         print(json.dumps([asdict(one) for one in found], indent=2))
         return
-    console = Console(soft_wrap=True)
+    console = Console()
+    console.soft_wrap = not console.is_terminal
     about = ""
     for one in found:
         if one.about != about:

@@ -71,7 +71,9 @@ def kernels(
     def show() -> None:
         console = live.console(160)
         for part in kernels_table.everything(result, rows):
-            console.print(part, highlight=False, soft_wrap=isinstance(part, str))
+            console.print(
+                part, highlight=False, soft_wrap=isinstance(part, str) and not console.is_terminal
+            )
 
     written = finish(show, wanted)
     if study.interrupted:

@@ -5,7 +5,9 @@ line for each phase, so that silence never looks like a hang.
 """
 
 import re
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,10 +29,34 @@ def console(width: int) -> Console:
     return found if found.is_terminal else Console(width=width)
 
 
+def print_line(console: Console, line: str) -> None:
+    """Print a sentence: wrapped between words on a terminal, as one line in a file."""
+    console.print(line, markup=False, highlight=False, soft_wrap=not console.is_terminal)
+
+
+def complain(sentence: str) -> None:
+    """Print a sentence to standard error: wrapped between words on a terminal."""
+    print(wrapped(f"pareo: {sentence}", sys.stderr.isatty()), file=sys.stderr, flush=True)
+
+
+def wrapped(text: str, terminal: bool, width: int | None = None) -> str:
+    """A text for a terminal of a width, whose words stay whole; the text itself elsewhere.
+
+    >>> wrapped("no contestant is called torch-last", True, 26)
+    'no contestant is called\\ntorch-last'
+    >>> wrapped("no contestant is called torch-last", False, 26)
+    'no contestant is called torch-last'
+    """
+    if not terminal:
+        return text
+    columns = width or shutil.get_terminal_size().columns
+    return textwrap.fill(text, columns, break_long_words=False, break_on_hyphens=False)
+
+
 def say_if_busy(threads: int, seconds: float = 0.5) -> None:
     """Say at the start that other programs are running, where so many threads have no core left."""
     if sentence := busy(threads, idle_cores(seconds)):
-        print(f"pareo: {sentence}", file=sys.stderr, flush=True)
+        complain(sentence)
 
 
 class Log:

@@ -20,7 +20,8 @@ from pareo.lab.ops.peers import place_of
 from pareo.lab.ops.sizes import sizes
 from pareo.lab.ops.work import BACKWARD, FORWARD, Direction, Work
 
-PEERS = ("numpy", "torch", "jax", "cupy")
+PEERS = ("numpy", "torch", "jax", "pytensor", "tinygrad", "cupy")
+ON_CPU_ONLY = ("numpy", "pytensor", "tinygrad")
 DIRECTIONS: dict[str, list[Direction]] = {
     "forward": [FORWARD],
     "backward": [BACKWARD],
@@ -145,6 +146,6 @@ def _contestants(devices: str | None, peers: str) -> list[str]:
     for name in given:
         if name != "cupy" and any(place != "cuda" for place in places):
             found.append(name)
-        if name != "numpy" and "cuda" in places:
+        if name not in ON_CPU_ONLY and "cuda" in places:
             found.append("cupy" if name == "cupy" else f"{name}-cuda")
     return found

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 
+from pareo.cli.live import complain
 from pareo.errors import PareoError
 from pareo.lab import report
 from pareo.lab.atomic_write import write_whole
@@ -60,7 +61,7 @@ def finish(show: Callable[[], None], outputs: Iterable[Output]) -> bool:
 def say_notes(network: str, notes: Iterable[str]) -> None:
     """Print what is different in training from the file that a network is from."""
     for note in notes:
-        print(f"pareo: {network}: {note}", file=sys.stderr)
+        complain(f"{network}: {note}")
 
 
 def _json(result: Result, path: Path) -> str:

@@ -89,7 +89,9 @@ def parallel(
     def show() -> None:
         console = live.console(150)
         for part in parallel_table.everything(result):
-            console.print(part, soft_wrap=isinstance(part, str), highlight=False)
+            console.print(
+                part, soft_wrap=isinstance(part, str) and not console.is_terminal, highlight=False
+            )
 
     written = finish(show, outputs(result, json_file, html, save))
     if not written or any(row.status != "ok" for row in result.rows):

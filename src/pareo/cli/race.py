@@ -80,7 +80,7 @@ def race(
         console = live.console(140)
         console.print(race_table.table(result, against, target_accuracy))
         for line in race_table.lines(result):
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            live.print_line(console, line)
 
     written = finish(show, outputs(result, json_file, html, save and not interrupted))
     if interrupted:

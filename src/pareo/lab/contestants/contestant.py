@@ -5,12 +5,13 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from shutil import which
 from typing import Protocol, SupportsFloat
 
 from pareo.lab.contestants.task import Array, Task
 from pareo.machine import gpus
 
-EXTRAS = ("torch", "jax", "tensorflow")  # of pareo, under the frameworks' own names
+EXTRAS = ("torch", "jax", "tensorflow", "pytensor", "tinygrad")  # under the frameworks' own names
 
 
 class Trainer(Protocol):
@@ -36,7 +37,7 @@ class Trainer(Protocol):
 class Contestant:
     """An adapter with its options.
 
-    needs: the package that it requires.
+    needs: the package that it requires. tool: a program that this package calls.
     gpu: whether it computes on an NVIDIA GPU.
     warms: whether building it once, at the same time as others, makes the next build fast: its
         compiler keeps code on disk, but nothing that was chosen by timing.
@@ -51,6 +52,7 @@ class Contestant:
     warms: bool = False
     images: int | None = None
     tries: tuple[str, ...] = ()
+    tool: str | None = None
 
     def missing(self) -> str | None:
         """What it needs and how to install that; None if it can run here.
@@ -61,6 +63,8 @@ class Contestant:
         if self.needs is not None and find_spec(self.needs) is None:
             name = f"'pareo[{self.needs}]'" if self.needs in EXTRAS else self.needs
             return f"not installed: pip install {name}"
+        if self.tool is not None and which(self.tool) is None:
+            return f"{self.needs} needs the program {self.tool}, which is not installed"
         return "this machine has no NVIDIA GPU" if self.gpu and not _has_gpu() else None
 
     def in_precision(self, precision: str) -> "Contestant":

@@ -42,6 +42,12 @@ CONTESTANTS = {
     "tensorflow": _adapter("tensorflow_step"),
     "tensorflow-xla": _adapter("tensorflow_step", xla=True),
 }
+# Not in a race for which none are named: PyTensor compiles for minutes.
+OTHERS = {
+    "pytensor": _adapter("pytensor_step"),
+    "pytensor-c": _adapter("pytensor_step", linker="cvm"),
+    "tinygrad": replace(_adapter("tinygrad_step"), tool="clang"),
+}
 
 ON_GPU = {
     "pareo-cuda": _on_gpu("pareo_step", device="cuda"),
@@ -73,6 +79,7 @@ SLOW_TO_BUILD = ("torch-compile", "torch-cuda-compile", "torch-cudagraph-compile
 BUILT_IN = {
     "pareo-sequential": replace(_adapter("pareo_step", device="sequential"), images=SLICE),
     **CONTESTANTS,
+    **OTHERS,
     **BEST,
     **ON_GPU,
 }

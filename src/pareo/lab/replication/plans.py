@@ -15,10 +15,10 @@ FULL: dict[str, Plan] = {
 QUICK: dict[str, Plan] = {
     plan.name: plan
     for plan in (
-        LimaZola(epochs=2, on_cpu=("pareo-compiled", "pareo-vectorized", "torch", "tensorflow"),
-                 patience=120.0, seconds=150.0),
+        LimaZola(epochs=1, on_cpu=("pareo-compiled", "pareo-vectorized", "torch", "tensorflow"),
+                 patience=120.0, seconds=240.0),
         FinardiDavid(epochs=1, conv_bytes=16 << 20, seconds=2.0, race_seconds=100.0, images=10_000),
-        TrindadeLima(batches=(1, 4), seconds=5.0, kernels=4, largest=False,
+        TrindadeLima(batches=(1, 4), size=112, seconds=2.0, kernels=1, largest=False,
                      on_cpu=("pareo-compiled", "torch", "tensorflow")),
         CostaBanevicius(images=3_840, rounds=3),
         Melo(most=128, seconds=0.3, peers=("numpy", "torch")),

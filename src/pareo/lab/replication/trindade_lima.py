@@ -100,7 +100,7 @@ class TrindadeLima(Plan):
         return Facts(found)
 
     def _study(self, say: Say) -> KernelsResult:
-        task = task_for("alexnet", self.kernels or 1, cores(), size=self.size)
+        task = task_for("alexnet", self.kernels or 1, cores())
         return ran(Study(task, chosen([*STUDIED[self.on_gpu]]), say=say))
 
     def lines(self, found: Found) -> list[Line]:

@@ -118,6 +118,18 @@ def _head(size: int, classes: int) -> Auxiliary:
     return Auxiliary(Sequential([*layers, Dense(classes)]), weight=0.3)
 
 
+def _last_side(size: int) -> int:
+    """The side of GoogLeNet's last images: a convolution and four poolings halve it.
+
+    >>> [_last_side(size) for size in (224, 112, 64)]
+    [7, 3, 2]
+    """
+    side = (size - 1) // 2 + 1
+    for _ in range(4):
+        side = -(-(side - 3) // 2) + 1  # a window of 3, by 2; the last may lie beyond the edge
+    return max(1, side)
+
+
 def googlenet(
     size: int = 224, classes: int = 1000, auxiliary: bool = False, channels: int = 3
 ) -> Sequential:
@@ -125,6 +137,8 @@ def googlenet(
 
     >>> googlenet().count(), googlenet(auxiliary=True).count()
     (6998552, 13378280)
+    >>> [googlenet(size).classes for size in (33, 64, 100, 112)]
+    [1000, 1000, 1000, 1000]
     """
     heads = [_head(size, classes)] if auxiliary else []
     layers: list[Layer] = [
@@ -139,7 +153,7 @@ def googlenet(
         _inception(256, (160, 320), (32, 128), 128), MaxPool(3, 2, ceil=True),
         _inception(256, (160, 320), (32, 128), 128),
         _inception(384, (192, 384), (48, 128), 128),
-        AveragePool(-(-size // 32)), Flatten(), Dropout(0.4), Dense(classes),
+        AveragePool(_last_side(size)), Flatten(), Dropout(0.4), Dense(classes),
     ]  # fmt: skip
     name = "googlenet-auxiliary" if auxiliary else "googlenet"
     return Sequential(layers, (channels, size, size), name)

@@ -1,8 +1,10 @@
 """The operators in other libraries, as users of those write them; imported when needed."""
 
 from importlib.util import find_spec
+from shutil import which
 
 from pareo.device import why_unavailable
+from pareo.lab.contestants.contestant import EXTRAS
 from pareo.lab.machine.places import CPU, GPU, Place
 from pareo.lab.ops.peers.pareo_peer import Pareo
 from pareo.lab.ops.peers.peer import Missing, Peer
@@ -23,6 +25,14 @@ def made(contestant: str, threads: int) -> Peer:
         from pareo.lab.ops.peers.torch_peer import Torch
 
         return Torch(place, threads)
+    if name == "pytensor":
+        from pareo.lab.ops.peers.pytensor_peer import Pytensor
+
+        return Pytensor()
+    if name == "tinygrad":
+        from pareo.lab.ops.peers.tinygrad_peer import Tinygrad
+
+        return Tinygrad(threads)
     from pareo.lab.ops.peers.jax_peer import Jax
 
     return Jax(place)
@@ -34,7 +44,10 @@ def why_missing(contestant: str) -> str:
     if name == "pareo":
         return why_unavailable(place) or ""
     if find_spec(name) is None:
-        return f"{name} is not installed"
+        extra = f": pip install 'pareo[{name}]'" if name in EXTRAS else ""
+        return f"{name} is not installed{extra}"
+    if name == "tinygrad" and which("clang") is None:
+        return "tinygrad needs the program clang, which is not installed"
     return (why_unavailable("cuda") or "") if place_of(contestant) == GPU else ""
 
 
