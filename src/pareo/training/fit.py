@@ -20,6 +20,7 @@ from pareo.training.checks import SettingError, whole
 from pareo.training.evaluate import Evaluator, evaluation_batch
 from pareo.training.floor import peak
 from pareo.training.history import Epoch
+from pareo.training.notebook_bar import NotebookBar
 from pareo.training.progress import Bar
 from pareo.training.result import DivergenceError, Result
 from pareo.training.resume import identity, resumed, target
@@ -71,7 +72,7 @@ def fit(
         resume: a checkpoint, or its directory, to resume from; the settings must match it.
         callbacks: each a `Callback`, or a function that is called with the `Result` so far after
             each epoch; one that returns True ends the run.
-        progress: whether to show a bar where standard error is a terminal.
+        progress: whether to show a bar, in a notebook or where standard error is a terminal.
         threads: called between steps, returns how many CPU threads to use from now on, for a run
             that shares the machine with others; `floor` of its epochs is then None.
 
@@ -96,7 +97,8 @@ def fit(
     file = None if checkpoint is None else target(checkpoint, resume)
     run = _Run(network, data, chosen, place, start, file, checkpoint_seconds, threads, weights)
     watching = Callbacks(callbacks)
-    with Interrupt() as interrupt, Bar(network.name, epochs, run.count, progress) as bar:
+    shown = NotebookBar(network.name, epochs, run.count, progress)
+    with Interrupt() as interrupt, shown as bar:
         if file is not None and start is None:
             run.write()  # fail now if the directory cannot be written
         watching.start(run.result)
