@@ -20,8 +20,7 @@ from pareo.training.checks import SettingError, whole
 from pareo.training.evaluate import Evaluator, evaluation_batch
 from pareo.training.floor import peak
 from pareo.training.history import Epoch
-from pareo.training.notebook_bar import NotebookBar
-from pareo.training.progress import Bar
+from pareo.training.notebook_bar import NotebookBar as Bar
 from pareo.training.result import DivergenceError, Result
 from pareo.training.resume import identity, resumed, target
 from pareo.training.settings import Settings, Shortcuts
@@ -97,8 +96,7 @@ def fit(
     file = None if checkpoint is None else target(checkpoint, resume)
     run = _Run(network, data, chosen, place, start, file, checkpoint_seconds, threads, weights)
     watching = Callbacks(callbacks)
-    shown = NotebookBar(network.name, epochs, run.count, progress)
-    with Interrupt() as interrupt, shown as bar:
+    with Interrupt() as interrupt, Bar(network.name, epochs, run.count, progress) as bar:
         if file is not None and start is None:
             run.write()  # fail now if the directory cannot be written
         watching.start(run.result)

@@ -20,6 +20,10 @@ class NotebookBar(Bar):
         self._name, self._whole = name, (epochs, images)
         self._done = History()
 
+    def __enter__(self) -> "NotebookBar":
+        super().__enter__()
+        return self
+
     def move(self, epoch: int, done: int, loss: float, speed: float) -> None:
         """Show that `done` images of an epoch (counted from 1) have been trained on."""
         super().move(epoch, done, loss, speed)
