@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pareo import Spec, nn, notebook, op, trace
+from pareo.data import load
 from pareo.lab.experiment import in_notebook, results
+from pareo.training import fit
 from pareo.training.history import Epoch, History
 
 EVIL = "<script>alert(1)</script>"
@@ -116,9 +118,9 @@ def test_without_pandas_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) ->
         race_result.race().frame()
 
 
-def test_progress_replaces_itself_and_only_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
-    under_way = SimpleNamespace(doing=f"round 1 {EVIL}", rows=race_result.race().rows)
-    in_notebook.watching(lambda one: one.rows, "epoch")(under_way)  # nothing to show it on
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a notebook that is not there was asked to show, at any time."""
     shown: list[str] = []
 
     class Handle:
@@ -136,6 +138,30 @@ def test_progress_replaces_itself_and_only_in_a_notebook(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "IPython", fake)
     monkeypatch.setitem(sys.modules, "IPython.display", screen)
     monkeypatch.setattr(notebook, "EVERY", 0.0)
+    return shown
+
+
+def test_outside_of_a_notebook_nothing_is_shown() -> None:
+    under_way = SimpleNamespace(doing="round 1", rows=race_result.race().rows)
+    in_notebook.watching(lambda one: one.rows, "epoch")(under_way)
+    assert not notebook.is_running()
+
+
+def test_training_shows_a_bar_and_its_epochs(shown: list[str]) -> None:
+    network = nn.Sequential([nn.Flatten(), nn.Dense(2)], input_shape=(1, 4, 4), name=EVIL)
+    data = load("synthetic:1x4x4:2:40")  # of which 34 are trained on
+    fit(network, data, epochs=2, batch_size=10, device="vectorized")
+    assert EVIL not in "".join(shown)
+    assert '<progress value="68" max="68">' in shown[-1]
+    assert "2 of 2 epochs" in shown[-1]
+    assert [text for text in Cells(shown[-1]).texts if text in ("1", "2")] == ["1", "2"]
+    before = len(shown)
+    fit(network, data, epochs=1, batch_size=10, device="vectorized", progress=False)
+    assert len(shown) == before
+
+
+def test_progress_replaces_itself(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    under_way = SimpleNamespace(doing=f"round 1 {EVIL}", rows=race_result.race().rows)
     watch = in_notebook.watching(lambda one: one.rows, "epoch")
     watch(under_way)
     under_way.doing = "round 2"

@@ -88,3 +88,9 @@ def test_the_reference_has_docstrings_and_examples(site: dict[Path, Page]) -> No
     assert "Layers in sequence; with an input shape, a network that can be trained." in text
     assert '<span class="gp">&gt;&gt;&gt; </span>' in text
     assert "<blockquote>" not in text
+
+
+def test_pictures_are_small() -> None:
+    pictures = [*(ROOT / "docs" / "images").glob("*.png")]
+    assert pictures
+    assert [picture.name for picture in pictures if picture.stat().st_size > 150_000] == []

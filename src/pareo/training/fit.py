@@ -23,7 +23,7 @@ from pareo.training.evaluate import Evaluator, evaluation_batch
 from pareo.training.floor import peak
 from pareo.training.history import Epoch
 from pareo.training.lock import locked
-from pareo.training.progress import Bar
+from pareo.training.notebook_bar import NotebookBar as Bar
 from pareo.training.result import DivergenceError, Result
 from pareo.training.resume import identity, resumed, target
 from pareo.training.settings import Settings, Shortcuts
@@ -79,7 +79,7 @@ def fit(
             that of the longer run.
         callbacks: each a `Callback`, or a function that is called with the `Result` so far after
             each epoch; one that returns True ends the run.
-        progress: whether to show a bar where standard error is a terminal.
+        progress: whether to show a bar, in a notebook or where standard error is a terminal.
         threads: called between steps, returns how many CPU threads to use from now on, for a run
             that shares the machine with others; `floor` of its epochs is then None.
 

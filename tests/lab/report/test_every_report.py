@@ -1,5 +1,6 @@
 """The reports of all kinds of results: what each says first, and how each looks in Chromium."""
 
+import html
 import re
 
 import arena_result
@@ -50,6 +51,20 @@ def test_kernels_say_first_where_the_time_goes():
         found[1] == "torch: 1 s a step, of which 60% matrix products and 36% elementwise kernels."
     )
     assert order(page, "of which 60%", 'id="kinds"', "The paper counted")
+
+
+def test_a_paper_begins_with_a_figure_beside_the_one_measured_here():
+    result = results.checked(replication_result.made(), "made up")
+    both = [one for one in result.lines if one.published is not None and one.here is not None]
+    assert both
+    page = report.html(result)
+    found = re.search('<p class="headline">(.*?)</p>', page)
+    assert found is not None
+    assert found[1].startswith(html.escape(f"{both[0].what} ({both[0].section}): "))
+    assert " in the paper, " in found[1]
+    for one in result.lines:
+        one.here = None
+    assert '<p class="headline">0 of ' in report.html(result)
 
 
 def test_short_kernels_are_folded_away():

@@ -85,7 +85,7 @@ def _sized(one: Line) -> bool:
 
 def _sections(result: PaperResult, drawn: dict[str, Figure]) -> Iterator[str]:
     about = result.published
-    yield head(result, title(result), summary(result), result.machine.cores)
+    yield head(result, title(result), _headline(result), result.machine.cores)
     yield f"<p><i>{escape(about.title)}</i> ({escape(about.english)}). "
     yield f"{escape(', '.join(about.authors))}; {escape(about.institution)}; "
     yield f"{escape(about.year)}. {escape(about.dated_by)}</p>"
@@ -102,6 +102,18 @@ def _sections(result: PaperResult, drawn: dict[str, Figure]) -> Iterator[str]:
     yield "<h2>The paper's software today</h2>"
     yield items([f"{name}: {today}" for name, today in result.software.items()])
     yield f"<h2>Machine</h2>{machine(result)}"
+
+
+def _headline(result: PaperResult) -> str:
+    """The first figure that was published and measured here, and how many there are."""
+    both = (one for one in result.lines if one.published is not None and one.here is not None)
+    first = next(both, None)
+    if first is None:
+        return summary(result)
+    published, here = amount(first.published, first.unit), amount(first.here, first.unit)
+    how = f" ({measured_by(first)})" if measured_by(first) else ""
+    what = f"{first.what} ({first.section})"
+    return f"{what}: {published} in the paper, {here} here{how}. {summary(result)}"
 
 
 def _lines(lines: list[Line]) -> str:
