@@ -604,13 +604,13 @@ def records(random: Random, folder: Path) -> Attempt:
 
 
 KINDS = (
-    Kind("NPZ", npz, 900, 40),
-    Kind("NPY in predict", predict_npy, 500, 25),
-    Kind("IDX", idx, 600, 30),
-    Kind("images", images, 500, 25),
-    Kind("checkpoints", checkpoints, 1000, 40),
+    Kind("NPZ", npz, 900, 30),
+    Kind("NPY in predict", predict_npy, 500, 12),
+    Kind("IDX", idx, 600, 20),
+    Kind("images", images, 500, 15),
+    Kind("checkpoints", checkpoints, 1000, 25),
     Kind("weights", weights, 400, 20),
     Kind("search spaces", spaces, 500, 25),
-    Kind("results", results, 700, 15),
-    Kind("records", records, 400, 20),
+    Kind("results", results, 700, 8),
+    Kind("records", records, 400, 8),
 )

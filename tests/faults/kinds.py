@@ -1,5 +1,5 @@
 """All kinds of faults."""
 
-from faults import files, lab, threads, training
+from faults import files, lab, load, threads, training
 
-KINDS = (*files.KINDS, *training.KINDS, *lab.KINDS, *threads.KINDS)
+KINDS = (*files.KINDS, *training.KINDS, *lab.KINDS, *threads.KINDS, *load.KINDS)

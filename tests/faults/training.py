@@ -373,11 +373,11 @@ def alive(pid: int) -> bool:
 
 
 KINDS = (
-    Kind("file system errors", writes, 300, 15, 30.0, 75, False),
+    Kind("file system errors", writes, 300, 8, 30.0, 75, False),
     Kind("full disk", full_disk, 40, 0, 30.0, 40, False),
     Kind("directory disturbed", directories, 80, 5, 30.0, 40, False),
     Kind("two runs, one checkpoint", two_runs, 60, 4, 30.0, 30, False),
-    Kind("data of a program", bad_data, 150, 15, 30.0, 75, False),
+    Kind("data of a program", bad_data, 150, 10, 30.0, 75, False),
     Kind("signals", signals, 24, 0, 60.0, 12, False),
     Kind("two writers of records", records, 8, 0, 60.0, 8, False),
     Kind("workers killed", workers, 6, 0, 90.0, 3, False),

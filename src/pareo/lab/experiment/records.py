@@ -13,6 +13,7 @@ from pareo.lab.experiment import results
 from pareo.lab.experiment.results import Result
 
 VERSION = 1
+RESULT = "CAST(result AS BLOB)"  # so that a row that is no text is reported alone
 PATIENCE = 5.0  # seconds for another process that writes; it takes some hundredths of a second
 NUMBER = re.compile("[0-9]{1,18}")
 TABLE = """
@@ -55,7 +56,7 @@ def save_all(found: list[Result]) -> None:
 def load(number: int) -> Result:
     """The result with a number."""
     with _opened() as file:
-        asked = "SELECT result FROM results WHERE number = ?"
+        asked = f"SELECT {RESULT} FROM results WHERE number = ?"
         found = file.execute(asked, (number,)).fetchone()
     if found is None:
         raise DataError(f"{place()}: there is no result {number}; `pareo history` lists them")
@@ -67,7 +68,7 @@ def everything() -> list[tuple[int, Result]]:
     if not place().exists():
         return []
     with _opened() as file:
-        found = file.execute("SELECT number, result FROM results ORDER BY number").fetchall()
+        found = file.execute(f"SELECT number, {RESULT} FROM results ORDER BY number").fetchall()
     good = []
     for number, text in found:
         try:
@@ -106,7 +107,6 @@ def _opened(create: bool = False) -> Iterator[sqlite3.Connection]:
         elif not path.exists():
             raise DataError(f"{path}: nothing is kept here yet; `pareo race --save` does")
         with closing(sqlite3.connect(path, timeout=PATIENCE)) as file:
-            file.text_factory = bytes  # a row that is no text is reported alone, not for all
             with (
                 file
             ):  # one transaction, so that two races that start at the same time make one table
