@@ -67,8 +67,8 @@ def all_points(best: Best) -> Iterator[tuple[Line, Point]]:
             for number, line in file.execute("SELECT id, line FROM lines_1")
         }
         for row in file.execute("SELECT * FROM points_1"):
-            said = (texts[row[7]], texts[row[8]], texts[row[9]])
-            yield lines[row[0]], Point._make((*row[1:7], *said))
+            said = texts[row[7]], texts[row[8]], texts[row[9]]
+            yield lines[row[0]], Point._make(row[1:7] + said)
 
 
 def digests(best: Best) -> set[str]:
