@@ -20,7 +20,9 @@ from pareo.errors import PareoError
 from pareo.lab.atomic_write import write_whole
 from pareo.lab.experiment import results, statistics
 from pareo.lab.machine.ceilings import Ceilings, Limit, ceilings_of
+from pareo.lab.machine.ceilings.changes import changes, earlier
 from pareo.lab.machine.ceilings.measuring import Watch
+from pareo.lab.machine.ceilings.store import key_of
 from pareo.lab.ops.sizes import shown
 
 BAR = 30
@@ -41,10 +43,13 @@ def ceilings(
     """Show the limits of this machine: matrix products, bandwidth of each level, overheads.
 
     They are measured once for each set of library versions, and saved. Every "share of the limit"
-    that pareo reports refers to them.
+    that pareo reports refers to them. What changed by more than its interval since the last
+    measurement of this machine is listed below the tables.
     """
     options.check_writable(json_file, html)
-    found = [measured(each, again) for each in _devices(device, threads or cores())]
+    devices = _devices(device, threads or cores())
+    before = [earlier(key_of(each)) for each in devices]
+    found = [measured(each, again) for each in devices]
     wanted: list[Output] = []
     if json_file is not None:
         wanted.append(partial(_written, found, json_file))
@@ -53,8 +58,10 @@ def ceilings(
 
     def show() -> None:
         console = live.console(120)
-        for one in found:
+        for last, one in zip(before, found, strict=True):
             console.print(picture(one))
+            for line in changes(last, one) if last is not None and last.when != one.when else ():
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     if not finish(show, wanted):
         raise typer.Exit(1)
