@@ -65,8 +65,8 @@ def changes(before: Ceilings, after: Ceilings) -> list[str]:
     head = f"Since {before.when[:16].replace('T', ' ')}:"
     told = [f"{name} {old or 'none'} to {new or 'none'}" for name, (old, new) in versions.items()]
     if drivers[0] != drivers[1]:
-        old, new = (", ".join(one) or "none" for one in drivers)
-        told.append(f"driver {old} to {new}")
+        first, second = (", ".join(one) or "none" for one in drivers)
+        told.append(f"driver {first} to {second}")
     if before.busy or after.busy:
         told.append("other programs were running")
     return [f"{head} {'; '.join(told)}." if told else head, *lines]
