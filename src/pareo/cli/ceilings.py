@@ -20,9 +20,7 @@ from pareo.errors import PareoError
 from pareo.lab.atomic_write import write_whole
 from pareo.lab.experiment import results, statistics
 from pareo.lab.machine.ceilings import Ceilings, Limit, ceilings_of
-from pareo.lab.machine.ceilings.changes import changes, earlier
 from pareo.lab.machine.ceilings.measuring import Watch
-from pareo.lab.machine.ceilings.store import key_of
 from pareo.lab.ops.sizes import shown
 
 BAR = 30
@@ -47,9 +45,7 @@ def ceilings(
     measurement of this machine is listed below the tables.
     """
     options.check_writable(json_file, html)
-    devices = _devices(device, threads or cores())
-    before = [earlier(key_of(each)) for each in devices]
-    found = [measured(each, again) for each in devices]
+    found = [measured(each, again) for each in _devices(device, threads or cores())]
     wanted: list[Output] = []
     if json_file is not None:
         wanted.append(partial(_written, found, json_file))
@@ -58,13 +54,21 @@ def ceilings(
 
     def show() -> None:
         console = live.console(120)
-        for last, one in zip(before, found, strict=True):
+        for one in found:
             console.print(picture(one))
-            for line in changes(last, one) if last is not None and last.when != one.when else ():
+            for line in since_last_time(one):
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     if not finish(show, wanted):
         raise typer.Exit(1)
+
+
+def since_last_time(found: Ceilings) -> list[str]:
+    """What changed by more than its interval since this machine was measured before."""
+    from pareo.lab.machine.ceilings.changes import changes, earlier
+
+    last = earlier(found)
+    return [] if last is None else changes(last, found)
 
 
 def _written(found: list[Ceilings], file: Path) -> str:

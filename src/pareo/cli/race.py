@@ -1,16 +1,14 @@
 """`pareo race`: train one network in every contestant, with intervals and the floor."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from pareo.cli import live, options
 from pareo.cli.output import end, finish, outputs, say_notes
-from pareo.cli.repeated import duration
-from pareo.cli.repeated import repeat as repeat_race
 from pareo.cli.tables import race as race_table
 from pareo.device import PRECISIONS, cores
-from pareo.errors import PareoError
 from pareo.lab.contestants.registry import chosen, usual
 from pareo.lab.experiment.tasks import task_for
 from pareo.lab.race.engine import Race, Rules
@@ -47,33 +45,31 @@ def race(
         str | None,
         typer.Option(help="Compare with this contestant.", show_default="the fastest peer"),
     ] = None,
-    json_file: options.JsonFile = None,
-    html: options.Html = None,
-    save: options.Save = False,
     repeat: Annotated[
         int, typer.Option(min=1, help="Race so many times, and show how much sessions differ.")
     ] = 1,
     every: Annotated[
         str, typer.Option(help="Time from one start to the next with --repeat: 30m, 1h.")
     ] = "0s",
+    json_file: options.JsonFile = None,
+    html: options.Html = None,
+    save: options.Save = False,
 ) -> None:
     """Train one network on every device and in every framework, and compare with the limit.
 
     Only contestants whose first steps match float64 are timed. The exit status is 1 if a contestant
     was refused or failed, or if none could run.
     """
-    pause = duration(every)
     if repeat > 1:
-        if json_file is not None or html is not None:
-            raise PareoError("--repeat saves each race; it expects no --json and no --html")
+        from pareo.cli import repeated
 
-        def again() -> None:
-            race(
-                network, batch, epochs, contestants, precision, data, inputs, target_accuracy,
-                quick, seconds, threads, together, against, save=True,
-            )  # fmt: skip
-
-        repeat_race(repeat, pause, again)
+        repeated.check(json_file, html)
+        pause = repeated.duration(every)
+        again = partial(
+            race, network, batch, epochs, contestants, precision, data, inputs, target_accuracy,
+            quick, seconds, threads, together, against, save=True,
+        )  # fmt: skip
+        repeated.repeat(repeat, pause, again)
         return
     options.check_choice("--precision", precision, PRECISIONS)
     options.check_finite("--seconds", seconds)

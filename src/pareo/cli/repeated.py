@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import typer
 from rich.console import Console
@@ -34,6 +35,12 @@ def duration(text: str) -> float:
     if not parts or "".join(f"{number}{unit}" for number, unit in parts) != text:
         raise PareoError(f"--every expects a time such as 30m or 1h; got {text!r}")
     return float(sum(int(number) * UNITS[unit] for number, unit in parts))
+
+
+def check(*files: Path | None) -> None:
+    """Refuse files of a single race."""
+    if any(file is not None for file in files):
+        raise PareoError("--repeat saves each race; it expects no --json and no --html")
 
 
 def repeat(times: int, every: float, once: Callable[[], None]) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pareo.cli.ceilings import since_last_time
 from pareo.lab.machine.ceilings import Ceilings, Measured, store
 from pareo.lab.machine.ceilings.changes import changes, earlier
 from pareo.lab.machine.ceilings.model import DataSheet, Key
@@ -45,11 +46,21 @@ def test_what_was_updated_meanwhile_is_named() -> None:
 
 
 def test_the_last_time_is_found_whatever_the_versions(folder: Path) -> None:
-    assert earlier(KEY) is None
+    now = made(72e9, "2026-04-01T10:00:00")
+    assert earlier(now) is None
     store.save(made(70e9))
     store.save(made(65e9, "2026-02-01T10:00:00", replace(KEY, libraries={"numpy": "2.2"})))
     store.save(made(50e9, "2026-03-01T10:00:00", replace(KEY, processor="another")))
     (folder / "ceilings" / "damaged.json").write_text("{")
-    found = earlier(KEY)
+    found = earlier(now)
     assert found is not None
     assert found.when == "2026-02-01T10:00:00"
+
+
+def test_what_is_replaced_is_remembered() -> None:
+    store.save(made(70e9))
+    now = made(60e9, "2026-04-01T10:00:00")
+    store.save(now)
+    assert store.load(KEY) == now
+    assert "-14 %" in since_last_time(now)[1]
+    assert since_last_time(made(70e9)) == []  # nothing is known before that

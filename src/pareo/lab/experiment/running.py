@@ -80,6 +80,7 @@ class Running(Generic[E]):
 
     def run(self, number: int) -> None:
         """Take one turn, in the round of this number."""
+        before = self.steps
         with self.conditions.turn() as seen:
             answer = self.ask("run", when=f"in round {number}: ")
         if answer is None:
@@ -89,12 +90,13 @@ class Running(Generic[E]):
             self.fail(Failed(f"its loss became {loss} in round {number}"))
             return
         self.entry.add(number, seconds * self.scale)
-        self.conditions.note(self.entry, number, seen, self.entry.turn.steps * self.task.batch)
         self.steps += self.entry.turn.steps
         self.seconds += seconds * self.entry.turn.steps
         self.losses.append(loss)
         if opening is not None:
             self.openings.append(opening)
+        images = (self.steps - before) * self.task.batch
+        self.conditions.note(self.entry, number, seen, images)
 
     def finish(self, judge: Worker, precision: str) -> None:
         """When all rounds are over: how it computed, and whether it still trains."""

@@ -12,9 +12,9 @@ from pareo.lab.machine.ceilings.model import Ceilings, Key, Limit
 STREAMS = ("copy", "triad", "read")
 
 
-def earlier(key: Key) -> Ceilings | None:
-    """The latest ceilings of this machine that are kept, with whatever versions of libraries."""
-    found = [one for one in _kept() if _same_machine(one.key, key)]
+def earlier(than: Ceilings) -> Ceilings | None:
+    """The latest ceilings of this machine before these, with whatever versions of libraries."""
+    found = [one for one in _kept() if _same_machine(one.key, than.key) and one.when < than.when]
     return max(found, key=lambda one: one.when, default=None)
 
 
