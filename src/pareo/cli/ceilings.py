@@ -63,14 +63,6 @@ def ceilings(
         raise typer.Exit(1)
 
 
-def since_last_time(found: Ceilings) -> list[str]:
-    """What changed by more than its interval since this machine was measured before."""
-    from pareo.lab.machine.ceilings.changes import changes, earlier
-
-    last = earlier(found)
-    return [] if last is None else changes(last, found)
-
-
 def _written(found: list[Ceilings], file: Path) -> str:
     write_whole(file, results.to_json(found))
     return f"result      {file}"
@@ -206,3 +198,11 @@ def _rate(limit: Limit) -> tuple[str, str]:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def since_last_time(found: Ceilings) -> list[str]:
+    """What changed by more than its interval since this machine was measured before."""
+    from pareo.lab.machine.ceilings.changes import changes, earlier
+
+    last = earlier(found)
+    return [] if last is None else changes(last, found)
