@@ -124,17 +124,21 @@ class _indexed:
         if known and done >= newest:
             return
         file.executescript(TABLES)
-        while done < newest:
+        while self._add_some(file, f"{last} listed_1"):
+            pass
+
+    def _add_some(self, file: sqlite3.Connection, last: str) -> int:
+        """Add some results that are not in the index; how many: another process may do the same."""
+        with file:
+            file.execute("BEGIN IMMEDIATE")
+            done = file.execute(last).fetchone()[0] or 0
             rows = file.execute(
                 "SELECT number, result FROM results WHERE number > ? ORDER BY number LIMIT ?",
                 (done, PIECE),
             ).fetchall()
-            if not rows:
-                return
-            with file:
-                for number, text in rows:
-                    self._add(file, number, str(text))
-            done = rows[-1][0]
+            for number, text in rows:
+                self._add(file, number, str(text))
+        return len(rows)
 
     def _add(self, file: sqlite3.Connection, number: int, text: str) -> None:
         nothing: tuple[object, ...] = (None,) * 6
