@@ -5,7 +5,8 @@ READY := .venv/.ready
 PYTEST_FLAGS ?= -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-slow faults smoke test-gpu test-peers test-ray race bench docs carry format clean
+.PHONY: help test test-slow faults smoke test-gpu test-peers test-ray race bench figures docs carry \
+	format clean
 
 help:
 	@echo "make test        set up .venv, then run ruff, mypy, import-linter and pytest"
@@ -18,6 +19,7 @@ help:
 	@echo "make race        set up .venv, then race pareo's devices, PyTorch and JAX for three minutes"
 	@echo "make bench       time convolution layers on the CPU, beside NumPy and PyTorch"
 	@echo "make docs        build the documentation as a site in site/, with the reference of the API"
+	@echo "make figures     measure the tables of docs/results again, and write them into their pages"
 	@echo "make carry       fetch into carry/ what a GPU machine without PyPI lacks"
 	@echo "make format      let ruff mend and format the code"
 	@echo "make clean       remove .venv, caches and build outputs"
@@ -66,6 +68,10 @@ bench: $(READY)
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "Open site/index.html."
+
+# Half an hour on two cores; ONLY=race,convolution measures these alone.
+figures: $(READY)
+	$(BIN)/python -m benchmarks.figures --only '$(ONLY)'
 
 # For x86-64 and Python 3.12, of which such a machine is likely.
 CARRIED := colorlog cupti-python execnet msgspec narwhals nvidia-cudnn-frontend nvidia-ml-py optuna plotly \

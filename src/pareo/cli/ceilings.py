@@ -44,7 +44,8 @@ def ceilings(
     """Show the limits of this machine: matrix products, bandwidth of each level, overheads.
 
     They are measured once for each set of library versions, and saved. Every "share of the limit"
-    that pareo reports refers to them.
+    that pareo reports refers to them. What changed by more than its interval since the last
+    measurement of this machine is listed below the tables.
     """
     options.check_writable(json_file, html)
     devices = _devices(device, threads or cores())
@@ -66,6 +67,8 @@ def ceilings(
         console = live.console(120)
         for one in found:
             console.print(picture(one))
+            for line in since_last_time(one):
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     if not finish(show, wanted):
         raise typer.Exit(1)
@@ -214,3 +217,11 @@ def _rate(limit: Limit) -> tuple[str, str]:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def since_last_time(found: Ceilings) -> list[str]:
+    """What changed by more than its interval since this machine was measured before."""
+    from pareo.lab.machine.ceilings.changes import changes, earlier
+
+    last = earlier(found)
+    return [] if last is None else changes(last, found)

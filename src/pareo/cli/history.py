@@ -1,5 +1,6 @@
 """`pareo history`: the saved results, and what became faster or slower."""
 
+import gc
 import json
 from importlib import import_module
 from pathlib import Path
@@ -114,6 +115,10 @@ def _draw(html: Path) -> None:
     from pareo.lab.history import index, lines
     from pareo.lab.report import history as pages
 
-    count = index.listed(_best, 0)[1]
-    write_whole(html, pages.html(lines.series(index.all_points(_best)), count))
+    gc.disable()  # there is no garbage in hundreds of thousands of points, only to look at
+    try:
+        count = index.listed(_best, 0)[1]
+        write_whole(html, pages.html(lines.series(index.all_points(_best)), count))
+    finally:
+        gc.enable()
     print(f"report      {html.absolute()}")

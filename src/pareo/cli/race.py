@@ -1,5 +1,6 @@
 """`pareo race`: train one network in every contestant, with intervals and the floor."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -45,6 +46,12 @@ def race(
         str | None,
         typer.Option(help="Compare with this contestant.", show_default="the fastest peer"),
     ] = None,
+    repeat: Annotated[
+        int, typer.Option(min=1, help="Race so many times, and show how much sessions differ.")
+    ] = 1,
+    every: Annotated[
+        str, typer.Option(help="Time from one start to the next with --repeat: 30m, 1h.")
+    ] = "0s",
     json_file: options.JsonFile = None,
     html: options.Html = None,
     save: options.Save = False,
@@ -54,6 +61,17 @@ def race(
     Only contestants whose first steps match float64 are timed. The exit status is 1 if a contestant
     was refused or failed, or if none could run. Ctrl-C shows and writes what there is.
     """
+    if repeat > 1:
+        from pareo.cli import repeated
+
+        repeated.check(json_file, html)
+        pause = repeated.duration(every)
+        again = partial(
+            race, network, batch, epochs, contestants, precision, data, inputs, target_accuracy,
+            quick, seconds, threads, together, against, save=True,
+        )  # fmt: skip
+        repeated.repeat(repeat, pause, again)
+        return
     options.check_choice("--precision", precision, PRECISIONS)
     options.check_finite("--seconds", seconds)
     shape = options.shape(inputs)

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -130,6 +131,19 @@ def test_the_index_follows_the_records(path: Path) -> None:
     assert ([one.number for one in found], count) == ([3, 4], 4)
     path.chmod(0o400)  # what cannot be written is read nevertheless
     assert index.listed(best)[1] == 4
+
+
+def test_two_that_index_at_once_add_nothing_twice() -> None:
+    records.save_all(daily())
+    threads = [
+        threading.Thread(target=index.listed, args=(lambda result: ("", ""),)) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = list(index.all_points(lambda result: ("", "")))
+    assert len(found) == len(set(found)) == DAYS * 6
 
 
 def test_one_damaged_result_hides_no_other(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from pareo.cli.tables.narrow import TIGHT, Figures
 from pareo.lab.experiment.entry import agreement, fastest
 from pareo.lab.experiment.statistics import has_ends, noticed
 from pareo.lab.formatting import counted, digits
+from pareo.lab.machine import energy
 from pareo.lab.sweep import engine
 from pareo.lab.sweep.advice import ahead, answer, limits_title
 from pareo.lab.sweep.result import Cell, SweepResult
@@ -100,6 +101,11 @@ def lines(result: SweepResult) -> list[str]:
     found.append(agreement(timed))
     samples = {f"{c.contestant}, batch {c.batch}": c.seconds_per_batch for c in timed}
     found += noticed(samples, result.settings.threads, result.machine.idle_cores)
+    found += [cell.left_out() for cell in timed]
+    powered = [cell for cell in timed if cell.energy.known]
+    found += [f"{c.contestant}, batch {c.batch}: {energy.words(c.energy)}" for c in powered]
+    if timed and not powered:
+        found.append(f"Energy: {energy.NOT_HERE}.")
     return [sentence for sentence in found if sentence]
 
 

@@ -82,6 +82,7 @@ class Running(Generic[E]):
 
     def run(self, number: int) -> None:
         """Take one turn, in the round of this number."""
+        before = self.steps
         with self.conditions.turn() as seen:
             answer = self.ask("run", when=f"in round {number}: ")
         if answer is None:
@@ -92,12 +93,13 @@ class Running(Generic[E]):
             return
         self.entry.add(number, seconds * self.scale)
         length = self.entry.turn.length(self.steps)
-        self.conditions.note(self.entry, number, seen, length * self.task.batch)
         self.steps += length
         self.seconds += seconds * length
         self.losses.append((loss, length))
         if opening is not None:
             self.openings.append(opening)
+        images = (self.steps - before) * self.task.batch
+        self.conditions.note(self.entry, number, seen, images)
 
     def interrupt(self) -> None:
         """End early: its times stay, and its ledger where it answers soon."""

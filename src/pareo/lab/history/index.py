@@ -1,10 +1,11 @@
 """An index of the records: what `pareo history` shows of each, without reading all samples again.
 
-It lies in two more tables of the records' file. Results that are not in it yet are added when it is
+It lies in more tables of the records' file. Results that are not in it yet are added when it is
 asked; where the file cannot be written, it is made in memory.
 """
 
 import hashlib
+import json
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
@@ -20,10 +21,11 @@ CREATE TABLE IF NOT EXISTS listed_1 (
     number INTEGER PRIMARY KEY, digest TEXT, moment TEXT, network TEXT, batch TEXT, precision TEXT,
     best TEXT, seconds TEXT
 );
+CREATE TABLE IF NOT EXISTS texts_1 (id INTEGER PRIMARY KEY, text TEXT UNIQUE);
+CREATE TABLE IF NOT EXISTS lines_1 (id INTEGER PRIMARY KEY, line TEXT UNIQUE);
 CREATE TABLE IF NOT EXISTS points_1 (
-    machine TEXT, kind TEXT, network TEXT, data TEXT, batch INTEGER, precision TEXT,
-    threads INTEGER, contestant TEXT, number INTEGER, moment TEXT, seconds REAL, low REAL,
-    high REAL, floor REAL, version TEXT, driver TEXT, system TEXT
+    line INTEGER, number INTEGER, moment TEXT, seconds REAL, low REAL, high REAL, floor REAL,
+    version INTEGER, driver INTEGER, system INTEGER
 );
 """
 PIECE = 500  # results that are read at once
@@ -58,15 +60,15 @@ def listed(best: Best, most: int | None = None) -> tuple[list[Listed], int]:
 
 def all_points(best: Best) -> Iterator[tuple[Line, Point]]:
     """The points of all races and sweeps."""
-    names = [*(field.name for field in fields(Line)), *Point._fields]
-    size = len(fields(Line))
-    lines: dict[tuple[object, ...], Line] = {}
     with _indexed(best) as file:
-        for row in file.execute(f"SELECT {', '.join(names)} FROM points_1"):
-            of_line = row[:size]
-            if of_line not in lines:
-                lines[of_line] = Line(*of_line)
-            yield lines[of_line], Point._make(row[size:])
+        texts = dict(file.execute("SELECT id, text FROM texts_1"))
+        lines = {
+            number: Line(*json.loads(line))
+            for number, line in file.execute("SELECT id, line FROM lines_1")
+        }
+        for row in file.execute("SELECT * FROM points_1"):
+            said = texts[row[7]], texts[row[8]], texts[row[9]]
+            yield lines[row[0]], Point._make(row[1:7] + said)
 
 
 def digests(best: Best) -> set[str]:
@@ -122,17 +124,21 @@ class _indexed:
         if known and done >= newest:
             return
         file.executescript(TABLES)
-        while done < newest:
+        while self._add_some(file, f"{last} listed_1"):
+            pass
+
+    def _add_some(self, file: sqlite3.Connection, last: str) -> int:
+        """Add some results that are not in the index; how many: another process may do the same."""
+        with file:
+            file.execute("BEGIN IMMEDIATE")
+            done = file.execute(last).fetchone()[0] or 0
             rows = file.execute(
                 "SELECT number, result FROM results WHERE number > ? ORDER BY number LIMIT ?",
                 (done, PIECE),
             ).fetchall()
-            if not rows:
-                return
-            with file:
-                for number, text in rows:
-                    self._add(file, number, str(text))
-            done = rows[-1][0]
+            for number, text in rows:
+                self._add(file, number, str(text))
+        return len(rows)
 
     def _add(self, file: sqlite3.Connection, number: int, text: str) -> None:
         nothing: tuple[object, ...] = (None,) * 6
@@ -150,8 +156,18 @@ class _indexed:
             shown, found = nothing, []
         row = (number, _digest(text), *shown)
         file.execute(f"INSERT OR REPLACE INTO listed_1 VALUES ({', '.join('?' * 8)})", row)
-        values = ", ".join("?" * 17)
-        file.executemany(
-            f"INSERT INTO points_1 VALUES ({values})",
-            [(*astuple(line), *point) for line, point in found],
-        )
+        for line, point in found:
+            own = _number(file, "lines_1(line)", json.dumps(astuple(line)))
+            *held, version, driver, system = point
+            said = (_number(file, "texts_1(text)", text) for text in (version, driver, system))
+            file.execute(
+                f"INSERT INTO points_1 VALUES ({', '.join('?' * 10)})", (own, *held, *said)
+            )
+
+
+def _number(file: sqlite3.Connection, place: str, text: str) -> int:
+    """The number of a text in a table, to which it is added if it is new."""
+    table, column = place.rstrip(")").split("(")
+    file.execute(f"INSERT OR IGNORE INTO {place} VALUES (?)", (text,))
+    found = file.execute(f"SELECT id FROM {table} WHERE {column} = ?", (text,)).fetchone()
+    return int(found[0])

@@ -7,6 +7,8 @@ peer that was raced in the same session: what both have in common is the machine
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
+from operator import attrgetter
 from statistics import median
 
 from pareo.lab.history.points import Line, Point
@@ -45,6 +47,11 @@ class Series:
         """Seconds of all points."""
         return [point.seconds for point in self.points]
 
+    @cached_property
+    def by_number(self) -> dict[int, float]:
+        """Seconds by the number of the result."""
+        return {point.number: point.seconds for point in self.points}
+
 
 def series(found: Iterable[tuple[Line, Point]]) -> list[Series]:
     """All lines, with ratios and labelled steps."""
@@ -58,7 +65,7 @@ def series(found: Iterable[tuple[Line, Point]]) -> list[Series]:
         by_line[line] += points
     by_work: dict[object, list[Series]] = defaultdict(list)
     for line, points in by_line.items():
-        ordered = sorted(points, key=lambda point: (point.moment, point.number))
+        ordered = sorted(points, key=attrgetter("moment", "number"))
         by_work[line.work].append(Series(line, ordered))
     for together in by_work.values():
         for one in together:
@@ -72,10 +79,9 @@ def series(found: Iterable[tuple[Line, Point]]) -> list[Series]:
 
 def _compare(one: Series, together: list[Series]) -> None:
     """Choose a peer, the one that shares most sessions, and note the ratios to it."""
-    numbers = {point.number for point in one.points}
     shared = Counter(
         {
-            other.line.contestant: len(numbers & {point.number for point in other.points})
+            other.line.contestant: len(one.by_number.keys() & other.by_number.keys())
             for other in together
             if other is not one and other.line.ours != one.line.ours
         }
@@ -84,7 +90,7 @@ def _compare(one: Series, together: list[Series]) -> None:
         return
     one.peer = shared.most_common(1)[0][0]
     peer = next(other for other in together if other.line.contestant == one.peer)
-    seconds = {point.number: point.seconds for point in peer.points}
+    seconds = peer.by_number
     one.ratios = {
         index: point.seconds / seconds[point.number]
         for index, point in enumerate(one.points)
@@ -125,7 +131,7 @@ def _whose(
 
 def shift(one: Series, peer: Series, index: int) -> float | None:
     """How much the peer changed in the sessions around a step; None where too few are shared."""
-    at = {point.number: point.seconds for point in peer.points}
+    at = peer.by_number
     sides = one.points[max(0, index - 10) : index], one.points[index : index + 10]
     before, after = ([at[p.number] for p in side if p.number in at] for side in sides)
     if min(len(before), len(after)) < min(FEWEST, 3):

@@ -82,7 +82,8 @@ def _cuts(logs: Any, first: int, last: int, noise: float) -> list[int]:
     part = logs[first:last]
     middle = float(np.median(part))
     # Limited around a local median, so that a step is not limited away but a single value is.
-    part = np.clip(part, _local(part) - LIMIT * noise, _local(part) + LIMIT * noise) - middle
+    usual, far = _local(part), LIMIT * noise
+    part = np.clip(part, usual - far, usual + far) - middle
     sums = np.cumsum(part)
     before = np.arange(FEWEST, count - FEWEST + 1)
     left, right = sums[before - 1] / before, (sums[-1] - sums[before - 1]) / (count - before)

@@ -41,8 +41,15 @@ def load(key: Key) -> Ceilings | None:
 
 
 def save(ceilings: Ceilings) -> Path | None:
-    """Keep ceilings; None if no directory can be written: they are measured again next time."""
-    return write(results.to_json(ceilings).encode(), *_place(ceilings.key))
+    """Keep ceilings; None if no directory can be written: they are measured again next time.
+
+    Those that they replace stay in a file beside it, for `changes`.
+    """
+    folder, name = _place(ceilings.key)
+    before = load(ceilings.key)
+    if before is not None and before.when != ceilings.when:
+        write(results.to_json(before).encode(), folder, f"before-{name}")
+    return write(results.to_json(ceilings).encode(), folder, name)
 
 
 def _place(key: Key) -> tuple[str, str]:
