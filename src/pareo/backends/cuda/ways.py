@@ -60,7 +60,7 @@ def description(program: Program) -> str:
     >>> from pareo.training.step import step_program
     >>> print(description(step_program(networks.by_name("mlp-small"), 16)))
     all blocks together, by what is expected: all blocks together 34 us, instruction by \
-instruction 57 us; a block for each image cannot compute a network without convolutions any faster
+instruction 69 us; a block for each image cannot compute a network without convolutions any faster
     """
     times, way = expected(program), chosen(program)
     refused = [images.refusal(program), grid.refusal(program)]

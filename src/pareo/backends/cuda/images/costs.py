@@ -9,13 +9,13 @@ from pareo.program.ir import Instruction, Program
 
 MULTIPROCESSORS, CLOCK = 132, 1.7e3  # of an H200; cycles of a microsecond
 L2 = 4e6  # bytes of a microsecond
-AROUND = 25  # microseconds of a step besides the kernel: sums, matrix products, updates
-MORE = 8  # microseconds of another kernel and of its sums
-# Instruction by instruction: microseconds of each and more of a convolution, FLOPs of a microsecond
-# of convolutions in float32, and bytes. Convolutions of few filters are products of columns there:
-# every pixel is written and read again for each tap. Fitted to 29 networks drawn by seed 505, on an
-# H200; most of them take between 0.6 and 1.7 times as long as this says.
-EACH, CONVOLUTION, RATE, MEMORY = 1.2, 3.0, 7e6, 1.4e6
+AROUND = 15  # microseconds of a step besides the kernel: sums, matrix products, updates
+MORE = 5  # microseconds of another kernel and of its sums
+# Instruction by instruction: microseconds of a step, of each instruction and more of a convolution;
+# FLOPs of a microsecond of convolutions in float32, and bytes. Convolutions of few filters are
+# products of columns there: every pixel is written and read again for each tap. Fitted to 29 networks
+# drawn by seed 505, on an H200; most of them take between 0.6 and 1.7 times as long as this says.
+LAUNCH, EACH, CONVOLUTION, RATE, MEMORY = 12.0, 1.2, 3.0, 7e6, 1.4e6
 FASTER = 8  # times the FLOPs of a microsecond on tensor cores
 
 
@@ -47,7 +47,8 @@ def expected_otherwise(program: Program, exact: bool = True) -> float:
     convolutions = [one for one in every if one.name.startswith("conv")]
     rate = RATE if exact or not worth_lowering(program) else FASTER * RATE
     computed = sum(one.flops for one in convolutions) / rate
-    return EACH * len(every) + CONVOLUTION * len(convolutions) + computed + moved / MEMORY
+    launched = LAUNCH + EACH * len(every) + CONVOLUTION * len(convolutions)
+    return launched + computed + moved / MEMORY
 
 
 def _columns(program: Program, one: Instruction) -> int:
