@@ -99,8 +99,8 @@ def _computed(torch: Any, node: Any, first: dict[str, Any], given: Any, reader: 
         with torch.no_grad():
             found = node.target(*plain, **named)
     except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise Unsupported(f"of constants: {reason}") from error
+        said = str(error).strip().partition("\n")[0]
+        raise Unsupported(f"of constants: {said}") from error
     if isinstance(found, list | tuple):
         return [Known(one) for one in found]
     return Known(found) if isinstance(found, torch.Tensor) else found
