@@ -10,7 +10,7 @@ from pareo.lab.experiment.entry import ranked
 from pareo.lab.experiment.tasks import task_for
 from pareo.lab.experiment.worker import Worker
 from pareo.lab.kernels.result import KernelsResult
-from pareo.lab.kernels.study import Study
+from pareo.lab.kernels.study import TURNS, Study
 from pareo.lab.kernels.summary import sections
 from pareo.lab.papers import trindade_lima as published
 from pareo.lab.replication.engine import Facts, Found, Partly, Phase, Plan, Say, no_gpu, ran
@@ -39,7 +39,8 @@ STUDIED = {False: ("pareo-compiled", "torch"), True: ("pareo-cuda", "torch-cuda"
 class TrindadeLima(Plan):
     """Both networks at so many batch sizes; seconds are for each of these.
 
-    size: of images, 224 as in the paper. kernels: the batch whose kernels are counted, if any.
+    size: of images, 224 as in the paper. kernels: the batch whose kernels are counted, if any;
+    turns: of each contestant in that study.
     largest: whether the largest batch that fits is searched by training, too.
     """
 
@@ -49,6 +50,7 @@ class TrindadeLima(Plan):
     size: int = 224
     seconds: float = 60.0
     kernels: int | None = 128
+    turns: int = TURNS
     largest: bool = True
     on_cpu: tuple[str, ...] = (*ON_CPU, "jax")
 
@@ -79,7 +81,8 @@ class TrindadeLima(Plan):
         ]  # fmt: skip
         found.append(Phase(MEMORY, "the largest batch in 12 GB, predicted", self._predict))
         if self.kernels is not None:
-            command = f"pareo kernels alexnet --batch {self.kernels}"
+            quick = " --quick" if self.turns < TURNS else ""
+            command = f"pareo kernels alexnet --batch {self.kernels}{quick}"
             title = f"the kernels of alexnet at batch {self.kernels}"
             found.append(Phase(KERNELS, title, self._study, command))
         return found
@@ -101,7 +104,7 @@ class TrindadeLima(Plan):
 
     def _study(self, say: Say) -> KernelsResult:
         task = task_for("alexnet", self.kernels or 1, cores())
-        return ran(Study(task, chosen([*STUDIED[self.on_gpu]]), say=say))
+        return ran(Study(task, chosen([*STUDIED[self.on_gpu]]), turns=self.turns, say=say))
 
     def lines(self, found: Found) -> list[Line]:
         """Times by batch, the best ratio, the largest batch, and Table 1."""
