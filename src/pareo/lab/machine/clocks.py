@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import mean
 
 STOLEN = 0.02  # of the processor time of a turn: more, and a sample is marked
+FEW = 3  # ticks of 10 ms: fewer may be those of a moment before
 SLOWER = 0.9  # of the highest frequency that was seen: less, and a sample is marked
 FREQUENCIES = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq"
 
@@ -72,14 +73,20 @@ def of_cpuinfo(text: str) -> list[float]:
 def stolen_share(before: Reading, after: Reading) -> float | None:
     """The share of all processor time between two readings that other machines got.
 
+    It is 0 for fewer than FEW ticks: in a short turn one of them would be a large share.
+
     >>> stolen_share(Reading(None, 100, 1000), Reading(None, 120, 1400))
     0.05
+    >>> stolen_share(Reading(None, 100, 1000), Reading(None, 101, 1010))
+    0.0
     """
     if None in (before.stolen, before.total, after.stolen, after.total):
         return None
     spent = (after.total or 0) - (before.total or 0)
     taken = (after.stolen or 0) - (before.stolen or 0)
-    return max(0.0, taken / spent) if spent > 0 else None
+    if spent <= 0:
+        return None
+    return taken / spent if taken >= FEW else 0.0
 
 
 def _text(path: Path) -> str:
