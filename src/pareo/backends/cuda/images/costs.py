@@ -13,8 +13,8 @@ AROUND = 15  # microseconds of a step besides the kernel: sums, matrix products,
 MORE = 5  # microseconds of another kernel and of its sums
 # Instruction by instruction: microseconds of a step, of each instruction and more of a convolution;
 # FLOPs of a microsecond of convolutions in float32, and bytes. Convolutions of few filters are
-# products of columns there: every pixel is written and read again for each tap. Fitted to 29 networks
-# drawn by seed 505, on an H200; most of them take between 0.6 and 1.7 times as long as this says.
+# products of columns there: every pixel is written and read again for each tap. Fitted to 29
+# networks drawn by seed 505, on an H200; most take between 0.6 and 1.7 times as long as this says.
 LAUNCH, EACH, CONVOLUTION, RATE, MEMORY = 12.0, 1.2, 3.0, 7e6, 1.4e6
 FASTER = 8  # times the FLOPs of a microsecond on tensor cores
 
