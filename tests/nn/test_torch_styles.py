@@ -288,6 +288,7 @@ class Flow(tnn.Linear):
     ("module", "shape", "message"),
     [
         (Tuple(8, 5), (8,), "one result in training; got 2"),
+        (tnn.Sequential(tnn.ReLU(), tnn.Flatten()), IMAGES, "Sequential has no weights to train"),
         (Dict(8, 5), (8,), "Dict returns a dict with the keys logits; "
          r"from_torch expects one tensor \(N, classes\)"),
         (Inputs(8, 5), (8,), "expects a module of one input; the forward of Inputs takes x, mask"),

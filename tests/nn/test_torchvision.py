@@ -156,6 +156,14 @@ def test_imported_trained_and_written(name: str, tmp_path: Path) -> None:
     assert found.outputs < 1e-4  # of float32
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not find_spec("torchvision"), reason="torchvision is not installed")
+def test_swin_is_imported_from_the_module() -> None:
+    found = pareo.from_torch(module_of("swin_t"), (3, 64, 64))  # whose windows need padding
+    kinds = {type(layer).__name__ for _, layer, _ in found.network.walk(found.network.inputs)}
+    assert {"TableSum", "FixedSum", "Pad"} <= kinds
+
+
 if __name__ == "__main__":
     print("| network | pixels | parameters | from PyTorch | from ONNX | written | seconds |")
     print("| --- | --- | --- | --- | --- | --- | --- |")

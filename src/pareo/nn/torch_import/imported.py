@@ -70,6 +70,8 @@ def from_torch(module: Any, example: Any, name: str | None = None) -> Imported:
     network = reader.network(name)
     wanted = network.parameters(network.inputs)
     names = {path: reader.names[path] for path in wanted}
+    if not any(parameter.trained for parameter in wanted.values()):
+        raise PareoError(f"{name} has no weights to train")
     state = exact.state_dict()
     whole = [one.name for one in names.values() if not state[one.name].is_floating_point()]
     if whole:
