@@ -63,7 +63,7 @@ SKIPS: dict[str, Callable[..., Layer]] = {
 
 def kind_of(name: Any) -> type[Layer] | None:
     """The class of a layer by its name: pareo's, or one that the user has registered."""
-    return LAYERS.get(name) or registered.get(name)
+    return (LAYERS.get(name) or registered.get(name)) if isinstance(name, str) else None
 
 
 def describe(layer: Layer) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def rebuild(described: Any, depth: int = 0) -> Layer:
         kind = kind_of(name)
         if kind is None:
             raise DataError(
-                f"pareo has no layer {name!r}; if it is your own, import its module first"
+                f"pareo has no layer {name!r:.60}; if it is your own, import its module first"
             )
         values = {key: _value(value) for key, value in rest.items()}
         return kind(**values)
