@@ -117,7 +117,7 @@ WRONG: list[tuple[str, str]] = [
     # results
     ("history extra", "unexpected extra argument"),
     ("compare last", "Missing argument"),
-    ("compare 1 2", "1"),
+    ("compare 1 2", "nothing is kept here yet"),
     ("compare {}/no.json {}/no.json", "no.json"),
     ("compare {}/text.npz {}/text.npz", "text.npz"),
     ("report 99", "nothing is kept here yet"),
@@ -168,7 +168,7 @@ def test_misuse_is_one_sentence_and_status_2(
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PAREO_RECORDS", str(folder / "kept.sqlite"))
     monkeypatch.setenv("COLUMNS", "300")
-    monkeypatch.setattr("pareo.cli.live.idle_cores", lambda seconds: None)
+    monkeypatch.setattr("pareo.cli.live.idle_cores", lambda seconds: 0.0)  # nothing is measured
     done = pareo(*words.format(*[folder] * words.count("{}")).split())
     assert done.status == 2, done.err
     assert said in done.err

@@ -40,7 +40,10 @@ def known(monkeypatch):
     [
         (["ops", "--ops", "ad"], "no operator is called 'ad'; there are mul, scalar, add"),
         (["ops", "--sizes", "2"], "--sizes expects sizes such as 2MB..1GB or 512KB; got '2'"),
-        (["ops", "--peers", "theano"], "--peers expects some of numpy, torch, jax, cupy, or none"),
+        (
+            ["ops", "--peers", "theano"],
+            "--peers expects some of numpy, torch, jax, pytensor, tinygrad, cupy, or none",
+        ),
         (["ops", "--direction", "up"], "--direction expects one of forward, backward, both"),
         (["ops", "--devices", "fpga"], "Device expects one of sequential, vectorized"),
         (["ops", "--json", "no/where.json"], "no/where.json: its directory does not exist"),

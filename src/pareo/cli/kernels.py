@@ -52,7 +52,6 @@ def kernels(
     task = task_for(network, batch, threads or cores(), shape=options.shape(inputs))
     say_notes(network, task.notes)
     named = chosen(options.named(contestants) or usual())
-    live.say_if_busy(task.threads)
     study = Study(
         task,
         named,
@@ -61,6 +60,7 @@ def kernels(
         turns=QUICK if quick else TURNS,
         say=live.activity(),
     )
+    live.say_if_busy(task.threads)
     result = study.run()
     if study.interrupted:
         trace, json_file, html = not_existing(trace, json_file, html)

@@ -70,7 +70,7 @@ SKIPS: dict[str, Callable[..., Layer]] = {
 
 def kind_of(name: Any) -> type[Layer] | None:
     """The class of a layer by its name: pareo's, or one that the user has registered."""
-    return LAYERS.get(name) or registered.get(name)
+    return (LAYERS.get(name) or registered.get(name)) if isinstance(name, str) else None
 
 
 def describe(layer: Layer) -> dict[str, Any]:
