@@ -160,6 +160,9 @@ def _table(kinds: list[Kind], seed: int, scale: float, jobs: int) -> int:
         ]
         for kind, future in running:
             outcomes[kind.name] += future.result()
+            if sys.stderr.isatty():
+                done = sum(map(len, outcomes.values()))
+                print(f"{done:,} faults injected; {kind.name}", file=sys.stderr)
     lost = [(name, *one) for name, found in outcomes.items() for one in found if one[1] == "lost"]
     print(f"{'fault':<28} {'injected':>8} {'survived':>8} {'refused':>8} {'lost':>6}")
     total = [0, 0, 0, 0]

@@ -336,7 +336,7 @@ if __name__ == "__main__":
     from pareo.errors import PareoError
     from pareo.parallel import Trial, train_many
     threading.Thread(target=end, args=(sys.argv[1], float(sys.argv[2])), daemon=True).start()
-    trials = [Trial(NETWORK, batch_size=2, seed=seed, epochs=400) for seed in range(2)]
+    trials = [Trial(NETWORK, batch_size=2, seed=seed, epochs=60) for seed in range(2)]
     found = train_many(trials, DATA, "processes", 2, Device("vectorized", 2))
     print(json.dumps([result.error for result in found]))
 """
@@ -352,7 +352,7 @@ def workers(random: Random, folder: Path) -> Attempt:
     def attempt() -> None:
         code = "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
         with process(code, str(script), how, str(after)) as parent:
-            out, said = parent.communicate(timeout=60)
+            out, said = parent.communicate(timeout=85)
         lines = out.splitlines()
         expect(lines, f"the workers start: {said[-300:]}")
         until(lambda: not any(map(alive, json.loads(lines[0]))), 10)

@@ -61,8 +61,9 @@ def read(path: str | os.PathLike[str]) -> Dataset:
     ) as error:
         if isinstance(error, DataError):
             raise
+        reason = " ".join(ascii(str(error))[1:-1].split())[:200]
         raise DataError(
-            f"{name}: expected a complete NPZ file; got {_size(file)} that are not one: {error}"
+            f"{name}: expected a complete NPZ file; got {_size(file)} that are not one: {reason}"
         ) from error
     except OSError as error:
         # The bzip2 module has no other exception for damaged data, and gives it no number.

@@ -204,7 +204,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
             return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118
     except OSError as error:
         raise DataError(f"{path}: expected a checkpoint; got: {error.strerror}") from error
-    except (SafetensorError, ValueError, TypeError) as error:
+    except (SafetensorError, ValueError, TypeError, AttributeError, KeyError) as error:
         size = path.stat().st_size
         raise DataError(
             f"{path}: expected a complete safetensors file; cannot read its {size:,} bytes: {error}"

@@ -156,7 +156,7 @@ def _safetensors(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
             return {name: file.get_tensor(name).float().numpy() for name in names}, metadata
     except ImportError as error:
         raise PareoError(f"{path}: bfloat16 needs PyTorch: pip install 'pareo[torch]'") from error
-    except (SafetensorError, OSError, ValueError, TypeError) as error:
+    except (SafetensorError, OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         raise DataError(f"{path}: expected a complete safetensors file; got: {error}") from error
 
 

@@ -6,8 +6,8 @@ from devices import needs_gpu
 from pareo import nn
 from pareo.lab.contestants import Task
 from pareo.lab.contestants.registry import ON_GPU
+from pareo.lab.experiment.answers import Entrant
 from pareo.lab.experiment.tasks import task_for
-from pareo.lab.experiment.worker import Worker
 from pareo.lab.kernels.events import MATRIX, Profile, by_kind, rows
 from pareo.lab.kernels.instruments import Watched
 from pareo.lab.kernels.study import costs
@@ -29,7 +29,7 @@ def profiled(name: str, task: Task = TASK, looks: int = 1) -> list[Profile]:
     contestant = ON_GPU[name]
     if contestant.needs:
         pytest.importorskip(contestant.needs)
-    with Worker(Watched, contestant, task) as worker:
+    with Entrant(Watched, contestant, task) as worker:
         worker.ask("agree")
         worker.ask("ready", STEPS, 1.0)
         found: list[list[Profile]] = [worker.ask("profile", STEPS) for _ in range(looks)]
