@@ -22,7 +22,7 @@ from pareo.training.step import step_program
 STEPS = 128  # of a training that is compared: one in every hundred may be left out
 FEWEST = 8  # steps: fewer show nothing that the first gate did not
 LONGEST = 1000  # steps of a whole race that are repeated in float64
-BUDGET = 6e10  # FLOP of all trainings in float64: about 10 s on one core
+BUDGET = 6e10  # FLOP of all trainings in float64: 4 to 30 s on one core
 DRAWS = 2  # trainings that are disturbed
 WIDER = 2.0  # how much larger their errors are, at least, than those of the first steps
 FURTHER = 4.0  # how much further than these a right contestant may end: two draws are few
