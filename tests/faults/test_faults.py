@@ -17,6 +17,7 @@ def test_nothing_is_lost(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not [reason for outcome, reason in found if outcome == "lost"]
 
 
+@pytest.mark.smoke
 def test_a_loss_is_noticed() -> None:
     """What is injected is judged: an exception, a broken promise, and a hang are losses."""
     kinds = {

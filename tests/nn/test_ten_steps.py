@@ -102,7 +102,11 @@ SINGLE = {"loss": 1e-3, "gradient": 5e-2, "state": 1e-2}
 
 
 @pytest.mark.parametrize(
-    "name", ["resnet8", "resnet18", "vgg11-bn", "convnext-tiny", "vit-tiny-16"]
+    "name",
+    [
+        *("resnet8", "resnet18", "vgg11-bn", "vit-tiny-16"),
+        pytest.param("convnext-tiny", marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize("device", ["compiled", CUDA])
 def test_ten_steps_in_float32(name: str, device: str) -> None:

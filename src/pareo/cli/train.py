@@ -333,6 +333,7 @@ def _profiled(run: Callable[[], Result], profile: Path, loaded: Dataset) -> Resu
 def _normalised(network: Sequential, data: Dataset) -> Sequential:
     """The network after a layer that normalises by the statistics of the data.
 
+    >>> from pareo.data import load
     >>> _normalised(networks.lenet5(), load("mnist")).names[:2]
     ('normalise', 'c1')
     """

@@ -142,7 +142,9 @@ def references(exact: Any) -> dict[str, Any]:
     return {name: exact if task is TASK else reference(task) for name, task in TASKS.items()}
 
 
-@pytest.mark.parametrize("network", TASKS)
+@pytest.mark.parametrize(
+    "network", [pytest.param(n, marks=pytest.mark.slow) if n == "today" else n for n in TASKS]
+)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=pytest.mark.slow) if n in VARIANTS else n for n in CONTESTANTS],

@@ -261,7 +261,7 @@ def test_compare_prints_both_and_the_verdict(tmp_path):
     text = said("compare", "1", str(file))
     assert "another [red]one" in text
     (line,) = [line for line in text.splitlines() if line.strip().startswith("torch ")]
-    assert "slower: 1." in line
+    assert "slower: takes 1." in line
     assert "are the same" in said("compare", "1", "1")
 
 

@@ -223,5 +223,6 @@ def announcing() -> Callable[[], Any]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc tells which files are open")
 def test_an_answer_that_does_not_end_is_not_waited_for() -> None:
-    with Worker(announcing) as worker, pytest.raises(Failed, match="ended by SIGKILL"):
+    # On a busy machine the time may be over before it has announced anything.
+    with Worker(announcing) as worker, pytest.raises(Failed, match=r"SIGKILL|no answer within"):
         worker.ask(patience=1.5)

@@ -47,6 +47,7 @@ def test_a_year_of_noise_that_lasts_has_hardly_a_step() -> None:
     assert alarms <= 2
 
 
+@pytest.mark.smoke
 def test_one_slow_run_is_no_step() -> None:
     values = [1.0, 1.01, 0.99] * 8
     values[10] = 3.0

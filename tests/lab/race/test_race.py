@@ -228,6 +228,7 @@ def test_epochs_leave_a_curve_from_the_first_weights_on(raced: dict[str, Row]) -
         assert curve[0].loss == pytest.approx(float(sum(losses)) / 16, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_fastest_setting_races_and_the_ledger_names_all(raced: dict[str, Row]) -> None:
     row = raced["ours-best"]
     tried = row.ledger["settings_tried"]
@@ -238,6 +239,7 @@ def test_the_fastest_setting_races_and_the_ledger_names_all(raced: dict[str, Row
     assert row.ledger["mode"] == f"device {best.removeprefix('pareo-')}"
 
 
+@pytest.mark.slow
 def test_one_that_is_slow_is_timed_on_a_slice_that_says_so(raced: dict[str, Row]) -> None:
     row = raced["pareo-sequential"]
     assert row.note == "timed on steps of 2 images"
@@ -247,6 +249,7 @@ def test_one_that_is_slow_is_timed_on_a_slice_that_says_so(raced: dict[str, Row]
     assert row.curve == []
 
 
+@pytest.mark.slow
 def test_the_ledger_is_complete(raced: dict[str, Row]) -> None:
     ledger = raced["torch"].ledger
     assert ledger["precision"] == "float32"

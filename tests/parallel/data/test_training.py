@@ -44,7 +44,11 @@ def test_parity_with_one_worker(
     np.testing.assert_allclose(mean, expected.history.column("loss"), rtol=1e-9)
 
 
-@pytest.mark.parametrize("network", [WIDE, IMAGES], ids=["dense", "convolution"])
+@pytest.mark.parametrize(
+    "network",
+    [WIDE, pytest.param(IMAGES, marks=pytest.mark.slow)],
+    ids=["dense", "convolution"],
+)
 def test_parity_on_compiled(network: Sequential) -> None:
     shape = "x".join(map(str, network.inputs))
     images = load(f"synthetic:{shape}:3:60")

@@ -7,7 +7,7 @@ bfloat16 is judged by what it learns. docs/parity.md explains the bounds.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,8 @@ SECONDS = 10.0  # that a training of the gate at the end may take
 LOOKS = 3  # at most, each on other batches: a difference may be chance where there are kinks
 TELLING = 0.5  # of a step: where rounding may lead further, the end of a training says little
 OFF = 0.5  # of what losses have gained: the least that a loss must be off to be wrong
+
+T = TypeVar("T")
 
 
 def keep(running: Running[E]) -> None:
@@ -67,7 +69,7 @@ def _courses(running: Running[E], judge: Worker, steps: int) -> str:
     reason = ""
     for look in range(LOOKS):
         taken, first = _ended(running, steps, look)
-        exact = Course(**_asked(judge, "course", first, len(taken[0]), error))
+        exact = _read(Course, _asked(judge, "course", first, len(taken[0]), error))
         differs, share, tells = compared(taken, exact, running.task)
         if not differs and tells:
             running.entry.parity = {**running.entry.parity, "end_share": share}
@@ -152,7 +154,7 @@ def close_field(everyone: list[Running[E]], judge: Worker, precision: str) -> No
     start = standing[0].task.parameters()
     gate = standing[0].task.gate_parameters()
     try:
-        errors = Exact(**_asked(judge, 0, gate)).errors
+        errors = _read(Exact, _asked(judge, 0, gate)).errors
     except Failed:  # the first gate has asked for the same: nobody is to blame
         return
     first, second, seeded = {}, {}, {}
@@ -176,6 +178,11 @@ def close_field(everyone: list[Running[E]], judge: Worker, precision: str) -> No
         running.entry.parity = {**running.entry.parity, "field_steps": steps}
         if reasons.get(name):
             running.refuse(reasons[name])
+
+
+def _read(kind: type[T], answer: Any) -> T:
+    """An answer as its type: from another process it is a dict of the fields."""
+    return kind(**answer) if isinstance(answer, dict) else answer
 
 
 def _asked(judge: Worker, *question: Any) -> Any:

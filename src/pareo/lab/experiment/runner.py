@@ -70,7 +70,8 @@ class Runner:
 
         self._turn = planned(call, self._step_seconds, wanted).within(epoch)
         for length in self._turn.lengths():
-            if (timed := max(1, length - self._turn.opening)) not in known:
+            timed = max(1, length - self._turn.opening)
+            if timed not in known and length != self._turn.steps:  # which was planned above
                 call(timed)
                 call(timed)
         self.restart()

@@ -20,7 +20,12 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize("name", LAYERS)
+LONG = "stride 2, odd padding, large taps", "several planes at a time"
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in LAYERS]
+)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_depthwise_agrees_with_numpy(name: str, threads: int) -> None:
     taps, stride, padding, (high, wide), share = LAYERS[name]

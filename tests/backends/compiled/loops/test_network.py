@@ -70,7 +70,9 @@ def trained(
     return losses, parameters | slots
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name", [n if n == "papers_cnn" else pytest.param(n, marks=pytest.mark.slow) for n in NETWORKS]
+)
 @pytest.mark.parametrize(
     ("batch", "momentum"),
     [

@@ -50,6 +50,7 @@ def test_kernels_compile(kind, index, machine, arch):
     assert files.compile_to_binary(text, arch).startswith(b"\x7fELF")
 
 
+@pytest.mark.smoke
 def test_a_step_is_two_launches():
     program = step_program(drawn(505, 1, ("mlp",)).network, 3, sgd(0.9))
     names = [one.name for one in computed_together(program).instructions if not one.is_view]

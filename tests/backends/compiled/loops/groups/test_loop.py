@@ -122,7 +122,11 @@ NETWORKS = {
     ),
 }
 NORMALISED = "batch norm of images, in branches and in a residual block"
-LONG = (NORMALISED, "other normalisations and factors")  # to compile
+LONG = (  # to compile
+    NORMALISED,
+    "other normalisations and factors",
+    "numbers for each channel, and biases with one gradient",
+)
 SMALL = "stride, padding and pooling that overlaps"
 
 
@@ -202,6 +206,7 @@ def test_a_long_sum_of_gradients_keeps_its_digits(batch: int) -> None:
         assert off < 2e-5, path
 
 
+@pytest.mark.slow
 def test_batch_norm_of_large_values_keeps_its_digits() -> None:
     """The variance of values around 1000, as it moves the state of a layer."""
     network = Sequential([BatchNorm(), Conv(2, 3), ReLU(), Flatten(), Dense(3)], (2, 6, 5))
