@@ -108,7 +108,7 @@ class Admission(Generic[E]):
             closing.close(running, self._judge(running.task), self._precision)
         same = [running for running in everyone if running.task is self._task]
         if same:
-            closing.close_field(same, self._judge(self._task), self._precision)
+            closing.close_field(same, self._judge(self._task), self._precision, say)
 
     def _conditions_of(self, contestant: Contestant) -> Conditions:
         """What is read of a contestant's device; an idle GPU before the first of them is built."""

@@ -6,7 +6,7 @@ like its turns. Where float64 would take too long, contestants are compared with
 bfloat16 is judged by what it learns. docs/parity.md explains the bounds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from pareo.lab.experiment.gate.parity import Exact
 from pareo.lab.experiment.running import E, Running
 from pareo.lab.experiment.worker import Failed, Worker
 
-SECONDS = 10.0  # that a training of the gate at the end may take
+SECONDS = 4.0  # that a training of the gate at the end may take
 LOOKS = 3  # at most, each on other batches: a difference may be chance where there are kinks
 TELLING = 0.5  # of a step: where rounding may lead further, the end of a training says little
 OFF = 0.5  # of what losses have gained: the least that a loss must be off to be wrong
@@ -143,7 +143,9 @@ def _seeds(running: Running[E], judge: Worker, steps: int) -> str:
     return seeds.refusal(losses, _asked(judge, "seeds", steps))
 
 
-def close_field(everyone: list[Running[E]], judge: Worker, precision: str) -> None:
+def close_field(
+    everyone: list[Running[E]], judge: Worker, precision: str, say: Callable[[str], None]
+) -> None:
     """Compare contestants of one task with each other, where float64 would take too long."""
     standing = [running for running in everyone if running.ok]
     if len(standing) < field.LEAST or course.affordable(standing[0].task) >= STEPS:
@@ -160,6 +162,7 @@ def close_field(everyone: list[Running[E]], judge: Worker, precision: str) -> No
     first, second, seeded = {}, {}, {}
     for running in standing:
         name = running.entry.contestant
+        say(f"{name}: trains {steps} steps again, to be compared with the others")
         if precision == "bfloat16":
             seeded[name] = running.ask("seeds", list(seeds.SEEDS), steps)
             continue
