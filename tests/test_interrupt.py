@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -76,10 +77,16 @@ def test_one_that_a_library_takes_for_an_error_is_raised_at_the_end() -> None:
 def test_a_process_that_starts_meanwhile_is_not_left_without_orders() -> None:
     reached = []
 
+    def elsewhere() -> None:
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
     def work() -> None:
         with blocked():
             signal.raise_signal(signal.SIGINT)
-            ctrl_c()
+            # Sent to the process, it could wait for some thread beyond the end of the test.
+            other = threading.Thread(target=elsewhere)
+            other.start()
+            other.join()
             reached.append(1)
 
     with pytest.raises(KeyboardInterrupt):
