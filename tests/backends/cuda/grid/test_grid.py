@@ -45,6 +45,8 @@ def test_the_kernel_computes_loss_and_gradients(kind, index, tmp_path):
 @pytest.mark.parametrize("machine", [Machine(8, cluster=True), Machine(132)])
 @pytest.mark.parametrize(("kind", "index"), [("mlp", 1), ("cnn", 5)])
 def test_kernels_compile(kind, index, machine, arch):
+    if machine.cluster and int(arch.removeprefix("sm_").rstrip("a")) < 90:
+        pytest.skip("clusters need sm_90, and are not used before")
     program = step_program(drawn(505, index, (kind,)).network, 5)
     text = emit(planned(program), machine).text
     assert files.compile_to_binary(text, arch).startswith(b"\x7fELF")

@@ -21,22 +21,24 @@ SLOWER = 1.35  # times as long as the cycles that are counted
 MOST_TASKS = 400  # so many take NVRTC half a minute
 LARGEST = 1 << 24  # floats between the tasks
 FLOPS = 4 * 10**9  # beyond, other kernels use the GPU better
+CLUSTER = Machine(8, cluster=True)  # of more blocks, not every GPU with clusters has one
 
 
 @cache
 def machines() -> tuple[Machine, ...]:
-    """A cluster, whose blocks meet sooner, and the whole GPU."""
-    return Machine(8, cluster=True), Machine(_multiprocessors())
+    """The whole GPU; and a cluster, whose blocks meet sooner, on one that has clusters.
 
-
-def _multiprocessors() -> int:
+    Without a GPU, as in the tests, they are those of an H200.
+    """
     from pareo.machine import gpus
 
     if not gpus():
-        return MULTIPROCESSORS
+        return CLUSTER, Machine(MULTIPROCESSORS)
     from pareo.backends.cuda.runtime.cupy_module import cupy
 
-    return int(cupy.cuda.Device().attributes["MultiProcessorCount"])
+    device = cupy.cuda.Device()
+    whole = Machine(int(device.attributes["MultiProcessorCount"]))
+    return (CLUSTER, whole) if int(device.compute_capability) >= 90 else (whole,)
 
 
 def source_of(program: Program) -> Source:

@@ -13,6 +13,27 @@ template <int STRIDE, int STEP> struct Matrix {
     __device__ float get(int place, int key) const { return at[place + key]; }
 };
 
+// Adds every STEP-th term from `first` on, up to `stop`, to R x C sums. AHEAD terms are loaded at once.
+template <int R, int C, int STEP, int AHEAD, class A, class B> __device__ inline void add_terms(
+    float (&sum)[R][C], const A& a, const B& b, const typename A::Place (&rows)[R],
+    const typename B::Place (&columns)[C], int first, int stop)
+{
+#pragma unroll AHEAD
+    for (int k = first; k < stop; k += STEP) {
+        const auto key_a = a.key(k);
+        const auto key_b = b.key(k);
+        float left[R], right[C];
+#pragma unroll
+        for (int i = 0; i < R; i++) left[i] = a.get(rows[i], key_a);
+#pragma unroll
+        for (int j = 0; j < C; j++) right[j] = b.get(columns[j], key_b);
+#pragma unroll
+        for (int i = 0; i < R; i++)
+#pragma unroll
+            for (int j = 0; j < C; j++) sum[i][j] += left[i] * right[j];
+    }
+}
+
 // HIGH x WIDE threads have R x C sums each; the others of the block share their terms. The sums of the
 // tile are in `room` afterwards.
 template <int M, int N, int K, int R, int C, int HIGH, int WIDE, class A, class B>
@@ -30,20 +51,7 @@ __device__ inline void product(int tile, float* room, const A a, const B b)
 #pragma unroll
     for (int j = 0; j < C; j++) columns[j] = b.place(least(left + j * WIDE, N - 1));
     constexpr int AHEAD = TERMS < 4 ? TERMS : R * C > 4 ? 4 : 8;
-#pragma unroll AHEAD
-    for (int k = share; k < K; k += SPLIT) {
-        const auto key_a = a.key(k);
-        const auto key_b = b.key(k);
-        float first[R], second[C];
-#pragma unroll
-        for (int i = 0; i < R; i++) first[i] = a.get(rows[i], key_a);
-#pragma unroll
-        for (int j = 0; j < C; j++) second[j] = b.get(columns[j], key_b);
-#pragma unroll
-        for (int i = 0; i < R; i++)
-#pragma unroll
-            for (int j = 0; j < C; j++) sum[i][j] += first[i] * second[j];
-    }
+    add_terms<R, C, SPLIT, AHEAD>(sum, a, b, rows, columns, share, K);
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < R; i++)
@@ -90,20 +98,7 @@ __device__ inline void product_of_lanes(int tile, float* room, const A a, const 
 #pragma unroll
         for (int j = 0; j < C; j++) columns[j] = b.place(least(left + j, N - 1));
         constexpr int AHEAD = TERMS < 2 ? 1 : TERMS < 4 ? TERMS : R * C > 4 ? 4 : 8;
-#pragma unroll AHEAD
-        for (int k = start + lane; k < stop; k += LANES) {
-            const auto key_a = a.key(k);
-            const auto key_b = b.key(k);
-            float first[R], second[C];
-#pragma unroll
-            for (int i = 0; i < R; i++) first[i] = a.get(rows[i], key_a);
-#pragma unroll
-            for (int j = 0; j < C; j++) second[j] = b.get(columns[j], key_b);
-#pragma unroll
-            for (int i = 0; i < R; i++)
-#pragma unroll
-                for (int j = 0; j < C; j++) sum[i][j] += first[i] * second[j];
-        }
+        add_terms<R, C, LANES, AHEAD>(sum, a, b, rows, columns, start + lane, stop);
 #pragma unroll
         for (int i = 0; i < R; i++)
 #pragma unroll
