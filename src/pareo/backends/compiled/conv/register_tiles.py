@@ -6,17 +6,16 @@ loop, so the instructions are written out, for whatever processor LLVM compiles 
 literals. float32 only, one input channel, rows that are a multiple of a register.
 """
 
-import platform
 from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from pareo.backends.compiled.runtime import registers
 from pareo.backends.compiled.runtime.llvm_vectors import VectorBuilder, literals
 
-# As wide as the registers: 15 sums of wider vectors would not fit into them.
-LANES = 8 if platform.machine().lower() in ("x86_64", "amd64") else 4
+LANES = min(registers.LANES, 8)  # rows of 24 are no multiple of more
 FILTERS = 3
 
 

@@ -16,13 +16,13 @@ from types import ModuleType
 
 import numpy as np
 
-from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
 from pareo.backends.compiled.kernels.gradient_sums import GROUP
 from pareo.backends.compiled.loops.groups import costs
 from pareo.backends.compiled.loops.groups.emitters.table import emit
 from pareo.backends.compiled.loops.groups.segments import Segments, segments
 from pareo.backends.compiled.loops.groups.source import GroupSource
 from pareo.backends.compiled.loops.source import Unsupported, indented
+from pareo.backends.compiled.runtime import registers
 from pareo.backends.compiled.runtime.generated_module import generated_module
 from pareo.backends.threads import run_concurrently
 from pareo.program.ir import Program
@@ -31,7 +31,7 @@ MAX_BYTES = 16 << 20  # of a group's values; they should fit into a core's share
 MAX_INSTRUCTIONS = 200  # beyond, compilation would take a minute
 MANY = 128  # images of a step, where the number is not known
 LINE = 16  # floats of a cache line
-GROUPS = (2 * REGISTER, REGISTER, 1)  # how many images lie side by side
+GROUPS = (16, 8, 1) if registers.IS_X86 else (8, 4, 1)  # how many images lie side by side
 ALONE = 1.3  # the time of an image in a group of its own, relative to that of one in a full group
 
 TEMPLATE = '''"""Training steps, group by group; by pareo.backends.compiled.loops.groups.loop."""

@@ -34,8 +34,13 @@ def dot(s: GroupSource, node: Node, position: int) -> None:
         x, g = s.view(operand(s, a)), s.view(operand(s, b))
         s.add(f"row.weight_gradient({sums}, {x}, {g})")
         return
-    addresses = [s.at_sum(total), s.at(operand(s, a)), s.at(operand(s, b))]
-    s.call("dense.weight_gradient", addresses, s.lanes, *s.shape(out))
+    inputs, outputs = s.shape(out)
+    x, g = operand(s, a), operand(s, b)
+    place = s.arena.take(s.lanes * outputs)
+    rows = s.arena.address(place)
+    s.add(f"moves.to_rows({s.array(rows, s.lanes, outputs)}, {s.view(g, outputs, s.lanes)})")
+    s.call("dense.weight_gradient", [s.at_sum(total), s.at(x), rows], s.lanes, inputs, outputs)
+    s.arena.release(place, s.lanes * outputs)
 
 
 def _row(s: GroupSource, node: Node, a: int, b: int) -> None:

@@ -14,14 +14,14 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from pareo.array import Array
-from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
 from pareo.backends.compiled.loops.groups.kernels import tiles
-from pareo.backends.compiled.loops.groups.kernels.tiles import cells, each_tile, pixels_of
+from pareo.backends.compiled.loops.groups.kernels.tiles import SUMS, cells, each_tile, pixels_of
 from pareo.backends.compiled.loops.groups.kernels.vectors import (
     I64,
     QUAD,
     GroupBuilder,
     as_function,
+    parts_of,
 )
 from pareo.backends.compiled.loops.groups.kernels.window_runs import (
     Run,
@@ -31,10 +31,9 @@ from pareo.backends.compiled.loops.groups.kernels.window_runs import (
     row_table,
     runs,
 )
+from pareo.backends.compiled.runtime import registers
 from pareo.backends.compiled.runtime.jit import jit
 from pareo.backends.compiled.runtime.llvm_vectors import literals
-
-SUMS = 24 if REGISTER == 4 else 10  # registers for sums; the others hold operands
 
 
 def block_of(count: int, lanes: int) -> int:
@@ -43,7 +42,8 @@ def block_of(count: int, lanes: int) -> int:
     >>> block_of(1, 16)
     1
     """
-    most = max(1, SUMS // (lanes // REGISTER if lanes > 1 else 2))
+    least = 2 if registers.IS_X86 or lanes == 1 else 1  # registers that each weight is used for
+    most = max(1, SUMS // max(least, parts_of(lanes)))
     if count <= most:
         return count
     even = [size for size in range(most, 0, -1) if count % size == 0]

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
-from numba.core import types
+from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
 from pareo.backends.compiled.loops.groups.kernels.conv import block_of
+from pareo.backends.compiled.loops.groups.kernels.tiles import SUMS
 from pareo.backends.compiled.loops.groups.kernels.vectors import (
     I64,
     QUAD,
@@ -20,9 +20,12 @@ from pareo.backends.compiled.loops.groups.kernels.vectors import (
     Variables,
     as_function,
 )
-from pareo.backends.compiled.runtime.llvm_vectors import literals
+from pareo.backends.compiled.runtime import registers
+from pareo.backends.compiled.runtime.llvm_vectors import VectorBuilder, literals
 
-ROWS = 4  # of the gradient of weights, for four columns each
+# Of the gradient of weights: vectors of columns, and rows, whose sums stay in registers.
+VECTORS = 4 if registers.COUNT == 32 else 2
+ROWS = 4 if registers.LANES == QUAD else SUMS // VECTORS
 UNROLL = 4
 
 
@@ -52,7 +55,7 @@ def _product(
     _in_blocks(code, depth, UNROLL, lambda first, count: taps(sums, first, count))
     for f, row in enumerate(sums):
         for q, total in enumerate(row):
-            code.store(code.builder.load(total), out, f * code.images + REGISTER * q)
+            code.store(code.builder.load(total), out, f * code.images + code.lanes * q)
 
 
 @intrinsic(prefer_literal=True)
@@ -124,35 +127,81 @@ def input_gradient(typingctx, d, g, w, lanes, inputs, outputs):  # type: ignore[
     return types.void(d, g, w, lanes, inputs, outputs), generate
 
 
+def _vectors(outputs: int) -> list[tuple[int, int, list[int]]]:
+    """Blocks of columns: how many, the first column, and the widths of a block's vectors.
+
+    >>> [sum(widths) * count for count, _, widths in _vectors(70)]
+    [64, 6]
+    """
+    wide = registers.LANES
+    whole, rest = divmod(outputs, VECTORS * wide)
+    found = [(whole, 0, [wide] * VECTORS)] if whole else []
+    if rest:
+        widths = [wide] * (rest // wide) + [rest % wide] * (rest % wide > 0)
+        found.append((1, whole * VECTORS * wide, widths))
+    return found
+
+
 @intrinsic(prefer_literal=True)
 def weight_gradient(typingctx, gw, x, g, lanes, inputs, outputs):  # type: ignore[no-untyped-def]
-    """gw (inputs, outputs) += the outer products of x (inputs) and g (outputs), over the group."""
+    """gw (inputs, outputs) += x (inputs) @ g, of which each image of the group has a row."""
     sizes = literals(lanes, inputs, outputs)
 
     def emit(builder: ir.IRBuilder, arguments: Sequence[ir.Value]) -> None:
         lanes, inputs, outputs = sizes
         gw, x, g = arguments
-        code = GroupBuilder(builder, lanes)
+        code, four = GroupBuilder(builder, lanes), VectorBuilder(builder, QUAD)
 
-        def over_inputs(o: ir.Value, columns: int) -> None:
-            errors = code.at(g, (o, lanes))
-            vectors = [code.load_group(errors, n * lanes) for n in range(columns)]
+        def columns(o: ir.Value, widths: list[int]) -> None:
+            errors = code.at(g, (o, 1))
+            kinds = [VectorBuilder(builder, width) for width in widths]
+            starts = [sum(widths[:j]) for j in range(len(widths))]
 
-            def tile(i: ir.Value, size: int) -> None:
+            def tile(i: ir.Value, rows: int) -> None:
                 values, out = code.at(x, (i, lanes)), code.at(gw, (i, outputs), (o, 1))
-                for r in range(size):
-                    row = code.load_group(values, r * lanes)
-                    totals = []
-                    for n in range(columns):
-                        total = code.multiply(row[0], vectors[n][0])
-                        for q in code.parts[1:]:
-                            total = code.multiply_add(row[q], vectors[n][q], total)
-                        totals.append(total)
-                    code.add_lanes(totals, out, r * outputs)
+                sums = [
+                    [cgutils.alloca_once(builder, kind.kind) for kind in kinds] for _ in range(rows)
+                ]
+
+                def factors(n: int, own: ir.Value, quads: list[Any]) -> list[list[ir.Value]]:
+                    """The values of image n, in all lanes of vectors of each kind."""
+                    return [
+                        [
+                            kind.broadcast_lane(quads[r], n)
+                            if kind.lanes == QUAD
+                            else kind.load_broadcast(own, r * lanes + n)
+                            for kind in kinds
+                        ]
+                        for r in range(rows)
+                    ]
+
+                for r in range(rows):
+                    for kind, start, place in zip(kinds, starts, sums[r], strict=True):
+                        builder.store(kind.load(out, r * outputs + start), place)
+                with code.loop(lanes // QUAD) as loop:
+                    own = code.at(values, (loop.index, QUAD))
+                    line = code.at(errors, (loop.index, QUAD * outputs))
+                    quads = [four.load(own, r * lanes) for r in range(rows)]
+                    totals = code.load_all(sums)
+                    for n in range(QUAD):
+                        given = [
+                            kind.load(line, n * outputs + start)
+                            for kind, start in zip(kinds, starts, strict=True)
+                        ]
+                        for row, by in zip(totals, factors(n, own, quads), strict=True):
+                            for j, kind in enumerate(kinds):
+                                row[j] = kind.multiply_add(given[j], by[j], row[j])
+                    code.store_all(totals, sums)
+                for r in range(rows):
+                    for kind, start, place in zip(kinds, starts, sums[r], strict=True):
+                        kind.store(builder.load(place), out, r * outputs + start)
 
             _in_blocks(code, inputs, ROWS, tile)
 
-        _in_blocks(code, outputs, QUAD, over_inputs)
+        for count, first, widths in _vectors(outputs):
+            with code.loop(count) as block:
+                start = builder.mul(block.index, I64(sum(widths)))
+                columns(builder.add(start, I64(first)), widths)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return as_function(context, builder, "dense_weight_gradient", sizes, arguments[:3], emit)

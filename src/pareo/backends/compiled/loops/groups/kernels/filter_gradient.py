@@ -11,11 +11,11 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
 from pareo.backends.compiled.loops.groups.kernels import tiles
 from pareo.backends.compiled.loops.groups.kernels.tiles import cells, each_tile
 from pareo.backends.compiled.loops.groups.kernels.vectors import I64, GroupBuilder, as_function
 from pareo.backends.compiled.loops.groups.kernels.window_runs import Run, forward_taps, runs
+from pareo.backends.compiled.runtime import registers
 from pareo.backends.compiled.runtime.llvm_vectors import literals
 
 INDEPENDENT = 8  # sums, so that none waits for the one before
@@ -23,7 +23,7 @@ INDEPENDENT = 8  # sums, so that none waits for the one before
 
 def _gradient_block(filters: int, channels: int, kw: int) -> tuple[int, int]:
     """How many filters and channels have their gradients computed at once, for a row of taps."""
-    most = 20 if REGISTER == 4 else 9
+    most = 20 if registers.COUNT == 32 else 9
     best, found = 0.0, (1, 1)
     for f in range(1, min(filters, 6) + 1):
         for c in range(1, min(channels, 5) + 1):
@@ -68,7 +68,7 @@ def weight_gradient(  # type: ignore[no-untyped-def]
             zero = code.constant(0.0)
             # Where there are few sums there are several of each, for registers in turn.
             copies = max(1, min(4, INDEPENDENT // (f_size * c_size * kw)))
-            each = max(1, copies * REGISTER // lanes)  # pixels
+            each = max(1, copies * code.lanes // lanes)  # pixels
             sums = [
                 [cgutils.alloca_once_value(builder, zero) for _ in range(copies * c_size * kw)]
                 for _ in range(f_size)

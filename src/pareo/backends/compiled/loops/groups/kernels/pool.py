@@ -11,7 +11,6 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
 from pareo.backends.compiled.loops.groups.kernels import tiles
 from pareo.backends.compiled.loops.groups.kernels.tiles import Cell, cells, each_tile
 from pareo.backends.compiled.loops.groups.kernels.vectors import (
@@ -69,7 +68,7 @@ def _each_window(
                         places = code.at(row, (j, lanes)), code.at(source_row, (pixel, lanes))
                         body(*places, at, cells(lanes, pixels), run)
 
-                    each_tile(code, run, min(run.count, REGISTER if lanes == 1 else 1), on_tile)
+                    each_tile(code, run, min(run.count, code.lanes if lanes == 1 else 1), on_tile)
 
                 each_place(code, down, on_row)
 

@@ -11,13 +11,21 @@ from typing import Any
 
 from llvmlite import ir
 
-from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
-from pareo.backends.compiled.loops.groups.kernels.vectors import I64, GroupBuilder
+from pareo.backends.compiled.loops.groups.kernels.vectors import (
+    I64,
+    GroupBuilder,
+    parts_of,
+    width_of,
+)
 from pareo.backends.compiled.loops.groups.kernels.window_runs import Run
+from pareo.backends.compiled.runtime import registers
 from pareo.backends.compiled.runtime.llvm_vectors import VectorBuilder
 
-# Sums that are independent of each other, so that none waits for the one before.
-CHAINS = 12 if REGISTER == 4 else 8
+# Registers for sums; the others hold operands.
+SUMS = 24 if registers.COUNT == 32 else 10
+# Sums of a tile of pixels. Arm needs some that are independent of each other, so that none waits
+# for the one before; on x86-64 more of them use each weight, which is loaded alone, more often.
+CHAINS = SUMS if registers.IS_X86 else 12
 
 
 @dataclass(frozen=True)
@@ -32,17 +40,18 @@ class Cell:
 def cells(lanes: int, pixels: int) -> list[Cell]:
     """The registers of some pixels."""
     if lanes == 1:
-        starts = range(0, pixels, REGISTER)
-        return [Cell(start, 0, min(REGISTER, pixels - start)) for start in starts]
-    return [Cell(pixel, q, 1) for pixel in range(pixels) for q in range(lanes // REGISTER)]
+        width = width_of(lanes)
+        starts = range(0, pixels, width)
+        return [Cell(start, 0, min(width, pixels - start)) for start in starts]
+    return [Cell(pixel, q, 1) for pixel in range(pixels) for q in range(parts_of(lanes))]
 
 
 def pixels_of(lanes: int, sums: int, run: Run) -> int:
     """How many pixels of a run a tile has, if each of its registers is added to so many sums."""
     if lanes == 1:
-        wanted = REGISTER * max(2, CHAINS // sums)
+        wanted = width_of(lanes) * max(2, CHAINS // sums)
     else:
-        wanted = max(1, CHAINS // (lanes // REGISTER * sums))
+        wanted = max(1, CHAINS // (parts_of(lanes) * sums))
     return min(wanted, run.count)
 
 
@@ -69,13 +78,13 @@ def each_tile(
 def load(code: GroupBuilder, address: ir.Value, offset: int, cell: Cell, step: int) -> ir.Value:
     """A cell of a tile whose pixels are `step` apart, `offset` floats after an address."""
     if len(code.parts):
-        return code.load(address, offset + cell.pixel * step * code.images + REGISTER * cell.part)
+        return code.load(address, offset + cell.pixel * step * code.images + code.lanes * cell.part)
     if step == 1:
-        if cell.count == REGISTER:
+        if cell.count == code.lanes:
             return code.load(address, offset + cell.pixel)
         few = VectorBuilder(code.builder, cell.count)
         value = few.load(address, offset + cell.pixel)
-        where = [min(lane, cell.count) for lane in range(REGISTER)]
+        where = [min(lane, cell.count) for lane in range(code.lanes)]
         return code.builder.shuffle_vector(value, few.constant(0.0), _places(where))
     found: Any = code.constant(0.0)
     for lane in range(cell.count):
@@ -89,9 +98,11 @@ def store(
 ) -> None:
     """Store a cell of a tile whose pixels are `step` apart."""
     if len(code.parts):
-        code.store(value, address, offset + cell.pixel * step * code.images + REGISTER * cell.part)
+        code.store(
+            value, address, offset + cell.pixel * step * code.images + code.lanes * cell.part
+        )
     elif step == 1:
-        if cell.count < REGISTER:
+        if cell.count < code.lanes:
             value = code.builder.shuffle_vector(value, value, _places(list(range(cell.count))))
         VectorBuilder(code.builder, cell.count).store(value, address, offset + cell.pixel)
     else:

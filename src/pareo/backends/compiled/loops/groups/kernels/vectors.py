@@ -9,8 +9,8 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
-from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
 from pareo.backends.compiled.loops.groups.kernels.window_runs import Run
+from pareo.backends.compiled.runtime import registers
 from pareo.backends.compiled.runtime.llvm_vectors import VectorBuilder
 
 I64 = ir.IntType(64)
@@ -45,16 +45,26 @@ def as_function(
     return context.get_dummy_value()
 
 
+def width_of(lanes: int) -> int:
+    """How many floats of a group of `lanes` images are in a register."""
+    return registers.LANES if lanes == 1 else min(registers.LANES, lanes)
+
+
+def parts_of(lanes: int) -> int:
+    """How many registers a value of a group takes; 0 for a single image."""
+    return lanes // width_of(lanes)
+
+
 class GroupBuilder(VectorBuilder):
     """Emits instructions on groups of images, each in `parts` registers."""
 
     def __init__(self, builder: ir.IRBuilder, lanes: int) -> None:
-        super().__init__(builder, REGISTER)
-        self.images, self.parts = lanes, range(lanes // REGISTER)
+        super().__init__(builder, width_of(lanes))
+        self.images, self.parts = lanes, range(parts_of(lanes))
 
     def load_group(self, address: ir.Value, offset: int = 0) -> list[ir.Value]:
         """The vectors of one value, `offset` floats after an address."""
-        return [self.load(address, offset + REGISTER * q) for q in self.parts]
+        return [self.load(address, offset + self.lanes * q) for q in self.parts]
 
     def load_weights(self, address: ir.Value, offset: int, count: int) -> list[ir.Value]:
         """`count` weights that lie side by side, each in all lanes of a register.
@@ -115,25 +125,6 @@ class GroupBuilder(VectorBuilder):
         for value in values[1:]:
             found = self.add(found, value)
         return found
-
-    def add_lanes(self, vectors: list[ir.Value], address: ir.Value, offset: int) -> None:
-        """Add the sum of each vector's lanes to numbers that lie side by side."""
-        if len(vectors) == self.lanes == QUAD:
-            while len(vectors) > 1:  # neighbours are added in pairs, of two vectors at a time
-                vectors = [
-                    self.add(self._every_second(a, b, 0), self._every_second(a, b, 1))
-                    for a, b in zip(vectors[::2], vectors[1::2], strict=True)
-                ]
-            self.store(self.add(self.load(address, offset), vectors[0]), address, offset)
-            return
-        for n, vector in enumerate(vectors):
-            total = self.reduce_add(vector, self.load_scalar(address, offset + n))
-            self.store_scalar(total, address, offset + n)
-
-    def _every_second(self, a: ir.Value, b: ir.Value, first: int) -> ir.Value:
-        kind = ir.VectorType(ir.IntType(32), self.lanes)
-        where = ir.Constant(kind, list(range(first, 2 * self.lanes, 2)))
-        return self.builder.shuffle_vector(a, b, where)
 
     def at(self, address: ir.Value, *moves: tuple[ir.Value, int]) -> ir.Value:
         """An address moved by index times step floats, for each index and step."""
