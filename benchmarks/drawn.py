@@ -54,6 +54,8 @@ def main(
     contestants: Annotated[str, typer.Option(help="Names, the first one pareo's.")] = "",
     precision: options.Precision = "float32",
     rounds: Annotated[int, typer.Option(min=1, help="Samples of each contestant.")] = 6,
+    threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0 for one per core.")] = 0,
+    first: Annotated[int, typer.Option(min=0, help="Index of the first network.")] = 0,
 ) -> None:
     """Time the training step of networks drawn at random."""
     options.check_choice("--precision", precision, PRECISIONS)
@@ -62,16 +64,17 @@ def main(
     names = (contestants or usual).split(",")
     for name in names:
         options.check_choice("--contestants", name, list(known()))
+    threads = threads or cores()
     console, ratios = Console(width=150), []
     table = Table("network", "batch", *(f"{name}, us" for name in names), "ratio", "note")
     with ExitStack() as stack:
         workers = {
             name: stack.enter_context(
-                Worker(DrawnRunner, name, precision, cores(), threads=cores())
+                Worker(DrawnRunner, name, precision, threads, threads=threads)
             )
             for name in names
         }
-        for index in range(count):
+        for index in range(first, first + count):
             one = drawn(seed, index, (kind,))
             cells = {n: Cell(f"{kind}-{seed}-{index}", one.batch, n) for n in workers}
             timed(workers, cells, None, rounds)

@@ -1,5 +1,6 @@
 """LLVM's instructions for vectors of floats at addresses."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -72,6 +73,58 @@ class VectorBuilder:
         kind = ir.FunctionType(FLOAT, [FLOAT, self.kind])
         reduce = module.globals.get(name) or ir.Function(module, kind, name)
         return self.builder.call(reduce, [start, value], fastmath=(*_FLAGS, "reassoc"))
+
+    def sums_of_four(self, vectors: list[ir.Value]) -> ir.Value:
+        """The sums of four vectors' lanes, as a vector of four."""
+        size = self.lanes
+        while size > 4:  # the upper half of each is added to its lower half
+            size //= 2
+            halves = [range(size), range(size, 2 * size)]
+            vectors = [
+                self.add(*(self._chosen(vector, vector, half) for half in halves))
+                for vector in vectors
+            ]
+        while len(vectors) > 1:  # neighbours are added in pairs, of two vectors at a time
+            vectors = [
+                self.add(*(self._chosen(a, b, range(first, 8, 2)) for first in range(2)))
+                for a, b in zip(vectors[::2], vectors[1::2], strict=True)
+            ]
+        return vectors[0]
+
+    def _chosen(self, a: ir.Value, b: ir.Value, lanes: Sequence[int]) -> ir.Value:
+        """Some lanes of two vectors, one after the other."""
+        where = ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), list(lanes))
+        return self.builder.shuffle_vector(a, b, where)
+
+
+class MaskedVectors(VectorBuilder):
+    """Reads and writes only the first `count` lanes of each vector; the others are 0."""
+
+    def __init__(self, builder: ir.IRBuilder, lanes: int, count: ir.Value) -> None:
+        super().__init__(builder, lanes)
+        short = ir.IntType(32)
+        kind = ir.VectorType(short, lanes)
+        numbers = ir.Constant(kind, list(range(lanes)))
+        first = builder.insert_element(
+            ir.Constant(kind, ir.Undefined), builder.trunc(count, short), short(0)
+        )
+        nothing = ir.Constant(kind, ir.Undefined)
+        limit = builder.shuffle_vector(first, nothing, ir.Constant(kind, [0] * lanes))
+        self._mask = builder.icmp_signed("<", numbers, limit)
+
+    def _call(self, name: str, result: ir.Type, arguments: list[ir.Value]) -> ir.Value:
+        full, module = f"llvm.masked.{name}.v{self.lanes}f32.p0", self.builder.module
+        kind = ir.FunctionType(result, [argument.type for argument in arguments])
+        function = module.globals.get(full) or ir.Function(module, kind, full)
+        return self.builder.call(function, arguments)
+
+    def load(self, address: ir.Value, offset: int = 0) -> ir.Value:
+        place, align = self._at(address, offset, self.kind), ir.IntType(32)(4)
+        return self._call("load", self.kind, [place, align, self._mask, self.constant(0.0)])
+
+    def store(self, value: ir.Value, address: ir.Value, offset: int = 0) -> None:
+        place, align = self._at(address, offset, self.kind), ir.IntType(32)(4)
+        self._call("store", ir.VoidType(), [value, place, align, self._mask])
 
 
 def literals(*kinds: types.Literal) -> list[Any]:

@@ -10,7 +10,7 @@ IS_X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 def _has(*names: str) -> bool:
     """Whether the processor that Numba compiles for has all of these features."""
-    given = config.CPU_FEATURES
+    given = getattr(config, "CPU_FEATURES", None)  # of NUMBA_CPU_FEATURES
     features = (get_host_cpu_features() if given is None else given).split(",")
     return all(f"+{name}" in features for name in names)
 

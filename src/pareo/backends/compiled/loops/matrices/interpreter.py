@@ -126,6 +126,12 @@ def _elementwise(row: Array, at: Array, worker: int, workers: int, numbers: Arra
 @jit
 def _column_sums(row: Array, at: Array, lo: int, hi: int) -> None:
     a, out = matrix_at(at[row[VALUES + 1]], row[M], row[N]), vector_at(at[row[VALUES]], row[N])
+    if row[M] <= ROWS:
+        for j in range(lo, hi):
+            out[j] = a[0, j]
+        for i in range(1, row[M]):
+            elementwise_loops.add_in_place(out[lo:hi], a[i, lo:hi])
+        return
     totals, parts = np.zeros(hi - lo, np.float64), np.empty(hi - lo, np.float32)
     for start in range(0, row[M], ROWS):
         parts[:] = 0

@@ -11,8 +11,9 @@ from pareo.backends.compiled.kernels.elementwise_codes import CODES, NONE
 from pareo.backends.compiled.loops.matrices import interpreter as machine
 from pareo.backends.compiled.loops.matrices.interpreter import BY_COLUMNS, BY_ROWS
 from pareo.backends.compiled.loops.matrices.small_batch import (
-    is_faster_backward,
     is_faster_forward,
+    is_faster_transposed,
+    is_faster_update,
 )
 from pareo.program.ir import Instruction, Program
 from pareo.program.plan import Plan
@@ -241,9 +242,9 @@ class _Lowering:
         reads, split, opcode = [], self._split(m), machine.PRODUCT
         if turned[0]:  # the gradient of weights: the examples are added up
             split = BY_ROWS
-            if rate >= 0 and is_faster_backward(depth, m * n) and not turned[1]:
+            if rate >= 0 and is_faster_update(depth, m * n) and not turned[1]:
                 opcode = machine.SMALL_UPDATE
-        elif rate < 0 and turned[1] and is_faster_backward(m, n * depth):
+        elif rate < 0 and turned[1] and is_faster_transposed(m, n * depth):
             split, opcode = BY_COLUMNS, machine.SMALL_TRANSPOSED
         elif rate < 0 and not turned[1] and is_faster_forward(m, n * depth):
             split, opcode = BY_COLUMNS, machine.SMALL_FORWARD

@@ -35,11 +35,11 @@ def dot(s: GroupSource, node: Node, position: int) -> None:
         s.add(f"row.weight_gradient({sums}, {x}, {g})")
         return
     inputs, outputs = s.shape(out)
-    x, g = operand(s, a), operand(s, b)
+    values, errors = operand(s, a), operand(s, b)
     place = s.arena.take(s.lanes * outputs)
     rows = s.arena.address(place)
-    s.add(f"moves.to_rows({s.array(rows, s.lanes, outputs)}, {s.view(g, outputs, s.lanes)})")
-    s.call("dense.weight_gradient", [s.at_sum(total), s.at(x), rows], s.lanes, inputs, outputs)
+    s.add(f"moves.to_rows({s.array(rows, s.lanes, outputs)}, {s.view(errors, outputs, s.lanes)})")
+    s.call("dense.weight_gradient", [s.at_sum(total), s.at(values), rows], s.lanes, inputs, outputs)
     s.arena.release(place, s.lanes * outputs)
 
 
