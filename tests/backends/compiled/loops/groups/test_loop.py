@@ -7,8 +7,8 @@ import pytest
 from recipes import sgd
 
 from pareo import Device
-from pareo.backends.compiled.conv.register_tiles import LANES as REGISTER
 from pareo.backends.compiled.loops.groups.loop import GroupLoop
+from pareo.backends.compiled.runtime import registers
 from pareo.nn import (
     GELU,
     Add,
@@ -172,10 +172,34 @@ def test_small_batches_have_smaller_groups(name: str, batch: int, threads: int, 
     """The images that fill up a group must not count."""
     loop = Step(NETWORKS[name], batch, Device("compiled", threads=threads))._loop
     assert isinstance(loop, GroupLoop)
-    if REGISTER == 4:
+    if registers.LANES == 4:
         assert loop._lanes(batch) == (lanes, min(batch, threads))
     found = trained(NETWORKS[name], batch, "compiled", threads)
     expected = trained(NETWORKS[name], batch, "vectorized", threads)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5, atol=1e-6)
+    for path, value in expected[1].items():
+        np.testing.assert_allclose(found[1][path], value, rtol=1e-4, atol=1e-5, err_msg=path)
+
+
+@pytest.mark.parametrize(
+    ("image", "layer"),
+    [
+        ((3, 7, 6), Conv(9, 3, stride=2, padding=1)),
+        ((2, 5, 4), Conv(8, (3, 2), stride=(1, 3), padding=(2, 1))),
+        ((4, 1, 1), Conv(17, 3, padding=1)),
+        ((2, 9, 9), Conv(8, 2, stride=4, dilation=3)),  # the last columns are in no window
+    ],
+)
+def test_single_images_with_few_places_are_rows_of_a_matrix(
+    image: tuple[int, ...], layer: Conv
+) -> None:
+    first = Conv(image[0], 1)  # so that the layer has a gradient of its images
+    network = Sequential([first, Tanh(), layer, Tanh(), Flatten(), Dense(3)], image)
+    step = Step(network, 2, Device("compiled", threads=2))
+    assert isinstance(step._loop, GroupLoop)
+    if registers.LANES > 4:
+        assert "columns.scatter" in step._loop.source(1)
+    found, expected = (trained(network, 2, device, 2) for device in ("compiled", "vectorized"))
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-5, atol=1e-6)
     for path, value in expected[1].items():
         np.testing.assert_allclose(found[1][path], value, rtol=1e-4, atol=1e-5, err_msg=path)

@@ -42,8 +42,9 @@ from pareo.backends.compiled.kernels import (
     activation_loops, elementwise_loops, gradient_sums, loss,
 )
 from pareo.backends.compiled.loops.groups.kernels import (
-    batch_norm, channels, conv, dense, filter_gradient, moves, pool, row,
+    batch_norm, channels, columns, conv, dense, filter_gradient, moves, pool, row,
 )
+from pareo.backends.compiled.loops.matrices import small_batch
 from pareo.backends.compiled.runtime.jit import jit
 from pareo.backends.compiled.runtime.spin_barrier import spin_barrier
 
@@ -69,8 +70,6 @@ def run(
     merged = np.empty({merged})
 {before}
     for step in range(order.shape[0]):
-        totals[:] = 0
-        groups[worker] = 0
         total = 0.0
         chosen = order[step]
 {per_step}

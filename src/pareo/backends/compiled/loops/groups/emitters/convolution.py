@@ -8,6 +8,9 @@ from pareo.backends.compiled.loops.groups.kernels import conv
 from pareo.backends.compiled.loops.groups.segments import Node
 from pareo.backends.compiled.loops.groups.source import GroupSource
 from pareo.backends.compiled.loops.source import Unsupported
+from pareo.backends.compiled.runtime import registers
+
+FEW_FILTERS = 8  # with fewer, copies of windows take longer than products
 
 
 class _Layer:
@@ -33,7 +36,15 @@ class _Layer:
 
         self.flat = self.w[0], math.prod(self.w[1:])  # filters, and the elements of each
         whole = list(w[2:]) == pixels and out == [1, 1] and not any(how["padding"])
-        self.is_row = s.lanes == 1 and whole and self.groups == 1
+        alone = s.lanes == 1 and self.groups == 1
+        self.is_row = alone and whole
+        self.has_few_places = (
+            alone and images == 1 and 2 * out[1] <= registers.LANES and filters >= FEW_FILTERS
+        )
+        self.channels, self.pixels, self.places = channels, pixels, out[0] * out[1]
+        self.window = [
+            *w[2:], *how["stride"], *how["padding"][:2], *how["dilation"], *out,
+        ]  # fmt: skip
 
     def call(
         self, s: GroupSource, kernel: str, addresses: list[tuple[str, int]], *more: int
@@ -75,6 +86,45 @@ def _rows(s: GroupSource, weights: int, layer: _Layer) -> str:
     return s.array(s.at_parameter(parameter), *layer.flat)
 
 
+class _Columns:
+    """Memory for the windows of a layer with few places, and for its results, as rows."""
+
+    def __init__(self, s: GroupSource, layer: _Layer) -> None:
+        self.s, self.places = s, layer.places
+        self.filters, self.elements = layer.flat
+        kh, kw, sh, sw, top, left, dh, dw, out_high, out_wide = layer.window
+        self._image = layer.channels, *layer.pixels
+        # Of the padded image, as far as windows reach.
+        high, wide = (
+            (out_high - 1) * sh + (kh - 1) * dh + 1,
+            (out_wide - 1) * sw + (kw - 1) * dw + 1,
+        )
+        counts = self.filters * self.places, self.places * self.elements
+        self._taken = [(s.arena.take(n), n) for n in (*counts, layer.channels * high * wide)]
+        self.results, self.windows, padded = (s.arena.address(at) for at, _ in self._taken)
+        self.result_rows = s.array(self.results, self.places, self.filters)
+        self._window_rows = s.array(self.windows, self.places, self.elements)
+        self._padded = s.array(padded, layer.channels, high, wide)
+        sizes = layer.channels, high, wide, kh, kw, dh, dw
+        self._offsets = s.once(f"columns.offsets({', '.join(map(str, sizes))})")
+        self._how = f"{top}, {left}, {out_wide}, {sh}, {sw}"
+
+    def gather(self, x: str) -> None:
+        """Fill the windows from the image at an address."""
+        arrays = self._window_rows, self.s.array(x, *self._image), self._padded, self._offsets
+        self.s.add(f"columns.gather({', '.join(arrays)}, {self._how})")
+
+    def scatter(self, x: str) -> None:
+        """Add the windows up in the image at an address."""
+        arrays = self.s.array(x, *self._image), self._window_rows, self._padded, self._offsets
+        self.s.add(f"columns.scatter({', '.join(arrays)}, {self._how})")
+
+    def release(self) -> None:
+        """Let others use the memory."""
+        for offset, floats in self._taken:
+            self.s.arena.release(offset, floats)
+
+
 def forward(s: GroupSource, node: Node, position: int) -> None:
     x, w = node.inputs
     layer = _Layer(s, node, operand(s, x), node.outputs[0], s.shape(w))
@@ -83,6 +133,17 @@ def forward(s: GroupSource, node: Node, position: int) -> None:
         rows = _rows(s, w, layer)
         given = s.array(bias, layer.flat[0]) if biased else s.array(s.at(x), 0)
         s.add(f"row.transposed({s.array(y, layer.flat[0])}, {s.view(x)}, {rows}, {given})")
+        return
+    if layer.has_few_places:
+        at = s.at_parameter(s.parameter_of(w, "conv with filters that are no parameter"))
+        y, bias, biased = with_bias(s, node, at)
+        c = _Columns(s, layer)
+        c.gather(s.at(x))
+        sizes = c.places, c.filters, c.elements
+        s.add(f"small_batch.transposed({c.results}, {c.windows}, {at}, {sizes}, 0, {c.filters})")
+        given = s.array(bias, c.filters if biased else 0)
+        s.add(f"columns.from_rows({s.array(y, c.filters, c.places)}, {c.result_rows}, {given})")
+        c.release()
         return
     weights = _packed(s, w, layer.w, False, layer.groups)
     y, bias, biased = with_bias(s, node, weights[0])
@@ -99,6 +160,16 @@ def input_gradient(s: GroupSource, node: Node, position: int) -> None:
         to, nothing = s.array(result(s, node), s.size(d)), s.array(s.at(g), 0)
         s.add(f"row.forward({to}, {s.view(g)}, {_rows(s, w, layer)}, {nothing})")
         return
+    if layer.has_few_places:
+        at = s.at_parameter(s.parameter_of(w, "conv with filters that are no parameter"))
+        d_at = result(s, node)
+        c = _Columns(s, layer)
+        s.add(f"moves.to_rows({c.result_rows}, {s.view(g, c.filters, c.places)})")
+        sizes = c.places, c.elements, c.filters
+        s.add(f"small_batch.forward({c.windows}, {c.results}, {at}, {sizes}, 0, {c.elements})")
+        c.scatter(d_at)
+        c.release()
+        return
     weights = _packed(s, w, layer.w, True, layer.groups)
     of_y, of_x = layer.steps
     addresses = [(result(s, node), of_x), (s.at(g), of_y), weights]
@@ -114,6 +185,17 @@ def weight_gradient(s: GroupSource, node: Node, position: int) -> None:
     if layer.is_row:
         sums = s.array(s.at_sum(total), *layer.flat)
         s.add(f"row.weight_gradient({sums}, {s.view(g)}, {s.view(x)})")
+        return
+    if layer.has_few_places:
+        c = _Columns(s, layer)
+        c.gather(s.at(x))
+        s.add(f"moves.to_rows({c.result_rows}, {s.view(g, c.filters, c.places)})")
+        sizes = c.filters, c.elements, c.places
+        s.add(
+            f"small_batch.update({s.at_sum(total)}, {c.results}, {c.windows}, {sizes}, "
+            f"np.float32(1), 0, {c.filters})"
+        )
+        c.release()
         return
     of_y, of_x = layer.steps
     each = 4 * s.size(gw) // layer.groups

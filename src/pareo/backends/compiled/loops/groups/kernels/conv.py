@@ -73,16 +73,16 @@ def pack(out: Array, w: Array, sizes: Array) -> None:
     """
     filters, channels, kh, kw = sizes[0], sizes[1], sizes[2], sizes[3]
     block, pitch, filter_step, channel_step = sizes[4], sizes[5], sizes[6], sizes[7]
+    size = kh * channels * kw * pitch
     for group in range(out.shape[0]):
-        at = 0
-        for first in range(0, filters, block):
-            for u in range(kh):
-                for c in range(channels):
+        for filter in range(filters):  # whose elements lie side by side
+            first = filter // block * size + filter % block
+            for c in range(channels):
+                tap = filter * filter_step + c * channel_step
+                for u in range(kh):
+                    at = first + (u * channels + c) * kw * pitch
                     for v in range(kw):
-                        tap = c * channel_step + u * kw + v
-                        for f in range(min(block, filters - first)):
-                            out[group, at + f] = w[group, (first + f) * filter_step + tap]
-                        at += pitch
+                        out[group, at + v * pitch] = w[group, tap + u * kw + v]
 
 
 def sliding_product(

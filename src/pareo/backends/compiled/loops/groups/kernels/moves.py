@@ -155,7 +155,7 @@ def update(
     """Update a worker's share of all parameters by the sums of all workers' gradients.
 
     `parameters` and `velocities` are addresses; without momentum, there are no velocities. The sums
-    (workers, elements) are added in the order of workers.
+    (workers, elements) are added in the order of workers, and set to 0.
     """
     workers, count = sums.shape
     low, high = count * worker // workers, count * (worker + 1) // workers
@@ -173,4 +173,6 @@ def update(
             else:
                 velocity = flat(parameters[k], 0)
             gradient_sums.update(parameter, velocity, total, share, rate, momentum, decay)
+            for other in range(workers):
+                gradient_sums.clear(sums[other, first:last])
         start += sizes[k]
