@@ -5,7 +5,7 @@
     python -m benchmarks.group_loops --networks 202.4,202.39
 
 A number such as 202.4 is a small CNN of `pareo arena --kinds cnn`, by its seed and index, with the
-batch size that was drawn.
+batch size that was drawn; mid.202.4 is a network of another kind.
 
 With one thread, times are those of the processor, so that other programs disturb them less. The
 last columns are what `step.explain` estimates, from which the faster way is chosen.
@@ -86,8 +86,8 @@ def _chosen(name: str, batches: str) -> tuple[Sequential, list[int]]:
     """A network by its name, or by its seed and index, and batch sizes."""
     if name in NETWORKS:
         return NETWORKS[name](), [int(batch) for batch in batches.split(",")]
-    seed, index = map(int, name.split("."))
-    one = drawn(seed, index, ["cnn"])
+    *kind, seed, index = name.split(".")
+    one = drawn(int(seed), int(index), kind or ["cnn"])
     return one.network, [one.batch]
 
 
@@ -139,7 +139,7 @@ def main(
         network, sizes = _chosen(name, batches)
         loop = _loop(network, threads)
         for batch in sizes:
-            estimate = costs.estimate(loop.program, batch, loop.waste(batch))
+            estimate = costs.estimate(loop.program, batch, loop.waste(batch), loop.lanes(batch))
             groups, instructions = milliseconds(network, loop, batch, threads, rounds)
             table.add_row(
                 name, str(batch), f"{groups:.3f}", f"{instructions:.3f}",

@@ -1,28 +1,53 @@
 """How long an image takes in the loop over groups of images, and instruction by instruction.
 
-The rates are what one core of a Neoverse N1 reached, as `benchmarks/group_loops.py` prints them.
-Only their ratios matter, so the choice is the same on all machines, and follows from shapes and the
-batch size alone.
+The rates are what one core reached, as `benchmarks/group_loops.py` prints them. Only their ratios
+matter, so the choice follows from shapes, the batch size and the width of the registers alone.
 """
 
 from dataclasses import dataclass
 
 from pareo.backends.compiled.conv import winograd
+from pareo.backends.compiled.runtime import registers
 from pareo.program.ir import Instruction, Program
 from pareo.spec import Spec
 
 GFLOP = 1e9
-IN_GROUPS = 33 * GFLOP  # FLOP/s of convolutions and dense layers
-OUT_OF_CACHE = 10 * GFLOP  # of dense layers with more weights than this
 CACHED_WEIGHTS = 1 << 18
-IM2COL, DOT = 30 * GFLOP, 30 * GFLOP  # instruction by instruction, with many filters
-FEW_FILTERS = 15  # with as many, half of that rate: copies take as long as products
-WINOGRAD = {3: 50 * GFLOP, 5: 36 * GFLOP}  # by the size of filters, with many channels
-FEW_CHANNELS = 300  # with as many channels as the root of this, half of that rate
+FEW_FILTERS = 15  # with as many, half of the rate of im2col: copies take as long as products
+FEW_CHANNELS = 300  # with as many channels as the root of this, half of Winograd's rate
 MANY_IMAGES = 64  # Winograd's algorithm needs a number of tiles
-CACHED_ELEMENT, ELEMENT = 0.5e-9, 1e-9  # seconds for an element of anything else
 CALL = 15e-6  # seconds for each instruction of a step
+LANE_SUM = 3e-9  # seconds for a filter's element and group: its gradient is a sum of lanes
 LONG = 400  # instructions of a loop that should save half of the time
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What one core reaches: FLOP/s, and seconds for an element of anything but products.
+
+    in_groups:    of convolutions and dense layers, in groups
+    out_of_cache: of dense layers with more weights than CACHED_WEIGHTS, in groups
+    im2col, dot:  instruction by instruction, with many filters
+    winograd:     the same, by the size of filters, with many channels
+    cached:       seconds for an element in groups; `element`: instruction by instruction
+    """
+
+    in_groups: float
+    out_of_cache: float
+    im2col: float
+    dot: float
+    winograd: dict[int, float]
+    cached: float
+    element: float
+
+
+NEOVERSE_N1 = Rates(
+    33 * GFLOP, 10 * GFLOP, 30 * GFLOP, 30 * GFLOP, {3: 50 * GFLOP, 5: 36 * GFLOP}, 0.5e-9, 1e-9
+)
+CASCADE_LAKE = Rates(
+    90 * GFLOP, 40 * GFLOP, 45 * GFLOP, 60 * GFLOP, {3: 60 * GFLOP, 5: 50 * GFLOP}, 0.3e-9, 0.8e-9
+)
+RATES = CASCADE_LAKE if registers.HAS_AVX512 else NEOVERSE_N1
 
 
 @dataclass(frozen=True)
@@ -45,28 +70,31 @@ class Estimate:
         )
 
 
-def estimate(program: Program, batch: int, waste: float = 1.0) -> Estimate:
+def estimate(program: Program, batch: int, waste: float = 1.0, lanes: int = 8) -> Estimate:
     """Both times for the gradient program of one image, in steps of `batch` images.
 
-    `waste` is the time of an image relative to one in a full group of images.
+    `waste` is the time of an image relative to one in a full group, and `lanes` the images of one.
     """
-    in_groups = by_instructions = 0.0
+    in_groups = by_instructions = sums = 0.0
     for i in program.instructions:
         if i.is_view:
             continue
         by_instructions += CALL / batch
         if i.name.startswith("conv"):
-            in_groups += i.flops / IN_GROUPS
+            in_groups += i.flops / RATES.in_groups
             by_instructions += i.flops / _convolution_rate(program, i)
+            if i.name == "conv_weight_gradient":
+                sums += program.specs[i.outputs[0]].size * LANE_SUM / lanes
         elif i.name == "dot":
             weights = max(program.specs[n].size for n in (*i.inputs, *i.outputs))
-            in_groups += i.flops / (IN_GROUPS if weights <= CACHED_WEIGHTS else OUT_OF_CACHE)
-            by_instructions += i.flops / DOT
+            is_cached = weights <= CACHED_WEIGHTS
+            in_groups += i.flops / (RATES.in_groups if is_cached else RATES.out_of_cache)
+            by_instructions += i.flops / RATES.dot
         else:
             size = max(program.specs[n].size for n in (*i.inputs, *i.outputs))
-            in_groups += size * CACHED_ELEMENT
-            by_instructions += size * ELEMENT
-    return Estimate(in_groups * waste, by_instructions, len(program.instructions))
+            in_groups += size * RATES.cached
+            by_instructions += size * RATES.element
+    return Estimate(in_groups * waste + sums, by_instructions, len(program.instructions))
 
 
 def _convolution_rate(program: Program, i: Instruction) -> float:
@@ -77,6 +105,6 @@ def _convolution_rate(program: Program, i: Instruction) -> float:
     how = {name: i.attributes[name] for name in ("stride", "padding", "dilation", "groups")}
     many = Spec((MANY_IMAGES * out.shape[0], *out.shape[1:]), out.dtype)
     if not winograd.suits(filters.shape, many, **how):
-        return IM2COL * filters.shape[0] / (filters.shape[0] + FEW_FILTERS * how["groups"])
+        return RATES.im2col * filters.shape[0] / (filters.shape[0] + FEW_FILTERS * how["groups"])
     channels = min(filters.shape[:2])
-    return WINOGRAD[filters.shape[2]] * channels**2 / (channels**2 + FEW_CHANNELS)
+    return RATES.winograd[filters.shape[2]] * channels**2 / (channels**2 + FEW_CHANNELS)

@@ -32,7 +32,8 @@ MAX_INSTRUCTIONS = 200  # beyond, compilation would take a minute
 MANY = 128  # images of a step, where the number is not known
 LINE = 16  # floats of a cache line
 GROUPS = (16, 8, 1) if registers.IS_X86 else (8, 4, 1)  # how many images lie side by side
-ALONE = 1.3  # the time of an image in a group of its own, relative to that of one in a full group
+# The time of an image in a group of its own, relative to that of one in a full group.
+ALONE = 2.0 if registers.HAS_AVX512 else 1.3
 
 TEMPLATE = '''"""Training steps, group by group; by pareo.backends.compiled.loops.groups.loop."""
 
@@ -154,6 +155,10 @@ class GroupLoop:
         """The time of an image on one core, relative to that of an image in a full group."""
         return min(self._times(batch, 1))[0] / batch
 
+    def lanes(self, batch: int) -> int:
+        """How many images of a batch are in a group."""
+        return self._lanes(batch)[0]
+
     def source(self, batch: int) -> str:
         """The text of the module for a batch size."""
         return self._generated[self._lanes(batch)[0]].source
@@ -226,7 +231,8 @@ class GroupLoop:
                 continue
             number = -(-batch // lanes)
             workers = max(1, min(threads, number))
-            time = -(-number // workers) * lanes * (ALONE if lanes == 1 else 1.0)
+            each = ALONE * lanes if lanes == 1 else max(lanes, 0.9 * registers.LANES)
+            time = -(-number // workers) * each
             found.append((time, -lanes, lanes, workers))
         return found
 
@@ -250,5 +256,5 @@ def loop(
         return None, f"the loop over groups of images does not support {reason}"
     if made.bytes_of_group > MAX_BYTES:
         return None, f"an image takes {made.bytes_of_group >> 20} MiB, too much for a cache"
-    found = costs.estimate(program, batch, made.waste(batch))
+    found = costs.estimate(program, batch, made.waste(batch), made.lanes(batch))
     return made if found.is_worth_it else None, str(found)
