@@ -64,7 +64,7 @@ class Block:
 
 
 def blocks(page: Path) -> list[Block]:
-    pattern = r"(?:^<!-- (.*?) -->\n)?^```(\w*)\n(.*?)^```$"
+    pattern = r"(?:^<!-- ([^\n]*?) -->\n)?^```(\w*)\n(.*?)^```$"
     text = page.read_text()
     found = []
     for match in re.finditer(pattern, text, re.MULTILINE | re.DOTALL):
