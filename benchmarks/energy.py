@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 from typing import Annotated, Any
 
@@ -156,7 +157,7 @@ def compared(
         judge(cells, "bfloat16")
         for _ in range(ROUNDS):
             for name, worker in workers.items():
-                turn = watched(gpu, name, lambda worker=worker: worker.ask("train", TURN))
+                turn = watched(gpu, name, partial(worker.ask, "train", TURN))
                 energy[name].add(turn.joules, turn.seconds, turn.answer)
                 cells[name].seconds_per_step.append(turn.seconds * batch / turn.answer)
     return cells, energy

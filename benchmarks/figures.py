@@ -113,8 +113,8 @@ def figures() -> list[Figure]:
 def machine_name(on_gpu: bool) -> str:
     """This machine's kind, as a name for a directory: its GPU, or its processor and cores."""
     here = describe()
-    cards = [card["name"] for card in here["cards"]]
-    return slug(cards[0] if on_gpu and cards else f"{here['processor']} {here['cores']} cores")
+    cards = [gpu.name for gpu in gpus()] if on_gpu else []
+    return slug(cards[0] if cards else f"{here['processor']} {here['cores']} cores")
 
 
 def slug(text: str) -> str:

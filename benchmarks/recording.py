@@ -27,7 +27,7 @@ def record(found: list[Table]) -> None:
             found.append(one)
         yield from draw(table, console, options)
 
-    Drawn.__rich_console__ = drawing  # type: ignore[method-assign]
+    setattr(Drawn, "__rich_console__", drawing)  # noqa: B010
 
 
 def main() -> None:

@@ -19,8 +19,9 @@ CHANGES = {
 
 def build(task: Task, base: str, change: str) -> Any:
     """The trainer of another contestant, which changes what some of its steps do."""
-    trainer = registry.BUILT_IN[base].build(task)
-    run, taken, moves = trainer.run, 0, {}
+    trainer: Any = registry.BUILT_IN[base].build(task)
+    run, taken = trainer.run, 0
+    moves: dict[str, Any] = {}
 
     def changed(order: Any) -> list[float]:
         nonlocal taken

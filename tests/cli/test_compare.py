@@ -55,5 +55,13 @@ def test_what_cannot_be_compared_does_not_pass(tmp_path: Path) -> None:
     done = compared(tmp_path, other, "--fail-over", "3%")
     assert done.exit_code == 1
     assert "not the same work: batch" in done.stdout
+    for change in ({"threads": 7}, {"machine": {**made()["machine"], "processor": "Another"}}):
+        done = compared(tmp_path, {**made(seed=2), **change}, "--fail-over", "3%")
+        assert done.exit_code == 1
+        assert "times cannot be compared" in done.stdout
+        done = compared(
+            tmp_path, {**made(seed=2), **change}, "--fail-over", "3%", "--against", "torch"
+        )
+        assert done.exit_code == 0, done.stdout
     done = compared(tmp_path, made(seed=2), "--against", "nobody")
     assert isinstance(done.exception, PareoError)

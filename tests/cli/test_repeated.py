@@ -43,7 +43,7 @@ def test_the_spread_between_sessions_is_found_and_cancels_in_ratios() -> None:
     assert ours.within < 0.01
     assert ours.ratio == pytest.approx(1.31 / 2.74, rel=0.02)
     assert ours.ratio_between is not None
-    assert ours.ratio_between < 0.01
+    assert ours.ratio_between < 0.004  # beyond the error of a session's ratio, which is 0.005
     assert found["torch"].ratio is None
 
 

@@ -1,7 +1,6 @@
 """`pareo compare`: what changed between two races, and whether the times did."""
 
 import re
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -14,6 +13,7 @@ from pareo.cli.tables.narrow import TIGHT
 from pareo.errors import PareoError
 from pareo.lab.experiment import records
 from pareo.lab.experiment.statistics import Verdict, has_ends, interval
+from pareo.lab.race.relative import relative
 from pareo.lab.race.result import RaceResult
 from pareo.lab.race.result_diff import changes, verdicts
 
@@ -49,7 +49,7 @@ def compare(
     """Show what changed between two races, and which contestants became faster or slower.
 
     With --fail-over the exit status is 1 if a contestant is slower by more than the limit with 99 %
-    confidence, or if it cannot be compared.
+    confidence, or if it cannot be compared: on another machine only ratios (--against) can be.
     """
     most = None if fail_over is None else share(fail_over)
     before, after = _race(first), _race(second)
@@ -64,7 +64,8 @@ def compare(
         "different times, so other load on the machine may cause a difference.[/]"
     )
     if most is not None:
-        wrong = failures(before, after, most, options.named(only))
+        wrong = elsewhere(before, after) if against is None else []
+        wrong += failures(before, after, most, options.named(only))
         for line in wrong:
             print(line)
         if wrong:
@@ -85,6 +86,16 @@ def share(text: str) -> float:
     if found is None:
         raise PareoError(f"--fail-over expects a percentage such as 3%; got {text!r}")
     return float(found[1]) / 100
+
+
+def elsewhere(before: RaceResult, after: RaceResult) -> list[str]:
+    """Why times cannot be compared, in sentences: another machine, or other threads."""
+    places = [(race.machine.name, f"{race.threads} threads") for race in (before, after)]
+    changed = [f"{one}, not {other}" for one, other in zip(*places, strict=True) if one != other]
+    return [
+        f"--fail-over: times cannot be compared: {change}; --against compares ratios"
+        for change in changed
+    ]
 
 
 def failures(
@@ -111,27 +122,6 @@ def failures(
             least = f"{(verdict.low - 1) * 100:.2g} %"
             wrong.append(f"--fail-over: {name} is slower by {more}, and by {least} at least")
     return wrong
-
-
-def relative(race: RaceResult, against: str) -> RaceResult:
-    """The race with times as multiples of one contestant's in the same rounds."""
-    base = next((row for row in race.rows if row.contestant == against), None)
-    if base is None or not base.samples:
-        raise PareoError(f"--against expects a contestant with times; {against} has none")
-    seconds = dict(zip(base.rounds, base.samples, strict=True))
-    rows = []
-    for row in race.rows:
-        both = [
-            (number, sample / seconds[number])
-            for number, sample in zip(row.rounds, row.samples, strict=True)
-            if number in seconds
-        ]
-        rows.append(
-            replace(
-                row, samples=[ratio for _, ratio in both], rounds=[number for number, _ in both]
-            )
-        )
-    return replace(race, rows=rows)
 
 
 def _race(name: str) -> RaceResult:

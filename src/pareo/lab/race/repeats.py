@@ -7,10 +7,11 @@ medians of sessions is the sum of both.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean, median, variance
 
 from pareo.lab.experiment.statistics import has_ends
+from pareo.lab.race.relative import relative
 from pareo.lab.race.result import RaceResult
 
 USUAL = 1.96  # half of a 95 % interval, in standard deviations
@@ -22,8 +23,8 @@ class Spread:
 
     seconds: the median of the sessions' medians. within: the standard error of a session's median,
     as a share; None where no session has an interval. between: the standard deviation of sessions
-    beyond that, as a share. ratio: the median of ratios to the peer in each session; None without.
-    ratio_between: the same spread for the ratios.
+    beyond that, as a share. ratio: the median of ratios to the peer in each session, round by
+    round; None without. ratio_between: the same spread for the ratios.
     """
 
     contestant: str
@@ -40,6 +41,22 @@ def spreads(races: Sequence[RaceResult], peer: str | None = None) -> list[Spread
 
     peer: whom others are compared with in each session.
     """
+    beside = {}
+    if peer is not None:
+        shared = [race for race in races if _is_timed(race, peer)]
+        beside = {
+            one.contestant: one for one in _spreads([relative(race, peer) for race in shared])
+        }
+    found = []
+    for one in _spreads(races):
+        ratio = beside.get(one.contestant)
+        if ratio is not None and one.contestant != peer:
+            one = replace(one, ratio=ratio.seconds, ratio_between=ratio.between)
+        found.append(one)
+    return sorted(found, key=lambda one: one.seconds)
+
+
+def _spreads(races: Sequence[RaceResult]) -> list[Spread]:
     names = dict.fromkeys(row.contestant for race in races for row in race.rows if row.samples)
     found = []
     for name in names:
@@ -50,15 +67,9 @@ def spreads(races: Sequence[RaceResult], peer: str | None = None) -> list[Spread
         errors = [error for row in rows if (error := _error(row.interval)) is not None]
         within = math.sqrt(mean(error**2 for error in errors)) if errors else None
         medians = [row.median for row in rows]
-        ratios = [one for race in races if (one := _ratio(race, name, peer)) is not None]
-        several = len(ratios) > 1
-        found.append(
-            Spread(
-                name, len(rows), median(medians), within, beyond(medians, within or 0.0),
-                median(ratios) if several else None, beyond(ratios, 0.0) if several else None,
-            )
-        )  # fmt: skip
-    return sorted(found, key=lambda one: one.seconds)
+        between = beyond(medians, within or 0.0)
+        found.append(Spread(name, len(rows), median(medians), within, between))
+    return found
 
 
 def beyond(values: Sequence[float], within: float) -> float:
@@ -77,8 +88,5 @@ def _error(interval: tuple[float, float, float]) -> float | None:
     return math.log(high / low) / (2 * USUAL) if has_ends(low, high) and low > 0 else None
 
 
-def _ratio(race: RaceResult, name: str, peer: str | None) -> float | None:
-    times = {row.contestant: row.median for row in race.rows if row.samples}
-    if peer is None or peer == name or name not in times or peer not in times:
-        return None
-    return times[name] / times[peer]
+def _is_timed(race: RaceResult, name: str) -> bool:
+    return any(row.samples for row in race.rows if row.contestant == name)
