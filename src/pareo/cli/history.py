@@ -98,14 +98,18 @@ def _list(every: bool) -> None:
 
 
 def _list_steps() -> None:
-    from pareo.lab.history import index, lines
+    from pareo.lab.history import groups, index, lines
 
-    table = Table("from", "result", "contestant", "of", "change", "whose", "why", **TIGHT)
-    every = [(step, one) for one in lines.series(index.all_points(_best)) for step in one.steps]
-    for step, one in sorted(every, key=lambda pair: pair[0].point.moment):
-        moment, number = step.point.moment[:16].replace("T", " "), str(step.point.number)
-        shown = (moment, number, one.line.contestant, one.line.title, f"{step.step.change:+.1%}")
-        table.add_row(*map(escape, (*shown, step.whose, step.because)))
+    table = Table(**TIGHT)
+    for head in ("from", "result", "change", "whose", "contestants", "why", "of"):
+        table.add_column(
+            head, no_wrap=head in ("from", "result", "whose", "contestants"), overflow="fold"
+        )
+    every = groups.every_group(lines.series(index.all_points(_best)))
+    for one in reversed(every):
+        names = "\n".join(one.changes)
+        shown = (one.moment[:10], str(one.result), one.change, one.whose, names, one.because)
+        table.add_row(*map(escape, (*shown, one.title)))
     console = Console()
     console.print(table if every else "No step was found: nothing became faster or slower.")
 

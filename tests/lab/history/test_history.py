@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from pareo.cli import app
 from pareo.lab.experiment import records, results
-from pareo.lab.history import index, lines
+from pareo.lab.history import groups, index, lines
 from pareo.lab.history.points import points
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -102,6 +102,18 @@ def test_a_new_driver_and_a_new_version_of_a_peer_are_named() -> None:
     assert step.whose == "peer's version"
     assert "to 3.0" in step.because
     assert found["pareo-compiled"].steps == []
+
+
+def test_steps_of_a_machine_are_one_and_others_stay_apart() -> None:
+    def change(day: int, data: dict[str, Any]) -> None:
+        if day >= 8:
+            slower(data, "pareo-compiled", 1.1)
+        if day >= 16:
+            slower(data, "everyone", 1.2)
+
+    machine, ours = groups.every_group(list(series(daily(change)).values()))
+    assert (machine.whose, machine.result, len(machine.changes)) == ("machine", 17, 6)
+    assert (ours.whose, ours.result, list(ours.changes)) == ("ours", 9, ["pareo-compiled"])
 
 
 def test_the_page_and_the_list_show_all(path: Path, tmp_path: Path) -> None:

@@ -62,13 +62,13 @@ def error_bars(intervals: Iterable[tuple[float, float, float]], thickness: float
     }
 
 
-def upright(place: float, **style: Any) -> Figure:
+def upright(place: float | str, **style: Any) -> Figure:
     """A vertical line through the whole figure."""
     return {"type": "line", "x0": place, "x1": place, "y0": 0, "y1": 1, "yref": "paper",
             "line": style}  # fmt: skip
 
 
-def above(text: str, place: float, **more: Any) -> Figure:
+def above(text: str, place: float | str, **more: Any) -> Figure:
     """A text above a figure; plotly wants a place on a logarithmic axis as a power of ten."""
     return {"x": place, "y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False,
             "text": label(text), **more}  # fmt: skip

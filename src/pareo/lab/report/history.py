@@ -1,17 +1,33 @@
 """The page of a history: a figure for each network, batch and precision, and all steps."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from html import escape
 from statistics import median
+from typing import TypeVar
 
 from pareo.lab.formatting import digits
-from pareo.lab.history.lines import Labelled, Series
-from pareo.lab.report.charts import Figure, colours, figure, label, titled, with_legend
+from pareo.lab.history.groups import Group, every_group, groups
+from pareo.lab.history.lines import Series
+from pareo.lab.report.charts import (
+    Figure,
+    above,
+    colours,
+    figure,
+    label,
+    titled,
+    upright,
+    with_legend,
+)
 from pareo.lab.report.page import page
 from pareo.lab.report.tables import table
 
 MOST = 400  # points of a line that are drawn; of more, medians of neighbours
 SHOWN = 200  # steps in the table, the latest first
+NAMED = 12  # steps in a figure that have words
+FIRST = 8  # points of a line whose median others are shown relative to
+
+T = TypeVar("T")
 
 
 def html(lines: list[Series], results: int) -> str:
@@ -35,94 +51,111 @@ def _work(number: int, together: list[Series], drawn: dict[str, Figure]) -> list
     """Figures and a table for what was trained alike."""
     first = together[0].line
     chosen = colours(one.line.contestant for one in together)
-    drawn[f"times-{number}"] = _figure(
-        [_line(one, chosen, one.times) for one in together], f"seconds per {first.unit}"
+    times = [_line(one, chosen) for one in together]
+    drawn[f"times-{number}"] = _figure(times, "times the first", groups(together))
+    caption = (
+        f"Seconds per {first.unit}, each line as a multiple of its first points; a vertical line "
+        "is a step. A point shows its seconds and its share of the floor."
     )
-    sections = [
-        f"<h2>{escape(first.title)}</h2>",
-        figure(f"times-{number}", f"Seconds per {first.unit}; a vertical line is a step."),
-    ]
-    drawn[f"times-{number}"]["layout"]["shapes"] = [
-        _mark(step, chosen[one.line.contestant]) for one in together for step in one.steps
-    ]
+    sections = [f"<h2>{escape(first.title)}</h2>", figure(f"times-{number}", caption)]
     ratios = [one for one in together if len(one.ratios) > 1 and one.line.ours]
     if ratios:
-        drawn[f"ratios-{number}"] = _figure(
-            [_ratio(one, chosen) for one in ratios], "seconds over the peer's"
-        )
+        shown = [_ratio(one, chosen) for one in ratios]
+        drawn[f"ratios-{number}"] = _figure(shown, "times the first")
         peers = ", ".join(sorted({one.peer for one in ratios}))
-        caption = f"Ratio to a peer in the same session ({peers}): a slower machine cancels."
+        caption = (
+            f"Ratio to a peer in the same session ({peers}), as a multiple of its first points: a "
+            "slower machine cancels."
+        )
         sections.append(figure(f"ratios-{number}", caption))
     return [*sections, _latest(together)]
 
 
-def _line(one: Series, chosen: dict[str, str], values: list[float]) -> Figure:
-    return _scatter(
-        one.line.contestant,
-        chosen[one.line.contestant],
-        [point.moment for point in one.points],
-        values,
-    )
+def _line(one: Series, chosen: dict[str, str]) -> Figure:
+    unit = one.line.unit
+    seen = [
+        f"{digits(point.seconds)} s per {unit}"
+        + (f", {point.floor:.0%} of the floor" if point.floor else "")
+        + f", result {point.number}"
+        for point in thinned(one.points)
+    ]
+    moments = [point.moment for point in one.points]
+    return _scatter(one.line.contestant, chosen[one.line.contestant], moments, one.times, seen)
 
 
 def _ratio(one: Series, chosen: dict[str, str]) -> Figure:
-    moments = [one.points[index].moment for index in one.ratios]
+    points, values = [one.points[index] for index in one.ratios], list(one.ratios.values())
     name = f"{one.line.contestant} / {one.peer}"
-    return _scatter(name, chosen[one.line.contestant], moments, list(one.ratios.values()))
+    seen = [
+        f"{digits(value)} of {label(one.peer)}, result {point.number}"
+        for point, value in zip(thinned(points), thinned(values), strict=True)
+    ]
+    moments = [point.moment for point in points]
+    return _scatter(name, chosen[one.line.contestant], moments, values, seen)
 
 
-def _scatter(name: str, colour: str, moments: list[str], values: list[float]) -> Figure:
-    x, y = thinned(moments, values)
+def _scatter(
+    name: str, colour: str, moments: list[str], values: list[float], seen: list[str]
+) -> Figure:
+    base = median(values[:FIRST])
     return {
         "type": "scatter",
         "mode": "lines+markers",
         "name": label(name),
-        "x": x,
-        "y": [float(f"{value:.5g}") for value in y],
+        "x": thinned(moments),
+        "y": [float(f"{value / base:.5g}") for value in medians(values)],
+        "text": seen,
         "line": {"color": colour, "width": 1.5},
         "marker": {"size": 4},
-        "hovertemplate": "%{x}: %{y:.4s}<extra>%{fullData.name}</extra>",
+        "hovertemplate": "%{x}: %{text}<extra>%{fullData.name}</extra>",
     }
 
 
-def thinned(moments: list[str], values: list[float]) -> tuple[list[str], list[float]]:
-    """As many points as a figure can show: medians of neighbours.
+def thinned(values: list[T]) -> list[T]:
+    """As many as a figure can show: the first of neighbours.
 
-    >>> thinned(["a", "b"], [1.0, 2.0])
-    (['a', 'b'], [1.0, 2.0])
+    >>> thinned([1, 2]), len(thinned([0] * 1000))
+    ([1, 2], 334)
+    """
+    return values[:: max(1, -(-len(values) // MOST))]
+
+
+def medians(values: list[float]) -> list[float]:
+    """The same for times, of which medians of neighbours are shown.
+
+    >>> medians([1.0, 2.0]), medians([1.0] * 999 + [9.0])[-1]
+    ([1.0, 2.0], 9.0)
     """
     size = -(-len(values) // MOST)
     if size <= 1:
-        return moments, values
-    starts = range(0, len(values), size)
-    return [moments[s] for s in starts], [median(values[s : s + size]) for s in starts]
+        return values
+    return [median(values[start : start + size]) for start in range(0, len(values), size)]
 
 
-def _figure(lines: list[Figure], up: str) -> Figure:
+def _figure(lines: list[Figure], up: str, steps: Sequence[Group] = ()) -> Figure:
     x = titled("", type="date")
-    return with_legend(lines, 360, x, titled(up, type="log", exponentformat="SI"))
-
-
-def _mark(step: Labelled, colour: str) -> Figure:
-    at = step.point.moment
-    return {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "paper",
-            "line": {"color": colour, "dash": "dot", "width": 1}}  # fmt: skip
+    found = with_legend(lines, 360, x, titled(up))
+    found["layout"]["legend"]["y"] = 1.08  # above the words at steps
+    found["layout"]["shapes"] = [upright(one.moment, dash="dot", width=1) for one in steps]
+    found["layout"]["annotations"] = [
+        above(f"{one.whose} {one.change}", one.moment, font={"size": 10}) for one in steps[:NAMED]
+    ]
+    return found
 
 
 def _steps(lines: list[Series]) -> str:
     """All steps, the latest first."""
-    found = [(step, one) for one in lines for step in one.steps]
-    found.sort(key=lambda pair: pair[0].point.moment, reverse=True)
+    found = every_group(lines)
     if not found:
         return "<p>No step was found: nothing became faster or slower for good.</p>"
     rows = [
-        [step.point.moment[:16].replace("T", " "), step.point.number, one.line.contestant,
-         one.line.title, f"{step.step.change:+.1%}", step.whose, step.because, one.line.command]
-        for step, one in found[:SHOWN]
+        [one.moment[:16].replace("T", " "), one.change, one.whose, ", ".join(one.changes),
+         one.because, one.title, one.result]
+        for one in found[:SHOWN]
     ]  # fmt: skip
-    heads = ["from", "result", "contestant", "of", "change", "whose", "why", "again"]
+    heads = ["from", "change", "whose", "contestants", "why", "of", "first result"]
     more = f"<p>The latest {SHOWN} of {len(found):,}.</p>" if len(found) > SHOWN else ""
-    return f"<h2>Steps</h2>{table(heads, rows)}{more}"
+    return f"<h2>Steps</h2>{table(heads, rows, wrap=True)}{more}"
 
 
 def _latest(together: list[Series]) -> str:
@@ -135,8 +168,9 @@ def _latest(together: list[Series]) -> str:
             [one.line.contestant, len(one.points), digits(point.seconds),
              f"{digits(point.low)} to {digits(point.high)}",
              "unknown" if point.floor is None else f"{point.floor:.0%}",
-             "" if ratio is None else f"{ratio:.3g} of {one.peer}", point.version, one.line.command]
+             "" if ratio is None else f"{digits(ratio)} of {one.peer}", point.version,
+             one.line.command]
         )  # fmt: skip
     unit = together[0].line.unit
     heads = ["contestant", "points", f"s per {unit}, latest", "95 % interval", "of the floor"]
-    return table([*heads, "ratio", "version", "again"], rows)
+    return table([*heads, "ratio", "version", "again"], rows, wrap=True)
