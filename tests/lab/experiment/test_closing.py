@@ -11,7 +11,7 @@ from pareo import nn
 from pareo.lab.contestants import CONTESTANTS, Contestant, Task, pareo_step
 from pareo.lab.contestants.registry import BUILT_IN
 from pareo.lab.experiment import closing
-from pareo.lab.experiment.gate import blocks, field, seeds
+from pareo.lab.experiment.gate import blocks, field
 from pareo.lab.experiment.gate.judge import judging
 from pareo.lab.experiment.gate.parity import reference
 from pareo.lab.experiment.runner import Runner
@@ -180,7 +180,6 @@ def test_of_contestants_that_float64_cannot_follow_the_odd_one_is_refused() -> N
 
 def test_bfloat16_is_judged_by_what_it_learns() -> None:
     task = Task(KINKED, batch=16, rate=0.1)
-    right = seeds.reference(task)(100)
 
     class Coarse(Wrong):
         """Parameters that bfloat16 stores, which is coarser than any contestant's."""
@@ -193,10 +192,32 @@ def test_bfloat16_is_judged_by_what_it_learns() -> None:
             for a in after.values():
                 a.view("uint32")[...] &= 0xFFFF0000
 
+    judge: Any = Here(judging(reference, task, "bfloat16"))
     one = running(task, Coarse())
-    assert seeds.refusal(one.worker.ask("seeds", list(seeds.SEEDS), 100), right) == ""
+    closing.close(one, judge, "bfloat16")
+    assert one.entry.status == "ok", one.entry.note
     one = running(task, Wrong(task, frozen))
-    assert "its loss is" in seeds.refusal(one.worker.ask("seeds", list(seeds.SEEDS), 100), right)
+    closing.close(one, judge, "bfloat16")
+    assert one.entry.status == "refused"
+    assert "its loss is" in one.entry.note
+
+
+def test_a_loss_that_is_made_up_does_not_replace_training_in_bfloat16() -> None:
+    task = Task(KINKED, batch=16, rate=0.1)
+
+    class Honest(Wrong):
+        """It reports the losses of another, which trains, and leaves its own weights alone."""
+
+        def run(self, order: Any) -> Any:
+            before = self.parameters()
+            losses = super().run(order)
+            self.load(before)
+            return losses
+
+    one = running(task, Honest(task, lambda *_: None))
+    closing.close(one, Here(judging(reference, task, "bfloat16")), "bfloat16")  # type: ignore[arg-type]
+    assert one.entry.status == "refused"
+    assert "its loss afterwards is" in one.entry.note
 
 
 def test_blocks_say_which_steps_are_wrong(judges: dict[str, Any]) -> None:

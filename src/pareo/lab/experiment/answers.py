@@ -55,7 +55,7 @@ class Entrant(Worker):
             return steps(answer, self._task)
         if self._question == "parameters":
             return parameters(answer, self._task)
-        if self._question == "replay":
+        if self._question in ("replay", "seed"):
             return training(answer, self._task)
         if self._question == "blocks":
             taken = answer if isinstance(answer, list) else [answer]

@@ -139,8 +139,16 @@ def _loss_differs(losses: list[float], exact: Course) -> str:
 
 
 def _seeds(running: Running[E], judge: Worker, steps: int) -> str:
-    losses = running.worker.ask("seeds", list(seeds.SEEDS), steps, patience=running.patience)
-    return seeds.refusal(losses, _asked(judge, "seeds", steps))
+    return seeds.refusal(_learned(running, judge, steps), _asked(judge, "seeds", steps))
+
+
+def _learned(running: Running[E], judge: Worker, steps: int) -> list[seeds.Learned]:
+    """What a contestant learns from each seed; the judge evaluates its parameters."""
+    found = []
+    for seed in seeds.SEEDS:
+        losses, end = running.worker.ask("seed", seed, steps, patience=running.patience)
+        found.append([course.tail(losses), *_asked(judge, "learned", end)])
+    return found
 
 
 def close_field(
@@ -164,7 +172,10 @@ def close_field(
         name = running.entry.contestant
         say(f"{name}: trains {steps} steps again, to be compared with the others")
         if precision == "bfloat16":
-            seeded[name] = running.ask("seeds", list(seeds.SEEDS), steps)
+            try:
+                seeded[name] = _learned(running, judge, steps)
+            except Failed as failure:
+                running.fail(failure, "after the last round: ")
             continue
         first[name] = running.ask("replay", 0, steps)
         if running.ok:

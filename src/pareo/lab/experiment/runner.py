@@ -14,7 +14,6 @@ from pareo.lab.contestants import Contestant, Task
 from pareo.lab.experiment import answers
 from pareo.lab.experiment.bounds import Amount, Natural, Positive
 from pareo.lab.experiment.gate import audit, repeated_batch
-from pareo.lab.experiment.gate.course import tail
 from pareo.lab.experiment.turns import Turn, Wanted, planned
 from pareo.lab.experiment.worker import Failed
 from pareo.lab.machine import memory
@@ -137,16 +136,14 @@ class Runner:
             found.append({path: np.array(a) for path, a in self.parameters().items()})
         return found
 
-    def seeds(self, seeds: list[int], steps: int) -> list[float]:
-        """The last losses of short trainings, each from the weights and batches of a seed."""
-        found = []
-        for seed in seeds:
-            other = replace(self._task, seed=seed)
-            self._trainer.load(other.parameters())
-            order = other.order(self._images, 0, steps)
-            found.append(tail(_losses(self._trainer.run(order), steps)))
+    def seed(self, seed: int, steps: int) -> tuple[list[float], dict[str, Any]]:
+        """A short training from the weights and batches of a seed: all losses, and the end."""
+        other = replace(self._task, seed=seed)
+        self._trainer.load(other.parameters())
+        losses = _losses(self._trainer.run(other.order(self._images, 0, steps)), steps)
+        found = {path: np.array(a) for path, a in self.parameters().items()}
         self.restart()
-        return found
+        return losses, found
 
     def _begin(self, start: dict[str, Any] | None, first: int) -> None:
         self._trainer.load(self._task.parameters() if start is None else start)

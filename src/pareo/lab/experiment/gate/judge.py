@@ -18,6 +18,7 @@ def judging(exact: Callable[..., Callable[..., Any]], task: Task, *details: Any)
         "course": course.reference(task, *details[-1:]),
         "blocks": blocks.reference(task, *details[-1:]),
         "seeds": seeds.reference(task),
+        "learned": seeds.evaluation(task),
     }
 
     def answer(question: Any, *asked: Any) -> Any:
