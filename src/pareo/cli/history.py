@@ -105,7 +105,7 @@ def _list_steps() -> None:
         table.add_column(
             head, no_wrap=head in ("from", "result", "whose", "contestants"), overflow="fold"
         )
-    every = groups.every_group(lines.series(index.all_points(_best)))
+    every = groups.every_group(lines.series(index.by_line(_best)))
     for one in reversed(every):
         names = "\n".join(one.changes)
         shown = (one.moment[:10], str(one.result), one.change, one.whose, names, one.because)
@@ -122,7 +122,7 @@ def _draw(html: Path) -> None:
     gc.disable()  # there is no garbage in hundreds of thousands of points, only to look at
     try:
         count = index.listed(_best, 0)[1]
-        write_whole(html, pages.html(lines.series(index.all_points(_best)), count))
+        write_whole(html, pages.html(lines.series(index.by_line(_best)), count))
     finally:
         gc.enable()
     print(f"report      {html.absolute()}")

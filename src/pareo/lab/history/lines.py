@@ -5,7 +5,7 @@ peer that was raced in the same session: what both have in common is the machine
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
@@ -42,7 +42,7 @@ class Series:
     ratios: dict[int, float] = field(default_factory=dict)
     steps: list[Labelled] = field(default_factory=list)
 
-    @property
+    @cached_property
     def times(self) -> list[float]:
         """Seconds of all points."""
         return [point.seconds for point in self.points]
@@ -53,16 +53,8 @@ class Series:
         return {point.number: point.seconds for point in self.points}
 
 
-def series(found: Iterable[tuple[Line, Point]]) -> list[Series]:
+def series(by_line: Mapping[Line, list[Point]]) -> list[Series]:
     """All lines, with ratios and labelled steps."""
-    by_id: dict[int, tuple[Line, list[Point]]] = {}  # the hash of a line takes longer
-    for line, point in found:
-        if id(line) not in by_id:
-            by_id[id(line)] = line, []
-        by_id[id(line)][1].append(point)
-    by_line: dict[Line, list[Point]] = defaultdict(list)
-    for line, points in by_id.values():
-        by_line[line] += points
     by_work: dict[object, list[Series]] = defaultdict(list)
     for line, points in by_line.items():
         ordered = sorted(points, key=attrgetter("moment", "number"))

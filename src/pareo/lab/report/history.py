@@ -9,6 +9,7 @@ from typing import TypeVar
 from pareo.lab.formatting import digits
 from pareo.lab.history.groups import Group, every_group, groups
 from pareo.lab.history.lines import Series
+from pareo.lab.history.points import Point
 from pareo.lab.report.charts import (
     Figure,
     above,
@@ -72,37 +73,37 @@ def _work(number: int, together: list[Series], drawn: dict[str, Figure]) -> list
 
 
 def _line(one: Series, chosen: dict[str, str]) -> Figure:
-    unit = one.line.unit
+    name, unit, points = one.line.contestant, one.line.unit, thinned(one.points)
     seen = [
         f"{digits(point.seconds)} s per {unit}"
         + (f", {point.floor:.0%} of the floor" if point.floor else "")
         + f", result {point.number}"
-        for point in thinned(one.points)
+        for point in points
     ]
-    moments = [point.moment for point in one.points]
-    return _scatter(one.line.contestant, chosen[one.line.contestant], moments, one.times, seen)
+    return _scatter(name, chosen[name], points, one.times, seen)
 
 
 def _ratio(one: Series, chosen: dict[str, str]) -> Figure:
-    points, values = [one.points[index] for index in one.ratios], list(one.ratios.values())
+    values = list(one.ratios.values())
+    points = [one.points[index] for index in thinned(list(one.ratios))]
     name = f"{one.line.contestant} / {one.peer}"
     seen = [
         f"{digits(value)} of {label(one.peer)}, result {point.number}"
-        for point, value in zip(thinned(points), thinned(values), strict=True)
+        for point, value in zip(points, thinned(values), strict=True)
     ]
-    moments = [point.moment for point in points]
-    return _scatter(name, chosen[one.line.contestant], moments, values, seen)
+    return _scatter(name, chosen[one.line.contestant], points, values, seen)
 
 
 def _scatter(
-    name: str, colour: str, moments: list[str], values: list[float], seen: list[str]
+    name: str, colour: str, points: list[Point], values: list[float], seen: list[str]
 ) -> Figure:
+    """A line as multiples of its first values; points are as many as are drawn, values are all."""
     base = median(values[:FIRST])
     return {
         "type": "scatter",
         "mode": "lines+markers",
         "name": label(name),
-        "x": thinned(moments),
+        "x": [point.moment for point in points],
         "y": [float(f"{value / base:.5g}") for value in medians(values)],
         "text": seen,
         "line": {"color": colour, "width": 1.5},
