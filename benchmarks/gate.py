@@ -8,7 +8,7 @@ three that are right at first and wrong later (`wrong_later.py`).
 """
 
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, islice
 from typing import Annotated, Any
 
 import typer
@@ -43,10 +43,13 @@ class Short(Race):
 
 def networks(seed: int) -> Iterator[Drawn]:
     """Small networks drawn by a seed, MLPs and CNNs in turn."""
-    for index in count():
-        one = drawn(seed, index, KINDS[index % len(KINDS) :][:1])
-        if one.flops <= FLOPS:
-            yield one
+    for pair in zip(*(_small(seed, kind) for kind in KINDS), strict=True):
+        yield from pair
+
+
+def _small(seed: int, kind: str) -> Iterator[Drawn]:
+    every = (drawn(seed, index, (kind,)) for index in count())
+    return (one for one in every if one.flops <= FLOPS)
 
 
 def raced(one: Drawn, contestants: dict[str, Contestant]) -> list[Row]:
@@ -69,7 +72,7 @@ def table(rows: dict[str, list[Row]]) -> Table:
 
 
 def main(
-    count: Annotated[int, typer.Option("--networks", min=1, help="Networks to race on.")] = 12,
+    most: Annotated[int, typer.Option("--networks", min=1, help="Networks to race on.")] = 12,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 2711,
     contestants: Annotated[str, typer.Option(help="Right ones, separated by commas.")] = USUAL,
 ) -> None:
@@ -84,7 +87,7 @@ def main(
     }
     found: dict[str, list[Row]] = {name: [] for name in everyone}
     console = Console()
-    for one, _ in zip(networks(seed), range(count), strict=False):
+    for one in islice(networks(seed), most):
         for row in raced(one, everyone):
             found[row.contestant].append(row)
             note = f": {row.note}" if row.note else ""

@@ -1,10 +1,13 @@
 """`pareo compare --fail-over`: an exit status that a job can use."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from race_result import made
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from pareo.cli import app
@@ -65,3 +68,21 @@ def test_what_cannot_be_compared_does_not_pass(tmp_path: Path) -> None:
         assert done.exit_code == 0, done.stdout
     done = compared(tmp_path, made(seed=2), "--against", "nobody")
     assert isinstance(done.exception, PareoError)
+
+
+def test_the_job_in_the_docs_is_valid_and_its_commands_exist() -> None:
+    """As GitHub reads it: YAML with steps, whose commands have these options."""
+    yaml = pytest.importorskip("yaml")
+    page = (Path(__file__).parents[2] / "docs" / "howto-history.md").read_text()
+    (text,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.M | re.S)
+    job = yaml.safe_load(text)
+    assert job["jobs"]["compare"]["runs-on"] == "ubuntu-latest"
+    steps = job["jobs"]["compare"]["steps"]
+    assert all(set(step) & {"uses", "run"} for step in steps)
+    said = "\n".join(step.get("run", "") for step in steps)
+    commands = re.findall(r"bin/pareo (\w+) (.*)", said)
+    assert [name for name, _ in commands] == ["race", "compare"]
+    known = get_command(app).commands
+    for name, words in commands:
+        options = {option for one in known[name].params for option in one.opts}
+        assert set(re.findall(r"--[a-z-]+", words)) <= options

@@ -1,10 +1,10 @@
 """The gate at the end: right in two steps is not enough, and rounding alone refuses nobody."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks import wrong_later
 from devices import needs_gpu
 
 from pareo import nn
@@ -227,46 +227,19 @@ def test_blocks_say_which_steps_are_wrong(judges: dict[str, Any]) -> None:
     assert "off in steps 97 to 100 of a training" in judges["chaotic"].ask("blocks", 0, parts)
 
 
-ADAPTER = """
-import numpy as np
-from pareo.lab.contestants import registry
-
-def build(task, device, change):
-    trainer = registry.BUILT_IN[device].build(task)
-    run, taken, steps = trainer.run, [0], {}
-    def changed(order):
-        losses = []
-        for chosen in order:
-            before = trainer.parameters()
-            losses.append(float(run(chosen[None])[0]))
-            number, after = taken[0], trainer.parameters()
-            taken[0] += 1
-            if change == "left_out" and number % 100 == 99 or change == "frozen" and number >= 10:
-                trainer.load(before)
-            if change == "momentum" and number >= 10:
-                for path, a in after.items():
-                    steps[path] = a - before[path] + np.float32(0.9) * steps.get(path, 0)
-                    after[path] = before[path] + steps[path]
-                trainer.load(after)
-        return losses
-    trainer.run = changed
-    return trainer
-"""
-
-
-def raced(folder: Path, device: str, task: Task, gpu: bool = False) -> dict[str, Row]:
-    (folder / "wrong_later.py").write_text(ADAPTER)
-    options = {"device": device}
-    wrong = {change: Contestant("wrong_later", {**options, "change": change}) for change in CHANGES}
+def raced(device: str, task: Task) -> dict[str, Row]:
+    wrong = {
+        change: Contestant("benchmarks.wrong_later", {"base": device, "change": change})
+        for change in wrong_later.CHANGES
+    }
     rules = Rules(share=0.5, turn=1.0, epochs=2)
     result = Race(task, wrong | {device: BUILT_IN[device]}, rules).run()
     return {row.contestant: row for row in result.rows}
 
 
 @pytest.mark.slow
-def test_wrong_later_is_refused_in_a_race(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    rows = raced(tmp_path, "pareo-compiled", TASKS["kinked"])
+def test_wrong_later_is_refused_in_a_race() -> None:
+    rows = raced("pareo-compiled", TASKS["kinked"])
     assert {name: row.status for name, row in rows.items()} == {
         **dict.fromkeys(CHANGES, "refused"), "pareo-compiled": "ok",
     }  # fmt: skip
@@ -274,9 +247,8 @@ def test_wrong_later_is_refused_in_a_race(tmp_path: Path, monkeypatch: Any) -> N
 
 @pytest.mark.gpu
 @needs_gpu
-def test_wrong_later_is_refused_on_a_gpu(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    rows = raced(tmp_path, "pareo-cuda", TASKS["kinked"])
+def test_wrong_later_is_refused_on_a_gpu() -> None:
+    rows = raced("pareo-cuda", TASKS["kinked"])
     assert {name: row.status for name, row in rows.items()} == {
         **dict.fromkeys(CHANGES, "refused"), "pareo-cuda": "ok",
     }  # fmt: skip

@@ -131,17 +131,59 @@ def test_a_turn_has_its_energy(monkeypatch: pytest.MonkeyPatch) -> None:
     assert row.energy == Energy()
 
 
-def test_rapl_is_read_and_its_start_over_is_noticed(tmp_path: Path) -> None:
-    for name, value in (("intel-rapl:0", "900"), ("intel-rapl:0:0", "5"), ("intel-rapl:1", "100")):
-        place = tmp_path / "sys/class/powercap" / name
+def powercap(root: Path, zones: dict[str, tuple[str, str]]) -> str:
+    """A tree as the kernel lays it out: /sys/class/powercap has links to the devices."""
+    links = root / "sys" / "class" / "powercap"
+    links.mkdir(parents=True)
+    for zone, (name, microjoules) in zones.items():
+        place = root / "sys" / "devices" / "virtual" / "powercap" / zone.partition(":")[0] / zone
         place.mkdir(parents=True)
-        (place / "energy_uj").write_text(value)
-        (place / "max_energy_range_uj").write_text("1000")
-    rapl = Rapl.opened(str(tmp_path))
+        (place / "name").write_text(f"{name}\n")
+        (place / "max_energy_range_uj").write_text("1000\n")
+        (place / "energy_uj").write_text(f"{microjoules}\n")
+        (links / zone).symlink_to(place)
+    return str(root)
+
+
+LAPTOP = {
+    "intel-rapl:0": ("package-0", "900"),
+    "intel-rapl:0:0": ("core", "5"),  # a part of the package
+    "intel-rapl:0:1": ("uncore", "6"),
+    "intel-rapl:1": ("psys", "7000"),  # the board, which has the package in it
+    "intel-rapl-mmio:0": ("package-0", "900"),  # the same once more
+}
+
+
+def test_rapl_counts_packages_and_nothing_twice(tmp_path: Path) -> None:
+    rapl = Rapl.opened(powercap(tmp_path, LAPTOP))
     assert rapl is not None
-    assert rapl.read() == [900, 100]
-    assert rapl.joules([900, 100], [50, 300]) == pytest.approx(350e-6)
+    assert rapl.read() == [900]
+
+
+def test_rapl_adds_packages_and_notices_that_a_counter_started_over(tmp_path: Path) -> None:
+    zones = {"intel-rapl:0": ("package-0", "900"), "intel-rapl:1": ("package-1", "100")}
+    rapl = Rapl.opened(powercap(tmp_path, zones))
+    assert rapl is not None
+    before = rapl.read()
+    for zone, value in (("intel-rapl:0", "50"), ("intel-rapl:1", "300")):
+        (tmp_path / "sys" / "class" / "powercap" / zone / "energy_uj").write_text(value)
+    assert rapl.joules(before, rapl.read()) == pytest.approx(350e-6)
+    (tmp_path / "sys" / "class" / "powercap" / "intel-rapl:1" / "energy_uj").unlink()
+    assert rapl.joules(before, rapl.read()) is None
+    # A package that cannot be read, as for users other than root: the sum would be too small.
+    assert Rapl.opened(str(tmp_path)) is None
     assert Rapl.opened(str(tmp_path / "nothing")) is None
+
+
+def test_a_turn_on_a_processor_with_rapl_has_its_energy(tmp_path: Path) -> None:
+    here = Conditions(rapl=Rapl.opened(powercap(tmp_path, LAPTOP)), source="RAPL")
+    row = Row("one", slice=1.0)
+    with here.turn() as seen:
+        (tmp_path / "sys/class/powercap/intel-rapl:0/energy_uj").write_text("950")
+    row.add(1, 1.0)
+    here.note(row, 1, seen, images=100)
+    assert (row.energy.source, row.energy.images) == ("RAPL", 100)
+    assert row.energy.joules == pytest.approx(50e-6)
 
 
 def timed(times: list[float], marked: dict[int, str]) -> Row:

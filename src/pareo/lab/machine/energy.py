@@ -103,12 +103,10 @@ class Rapl:
 
     @classmethod
     def opened(cls, root: str = "/") -> "Rapl | None":
-        """All packages; None where there are none, or where they cannot be read."""
-        packages = [
-            one for one in sorted(Path(root).glob(PACKAGES))
-            if one.name.count(":") == 1 and _number(one / "energy_uj") is not None
-        ]  # fmt: skip
-        return cls(packages) if packages else None
+        """All packages; None where there are none, or where one cannot be read."""
+        packages = [one for one in sorted(Path(root).glob(PACKAGES)) if _is_package(one)]
+        known = all(_number(one / "energy_uj") is not None for one in packages)
+        return cls(packages) if packages and known else None
 
     def read(self) -> list[int | None]:
         """Microjoules of each package."""
@@ -122,6 +120,15 @@ class Rapl:
                 return None
             total += end - start if end >= start else end - start + (most or 0)
         return total / 1e6 if total >= 0 else None
+
+
+def _is_package(place: Path) -> bool:
+    """Whether a counter is a processor's: not of a part of it, nor of the whole board (psys)."""
+    try:
+        name = (place / "name").read_text().strip()
+    except OSError:
+        name = "package"
+    return place.name.count(":") == 1 and name.startswith("package")
 
 
 def _number(path: Path) -> int | None:
