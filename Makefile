@@ -70,9 +70,11 @@ docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "Open site/index.html."
 
-# Half an hour on two cores; ONLY=race,convolution measures these alone.
-figures: $(READY)
-	$(BIN)/python -m benchmarks.figures --only '$(ONLY)'
+# Three hours on two cores. ONLY=race,convolution measures these alone, ONLY=today-h200:2 the second
+# command of one, NEW=1 those that this machine has not measured yet. GPU_PYTHON as for test-gpu.
+figures: $(if $(GPU_PYTHON),,$(READY))
+	$(if $(GPU_PYTHON),PYTHONPATH=src:carry/unpacked $(GPU_PYTHON),$(BIN)/python) -m benchmarks.figures \
+		--only '$(ONLY)' $(if $(NEW),--new)
 
 # For x86-64 and Python 3.12, of which such a machine is likely.
 CARRIED := colorlog cupti-python execnet msgspec narwhals nvidia-cudnn-frontend nvidia-ml-py optuna plotly \

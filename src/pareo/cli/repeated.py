@@ -84,7 +84,7 @@ def show(races: list[RaceResult]) -> None:
     table = Table(**TIGHT)
     table.add_column("contestant", no_wrap=True)
     for head in ("sessions", "s an epoch", "within", "between", beside, "ratio, between"):
-        table.add_column(head, justify="right")
+        table.add_column(head, justify="right", overflow="fold")
     for one in found:
         table.add_row(
             escape(one.contestant), str(one.sessions), digits(one.seconds), _share(one.within),

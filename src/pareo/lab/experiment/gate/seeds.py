@@ -33,7 +33,7 @@ POINTS = 0.05
 FLOP = 1e10  # of all images that are evaluated, if that is enough for the fewest
 FEWEST, MOST = 16, 512  # of these images
 
-Learned = Sequence[float]  # the measures of one training
+Learned = list[float]  # the measures of one training
 
 
 def reference(task: Task) -> Callable[[int], list[Learned]]:
@@ -76,12 +76,12 @@ def evaluation(task: Task) -> Callable[[Mapping[str, Any]], list[float]]:
 def refusal(found: Sequence[Learned], right: Sequence[Learned]) -> str:
     """What is wrong with trainings from several seeds, in a sentence; empty where nothing is.
 
-    >>> right = [(0.50, 0.4, 0.9), (0.63, 0.5, 0.8), (0.54, 0.5, 0.9), (0.59, 0.4, 0.9)]
-    >>> refusal([(loss + 0.01, after, share) for loss, after, share in right], right)
+    >>> right = [[0.50, 0.4, 0.9], [0.63, 0.5, 0.8], [0.54, 0.5, 0.9], [0.59, 0.4, 0.9]]
+    >>> refusal([[loss + 0.01, after, share] for loss, after, share in right], right)
     ''
-    >>> refusal([(2.3, after, share) for _, after, share in right], right)
+    >>> refusal([[2.3, after, share] for _, after, share in right], right)
     'after a short training from 4 seeds its loss is 2.3, not 0.565; seeds differ by 0.057'
-    >>> refusal([(loss, after, 0.1) for loss, after, _ in right], right)
+    >>> refusal([[loss, after, 0.1] for loss, after, _ in right], right)
     'after a short training from 4 seeds its accuracy is 0.1, not 0.875; seeds differ by 0.05'
     """
     for number, (what, share) in enumerate(MEASURES):
