@@ -6,11 +6,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 import pytest
+from benchmarks.tables import drawn
 from browser import browser, why_none
 from race_result import curve, made, race
 from typer.testing import CliRunner
 
 from pareo.cli import app
+from pareo.cli.tables import race as race_table
 from pareo.errors import DataError
 from pareo.lab import report
 from pareo.lab.experiment import records
@@ -336,3 +338,37 @@ def test_the_policy_stops_a_page_that_asks(window, tmp_path, server):
     assert comes(lambda: told.extend(window.logged()) or len(told) >= 2)
     assert all("Content Security Policy" in line for line in told)
     assert asked == []
+
+
+def powered() -> dict:
+    """A race of which two contestants have energy, one of them with the power of idling."""
+    result = made()
+    spent = {"source": "NVML", "joules": 700.0, "seconds": 2.0, "images": 1000, "turns": 4}
+    result["rows"][0]["energy"] = {**spent, "idle_watts": 100.0}
+    result["rows"][1]["energy"] = {**spent, "joules": 900.0}
+    return result
+
+
+def test_time_is_drawn_against_energy() -> None:
+    found = race(powered())
+    ours, net, torch = figures(found)["energy"]["data"]
+    assert (ours["name"], net["name"], torch["name"]) == (
+        "pareo-compiled", "pareo-compiled, less idling", "torch",
+    )  # fmt: skip
+    assert (ours["y"], net["y"], torch["y"]) == ([0.7], [0.5], [0.9])
+    assert ours["x"] == [pytest.approx(1e3 * found.rows[0].median / found.images)]
+    assert ours["error_y"]["array"] == [pytest.approx(0.07)]
+    page = report.html(found)
+    assert "J an image" in page
+    assert "not measurable here" not in page
+    assert "energy" not in figures(race())
+    assert "Energy: not measurable here." in report.html(race())
+
+
+def test_the_energy_to_an_accuracy_is_shown() -> None:
+    result = powered()
+    result["rows"][0]["curve"] = curve(2.0)  # 95 % after three epochs
+    shown = drawn(race_table.table(race(result), accuracy=0.95))
+    assert shown is not None
+    assert shown.heads[-2] == "J to 95.0%"
+    assert shown.rows[0][-2] == "2,100"

@@ -26,6 +26,7 @@ def table(result: RaceResult, against: str | None = None, accuracy: float | None
     heads += [f"s to {accuracy:.1%}"] if accuracy else []
     powered = any(row.energy.known for row in result.rows)
     heads += ["J an image", "less idling"] if powered else []
+    heads += [f"J to {accuracy:.1%}"] if powered and accuracy else []
     made = Figures(
         "contestant", *heads, "note", title=escape(_title(result)), left=LEFT,
         whole=("contestant",), least=("images/s", "95 % interval"),
@@ -50,8 +51,15 @@ def table(result: RaceResult, against: str | None = None, accuracy: float | None
         if powered:
             joules = row.energy.per_image, row.energy.net_per_image
             cells += ["" if one is None else digits(one) for one in joules]
+            cells += [_joules_to(row, accuracy)] if accuracy else []
         made.add_row(row.contestant, *cells, escape(row.note))
     return made
+
+
+def _joules_to(row: Row, accuracy: float) -> str:
+    """The energy of training until an accuracy; empty where it was not reached."""
+    watts, seconds = row.energy.watts, row.reached(accuracy)
+    return "" if watts is None or seconds is None else digits(watts * seconds)
 
 
 def running(race: engine.Race) -> Table:

@@ -45,6 +45,11 @@ class Energy:
         return bool(self.source and self.images and self.seconds >= LEAST and self.joules > 0)
 
     @property
+    def watts(self) -> float | None:
+        """The mean power of all turns."""
+        return self.joules / self.seconds if self.known else None
+
+    @property
     def per_image(self) -> float | None:
         """Joules an image, with what the device takes anyway."""
         return self.joules / self.images if self.known else None

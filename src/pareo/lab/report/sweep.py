@@ -5,7 +5,7 @@ from html import escape
 
 from pareo.lab.formatting import digits, span
 from pareo.lab.papers import trindade_lima as paper
-from pareo.lab.report import charts
+from pareo.lab.report import charts, energy
 from pareo.lab.report.charts import Figure, titled
 from pareo.lab.report.page import head, page
 from pareo.lab.report.tables import table
@@ -36,10 +36,17 @@ def figures(result: SweepResult) -> dict[str, Figure]:
     """
     cells = result.latest
     colours = charts.colours(dict.fromkeys(cell.contestant for cell in cells))
-    return {
+    found = {
         "times": _chart("ms per image", [*_times(cells, colours), *_floors(result)]),
         "memory": _memory(result, cells, colours),
     }
+    spent = energy.chart((name, colour, _spent(cells, name)) for name, colour in colours.items())
+    return found | ({"energy": spent} if spent else {})
+
+
+def _spent(cells: list[Cell], name: str) -> list[energy.Spent]:
+    own = [cell for cell in cells if cell.contestant == name and cell.times]
+    return [energy.Spent(cell.median, cell.energy, f"batch {cell.batch}") for cell in own]
 
 
 def _times(cells: list[Cell], colours: dict[str, str]) -> list[Figure]:
@@ -138,9 +145,15 @@ def _sections(result: SweepResult) -> list[str]:
             "all memory that a process takes there, including its code.",
         ),
         _limits(result),
+        "<h2>Energy</h2>",
+        charts.figure("energy", energy.CAPTION) if _has_energy(result) else energy.NOTHING,
         f"<h2>Every cell</h2>{_cells(result)}",
         _paper(result),
     ]
+
+
+def _has_energy(result: SweepResult) -> bool:
+    return any(cell.energy.known for cell in result.latest if cell.times)
 
 
 def _limits(result: SweepResult) -> str:

@@ -7,6 +7,7 @@ from pareo.lab.experiment.statistics import MARGIN
 from pareo.lab.formatting import digits, span
 from pareo.lab.race.result import RaceResult
 from pareo.lab.race.summary import base_of, headline
+from pareo.lab.report import energy
 from pareo.lab.report.charts import Figure, framed
 from pareo.lab.report.page import head, page
 from pareo.lab.report.race.figures import figures
@@ -18,6 +19,7 @@ CAPTIONS = {
     "epochs": "Time by epoch: seconds of training at the end of each epoch.",
     "accuracy": "Time to accuracy: seconds until the test images were first classified so well.",
     "speedup": "Speedup: at the end of each epoch, how many times as fast as",
+    "energy": energy.CAPTION,
 }
 BOUND = {"arithmetic": "its arithmetic", "bandwidth": "the bytes it must move"}
 GATE = {"ok": "yes", "refused": "no", "failed": "failed"}
@@ -63,6 +65,8 @@ def _sections(result: RaceResult, drawn: dict[str, Figure]) -> list[str]:
         not_timed(result.rows),
         f"<h2>Training</h2>{none}",
         *(_figure(name, drawn) for name in ("epochs", "accuracy", "speedup")),
+        "<h2>Energy</h2>",
+        _figure("energy", drawn) or energy.NOTHING,
         "<h2>Parity</h2><p>Distance of the first steps from float64, as a share. Contestants that "
         "are too far from it are not timed.</p>",
         _parity(result),
@@ -100,9 +104,10 @@ def _times(result: RaceResult) -> str:
         verdict = "" if row is base else str(row.compared_with(base))
         rows.append(
             [row.contestant, digits(middle), span(low, high), digits(result.images / middle), share,
-             verdict, row.note]
+             row.energy.per_image, row.energy.net_per_image, verdict, row.note]
         )  # fmt: skip
     heads = ["contestant", "s per epoch", "95 % interval", "images/s", "of the floor"]
+    heads += ["J an image", "less idling"]  # columns without values are left out
     return table([*heads, f"beside {base.contestant}", "note"], rows)
 
 

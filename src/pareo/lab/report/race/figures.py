@@ -12,7 +12,7 @@ from pareo.lab.formatting import digits
 from pareo.lab.machine.floors import Floor
 from pareo.lab.race.result import RaceResult, Row
 from pareo.lab.race.summary import base_of
-from pareo.lab.report import charts
+from pareo.lab.report import charts, energy
 from pareo.lab.report.charts import Figure, titled
 
 EPOCH = "epoch"  # the name of an axis
@@ -33,7 +33,12 @@ def figures(result: RaceResult) -> dict[str, Figure]:
         found["speedup"] = _speedup(trained, colours)
     if any(_reached(row) for row in trained):
         found["accuracy"] = _accuracy(trained, colours)
-    return found
+    spent = energy.chart(
+        (name, colours[name], [energy.Spent(row.median / result.images, row.energy, name)])
+        for row in timed
+        if (name := row.contestant)
+    )
+    return found | ({"energy": spent} if spent else {})
 
 
 def _times(timed: list[Row], colours: dict[str, str], floors: list[Floor]) -> Figure:
