@@ -214,6 +214,17 @@ def test_the_table_holds_each_against_the_best_peer_and_the_floor() -> None:
     assert told[1] == "pareo-compiled is faster than torch, by 2 times (2 to 2 at 99 %)."
 
 
+def test_who_was_not_compared_at_the_end_is_named() -> None:
+    result = made_up(torch=[4.0] * 8, pareo_compiled=[2.0] * 8)
+    assert any(
+        line.endswith("interrupted: torch, pareo-compiled.") for line in race_table.lines(result)
+    )
+    result.rows[0].parity["end_steps"] = 128
+    assert any(line.endswith("interrupted: pareo-compiled.") for line in race_table.lines(result))
+    result.rows[1].parity["field_steps"] = 64
+    assert not any("first steps only" in line for line in race_table.lines(result))
+
+
 def test_a_verdict_against_pareo_is_told_alike() -> None:
     result = made_up(torch=[1.0] * 8, pareo_compiled=[2.0] * 8)
     told = race_table.lines(result)[1]

@@ -15,6 +15,7 @@ from pareo.lab.race import engine
 from pareo.lab.race.result import RaceResult, Row
 
 LEFT = ("contestant", "note")
+AT_THE_END = {"end_steps", "field_steps"}
 
 
 def table(result: RaceResult, against: str | None = None, accuracy: float | None = None) -> Table:
@@ -83,13 +84,24 @@ def lines(result: RaceResult) -> list[str]:
     """What stands below the table: the gate, the verdict, what to know, and each one's ledger."""
     timed = [row for row in result.rows if row.samples]
     samples = {row.contestant: row.samples for row in timed}
-    found = [agreement(timed), _verdict(result), _took(result)]
+    found = [agreement(timed), _verdict(result), _took(result), _not_at_the_end(timed)]
     found += noticed(samples, result.threads, result.machine.idle_cores)
     found += [row.left_out() for row in timed]
     if timed and not any(row.energy.known for row in timed):
         found.append(f"Energy: {energy.NOT_HERE}.")
     found += [_ledger(row, result.images) for row in timed]
     return [line for line in found if line]
+
+
+def _not_at_the_end(timed: list[Row]) -> str:
+    """Who did not pass the gate at the end, because it was not tried."""
+    missed = [row.contestant for row in timed if not row.parity.keys() & AT_THE_END]
+    if not missed:
+        return ""
+    return (
+        "Compared in their first steps only, because many would take too long or the race was "
+        f"interrupted: {', '.join(missed)}."
+    )
 
 
 def _title(result: RaceResult) -> str:

@@ -118,6 +118,8 @@ def _parity(result: RaceResult) -> str:
         errors = (row.parity.get(name) for name in ("loss", "parameter", "median"))
         shown = ["" if error is None else f"{error:.1e}" for error in errors]
         gate = GATE.get(row.status, "not here")
-        rows.append([row.contestant, gate, *shown, row.parity.get("steps")])
+        end = row.parity.get("end_steps", row.parity.get("field_steps"))
+        rows.append([row.contestant, gate, *shown, row.parity.get("steps"), end])
     heads = ["contestant", "passed", "loss", "worst parameter", "median parameter", "steps"]
+    heads.append("steps at the end")
     return table(heads, rows)
