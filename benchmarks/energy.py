@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from statistics import median
 from typing import Annotated, Any
 
@@ -26,7 +27,7 @@ from benchmarks.today import Cell, Runner, judge
 from pareo.cli import options, run
 from pareo.errors import PareoError
 from pareo.lab.contestants.registry import known
-from pareo.lab.experiment.worker import Worker
+from pareo.lab.experiment.worker import Failed, Worker
 from pareo.lab.machine import nvml
 from pareo.lab.machine.energy import NOT_HERE, STEP, Energy
 from pareo.machine import cores
@@ -148,16 +149,23 @@ def compared(
     cells = {name: Cell(network, batch, name) for name in names}
     energy = {name: Energy(source="NVML", idle_watts=watts) for name in names}
     with ExitStack() as stack:
-        workers = {}
+        workers = {
+            name: stack.enter_context(Worker(Trainer, name, "bfloat16", cores(), threads=cores()))
+            for name in names
+        }
         for name, cell in cells.items():
-            workers[name] = stack.enter_context(
-                Worker(Trainer, name, "bfloat16", cores(), threads=cores())
-            )
-            cell.loss = workers[name].ask("build", network, batch, None)
+            try:
+                cell.loss = workers[name].ask("build", network, batch, None)
+            except Failed as failure:  # a contestant that fails is a row
+                cell.note = str(failure)
         judge(cells, "bfloat16")
-        for _ in range(ROUNDS):
-            for name, worker in workers.items():
-                turn = watched(gpu, name, partial(worker.ask, "train", TURN))
+        for _, name in product(range(ROUNDS), names):
+            if not cells[name].note:
+                try:
+                    turn = watched(gpu, name, partial(workers[name].ask, "train", TURN))
+                except Failed as failure:
+                    cells[name].note = str(failure)
+                    continue
                 energy[name].add(turn.joules, turn.seconds, turn.answer)
                 cells[name].seconds_per_step.append(turn.seconds * batch / turn.answer)
     return cells, energy
