@@ -21,8 +21,8 @@ PAGES = {
     "project/contributing.md": "CONTRIBUTING.md",
     "project/changelog.md": "CHANGELOG.md",
 }
-# [text](target) or ![text](target), but no links in code
-LINK = re.compile(r"^```.*?^```$|`[^`\n]*`|(!?)\[([^\]]*)\]\(([^)\s]+)\)", re.M | re.S)
+# [text](target) or ![text](target), but no links in code, which may go on in the next line
+LINK = re.compile(r"^```.*?^```$|`(?:[^`\n]|\n(?!\n))*`|(!?)\[([^\]]*)\]\(([^)\s]+)\)", re.M | re.S)
 
 
 # Where a page belongs that `nav` in mkdocs.yml does not place
