@@ -149,9 +149,13 @@ def kept(figure: Figure, machine: str) -> Measured | None:
 
 
 def measure(figure: Figure, number: int | None = None) -> Measured:
-    """Run the commands of a figure, or the one of this number; the others keep their tables."""
+    """Run the commands of a figure, or the one of this number.
+
+    The others then keep the tables that this version of pareo has measured here.
+    """
     before = kept(figure, figure.here)
-    known = before.by_command if before and number is not None else {}
+    same = number is not None and before is not None and before.pareo == __version__
+    known = before.by_command if before is not None and same else {}
     found = {command: known.get(command, []) for command in figure.commands}
     for command in figure.commands if number is None else [figure.commands[number - 1]]:
         tables, status = output(command)
@@ -163,7 +167,8 @@ def measure(figure: Figure, number: int | None = None) -> Measured:
     if figure.stored:
         return Measured(figure.name, {}, "", "", found)
     when = datetime.now(UTC).isoformat(timespec="seconds")
-    return Measured(figure.name, describe(), when, __version__, found)
+    here = describe() | ({} if "gpu" in figure.needs else {"cards": []})
+    return Measured(figure.name, here, when, __version__, found)
 
 
 def output(command: str) -> tuple[list[Table], int]:

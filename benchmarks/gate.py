@@ -7,7 +7,7 @@ Each network is drawn as `pareo arena` draws it, and raced for a second. Beside 
 three that are right at first and wrong later (`wrong_later.py`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count, islice
 from typing import Annotated, Any
 
@@ -17,7 +17,7 @@ from rich.table import Table
 
 from benchmarks.wrong_later import CHANGES
 from pareo.cli import options, run
-from pareo.lab.arena.draw import Drawn, drawn
+from pareo.lab.arena.draw import Drawn, drawn, kinds_of
 from pareo.lab.arena.settings import INVENTED
 from pareo.lab.contestants import Contestant, Task
 from pareo.lab.contestants.registry import known
@@ -41,10 +41,10 @@ class Short(Race):
         """Nothing: no time is shown."""
 
 
-def networks(seed: int) -> Iterator[Drawn]:
-    """Small networks drawn by a seed, MLPs and CNNs in turn."""
-    for pair in zip(*(_small(seed, kind) for kind in KINDS), strict=True):
-        yield from pair
+def networks(seed: int, kinds: Sequence[str] = KINDS) -> Iterator[Drawn]:
+    """Small networks drawn by a seed, of these kinds in turn."""
+    for together in zip(*(_small(seed, kind) for kind in kinds), strict=True):
+        yield from together
 
 
 def _small(seed: int, kind: str) -> Iterator[Drawn]:
@@ -75,6 +75,7 @@ def main(
     most: Annotated[int, typer.Option("--networks", min=1, help="Networks to race on.")] = 12,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 2711,
     contestants: Annotated[str, typer.Option(help="Right ones, separated by commas.")] = USUAL,
+    kinds: Annotated[str, typer.Option(help="Of the networks: mlp, cnn, mid.")] = ",".join(KINDS),
 ) -> None:
     """Race right contestants and wrong ones on drawn networks, and count refusals."""
     names = contestants.split(",")
@@ -86,8 +87,8 @@ def main(
         for change in CHANGES
     }
     found: dict[str, list[Row]] = {name: [] for name in everyone}
-    console = Console()
-    for one in islice(networks(seed), most):
+    console = Console(soft_wrap=True)
+    for one in islice(networks(seed, kinds_of(kinds)), most):
         for row in raced(one, everyone):
             found[row.contestant].append(row)
             note = f": {row.note}" if row.note else ""

@@ -13,6 +13,7 @@ from benchmarks.tables import TABLE, Table, drawn, in_markdown
 from race_result import race
 from rich.console import Console
 
+from pareo import __version__
 from pareo.cli.tables import race as race_table
 from pareo.errors import DataError, PareoError
 
@@ -105,7 +106,9 @@ def test_the_tables_of_a_command_are_kept_and_its_exit_status_too() -> None:
     assert figures.output("pareo no-such-command") == ([], 2)
 
 
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str) -> Figure:
+def place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, version: str = __version__
+) -> Figure:
     """A figure of a page in a directory of its own, with tables of a machine."""
     monkeypatch.setattr(figures, "ROOT", tmp_path)
     monkeypatch.setattr(figures, "FILES", tmp_path / "figures")
@@ -113,7 +116,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str) -> Figu
     figure = Figure("some", "page.md", ["pareo a", "pareo b"], machine)
     monkeypatch.setattr(figures, "figures", lambda: [figure])
     (tmp_path / "page.md").write_text("<!-- figures: some -->\n<!-- end -->\n")
-    old = Measured("some", {}, "2026-01-01", "", {"pareo a": [Table(["t"], [False], [["old"]])]})
+    old = Measured(
+        "some", {}, "2026-01-01", version, {"pareo a": [Table(["t"], [False], [["old"]])]}
+    )
     file = figures.file_of(figure, machine)
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps(figures.asdict(old)))
@@ -150,6 +155,17 @@ def test_the_same_machine_replaces_its_tables(
     assert text.index("new a") < text.index("new b")
     assert "read the sentences around them" in capsys.readouterr().out
     assert "There are none yet" in (tmp_path / "other-machines.md").read_text()
+
+
+def test_tables_of_another_version_are_not_mixed_with_new_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figure = place(tmp_path, monkeypatch, figures.machine_name(on_gpu=False), version="")
+    monkeypatch.setattr(figures, "output", printing("new"))
+    assert list(figures.run_all([(figure, 2)])) == []
+    text = (tmp_path / "page.md").read_text()
+    assert "old" not in text
+    assert "new b" in text
 
 
 def test_a_command_without_tables_loses_nothing(
