@@ -14,12 +14,19 @@ from pareo.lab.experiment import results
 ROOT = Path(__file__).parents[3]
 RESULTS = ROOT / "docs" / "results"
 FIGURES = RESULTS / "figures"  # tables of other forms: tests/benchmarks/ reads them
-PUBLISHED = sorted(path for path in RESULTS.rglob("*.json") if path.parent != FIGURES)
+PUBLISHED = {
+    path.name: path.read_text() for path in RESULTS.rglob("*.json") if FIGURES not in path.parents
+} | {
+    f"{path.name}, line {number}": line
+    for path in RESULTS.rglob("*.jsonl")
+    for number, line in enumerate(path.read_text().splitlines(), 1)
+}
+every_published = pytest.mark.parametrize("name", sorted(PUBLISHED))
 
 
-@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.name)
-def test_every_published_result_is_read_and_drawn(path: Path) -> None:
-    result = results.read(path)
+@every_published
+def test_every_published_result_is_read_and_drawn(name: str) -> None:
+    result = results.parsed(PUBLISHED[name], name)
     assert results.parsed(results.to_json(result), "written again") == result
     assert report.html(result).startswith("<!doctype html>")
 
@@ -33,10 +40,10 @@ def kept(before: object, after: object) -> bool:
     return before == after and type(before) is type(after)
 
 
-@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.name)
-def test_no_field_of_a_published_result_is_lost(path: Path) -> None:
-    before = json.loads(path.read_text())
-    after = json.loads(results.to_json(results.read(path)))
+@every_published
+def test_no_field_of_a_published_result_is_lost(name: str) -> None:
+    before = json.loads(PUBLISHED[name])
+    after = json.loads(results.to_json(results.parsed(PUBLISHED[name], name)))
     for row in [*before.get("rows", ()), *after.get("rows", ())]:
         row["parity"] = {name: float(value) for name, value in row["parity"].items()}
     assert kept(before, after)
