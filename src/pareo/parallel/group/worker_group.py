@@ -1,14 +1,14 @@
 """Workers that train one network together, as threads or as processes.
 
 They see the same arrays, signal each other and meet at barriers. When one of them fails or dies,
-all of them end, and the caller gets one error.
+all of them end, and the caller gets one error. A process that hangs is ended (`hang_monitor`).
 """
 
 import multiprocessing
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
@@ -19,11 +19,13 @@ from typing import Any
 from pareo import interrupt
 from pareo.errors import PareoError, exit_reason
 from pareo.parallel.group.errors import Aborted, WorkerError, sentence
+from pareo.parallel.group.hang_monitor import HangMonitor
 from pareo.parallel.group.shared_memory import SharedArrays, Specs
 from pareo.spec import Spec
 
 HOWS = ("threads", "processes")
 CHECK_SECONDS = 0.5  # while a worker waits, it checks this often that the group still runs
+FOR_WORKERS, FOR_CALLER = 1, 2  # whom a worker waits for
 SHUTDOWN_SECONDS = 10.0  # for the other workers to end by themselves after one has failed
 
 Work = Callable[..., Any]  # (group, shared, *arguments) to a result
@@ -44,12 +46,12 @@ class WorkerGroup:
     """
 
     def __init__(
-        self, rank: int, semaphores: Sequence[Sequence[Semaphore]], aborted: SharedArrays
+        self, rank: int, semaphores: Sequence[Sequence[Semaphore]], state: SharedArrays
     ) -> None:
         self.rank, self.workers = rank, len(semaphores)
         self.idle = 0.0
         self.report: Report = ignore_report
-        self._semaphores, self._aborted = semaphores, aborted
+        self._semaphores, self._state = semaphores, state
 
     def signal(self, other: int) -> None:
         """Let another worker proceed from its next `wait_for` this one."""
@@ -59,9 +61,11 @@ class WorkerGroup:
         """Wait for a signal from another worker; each signal counts once."""
         semaphore = self._semaphores[other][self.rank]
         if not semaphore.acquire(False):
-            begin = time.perf_counter()
+            begin, waiting = time.perf_counter(), self._state["waiting"]
+            waiting[self.rank] = FOR_WORKERS
             while not semaphore.acquire(True, CHECK_SECONDS):
                 self._check()
+            waiting[self.rank] = 0
             self.idle += time.perf_counter() - begin
         self._check()
 
@@ -76,12 +80,28 @@ class WorkerGroup:
     def _check(self) -> None:
         """Raise `Aborted` if a worker has failed or the parent process has died."""
         parent = multiprocessing.parent_process()
-        if self._aborted["aborted"][0] or (parent is not None and not parent.is_alive()):
+        if self._state["aborted"][0] or (parent is not None and not parent.is_alive()):
             raise Aborted
+
+    def is_waiting(self) -> bool:
+        """Whether this worker waits for one that does not wait; the caller's process asks."""
+        waiting = self._state["waiting"]
+        return bool(waiting[self.rank]) and not bool((waiting == FOR_WORKERS).all())
+
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        """A scope in which this worker sends something to the caller, who may be busy."""
+        self._state["waiting"][self.rank] = FOR_CALLER
+        yield
+        self._state["waiting"][self.rank] = 0
+
+    def done(self) -> None:
+        """Note that this worker will signal nobody any more."""
+        self._state["waiting"][self.rank] = FOR_WORKERS
 
     def abort(self) -> None:
         """Make all workers end: none of them waits any longer."""
-        self._aborted["aborted"][0] = 1
+        self._state["aborted"][0] = 1
         for semaphore in self._semaphores[self.rank]:
             semaphore.release()
 
@@ -122,8 +142,9 @@ def run_workers(
 def _new_group(workers: int, context: BaseContext, processes: bool) -> list[WorkerGroup]:
     """A group, as each of its workers sees it."""
     semaphores = [[context.Semaphore(0) for _ in range(workers)] for _ in range(workers)]
-    aborted = SharedArrays({"aborted": Spec((1,), "int64")}, processes)
-    return [WorkerGroup(rank, semaphores, aborted) for rank in range(workers)]
+    specs = {"aborted": Spec((1,), "int64"), "waiting": Spec((workers,), "int64")}
+    state = SharedArrays(specs, processes)
+    return [WorkerGroup(rank, semaphores, state) for rank in range(workers)]
 
 
 def _failed(rank: int, workers: int, reason: str) -> WorkerError:
@@ -184,6 +205,7 @@ def _run_in_processes(
     errors: dict[int, str] = {}
     pipes: dict[Any, int] = {}
     processes: list[BaseProcess] = []
+    monitor = HangMonitor()
     try:
         for group in groups:
             near, far = context.Pipe(duplex=False)
@@ -195,10 +217,12 @@ def _run_in_processes(
                 processes.append(process)
                 pipes[near] = group.rank
                 far.close()  # so that this end closes when the process ends
+            monitor.watch(process, group.is_waiting)
         while pipes and not errors:
             for pipe in wait(list(pipes)):
-                _receive(pipe, pipes, processes, results, errors, report)
+                _receive(pipe, pipes, processes, results, errors, report, monitor)
     finally:
+        monitor.stop()
         if len(results) < workers:
             groups[0].abort()
         _end(processes, pipes)
@@ -214,18 +238,21 @@ def _receive(
     results: dict[int, Any],
     errors: dict[int, str],
     report: Report,
+    monitor: HangMonitor,
 ) -> None:
     """Handle one message of a worker: a report, its result, its error, or the end of its pipe."""
     rank = pipes[pipe]
     try:
         kind, content = pipe.recv()
     except (EOFError, OSError):
-        processes[rank].join()
-        kind, content = "error", exit_reason(processes[rank].exitcode)
+        process = processes[rank]
+        process.join()
+        kind, content = "error", monitor.reason(process) or exit_reason(process.exitcode)
     if kind == "report":
         report(content)
         return
     del pipes[pipe]
+    monitor.forget(processes[rank])
     if kind == "result":
         results[rank] = content
     else:
@@ -249,11 +276,17 @@ def _serve(
     """The main function of a worker's process."""
     interrupt.ignore()
     interrupt.end_with_parent()
-    group.report = lambda content: pipe.send(("report", content))
+
+    def send(kind: str, content: Any) -> None:
+        with group.sending():
+            pipe.send((kind, content))
+
+    group.report = partial(send, "report")
     with suppress(OSError, Aborted):  # the caller has gone, or knows already
         try:
-            pipe.send(("result", work(group, shared, *arguments)))
+            send("result", work(group, shared, *arguments))
+            group.done()
         except (Aborted, BrokenPipeError):
             raise
         except BaseException as error:
-            pipe.send(("error", sentence(error)))
+            send("error", sentence(error))

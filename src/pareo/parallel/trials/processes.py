@@ -12,6 +12,7 @@ from pareo import interrupt
 from pareo.data import Dataset
 from pareo.device import Device
 from pareo.errors import PareoError, exit_reason
+from pareo.parallel.group.hang_monitor import HangMonitor
 from pareo.parallel.group.shared_memory import DatasetHandle, SharedArrays, shared_dataset
 from pareo.parallel.trials.schedule import Cores, predicted_work, train_all
 from pareo.parallel.trials.scoring import Network, PieceEvaluators, score_with
@@ -42,10 +43,11 @@ class Processes:
         self._data, self._device = data, device
         self._shares = SharedArrays({"cores": Spec((MAX_TRIALS,), "int64")}, processes=True)
         self._workers: list[_Process] = []
+        self._monitor = HangMonitor()
         try:
             handle = shared_dataset(data)
             for _ in range(count):
-                self._workers.append(_Process(handle, device, self._shares))
+                self._workers.append(_Process(self._monitor, handle, device, self._shares))
         except BaseException:
             self.__exit__()
             raise
@@ -80,6 +82,7 @@ class Processes:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._monitor.stop()
         for worker in self._workers:
             worker.close()
 
@@ -87,8 +90,9 @@ class Processes:
 class _Process:
     """A worker process; if it has ended, the next trial starts another."""
 
-    def __init__(self, data: DatasetHandle, device: Device, shares: SharedArrays) -> None:
-        self._given = (data, device, shares)
+    def __init__(self, monitor: HangMonitor, *given: Any) -> None:
+        self._monitor, self._given = monitor, given
+        self._is_asked = False  # whether the process has something to do
         self._start()
 
     def _start(self) -> None:
@@ -100,6 +104,7 @@ class _Process:
             self._pipe: Any = near
             self._process: Any = process
             far.close()  # so that this end closes when the process ends
+        self._monitor.watch(process, lambda: not self._is_asked)
 
     def restart_if_ended(self) -> None:
         """Start another process if the last one has ended."""
@@ -113,29 +118,39 @@ class _Process:
     def train(
         self, trials: Sequence[Trial], test: bool, number: int, report: Callable[[Epoch], bool]
     ) -> Result:
-        """Train a trial in the process; if the process dies, the result says so."""
+        """Train a trial in the process; if the process dies or hangs, the result says so."""
         result = Result(trials[number], "processes")
         self.restart_if_ended()
         try:
-            self._pipe.send(("train", number, trials[number], test))
-            while isinstance(message := self._pipe.recv(), Epoch):
+            message = self._asked(("train", number, trials[number], test))
+            while isinstance(message, Epoch):
                 result.history.add(message)
-                self._pipe.send(report(message))
+                message = self._asked(report(message))
             assert isinstance(message, Result)
             return message
         except (EOFError, OSError):
-            self._process.join()
-            result.error = exit_reason(self._process.exitcode)
+            result.error = self._end_reason()
             return result
 
     def ask(self, request: tuple[Any, ...]) -> Any:
         """Send a request and return the answer."""
         try:
+            return self._asked(request)
+        except (EOFError, OSError):
+            raise PareoError(self._end_reason()) from None
+
+    def _asked(self, request: Any) -> Any:
+        self._is_asked = True
+        try:
             self._pipe.send(request)
             return self._pipe.recv()
-        except (EOFError, OSError):
-            self._process.join()
-            raise PareoError(exit_reason(self._process.exitcode)) from None
+        finally:
+            self._is_asked = False
+
+    def _end_reason(self) -> str:
+        self._process.join()
+        self._monitor.forget(self._process)
+        return self._monitor.reason(self._process) or exit_reason(self._process.exitcode)
 
     def close(self) -> None:
         """Ask the process to end; kill it if it does not."""
