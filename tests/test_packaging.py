@@ -1,6 +1,7 @@
 """The package: all of its files are in a wheel, with licences, and its dependencies have bounds."""
 
 import re
+import runpy
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
@@ -38,3 +39,13 @@ def test_the_licence_of_the_shipped_data_is_in_the_metadata() -> None:
     for name in project["license-files"]:
         assert (ROOT / name).is_file()
     assert "CC BY-SA 3.0" in (ROOT / project["license-files"][1]).read_text()
+
+
+def test_the_lock_file_has_a_digest_for_every_pin_but_that_of_torch() -> None:
+    lock = runpy.run_path(str(ROOT / ".ci" / "lock.py"))
+    entries = lock["LOCK"].read_text().replace(" \\\n", "").splitlines()
+    locked = [line.split()[0] for line in entries if not line.startswith("#")]
+    assert locked == sorted(lock["pins"]())
+    assert len(locked) > 70
+    digests = r"\S+==\S+( +--hash=sha256:[0-9a-f]{64})+"
+    assert all(re.fullmatch(digests, line) for line in entries if not line.startswith("#"))

@@ -2,6 +2,8 @@
 
 import signal
 
+LONGEST = 1000  # characters of a message that quotes a file
+
 
 class PareoError(Exception):
     """The base class of pareo's exceptions; the message is one sentence for the user.
@@ -36,7 +38,21 @@ class GradientError(PareoError, ValueError):
 
 
 class DataError(PareoError, ValueError):
-    """A file does not have the expected content."""
+    """A file does not have the expected content.
+
+    The message may name what the file says; it is one printable line of bounded length still.
+
+    >>> str(DataError("a.onnx: the node 'a\\x00\\x1b[31m' is unknown"))
+    "a.onnx: the node 'a\\\\x00\\\\x1b[31m' is unknown"
+    """
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        if len(text) > LONGEST:
+            text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
+        if text.isprintable():
+            return text
+        return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 class WriteError(RunError, DataError):

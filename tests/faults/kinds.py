@@ -1,5 +1,6 @@
 """All kinds of faults."""
 
-from faults import files, lab, load, threads, training
+from faults import files, lab, load, networks, structure, threads, training
 
-KINDS = (*files.KINDS, *training.KINDS, *lab.KINDS, *threads.KINDS, *load.KINDS)
+MODULES = files, structure, networks, training, lab, threads, load
+KINDS = tuple(kind for module in MODULES for kind in module.KINDS)

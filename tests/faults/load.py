@@ -4,6 +4,7 @@ import gc
 import os
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from pareo import Device, grad, op
 from pareo.data import load
 from pareo.nn import networks
 from pareo.parallel import Trial, train_many
+from pareo.training import fit
 
 CALLS = 500
 GROWTH = 8 << 20  # bytes: a leak of one small array a call would be more
@@ -60,7 +62,29 @@ def populations(random: Random, folder: Path) -> Attempt:
     return attempt
 
 
+def epochs(random: Random, folder: Path) -> Attempt:
+    """A thousand epochs of the papers' CNN."""
+    data = load("synthetic:1x28x28:10:24")
+    device = random.choice(("vectorized", "compiled"))
+    sizes: list[int] = []
+
+    def measure(result: Any) -> None:
+        if len(result.history) in (100, 1000):
+            sizes.append(resident())
+
+    def attempt() -> None:
+        fit(
+            networks.papers_cnn(), data, epochs=1000, batch_size=20, device=Device(device, 1),
+            callbacks=[measure], progress=False,
+        )  # fmt: skip
+        grown = sizes[1] - sizes[0]
+        expect(grown < GROWTH, f"memory stays flat: {grown:,} B for 900 epochs")
+
+    return attempt
+
+
 KINDS = (
     Kind("gradients of 500 shapes", gradients, 40, 0, 60.0, 10, False),
+    Kind("1,000 epochs of a CNN", epochs, 2, 0, 400.0, 1, False),
     Kind("populations of 1,000", populations, 2, 0, 90.0, 2, False),
 )

@@ -6,6 +6,7 @@ it ends early, the fault that it was at is lost, and another process continues a
 
 import argparse
 import contextlib
+import faulthandler
 import gc
 import json
 import os
@@ -18,6 +19,7 @@ import tempfile
 import time
 import traceback
 from collections import defaultdict
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
@@ -85,7 +87,7 @@ def _outcome(attempt: Attempt) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def _deadline(seconds: float):
+def _deadline(seconds: float) -> Iterator[None]:
     def late(number: int, frame: FrameType | None) -> None:
         raise Late
 
@@ -106,6 +108,8 @@ def _child(kind: Kind, seed: int, numbers: range) -> int:
     """Try faults; the first of them imports what is needed, so the limit is set after it."""
     for count, number in enumerate(numbers):
         print(json.dumps([number]), flush=True)
+        # A fault that hangs in C does not notice the alarm: the process ends, with a traceback.
+        faulthandler.dump_traceback_later(2 * kind.seconds + 20, exit=True)
         outcome, reason = tried(kind, seed, number)
         print(json.dumps([number, outcome, reason]), flush=True)
         if count == 0 and kind.limited:
@@ -123,26 +127,42 @@ def _batch(kind: Kind, seed: int, numbers: range) -> list[tuple[int, str, str]]:
     while first < numbers.stop:
         command = [sys.executable, "-m", "faults", "--seed", str(seed), "--child", kind.name]
         with tempfile.TemporaryFile() as complaints:
-            ended = subprocess.run(
-                [*command, str(first), str(numbers.stop)],
-                stdout=subprocess.PIPE,
-                stderr=complaints,
-                timeout=kind.seconds * (numbers.stop - first) + 60,
-                check=False,
-            )
+            try:
+                ended = subprocess.run(
+                    [*command, str(first), str(numbers.stop)],
+                    stdout=subprocess.PIPE,
+                    stderr=complaints,
+                    timeout=kind.seconds * (numbers.stop - first) + 120,
+                    check=False,
+                )
+                out, status = ended.stdout, str(ended.returncode)
+            except subprocess.TimeoutExpired as late:
+                out, status = late.stdout or b"", "no answer in time"
             complaints.seek(0)
             said = complaints.read().decode("utf-8", "replace")
         at = first
-        for line in ended.stdout.splitlines():
+        for line in out.splitlines():
             with contextlib.suppress(ValueError):
                 number, *outcome = json.loads(line)
                 at = number
                 if outcome:
                     found[number] = (outcome[0], outcome[1])
         if at not in found:
-            found[at] = ("lost", f"the process ended with {ended.returncode}: {said[-300:]}")
+            found[at] = ("lost", f"the process ended with {status}: {said[-300:]}")
         first = at + 1
     return [(number, *outcome) for number, outcome in sorted(found.items())]
+
+
+@contextlib.contextmanager
+def _own_folder() -> Iterator[None]:
+    """A scope in which all temporary files of all processes are in one folder, which is removed."""
+    with tempfile.TemporaryDirectory(prefix="pareo-faults-", ignore_cleanup_errors=True) as folder:
+        before = os.environ.get("TMPDIR")
+        os.environ["TMPDIR"] = folder
+        try:
+            yield
+        finally:
+            os.environ.pop("TMPDIR") if before is None else os.environ.update(TMPDIR=before)
 
 
 def _table(kinds: list[Kind], seed: int, scale: float, jobs: int) -> int:
@@ -154,7 +174,7 @@ def _table(kinds: list[Kind], seed: int, scale: float, jobs: int) -> int:
             (kind, range(at, min(at + kind.batch, count))) for at in range(0, count, kind.batch)
         ]
     outcomes: dict[str, list[tuple[int, str, str]]] = defaultdict(list)
-    with ThreadPoolExecutor(jobs) as pool:
+    with _own_folder(), ThreadPoolExecutor(jobs) as pool:
         running = [
             (kind, pool.submit(_batch, kind, seed, numbers)) for kind, numbers in reversed(work)
         ]

@@ -200,6 +200,58 @@ def full_disk(random: Random, folder: Path) -> Attempt:
     return attempt
 
 
+def read_only(random: Random, folder: Path) -> Attempt:
+    """A disk that is read-only: a run cannot begin there, nor continue what is there."""
+    epochs = random.randrange(4)
+
+    def attempt() -> None:
+        with small_disk(folder, 1 << 20) as disk:
+            run, more = disk / "run", {}
+            if epochs:
+                fit(NETWORK, DATA, epochs=epochs, checkpoint=run, **HOW)
+                more = {"resume": run}
+            subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+            said = ""
+            try:
+                fit(NETWORK, DATA, epochs=5, checkpoint=run, **more, **HOW)
+            except DataError as error:
+                said = str(error)
+            expect("Read-only file system" in said, f"it is said: {said}")
+            if epochs:
+                shutil.copytree(run, folder / "copy")
+                resumes(folder / "copy")
+
+    return attempt
+
+
+def clocks(random: Random, folder: Path) -> Attempt:
+    """The clock of the system jumps, to the past or by years, between and within epochs."""
+    jumps = [random.choice((0, -3600, 3600, -(10**9), 10**9, -1e-3)) for _ in range(50)]
+
+    def attempt() -> None:
+        usual, calls = time.time, 0
+
+        def jumping() -> float:
+            nonlocal calls
+            calls += 1
+            return usual() + jumps[calls % len(jumps)]
+
+        time.time = jumping
+        try:
+            result = fit(
+                NETWORK, DATA, epochs=4, checkpoint=folder, checkpoint_seconds=0.0,
+                callbacks=[lambda result: None], **HOW,
+            )  # fmt: skip
+        finally:
+            time.time = usual
+        expect(bits(result.parameters) == _losses(4), "it trains as with a steady clock")
+        expect(all(epoch.seconds >= 0 for epoch in result.history), "no epoch took negative time")
+        tidy(folder)
+        resumes(folder)
+
+    return attempt
+
+
 def directories(random: Random, folder: Path) -> Attempt:
     """The directory, or a file in it, is removed or replaced between two epochs."""
     when, what = random.randrange(3), random.randrange(4)
@@ -343,14 +395,15 @@ if __name__ == "__main__":
 
 
 def workers(random: Random, folder: Path) -> Attempt:
-    """A process of `train_many`, or its parent, is killed."""
-    how = random.choice(("SIGKILL", "SIGSEGV", "SIGTERM", "parent"))
+    """A process of `train_many` is killed or stopped, or its parent is killed."""
+    how = random.choice(("SIGKILL", "SIGSEGV", "SIGTERM", "SIGSTOP", "parent"))
     after = random.uniform(0.5, 2.0)
     script = folder / "many.py"
     script.write_text(GROUP)
 
     def attempt() -> None:
         code = "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
+        os.environ["PAREO_WORKER_TIMEOUT"] = "10"
         with process(code, str(script), how, str(after)) as parent:
             out, said = parent.communicate(timeout=85)
         lines = out.splitlines()
@@ -375,10 +428,12 @@ def alive(pid: int) -> bool:
 KINDS = (
     Kind("file system errors", writes, 300, 8, 30.0, 75, False),
     Kind("full disk", full_disk, 40, 0, 30.0, 40, False),
+    Kind("read-only disk", read_only, 20, 0, 30.0, 20, False),
+    Kind("clock that jumps", clocks, 40, 2, 30.0, 40, False),
     Kind("directory disturbed", directories, 80, 5, 30.0, 40, False),
     Kind("two runs, one checkpoint", two_runs, 60, 4, 30.0, 30, False),
     Kind("data of a program", bad_data, 150, 10, 30.0, 75, False),
     Kind("signals", signals, 24, 0, 60.0, 12, False),
     Kind("two writers of records", records, 8, 0, 60.0, 8, False),
-    Kind("workers killed", workers, 6, 0, 90.0, 3, False),
+    Kind("workers killed or stopped", workers, 8, 0, 90.0, 3, False),
 )

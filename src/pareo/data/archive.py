@@ -7,6 +7,7 @@ import zlib
 from pathlib import Path, PurePosixPath
 
 from pareo.errors import DataError
+from pareo.regular_file import regular
 
 SUFFIXES = (".tar", ".tar.gz", ".tgz")
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -52,7 +53,7 @@ def read(path: Path, largest: int) -> dict[str, memoryview]:
 def _unpacked(path: Path, largest: int) -> io.BytesIO:
     unpacked = io.BytesIO()
     try:
-        with path.open("rb") as stream:
+        with regular(path).open("rb") as stream:
             packed = stream.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
             stream.seek(0)
             plain = gzip.GzipFile(fileobj=stream) if packed else stream

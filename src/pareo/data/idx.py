@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from pareo.data.filling import check_expansion, count_rest, native, read_array
 from pareo.errors import DataError
+from pareo.regular_file import regular
 
 _DTYPES: dict[int, np.dtype[Any]] = {
     0x08: np.dtype(">u1"),
@@ -78,6 +79,8 @@ def unpack(file: Traversable) -> Unpacked:
     """
     name = str(file)
     try:
+        if isinstance(file, Path):
+            regular(file)
         with file.open("rb") as stream:
             size = _size(stream)
             if _is_gzip(stream, name):

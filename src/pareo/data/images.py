@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pareo.data.dataset import Dataset, divide
 from pareo.errors import DataError
+from pareo.regular_file import regular
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 # Listed because Pillow supports formats, such as EPS, that start another program.
@@ -209,7 +210,7 @@ def _opened(file: Path) -> Iterator[tuple[Any, _Form]]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(file, formats=_FORMATS) as picture:
+            with Image.open(regular(file), formats=_FORMATS) as picture:
                 if picture.mode not in _MODES:
                     known = ", ".join(_MODES)
                     raise DataError(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pareo.data.filling import CHUNK, native, read_array
 from pareo.errors import DataError
+from pareo.regular_file import regular
 
 _MAGIC = b"\x93NUMPY"
 _LENGTHS = {(1, 0): 2, (2, 0): 4, (3, 0): 4}  # bytes of the header's length, by version
@@ -63,7 +64,7 @@ def read(path: str | os.PathLike[str]) -> NDArray[Any]:
     """
     file = Path(path)
     try:
-        with file.open("rb") as stream:
+        with regular(file).open("rb") as stream:
             size = os.fstat(stream.fileno()).st_size
             try:
                 header = read_header(stream)

@@ -14,6 +14,7 @@ from pareo.data import npy
 from pareo.data.dataset import Dataset, count_classes, divide
 from pareo.data.filling import CHUNK, check_expansion
 from pareo.errors import DataError
+from pareo.regular_file import regular
 
 # The names of pareo and of Keras: images, labels, and the same for testing.
 _NAMES = (
@@ -47,7 +48,7 @@ def read(path: str | os.PathLike[str]) -> Dataset:
     """
     file, name = Path(path), str(path)
     try:
-        with zipfile.ZipFile(file) as archive:
+        with zipfile.ZipFile(regular(file)) as archive:
             arrays = {key: _array(archive, key, file) for key in _keys(archive, name)}
     except (
         zipfile.BadZipFile,

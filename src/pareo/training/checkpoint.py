@@ -24,6 +24,7 @@ from pareo import strict_json
 from pareo.errors import DataError, WriteError
 from pareo.nn.layers import Parameter
 from pareo.nn.network import Sequential
+from pareo.regular_file import regular
 from pareo.strict_json import shown
 from pareo.training.definition import describe, rebuild
 from pareo.training.history import History
@@ -198,12 +199,14 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        path.open("rb").close()  # safetensors does not report why a file cannot be read
+        regular(path).open("rb").close()  # safetensors does not report why a file cannot be read
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118
     except OSError as error:
         raise DataError(f"{path}: expected a checkpoint; got: {error.strerror}") from error
+    except MemoryError as error:
+        raise DataError(f"{path}: does not fit in memory") from error
     except (SafetensorError, ValueError, TypeError, AttributeError, KeyError) as error:
         size = path.stat().st_size
         raise DataError(

@@ -14,6 +14,7 @@ from pareo.nn.network import Sequential
 from pareo.nn.other_names import renamed
 from pareo.nn.torch_import import Imported
 from pareo.nn.torch_names import COUNTER, TorchName, torch_names
+from pareo.regular_file import regular
 from pareo.training import checkpoint
 
 # Under which training scripts keep the weights beside other things, and what wrappers put first.
@@ -130,7 +131,7 @@ def read_arrays(path: Path) -> tuple[dict[str, Any], bool]:
     if path.is_dir():
         return checkpoint.load(path).weights, True
     try:
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             begin = file.read(16)
     except OSError as error:
         raise DataError(f"{path}: expected a file of weights; got: {error.strerror}") from error
@@ -156,6 +157,8 @@ def _safetensors(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
             return {name: file.get_tensor(name).float().numpy() for name in names}, metadata
     except ImportError as error:
         raise PareoError(f"{path}: bfloat16 needs PyTorch: pip install 'pareo[torch]'") from error
+    except MemoryError as error:
+        raise DataError(f"{path}: does not fit in memory") from error
     except (SafetensorError, OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         raise DataError(f"{path}: expected a complete safetensors file; got: {error}") from error
 
@@ -178,7 +181,7 @@ def _state_dict(path: Path) -> dict[str, Any]:
     for wrapper in WRAPPERS:
         if all(name.startswith(wrapper) for name in found):
             found = {name.removeprefix(wrapper): a for name, a in found.items()}
-    return {name: _array(torch, a) for name, a in found.items()}
+    return {name: _array(torch, path, name, a) for name, a in found.items()}
 
 
 def _innermost(found: Any, torch: Any) -> dict[str, Any]:
@@ -191,6 +194,10 @@ def _innermost(found: Any, torch: Any) -> dict[str, Any]:
     return {str(name): a for name, a in found.items() if isinstance(a, torch.Tensor)}
 
 
-def _array(torch: Any, tensor: Any) -> Any:
+def _array(torch: Any, path: Path, name: str, tensor: Any) -> Any:
     half = tensor.dtype in (torch.float16, torch.bfloat16)
-    return (tensor.float() if half else tensor).detach().numpy()
+    try:
+        return (tensor.float() if half else tensor).detach().numpy()
+    except (TypeError, RuntimeError) as error:  # sparse, quantized, or of 8 bits
+        kind = f"{tensor.layout} tensor of {tensor.dtype}".replace("torch.", "")
+        raise DataError(f"{path}: '{name}' is a {kind}, which is no array of NumPy") from error

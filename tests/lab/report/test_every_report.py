@@ -12,6 +12,7 @@ import replication_result
 import sweep_result
 from browser import browser, why_none
 
+from pareo.errors import DataError
 from pareo.lab import report
 from pareo.lab.experiment import results
 from pareo.lab.machine.ceilings import Ceilings
@@ -130,3 +131,57 @@ def test_it_fits_a_phone_and_its_tables_a_desktop(window, tmp_path, kind):
         "return [...document.querySelectorAll('.wide')].filter(e => e.scrollWidth > e.clientWidth)"
     )
     assert window.run(f"{wide}.length") == 0
+
+
+HOSTILE = (
+    "</script></title><script>document.title='evil'</script><img src=x onerror=\"fetch('//x.y')\">"
+    "<a href=\"javascript:document.title='evil'\">a</a><base href='//x.y'><form action='//x.y'>"
+)
+
+
+def hostile(kind):
+    """A result of which every text that may be any text is hostile, and how many are."""
+    data = results.plain(results.checked(MADE[kind](), kind))
+    count = 0
+
+    def accepted():
+        try:
+            report.html(results.checked(data, kind))
+        except DataError:
+            return False
+        return True
+
+    def spoil(inner):
+        nonlocal count
+        for key in list(inner) if isinstance(inner, dict) else range(len(inner)):
+            value = inner[key]
+            if isinstance(value, (dict, list)):
+                spoil(value)
+            elif isinstance(value, str):
+                inner[key] = value + HOSTILE
+                try:
+                    results.checked(data, kind)
+                    count += 1
+                except DataError:
+                    inner[key] = value
+
+    spoil(data)
+    assert accepted()
+    return data, count
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MADE)
+def test_a_hostile_result_is_text_in_the_browser(window, tmp_path, kind):
+    data, count = hostile(kind)
+    assert count >= 3
+    report.write(results.checked(data, kind), tmp_path / "r.html")
+    window.open(tmp_path / "r.html")
+    links = "[...document.querySelectorAll('a')].filter(a => !a.hash || a.protocol != 'file:')"
+    assert window.run(f"return {links}.length") == 0
+    assert window.run("return document.querySelectorAll('main img, base, form').length") == 0
+    assert window.run("return document.querySelectorAll('script').length") == 3
+    assert "document.title='evil'" in window.run("return document.body.innerText")
+    assert window.run("return document.title").replace(HOSTILE, "") != "evil"
+    assert window.logged() == []
+    assert window.requests() == [(tmp_path / "r.html").as_uri()]

@@ -11,10 +11,12 @@ from pathlib import Path
 from pareo.errors import DataError, WriteError
 from pareo.lab.experiment import results
 from pareo.lab.experiment.results import Result
+from pareo.regular_file import regular
 
 VERSION = 1
 RESULT = "CAST(result AS BLOB)"  # so that a row that is no text is reported alone
 PATIENCE = 5.0  # seconds for another process that writes; it takes some hundredths of a second
+LARGEST = 1 << 28  # bytes of a row
 NUMBER = re.compile("[0-9]{1,18}")
 TABLE = """
 CREATE TABLE results (
@@ -106,7 +108,11 @@ def _opened(create: bool = False) -> Iterator[sqlite3.Connection]:
             path.parent.mkdir(parents=True, exist_ok=True)
         elif not path.exists():
             raise DataError(f"{path}: nothing is kept here yet; `pareo race --save` does")
+        if path.exists():
+            regular(path)
         with closing(sqlite3.connect(path, timeout=PATIENCE)) as file:
+            file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST)
+            file.execute("PRAGMA trusted_schema = OFF")
             with (
                 file
             ):  # one transaction, so that two races that start at the same time make one table
@@ -119,6 +125,7 @@ def _opened(create: bool = False) -> Iterator[sqlite3.Connection]:
                     raise DataError(
                         f"{path}: expected pareo's records of version {VERSION}; got {version}"
                     )
+                _check_table(file, path)
             yield file
     except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
         if "locked" in str(error):
@@ -128,6 +135,15 @@ def _opened(create: bool = False) -> Iterator[sqlite3.Connection]:
         raise DataError(f"{path}: expected pareo's records; got: {error}") from error
     except OSError as error:
         raise WriteError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _check_table(file: sqlite3.Connection, path: Path) -> None:
+    """Refuse a view, which may have no end, and triggers, which change what is written."""
+    asked = "SELECT type, sql FROM sqlite_master WHERE tbl_name = 'results'"
+    found = [(str(kind), str(sql)) for kind, sql in file.execute(asked)]
+    is_table = any(kind == "table" and "VIRTUAL" not in sql[:20].upper() for kind, sql in found)
+    if not is_table or any(kind == "trigger" for kind, _ in found):
+        raise DataError(f"{path}: expected pareo's records; got other tables, views or triggers")
 
 
 def _empty(file: sqlite3.Connection) -> bool:

@@ -23,6 +23,7 @@ from msgspec import inspect
 from pareo import __version__, machine, strict_json
 from pareo.errors import DataError
 from pareo.lab.experiment.bounds import Amount, Count, Natural, Number, Positive
+from pareo.regular_file import regular
 
 LARGEST = 256 << 20  # bytes of a JSON file: a race with a million samples has a tenth of it
 
@@ -148,11 +149,9 @@ class Result:
 def read(path: Path) -> Result:
     """The result in a JSON file."""
     try:
-        if path.stat().st_size > LARGEST:
-            raise DataError(f"{path}: expected a result; got {path.stat().st_size:,} B")
-        text = path.read_text(encoding="utf-8")
+        text = regular(path, LARGEST).read_text(encoding="utf-8")
     except OSError as error:
-        raise DataError(f"{path}: expected a file to read; got: {error.strerror}") from error
+        raise DataError(f"{path}: expected a result to read; got: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: expected JSON; got bytes that are no text") from error
     return parsed(text, str(path))

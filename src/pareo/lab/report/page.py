@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from html import escape
@@ -13,11 +14,13 @@ from pareo.lab.experiment.results import Result
 from pareo.lab.experiment.statistics import far_samples, warned
 from pareo.lab.formatting import counted
 
+OTHER_TAGS = re.compile(r"<(?!/?(br|b|i|sup|sub|extra)>)")  # than those that pareo's figures use
+
 
 def page(title: str, sections: Iterable[str], drawn: dict[str, Any]) -> str:
     """A whole page; each figure is drawn where a section has its name as an id."""
     # "<" would end the script element if a name holds "</script>".
-    data = json.dumps(drawn, allow_nan=False).replace("<", "\\u003c")
+    data = json.dumps(_texts(drawn), allow_nan=False).replace("<", "\\u003c")
     scripts = [_plotly(), _part("report.js")]
     return "\n".join(
         [
@@ -33,6 +36,19 @@ def page(title: str, sections: Iterable[str], drawn: dict[str, Any]) -> str:
             "</body></html>\n",
         ]
     )
+
+
+def _texts(drawn: Any) -> Any:
+    """Figures of whose texts plotly makes no links: it reads a few tags of HTML.
+
+    >>> _texts({"text": ["a<br>b", "<a href='x'>c</a>"]})
+    {'text': ['a<br>b', "&lt;a href='x'>c&lt;/a>"]}
+    """
+    if isinstance(drawn, dict):
+        return {key: _texts(inner) for key, inner in drawn.items()}
+    if isinstance(drawn, (list, tuple)):
+        return [_texts(inner) for inner in drawn]
+    return OTHER_TAGS.sub("&lt;", drawn) if isinstance(drawn, str) else drawn
 
 
 def head(

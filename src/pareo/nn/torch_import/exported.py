@@ -16,6 +16,7 @@ from typing import Any
 from pareo.errors import DataError
 from pareo.nn.torch_import.operators import OPERATORS
 from pareo.nn.torch_import.quiet import quiet
+from pareo.regular_file import regular
 
 # What an archive may hold, below its one folder: weights, the graph, and an example of its inputs.
 FILES = re.compile(
@@ -35,6 +36,7 @@ EXPRESSION = re.compile(
 # Operators that work differently in training, and which of their arguments says so.
 TRAINED = {"batch_norm": 5, "dropout": 2, "dropout_": 2}
 LARGEST = 64 << 20  # bytes of a graph
+LARGEST_FILE = 16 << 30  # bytes; all of it is read into memory
 SHOWN = 3  # places of one operator that an error lists
 LONGEST = 80  # characters of a name in an error
 
@@ -45,9 +47,11 @@ def exported(path: Path) -> Any:
     It trains for any batch size, also if it was exported for one, or for evaluation.
     """
     try:
-        data = path.read_bytes()
+        data = regular(path, LARGEST_FILE).read_bytes()
     except OSError as error:
         raise DataError(f"{path}: expected a .pt2 file; got: {error.strerror}") from error
+    except MemoryError as error:
+        raise DataError(f"{path}: does not fit in memory") from error
     return unpacked(_checked(path, data), str(path))
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pareo.errors import DataError
 from pareo.nn.networks import ACTIVATIONS
+from pareo.regular_file import regular
 from pareo.strict_json import shown
 from pareo.training import optimizers, schedules
 from pareo.training.augmentation import Augmentation
@@ -154,11 +155,9 @@ def read(path: Path) -> Space:
         DataError: the file cannot be read, is not TOML, or has a value that is not allowed.
     """
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise DataError(f"{path}: expected a search space; got {path.stat().st_size:,} B")
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(regular(path, LARGEST_FILE).read_text(encoding="utf-8"))
     except OSError as error:
-        raise DataError(f"{path}: expected a file to read; got: {error.strerror}") from error
+        raise DataError(f"{path}: expected a search space; got: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # and a number of more digits than Python reads
         if isinstance(error, DataError):
             raise

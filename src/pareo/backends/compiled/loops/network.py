@@ -85,7 +85,7 @@ class NetworkLoop:
         self._sizes = [program.specs[n].size for n in program.inputs[: self._count]]
         self._plan = plan
         self.source = self._source()
-        self._run = generated_module(self.source).run
+        self._module = generated_module(self.source)
 
     def _source(self) -> str:
         program = self.program
@@ -154,7 +154,7 @@ class NetworkLoop:
                 .reshape(self.program.specs[n].shape)
                 for n, offset in self._plan.offsets.items()
             ]
-            self._run(
+            self._module.run(
                 worker, counter, order, images, labels, kind(rate), kind(momentum), kind(decay),
                 losses, shares, sums, groups, *parameters, *(velocities or empty), *own,
                 *self.program.constants.values(),

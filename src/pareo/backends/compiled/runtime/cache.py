@@ -106,4 +106,7 @@ class Compiler(compiler.Compiler):
         library = Library(self.state.targetctx.codegen(), func.__qualname__)
         library.enable_object_caching()
         self.state.library = library
-        return super().compile_extra(func)
+        found = super().compile_extra(func)
+        # The types of all variables are for inspection only; they take much memory, and would keep
+        # the function's module alive.
+        return found._replace(type_annotation="")

@@ -182,13 +182,14 @@ class Ceilings:
         return self.bandwidth(largest, mix, threads)
 
     def hierarchy(self, threads: int | None = None) -> list[tuple[str, int, int]]:
-        """Each cache and memory: its name, its bytes, and the bytes of a stream that fits it.
+        """Each cache and memory: its name, its bytes, and the bytes of a copy that fits it.
 
         A stream of half the size of a cache lies in that cache, and in none that is nearer. The
         bytes of memory are 0 if they are unknown.
         """
         count = threads or self.threads
-        sizes = sorted({p.size for p in self.samples if p.kind == "stream" and p.threads == count})
+        copies = [p for p in self.samples if (p.kind, p.name) == ("stream", "copy")]
+        sizes = sorted({p.size for p in copies if p.threads == count})
         found, nearer = [], 0
         for level in self.levels:
             inside = [size for size in sizes if nearer < size <= level.total(count) // 2]
