@@ -452,6 +452,8 @@ def records(random: Random, folder: Path) -> Attempt:
                 "CREATE TRIGGER t AFTER INSERT ON results BEGIN DELETE FROM results; END",
                 "CREATE TRIGGER t BEFORE INSERT ON results BEGIN SELECT RAISE(ABORT, 'no'); END",
                 "PRAGMA journal_mode = WAL", "CREATE TABLE history (a)", "SELECT 1",
+                "CREATE VIEW listed_1 AS SELECT * FROM results", "CREATE TABLE listed_1 (a)",
+                "CREATE TABLE points_1 (line, number)",
             ))  # fmt: skip
             database.execute(change)
         version = random.choice((1, 1, 1, 1, 0, 2, -1, 2**31 - 1))

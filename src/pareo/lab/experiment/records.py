@@ -125,7 +125,7 @@ def _opened(create: bool = False) -> Iterator[sqlite3.Connection]:
                     raise DataError(
                         f"{path}: expected pareo's records of version {VERSION}; got {version}"
                     )
-                _check_table(file, path)
+                _check_tables(file, path)
             yield file
     except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
         if "locked" in str(error):
@@ -137,12 +137,13 @@ def _opened(create: bool = False) -> Iterator[sqlite3.Connection]:
         raise WriteError(f"{path}: cannot be written: {error.strerror}") from error
 
 
-def _check_table(file: sqlite3.Connection, path: Path) -> None:
-    """Refuse a view, which may have no end, and triggers, which change what is written."""
-    asked = "SELECT type, sql FROM sqlite_master WHERE tbl_name = 'results'"
-    found = [(str(kind), str(sql)) for kind, sql in file.execute(asked)]
-    is_table = any(kind == "table" and "VIRTUAL" not in sql[:20].upper() for kind, sql in found)
-    if not is_table or any(kind == "trigger" for kind, _ in found):
+def _check_tables(file: sqlite3.Connection, path: Path) -> None:
+    """Refuse views, which may have no end, and triggers, which change what is written."""
+    found = file.execute("SELECT type, name, substr(sql, 1, 20) FROM sqlite_master").fetchall()
+    others = [
+        kind for kind, _, sql in found if kind in ("view", "trigger") or "VIRTUAL" in str(sql)
+    ]
+    if others or ("table", "results") not in [(kind, name) for kind, name, _ in found]:
         raise DataError(f"{path}: expected pareo's records; got other tables, views or triggers")
 
 

@@ -151,7 +151,7 @@ def read(path: Path) -> Result:
     try:
         text = regular(path, LARGEST).read_text(encoding="utf-8")
     except OSError as error:
-        raise DataError(f"{path}: expected a result to read; got: {error.strerror}") from error
+        raise DataError(f"{path}: expected a file to read; got: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: expected JSON; got bytes that are no text") from error
     return parsed(text, str(path))

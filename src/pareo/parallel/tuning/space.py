@@ -157,7 +157,7 @@ def read(path: Path) -> Space:
     try:
         found = tomllib.loads(regular(path, LARGEST_FILE).read_text(encoding="utf-8"))
     except OSError as error:
-        raise DataError(f"{path}: expected a search space; got: {error.strerror}") from error
+        raise DataError(f"{path}: expected a file to read; got: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # and a number of more digits than Python reads
         if isinstance(error, DataError):
             raise
