@@ -6,6 +6,7 @@ it ends early, the fault that it was at is lost, and another process continues a
 
 import argparse
 import contextlib
+import dataclasses
 import faulthandler
 import gc
 import json
@@ -44,6 +45,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--kinds", default="", help="comma-separated parts of names")
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of faults")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=0, help="faults of one process; 0: by kind")
     parser.add_argument("--child", nargs=3, metavar=("KIND", "FIRST", "LAST"))
     options = parser.parse_args(arguments)
     if options.child:
@@ -51,6 +53,8 @@ def main(arguments: list[str]) -> int:
         return _child(_named(name), options.seed, range(int(first), int(last)))
     wanted = [part for part in options.kinds.split(",") if part]
     kinds = [kind for kind in KINDS if not wanted or any(part in kind.name for part in wanted)]
+    if options.batch:
+        kinds = [dataclasses.replace(kind, batch=options.batch) for kind in kinds]
     return _table(kinds, options.seed, options.scale, options.jobs)
 
 
@@ -109,7 +113,7 @@ def _child(kind: Kind, seed: int, numbers: range) -> int:
     for count, number in enumerate(numbers):
         print(json.dumps([number]), flush=True)
         # A fault that hangs in C does not notice the alarm: the process ends, with a traceback.
-        faulthandler.dump_traceback_later(2 * kind.seconds + 20, exit=True)
+        faulthandler.dump_traceback_later(2 * kind.seconds + 240, exit=True)
         outcome, reason = tried(kind, seed, number)
         print(json.dumps([number, outcome, reason]), flush=True)
         if count == 0 and kind.limited:
@@ -180,9 +184,9 @@ def _table(kinds: list[Kind], seed: int, scale: float, jobs: int) -> int:
         ]
         for kind, future in running:
             outcomes[kind.name] += future.result()
-            if sys.stderr.isatty():
-                done = sum(map(len, outcomes.values()))
-                print(f"{done:,} faults injected; {kind.name}", file=sys.stderr)
+            done = [one for found in outcomes.values() for one in found]
+            bad = sum(outcome == "lost" for _, outcome, _ in done)
+            print(f"{kind.name}: {len(done):,} injected, {bad} lost", file=sys.stderr, flush=True)
     lost = [(name, *one) for name, found in outcomes.items() for one in found if one[1] == "lost"]
     print(f"{'fault':<28} {'injected':>8} {'survived':>8} {'refused':>8} {'lost':>6}")
     total = [0, 0, 0, 0]
