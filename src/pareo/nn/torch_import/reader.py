@@ -25,12 +25,15 @@ VIEWS = frozenset({
     "split_with_sizes", "slice", "narrow", "select", "unbind", "getitem", "unflatten", "mT",
     "movedim", "moveaxis", "reshape_as", "view_as",
 })  # fmt: skip
+ELEMENTS = 2**28  # of one value, for one input; more is a mistake in a file, or malice
 LAST = (0, 2, 3, 1)  # the axes of images whose channels PyTorch sees last
 # Operators that take values which PyTorch repeats, and those that take a weight for each input.
 REPEATED = frozenset(
     {"add", "sub", "mul", "div", "expand", "expand_as", "cat", "contiguous", "clone"}
 )
 BATCHED = frozenset({"expand", "expand_as", "cat", "contiguous", "clone"})
+# Operators that take a weight without a value; the sum is that of a counter.
+OF_WEIGHTS = BATCHED | {"view", "reshape", "unsqueeze", "repeat", "add", "empty", "new_empty"}
 # Operators that call a part of the graph, and where their arguments for it begin.
 INLINE = {"wrap_with_autocast": 5, "wrap_with_set_grad_enabled": 2}
 
@@ -120,7 +123,12 @@ class Reader:
         given = _bound(node, schema) if schema else {"args": node.args}
         resolved = {key: self._resolved(value) for key, value in given.items()}
         parts = list(_flat(resolved.values()))
+        size = max(
+            (getattr(one, "numel", int)() for one in _flat([node.meta.get("val")])), default=0
+        )
         try:
+            if size > self.batch * ELEMENTS:
+                raise Unsupported(f"its result has {size // self.batch:,} elements for each input")
             constant = folded(self, node, name, resolved, parts)
         except Unsupported as error:
             self._problem(f"aten.{name} ({error})", node)
@@ -131,7 +139,11 @@ class Reader:
             if not any(isinstance(part, Unknown) for part in parts) or schema:
                 self._problem(f"aten.{name}" if schema else name, node)
             return self._stand_in(node.meta.get("val"))
+        depends = any(isinstance(part, Value | Moved | Padded | Stale) for part in parts)
         if any(isinstance(part, Unknown) for part in parts):
+            return self._stand_in(node.meta.get("val")) if depends else Unknown()
+        if not depends and plain not in OF_WEIGHTS and any(isinstance(p, Weight) for p in parts):
+            self._problem(f"aten.{name} (of weights alone, which are computed from others)", node)
             return Unknown()
         try:
             if any(isinstance(part, Stale) for part in parts):
