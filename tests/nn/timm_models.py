@@ -146,7 +146,7 @@ def main() -> None:
     logging.disable(logging.CRITICAL)
     torch.set_num_threads(1)
     if given.read_only:
-        gate.check = lambda *_: None  # type: ignore[assignment]
+        vars(gate)["check"] = lambda *_: None
     results: Counter[str] = Counter()
     lacking: Counter[str] = Counter()
     for name in given.names or NAMES.split():

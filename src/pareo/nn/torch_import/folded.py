@@ -160,16 +160,18 @@ def by_place(reader: Any, x: Any, other: Any, factor: float = 1.0, product: bool
     sizes = tuple(np.broadcast_shapes(wide, found.value.shape))
     repeated = reader.widened(replace(found.value, wide=sizes))
     layer: Any
+    kind: Any
     if isinstance(other, Picked):
         if factor != 1:
             raise Unsupported("less a trained weight, or with a factor")
         kind = TableProduct if product else TableSum
-        layer = kind(wide, other.weight.shape, packed(numbers, "<i4"))
-        y = reader.layer(layer, repeated, {"w": (replace(other.weight, viewed=()), "same")})
+        table = other.weight.shape or (1,)  # a number by itself is a table of one
+        layer = kind(wide, table, packed(numbers, "<i4"))
+        y = reader.layer(layer, repeated, {"w": (replace(other.weight, viewed=()), "reshaped")})
     else:
         if numbers.dtype.kind not in "fiub":
             raise Unsupported(f"with a constant of {numbers.dtype}")
-        kinds = FixedProduct if product else FixedSum
-        layer = kinds(wide, packed(factor * numbers.astype(float), "<f8"))
+        kind = FixedProduct if product else FixedSum
+        layer = kind(wide, packed(factor * numbers.astype(float), "<f8"))
         y = reader.layer(layer, repeated)
     return found.moved(reader, y)

@@ -2,7 +2,7 @@
 
 import math
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -88,11 +88,11 @@ def padded_by(reader: Reader, x: Any, pad: Any, mode: str) -> Any:
     """Elements of the value itself around it, along the last axes."""
     if mode not in MODES or min(pad) < 0:
         raise Unsupported(f"with {list(pad)} and mode {mode}")
-    found = arranged(reader, x)
+    found, how = arranged(reader, x), cast(Any, MODES[mode])
     wanted = {}
     for number, sides in enumerate(zip(pad[::2], pad[1::2], strict=True), 1):
         own = np.arange(_size(reader, found, -number))
-        wanted[found.axes - number] = np.pad(own, sides, mode=MODES[mode])  # type: ignore[call-overload]
+        wanted[found.axes - number] = np.pad(own, sides, mode=how)
     return places(reader, x, wanted)
 
 
