@@ -44,7 +44,8 @@ DROPPED = {
 }
 # Cases of values, by the reason for which they are refused.
 REFUSED = {
-    "with a constant of shape (5,)": "add_bcast div_bcast sub_bcast prelu_broadcast",
+    "with a constant of shape (5,)": "add_bcast div_bcast sub_bcast",
+    "with slopes of shape (5,)": "prelu_broadcast",
     "PRelu (with a constant of shape (3, 4, 5))": "prelu_example",
     "its input is not images (N, C, H, W)": "averagepool_1d_default maxpool_1d_default",
     "with dilations = [2, 2]": "averagepool_2d_dilations maxpool_2d_dilations",
@@ -71,7 +72,7 @@ REFUSED = {
         layer_normalization_4d_axis0 layer_normalization_4d_axis_negative_4
         layer_normalization_2d_axis0 layer_normalization_2d_axis_negative_2
         layer_normalization_3d_axis0_epsilon layer_normalization_3d_axis_negative_3_epsilon
-        logsoftmax_axis_0 slice slice_neg_steps softmax_axis_0
+        gather_0 logsoftmax_axis_0 slice slice_neg_steps softmax_axis_0
         reduce_max_default_axes_keepdims_random reduce_max_default_axes_keepdim_example
         reduce_mean_default_axes_keepdims_example reduce_mean_default_axes_keepdims_random
         reduce_min_default_axes_keepdims_example reduce_min_default_axes_keepdims_random
@@ -87,7 +88,7 @@ REFUSED = {
         transpose_all_permutations_3 transpose_all_permutations_4 transpose_all_permutations_5
         unsqueeze_axis_0
     """,
-    "at places that do not follow each other": "gather_2d_indices",
+    "at places of several axes": "gather_2d_indices",
     "its bias has the shape (3, 4)": "gemm_default_matrix_bias",
     "with transA = 1": "gemm_transposeA gemm_all_attributes",
     "its weight has the shape": "matmul_3d matmul_4d matmul_bcast matmul_4d_1d",

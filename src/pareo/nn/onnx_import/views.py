@@ -127,7 +127,7 @@ def slice_(reader: OnnxReader, step: Step) -> Any:
 
 
 def gather(reader: OnnxReader, step: Step) -> Any:
-    """One place along an axis, or places one after another."""
+    """One place along an axis, or several in any order."""
     x, index, axis = step.inputs[0], step.numbers(1, "its places"), step.get("axis", 0)
     sizes = whole(reader, x)
     axis %= len(sizes)
@@ -140,9 +140,9 @@ def gather(reader: OnnxReader, step: Step) -> Any:
         if axis == 0:
             raise Unsupported("along the batch")
         return views.select(reader, value(x), axis, int(places))
-    if index.ndim != 1 or not np.array_equal(places, places[0] + np.arange(len(places))):
-        if index.ndim != 1:
-            raise Unsupported("at places that do not follow each other")
+    if index.ndim != 1:
+        raise Unsupported("at places of several axes")
+    if not places.size or not np.array_equal(places, places[0] + np.arange(len(places))):
         return at_places(reader, x, axis, places.tolist())
     return _cut(reader, x, axis, int(places[0]), int(places[-1]) + 1)
 
