@@ -154,6 +154,16 @@ def _layer(layer: nn.Layer, parameters: Mapping[str, Any], x: Any) -> Any:
         case nn.TableSum():
             places = torch.tensor(layer.array(), dtype=torch.int64).to(x.device)
             return x + w.flatten()[places]
+        case nn.FixedProduct():
+            return x * torch.tensor(layer.array(), dtype=x.dtype).to(x.device)
+        case nn.TableProduct():
+            places = torch.tensor(layer.array(), dtype=torch.int64).to(x.device)
+            return x * w.flatten()[places]
+        case nn.Index():
+            return x.index_select(layer.axis, torch.tensor(layer.places).to(x.device))
+        case nn.Mix():
+            shares = torch.tensor(layer.array(x.shape[layer.axis]), dtype=x.dtype).to(x.device)
+            return torch.tensordot(x, shares, ([layer.axis], [0])).movedim(-1, layer.axis)
         case nn.Part():
             return x[(slice(None),) * layer.axis + (slice(layer.start, layer.stop),)]
     return _tokens_or_activation(layer, w, x)
@@ -165,6 +175,8 @@ def _tokens_or_activation(layer: nn.Layer, w: Any, x: Any) -> Any:
             return x.flatten(2).transpose(1, 2)
         case nn.ClassToken():
             return torch.cat([w.expand(len(x), -1, -1), x], dim=1)
+        case nn.Learned():
+            return w.expand(len(x), *layer.shape)
         case nn.PositionEmbedding():
             return x + w
         case nn.FirstToken():
@@ -195,6 +207,16 @@ def _tokens_or_activation(layer: nn.Layer, w: Any, x: Any) -> Any:
             return torch.softmax(x, dim=layer.axis)
         case nn.LogSoftmax():
             return torch.log_softmax(x, dim=layer.axis)
+        case nn.ELU():
+            return functional.elu(x, layer.alpha)
+        case nn.Softplus():
+            return functional.softplus(x)
+        case nn.Exp():
+            return torch.exp(x)
+        case nn.Log():
+            return torch.log(x)
+        case nn.Power():
+            return torch.pow(x, layer.exponent)
         case nn.Affine():
             return layer.factor * x + layer.shift
     raise TypeError(f"{layer!r} has no PyTorch counterpart here")

@@ -30,6 +30,9 @@ CASES: list[tuple[tuple[int, ...], nn.Layer]] = [
     (IMAGES, nn.Conv(6, (3, 2), (2, 1), (0, 1, 2, 0), groups=2, dilation=(1, 2))),
     (IMAGES, nn.Conv(3, 1, bias=False)),
     (IMAGES, nn.Dropout(0.5)),
+    (IMAGES, nn.ELU(0.7)),
+    (IMAGES, nn.Exp()),
+    (IMAGES, nn.FixedProduct((4, 1, 1), packed(np.arange(4) / 3, "<f8"))),
     (IMAGES, nn.Flatten()),
     (IMAGES, nn.GELU()),
     (IMAGES, nn.GELU(approximate=True)),
@@ -39,18 +42,24 @@ CASES: list[tuple[tuple[int, ...], nn.Layer]] = [
     (IMAGES, nn.HardSigmoid()),
     (IMAGES, nn.HardSwish()),
     (IMAGES, nn.Identity()),
+    (IMAGES, nn.Index(2, (3, 0, 0, 1))),
     (IMAGES, nn.LayerNorm(1, 1e-6)),
     (IMAGES, nn.LeakyReLU(0.2)),
+    (IMAGES, nn.Log()),
     (IMAGES, nn.Lrn(3, 0.5, 0.7, 1.5)),
     (IMAGES, nn.MaxPool(3, 2, (1, 0, 0, 1), ceil=True)),
+    (IMAGES, nn.Mix(2, 3, packed(np.arange(3 * IMAGES[1]) / 9, "<f8"))),
     (IMAGES, nn.Normalise((0.1, 0.2, -0.3, 0.0), (0.5, 1.0, 2.0, 3.0))),
     (IMAGES, nn.Pad((0, 1, 2), (3, 0, 1))),
     (IMAGES, nn.Part(2, 1, 4)),
     (IMAGES, nn.Permute((0, 3, 1, 2))),
+    (IMAGES, nn.Power(-0.5)),
+    (IMAGES, nn.Power(-1.0)),
     (IMAGES, nn.ReLU()),
     (IMAGES, nn.Reshape((2, 2, 42))),
     (IMAGES, nn.Scale()),
     (IMAGES, nn.Sigmoid()),
+    (IMAGES, nn.Softplus()),
     (IMAGES, nn.SiLU()),
     (IMAGES, nn.StochasticDepth(0.5)),
     (IMAGES, nn.Subsample(2, 2)),
@@ -61,10 +70,12 @@ CASES: list[tuple[tuple[int, ...], nn.Layer]] = [
     (TOKENS, nn.ClassToken()),
     (TOKENS, nn.FixedSum((1, TOKENS[1]), packed(np.arange(TOKENS[1]) / 7, "<f8"))),
     (TOKENS, nn.TableSum((TOKENS[0], 1), (2, 2), packed(np.arange(TOKENS[0]) % 4, "<i4"))),
+    (TOKENS, nn.TableProduct((1, 1), (1,), packed(np.zeros(1), "<i4"))),
     (TOKENS, nn.Dense(3)),
     (TOKENS, nn.Dense(3, bias=False)),
     (TOKENS, nn.FirstToken()),
     (TOKENS, nn.GroupNorm(1)),
+    (TOKENS, nn.Learned((2, 3))),
     (TOKENS, nn.LayerNorm()),
     (TOKENS, nn.LogSoftmax()),
     (TOKENS, nn.Softmax(2)),
@@ -103,7 +114,8 @@ def check(network: nn.Sequential, parameters: Any, path: Path) -> None:
 
 @pytest.mark.parametrize(("shape", "layer"), CASES, ids=lambda one: str(one)[:40])
 def test_each_layer(shape: Any, layer: nn.Layer, tmp_path: Path) -> None:
-    network = nn.Sequential({"one": layer}, shape)
+    above = {"above": nn.Softplus()} if isinstance(layer, nn.Log | nn.Power) else {}
+    network = nn.Sequential({**above, "one": layer}, shape)
     parameters = drawn(network)
     pareo.to_onnx(network, parameters, tmp_path / "net.onnx")
     check(network, parameters, tmp_path / "net.onnx")
@@ -203,7 +215,7 @@ def test_a_file_that_differs_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = {**onnx_export.WRITERS, nn.ReLU: onnx_export.WRITERS[nn.Tanh]}
-    monkeypatch.setattr(onnx_export, "WRITERS", wrong)
+    monkeypatch.setattr(onnx_export.written, "WRITERS", wrong)
     network = nn.Sequential([nn.Dense(2), nn.ReLU()], (3,))
     with pytest.raises(PareoError, match="is not written, because onnxruntime's outputs"):
         pareo.to_onnx(network, network.initialise(), tmp_path / "net.onnx")

@@ -2,17 +2,22 @@
 
 from pareo.nn import networks
 from pareo.nn.activations import (
+    ELU,
     GELU,
     Affine,
     Clip,
+    Exp,
     HardSigmoid,
     HardSwish,
     LeakyReLU,
+    Log,
     LogSoftmax,
+    Power,
     ReLU,
     Sigmoid,
     SiLU,
     Softmax,
+    Softplus,
     Tanh,
 )
 from pareo.nn.containers import (
@@ -52,17 +57,19 @@ from pareo.nn.normalisation import (
     Normalise,
 )
 from pareo.nn.pooling import AdaptiveAveragePool
-from pareo.nn.shapes import Pad, Part, Permute, Reshape
-from pareo.nn.tables import FixedSum, TableSum
+from pareo.nn.shapes import Index, Pad, Part, Permute, Reshape
+from pareo.nn.tables import FixedProduct, FixedSum, Mix, TableProduct, TableSum
 from pareo.nn.tokens import (
     Attention,
     ClassToken,
     FirstToken,
+    Learned,
     PositionEmbedding,
     Tokens,
 )
 
 __all__ = [
+    "ELU",
     "GELU",
     "AdaptiveAveragePool",
     "Add",
@@ -79,7 +86,9 @@ __all__ = [
     "Conv",
     "Dense",
     "Dropout",
+    "Exp",
     "FirstToken",
+    "FixedProduct",
     "FixedSum",
     "Flatten",
     "Gate",
@@ -89,18 +98,23 @@ __all__ = [
     "HardSigmoid",
     "HardSwish",
     "Identity",
+    "Index",
     "Layer",
     "LayerNorm",
     "LeakyReLU",
+    "Learned",
+    "Log",
     "LogSoftmax",
     "Lrn",
     "MaxPool",
+    "Mix",
     "Multiply",
     "Normalise",
     "Pad",
     "Part",
     "Permute",
     "PositionEmbedding",
+    "Power",
     "ReLU",
     "Reshape",
     "Residual",
@@ -109,8 +123,10 @@ __all__ = [
     "SiLU",
     "Sigmoid",
     "Softmax",
+    "Softplus",
     "StochasticDepth",
     "Subsample",
+    "TableProduct",
     "TableSum",
     "Tanh",
     "Tokens",

@@ -91,6 +91,57 @@ class HardSwish(Layer):
 
 
 @dataclass(frozen=True)
+class ELU(Layer):
+    """x where it is above 0, else alpha * (exp(x) - 1)."""
+
+    alpha: float = 1.0
+
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        below = op.scale(-1.0, op.relu(op.scale(-1.0, x)))  # x below 0, else 0
+        bent = op.sub(op.exp(below), np.ones((1,) * x.ndim, x.dtype))
+        return op.add(op.relu(x), op.scale(self.alpha, bent))
+
+
+@dataclass(frozen=True)
+class Softplus(Layer):
+    """log(1 + exp(x)), a smooth ReLU."""
+
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        above = op.relu(x)
+        size = op.add(above, op.relu(op.scale(-1.0, x)))  # its exponential cannot overflow
+        one = np.ones((1,) * x.ndim, x.dtype)
+        return op.add(above, op.log(op.add(op.exp(op.scale(-1.0, size)), one)))
+
+
+@dataclass(frozen=True)
+class Exp(Layer):
+    """e to the power of x."""
+
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        return op.exp(x)
+
+
+@dataclass(frozen=True)
+class Log(Layer):
+    """The natural logarithm of x."""
+
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        return op.log(x)
+
+
+@dataclass(frozen=True)
+class Power(Layer):
+    """x to a fixed power; x is above 0, unless the power is -1."""
+
+    exponent: float
+
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        if self.exponent == -1:
+            return op.div(np.ones((1,) * x.ndim, x.dtype), x)
+        return op.exp(op.scale(self.exponent, op.log(x)))
+
+
+@dataclass(frozen=True)
 class Affine(Layer):
     """factor * x + shift, with fixed numbers."""
 

@@ -8,15 +8,16 @@ from pareo.nn.containers import Container
 from pareo.nn.layers import Layer
 from pareo.nn.network import Sequential
 from pareo.nn.normalisation import BatchNorm, GroupNorm, LayerNorm, Lrn, Normalise
-from pareo.nn.shapes import Pad, Part, Permute, Reshape
-from pareo.nn.tables import FixedSum, TableSum
-from pareo.nn.tokens import Attention, ClassToken, FirstToken, PositionEmbedding, Tokens
+from pareo.nn.shapes import Index, Pad, Part, Permute, Reshape
+from pareo.nn.tables import FixedProduct, FixedSum, Mix, TableProduct, TableSum
+from pareo.nn.tokens import Attention, ClassToken, FirstToken, Learned, PositionEmbedding, Tokens
 
 # Layers that each framework computes in a function of their own.
 NORMALISATIONS = (BatchNorm, GroupNorm, LayerNorm, Lrn, Normalise)
-SHAPES = (Pad, Part, Permute, Reshape)
-TABLES = (FixedSum, TableSum)
-TOKENS = (Attention, ClassToken, FirstToken, PositionEmbedding, Tokens)
+SHAPES = (Index, Mix, Pad, Part, Permute, Reshape)
+TABLES = (FixedProduct, FixedSum, TableProduct, TableSum)
+PRODUCTS = (FixedProduct, TableProduct)  # those of them that multiply
+TOKENS = (Attention, ClassToken, FirstToken, Learned, PositionEmbedding, Tokens)
 
 Apply = Callable[[Layer, Mapping[str, Array], Array], Array]  # one layer: layer, parameters, x
 Join = Callable[[list[Array]], Array]  # the outputs of branches as one

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 import pareo.operators as op
 from pareo.errors import ShapeError
 from pareo.nn.layers import Context, Layer, Shape
@@ -85,3 +87,24 @@ class Part(Layer):
 
     def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
         return op.part(x, self.axis, (self.start, self.stop))
+
+
+@dataclass(frozen=True)
+class Index(Layer):
+    """The elements at fixed places along an axis, in any order, also repeated; 0 is the batch."""
+
+    axis: int
+    places: tuple[int, ...]
+
+    def output(self, shape: Shape) -> Shape:
+        if not 1 <= self.axis <= len(shape):
+            raise ShapeError(f"Index expects an axis of {shape}, counted from 1; got {self.axis}")
+        size = shape[self.axis - 1]
+        if not self.places or not 0 <= min(self.places) <= max(self.places) < size:
+            raise ShapeError(f"Index expects places of 0 to {size - 1}; got {self.places}")
+        return (*shape[: self.axis - 1], len(self.places), *shape[self.axis :])
+
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        order = (self.axis, *(axis for axis in range(x.ndim) if axis != self.axis))
+        rows = op.take(op.transpose(x, order), np.array(self.places, np.int64))
+        return op.transpose(rows, tuple(order.index(axis) for axis in range(x.ndim)))

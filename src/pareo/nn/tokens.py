@@ -49,6 +49,29 @@ class ClassToken(Layer):
 
 
 @dataclass(frozen=True)
+class Learned(Layer):
+    """A trained array of this shape, the same for every input: queries of attention, or tokens.
+
+    It depends on its input only in the number of inputs of a batch.
+    """
+
+    shape: Shape
+    start: str = "normal_0.02"
+
+    def parameters(self, shape: Shape) -> dict[str, Parameter]:
+        size = self.shape[-1]
+        return {"w": Parameter((1, *self.shape), (size, size), self.start)}
+
+    def output(self, shape: Shape) -> Shape:
+        if not self.shape or min(self.shape) < 1:
+            raise ShapeError(f"Learned expects a shape of sizes above 0; got {self.shape}")
+        return tuple(self.shape)
+
+    def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
+        return op.broadcast(parameters["w"], (x.shape[0], *self.shape))
+
+
+@dataclass(frozen=True)
 class PositionEmbedding(Layer):
     """Adds to each token a trained vector for its position."""
 

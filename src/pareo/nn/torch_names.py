@@ -15,7 +15,7 @@ from pareo.nn.containers import Container
 from pareo.nn.layers import Conv, Dense, Layer, Scale, Shape, size_pair
 from pareo.nn.network import Sequential
 from pareo.nn.normalisation import LayerNorm
-from pareo.nn.tokens import ClassToken, PositionEmbedding
+from pareo.nn.tokens import ClassToken, Learned, PositionEmbedding
 
 WORDS = {
     "w": "weight",
@@ -26,7 +26,7 @@ WORDS = {
     "variance": "running_var",
 }
 # PyTorch has this parameter itself where pareo has a layer with one.
-BARE = (ClassToken, PositionEmbedding, Scale)
+BARE = (ClassToken, Learned, PositionEmbedding, Scale)
 COUNTER = "num_batches_tracked"  # how many batches PyTorch's normalisation saw; nothing uses it
 SHOWN = 5  # names that an error lists of each kind
 

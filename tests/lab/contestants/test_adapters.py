@@ -100,7 +100,12 @@ PLACES = nn.Sequential(
     [
         nn.Pad((0, 1, 0), (0, 0, 2)), nn.Conv(6, 3),
         nn.TableSum((1, 5, 7), (3, 2), packed(np.arange(35) % 6, "<i4")),
-        nn.FixedSum((6, 1, 7), packed(np.arange(42) % 5 / 4, "<f8")), nn.SiLU(), nn.Tokens(),
+        nn.FixedSum((6, 1, 7), packed(np.arange(42) % 5 / 4, "<f8")), nn.SiLU(),
+        nn.Index(2, (4, 0, 0, 3, 1)), nn.TableProduct((1, 1, 1), (1,), packed(np.zeros(1), "<i4")),
+        nn.Mix(3, 7, packed(np.arange(49) % 5 / 9, "<f8")), nn.ELU(0.7),
+        nn.FixedProduct((6, 1, 7), packed(np.arange(42) % 3 / 2, "<f8")), nn.Softplus(),
+        nn.Power(-0.5), nn.Affine(1.0, 0.5), nn.Log(), nn.Affine(0.5), nn.Exp(), nn.Power(-1.0),
+        nn.Tokens(),
         nn.TableSum((35, 1), (35,), packed(np.arange(35)[::-1], "<i4")), nn.Flatten(), nn.Dense(5),
     ],
     (3, 6, 7),

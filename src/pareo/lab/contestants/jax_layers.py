@@ -9,6 +9,7 @@ from typing import Any
 from pareo import nn
 from pareo.lab.contestants.layers import (
     NORMALISATIONS,
+    PRODUCTS,
     SHAPES,
     TABLES,
     TOKENS,
@@ -156,15 +157,16 @@ def layer(
         y = moved(this, x.transpose(FIRST) if last and x.ndim == 4 else x)
         return y.transpose(LAST) if last and y.ndim == 4 else y
     if isinstance(this, TABLES):
-        added = by_place(this, w, x)
-        return x + (added.transpose(LAST) if last and x.ndim == 4 else added)
+        numbers = by_place(this, w, x)
+        numbers = numbers.transpose(LAST) if last and x.ndim == 4 else numbers
+        return x * numbers if isinstance(this, PRODUCTS) else x + numbers
     if isinstance(this, TOKENS):
         return tokens(this, w, x, last, half)
     return activation(this, x, last)
 
 
 def moved(this: nn.Layer, x: Array) -> Array:
-    """The layers that only move elements, of images with channels first."""
+    """The layers that move elements, or mix those along an axis, of images with channels first."""
     match this:
         case nn.Reshape():
             return x.reshape(x.shape[0], *this.shape)
@@ -174,15 +176,20 @@ def moved(this: nn.Layer, x: Array) -> Array:
             return jnp.pad(x, [(0, 0), *zip(this.before, this.after, strict=True)])
         case nn.Part():
             return lax.slice_in_dim(x, this.start, this.stop, axis=this.axis)
+        case nn.Index():
+            return jnp.take(x, jnp.array(this.places), axis=this.axis)
+        case nn.Mix():
+            shares = jnp.asarray(this.array(x.shape[this.axis]), x.dtype)
+            return jnp.moveaxis(jnp.moveaxis(x, this.axis, -1) @ shares, -1, this.axis)
     raise unknown(this)
 
 
 def by_place(this: nn.Layer, w: Array, x: Array) -> Array:
-    """The numbers that a layer adds by place: fixed ones, or those of a trained table."""
+    """The numbers of a layer by place: fixed ones, or those of a trained table."""
     match this:
-        case nn.FixedSum():
+        case nn.FixedSum() | nn.FixedProduct():
             return jnp.asarray(this.array(), x.dtype)[None]
-        case nn.TableSum():
+        case nn.TableSum() | nn.TableProduct():
             return w.reshape(-1)[this.array()][None]
     raise unknown(this)
 
@@ -255,6 +262,9 @@ def tokens(this: nn.Layer, w: Array, x: Array, last: bool, half: bool) -> Array:
             return x.reshape(x.shape[0], -1, x.shape[3])
         case nn.ClassToken():
             return jnp.concatenate([jnp.broadcast_to(w, (x.shape[0], 1, x.shape[2])), x], 1)
+        case nn.Learned():
+            y = jnp.broadcast_to(w, (x.shape[0], *this.shape))
+            return y.transpose(LAST) if last and y.ndim == 4 else y
         case nn.PositionEmbedding():
             return x + w
         case nn.Attention():
@@ -293,6 +303,16 @@ def activation(this: nn.Layer, x: Array, last: bool) -> Array:
             return jax.nn.hard_sigmoid(x)
         case nn.HardSwish():
             return jax.nn.hard_swish(x)
+        case nn.ELU():
+            return jax.nn.elu(x, this.alpha)
+        case nn.Softplus():
+            return jax.nn.softplus(x)
+        case nn.Exp():
+            return jnp.exp(x)
+        case nn.Log():
+            return jnp.log(x)
+        case nn.Power():
+            return 1 / x if this.exponent == -1 else x**this.exponent
         case nn.Affine():
             return x * this.factor + this.shift
         case nn.Softmax():

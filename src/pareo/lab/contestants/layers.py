@@ -6,7 +6,17 @@ from typing import Any
 import numpy as np
 
 from pareo.lab.contestants.task import Array
-from pareo.nn.calls import NORMALISATIONS, SHAPES, TABLES, TOKENS, Calls, pair, total_loss, unknown
+from pareo.nn.calls import (
+    NORMALISATIONS,
+    PRODUCTS,
+    SHAPES,
+    TABLES,
+    TOKENS,
+    Calls,
+    pair,
+    total_loss,
+    unknown,
+)
 from pareo.nn.containers import Add, Append, Branches, Gate, Multiply, Residual
 from pareo.nn.graph import Graph
 from pareo.nn.layers import AveragePool, Dropout, Identity, Layer, MaxPool, StochasticDepth
@@ -14,9 +24,8 @@ from pareo.nn.network import Auxiliary, Sequential
 from pareo.nn.pooling import shared_windows
 
 __all__ = [
-    "NORMALISATIONS", "SHAPES", "TABLES", "TOKENS", "Calls", "Window", "own_layers", "pair",
-    "shares",
-    "total_loss", "unknown", "without_dropout",
+    "NORMALISATIONS", "PRODUCTS", "SHAPES", "TABLES", "TOKENS", "Calls", "Window", "own_layers",
+    "pair", "shares", "total_loss", "unknown", "without_dropout",
 ]  # fmt: skip
 
 

@@ -11,9 +11,12 @@ from importlib import import_module
 from operator import add, mul
 from typing import Any
 
+import numpy as np
+
 from pareo import nn
 from pareo.lab.contestants.layers import (
     NORMALISATIONS,
+    PRODUCTS,
     SHAPES,
     TABLES,
     TOKENS,
@@ -133,7 +136,7 @@ def layer(this: nn.Layer, parameters: Mapping[str, str], x: Any) -> Any:
 
 
 def moved(this: nn.Layer, x: Any) -> Any:
-    """The layers that only move elements, of images with channels first."""
+    """The layers that move elements, or mix those along an axis, of images with channels first."""
     match this:
         case nn.Reshape():
             return keras.ops.reshape(x, (x.shape[0], *this.shape))
@@ -143,26 +146,34 @@ def moved(this: nn.Layer, x: Any) -> Any:
             return keras.ops.pad(x, ((0, 0), *zip(this.before, this.after, strict=True)))
         case nn.Part():
             return x[(slice(None),) * this.axis + (slice(this.start, this.stop),)]
+        case nn.Index():
+            return keras.ops.take(x, np.array(this.places), axis=this.axis)
+        case nn.Mix():
+            shares = this.array(x.shape[this.axis]).astype("float32")
+            mixed = keras.ops.matmul(keras.ops.moveaxis(x, this.axis, -1), shares)
+            return keras.ops.moveaxis(mixed, -1, this.axis)
     raise unknown(this)
 
 
 def by_place(this: nn.Layer, name: str | None, x: Any) -> Any:
-    """Numbers added by place: fixed ones, or those of a trained table."""
+    """Numbers added or multiplied by place: fixed ones, or those of a trained table."""
+
+    join = mul if isinstance(this, PRODUCTS) else add
 
     def placed(array: Any) -> Any:
         return array.transpose(1, 2, 0)[None] if len(x.shape) == 4 else array[None]
 
     match this:
-        case nn.FixedSum():
+        case nn.FixedSum() | nn.FixedProduct():
             numbers = placed(this.array()).astype("float32")
-            return keras.layers.Lambda(lambda x: x + numbers)(x)
-        case nn.TableSum():
+            return keras.layers.Lambda(lambda x: join(x, numbers))(x)
+        case nn.TableSum() | nn.TableProduct():
             places = placed(this.array())
 
-            def added(x: Any, w: Any) -> Any:
-                return x + keras.ops.take(keras.ops.reshape(w, (-1,)), places)
+            def joined(x: Any, w: Any) -> Any:
+                return join(x, keras.ops.take(keras.ops.reshape(w, (-1,)), places))
 
-            return own_weight()(tuple(this.table), added, name=name)(x)
+            return own_weight()(tuple(this.table), joined, name=name)(x)
     raise unknown(this)
 
 
@@ -215,6 +226,9 @@ def tokens(this: nn.Layer, name: str | None, x: Any) -> Any:
         case nn.ClassToken():
             shape = (1, 1, x.shape[2])
             return own_weight()(shape, in_front, name=name)(x)
+        case nn.Learned():
+            y = own_weight()((1, *this.shape), repeated, name=name)(x)
+            return keras.ops.transpose(y, LAST) if len(y.shape) == 4 else y
         case nn.PositionEmbedding():
             return own_weight()((1, *x.shape[1:]), lambda x, w: x + w, name=name)(x)
         case nn.Attention():
@@ -229,6 +243,11 @@ def tokens(this: nn.Layer, name: str | None, x: Any) -> Any:
     raise unknown(this)
 
 
+def repeated(x: Any, w: Any) -> Any:
+    """The same array for each image."""
+    return keras.ops.repeat(w, x.shape[0], 0)
+
+
 def in_front(x: Any, w: Any) -> Any:
     """Tokens, with one more in front of those of each image."""
     return keras.ops.concatenate([keras.ops.repeat(w, x.shape[0], 0), x], 1)
@@ -237,6 +256,12 @@ def in_front(x: Any, w: Any) -> Any:
 def activation(this: nn.Layer, x: Any) -> Any:
     """The layers that change each element by itself, softmax, and its logarithm."""
     match this:
+        case nn.ELU():
+            return keras.ops.elu(x, this.alpha)
+        case nn.Softplus() | nn.Exp() | nn.Log():
+            return getattr(keras.ops, type(this).__name__.lower())(x)
+        case nn.Power():
+            return 1 / x if this.exponent == -1 else keras.ops.power(x, this.exponent)
         case nn.Affine():
             return x * this.factor + this.shift
         case nn.Softmax() | nn.LogSoftmax():

@@ -16,9 +16,10 @@ from pareo.nn.onnx_import.values import Constant, Term
 from pareo.nn.onnx_import.weights import value
 from pareo.nn.shapes import Permute, Reshape
 from pareo.nn.tokens import PositionEmbedding
+from pareo.nn.torch_import import arithmetic as functions
 from pareo.nn.torch_import import views
+from pareo.nn.torch_import.joins import joined
 from pareo.nn.torch_import.moved import Moved
-from pareo.nn.torch_import.operators import _joined as joined
 from pareo.nn.torch_import.values import Unsupported, Value
 from pareo.nn.torch_names import TorchName
 
@@ -160,8 +161,10 @@ def sub(reader: OnnxReader, step: Step) -> Any:
         return found
     if isinstance(x, Term):
         raise terms.refused(x)
+    if isinstance(x, Constant) and number_of(x) is not None:
+        return affine(reader, value(other), -1.0, number_of(x) or 0.0)
     if not isinstance(other, Constant):
-        raise Unsupported("of other values than a constant")
+        return functions.sub(reader, value(x), value(other))
     number = number_of(other)
     if number is not None:
         return affine(reader, value(x), 1.0, -number)
@@ -210,8 +213,11 @@ def div(reader: OnnxReader, step: Step) -> Any:
     found = terms.divided(x, other)
     if found is not None:
         return found
-    if not isinstance(other, Constant) or isinstance(x, Constant):
-        raise Unsupported("by other values than a constant")
+    if not isinstance(other, Constant):
+        dividend = number_of(x) if isinstance(x, Constant) else value(x)
+        if dividend is None:
+            raise Unsupported("of a constant by other values")
+        return functions.div(reader, dividend, value(other))
     number = number_of(other)
     if number is not None:
         if number == 0:
@@ -223,10 +229,13 @@ def div(reader: OnnxReader, step: Step) -> Any:
 
 
 def power(reader: OnnxReader, step: Step) -> Any:
-    """The square."""
+    """A fixed power of values; most often the square."""
     x, exponent = step.inputs
-    if number_of(exponent) != 2.0:
-        raise Unsupported("with other exponents than 2")
+    number = number_of(exponent)
+    if number is None:
+        raise Unsupported("with an exponent that is not one number")
+    if number != 2.0:
+        return functions.power(reader, value(x), number)
     if isinstance(x, Term):
         return terms.square(x)
     return _joined(reader, "multiply", x, x)

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from pareo.nn.torch_import.reader import prefix_of
+from pareo.nn.torch_import.places import prefix_of
 
 # As exporters number what has no name of its own: onnx::Conv_193, /Transpose_output_0, val_7, 12.
 ANONYMOUS = re.compile(

@@ -15,6 +15,9 @@ from pareo.nn.onnx_import.reader import OnnxReader, Operator, Step
 from pareo.nn.onnx_import.values import Constant, Term
 from pareo.nn.onnx_import.weights import constant, dense, given, value
 from pareo.nn.onnx_import.windows import average_pool, conv, max_pool, pad
+from pareo.nn.torch_import import arithmetic as functions
+from pareo.nn.torch_import import pools
+from pareo.nn.torch_import.joins import joined, scaled
 from pareo.nn.torch_import.moved import Moved, moved_operators
 from pareo.nn.torch_import.operands import images
 from pareo.nn.torch_import.products import along
@@ -136,12 +139,40 @@ def log_softmax(reader: OnnxReader, step: Step) -> Any:
 
 
 def prelu(reader: OnnxReader, step: Step) -> Any:
-    """A leaky ReLU whose slope is one number."""
+    """A leaky ReLU whose slope is one number, or trained for each channel."""
     slope = step.numbers(1, "its slope")
     if slope.size != 1:
-        raise Unsupported(f"with slopes of shape {slope.shape}")
+        return _prelu_of_channels(reader, value(step.inputs[0]), constant(step, 1, "slope"))
     reader.notes.append(f"the slope of {step.name or 'PRelu'} stays as it is in training")
     return applied(reader, step.inputs[0], activations.LeakyReLU(float(slope.reshape(()))))
+
+
+def _prelu_of_channels(reader: OnnxReader, x: Value, slope: Constant) -> Value:
+    if arithmetic.spread(reader, x, slope) != (1,) or x.last or len(x.shape) != 3:
+        raise Unsupported(f"with slopes of shape {slope.shape}")
+    below = reader.layer(activations.ReLU(), reader.layer(activations.Affine(-1.0), x))
+    weights = {"w": (slope.array.ravel(), slope.named("reshaped"))}
+    scaled = reader.layer(layers.Scale(), below, weights)
+    above = reader.layer(activations.ReLU(), x)
+    return joined(reader, "add", [above, reader.layer(activations.Affine(-1.0), scaled)])
+
+
+def softsign(reader: OnnxReader, step: Step) -> Any:
+    """x / (1 + |x|)."""
+    x = step.inputs[0]
+    return functions.div(reader, x, scaled(reader, functions.absolute(reader, x), 1.0, 1.0))
+
+
+def reduced(reduce: Callable[..., Any]) -> Operator:
+    """The elements along some axes as one."""
+
+    def read(reader: OnnxReader, step: Step) -> Any:
+        axes, keep = views.axes_of(step), bool(step.get("keepdims", 1))
+        if not axes and step.get("noop_with_empty_axes", 0):
+            return step.inputs[0]
+        return reduce(reader, value(step.inputs[0]), axes, keep)
+
+    return read
 
 
 def dropout(reader: OnnxReader, step: Step) -> Any:
@@ -184,16 +215,20 @@ def _swish(step: Step) -> Layer:
 
 
 OPERATORS: Mapping[str, Operator] = {
+    "Abs": lambda reader, step: functions.absolute(reader, value(step.inputs[0])),
     "Add": arithmetic.add,
     "AveragePool": average_pool,
     "BatchNormalization": norms.batch_normalization,
     "Cast": cast,
+    "Celu": lambda reader, step: functions.celu(reader, value(step.inputs[0]), step.get("alpha")),
     "Clip": clip,
     "Concat": views.concat,
     "Conv": conv,
     "Div": arithmetic.div,
     "Dropout": dropout,
+    "Elu": elementwise(lambda step: activations.ELU(step.get("alpha"))),
     "Erf": terms.erf,
+    "Exp": elementwise(lambda step: activations.Exp()),
     "Expand": views.expand,
     "Flatten": views.flatten,
     "Gather": views.gather,
@@ -209,22 +244,33 @@ OPERATORS: Mapping[str, Operator] = {
     "LRN": lrn,
     "LayerNormalization": norms.layer_normalization,
     "LeakyRelu": elementwise(_leaky),
+    "Log": elementwise(lambda step: activations.Log()),
     "LogSoftmax": log_softmax,
     "MatMul": matmul,
     "MaxPool": max_pool,
+    "Mish": lambda reader, step: functions.mish(reader, value(step.inputs[0])),
     "Mul": arithmetic.mul,
     "Neg": elementwise(lambda step: activations.Affine(-1.0)),
     "PRelu": prelu,
     "Pad": pad,
     "Pow": arithmetic.power,
+    "Reciprocal": elementwise(lambda step: activations.Power(-1.0)),
+    "ReduceMax": reduced(pools.amax),
     "ReduceMean": views.reduce_mean,
+    "ReduceMin": reduced(pools.amin),
+    "ReduceSum": reduced(pools.sum_),
     "Relu": elementwise(lambda step: activations.ReLU()),
     "Reshape": views.reshape,
+    "Selu": lambda reader, step: functions.elu(
+        reader, value(step.inputs[0]), step.get("alpha"), step.get("gamma")
+    ),
     "Shape": views.shape,
     "Sigmoid": elementwise(lambda step: activations.Sigmoid()),
     "Size": views.size,
     "Slice": views.slice_,
     "Softmax": softmax,
+    "Softplus": elementwise(lambda step: activations.Softplus()),
+    "Softsign": softsign,
     "Split": views.split,
     "Sqrt": terms.sqrt,
     "Squeeze": views.squeeze,

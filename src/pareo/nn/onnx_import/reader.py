@@ -27,9 +27,8 @@ ELEMENTS = 2**28  # of one value, for one image; more is a mistake in a file, or
 SPARE = 2**27  # elements of constants that are computed, besides those of the file itself
 # Operators that are not read; what comes after them is looked at, too, for the list of problems.
 SAME_SHAPE = frozenset({
-    "Abs", "Acos", "Asin", "Atan", "Ceil", "Celu", "Cos", "Elu", "Exp", "Floor", "Hardmax", "Log",
-    "Mish", "Reciprocal", "Round", "Selu", "Shrink", "Sign", "Sin", "Softplus", "Softsign", "Tan",
-    "ThresholdedRelu",
+    "Acos", "Asin", "Atan", "Ceil", "Cos", "Floor", "Hardmax", "Round", "Shrink", "Sign", "Sin",
+    "Tan", "ThresholdedRelu",
 })  # fmt: skip
 DTYPES = {1: np.dtype("float32"), 11: np.dtype("float64")}  # onnx.TensorProto.FLOAT and DOUBLE
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pareo.nn.activations import GELU
+from pareo.nn.activations import GELU, Power
 from pareo.nn.layers import Shape
 from pareo.nn.normalisation import Normalise
 from pareo.nn.onnx_import.reader import OnnxReader, Step
@@ -53,9 +53,11 @@ def erf(reader: OnnxReader, step: Step) -> Term:
     return Term("erf", x)
 
 
-def sqrt(reader: OnnxReader, step: Step) -> Term:
-    """The deviation in a layer normalisation."""
+def sqrt(reader: OnnxReader, step: Step) -> Any:
+    """The deviation in a layer normalisation, or the root of values."""
     x = step.inputs[0]
+    if isinstance(x, Value):
+        return reader.layer(Power(0.5), x)
     if not isinstance(x, Term) or x.kind != "variance" or not x.more:
         raise Unsupported("outside of layer normalisation")
     return replace(x, kind="deviation")

@@ -12,11 +12,11 @@ from pareo.nn.onnx_import import constants, terms
 from pareo.nn.onnx_import.reader import OnnxReader, Step
 from pareo.nn.onnx_import.values import Constant, Term
 from pareo.nn.onnx_import.weights import dense, value
-from pareo.nn.shapes import Permute, Reshape
+from pareo.nn.shapes import Index, Permute, Reshape
 from pareo.nn.tokens import ClassToken
-from pareo.nn.torch_import import views
+from pareo.nn.torch_import import pools, views
+from pareo.nn.torch_import.joins import joined
 from pareo.nn.torch_import.moved import Moved, moved_operators, settled
-from pareo.nn.torch_import.operators import _joined as joined
 from pareo.nn.torch_import.values import Unsupported, Value
 
 plain = views.plain
@@ -61,7 +61,7 @@ def flatten(reader: OnnxReader, step: Step) -> Any:
     return reshaped(reader, step.inputs[0], (math.prod(sizes[:axis]), math.prod(sizes[axis:])))
 
 
-def _axes(step: Step, place: int = 1) -> list[int] | None:
+def axes_of(step: Step, place: int = 1) -> list[int] | None:
     """Axes that are an input, or an attribute in earlier opsets."""
     found = step.numbers(place, "its axes")
     attribute = step.get("axes")
@@ -70,7 +70,7 @@ def _axes(step: Step, place: int = 1) -> list[int] | None:
 
 def squeeze(reader: OnnxReader, step: Step) -> Any:
     """Axes of one element left out."""
-    sizes, axes = whole(reader, step.inputs[0]), _axes(step)
+    sizes, axes = whole(reader, step.inputs[0]), axes_of(step)
     if axes is None:
         gone = [axis for axis, size in enumerate(sizes) if size == 1 and axis]
     else:
@@ -83,7 +83,7 @@ def squeeze(reader: OnnxReader, step: Step) -> Any:
 
 def unsqueeze(reader: OnnxReader, step: Step) -> Any:
     """More axes of one element."""
-    sizes, axes = list(whole(reader, step.inputs[0])), _axes(step) or []
+    sizes, axes = list(whole(reader, step.inputs[0])), axes_of(step) or []
     count = len(sizes) + len(axes)
     for axis in sorted(axis % count for axis in axes):
         sizes.insert(axis, 1)
@@ -120,14 +120,14 @@ def slice_(reader: OnnxReader, step: Step) -> Any:
     arrays = [None, *(step.numbers(place, "its place") for place in (1, 2, 3, 4))]
     for axis, one in enumerate(constants.slices(sizes, arrays)):
         if one.step != 1:
-            raise Unsupported(f"with a step of {one.step}")
-        if (one.start, one.stop) != (0, sizes[axis]):
+            x = at_places(reader, x, axis, list(range(sizes[axis])[one]))
+        elif (one.start, one.stop) != (0, sizes[axis]):
             x = _cut(reader, x, axis, one.start, one.stop)
     return x
 
 
 def gather(reader: OnnxReader, step: Step) -> Any:
-    """One place along an axis, or places one after another."""
+    """One place along an axis, or several in any order."""
     x, index, axis = step.inputs[0], step.numbers(1, "its places"), step.get("axis", 0)
     sizes = whole(reader, x)
     axis %= len(sizes)
@@ -140,9 +140,22 @@ def gather(reader: OnnxReader, step: Step) -> Any:
         if axis == 0:
             raise Unsupported("along the batch")
         return views.select(reader, value(x), axis, int(places))
-    if index.ndim != 1 or not np.array_equal(places, places[0] + np.arange(len(places))):
-        raise Unsupported("at places that do not follow each other")
+    if index.ndim != 1:
+        raise Unsupported("at places of several axes")
+    if not places.size or not np.array_equal(places, places[0] + np.arange(len(places))):
+        return at_places(reader, x, axis, places.tolist())
     return _cut(reader, x, axis, int(places[0]), int(places[-1]) + 1)
+
+
+def at_places(reader: OnnxReader, x: Any, axis: int, places: list[int]) -> Any:
+    """The elements at any places along an axis."""
+    if not places:
+        raise Unsupported("of no elements")
+    if isinstance(x, Moved):
+        return settled(reader, replace(x, index=np.take(x.index, places, axis)))
+    if axis == 0:
+        raise Unsupported("along the batch")
+    return reader.layer(Index(axis, tuple(places)), plain(reader, value(x)))
 
 
 def split(reader: OnnxReader, step: Step) -> list[Any]:
@@ -242,7 +255,7 @@ def _any_shape(reader: OnnxReader, step: Step) -> Shape:
 def reduce_mean(reader: OnnxReader, step: Step) -> Any:
     """The mean of all pixels, or of all tokens; else that of a layer normalisation."""
     x, keep = step.inputs[0], bool(step.get("keepdims", 1))
-    axes = _axes(step)
+    axes = axes_of(step)
     if not axes and step.get("noop_with_empty_axes", 0):
         return x
     if isinstance(x, Term):
@@ -259,4 +272,4 @@ def reduce_mean(reader: OnnxReader, step: Step) -> Any:
         return reader.layer(Reshape((1, x.shape[1])), flat) if keep else flat
     if found == [count - 1] and keep:
         return Term("mean", x)
-    raise Unsupported(f"along the axes {found} of {('N', *x.seen)}")
+    return pools.mean(reader, x, found, keep)

@@ -8,7 +8,16 @@ from typing import Any
 
 from pareo import nn
 from pareo.array import Array
-from pareo.nn.calls import NORMALISATIONS, SHAPES, TABLES, TOKENS, pair, total_loss, unknown
+from pareo.nn.calls import (
+    NORMALISATIONS,
+    PRODUCTS,
+    SHAPES,
+    TABLES,
+    TOKENS,
+    pair,
+    total_loss,
+    unknown,
+)  # fmt: skip
 
 torch: Any  # imported by `load`, when needed
 functional: Any
@@ -87,14 +96,15 @@ def layer(
     if isinstance(this, SHAPES):
         return moved(this, x)
     if isinstance(this, TABLES):
-        return x + by_place(this, w, x)
+        numbers = by_place(this, w, x)
+        return x * numbers if isinstance(this, PRODUCTS) else x + numbers
     if isinstance(this, TOKENS):
         return tokens(this, w, x)
     return activation(this, x)
 
 
 def moved(this: nn.Layer, x: Array) -> Array:
-    """The layers that only move elements."""
+    """The layers that only move elements, or mix those along an axis."""
     match this:
         case nn.Reshape():
             return x.reshape(len(x), *this.shape)
@@ -105,15 +115,20 @@ def moved(this: nn.Layer, x: Array) -> Array:
             return functional.pad(x, [side for pair in pairs for side in pair])
         case nn.Part():
             return x.narrow(this.axis, this.start, this.stop - this.start)
+        case nn.Index():
+            return x.index_select(this.axis, places_of(this, x.device))
+        case nn.Mix():
+            shares = shares_of(this, x.shape[this.axis], x.dtype, x.device)
+            return (x.movedim(this.axis, -1) @ shares).movedim(-1, this.axis)
     raise unknown(this)
 
 
 def by_place(this: nn.Layer, w: Any, x: Array) -> Array:
-    """The numbers that a layer adds by place: fixed ones, or those of a trained table."""
+    """The numbers of a layer by place: fixed ones, or those of a trained table."""
     match this:
-        case nn.FixedSum():
+        case nn.FixedSum() | nn.FixedProduct():
             return numbers_of(this, x.dtype, x.device)
-        case nn.TableSum():
+        case nn.TableSum() | nn.TableProduct():
             return w.reshape(-1)[numbers_of(this, torch.int64, x.device)]
     raise unknown(this)
 
@@ -122,6 +137,18 @@ def by_place(this: nn.Layer, w: Any, x: Array) -> Array:
 def numbers_of(this: Any, dtype: Any, device: Any) -> Array:
     """The numbers of a layer on a device; kept, because a CUDA graph copies nothing."""
     return torch.tensor(this.array(), dtype=dtype, device=device)
+
+
+@cache
+def places_of(this: nn.Index, device: Any) -> Array:
+    """The places of a layer on a device."""
+    return torch.tensor(this.places, device=device)
+
+
+@cache
+def shares_of(this: nn.Mix, count: int, dtype: Any, device: Any) -> Array:
+    """The shares of a layer on a device."""
+    return torch.tensor(this.array(count), dtype=dtype, device=device)
 
 
 def linear(x: Array, w: Array, b: Array | None) -> Array:
@@ -173,6 +200,8 @@ def tokens(this: nn.Layer, w: Array, x: Array) -> Array:
             return x.flatten(2).transpose(1, 2)
         case nn.ClassToken():
             return torch.cat([w.to(x.dtype).expand(len(x), -1, -1), x], dim=1)
+        case nn.Learned():
+            return w.to(x.dtype).expand(len(x), *this.shape)
         case nn.PositionEmbedding():
             return x + w
         case nn.Attention():
@@ -206,6 +235,16 @@ def activation(this: nn.Layer, x: Array) -> Array:
             return functional.hardsigmoid(x)
         case nn.HardSwish():
             return functional.hardswish(x)
+        case nn.ELU():
+            return functional.elu(x, this.alpha)
+        case nn.Softplus():
+            return functional.softplus(x)
+        case nn.Exp():
+            return torch.exp(x)
+        case nn.Log():
+            return torch.log(x)
+        case nn.Power():
+            return powered(this, x)
         case nn.Affine():
             return x * this.factor + this.shift
         case nn.Softmax():
@@ -213,6 +252,12 @@ def activation(this: nn.Layer, x: Array) -> Array:
         case nn.LogSoftmax():
             return torch.log_softmax(x, dim=this.axis)
     raise unknown(this)
+
+
+def powered(this: nn.Power, x: Array) -> Array:
+    """A fixed power, by functions that are faster where there are any."""
+    fast = {-1: torch.reciprocal, -0.5: torch.rsqrt, 0.5: torch.sqrt}.get(this.exponent)
+    return fast(x) if fast else torch.pow(x, this.exponent)
 
 
 def subsample(x: Array, w: Array, b: Array, stride: tuple[int, int]) -> Array:

@@ -47,7 +47,8 @@ def draws(module: Any, images: Any) -> bool:
 def without_chance(torch: Any) -> Iterator[None]:
     """Let PyTorch's dropout do nothing, and draw the mean of what stochastic depth draws."""
     functional = torch.nn.functional
-    nothing = {functional.dropout, torch.dropout, torch.dropout_}
+    nothing = {functional.dropout, torch.dropout, torch.dropout_, torch.feature_dropout,
+               functional.dropout1d, functional.dropout2d, functional.dropout3d}  # fmt: skip
 
     class Sure(torch.overrides.TorchFunctionMode):
         def __torch_function__(
@@ -62,3 +63,31 @@ def without_chance(torch: Any) -> Iterator[None]:
 
     with Sure():
         yield
+
+
+@contextmanager
+def in_float64(torch: Any) -> Iterator[None]:
+    """Let a module that was made one of float64 compute in it where it asks for float32.
+
+    In the module as the user has it, whose weights are of float32, such a request does nothing.
+    """
+
+    def wider(given: Any) -> Any:
+        return torch.float64 if given is torch.float32 else given
+
+    class Wide(torch.overrides.TorchFunctionMode):
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if function is torch.Tensor.float:
+                return args[0].double()
+            kwargs = {key: wider(one) for key, one in (kwargs or {}).items()}
+            return function(*(wider(one) for one in args), **kwargs)
+
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)  # of constants that `forward` makes
+    try:
+        with Wide():
+            yield
+    finally:
+        torch.set_default_dtype(usual)

@@ -7,8 +7,9 @@ from pareo.nn import layers
 from pareo.nn.shapes import Pad, Permute, Reshape
 from pareo.nn.torch_import import views
 from pareo.nn.torch_import.arranged import plain
-from pareo.nn.torch_import.operands import images, named, pair, square, stripped, weight_of
+from pareo.nn.torch_import.operands import affine, images, named, pair, square, stripped, weight_of
 from pareo.nn.torch_import.reader import Reader
+from pareo.nn.torch_import.resampled import padded_by
 from pareo.nn.torch_import.values import Padded, Unsupported, Value, Weight
 from pareo.nn.torch_import.views import value
 
@@ -47,9 +48,15 @@ def conv1d(
 ) -> Value:  # fmt: skip
     """A convolution along one axis, as that of images of one row."""
     x, filters = value(input), weight_of(weight)
-    if len(x.shape) != 2 or isinstance(padding, str):
-        raise Unsupported("its input is not (N, C, L)" if len(x.shape) != 2 else f"with {padding}")
-    (step, *_), (around, *_), (apart, *_) = (pair(n) for n in (stride, padding, dilation))
+    if len(x.shape) != 2:
+        raise Unsupported("its input is not (N, C, L)")
+    (step, *_), (apart, *_) = (pair(n) for n in (stride, dilation))
+    if isinstance(padding, str):
+        whole = apart * (filters.shape[2] - 1) if padding == "same" else 0
+        x = _padded(reader, x, (whole // 2, whole - whole // 2), 0)
+        around = 0
+    else:
+        around = pair(padding)[0]
     layer = layers.Conv(
         filters.shape[0], (1, filters.shape[2]), (1, step), (0, around), groups,
         bias=bias is not None, dilation=(1, apart),
@@ -63,22 +70,34 @@ def pad(reader: Reader, self: Any, pad: Any, mode: str = "constant", value: Any 
     """Zeros around images, for a convolution; around other values, a layer."""
     if not any(pad):
         return self
+    if mode != "constant":
+        return padded_by(reader, self, pad, mode)
     if isinstance(self, Value) and (self.last or len(self.shape) != 3 or len(pad) != 4):
-        return _padded(reader, plain(reader, self), pad, mode, value)
+        return _padded(reader, plain(reader, self), pad, value)
     x = images(self)
-    if mode != "constant" or value or len(pad) != 4 or min(pad) < 0:
-        raise Unsupported(f"with {pad}, mode {mode} and value {value}")
+    if value or min(pad) < 0:
+        return _padded(reader, x, pad, value)
     left, right, top, bottom = pad
     return Padded(x, ((top, bottom), (left, right)))
 
 
-def _padded(reader: Reader, x: Value, pad: Any, mode: str, value: Any) -> Value:
+def _padded(reader: Reader, x: Value, pad: Any, value: Any) -> Value:
+    """Zeros around values along the last axes; where there are fewer than none, a part."""
     count = len(x.shape)
-    before, after = list(pad[::2])[::-1], list(pad[1::2])[::-1]
-    if mode != "constant" or value or min(pad) < 0 or len(before) > count:
-        raise Unsupported(f"with {list(pad)}, mode {mode} and value {value}")
-    none = [0] * (count - len(before))
-    return reader.layer(Pad((*none, *before), (*none, *after)), x)
+    if len(pad) > 2 * count:
+        raise Unsupported(f"with {list(pad)}")
+    if value:
+        inside = _padded(reader, affine(reader, x, 1.0, -float(value)), pad, 0)
+        return affine(reader, inside, 1.0, float(value))
+    sides = [*zip(pad[::2], pad[1::2], strict=True)][::-1]
+    sides = [(0, 0)] * (count - len(sides)) + sides
+    for axis, (before, after) in enumerate(sides, 1):
+        stop = x.shape[axis - 1] + min(after, 0)
+        x = views.part(reader, x, axis, -min(before, 0), stop)
+    zeros = [(max(before, 0), max(after, 0)) for before, after in sides]
+    if not any(map(any, zeros)):
+        return x
+    return reader.layer(Pad(tuple(a for a, _ in zeros), tuple(b for _, b in zeros)), x)
 
 
 def linear(reader: Reader, input: Any, weight: Any, bias: Any = None) -> Value:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pareo.errors import DataError
+from pareo.nn.torch_import.folded import LIKE, MAKERS, PICKS
 from pareo.nn.torch_import.operators import OPERATORS
 from pareo.nn.torch_import.quiet import quiet
 from pareo.regular_file import regular
@@ -27,6 +28,12 @@ FILES = re.compile(
 )
 # Operators that only check, or that give the size of the batch.
 HARMLESS = {"sym_size", "_assert_tensor_metadata", "sym_constrain_range_for_size", "_assert_scalar"}
+# Operators without which constants are not made, such as masks and positions; none has effects.
+CONSTANTS = MAKERS | LIKE | PICKS | {
+    "bitwise_not", "ceil", "cos", "eq", "fill", "floor", "ge", "gt", "le", "lift_fresh_copy",
+    "logical_not", "lt", "meshgrid", "ne", "ones_like", "remainder", "round", "sin", "tril", "triu",
+    "zero", "zeros_like",
+}  # fmt: skip
 ARITHMETIC = re.compile(r"_operator\.(getitem|add|sub|mul|floordiv|mod|eq|ne|ge|le|gt|lt)")
 # Sizes that depend on the batch: sums and products of symbols, and a few functions of them.
 EXPRESSION = re.compile(
@@ -237,7 +244,8 @@ def _is_known(target: str) -> bool:
     if parts[:3] != ["torch", "ops", "aten"] or len(parts) != 5:
         return False
     name = parts[3]
-    return name in HARMLESS or name in OPERATORS or name.rstrip("_") in OPERATORS
+    known = name.rstrip("_") if not name.startswith("_") else name
+    return name in HARMLESS or known in OPERATORS or known in CONSTANTS
 
 
 def _place(node: dict[str, Any]) -> str:

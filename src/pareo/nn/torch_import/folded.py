@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pareo.nn.tables import FixedSum, TableSum, packed
+from pareo.nn.tables import FixedProduct, FixedSum, TableProduct, TableSum, packed
 from pareo.nn.torch_import.arranged import arranged
 from pareo.nn.torch_import.values import Noise, Unknown, Unsupported, Weight
 
@@ -16,8 +16,12 @@ LIKE = frozenset({"new_zeros", "new_ones", "new_full"})  # of a tensor that only
 # Operators that only pick, or move, elements of a weight.
 PICKS = frozenset({
     "index", "index_select", "permute", "transpose", "slice", "select", "view", "reshape",
-    "unsqueeze", "squeeze", "flatten", "contiguous", "clone", "alias", "expand", "to",
+    "unsqueeze", "squeeze", "flatten", "contiguous", "clone", "alias", "expand", "to", "embedding",
+    "t", "flip", "roll", "unflatten", "narrow", "movedim", "repeat", "expand_as",
 })  # fmt: skip
+# Those of them after which a weight is still one by itself, in another shape.
+KEPT = frozenset({"view", "reshape", "expand", "expand_as", "unsqueeze", "repeat"})
+PRODUCTS = frozenset({"einsum", "matmul", "bmm"})  # which may pick elements of a weight
 LARGEST = 2**25  # elements of a constant
 
 
@@ -61,11 +65,30 @@ def folded(reader: Any, node: Any, name: str, given: Any, parts: list[Any]) -> A
             return None
         return _computed(torch, node, {}, given, reader)
     if name in PICKS and len(trained) + sum(isinstance(p, Picked) for p in parts) == 1:
-        if trained and (trained[0].viewed or name in ("view", "reshape", "expand", "unsqueeze")):
+        if trained and (trained[0].viewed or trained[0].batched or name in KEPT):
             return None
         weight = trained[0] if trained else next(p.weight for p in parts if isinstance(p, Picked))
         found = _computed(torch, node, {}, given, reader)
         return Picked(weight, found.tensor.numpy()) if isinstance(found, Known) else None
+    if name in PRODUCTS and len(trained) + sum(isinstance(p, Picked) for p in parts) == 1:
+        weight = trained[0] if trained else next(p.weight for p in parts if isinstance(p, Picked))
+        if not weight.viewed and not weight.batched:
+            return _linear_pick(torch, node, given, reader, weight)
+    return None
+
+
+def _linear_pick(torch: Any, node: Any, given: Any, reader: Any, weight: Weight) -> Any:
+    """The elements of a weight that a product with constants of 0 and 1 picks; None of others."""
+    drawn = np.random.default_rng(0).standard_normal(weight.shape)
+    whole = np.arange(drawn.size, dtype=float).reshape(weight.shape)
+    found = [
+        _computed(torch, node, {}, given, reader, torch.from_numpy(one)).array
+        for one in (whole, drawn)
+    ]
+    index = found[0].round().astype(np.int64)
+    inside = index.size and index.min() >= 0 and index.max() < drawn.size
+    if inside and np.array_equal(drawn.ravel()[index], found[1]):
+        return Picked(weight, index)
     return None
 
 
@@ -73,7 +96,10 @@ def _is_value(kind: type) -> bool:
     return kind.__name__ in ("Value", "Moved", "Padded", "Stale")
 
 
-def _computed(torch: Any, node: Any, first: dict[str, Any], given: Any, reader: Any = None) -> Any:
+def _computed(
+    torch: Any, node: Any, first: dict[str, Any], given: Any, reader: Any = None, own: Any = None
+) -> Any:
+    """The result of a node of constants; a weight is `own`, or the numbers of its elements."""
     value = node.meta.get("val")
     if getattr(value, "numel", lambda: 0)() > LARGEST:
         raise Unsupported(f"a constant of {value.numel():,} elements")
@@ -82,10 +108,13 @@ def _computed(torch: Any, node: Any, first: dict[str, Any], given: Any, reader: 
         if isinstance(one, Known):
             return one.tensor
         if isinstance(one, Picked):
-            return torch.from_numpy(np.ascontiguousarray(one.index))
+            index = torch.from_numpy(np.ascontiguousarray(one.index))
+            return index if own is None else own.flatten()[index]
         if isinstance(one, Weight):
             if reader.is_buffer(one):
-                return reader.program.state_dict[one.name]
+                return reader.tensor(one.name)
+            if own is not None:
+                return own
             return torch.arange(int(np.prod(one.shape))).reshape(one.shape)
         if isinstance(one, list):
             return [tensor(item) for item in one]
@@ -113,23 +142,36 @@ def number_of(x: Any) -> Any:
     return x
 
 
-def summed(reader: Any, x: Any, other: Any, factor: float = 1.0) -> Any:
-    """A value and numbers by place: fixed ones, or elements of a trained weight."""
+def known_buffer(reader: Any, x: Any) -> Any:
+    """A buffer, which training does not change, as a constant; others as they are."""
+    if isinstance(x, Weight) and reader.is_buffer(x):
+        return Known(reader.tensor(x.name).reshape(x.seen))
+    return x
+
+
+def by_place(reader: Any, x: Any, other: Any, factor: float = 1.0, product: bool = False) -> Any:
+    """A value and numbers by place, added or multiplied: fixed, or elements of a trained weight."""
     found = arranged(reader, x)
     numbers = other.index if isinstance(other, Picked) else other.array
     shape = (*[1] * (found.axes - numbers.ndim), *numbers.shape)
     if len(shape) != found.axes or shape[found.place] != 1:
         raise Unsupported(f"with a constant of shape {numbers.shape}")
     wide = (*shape[: found.place], *[1] * found.own, *shape[found.place + 1 :])
+    sizes = tuple(np.broadcast_shapes(wide, found.value.shape))
+    repeated = reader.widened(replace(found.value, wide=sizes))
     layer: Any
+    kind: Any
     if isinstance(other, Picked):
         if factor != 1:
             raise Unsupported("less a trained weight, or with a factor")
-        layer = TableSum(wide, other.weight.shape, packed(numbers, "<i4"))
-        y = reader.layer(layer, found.value, {"w": (replace(other.weight, viewed=()), "same")})
+        kind = TableProduct if product else TableSum
+        table = other.weight.shape or (1,)  # a number by itself is a table of one
+        layer = kind(wide, table, packed(numbers, "<i4"))
+        y = reader.layer(layer, repeated, {"w": (replace(other.weight, viewed=()), "reshaped")})
     else:
-        if numbers.dtype.kind != "f":
+        if numbers.dtype.kind not in "fiub":
             raise Unsupported(f"with a constant of {numbers.dtype}")
-        layer = FixedSum(wide, packed(factor * numbers, "<f8"))
-        y = reader.layer(layer, found.value)
+        kind = FixedProduct if product else FixedSum
+        layer = kind(wide, packed(factor * numbers.astype(float), "<f8"))
+        y = reader.layer(layer, repeated)
     return found.moved(reader, y)

@@ -16,8 +16,9 @@ from pareo.errors import PareoError
 from pareo.nn.containers import OwnOperators
 from pareo.nn.layers import Context
 from pareo.nn.network import Sequential
-from pareo.nn.torch_import.chance import settle, without_chance
-from pareo.nn.torch_import.reader import Reader, place_of
+from pareo.nn.torch_import.chance import in_float64, settle, without_chance
+from pareo.nn.torch_import.places import place_of
+from pareo.nn.torch_import.reader import Reader
 from pareo.nn.torch_names import TorchName
 from pareo.program import trace, value_and_grad
 
@@ -106,10 +107,10 @@ def _of_module(
         parameter.requires_grad_(True)
     x = torch.as_tensor(images)
     module.eval()  # where chance has no part, or the module is refused
-    with torch.no_grad():
+    with torch.no_grad(), in_float64(torch):
         tested = module(x.clone()).numpy()
     module.train()
-    with without_chance(torch):
+    with without_chance(torch), in_float64(torch):
         out = module(x.clone())
         loss = torch.nn.functional.cross_entropy(out, torch.as_tensor(labels))
         loss.backward()
@@ -240,6 +241,6 @@ def _values_of_graph(
             given = images if key is None else array(key)
             inputs.append(program.state_dict[key].clone() if given is None
                           else torch.as_tensor(given.copy()))  # fmt: skip
-    with torch.no_grad():
+    with torch.no_grad(), in_float64(torch):
         Recording(program.graph_module).run(*inputs, enable_io_processing=False)
     return found

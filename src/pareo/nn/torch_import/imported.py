@@ -14,6 +14,7 @@ import numpy as np
 from pareo.errors import PareoError, ShapeError
 from pareo.nn.network import Sequential
 from pareo.nn.torch_import import gate
+from pareo.nn.torch_import.chance import in_float64
 from pareo.nn.torch_import.operators import MOVED, OPERATORS
 from pareo.nn.torch_import.quiet import quiet
 from pareo.nn.torch_import.reader import Reader
@@ -61,7 +62,8 @@ def from_torch(module: Any, example: Any, name: str | None = None) -> Imported:
     _settle_sizes(torch, module, shape)
     exact, program = _exported(torch, module, shape, name)
     reader = Reader(program, BATCH, shape)
-    reader.read(OPERATORS, MOVED)
+    with in_float64(torch):
+        reader.read(OPERATORS, MOVED)
     reader.check(name)
     result = reader.result
     if result is None or len(result.shape) != 1:
@@ -130,7 +132,7 @@ def _exported(torch: Any, module: Any, shape: tuple[int, ...], name: str) -> tup
     """A copy of the module in float64, and its graph of ATen's operators in training."""
     inputs = torch.zeros((BATCH, *shape), dtype=torch.float64)
     try:
-        with quiet():
+        with quiet(), in_float64(torch):
             exact = copy.deepcopy(module).to("cpu").double().train()
             program = torch.export.export(exact, (inputs,))
     except Exception as error:  # whatever the user's module raises

@@ -1,20 +1,28 @@
 """ATen's products of two values, and attention that is made of them."""
 
 import math
+from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
+import numpy as np
+
 from pareo.nn import layers
-from pareo.nn.activations import Affine, Softmax
+from pareo.nn.activations import Softmax
 from pareo.nn.containers import joined_shape
 from pareo.nn.shapes import Permute, Reshape
 from pareo.nn.tokens import Attention
+from pareo.nn.torch_import.arithmetic import add, masked_fill
 from pareo.nn.torch_import.arranged import Arranged, arranged, plain
 from pareo.nn.torch_import.convolutions import dense
+from pareo.nn.torch_import.folded import Known, known_buffer
+from pareo.nn.torch_import.joins import applied, scaled
 from pareo.nn.torch_import.moved import Moved, numbers
 from pareo.nn.torch_import.moved import attention as packed_attention
 from pareo.nn.torch_import.reader import Reader
+from pareo.nn.torch_import.resampled import repeat_interleave
 from pareo.nn.torch_import.values import Unsupported, Value, Weight
-from pareo.nn.torch_import.views import movedim
+from pareo.nn.torch_import.views import movedim, shape_of
 
 
 def matmul(reader: Reader, self: Any, other: Any) -> Any:
@@ -35,7 +43,11 @@ def _product(reader: Reader, one: Arranged, two: Arranged) -> Value:
     same = len(one.value.shape) == len(two.value.shape)
     if not one.alike(two) or not same or one.place >= one.axes - 2:
         raise Unsupported("of values whose axes do not correspond")
-    parts = [one.value, two.value]
+    outer = np.broadcast_shapes(one.value.shape[:-2], two.value.shape[:-2])
+    parts = [
+        reader.widened(replace(part, wide=(*outer, *part.shape[-2:])))
+        for part in (one.value, two.value)
+    ]
     shape = joined_shape("matmul", "matmul", [part.shape for part in parts])
     return reader.join("matmul", parts, shape)
 
@@ -80,8 +92,8 @@ def softmax(reader: Reader, self: Any, dim: int, dtype: Any = None) -> Any:
 
 def along(reader: Reader, x: Any, dim: int, dtype: Any, make: Any) -> Any:
     """A layer that has the number of an axis."""
-    if dtype is not None:
-        raise Unsupported("with a dtype")
+    if dtype is not None and not str(dtype).endswith(("float32", "float64")):
+        raise Unsupported(f"with the dtype {dtype}")
     found = arranged(reader, x)
     return found.moved(reader, reader.layer(make(found.axis(dim)), found.value))
 
@@ -91,34 +103,48 @@ def attention(
     dropout_p: float = 0.0, is_causal: bool = False, scale: Any = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
     """Attention: one layer where queries, keys and values are one dense layer's, or several."""
-    if attn_mask is not None or enable_gqa:
-        raise Unsupported("with a mask" if attn_mask is not None else "with enable_gqa")
-    try:
-        return packed_attention(
-            reader, query, key, value, None, dropout_p, is_causal, scale, enable_gqa
+    sizes = [shape_of(reader, one) for one in (query, key, value)]
+    if enable_gqa:
+        key, value = (
+            repeat_interleave(reader, one, sizes[0][-3] // shape_of(reader, one)[-3], -3)
+            for one in (key, value)
         )
-    except Unsupported:
-        queries, keys, values = (arranged(reader, one) for one in (query, key, value))
-    if not queries.alike(keys) or not keys.alike(values) or len(queries.value.shape) < 2:
-        raise Unsupported("of queries, keys and values whose axes do not correspond")
-    size = queries.value.shape[-1]
-    factor = size**-0.5 if scale is None else float(scale)
-    shapes = {one.value.shape for one in (queries, keys, values)}
-    usual = math.isclose(factor, size**-0.5) and len(shapes) == 1 and len(queries.value.shape) == 3
-    if usual and not dropout_p:
-        y = _together(reader, [queries.value, keys.value, values.value], is_causal)
-        return queries.moved(reader, y)
+    if attn_mask is None:
+        try:
+            return packed_attention(
+                reader, query, key, value, None, dropout_p, is_causal, scale, enable_gqa
+            )
+        except Unsupported:
+            pass
+    usual = scale is None or math.isclose(scale, sizes[0][-1] ** -0.5)
+    if usual and attn_mask is None and not dropout_p and sizes[0] == sizes[1] == sizes[2]:
+        parts = [arranged(reader, one) for one in (query, key, value)]
+        if all(len(one.value.shape) == 3 and one.alike(parts[0]) for one in parts):
+            y = _together(reader, [one.value for one in parts], is_causal)
+            return parts[0].moved(reader, y)
     if is_causal:
-        raise Unsupported("that is causal, with dropout, another scale or keys of other tokens")
-    last = len(keys.value.shape)
-    order = (*range(last - 1), last, last - 1)
-    turned = reader.layer(Permute(order), keys.value)
-    scaled = reader.layer(Affine(factor), queries.value)
-    scores = _product(reader, queries.like(scaled), keys.like(turned))
-    shares = reader.layer(Softmax(last), scores)
-    if dropout_p:
-        shares = reader.layer(layers.Dropout(dropout_p), shares)
-    return queries.moved(reader, _product(reader, queries.like(shares), values))
+        torch = import_module("torch")
+        wide = torch.full((sizes[0][-2], sizes[1][-2]), -math.inf, dtype=torch.float64)
+        attn_mask = Known(wide.triu(1))
+    return _written_out(reader, query, key, value, attn_mask, dropout_p, scale)
+
+
+def _written_out(
+    reader: Reader, query: Any, key: Any, value: Any, mask: Any, dropped: float, scale: Any
+) -> Any:
+    """Attention as products of matrices, with a mask of any kind."""
+    factor = shape_of(reader, query)[-1] ** -0.5 if scale is None else float(scale)
+    turned = movedim(reader, key, -1, -2)
+    scores = matmul(reader, scaled(reader, query, factor, 0.0), turned)
+    mask = known_buffer(reader, mask)
+    if isinstance(mask, Known) and mask.array.dtype.kind == "b":
+        scores = masked_fill(reader, scores, Known(~mask.tensor), -math.inf)
+    elif mask is not None:
+        scores = add(reader, scores, mask)
+    shares = softmax(reader, scores, -1)
+    if dropped:
+        shares = applied(reader, layers.Dropout(dropped), shares)
+    return matmul(reader, shares, value)
 
 
 def _together(reader: Reader, parts: list[Value], causal: bool) -> Value:

@@ -1,20 +1,20 @@
 """The reader of an exported graph: it makes the nodes of a network, and collects what it cannot."""
 
 import inspect
-import os
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from importlib import import_module
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pareo.errors import PareoError, ShapeError
 from pareo.nn.graph import INPUT, Graph
 from pareo.nn.layers import Dropout, Identity, Layer, StochasticDepth
 from pareo.nn.network import Sequential
+from pareo.nn.shapes import Index
+from pareo.nn.tokens import Learned
 from pareo.nn.torch_import.arranged import as_value
 from pareo.nn.torch_import.folded import Known, folded
 from pareo.nn.torch_import.moved import Moved
+from pareo.nn.torch_import.places import module_of, operator_of, place_of, prefix_of, some
 from pareo.nn.torch_import.values import Padded, Stale, Unknown, Unsupported, Value, Weight
 from pareo.nn.torch_names import TorchName
 
@@ -25,7 +25,17 @@ VIEWS = frozenset({
     "split_with_sizes", "slice", "narrow", "select", "unbind", "getitem", "unflatten", "mT",
     "movedim", "moveaxis", "reshape_as", "view_as",
 })  # fmt: skip
-SHOWN = 3  # places of one operator that an error lists
+ELEMENTS = 2**28  # of one value, for one input; more is a mistake in a file, or malice
+LAST = (0, 2, 3, 1)  # the axes of images whose channels PyTorch sees last
+# Operators that take values which PyTorch repeats, and those that take a weight for each input.
+REPEATED = frozenset(
+    {"add", "sub", "mul", "div", "expand", "expand_as", "cat", "contiguous", "clone"}
+)
+BATCHED = frozenset({"expand", "expand_as", "cat", "contiguous", "clone"})
+# Operators that take a weight without a value; the sum is that of a counter.
+OF_WEIGHTS = BATCHED | {"view", "reshape", "unsqueeze", "repeat", "add", "empty", "new_empty"}
+# Operators that call a part of the graph, and where their arguments for it begin.
+INLINE = {"wrap_with_autocast": 5, "wrap_with_set_grad_enabled": 2}
 
 
 @dataclass(frozen=True)
@@ -56,6 +66,7 @@ class Reader:
         self._storage: dict[Any, Any] = {}  # of each graph node: the first that has the same
         self._here: Any = None
         self._reserved = {prefix_of(name) for name in program.state_dict}
+        self._learned: dict[str, Value] = {}  # weights that are the same for every input
 
     def read(self, operators: Mapping[str, Any], moved: Mapping[str, Any]) -> None:
         """Read the whole graph with these operators, and those of `Moved` values."""
@@ -67,6 +78,8 @@ class Reader:
                 self._known[node] = self._call(node, operators)
             elif node.op == "get_attr":
                 tensor = getattr(self.program.graph_module, str(node.target), None)
+                if hasattr(tensor, "graph"):
+                    continue  # a part of the graph, which is read where it is called
                 self._known[node] = self._constant(tensor, node)
             elif node.op == "output":
                 self._output(node)
@@ -104,11 +117,18 @@ class Reader:
     def _call(self, node: Any, operators: Mapping[str, Any]) -> Any:
         schema = getattr(node.target, "_schema", None)
         name = operator_of(node)
+        if name in INLINE:
+            return self._inlined(node, operators)
         plain = name.rstrip("_") if not name.startswith("_") else name
         given = _bound(node, schema) if schema else {"args": node.args}
         resolved = {key: self._resolved(value) for key, value in given.items()}
         parts = list(_flat(resolved.values()))
+        size = max(
+            (getattr(one, "numel", int)() for one in _flat([node.meta.get("val")])), default=0
+        )
         try:
+            if size > self.batch * ELEMENTS:
+                raise Unsupported(f"its result has {size // self.batch:,} elements for each input")
             constant = folded(self, node, name, resolved, parts)
         except Unsupported as error:
             self._problem(f"aten.{name} ({error})", node)
@@ -119,11 +139,16 @@ class Reader:
             if not any(isinstance(part, Unknown) for part in parts) or schema:
                 self._problem(f"aten.{name}" if schema else name, node)
             return self._stand_in(node.meta.get("val"))
+        depends = any(isinstance(part, Value | Moved | Padded | Stale) for part in parts)
         if any(isinstance(part, Unknown) for part in parts):
+            return self._stand_in(node.meta.get("val")) if depends else Unknown()
+        if not depends and plain not in OF_WEIGHTS and any(isinstance(p, Weight) for p in parts):
+            self._problem(f"aten.{name} (of weights alone, which are computed from others)", node)
             return Unknown()
         try:
             if any(isinstance(part, Stale) for part in parts):
                 raise Unsupported("a view of values that were changed in place")
+            resolved = {key: self._repeated(one, plain) for key, one in resolved.items()}
             if any(isinstance(part, Padded) for part in parts) and plain != "conv2d":
                 raise Unsupported("of images with zeros around them")
             first, *rest = resolved.items()
@@ -140,12 +165,36 @@ class Reader:
         except (Unsupported, ShapeError) as error:
             self._problem(f"aten.{name} ({error})", node)
             return self._stand_in(node.meta.get("val"))
+        except (ValueError, IndexError, KeyError, TypeError, ArithmeticError) as error:
+            said = str(error).strip().partition("\n")[0]
+            self._problem(f"aten.{name} (what it is given does not fit: {said})", node)
+            return self._stand_in(node.meta.get("val"))
         changed = node.args[0] if node.args else None
         if _is_node(changed) and plain in VIEWS:
             self._storage[node] = self._root(changed)
         if _is_node(changed) and name != plain:
             self._replace(changed, node, found)
         return found
+
+    def _inlined(self, node: Any, operators: Mapping[str, Any]) -> Any:
+        """The results of a part of the graph that `torch.autocast` or `torch.no_grad` is around."""
+        first = INLINE[operator_of(node)]
+        inside = getattr(self.program.graph_module, str(node.args[first - 1].target))
+        values = [self._resolved(one) for one in node.args[first:]]
+        fixed = "grad" in operator_of(node) and node.args[0] is False
+        if fixed and any(isinstance(one, Value | Moved) for one in values):
+            self._problem("torch.no_grad, through which no gradient flows,", node)
+            return [self._stand_in(one) for one in node.meta["val"]]
+        given = iter(values)
+        for part in inside.graph.nodes:
+            self._here = part
+            if part.op == "placeholder":
+                self._known[part] = next(given)
+            elif part.op == "call_function":
+                self._known[part] = self._call(part, operators)
+            elif part.op == "output":
+                return [self._known.get(one, Unknown()) for one in _flat(part.args)]
+        return Unknown()
 
     def _stand_in(self, value: Any) -> Any:
         """What a result that is refused would be, so that all that follows is looked at, too."""
@@ -164,6 +213,15 @@ class Reader:
             return [self._as_values(one) for one in given]
         return as_value(self, given)
 
+    def _repeated(self, given: Any, operator: str = "") -> Any:
+        """What is repeated, by `expand` or for the batch, as a value of its own."""
+        if isinstance(given, list):
+            return [self._repeated(one, operator) for one in given]
+        if isinstance(given, Weight) and given.batched and operator not in BATCHED:
+            return self.learned(given)
+        wide = isinstance(given, Value) and given.wide and operator not in REPEATED
+        return self.widened(given) if wide else given
+
     def _root(self, node: Any) -> Any:
         return self._storage.get(node, node)
 
@@ -180,6 +238,11 @@ class Reader:
         if isinstance(value, list | tuple):
             return [self._resolved(item) for item in value]
         return self._known[value] if _is_node(value) else value
+
+    @property
+    def here(self) -> Any:
+        """The node of the exported graph that is being read."""
+        return self._here
 
     def expected(self) -> tuple[int, ...]:
         """The shape that PyTorch's result of the present node has, with the batch."""
@@ -221,14 +284,44 @@ class Reader:
         """The numbers of a buffer, which training does not change; None for a parameter."""
         if not self.is_buffer(weight):
             return None
-        return tuple(self.program.state_dict[weight.name].flatten().tolist())
+        return tuple(self.tensor(weight.name).flatten().tolist())
+
+    def tensor(self, name: str) -> Any:
+        """A parameter or a buffer of the module, also one that is not in its `state_dict`."""
+        kept = self.program.state_dict
+        return kept[name] if name in kept else self.program.constants[name]
+
+    def as_value(self, x: Any) -> Value:
+        """A value, also of a weight that is repeated for every input."""
+        x = self._repeated(x)
+        if not isinstance(x, Value):
+            raise Unsupported("its input is not computed from the module's input")
+        return x
+
+    def learned(self, weight: Weight) -> Value:
+        """A weight that is repeated for every input of the batch, as a value; made once."""
+        if weight.name not in self._learned:
+            layer = Learned(weight.seen[1:])
+            named = {"w": (weight, "reshaped")}
+            self._learned[weight.name] = self.layer(layer, Value(INPUT, self._shape), named)
+        found = self._learned[weight.name]
+        if found.shape != weight.seen[1:]:
+            raise Unsupported(f"the weight {weight.name} has another shape here")
+        return found
+
+    def widened(self, x: Value) -> Value:
+        """A value in which the elements that PyTorch repeats are repeated."""
+        wide, x = x.seen, replace(x, wide=())
+        for axis, (size, own) in enumerate(zip(wide, x.seen, strict=True), 1):
+            if size != own:
+                x = self.layer(Index(LAST[axis] if x.last else axis, (0,) * size), x)
+        return x
 
     def layer(
         self, layer: Layer, x: Value, weights: Mapping[str, tuple[Weight, str]] | None = None
     ) -> Value:
         """A node for a layer; `weights` are its parameters, each with the `how` of `TorchName`."""
-        if x.wide:
-            raise Unsupported("of values that are repeated by expand")
+        x = self.widened(x)
         buffers = self.program.graph_signature.inputs_to_buffers.values()
         name = self._name(next(iter((weights or {}).values()), None))
         for key, (weight, how) in (weights or {}).items():
@@ -296,55 +389,9 @@ class Reader:
         """Refuse a module with anything that has no counterpart, and list all of it."""
         if self.problems:
             listed = "; ".join(
-                f"{what} in {_some(places)}" for what, places in self.problems.items()
+                f"{what} in {some(places)}" for what, places in self.problems.items()
             )
             raise PareoError(f"{module} has operators that pareo does not: {listed}")
-
-
-def prefix_of(name: str) -> str:
-    """The name of the module that has a weight; that of the weight if it is not a usual one.
-
-    >>> prefix_of("layer1.0.conv1.weight"), prefix_of("gamma"), prefix_of("self.in_proj_bias")
-    ('layer1.0.conv1', 'gamma', 'self.in_proj')
-    """
-    module, _, last = name.rpartition(".")
-    for word in ("_weight", "_bias"):
-        if last.endswith(word) and last != word:
-            return name.removesuffix(word)
-    usual = last in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
-    return module if usual and module else name
-
-
-def operator_of(node: Any) -> str:
-    """The name of the operator that a node calls, without that of its overload."""
-    schema = getattr(node.target, "_schema", None)
-    return schema.name.removeprefix("aten::") if schema else node.target.__name__
-
-
-def module_of(node: Any) -> tuple[str, str]:
-    """The path and the class of the module in whose `forward` a node was made."""
-    stack = list((node.meta.get("nn_module_stack") or {}).values())
-    path, kind = stack[-1] if stack else ("", "")
-    return re.sub(r"@\d+", "", path), kind if isinstance(kind, str) else kind.__module__
-
-
-def place_of(node: Any) -> str:
-    """Where in the user's files a node was made, as file and line, else the module's path."""
-    own = os.path.dirname(str(import_module("torch").__file__)) + os.sep
-    frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
-    outside = [frame for frame in frames if not frame[0].startswith(own)]
-    path = module_of(node)[0]
-    inside = f" (module {path})" if path else ""
-    if not outside:
-        return f"{node.name}{inside}"
-    file, line = outside[-1]
-    return f"{os.path.basename(file)}, line {line}{inside}"
-
-
-def _some(places: list[str]) -> str:
-    distinct = list(dict.fromkeys(places))
-    more = f" and {len(distinct) - SHOWN} more places" if len(distinct) > SHOWN else ""
-    return ", ".join(distinct[:SHOWN]) + more
 
 
 def _called(operator: Any, reader: Reader, first: Any, rest: dict[str, Any]) -> Any:

@@ -36,11 +36,13 @@ class Weight:
     """A parameter or a buffer, by its name in the `state_dict`.
 
     viewed: the shape that the module gave it, where that is another one.
+    batched: whether its first axis, of one element, is repeated for every input of the batch.
     """
 
     name: str
     shape: Shape
     viewed: Shape = ()
+    batched: bool = False
 
     @property
     def seen(self) -> Shape:

@@ -61,7 +61,7 @@ def transpose(reader: Reader, self: Any, dim0: int, dim1: int) -> Value | Moved:
 
 def movedim(reader: Reader, self: Any, source: Any, destination: Any) -> Any:
     """Some axes at other places, the others in their order."""
-    count = len(reader.expected())
+    count = len(shape_of(reader, self))
     if isinstance(source, int):
         source, destination = [source], [destination]
     places = dict(zip((d % count for d in destination), (s % count for s in source), strict=True))
@@ -148,13 +148,43 @@ def getitem(reader: Reader, args: Any) -> Any:
     results, index = args
     if not isinstance(results, list) or not isinstance(index, int):
         raise Unsupported("of other values than several results")
+    if results[index] is None and not reader.here.users:
+        return None
+    if results[index] is None:
+        raise Unsupported("of the places of the largest or the smallest elements")
     return results[index]
+
+
+def shape_of(reader: Reader, x: Any) -> tuple[int, ...]:
+    """The shape that PyTorch sees, with the batch."""
+    return tuple(x.index.shape) if isinstance(x, Moved) else (reader.batch, *value(x).seen)
+
+
+def axes_of(x: Any, dim: Any) -> list[int]:
+    """The axes of PyTorch's that an argument names, in order; of None, all."""
+    count = x.index.ndim if isinstance(x, Moved) else len(value(x).shape) + 1
+    given = [dim] if isinstance(dim, int) else list(dim or range(count))
+    return sorted(axis % count for axis in given)
+
+
+def squeezed(reader: Reader, x: Any, axes: list[int]) -> Any:
+    """A value without these axes, which have one element."""
+    if isinstance(x, Moved):
+        return settled(reader, replace(x, index=x.index.squeeze(tuple(axes))))
+    x = plain(reader, x)
+    rest = tuple(size for axis, size in enumerate(x.shape, 1) if axis not in axes)
+    return reader.layer(layers.Flatten() if len(rest) == 1 else Reshape(rest), x)
 
 
 def expand(reader: Reader, self: Any, *_: Any, **__: Any) -> Value | Weight:
     """Values repeated along axes, for a join that would repeat them itself; or a class token."""
-    if isinstance(self, Weight) and reader.expected() == (reader.batch, *self.shape[1:]):
-        return self
+    if isinstance(self, Weight):
+        wide = (1, *self.seen) if len(reader.expected()) > len(self.seen) else self.seen
+        if reader.expected() == self.seen and self.seen[0] == 1:
+            return self
+        if wide[0] != 1 or reader.expected() != (reader.batch, *wide[1:]) or reader.is_buffer(self):
+            raise Unsupported(f"of a weight of shape {self.seen} to {reader.expected()}")
+        return replace(self, viewed=wide if wide != self.shape else self.viewed, batched=True)
     x, wanted = value(self), reader.expected()
     if wanted[0] != reader.batch or len(wanted) != len(x.shape) + 1:
         raise Unsupported(f"from {(reader.batch, *x.seen)} to {wanted}")

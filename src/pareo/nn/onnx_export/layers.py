@@ -1,198 +1,18 @@
-"""`to_onnx`: a network as an ONNX file, in the form of inference, for any batch size."""
+"""The nodes of ONNX that each layer becomes."""
 
 import math
-import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from pareo.device import Device
-from pareo.errors import PareoError, ShapeError, WriteError
 from pareo.nn import activations as acts
 from pareo.nn import layers, normalisation, shapes, tables, tokens
-from pareo.nn.containers import Container, joined_shape
 from pareo.nn.layers import Layer, Shape, size_pair
-from pareo.nn.network import Sequential
-from pareo.nn.onnx_import.file import LARGEST, onnx_module
-from pareo.nn.onnx_import.gate import run
+from pareo.nn.onnx_export.writer import Tensor, Weight, Write, Writer
 from pareo.nn.pooling import AdaptiveAveragePool, shared_windows
 from pareo.operators.attributes import padding as parse_padding
 from pareo.operators.core import Where
-
-OPSET, IR = 20, 9  # of 2023; GELU is an operator from this opset on
-BATCHES = (1, 3)  # inputs at once, with which the file is compared with the network
-# Of the norm of the outputs in float32, which both round; see `onnx_import.gate`.
-TOLERANCE = 1e-4
-INPUT, OUTPUT = "input", "output"
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """A tensor of the file: its name, and its shape without the batch."""
-
-    name: str
-    shape: Shape
-
-
-@dataclass(frozen=True)
-class Weight:
-    """A parameter by its path."""
-
-    path: str
-    array: Any
-
-
-def to_onnx(
-    network: Sequential, parameters: Mapping[str, Any], path: str | os.PathLike[str]
-) -> None:
-    """Write a network and its weights to an ONNX file, which takes batches of any size.
-
-    The file is in the form of inference: batch normalisation uses its running statistics, dropout
-    does nothing, and auxiliary heads are left out. Its initialisers have the paths of the
-    parameters as their names. Before it is written, onnx's checker has passed it, and onnxruntime
-    has given the same outputs as the network.
-    """
-    path = Path(path)
-    model = exported(network, parameters)
-    data = model.SerializeToString()
-    _compare(network, parameters, data, str(path))
-    beside = path.with_name(f".{path.name}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_bytes(data)
-        os.replace(beside, path)
-    except OSError as error:
-        raise WriteError(f"{path}: the file cannot be written: {error.strerror}") from error
-
-
-def exported(network: Sequential, parameters: Mapping[str, Any]) -> Any:
-    """The network as a model of onnx, after onnx's checker."""
-    onnx = onnx_module()
-    wanted = network.parameters(network.inputs)
-    wrong = sorted(set(wanted) ^ set(parameters)) or [
-        p for p, one in wanted.items() if tuple(np.shape(parameters[p])) != one.shape
-    ]
-    if wrong:
-        raise ShapeError(f"the parameters are not those of {network.name}: {', '.join(wrong[:3])}")
-    dtypes = {np.asarray(array).dtype for array in parameters.values()} or {np.dtype("float32")}
-    if len(dtypes) > 1 or str(next(iter(dtypes))) not in ("float32", "float64"):
-        raise PareoError(f"to_onnx expects parameters of float32 or float64; got {dtypes}")
-    if sum(np.asarray(array).nbytes for array in parameters.values()) > LARGEST:
-        raise PareoError("to_onnx writes networks of less than 2 GiB of parameters")
-    writer = Writer(dtypes.pop())
-    weights = {path: Weight(path, np.asarray(array)) for path, array in parameters.items()}
-    result = network.run(weights, Tensor(INPUT, network.inputs), writer)
-    model = writer.model(network, result)
-    onnx.checker.check_model(model, full_check=True)
-    return model
-
-
-def _compare(network: Sequential, parameters: Mapping[str, Any], data: bytes, name: str) -> None:
-    """Refuse a file of which onnxruntime computes something else."""
-    random = np.random.default_rng(0)
-    dtype = next((np.asarray(a).dtype for a in parameters.values()), np.dtype("float32"))
-    for batch in BATCHES:
-        images = random.standard_normal((batch, *network.inputs)).astype(dtype)
-        (found,) = run(data, [OUTPUT], images, name, "written")
-        with Device("vectorized"):
-            expected = np.asarray(network(parameters, images))
-        off = float(np.linalg.norm(found - expected))
-        norm = float(np.linalg.norm(expected))
-        if found.shape != expected.shape or not off <= TOLERANCE * norm:
-            raise PareoError(
-                f"{name} is not written, because onnxruntime's outputs for {batch} inputs differ "
-                f"by {off / norm if norm else off:.1g} of their norm"
-            )
-
-
-class Writer:
-    """The interpreter of networks that writes the nodes of an ONNX graph."""
-
-    def __init__(self, dtype: Any) -> None:
-        self.dtype = np.dtype(dtype)
-        self.nodes: list[Any] = []
-        self.initialisers: dict[str, Any] = {}
-        self._numbers = 0
-
-    def layer(self, layer: Layer, parameters: Mapping[str, Any], x: Any) -> Any:
-        """The nodes of one layer."""
-        write = WRITERS.get(type(layer))
-        if write is None:
-            raise PareoError(f"to_onnx does not know the layer {layer.label}")
-        found = write(self, layer, parameters, x)
-        return Tensor(found, layer.output(x.shape))
-
-    def join(self, how: str, parts: Sequence[Any]) -> Any:
-        """The node of a join, or several."""
-        shape = joined_shape(how, how, [part.shape for part in parts])
-        if how == "concat":
-            return Tensor(self.node("Concat", *(part.name for part in parts), axis=1), shape)
-        if how == "matmul":
-            return Tensor(self.node("MatMul", *(part.name for part in parts)), shape)
-        name = parts[0].name
-        for part in parts[1:]:
-            name = self.node("Add" if how == "add" else "Mul", name, part.name)
-        return Tensor(name, shape)
-
-    def head(self, weight: float, head: Container, parameters: Mapping[str, Any], x: Any) -> None:
-        """Nothing: auxiliary heads are for training."""
-
-    def node(self, op: str, *inputs: str, **attributes: Any) -> str:
-        """A node with one result, whose name is returned."""
-        self._numbers += 1
-        name = f"{op}_{self._numbers}"
-        make = onnx_module("onnx.helper").make_node
-        result = f"{name}_output"
-        self.nodes.append(make(op, list(inputs), [result], name, **attributes))
-        return result
-
-    def constant(self, values: Any, dtype: Any = None) -> str:
-        """An array that is not trained, and its name."""
-        array = np.asarray(values, self.dtype if dtype is None else dtype)
-        return self._initialiser(f"constant_{len(self.initialisers)}", array)
-
-    def fixed(self, values: Any) -> str:
-        """An array that is part of the graph, so that no reader takes it for a weight."""
-        make = onnx_module("onnx.numpy_helper").from_array
-        return self.node("Constant", value=make(np.asarray(values, self.dtype)))
-
-    def whole(self, values: Any) -> str:
-        """Whole numbers, such as a shape."""
-        return self.constant(values, np.int64)
-
-    def weight(self, weight: Weight, shape: Shape | None = None) -> str:
-        """A parameter under its path, in its own shape, or in another one by `Reshape`."""
-        name = self._initialiser(weight.path, weight.array)
-        if shape is None or shape == weight.array.shape:
-            return name
-        return self.node("Reshape", name, self.whole(shape))
-
-    def _initialiser(self, name: str, array: Any) -> str:
-        if name not in self.initialisers:
-            make = onnx_module("onnx.numpy_helper").from_array
-            self.initialisers[name] = make(np.ascontiguousarray(array).reshape(array.shape), name)
-        return name
-
-    def model(self, network: Sequential, result: Tensor) -> Any:
-        """The model whose result is this tensor."""
-        helper = onnx_module("onnx.helper")
-        kind = helper.np_dtype_to_tensor_dtype(self.dtype)
-        self.nodes.append(helper.make_node("Identity", [result.name], [OUTPUT], OUTPUT))
-        graph = helper.make_graph(
-            self.nodes,
-            network.name or "network",
-            [helper.make_tensor_value_info(INPUT, kind, ["N", *network.inputs])],
-            [helper.make_tensor_value_info(OUTPUT, kind, ["N", *result.shape])],
-            list(self.initialisers.values()),
-        )
-        opsets = [helper.make_opsetid("", OPSET)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=IR, producer_name="pareo")
-
-
-Write = Callable[[Writer, Any, Mapping[str, Any], Tensor], str]
 
 
 def _sides(padding: Any) -> list[int]:
@@ -357,15 +177,49 @@ def _table_sum(to: Writer, layer: tables.TableSum, own: Mapping[str, Any], x: Te
     return to.node("Add", x.name, to.node("Gather", flat, places, axis=0))
 
 
+def _fixed_product(
+    to: Writer, layer: tables.FixedProduct, own: Mapping[str, Any], x: Tensor
+) -> str:
+    return to.node("Mul", x.name, to.fixed(layer.array()[None]))
+
+
+def _table_product(
+    to: Writer, layer: tables.TableProduct, own: Mapping[str, Any], x: Tensor
+) -> str:
+    flat = to.weight(own["w"], (math.prod(layer.table),))
+    places = to.whole(layer.array().astype(np.int64)[None])
+    return to.node("Mul", x.name, to.node("Gather", flat, places, axis=0))
+
+
+def _index(to: Writer, layer: shapes.Index, own: Mapping[str, Any], x: Tensor) -> str:
+    return to.node("Gather", x.name, to.whole(layer.places), axis=layer.axis)
+
+
+def _mix(to: Writer, layer: tables.Mix, own: Mapping[str, Any], x: Tensor) -> str:
+    order = [axis for axis in range(len(x.shape) + 1) if axis != layer.axis] + [layer.axis]
+    back = [order.index(axis) for axis in range(len(order))]
+    shares = to.fixed(layer.array(x.shape[layer.axis - 1]))
+    mixed = to.node("MatMul", to.node("Transpose", x.name, perm=order), shares)
+    return to.node("Transpose", mixed, perm=back)
+
+
 def _tokens(to: Writer, layer: tokens.Tokens, own: Mapping[str, Any], x: Tensor) -> str:
     flat = to.node("Reshape", x.name, to.whole((0, x.shape[0], math.prod(x.shape[1:]))))
     return to.node("Transpose", flat, perm=(0, 2, 1))
 
 
-def _class_token(to: Writer, layer: tokens.ClassToken, own: Mapping[str, Any], x: Tensor) -> str:
+def _repeated(to: Writer, x: Tensor, w: str, shape: Shape) -> str:
+    """A weight for each input of the batch."""
     batch = to.node("Shape", x.name, start=0, end=1)
-    shape = to.node("Concat", batch, to.whole((1, x.shape[1])), axis=0)
-    token = to.node("Expand", to.weight(own["w"]), shape)
+    return to.node("Expand", w, to.node("Concat", batch, to.whole(shape), axis=0))
+
+
+def _learned(to: Writer, layer: tokens.Learned, own: Mapping[str, Any], x: Tensor) -> str:
+    return _repeated(to, x, to.weight(own["w"]), layer.shape)
+
+
+def _class_token(to: Writer, layer: tokens.ClassToken, own: Mapping[str, Any], x: Tensor) -> str:
+    token = _repeated(to, x, to.weight(own["w"]), (1, x.shape[1]))
     return to.node("Concat", token, x.name, axis=1)
 
 
@@ -416,6 +270,12 @@ def _affine(to: Writer, layer: acts.Affine, own: Mapping[str, Any], x: Tensor) -
     return to.node("Add", scaled, to.constant(layer.shift)) if layer.shift else scaled
 
 
+def _power(to: Writer, layer: acts.Power, own: Mapping[str, Any], x: Tensor) -> str:
+    if layer.exponent == -1:
+        return to.node("Reciprocal", x.name)
+    return to.node("Pow", x.name, to.fixed(layer.exponent))
+
+
 def _silu(to: Writer, layer: acts.SiLU, own: Mapping[str, Any], x: Tensor) -> str:
     return to.node("Mul", x.name, to.node("Sigmoid", x.name))
 
@@ -423,6 +283,11 @@ def _silu(to: Writer, layer: acts.SiLU, own: Mapping[str, Any], x: Tensor) -> st
 WRITERS: Mapping[type[Layer], Write] = {
     AdaptiveAveragePool: _adaptive,
     acts.Clip: _clip,
+    acts.ELU: _simple("Elu", lambda layer: {"alpha": layer.alpha}),
+    acts.Exp: _simple("Exp"),
+    acts.Log: _simple("Log"),
+    acts.Power: _power,
+    acts.Softplus: _simple("Softplus"),
     acts.GELU: _simple("Gelu", lambda layer: {"approximate": ("none", "tanh")[layer.approximate]}),
     acts.HardSigmoid: _simple("HardSigmoid", lambda layer: {"alpha": 1 / 6, "beta": 0.5}),
     acts.HardSwish: _simple("HardSwish"),
@@ -450,15 +315,20 @@ WRITERS: Mapping[type[Layer], Write] = {
     normalisation.LayerNorm: _layer_norm,
     normalisation.Lrn: _lrn,
     normalisation.Normalise: _normalise,
+    shapes.Index: _index,
     shapes.Pad: _pad,
     shapes.Part: _part,
     shapes.Permute: _permute,
     shapes.Reshape: _reshaped(lambda layer, x: layer.shape),
+    tables.FixedProduct: _fixed_product,
     tables.FixedSum: _fixed_sum,
+    tables.Mix: _mix,
+    tables.TableProduct: _table_product,
     tables.TableSum: _table_sum,
     tokens.Attention: _attention,
     tokens.ClassToken: _class_token,
     tokens.FirstToken: _first_token,
+    tokens.Learned: _learned,
     tokens.PositionEmbedding: _position,
     tokens.Tokens: _tokens,
 }
