@@ -1,5 +1,6 @@
 """Options that several commands share, and checks of their values."""
 
+import inspect
 import math
 import os
 import re
@@ -11,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from pareo.device import MOST_THREADS
 from pareo.errors import PareoError
 
 Network = Annotated[str, typer.Argument(help="A network that `pareo networks` lists.")]
@@ -42,7 +44,8 @@ Epochs = Annotated[
 ]
 Precision = Annotated[str, typer.Option(help="float32; on a GPU also tf32 or bfloat16.")]
 Threads = Annotated[
-    int | None, typer.Option(min=1, help="CPU threads to use.", show_default="all cores")
+    int | None,
+    typer.Option(min=1, max=MOST_THREADS, help="CPU threads to use.", show_default="all cores"),
 ]
 DEVICE = typer.Option(help="Device to run on; `pareo devices` lists them.")
 Cluster = Annotated[
@@ -92,7 +95,23 @@ def quick(command: str) -> Any:
 
 
 class Command(TyperCommand):
-    """A command that also accepts the old spellings of its options, and --quick for others."""
+    """A command that also accepts the old spellings of its options, and --quick for others.
+
+    Its help has paragraphs that are wrapped to the width of the terminal, not as the docstring was,
+    and flags without the type of a value that they do not take.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.help = reflowed(self.help or "")
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters; the help shows no type beside those that are flags."""
+        found = super().get_params(ctx)
+        for parameter in found:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+        return found
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments, with old spellings replaced."""
@@ -111,12 +130,22 @@ class Command(TyperCommand):
         return super().parse_args(ctx, words)
 
 
+def reflowed(text: str) -> str:
+    """A text whose paragraphs are one line each.
+
+    >>> reflowed("One\\nsentence.\\n\\nAnother.")
+    'One sentence.\\n\\nAnother.'
+    """
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
 def data(default: str) -> Any:
     """The option --data, whose default is described by these words."""
     return typer.Option(
-        help="mnist, cifar10:FOLDER, cifar100:FOLDER, fashion-mnist:FOLDER, "
-        "synthetic:CxHxW[:CLASSES[:COUNT]], a directory of IDX files or of images, or an .npz "
-        "file.",
+        help="mnist, cifar10:FOLDER, cifar100:FOLDER, fashion-mnist:FOLDER, an .npz file, a "
+        "directory of IDX files or of images, or synthetic:3x32x32 for synthetic images of this "
+        "shape; :CLASSES and :COUNT may follow.",
         show_default=default,
     )
 

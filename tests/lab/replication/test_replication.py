@@ -19,7 +19,7 @@ from pareo.lab.experiment import results
 from pareo.lab.ops.summary import timed
 from pareo.lab.papers.published import NAMES, paper
 from pareo.lab.replication import costa_banevicius, finardi_david, lima_zola, melo, trindade_lima
-from pareo.lab.replication.engine import Facts, Found, Partly, Plan, Replication, ran
+from pareo.lab.replication.engine import Facts, Found, Partly, Plan, Replication, ran, today
 from pareo.lab.replication.plans import FULL, QUICK, plan_of
 from pareo.lab.replication.result import Line, PaperResult
 from pareo.lab.replication.transfers import moved_by, one_by_one
@@ -127,6 +127,18 @@ def test_operators_of_the_fifth_paper() -> None:
     assert rate.of_limit == pytest.approx(one.hot.of_roofline)
 
 
+def test_the_successor_of_theano_has_lines_where_it_was_timed() -> None:
+    result = ops_result.made()
+    for cell in result.rows:
+        cell.nbytes = 6 << 20
+        cell.contestant = cell.contestant.replace("torch", "pytensor")
+    lines = melo.Melo().lines(Found({"operators": result}))
+    timed_by = {(line.by, line.what) for line in lines if line.here is not None}
+    assert timed_by == {("pareo-compiled", "6 MB"), ("pytensor", "6 MB")}
+    (theano,) = (one for one in paper("melo").software if one.name == "Theano")
+    assert "; its successor is pytensor" in today(theano)
+
+
 @pytest.mark.parametrize(("idle", "busy"), [(2.0, False), (0.0, True)])
 def test_busy_ceilings_are_told(idle: float, busy: bool) -> None:
     result = ops_result.made()
@@ -190,7 +202,7 @@ def test_batches_and_memory_of_the_third_paper() -> None:
     found = {(line.what, line.by): line for line in lines}
     assert found["alexnet, batch 4", "torch"].here == pytest.approx(110.0)
     assert found["alexnet", "Caffe 1.0.0"].note == "Caffe cannot be installed any more"
-    best = found["the same of alexnet, pareo / the fastest peer", "pareo-compiled / torch, batch 4"]
+    best = found["alexnet: pareo / the fastest peer", "pareo-compiled / torch, batch 4"]
     assert best.here == pytest.approx(0.0615 / 0.11)
     assert best.published == 0.3
     large = found["largest batch that fits on the GPU, TensorFlow", "pareo, alexnet, 224 x 224"]

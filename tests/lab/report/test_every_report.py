@@ -60,7 +60,7 @@ def test_a_paper_begins_with_a_figure_beside_the_one_measured_here():
     page = report.html(result)
     found = re.search('<p class="headline">(.*?)</p>', page)
     assert found is not None
-    assert found[1].startswith(html.escape(f"{both[0].what} ({both[0].section}): "))
+    assert found[1].startswith(html.escape(f"{both[0].section}; {both[0].what}: "))
     assert " in the paper, " in found[1]
     for one in result.lines:
         one.here = None

@@ -16,7 +16,7 @@ from pareo.lab.replication.result import Line, PaperResult, by_hardware, hardwar
 from pareo.lab.replication.words import amount, measured_by, ratio, summary, title
 
 WHAT, PAPER, HERE, RATIO, LIMIT = "what", "paper", "here", "here / paper", "of limit"
-BY = "by, or why not"
+BY = "measured with, or why not"
 SHORT = 12  # characters of a word that never wraps
 
 

@@ -197,10 +197,10 @@ def today(one: Software) -> str:
     >>> today(Software(name="NumPy", contestant="pareo-vectorized"))
     'pareo-vectorized'
     """
-    if one.gone:
-        return one.gone
     reason = known()[one.contestant].missing() if one.contestant else ""
     said = f"{one.contestant}: {reason}" if reason else one.contestant
+    if one.gone:
+        return f"{one.gone}; its successor is {said}" if said else one.gone
     if one.instead:
         said = f"{said}; {one.instead} in its place" if said else one.instead
     return said

@@ -22,7 +22,7 @@ QUICK: dict[str, Plan] = {
                      largest=False,
                      on_cpu=("pareo-compiled", "torch", "tensorflow")),
         CostaBanevicius(images=3_840, rounds=3),
-        Melo(most=128, seconds=0.3, peers=("numpy", "torch")),
+        Melo(most=128, seconds=0.3, peers=("numpy", "torch", "pytensor")),
     )
 }  # fmt: skip
 

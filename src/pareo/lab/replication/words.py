@@ -8,7 +8,7 @@ UNITED = {"%": " %", "times": ""}  # how a unit follows its number, where not af
 
 def title(result: PaperResult) -> str:
     """The paper, and how it was repeated."""
-    how = "quick" if result.quick else "in full"
+    how = "with --quick" if result.quick else "in full"
     return f"{result.paper}, repeated {how}"
 
 

@@ -28,6 +28,7 @@ CAPTIONS = {
     "memory": "Memory against the batch size.",
 }
 KEPT = ("data", "layout", "base")  # of a figure
+BY, PLACE = "measured with, or why not", "where in the paper"  # heads of columns
 RATE = "MFLOP/s"  # of lines that a chart by size shows
 DRAWN: tuple[tuple[type[Result], Callable[[Any], dict[str, Figure]]], ...] = (
     (RaceResult, race_figures),
@@ -112,7 +113,7 @@ def _headline(result: PaperResult) -> str:
         return summary(result)
     published, here = amount(first.published, first.unit), amount(first.here, first.unit)
     how = f" ({measured_by(first)})" if measured_by(first) else ""
-    what = f"{first.what} ({first.section})"
+    what = f"{first.section}; {first.what}"
     return f"{what}: {published} in the paper, {here} here{how}. {summary(result)}"
 
 
@@ -120,7 +121,7 @@ def _lines(lines: list[Line]) -> str:
     """The lines of a heading; a column for each of the paper's GPUs if there are several."""
     rows = by_hardware(lines)
     columns = hardware(rows)
-    heads = ["what", *(columns or ["paper"]), "here", "here / paper", "of limit"]
+    heads = ["what", *(columns or ["paper"]), "here", "here / paper", "of limit", BY, PLACE]
     places = dict.fromkeys(line.place for line in lines)
     cells = []
     for row in rows.values():
@@ -132,18 +133,11 @@ def _lines(lines: list[Line]) -> str:
         what = f"{first.what} ({first.on})" if first.on and not columns else first.what
         cells.append(
             [what, *shown, amount(first.here, first.unit), ratios, percent(first.of_limit),
-             _last(first, len(places) > 1)]
+             measured_by(first), first.place if len(places) > 1 else ""]
         )  # fmt: skip
-    kept = [at for at in range(len(heads) + 1) if any(row[at] for row in cells)]
-    heads.append("by, or why not; in the paper" if len(places) > 1 else "by, or why not")
+    kept = [at for at in range(len(heads)) if any(row[at] for row in cells)]
     where = "" if len(places) > 1 else f"<p>In the paper: {escape(next(iter(places)))}.</p>"
     return where + table([heads[at] for at in kept], ([row[at] for at in kept] for row in cells))
-
-
-def _last(line: Line, placed: bool) -> str:
-    """What was measured, or why nothing was, and where the paper has the figure."""
-    place = f"in the paper: {line.place}" if placed else ""
-    return "; ".join(part for part in (measured_by(line), place) if part)
 
 
 def _parts(result: PaperResult, drawn: dict[str, Figure]) -> Iterator[str]:
