@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import kernels_result
@@ -10,7 +11,7 @@ import ops_result
 import pytest
 import race_result
 import sweep_result
-from replication_result import Pretended, made, measured, parallel, raising
+from replication_result import Pretended, Run, made, measured, parallel, raising
 
 from pareo.errors import DataError, PareoError
 from pareo.lab import report
@@ -19,7 +20,7 @@ from pareo.lab.experiment import results
 from pareo.lab.ops.summary import timed
 from pareo.lab.papers.published import NAMES, paper
 from pareo.lab.replication import costa_banevicius, finardi_david, lima_zola, melo, trindade_lima
-from pareo.lab.replication.engine import Facts, Found, Partly, Plan, Replication, ran, today
+from pareo.lab.replication.engine import Facts, Found, Partly, Phase, Plan, Replication, ran, today
 from pareo.lab.replication.plans import FULL, QUICK, plan_of
 from pareo.lab.replication.result import Line, PaperResult
 from pareo.lab.replication.transfers import moved_by, one_by_one
@@ -234,6 +235,43 @@ def test_an_interrupted_run_keeps_what_it_has(error: BaseException) -> None:
     assert [line.here for line in result.lines] == [1.0, None, None]
     assert (result.parts[1].result is not None) == isinstance(error, Partly)
     assert result.parts[2].note == "not measured: it was interrupted"
+
+
+@pytest.mark.parametrize("last", [measured(2.0), raising(KeyboardInterrupt())])
+def test_a_phase_can_be_continued_until_all_are_done(last: Run) -> None:
+    """A sweep of hours is not lost because the one after it was interrupted."""
+    finished: list[str] = []
+
+    class Continued(Pretended):
+        def phases(self) -> list[Phase]:
+            return [
+                replace(phase, finish=partial(finished.append, phase.name))
+                for phase in super().phases()
+            ]
+
+    result = Replication(Continued(a=measured(1.0), b=last), True).run()
+    assert finished == ([] if result.interrupted else ["a", "b"])
+
+
+def test_a_timed_sweep_leaves_its_journal_until_it_is_finished(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[str] = []
+
+    class Swept:
+        def __init__(self, settings: object) -> None:
+            self.close = partial(calls.append, "close")
+            self.finish = partial(calls.append, "finish")
+
+        def run(self, watch: object) -> str:
+            return "its result"
+
+    monkeypatch.setattr(trindade_lima, "Sweep", Swept)
+    first, *_ = QUICK["trindade-lima"].phases()
+    assert first.run(lambda doing: None) == "its result"
+    assert calls == ["close"]
+    first.finish()
+    assert calls == ["close", "finish"]
 
 
 def test_a_result_is_read_again_as_it_was() -> None:

@@ -16,6 +16,7 @@ from pareo.lab import report
 from pareo.lab.experiment import results
 from pareo.lab.machine.ceilings import Ceilings
 from pareo.lab.report import ceilings
+from pareo.lab.report.tables import table
 
 MADE = {
     "race": race_result.made,
@@ -80,7 +81,9 @@ def test_short_kernels_are_folded_away():
 
 def test_operators_begin_with_shares_of_the_roofline():
     page = page_of("ops")
-    assert order(page, "rooflines in the median", 'id="shares"', "Worst offenders", "The paper")
+    assert order(
+        page, "rooflines in the median", 'id="shares"', "Furthest from the limit", "The paper"
+    )
     cells = page[page.index("<h2>Every cell</h2>") :]
     assert "<details><summary>add forward, 4 cells</summary>" in cells
 
@@ -130,3 +133,9 @@ def test_it_fits_a_phone_and_its_tables_a_desktop(window, tmp_path, kind):
         "return [...document.querySelectorAll('.wide')].filter(e => e.scrollWidth > e.clientWidth)"
     )
     assert window.run(f"{wide}.length") == 0
+
+
+def test_a_name_and_a_number_with_its_unit_stay_on_one_line():
+    page = table(["who", "time"], [["pareo-vectorized", "4,698 s"], ["a sentence", "1 s"]], True)
+    assert '<td class="name">pareo-vectorized</td><td class="n">4,698&nbsp;s</td>' in page
+    assert '<td>a sentence</td><td class="n">1&nbsp;s</td>' in page

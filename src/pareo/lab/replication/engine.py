@@ -57,12 +57,16 @@ def ran(engine: Runs[Made]) -> Made:
 
 @dataclass(frozen=True)
 class Phase:
-    """One part of an experiment; `command` runs it alone, where there is such a command."""
+    """One part of an experiment; `command` runs it alone, where there is such a command.
+
+    finish: is called when all phases are done, until which an interrupted one can be continued.
+    """
 
     name: str
     title: str
     run: Callable[[Say], Result | Facts]
     command: str = ""
+    finish: Callable[[], None] = lambda: None
 
 
 @dataclass
@@ -151,6 +155,9 @@ class Replication(Session):
             except PareoError as error:
                 self._end(part, "failed", str(error))
             part.seconds = time.perf_counter() - began
+        if not self.interrupted:
+            for phase in phases:
+                phase.finish()
         return self.result()
 
     def result(self) -> PaperResult:

@@ -74,11 +74,11 @@ class TrindadeLima(Plan):
             options += " --largest"
         if self.size != 224:
             options += f" --pixels {self.size}"
-        found = [
-            Phase(network, f"{network} at batch {sizes}", Timed(self._settings(network)),
-                  f"pareo sweep {network} {options}")
-            for network in self.networks
-        ]  # fmt: skip
+        found = []
+        for network in self.networks:
+            title, command = f"{network} at batch {sizes}", f"pareo sweep {network} {options}"
+            sweep = Timed(self._settings(network))
+            found.append(Phase(network, title, sweep, command, sweep.finish))
         found.append(Phase(MEMORY, "the largest batch in 12 GB, predicted", self._predict))
         if self.kernels is not None:
             quick = " --quick" if self.turns < TURNS else ""
@@ -238,20 +238,25 @@ class TrindadeLima(Plan):
         ]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Timed:
-    """A sweep as a phase; one that was interrupted goes on when it is run again."""
+    """A sweep as a phase; until it is finished, it goes on when it is run again."""
 
     settings: Settings
+    _sweep: Sweep | None = None
 
     def __call__(self, say: Say) -> SweepResult:
         with closing(Sweep(self.settings)) as sweep:
+            self._sweep = sweep
             try:
-                result = sweep.run(lambda now: say(now.doing))
+                return sweep.run(lambda now: say(now.doing))
             except KeyboardInterrupt:
                 raise Partly(sweep.result()) from None
-            sweep.finish()
-            return result
+
+    def finish(self) -> None:
+        """Let the next sweep of this kind begin again."""
+        if self._sweep is not None:
+            self._sweep.finish()
 
 
 def _measured(cell: Cell, result: SweepResult) -> Measured:

@@ -137,7 +137,8 @@ def _lines(lines: list[Line]) -> str:
         )  # fmt: skip
     kept = [at for at in range(len(heads)) if any(row[at] for row in cells)]
     where = "" if len(places) > 1 else f"<p>In the paper: {escape(next(iter(places)))}.</p>"
-    return where + table([heads[at] for at in kept], ([row[at] for at in kept] for row in cells))
+    shown_rows = ([row[at] for at in kept] for row in cells)
+    return where + table([heads[at] for at in kept], shown_rows, wrap=len(places) > 1)
 
 
 def _parts(result: PaperResult, drawn: dict[str, Figure]) -> Iterator[str]:
