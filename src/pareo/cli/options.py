@@ -91,7 +91,9 @@ QUICK = {
 def quick(command: str) -> Any:
     """The option --quick of a command in QUICK."""
     words = " ".join(f"{name} {value}" for name, value in QUICK[command].items())
-    return typer.Option("--quick", help=f"Short for {words}; those that are given count.")
+    return typer.Option(
+        "--quick", help=f"Short for {words}; options that you give take precedence."
+    )
 
 
 class Command(TyperCommand):

@@ -143,7 +143,7 @@ def train(
         ),
     ] = None,
     data: Annotated[
-        str | None, options.data("mnist, or invented images for a network that it does not fit")
+        str | None, options.data("mnist, or synthetic images for a network that it does not fit")
     ] = None,
     inputs: options.Input = None,
     augment: Annotated[

@@ -76,14 +76,15 @@ def _times(timed: list[Row], colours: dict[str, str], floors: list[Floor]) -> Fi
         "showlegend": False,
         "yaxis": {"autorange": "reversed", "automargin": True},
         "xaxis": titled("seconds per epoch", range=[0.0, 1.08 * end]),
-        "margin": {"t": 20 + LINE * len(least)},
+        "margin": {"t": 20 + 2 * LINE * len(least)},
         "shapes": [charts.upright(place, dash="dash", width=2) for place in least.values()],
         "annotations": [
             charts.above(
-                f"floor{f' of {name}' if len(least) > 1 else ''} {digits(place)} s",
+                "",
                 place,
-                yshift=LINE * number,
-                xanchor="left",
+                text=f"floor{f' of {name}' if len(least) > 1 else ''}<br>{digits(place)} s",
+                yshift=2 * LINE * number,
+                xanchor="left" if place < 0.5 * end else "right",  # else a phone would cut it
             )
             for number, (name, place) in enumerate(least.items())
         ],
