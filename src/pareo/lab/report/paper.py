@@ -1,6 +1,7 @@
 """The report of `pareo paper`: every published figure beside the one measured here, and why."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from html import escape
 from typing import Any
 
@@ -11,7 +12,7 @@ from pareo.lab.ops.summary import timed
 from pareo.lab.parallel.result import PapersResult
 from pareo.lab.race.result import RaceResult
 from pareo.lab.replication.result import Line, PaperResult, by_hardware, hardware
-from pareo.lab.replication.words import amount, measured_by, ratio, summary, title
+from pareo.lab.replication.words import amount, measured_by, ratio, shared, summary, title
 from pareo.lab.report import parallel, sweep
 from pareo.lab.report.charts import Figure, chart, colours, figure, line
 from pareo.lab.report.ops import paper as ops_paper
@@ -123,6 +124,7 @@ def _lines(lines: list[Line]) -> str:
     columns = hardware(rows)
     heads = ["what", *(columns or ["paper"]), "here", "here / paper", "of limit", BY, PLACE]
     places = dict.fromkeys(line.place for line in lines)
+    note = shared(line.note for line in lines if line.here is not None)
     cells = []
     for row in rows.values():
         first = next(iter(row.values()))
@@ -133,10 +135,12 @@ def _lines(lines: list[Line]) -> str:
         what = f"{first.what} ({first.on})" if first.on and not columns else first.what
         cells.append(
             [what, *shown, amount(first.here, first.unit), ratios, percent(first.of_limit),
-             measured_by(first), first.place if len(places) > 1 else ""]
+             measured_by(replace(first, note="") if first.note == note else first),
+             first.place if len(places) > 1 else ""]
         )  # fmt: skip
     kept = [at for at in range(len(heads)) if any(row[at] for row in cells)]
     where = "" if len(places) > 1 else f"<p>In the paper: {escape(next(iter(places)))}.</p>"
+    where += f"<p>Measured here: {escape(note)}.</p>" if note else ""
     shown_rows = ([row[at] for at in kept] for row in cells)
     return where + table([heads[at] for at in kept], shown_rows, wrap=len(places) > 1)
 

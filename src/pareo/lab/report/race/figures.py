@@ -79,13 +79,11 @@ def _times(timed: list[Row], colours: dict[str, str], floors: list[Floor]) -> Fi
         "margin": {"t": 20 + 2 * LINE * len(least)},
         "shapes": [charts.upright(place, dash="dash", width=2) for place in least.values()],
         "annotations": [
-            charts.above(
-                "",
-                place,
-                text=f"floor{f' of {name}' if len(least) > 1 else ''}<br>{digits(place)} s",
-                yshift=2 * LINE * number,
-                xanchor="left" if place < 0.5 * end else "right",  # else a phone would cut it
-            )
+            {
+                **charts.above("", place, yshift=2 * LINE * number),
+                "text": f"floor{f' of {name}' if len(least) > 1 else ''}<br>{digits(place)} s",
+                "xanchor": "left" if place < 0.5 * end else "right",  # else a phone would cut it
+            }
             for number, (name, place) in enumerate(least.items())
         ],
     }
