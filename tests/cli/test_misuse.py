@@ -191,6 +191,7 @@ MORE: list[tuple[str, str]] = [
     ("sweep mlp-small --pixels 32", "--pixels expects synthetic images for one of"),
     ("sweep mlp-small --precision float64", "--precision expects one of float32"),
     ("kernels mlp-small --threads -2", "'--threads'"),
+    ("kernels mlp-small --pixels 32", "--pixels expects synthetic images for one of"),
     ("ops --sizes 0", "--sizes expects sizes such as 2MB..1GB"),
     ("ops --sizes 1e30GB", "--sizes expects sizes such as 2MB..1GB"),
     ("ops --ops ''", "no operator is called ''"),

@@ -54,6 +54,14 @@ Cluster = Annotated[
         "--on", help="Ray cluster to run on: ray, or ray://HOST:PORT.", show_default="this machine"
     ),
 ]
+Pixels = Annotated[
+    int | None,
+    typer.Option(
+        min=16,
+        help="Width and height of synthetic images, for a network that takes any size.",
+        show_default="the network's own",
+    ),
+]
 Together = Annotated[
     bool,
     typer.Option(
@@ -109,11 +117,7 @@ class Command(TyperCommand):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The parameters; the help shows no type beside those that are flags."""
-        found = super().get_params(ctx)
-        for parameter in found:
-            if getattr(parameter, "is_flag", False):
-                parameter.metavar = ""
-        return found
+        return plain_flags(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments, with old spellings replaced."""
@@ -130,6 +134,14 @@ class Command(TyperCommand):
                 new = "--best"  # what --save was in `pareo tune`
             words.append(f"{new}{equals}{value}")
         return super().parse_args(ctx, words)
+
+
+def plain_flags(parameters: list[Any]) -> list[Any]:
+    """The parameters, of which flags have no type in the help, as they take no value."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    return parameters
 
 
 def reflowed(text: str) -> str:

@@ -82,6 +82,7 @@ class TrindadeLima(Plan):
         found.append(Phase(MEMORY, "the largest batch in 12 GB, predicted", self._predict))
         if self.kernels is not None:
             quick = " --quick" if self.turns < TURNS else ""
+            quick += f" --pixels {self.size}" if self.size != 224 else ""
             command = f"pareo kernels alexnet --batch {self.kernels}{quick}"
             title = f"the kernels of alexnet at batch {self.kernels}"
             found.append(Phase(KERNELS, title, self._study, command))
@@ -103,7 +104,7 @@ class TrindadeLima(Plan):
         return Facts(found)
 
     def _study(self, say: Say) -> KernelsResult:
-        task = task_for("alexnet", self.kernels or 1, cores())
+        task = task_for("alexnet", self.kernels or 1, cores(), self.size)
         return ran(Study(task, chosen([*STUDIED[self.on_gpu]]), turns=self.turns, say=say))
 
     def lines(self, found: Found) -> list[Line]:

@@ -131,10 +131,11 @@ def _lines(lines: list[Line]) -> str:
         shown = [digits(row[name].published or 0.0) if name in row else "" for name in columns] or [
             amount(first.published, first.unit)
         ]
+        here = amount(first.here, "times" if columns else first.unit)  # which the heading has
         ratios = ", ".join(ratio(one.ratio) for one in row.values() if one.ratio is not None)
         what = f"{first.what} ({first.on})" if first.on and not columns else first.what
         cells.append(
-            [what, *shown, amount(first.here, first.unit), ratios, percent(first.of_limit),
+            [what, *shown, here, ratios, percent(first.of_limit),
              measured_by(replace(first, note="") if first.note == note else first),
              first.place if len(places) > 1 else ""]
         )  # fmt: skip
