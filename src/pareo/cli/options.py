@@ -15,6 +15,14 @@ from typer.core import TyperCommand
 from pareo.device import MOST_THREADS
 from pareo.errors import PareoError
 
+
+def _check_threads(count: int | None) -> int | None:
+    """Refuse more threads than a device takes; as a range, it would widen all of the help."""
+    if count is not None and count > MOST_THREADS:
+        raise typer.BadParameter(f"expected at most {MOST_THREADS:,}; got {count:,}")
+    return count
+
+
 Network = Annotated[str, typer.Argument(help="A network that `pareo networks` lists.")]
 NETWORK = (
     "A network that `pareo networks` lists, or your own: FILE.py:OBJECT or PACKAGE.MODULE:OBJECT, "
@@ -45,7 +53,9 @@ Epochs = Annotated[
 Precision = Annotated[str, typer.Option(help="float32; on a GPU also tf32 or bfloat16.")]
 Threads = Annotated[
     int | None,
-    typer.Option(min=1, max=MOST_THREADS, help="CPU threads to use.", show_default="all cores"),
+    typer.Option(
+        min=1, help="CPU threads to use.", show_default="all cores", callback=_check_threads
+    ),
 ]
 DEVICE = typer.Option(help="Device to run on; `pareo devices` lists them.")
 Cluster = Annotated[

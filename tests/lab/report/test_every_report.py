@@ -14,8 +14,10 @@ from browser import browser, why_none
 
 from pareo.lab import report
 from pareo.lab.experiment import results
+from pareo.lab.history import lines
+from pareo.lab.history.points import points
 from pareo.lab.machine.ceilings import Ceilings
-from pareo.lab.report import ceilings
+from pareo.lab.report import ceilings, history
 from pareo.lab.report.tables import table
 
 MADE = {
@@ -29,7 +31,29 @@ MADE = {
 
 
 def page_of(kind):
+    if kind == "history":
+        return history_page()
+    if kind == "ceilings":
+        return ceilings.html([known()])
     return report.html(results.checked(MADE[kind](), kind))
+
+
+def history_page():
+    """A race a day, of which pareo's become slower."""
+    races = []
+    for day in range(24):
+        when = f"2026-01-{day + 1:02}T00:00:00+00:00"
+        data = race_result.made({"pareo-compiled": 2.0} if day > 14 else None, seed=day)
+        races.append(results.checked({**data, "when": when}, "made up"))
+    every = [pair for number, race in enumerate(races, 1) for pair in points(number, race)]
+    return history.html(lines.series(every), len(races))
+
+
+def test_the_axes_of_a_history_name_every_tick_in_full():
+    page = history_page()
+    assert "<h2>Steps</h2>" in page
+    assert '"ticktext":' in page.replace(" ", "")
+    assert '"type":"log"' in page.replace(" ", "")
 
 
 def order(page, *texts):
@@ -120,10 +144,9 @@ def window(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [*MADE, "ceilings"])
+@pytest.mark.parametrize("kind", [*MADE, "ceilings", "history"])
 def test_it_fits_a_phone_and_its_tables_a_desktop(window, tmp_path, kind):
-    page = ceilings.html([known()]) if kind == "ceilings" else page_of(kind)
-    (tmp_path / "r.html").write_text(page)
+    (tmp_path / "r.html").write_text(page_of(kind))
     for width in (390, 1280):
         window.device(width, 800)
         window.open(tmp_path / "r.html")
