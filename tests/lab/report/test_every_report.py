@@ -49,13 +49,6 @@ def history_page():
     return history.html(lines.series(every), len(races))
 
 
-def test_the_axes_of_a_history_name_every_tick_in_full():
-    page = history_page()
-    assert "<h2>Steps</h2>" in page
-    assert '"ticktext":' in page.replace(" ", "")
-    assert '"type":"log"' in page.replace(" ", "")
-
-
 def order(page, *texts):
     """Whether all texts are in a page, in this order."""
     places = [page.index(text) for text in texts]
