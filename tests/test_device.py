@@ -159,7 +159,7 @@ def test_threads_are_bounded() -> None:
 
 @pytest.mark.parametrize("threads", [0, -1, 1.5, "2", True])
 def test_wrong_threads(threads: object) -> None:
-    with pytest.raises(DeviceError, match=r"^Device expects threads of 1 or more; got"):
+    with pytest.raises(DeviceError, match=r"^Device expects 1 to 1,024 threads; got"):
         Device("compiled", threads=threads)  # type: ignore[arg-type]
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # backends import this module; here they are imported by name
 
 ALIASES = {"gpu": "cuda"}
 PRECISIONS = ("float32", "tf32", "bfloat16")
+MOST_THREADS = 1024  # of a device: more than a machine has, and few enough to start
 _modules = {
     "sequential": "pareo.backends.sequential",
     "vectorized": "pareo.backends.vectorized",
@@ -65,8 +66,8 @@ class Device:
             raise DeviceError(f"Device expects one of {', '.join(names())}; got '{name}'")
         if colon and (base != "cuda" or not index.isdecimal()):
             raise DeviceError(f"Device expects an index only as in 'cuda:1'; got '{name}'")
-        if threads is not None and (type(threads) is not int or threads < 1):
-            raise DeviceError(f"Device expects threads of 1 or more; got {threads!r}")
+        if threads is not None and (type(threads) is not int or not 1 <= threads <= MOST_THREADS):
+            raise DeviceError(f"Device expects 1 to {MOST_THREADS:,} threads; got {threads!r}")
         if precision not in PRECISIONS:
             raise DeviceError(
                 f"Device expects a precision of {', '.join(PRECISIONS)}; got {precision!r}"

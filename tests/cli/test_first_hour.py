@@ -86,3 +86,22 @@ def test_every_command_has_a_sentence_in_the_help() -> None:
     for name in COMMANDS:
         assert f" {name} " in done.out
     assert "2, the command was wrong" in " ".join(done.out.split())
+
+
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_help_fits_80_columns_without_a_cut_word(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = pareo(*name.split(), "--help").out
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "<bool>" not in shown  # a flag takes no value
+
+
+def test_paragraphs_of_the_help_are_wrapped_to_the_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = pareo("race", "--help").out
+    assert "The exit status is 1 if a contestant was refused or failed" in shown

@@ -3,6 +3,7 @@
 Commands run in this process; none of them gets as far as measuring anything.
 """
 
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -134,6 +135,105 @@ WRONG: list[tuple[str, str]] = [
     ("doctor --fix", "No such option"),
     ("devices extra", "unexpected extra argument"),
 ]  # fmt: skip
+# The contents of more files that are not what they should be.
+TEXTS = {
+    "empty.toml": "", "broken.toml": "rate = [", "words.toml": 'rate = ["a", "b"]\n',
+    "list.json": "[]", "deep.json": "[" * 100_000, "syntax.py": "def net(:\n",
+    "exit.py": "import sys; sys.exit(3)\n", "none.py": "def net():\n    return None\n",
+    "raise.py": "def net():\n    raise RuntimeError('no')\n",
+}  # fmt: skip
+
+# Empty words, sizes beyond reason, files that are empty or something else.
+MORE: list[tuple[str, str]] = [
+    ("race ''", "a network is one of papers-cnn"),
+    ("race papers-cnn mlp-big", "unexpected extra argument"),
+    ("race mlp-small --batch 1e9", "'--batch'"),
+    ("race mlp-small --contestants ''", "--contestants expects names separated by commas"),
+    ("race mlp-small --contestants pareo", "no contestant is called 'pareo'"),
+    ("race mlp-small --against torch --contestants jax", "--against expects one of jax"),
+    ("race mlp-small --repeat 0", "'--repeat'"),
+    ("race mlp-small --repeat 2 --every soon", "--every expects a time such as 30m or 1h"),
+    ("race mlp-small --repeat 2 --every -5m", "--every expects a time such as 30m or 1h"),
+    ("race mlp-small --repeat 2 --json {}/a.json", "it expects no --json and no --html"),
+    ("race mlp-small --every 1h", "--every expects --repeat 2 or more"),
+    ("race mlp-small --threads 100000", "'--threads'"),
+    ("race mlp-small --target-accuracy nan", "'--target-accuracy'"),
+    ("race mlp-small --data synthetic", "such as synthetic:3x32x32:10:600"),
+    ("race mlp-small --data synthetic:1x28x28:0", "expected at least 2 classes; got 0"),
+    ("race mlp-small --data synthetic:1x28x28:10:0", "expected at least 2 images; got 0"),
+    ("race mlp-small --data {}/zero.npz", "expected a complete NPZ file; got 0 bytes"),
+    ("race mlp-small --data {}/unlabelled.npz", "expected the arrays images and labels"),
+    ("race mlp-small --data {}/negative.npz", "negative.npz"),
+    ("race mlp-small --data {}/nan.npz", "expected finite numbers"),
+    ("race mlp-small --json /dev/null/x.json", "its directory does not exist"),
+    ("race mlp-small --html ''", "expected a file to write; got a directory"),
+    ("race {}/syntax.py:net", "failed: SyntaxError"),
+    ("race {}/exit.py:net", "failed: SystemExit: 3, line 1"),
+    ("race {}/raise.py:net", "failed: RuntimeError: no, line 2"),
+    ("race {}/none.py:net", "is of the type NoneType; expected a pareo network"),
+    ("race {}/own.py", "expected FILE.py:OBJECT"),
+    ("race {}/own.py:", "expected FILE.py:OBJECT"),
+    ("race {}/own.py:none", "no parameters to train"),
+    ("race os:path", "is of the type module; expected a pareo network"),
+    ("race no.such.module:net", "there is no module 'no.such.module'"),
+    ("race {}/zero.onnx", "expected an ONNX file"),
+    ("race {}/zero.pt2", "is not a file of torch.export.save"),
+    ("race {}/zero.safetensors", "expected a complete safetensors file"),
+    ("arena --device cuda", "the device 'cuda' is not available"),
+    ("arena --kinds ''", "--kinds expects some of mlp, cnn, mid"),
+    ("arena --batch 4..2", "--batch expects sizes"),
+    ("arena --patience 0", "'--patience'"),
+    ("sweep mlp-small --batches ''", "--batches expects sizes"),
+    ("sweep mlp-small --batches 8..2", "--batches expects sizes"),
+    ("sweep mlp-small --batches 1..999999999999", "up to 1,048,576"),
+    ("sweep mlp-small --memory-limit -2GB", "expected a size such as 2GB"),
+    ("sweep mlp-small --interleave 0", "'--interleave'"),
+    ("sweep mlp-small --pixels 32", "--pixels expects synthetic images for one of"),
+    ("sweep mlp-small --precision float64", "--precision expects one of float32"),
+    ("kernels mlp-small --threads -2", "'--threads'"),
+    ("kernels mlp-small --pixels 32", "--pixels expects synthetic images for one of"),
+    ("ops --sizes 0", "--sizes expects sizes such as 2MB..1GB"),
+    ("ops --sizes 1e30GB", "--sizes expects sizes such as 2MB..1GB"),
+    ("ops --ops ''", "no operator is called ''"),
+    ("ops --seconds nan", "'--seconds'"),
+    ("parallel mlp-small --workers ''", "--workers expects numbers to 64"),
+    ("parallel mlp-small --turn -1", "'--turn'"),
+    ("parallel mlp-small --images 0", "'--images'"),
+    ("tune mlp-small --space {}/empty.toml", "expected something to search"),
+    ("tune mlp-small --space {}/broken.toml", "expected TOML"),
+    ("tune mlp-small --space {}/words.toml", "rate expects numbers above 0; got 'a'"),
+    ("tune mlp-small --space {}", "expected a file to read"),
+    ("train mlp-small --device ''", "Device expects one of sequential"),
+    ("train mlp-small --train-only ''", "--train-only expects the start of a path"),
+    ("train mlp-small --train-only nowhere", "nowhere"),
+    ("train mlp-small --checkpoint {}/zero.npz", "--checkpoint expects a directory; got a file"),
+    ("train mlp-small --threads 1000000", "'--threads'"),
+    ("train mlp-small --rate nan", "a rate above 0; got nan"),
+    ("train mlp-small --momentum 2", "a momentum from 0 to below 1"),
+    ("train mlp-small --clip 0", "a clip above 0"),
+    ("train mlp-small --seed -1", "seed to be a whole number from 0"),
+    ("train mlp-small --precision bfloat16", "bfloat16 is for 'cuda'"),
+    ("train mlp-small --optimizer adam:2", "a beta1 from 0 to below 1"),
+    ("train mlp-small --optimizer sgd:0.9 --momentum 0.5", "one momentum; got 0.5 and sgd:0.9"),
+    ("train mlp-small --schedule step:0:0.1", "the epochs between steps"),
+    ("train mlp-small --on spark", "--on expects ray, or ray://HOST:PORT; got 'spark'"),
+    ("train mlp-small --data ''", ""),
+    ("predict {}/zero.safetensors {}/a.png", "expected a complete safetensors file"),
+    ("compare {}/zero.json {}/zero.json", "zero.json"),
+    ("compare {}/list.json {}/list.json", "list.json"),
+    ("compare last last --fail-over x%", "--fail-over"),
+    ("report {}/deep.json", "deep.json"),
+    ("report {}/bytes.json", "bytes.json"),
+    ("report {}", ""),
+    ("export {}/zero.safetensors {}/a.onnx", "expected a complete safetensors file"),
+    ("history --import {}/nowhere", "nowhere"),
+    ("history --import {}/list.json", "list.json"),
+    ("history --steps --json", "history expects one of --json, --steps"),
+    ("paper Melo", "a paper is one of lima-zola"),
+    ("paper melo lima-zola", "unexpected extra argument"),
+    ("paper melo --json {}", "expected a file to write; got a directory"),
+    ("ceilings --device ''", "--device expects cpu or cuda; got ''"),
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +241,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("misuse")
     (found / "empty").mkdir()
     (found / "pets" / "cat").mkdir(parents=True)
+    pixels, labels = np.zeros((4, 1, 28, 28), np.float32), np.array([0, 1, 1, 2])
     np.savez(found / "one.npz", images=np.zeros((1, 2)))
+    np.savez(found / "unlabelled.npz", x=pixels)
+    np.savez(found / "negative.npz", images=pixels, labels=-labels)
+    np.savez(found / "nan.npz", images=pixels * np.nan, labels=labels)
+    for kind in ("npz", "onnx", "pt2", "safetensors", "json"):
+        (found / f"zero.{kind}").write_bytes(b"")
+    for name, text in TEXTS.items():
+        (found / name).write_text(text)
+    (found / "bytes.json").write_bytes(b"\xff\xfe\x00")
     for name in ("text.onnx", "text.npz", "weights.pth", "own.json"):
         (found / name).write_text('{"kind": "no such"}')
     (found / "space.toml").write_text("rate = [0.01, 0.1]\n")
@@ -150,16 +259,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "from pareo import nn\n"
         "net = nn.Sequential([nn.Dense(3)], (8,))\n"
         "bare, number = nn.Dense(3), 5\n"
+        "none = nn.Sequential([nn.ReLU()], (8,))\n"
     )
     return found
 
 
 def test_there_are_enough_and_every_command_is_tried() -> None:
     assert len(WRONG) >= 60
+    assert len(MORE) >= 60
     assert {words.split()[0] for words, _ in WRONG} >= set(COMMANDS)
 
 
-@pytest.mark.parametrize(("words", "said"), WRONG, ids=[words for words, _ in WRONG])
+@pytest.mark.parametrize(("words", "said"), WRONG + MORE, ids=[words for words, _ in WRONG + MORE])
 def test_misuse_is_one_sentence_and_status_2(
     words: str, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,7 +280,7 @@ def test_misuse_is_one_sentence_and_status_2(
     monkeypatch.setenv("PAREO_RECORDS", str(folder / "kept.sqlite"))
     monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.setattr("pareo.cli.live.idle_cores", lambda seconds: 0.0)  # nothing is measured
-    done = pareo(*words.format(*[folder] * words.count("{}")).split())
+    done = pareo(*shlex.split(words.format(*[folder] * words.count("{}"))))
     assert done.status == 2, done.err
     assert said in done.err
     assert "Traceback" not in done.err

@@ -73,7 +73,7 @@ def test_ops_prints_a_table_for_each_operator_and_keeps_everything(known, tmp_pa
     assert [(r["operator"], r["nbytes"] >> 20) for r in result["rows"]][::2] == [
         ("add", 1), ("add", 2), ("mul", 1), ("mul", 2),
     ]  # fmt: skip
-    assert "Worst offenders" in html.read_text()
+    assert "Furthest from the limit" in html.read_text()
 
 
 def test_a_run_that_is_cut_short_leaves_what_it_has(known, monkeypatch, tmp_path):

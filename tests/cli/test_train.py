@@ -353,7 +353,7 @@ def test_a_finished_run_is_extended(tmp_path: Path) -> None:
     assert "was trained with epochs 3; got 2" in less.err
 
 
-def test_a_network_that_does_not_fit_mnist_trains_on_invented_images(tmp_path: Path) -> None:
+def test_a_network_that_does_not_fit_mnist_trains_on_synthetic_images(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text(
         "from pareo import nn\n"
@@ -361,7 +361,7 @@ def test_a_network_that_does_not_fit_mnist_trains_on_invented_images(tmp_path: P
     )
     done = command_line.pareo("train", f"{file}:net", "--epochs", "1", "--device", "vectorized")
     assert done.status == 0, done.err
-    assert "net does not fit mnist: it trains on invented images" in done.err
+    assert "net does not fit mnist: it trains on synthetic images" in done.err
     assert "epochs      1 of 60 images" in done.out
 
 

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from pareo import __version__
-from pareo.cli.options import Command
+from pareo.cli.options import Command, plain_flags
 from pareo.errors import PareoError
 
 COMMANDS = (
@@ -43,6 +43,10 @@ class Commands(TyperGroup):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.commands = Imported()  # type: ignore[assignment]  # nothing is ever added to it
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters; the help shows no type beside those that are flags."""
+        return plain_flags(super().get_params(ctx))
 
 
 @cache

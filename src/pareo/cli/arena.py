@@ -10,8 +10,9 @@ import typer
 from pareo.cli import live, options
 from pareo.cli.continued import run_to_end, show_parts
 from pareo.cli.tables import arena as arena_table
-from pareo.device import PRECISIONS, cores
+from pareo.device import PRECISIONS, cores, why_unavailable
 from pareo.device import names as devices
+from pareo.errors import PareoError
 from pareo.lab.arena.draw import KINDS, Batches, kinds_of
 from pareo.lab.arena.engine import Arena
 from pareo.lab.arena.result import ArenaResult
@@ -40,7 +41,7 @@ def arena(
     contestants: Annotated[
         str | None,
         options.contestants(
-            "pareo-compiled,torch-best,torch-compile. torch-best does not try torch-compile, which "
+            "torch-best,jax-best. torch-best does not try torch-compile, which "
             "takes long to build: name it to race it",
             "torch-best and jax-best, on a GPU torch-cuda, torch-cudagraph, jax-cuda and "
             "jax-cuda-scan",
@@ -75,6 +76,8 @@ def arena(
     options.check_finite("--patience", patience)
     if device is not None:
         options.check_choice("--device", device, devices())
+        if reason := why_unavailable(device):
+            raise PareoError(reason)
     options.check_writable(json_file, html)
     Batches.parsed(batch)
     settings = Settings(

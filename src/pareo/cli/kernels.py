@@ -11,7 +11,7 @@ from pareo.cli.output import end, finish, not_existing, outputs, say_notes
 from pareo.cli.tables import kernels as kernels_table
 from pareo.device import PRECISIONS, cores
 from pareo.lab.contestants.registry import chosen
-from pareo.lab.experiment.tasks import task_for
+from pareo.lab.experiment.tasks import check_pixels, task_for
 from pareo.lab.kernels import chrome_trace
 from pareo.lab.kernels.study import TURNS, Study, usual
 
@@ -26,6 +26,7 @@ def kernels(
     ] = None,
     precision: options.Precision = "float32",
     inputs: options.Input = None,
+    pixels: options.Pixels = None,
     rows: Annotated[
         int, typer.Option(min=0, help="Kernels to show in each table; 0 shows all.")
     ] = 12,
@@ -49,7 +50,8 @@ def kernels(
     """
     options.check_choice("--precision", precision, PRECISIONS)
     options.check_writable(trace, json_file, html)
-    task = task_for(network, batch, threads or cores(), shape=options.shape(inputs))
+    check_pixels(pixels, network)
+    task = task_for(network, batch, threads or cores(), pixels, shape=options.shape(inputs))
     say_notes(network, task.notes)
     named = chosen(options.named(contestants) or usual())
     study = Study(

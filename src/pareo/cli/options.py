@@ -1,5 +1,6 @@
 """Options that several commands share, and checks of their values."""
 
+import inspect
 import math
 import os
 import re
@@ -11,7 +12,16 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from pareo.device import MOST_THREADS
 from pareo.errors import PareoError
+
+
+def _check_threads(count: int | None) -> int | None:
+    """Refuse more threads than a device takes; as a range, it would widen all of the help."""
+    if count is not None and count > MOST_THREADS:
+        raise typer.BadParameter(f"expected at most {MOST_THREADS:,}; got {count:,}")
+    return count
+
 
 Network = Annotated[str, typer.Argument(help="A network that `pareo networks` lists.")]
 NETWORK = (
@@ -42,13 +52,24 @@ Epochs = Annotated[
 ]
 Precision = Annotated[str, typer.Option(help="float32; on a GPU also tf32 or bfloat16.")]
 Threads = Annotated[
-    int | None, typer.Option(min=1, help="CPU threads to use.", show_default="all cores")
+    int | None,
+    typer.Option(
+        min=1, help="CPU threads to use.", show_default="all cores", callback=_check_threads
+    ),
 ]
 DEVICE = typer.Option(help="Device to run on; `pareo devices` lists them.")
 Cluster = Annotated[
     str | None,
     typer.Option(
         "--on", help="Ray cluster to run on: ray, or ray://HOST:PORT.", show_default="this machine"
+    ),
+]
+Pixels = Annotated[
+    int | None,
+    typer.Option(
+        min=16,
+        help="Width and height of synthetic images, for a network that takes any size.",
+        show_default="the network's own",
     ),
 ]
 Together = Annotated[
@@ -88,11 +109,25 @@ QUICK = {
 def quick(command: str) -> Any:
     """The option --quick of a command in QUICK."""
     words = " ".join(f"{name} {value}" for name, value in QUICK[command].items())
-    return typer.Option("--quick", help=f"Short for {words}; those that are given count.")
+    return typer.Option(
+        "--quick", help=f"Short for {words}; options that you give take precedence."
+    )
 
 
 class Command(TyperCommand):
-    """A command that also accepts the old spellings of its options, and --quick for others."""
+    """A command that also accepts the old spellings of its options, and --quick for others.
+
+    Its help has paragraphs that are wrapped to the width of the terminal, not as the docstring was,
+    and flags without the type of a value that they do not take.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.help = reflowed(self.help or "")
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters; the help shows no type beside those that are flags."""
+        return plain_flags(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments, with old spellings replaced."""
@@ -111,12 +146,30 @@ class Command(TyperCommand):
         return super().parse_args(ctx, words)
 
 
+def plain_flags(parameters: list[Any]) -> list[Any]:
+    """The parameters, of which flags have no type in the help, as they take no value."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    return parameters
+
+
+def reflowed(text: str) -> str:
+    """A text whose paragraphs are one line each.
+
+    >>> reflowed("One\\nsentence.\\n\\nAnother.")
+    'One sentence.\\n\\nAnother.'
+    """
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
 def data(default: str) -> Any:
     """The option --data, whose default is described by these words."""
     return typer.Option(
-        help="mnist, cifar10:FOLDER, cifar100:FOLDER, fashion-mnist:FOLDER, "
-        "synthetic:CxHxW[:CLASSES[:COUNT]], a directory of IDX files or of images, or an .npz "
-        "file.",
+        help="mnist, cifar10:FOLDER, cifar100:FOLDER, fashion-mnist:FOLDER, an .npz file, a "
+        "directory of IDX files or of images, or synthetic:3x32x32 for synthetic images of this "
+        "shape; :CLASSES and :COUNT may follow.",
         show_default=default,
     )
 

@@ -1,7 +1,5 @@
 """`pareo paper`: repeat a paper's experiment here, every published figure beside its own."""
 
-import sys
-import time
 from collections.abc import Callable
 from typing import Annotated
 
@@ -14,8 +12,6 @@ from pareo.device import cores
 from pareo.lab.papers.published import NAMES
 from pareo.lab.replication.engine import Replication
 from pareo.lab.replication.plans import plan_of
-
-EVERY = 5.0  # seconds between lines of one phase
 
 
 def paper(
@@ -57,20 +53,15 @@ def paper(
 
 
 def _progress() -> Callable[[Replication], None]:
-    """Prints a line for each phase, and what it does now and then, also where output is piped."""
-    began = time.monotonic()
-    phase, printed = "", 0.0
+    """Prints a line for each phase, and what is done in it, also where output is piped."""
+    log, phase = live.Log(), ""
 
     def show(now: Replication) -> None:
-        nonlocal phase, printed
-        seconds = time.monotonic() - began
+        nonlocal phase
         if now.phase != phase:
-            phase, doing = now.phase, now.phase
-        elif now.doing and seconds - printed >= EVERY:
-            doing = f"   {now.doing}"
-        else:
-            return
-        printed = seconds
-        print(f"{seconds:6.0f} s  {doing}", file=sys.stderr, flush=True)
+            phase = now.phase
+            log(phase)
+        if now.doing:
+            log(f"   {now.doing}")
 
     return show

@@ -9,6 +9,7 @@ from pareo.cli import live, options
 from pareo.cli.output import end, finish, not_existing, outputs, say_notes
 from pareo.cli.tables import race as race_table
 from pareo.device import PRECISIONS, cores
+from pareo.errors import PareoError
 from pareo.lab.contestants.registry import chosen, usual
 from pareo.lab.experiment.tasks import task_for
 from pareo.lab.race.engine import Race, Rules
@@ -50,8 +51,11 @@ def race(
         int, typer.Option(min=1, help="Race so many times, and show how much sessions differ.")
     ] = 1,
     every: Annotated[
-        str, typer.Option(help="Time from one start to the next with --repeat: 30m, 1h.")
-    ] = "0s",
+        str | None,
+        typer.Option(
+            help="Time from one start to the next with --repeat: 30m, 1h.", show_default="no pause"
+        ),
+    ] = None,
     json_file: options.JsonFile = None,
     html: options.Html = None,
     save: options.Save = False,
@@ -65,13 +69,15 @@ def race(
         from pareo.cli import repeated
 
         repeated.check(json_file, html)
-        pause = repeated.duration(every)
+        pause = repeated.duration(every or "0s")
         again = partial(
             race, network, batch, epochs, contestants, precision, data, inputs, target_accuracy,
             quick, seconds, threads, together, against, save=True,
         )  # fmt: skip
         repeated.repeat(repeat, pause, again)
         return
+    if every is not None:
+        raise PareoError("--every expects --repeat 2 or more")
     options.check_choice("--precision", precision, PRECISIONS)
     options.check_finite("--seconds", seconds)
     shape = options.shape(inputs)

@@ -43,14 +43,7 @@ def sweep(
     ] = None,
     inputs: options.Input = None,
     epochs: options.Epochs = None,
-    pixels: Annotated[
-        int | None,
-        typer.Option(
-            min=16,
-            help="Width and height of synthetic images, for a network that takes any size.",
-            show_default="the network's own",
-        ),
-    ] = None,
+    pixels: options.Pixels = None,
     seconds: Annotated[
         float,
         typer.Option(min=0.1, help="Seconds for each batch size, after which no round starts."),

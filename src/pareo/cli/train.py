@@ -143,7 +143,7 @@ def train(
         ),
     ] = None,
     data: Annotated[
-        str | None, options.data("mnist, or invented images for a network that it does not fit")
+        str | None, options.data("mnist, or synthetic images for a network that it does not fit")
     ] = None,
     inputs: options.Input = None,
     augment: Annotated[
@@ -229,6 +229,10 @@ def train(
     check_name(network)  # before the data is read
     if workers is not None and on is None:
         raise PareoError("--workers needs --on ray; on this machine, use --threads")
+    if checkpoint is not None and checkpoint.is_file():
+        raise PareoError(f"{checkpoint}: --checkpoint expects a directory; got a file")
+    if train_only == "":
+        raise PareoError("--train-only expects the start of a path, such as fc; got nothing")
     usual, source = Settings(**USUAL.get(network, OWN)), data
     if resume is not None:
         known = files.load(resume)
@@ -241,7 +245,7 @@ def train(
             threads = known.place.get("threads") if threads is None else threads
     if threads is None and on is not None:
         threads = 1  # each worker's
-    place = Device(device or "compiled", threads)
+    place = Device("compiled" if device is None else device, threads)
     given = {
         "batch_size": batch, "rate": rate, "optimizer": optimizer, "momentum": momentum,
         "schedule": schedule, "decay": decay, "decay_biases": decay_biases, "clip": clip,

@@ -104,6 +104,7 @@ def fit(
     chosen, epochs = _chosen(settings, epochs, shortcuts, place)
     if chosen.precision in PRECISIONS:
         place = Device(str(place), place.threads, chosen.precision)
+    chosen.recipe.check(network)  # before anything is written
     patience = None if patience is None else whole("patience", patience, 1)
     file = None if checkpoint is None else target(checkpoint, resume)
     with ExitStack() as scope:

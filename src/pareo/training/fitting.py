@@ -24,14 +24,14 @@ def fitting(
 
     Args:
         name: as on the command line.
-        source: as `--data` names it; None is `usual`, or invented images if that does not fit.
+        source: as `--data` names it; None is `usual`, or synthetic images if it does not fit.
         shape: of one input, for a network of the user's own.
 
     >>> own, data = fitting("googlenet", "synthetic:3x64x64:5:12")
     >>> own.network.inputs, own.network.classes
     ((3, 64, 64), 5)
     >>> fitting("alexnet")[1].notes
-    ('alexnet does not fit mnist: it trains on invented images, which show its speed alone',)
+    ('alexnet does not fit mnist: it trains on synthetic images, which show its speed alone',)
     """
     if source is None:
         return _usual(name, shape, usual)
@@ -45,7 +45,7 @@ def fitting(
 
 
 def _usual(name: str, shape: Shape | None, usual: str) -> tuple[Own, Dataset]:
-    """With the usual data; with invented images of the network's own shape if that does not fit."""
+    """With the usual data, or synthetic images of the network's own shape if that does not fit."""
     data = load(usual)
     try:
         found = _found(name, shape, data)
@@ -59,7 +59,7 @@ def _usual(name: str, shape: Shape | None, usual: str) -> tuple[Own, Dataset]:
     sizes = "x".join(map(str, found.network.inputs))
     made = load(f"synthetic:{sizes}:{max(2, found.network.classes)}:{INVENTED}")
     said = (
-        f"{found.network.name} does not fit {usual}: it trains on invented images, which show its "
+        f"{found.network.name} does not fit {usual}: it trains on synthetic images, which show its "
         "speed alone"
     )
     return found, replace(made, notes=(said,))

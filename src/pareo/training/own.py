@@ -76,7 +76,7 @@ def is_own(name: str) -> bool:
     """
     if ":" in name or "/" in name or name.endswith(FILES):
         return True
-    return name not in networks.NETWORKS and Path(name).exists()
+    return bool(name) and name not in networks.NETWORKS and Path(name).exists()
 
 
 def shown(name: str) -> str:

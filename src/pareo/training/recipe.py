@@ -61,7 +61,9 @@ class Recipe:
         for start in self.train_only or ():
             if not any(path == start or path.startswith(f"{start}.") for path in parameters):
                 raise SettingError(f"fit expects train_only to name layers; {start!r} is none")
-        if parameters and not self.trained(parameters):
+        if not any(one.trained for one in parameters.values()):
+            raise SettingError(f"{network.name or 'the network'} has no parameters to train")
+        if not self.trained(parameters):
             raise SettingError("fit expects train_only to name layers with parameters")
 
     def slots(self, parameters: Mapping[str, Parameter]) -> tuple[tuple[str, str], ...]:

@@ -237,7 +237,7 @@ def test_history_lists_it_and_report_draws_it(monkeypatch, tmp_path):
     page = tmp_path / "it.html"
     assert CliRunner().invoke(app, ["report", "last", "--html", str(page)]).exit_code == 0
     text = page.read_text()
-    for words in ("The paper&#x27;s table 2", "GTX980", "Roofline", "Worst offenders"):
+    for words in ("The paper&#x27;s table 2", "GTX980", "Roofline", "Furthest from the limit"):
         assert words in text or words.replace("&#x27;", "'") in text
     assert "not &lt;here&gt;" in text
 

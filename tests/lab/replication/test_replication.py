@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import kernels_result
@@ -10,7 +11,7 @@ import ops_result
 import pytest
 import race_result
 import sweep_result
-from replication_result import Pretended, made, measured, parallel, raising
+from replication_result import Pretended, Run, made, measured, parallel, raising
 
 from pareo.errors import DataError, PareoError
 from pareo.lab import report
@@ -19,7 +20,7 @@ from pareo.lab.experiment import results
 from pareo.lab.ops.summary import timed
 from pareo.lab.papers.published import NAMES, paper
 from pareo.lab.replication import costa_banevicius, finardi_david, lima_zola, melo, trindade_lima
-from pareo.lab.replication.engine import Facts, Found, Partly, Plan, Replication, ran
+from pareo.lab.replication.engine import Facts, Found, Partly, Phase, Plan, Replication, ran, today
 from pareo.lab.replication.plans import FULL, QUICK, plan_of
 from pareo.lab.replication.result import Line, PaperResult
 from pareo.lab.replication.transfers import moved_by, one_by_one
@@ -127,6 +128,18 @@ def test_operators_of_the_fifth_paper() -> None:
     assert rate.of_limit == pytest.approx(one.hot.of_roofline)
 
 
+def test_the_successor_of_theano_has_lines_where_it_was_timed() -> None:
+    result = ops_result.made()
+    for cell in result.rows:
+        cell.nbytes = 6 << 20
+        cell.contestant = cell.contestant.replace("torch", "pytensor")
+    lines = melo.Melo().lines(Found({"operators": result}))
+    timed_by = {(line.by, line.what) for line in lines if line.here is not None}
+    assert timed_by == {("pareo-compiled", "6 MB"), ("pytensor", "6 MB")}
+    (theano,) = (one for one in paper("melo").software if one.name == "Theano")
+    assert "; its successor is pytensor" in today(theano)
+
+
 @pytest.mark.parametrize(("idle", "busy"), [(2.0, False), (0.0, True)])
 def test_busy_ceilings_are_told(idle: float, busy: bool) -> None:
     result = ops_result.made()
@@ -190,7 +203,7 @@ def test_batches_and_memory_of_the_third_paper() -> None:
     found = {(line.what, line.by): line for line in lines}
     assert found["alexnet, batch 4", "torch"].here == pytest.approx(110.0)
     assert found["alexnet", "Caffe 1.0.0"].note == "Caffe cannot be installed any more"
-    best = found["the same of alexnet, pareo / the fastest peer", "pareo-compiled / torch, batch 4"]
+    best = found["alexnet: pareo / the fastest peer", "pareo-compiled / torch, batch 4"]
     assert best.here == pytest.approx(0.0615 / 0.11)
     assert best.published == 0.3
     large = found["largest batch that fits on the GPU, TensorFlow", "pareo, alexnet, 224 x 224"]
@@ -222,6 +235,43 @@ def test_an_interrupted_run_keeps_what_it_has(error: BaseException) -> None:
     assert [line.here for line in result.lines] == [1.0, None, None]
     assert (result.parts[1].result is not None) == isinstance(error, Partly)
     assert result.parts[2].note == "not measured: it was interrupted"
+
+
+@pytest.mark.parametrize("last", [measured(2.0), raising(KeyboardInterrupt())])
+def test_a_phase_can_be_continued_until_all_are_done(last: Run) -> None:
+    """A sweep of hours is not lost because the one after it was interrupted."""
+    finished: list[str] = []
+
+    class Continued(Pretended):
+        def phases(self) -> list[Phase]:
+            return [
+                replace(phase, finish=partial(finished.append, phase.name))
+                for phase in super().phases()
+            ]
+
+    result = Replication(Continued(a=measured(1.0), b=last), True).run()
+    assert finished == ([] if result.interrupted else ["a", "b"])
+
+
+def test_a_timed_sweep_leaves_its_journal_until_it_is_finished(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[str] = []
+
+    class Swept:
+        def __init__(self, settings: object) -> None:
+            self.close = partial(calls.append, "close")
+            self.finish = partial(calls.append, "finish")
+
+        def run(self, watch: object) -> str:
+            return "its result"
+
+    monkeypatch.setattr(trindade_lima, "Sweep", Swept)
+    first, *_ = QUICK["trindade-lima"].phases()
+    assert first.run(lambda doing: None) == "its result"
+    assert calls == ["close"]
+    first.finish()
+    assert calls == ["close", "finish"]
 
 
 def test_a_result_is_read_again_as_it_was() -> None:

@@ -15,8 +15,11 @@ from browser import browser, why_none
 from pareo.errors import DataError
 from pareo.lab import report
 from pareo.lab.experiment import results
+from pareo.lab.history import lines
+from pareo.lab.history.points import points
 from pareo.lab.machine.ceilings import Ceilings
-from pareo.lab.report import ceilings
+from pareo.lab.report import ceilings, history
+from pareo.lab.report.tables import table
 
 MADE = {
     "race": race_result.made,
@@ -29,7 +32,25 @@ MADE = {
 
 
 def page_of(kind):
+    if kind == "history":
+        return history_page()
+    if kind == "ceilings":
+        return ceilings.html([known()])
     return report.html(results.checked(MADE[kind](), kind))
+
+
+def history_page():
+    """A race a day, of which pareo's become slower."""
+    races = []
+    for day in range(24):
+        when = f"2026-01-{day + 1:02}T00:00:00+00:00"
+        data = race_result.made({"pareo-compiled": 2.0} if day > 14 else None, seed=day)
+        races.append(results.checked({**data, "when": when}, "made up"))
+    found = {}
+    for number, race in enumerate(races, 1):
+        for line, point in points(number, race):
+            found.setdefault(line, []).append(point)
+    return history.html(lines.series(found), len(races))
 
 
 def order(page, *texts):
@@ -61,7 +82,7 @@ def test_a_paper_begins_with_a_figure_beside_the_one_measured_here():
     page = report.html(result)
     found = re.search('<p class="headline">(.*?)</p>', page)
     assert found is not None
-    assert found[1].startswith(html.escape(f"{both[0].what} ({both[0].section}): "))
+    assert found[1].startswith(html.escape(f"{both[0].section}; {both[0].what}: "))
     assert " in the paper, " in found[1]
     for one in result.lines:
         one.here = None
@@ -81,7 +102,9 @@ def test_short_kernels_are_folded_away():
 
 def test_operators_begin_with_shares_of_the_roofline():
     page = page_of("ops")
-    assert order(page, "rooflines in the median", 'id="shares"', "Worst offenders", "The paper")
+    assert order(
+        page, "rooflines in the median", 'id="shares"', "Furthest from the limit", "The paper"
+    )
     cells = page[page.index("<h2>Every cell</h2>") :]
     assert "<details><summary>add forward, 4 cells</summary>" in cells
 
@@ -118,10 +141,9 @@ def window(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [*MADE, "ceilings"])
+@pytest.mark.parametrize("kind", [*MADE, "ceilings", "history"])
 def test_it_fits_a_phone_and_its_tables_a_desktop(window, tmp_path, kind):
-    page = ceilings.html([known()]) if kind == "ceilings" else page_of(kind)
-    (tmp_path / "r.html").write_text(page)
+    (tmp_path / "r.html").write_text(page_of(kind))
     for width in (390, 1280):
         window.device(width, 800)
         window.open(tmp_path / "r.html")
@@ -185,3 +207,9 @@ def test_a_hostile_result_is_text_in_the_browser(window, tmp_path, kind):
     assert window.run("return document.title").replace(HOSTILE, "") != "evil"
     assert window.logged() == []
     assert window.requests() == [(tmp_path / "r.html").as_uri()]
+
+
+def test_a_name_and_a_number_with_its_unit_stay_on_one_line():
+    page = table(["who", "time"], [["pareo-vectorized", "4,698 s"], ["a sentence", "1 s"]], True)
+    assert '<td class="name">pareo-vectorized</td><td class="n">4,698&nbsp;s</td>' in page
+    assert '<td>a sentence</td><td class="n">1&nbsp;s</td>' in page

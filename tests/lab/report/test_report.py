@@ -142,7 +142,7 @@ def test_each_place_has_its_own_floor_and_each_row_its_share():
     layout = figures(race(result))["times"]["layout"]
     assert [line["x0"] for line in layout["shapes"]] == [0.42, 0.0274]
     texts = [note["text"] for note in layout["annotations"]]
-    assert texts == ["floor of the CPU 0.42 s", "floor of the GPU 0.0274 s"]
+    assert texts == ["floor of the CPU<br>0.42 s", "floor of the GPU<br>0.0274 s"]
     page = report.html(race(result))
     assert "on the CPU by its arithmetic and on the GPU by its arithmetic" in page
     assert '<td class="n">1 %</td>' in page  # 0.0274 of 2.74 s

@@ -1,6 +1,6 @@
 """What `pareo papers` and `pareo paper` show."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from rich.markup import escape
@@ -13,10 +13,10 @@ from pareo.lab.experiment.statistics import noticed
 from pareo.lab.formatting import digits, percent
 from pareo.lab.papers.published import Paper
 from pareo.lab.replication.result import Line, PaperResult, by_hardware, hardware
-from pareo.lab.replication.words import amount, measured_by, ratio, summary, title
+from pareo.lab.replication.words import amount, measured_by, ratio, shared, summary, title
 
 WHAT, PAPER, HERE, RATIO, LIMIT = "what", "paper", "here", "here / paper", "of limit"
-BY = "by, or why not"
+BY = "measured with, or why not"
 SHORT = 12  # characters of a word that never wraps
 
 
@@ -66,9 +66,9 @@ def section(name: str, lines: list[Line]) -> Table:
     rows = by_hardware(lines)
     columns = hardware(rows)
     by, note, reason = (
-        _shared(line.by for line in lines),
-        _shared(line.note for line in lines if line.here is not None),
-        _shared(line.note for line in lines if line.here is None),
+        shared(line.by for line in lines),
+        shared(line.note for line in lines if line.here is not None),
+        shared(line.note for line in lines if line.here is None),
     )
     said = {"here": by, "note": note, "not measured": reason}
     cells = [_cells(row, columns, by, (note, reason)) for row in rows.values()]
@@ -103,12 +103,6 @@ def _cells(
         percent(first.of_limit),
         measured_by(said),
     ]
-
-
-def _shared(words: Iterable[str]) -> str:
-    """The word that all have; empty where they differ, or where there is only one."""
-    found = list(words)
-    return found[0] if len(found) > 1 and len(set(found)) == 1 else ""
 
 
 def _number(line: Line | None, here: bool = False) -> str:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from pareo.errors import PareoError
 from pareo.lab.contestants import Task, without_dropout
 from pareo.nn import networks
 from pareo.nn.layers import Shape
@@ -18,6 +19,14 @@ LARGE_RATE = 0.001
 # Batch normalisation keeps the loss of a step in bounds. A larger rate moves scales and shifts far
 # enough that float32, which stores them, does not hide a wrong gradient.
 NORMALISED_RATE = 0.05
+
+
+def check_pixels(pixels: int | None, network: str, data: str | None = None) -> None:
+    """Refuse --pixels for a network that takes one size, or with data that has its own."""
+    if pixels is not None and (data is not None or network not in LARGE):
+        got = network if data is None else f"--data {data}"
+        known = ", ".join(LARGE)
+        raise PareoError(f"--pixels expects synthetic images for one of {known}; got {got}")
 
 
 def network_of(name: str, size: int | None = None) -> Sequential:

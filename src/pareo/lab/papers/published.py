@@ -57,8 +57,8 @@ class Table:
 class Software:
     """What a paper measured, and what stands for it here.
 
-    contestant: the same software as a contestant. instead: what is measured in its place.
-    gone: why it cannot run any more, in words.
+    contestant: the same software as a contestant, or its successor where it is gone. instead: what
+    is measured in its place. gone: why it cannot run any more, in words.
     """
 
     name: Words

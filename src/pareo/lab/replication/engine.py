@@ -57,12 +57,16 @@ def ran(engine: Runs[Made]) -> Made:
 
 @dataclass(frozen=True)
 class Phase:
-    """One part of an experiment; `command` runs it alone, where there is such a command."""
+    """One part of an experiment; `command` runs it alone, where there is such a command.
+
+    finish: is called when all phases are done, until which an interrupted one can be continued.
+    """
 
     name: str
     title: str
     run: Callable[[Say], Result | Facts]
     command: str = ""
+    finish: Callable[[], None] = lambda: None
 
 
 @dataclass
@@ -151,6 +155,9 @@ class Replication(Session):
             except PareoError as error:
                 self._end(part, "failed", str(error))
             part.seconds = time.perf_counter() - began
+        if not self.interrupted:
+            for phase in phases:
+                phase.finish()
         return self.result()
 
     def result(self) -> PaperResult:
@@ -197,10 +204,10 @@ def today(one: Software) -> str:
     >>> today(Software(name="NumPy", contestant="pareo-vectorized"))
     'pareo-vectorized'
     """
-    if one.gone:
-        return one.gone
     reason = known()[one.contestant].missing() if one.contestant else ""
     said = f"{one.contestant}: {reason}" if reason else one.contestant
+    if one.gone:
+        return f"{one.gone}; its successor is {said}" if said else one.gone
     if one.instead:
         said = f"{said}; {one.instead} in its place" if said else one.instead
     return said

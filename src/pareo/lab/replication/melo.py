@@ -16,6 +16,8 @@ from pareo.lab.replication.result import Line, Measured
 
 OPERATORS = "operators"
 MB = 1 << 20
+SUCCESSOR = "pytensor"  # of Theano, on the CPU
+ON_GPU = ("torch-cuda", "jax-cuda")
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Melo(Plan):
     name = "melo"
     most: int = 1024  # MB
     seconds: float = 2.0
-    peers: tuple[str, ...] = ("numpy", "torch", "jax")
+    peers: tuple[str, ...] = ("numpy", "torch", "jax", SUCCESSOR)
 
     @property
     def device(self) -> str:
@@ -49,7 +51,8 @@ class Melo(Plan):
         limits: dict[Place, Ceilings] = {CPU: self._ceilings("compiled", say)}
         if self.device == "pareo-cuda":
             limits[GPU] = self._ceilings("cuda", say)
-            contestants += ["pareo-cuda", *(f"{name}-cuda" for name in self.peers[1:])]
+            names = [name for name in ON_GPU if name.removesuffix("-cuda") in self.peers]
+            contestants += ["pareo-cuda", *names]
         benchmark = Benchmark(
             works, contestants, limits, cores(), self.seconds, lambda now: say(now.doing)
         )
@@ -60,25 +63,24 @@ class Melo(Plan):
         return ceilings_of(device, False, lambda done, of, what: say(f"this machine's {what}"))
 
     def lines(self, found: Found) -> list[Line]:
-        """Both tables: MFLOP/s, and per cent of the arithmetic peak."""
+        """Both tables: MFLOP/s, and per cent of the peak; PyTensor where it was timed."""
         result = found.result(OPERATORS, OpsResult)
-        here = {}
-        if result is not None:
-            here = {
-                (one.cell.operator, one.cell.nbytes // MB): one
-                for one in timed(result)
-                if one.cell.contestant == self.device
-            }
+        here = {
+            (one.cell.contestant, one.cell.operator, one.cell.nbytes // MB): one
+            for one in (timed(result) if result is not None else ())
+        }
         return [
             line
             for operator, rows in published.PUBLISHED.items()
             for share in (False, True)
             for size in rows
-            for line in self._row(operator, size, share, here.get((operator, size)), found)
+            for by in (self.device, SUCCESSOR)
+            if by == self.device or (by, operator, size) in here
+            for line in self._row(operator, size, share, by, here.get((by, operator, size)), found)
         ]
 
     def _row(
-        self, operator: str, size: int, share: bool, one: Timed | None, found: Found
+        self, operator: str, size: int, share: bool, by: str, one: Timed | None, found: Found
     ) -> Iterator[Line]:
         place = self.paper.table(operator).place
         unit = "%" if share else "MFLOP/s"
@@ -92,7 +94,7 @@ class Melo(Plan):
         ):  # fmt: skip
             yield Line(
                 section=f"{place}, {operator.upper()}: {what}", what=f"{size:,} MB", unit=unit,
-                place=place, on=gpu.name, published=cells[share], by=self.device, **more,
+                place=place, on=gpu.name, published=cells[share], by=by, **more,
             )  # fmt: skip
 
     def _absent(self, operator: str, size: int, found: Found) -> Measured:
@@ -130,8 +132,9 @@ class Melo(Plan):
             f"Table 3 has {min(ratios):.0f} to {max(ratios):.0f} times the MFLOP/s of Scalar for "
             "Sigmoid on the same bytes: the profiler counted the instructions inside the "
             "exponential. Here Sigmoid counts as 3 FLOPs an element and Tanh as 1, so their "
-            "MFLOP/s do not compare directly, and their shares of the roofline do. Theano itself "
-            f"is not measured: {self.paper.gone('Theano')}.",
+            "MFLOP/s do not compare directly, and their shares of the roofline do. "
+            f"{self.paper.gone('Theano')}; PyTensor, its successor, has lines of its own where it "
+            "is installed. It computes on the CPU.",
         ]
 
     def _bandwidth(self, found: Found) -> str:

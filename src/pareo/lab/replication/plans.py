@@ -16,13 +16,13 @@ QUICK: dict[str, Plan] = {
     plan.name: plan
     for plan in (
         LimaZola(epochs=1, on_cpu=("pareo-compiled", "pareo-vectorized", "torch", "tensorflow"),
-                 patience=120.0, seconds=240.0),
+                 patience=300.0, seconds=240.0),
         FinardiDavid(epochs=1, conv_bytes=16 << 20, seconds=2.0, race_seconds=100.0, images=10_000),
         TrindadeLima(batches=(1, 4), size=112, seconds=2.0, kernels=1, turns=2,
                      largest=False,
                      on_cpu=("pareo-compiled", "torch", "tensorflow")),
         CostaBanevicius(images=3_840, rounds=3),
-        Melo(most=128, seconds=0.3, peers=("numpy", "torch")),
+        Melo(most=128, seconds=0.3, peers=("numpy", "torch", "pytensor")),
     )
 }  # fmt: skip
 

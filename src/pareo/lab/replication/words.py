@@ -1,5 +1,7 @@
 """What a result of `pareo paper` says, in words."""
 
+from collections.abc import Iterable
+
 from pareo.lab.formatting import digits
 from pareo.lab.replication.result import Line, PaperResult
 
@@ -8,7 +10,7 @@ UNITED = {"%": " %", "times": ""}  # how a unit follows its number, where not af
 
 def title(result: PaperResult) -> str:
     """The paper, and how it was repeated."""
-    how = "quick" if result.quick else "in full"
+    how = "with --quick" if result.quick else "in full"
     return f"{result.paper}, repeated {how}"
 
 
@@ -41,6 +43,16 @@ def measured_by(line: Line) -> str:
     'torch; 2 epochs'
     """
     return "; ".join(part for part in (line.by, line.note) if part)
+
+
+def shared(words: Iterable[str]) -> str:
+    """The word that all have; empty where they differ, or where there is only one.
+
+    >>> shared(["one epoch", "one epoch"]), shared(["one epoch", ""]), shared(["one epoch"])
+    ('one epoch', '', '')
+    """
+    found = list(words)
+    return found[0] if len(found) > 1 and len(set(found)) == 1 else ""
 
 
 def summary(result: PaperResult) -> str:

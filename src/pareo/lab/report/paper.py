@@ -1,6 +1,7 @@
 """The report of `pareo paper`: every published figure beside the one measured here, and why."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from html import escape
 from typing import Any
 
@@ -11,7 +12,7 @@ from pareo.lab.ops.summary import timed
 from pareo.lab.parallel.result import PapersResult
 from pareo.lab.race.result import RaceResult
 from pareo.lab.replication.result import Line, PaperResult, by_hardware, hardware
-from pareo.lab.replication.words import amount, measured_by, ratio, summary, title
+from pareo.lab.replication.words import amount, measured_by, ratio, shared, summary, title
 from pareo.lab.report import parallel, sweep
 from pareo.lab.report.charts import Figure, chart, colours, figure, line
 from pareo.lab.report.ops import paper as ops_paper
@@ -28,6 +29,7 @@ CAPTIONS = {
     "memory": "Memory against the batch size.",
 }
 KEPT = ("data", "layout", "base")  # of a figure
+BY, PLACE = "measured with, or why not", "where in the paper"  # heads of columns
 RATE = "MFLOP/s"  # of lines that a chart by size shows
 DRAWN: tuple[tuple[type[Result], Callable[[Any], dict[str, Figure]]], ...] = (
     (RaceResult, race_figures),
@@ -112,7 +114,7 @@ def _headline(result: PaperResult) -> str:
         return summary(result)
     published, here = amount(first.published, first.unit), amount(first.here, first.unit)
     how = f" ({measured_by(first)})" if measured_by(first) else ""
-    what = f"{first.what} ({first.section})"
+    what = f"{first.section}; {first.what}"
     return f"{what}: {published} in the paper, {here} here{how}. {summary(result)}"
 
 
@@ -120,30 +122,28 @@ def _lines(lines: list[Line]) -> str:
     """The lines of a heading; a column for each of the paper's GPUs if there are several."""
     rows = by_hardware(lines)
     columns = hardware(rows)
-    heads = ["what", *(columns or ["paper"]), "here", "here / paper", "of limit"]
+    heads = ["what", *(columns or ["paper"]), "here", "here / paper", "of limit", BY, PLACE]
     places = dict.fromkeys(line.place for line in lines)
+    note = shared(line.note for line in lines if line.here is not None)
     cells = []
     for row in rows.values():
         first = next(iter(row.values()))
         shown = [digits(row[name].published or 0.0) if name in row else "" for name in columns] or [
             amount(first.published, first.unit)
         ]
+        here = amount(first.here, "times" if columns else first.unit)  # which the heading has
         ratios = ", ".join(ratio(one.ratio) for one in row.values() if one.ratio is not None)
         what = f"{first.what} ({first.on})" if first.on and not columns else first.what
         cells.append(
-            [what, *shown, amount(first.here, first.unit), ratios, percent(first.of_limit),
-             _last(first, len(places) > 1)]
+            [what, *shown, here, ratios, percent(first.of_limit),
+             measured_by(replace(first, note="") if first.note == note else first),
+             first.place if len(places) > 1 else ""]
         )  # fmt: skip
-    kept = [at for at in range(len(heads) + 1) if any(row[at] for row in cells)]
-    heads.append("by, or why not; in the paper" if len(places) > 1 else "by, or why not")
+    kept = [at for at in range(len(heads)) if any(row[at] for row in cells)]
     where = "" if len(places) > 1 else f"<p>In the paper: {escape(next(iter(places)))}.</p>"
-    return where + table([heads[at] for at in kept], ([row[at] for at in kept] for row in cells))
-
-
-def _last(line: Line, placed: bool) -> str:
-    """What was measured, or why nothing was, and where the paper has the figure."""
-    place = f"in the paper: {line.place}" if placed else ""
-    return "; ".join(part for part in (measured_by(line), place) if part)
+    where += f"<p>Measured here: {escape(note)}.</p>" if note else ""
+    shown_rows = ([row[at] for at in kept] for row in cells)
+    return where + table([heads[at] for at in kept], shown_rows, wrap=len(places) > 1)
 
 
 def _parts(result: PaperResult, drawn: dict[str, Figure]) -> Iterator[str]:

@@ -19,6 +19,8 @@ LEDGER = ("precision", "layout", "mode", "threads", "version", "first_layer_data
 NUMBER = re.compile(
     r"-?[\d,]*\.?\d+(e[-+]?\d+)?( ?(%|[A-Za-z/]{1,10}))?( to [\d,]*\.?\d+(e[-+]?\d+)?)?"
 )
+UNIT = re.compile(r"(?<=\d) (?=(%|[A-Za-z/]{1,10})$)")  # the space before it, where no line breaks
+NAME = 24  # characters of a name in the first column that stays on one line
 ABSENT = ("", "unknown", "cannot tell", "not here")
 
 
@@ -28,8 +30,8 @@ def table(heads: Iterable[str], rows: Iterable[Iterable[Any]], wrap: bool = Fals
     wrap: break the lines of all cells, for tables of many columns.
     Columns of numbers are aligned to the right. A column without any value is left out.
 
-    >>> table(["a", "b", "note"], [["<b>", 1, ""]]).partition("<tbody>")[2][:47]
-    '<tr><td>&lt;b&gt;</td><td class="n">1</td></tr>'
+    >>> table(["a", "b", "note"], [["<b>", 1, ""]]).partition("<tbody>")[2][:60]
+    '<tr><td class="name">&lt;b&gt;</td><td class="n">1</td></tr>'
     """
     names = list(heads)
     cells = [[_shown(cell) for cell in row] for row in rows]
@@ -37,7 +39,7 @@ def table(heads: Iterable[str], rows: Iterable[Iterable[Any]], wrap: bool = Fals
     kept = [at for at, column in enumerate(columns) if any(column) or not cells]
     numbers = {at for at in kept if _numeric(columns[at])}
     top = _cells("th", names, kept, numbers)
-    body = "".join(_cells("td", row, kept, numbers) for row in cells)
+    body = "".join(_cells("td", row, kept, numbers, wrap) for row in cells)
     style = "wide wrap" if wrap else "wide"
     return f'<div class="{style}"><table><thead>{top}</thead><tbody>{body}</tbody></table></div>'
 
@@ -52,9 +54,19 @@ def _numeric(column: list[str]) -> bool:
     return bool(known) and all(NUMBER.fullmatch(cell) for cell in known)
 
 
-def _cells(tag: str, cells: Sequence[str], kept: list[int], numbers: set[int]) -> str:
-    opened = {at: f'<{tag} class="n">' if at in numbers else f"<{tag}>" for at in kept}
-    return f"<tr>{''.join(f'{opened[at]}{escape(cells[at])}</{tag}>' for at in kept)}</tr>"
+def _cells(
+    tag: str, cells: Sequence[str], kept: list[int], numbers: set[int], wrap: bool = False
+) -> str:
+    """A row; names and numbers with their units stay on one line, also where others wrap."""
+    found = []
+    for at in kept:
+        text, style = escape(cells[at]), ""
+        if at in numbers:
+            text, style = UNIT.sub("&nbsp;", text) if wrap else text, ' class="n"'
+        elif at == kept[0] and tag == "td" and " " not in text and len(text) <= NAME:
+            style = ' class="name"'
+        found.append(f"<{tag}{style}>{text}</{tag}>")
+    return f"<tr>{''.join(found)}</tr>"
 
 
 def _shown(value: Any) -> str:

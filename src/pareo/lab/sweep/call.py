@@ -8,7 +8,7 @@ from pareo.device import cores
 from pareo.errors import PareoError
 from pareo.lab.contestants.registry import chosen
 from pareo.lab.experiment.in_notebook import watching
-from pareo.lab.experiment.tasks import LARGE, task_for
+from pareo.lab.experiment.tasks import check_pixels, task_for
 from pareo.lab.machine import memory
 from pareo.lab.sweep.admission import GPU_TURN
 from pareo.lab.sweep.engine import Sweep
@@ -80,10 +80,7 @@ def settings_for(
     >>> settings_for("lenet5", "1..4", ["jax-best"]).contestants
     ('jax', 'jax-scan', 'jax-channels-last')
     """
-    if pixels is not None and (data is not None or network not in LARGE):
-        got = network if data is None else f"--data {data}"
-        known = ", ".join(LARGE)
-        raise PareoError(f"--pixels expects synthetic images for one of {known}; got {got}")
+    check_pixels(pixels, network, data)
     names = _names(contestants)
     size = pixels or _inputs(network, data, shape)[-1]
     turn = GPU_TURN if all(one.gpu for one in chosen(list(names)).values()) else TURN

@@ -201,7 +201,7 @@ def _worst(found: list[Timed]) -> str:
     if not rows:
         return ""
     heads = ["operator", "contestant", "of the roofline", "us", "could be", "limit"]
-    return f"<h2>Worst offenders</h2><p>Our own to-do list.</p>{table(heads, rows)}"
+    return f"<h2>Furthest from the limit</h2><p>Where pareo can gain most.</p>{table(heads, rows)}"
 
 
 def _cells(found: list[Timed]) -> str:

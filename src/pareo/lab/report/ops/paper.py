@@ -29,7 +29,8 @@ def sections(found: list[Timed]) -> list[str]:
 EXPLAINED = (
     "<p>MFLOP/s and, as in the paper, per cent of the arithmetic peak. For the paper's GPUs at its "
     "nearest size, with per cent of their bandwidth if the bytes follow from its FLOPs. For this "
-    "machine also per cent of the roofline, which is the limit that counts. Hot.</p>"
+    "machine also per cent of the roofline, which is the limit that counts. Operands were in "
+    "the caches if they fit.</p>"
 )
 
 

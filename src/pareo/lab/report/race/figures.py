@@ -72,23 +72,25 @@ def _times(timed: list[Row], colours: dict[str, str], floors: list[Floor]) -> Fi
         for name, row, far in zip(bars["y"], timed, cut, strict=True)
     ]
     layout = {
-        "height": 110 + 46 * len(timed),
+        "height": 110 + 46 * len(timed) + LINE * len(least),
         "showlegend": False,
         "yaxis": {"autorange": "reversed", "automargin": True},
         "xaxis": titled("seconds per epoch", range=[0.0, 1.08 * end]),
-        "margin": {"t": 20 + LINE * len(least)},
+        "margin": {"t": 20 + 2 * LINE * len(least)},
         "shapes": [charts.upright(place, dash="dash", width=2) for place in least.values()],
         "annotations": [
-            charts.above(
-                f"floor{f' of {name}' if len(least) > 1 else ''} {digits(place)} s",
-                place,
-                yshift=LINE * number,
-                xanchor="left",
-            )
+            _floor(f"floor{f' of {name}' if len(least) > 1 else ''}", place, number, end)
             for number, (name, place) in enumerate(least.items())
         ],
     }
     return {"data": [bars], "layout": layout}
+
+
+def _floor(name: str, place: float, number: int, end: float) -> Figure:
+    """The label of a floor above the bars, above those before it, on the side where it fits."""
+    side = "left" if place < 0.5 * end else "right"  # a phone would cut the other
+    found = charts.above("", place, yshift=2 * LINE * number, xanchor=side, align=side)
+    return {**found, "text": f"{name}<br>{digits(place)} s"}
 
 
 def _longest(timed: list[Row]) -> float:

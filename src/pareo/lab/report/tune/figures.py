@@ -54,7 +54,9 @@ def _history(trials: list[Trial]) -> Figure:
     ]
     drawn = [trace for trace in traces if trace["x"]]
     across = titled("trial", **({"dtick": 1} if len(trials) <= FEW else {}))
-    return with_legend(drawn, 380, across, titled("accuracy", tickformat=".1%"))
+    up = titled("accuracy", tickformat=".1%")
+    up["title"]["standoff"] = 14  # of labels as long as 100.0%
+    return with_legend(drawn, 380, across, up)
 
 
 def _marks(name: str, trials: list[Trial], colour: str, symbol: str) -> Figure:
@@ -106,7 +108,7 @@ def _parallel(result: TuneResult, trials: list[Trial]) -> Figure:
     best = result.best_trial
     if best is not None:
         drawn.append(
-            _lines(f"the best, trial {best.number}", [best], len(names), heights, "#d55e00", 4)
+            _lines(f"best: trial {best.number}", [best], len(names), heights, "#d55e00", 4)
         )
     x = {"tickvals": list(range(len(names))), "ticktext": names, "showgrid": True}
     found = with_legend(drawn, 460, x, {"visible": False, "range": [-0.08, 1.08]}, LEGEND)
