@@ -156,7 +156,10 @@ def trained(
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in NETWORKS]
 )
-@pytest.mark.parametrize(("batch", "threads", "momentum"), [(13, 2, 0.9), (24, 1, 0.0)])
+@pytest.mark.parametrize(
+    ("batch", "threads", "momentum"),
+    [(13, 2, 0.9), pytest.param(24, 1, 0.0, marks=pytest.mark.slow)],
+)
 def test_loop_equals_numpy(name: str, batch: int, threads: int, momentum: float) -> None:
     found = trained(NETWORKS[name], batch, "compiled", threads, momentum)
     expected = trained(NETWORKS[name], batch, "vectorized", threads, momentum)
@@ -184,10 +187,11 @@ def test_small_batches_have_smaller_groups(name: str, batch: int, threads: int, 
 @pytest.mark.parametrize(
     ("image", "layer"),
     [
-        ((3, 7, 6), Conv(9, 3, stride=2, padding=1)),
         ((2, 5, 4), Conv(8, (3, 2), stride=(1, 3), padding=(2, 1))),
-        ((4, 1, 1), Conv(17, 3, padding=1)),
-        ((2, 9, 9), Conv(8, 2, stride=4, dilation=3)),  # the last columns are in no window
+        pytest.param((3, 7, 6), Conv(9, 3, stride=2, padding=1), marks=pytest.mark.slow),
+        pytest.param((4, 1, 1), Conv(17, 3, padding=1), marks=pytest.mark.slow),
+        # The last columns are in no window.
+        pytest.param((2, 9, 9), Conv(8, 2, stride=4, dilation=3), marks=pytest.mark.slow),
     ],
 )
 def test_single_images_with_few_places_are_rows_of_a_matrix(

@@ -94,28 +94,47 @@ class _Tile:
             rest(builder.sub(self.count, left), left)
 
 
-def _function(emit: Callable[[_Tile], None]) -> Any:
-    """A function that runs one of the codes that `emit` writes for 1 to ROWS rows."""
+def _function(emit: Callable[[_Tile], None], *name: object) -> Any:
+    """A function that runs one of the codes that `emit` writes for 1 to ROWS rows.
+
+    It is one function of a module, which calls do not copy: LLVM would take minutes otherwise.
+    """
+    full = "_".join(map(str, ("pareo", *name)))
 
     @llvm_intrinsic
     def tile(typingctx, rows, tail, out, out_row, a, a_row, b, b_row, count, factor):  # type: ignore[no-untyped-def]
         signature = types.void(*[types.int64] * 9, types.float32)
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            done = builder.append_basic_block("done")
-            choice = builder.switch(arguments[0], done)
-            for rows in range(1, ROWS + 1):
-                block = builder.append_basic_block(f"rows{rows}")
-                choice.add_case(_I64(rows), block)
-                builder.position_at_end(block)
-                emit(_Tile(builder, rows, *arguments[1:]))
-                builder.branch(done)
-            builder.position_at_end(done)
+            function = builder.module.globals.get(full)
+            if function is None:
+                kinds = [argument.type for argument in arguments]
+                kind = ir.FunctionType(ir.VoidType(), kinds)
+                function = ir.Function(builder.module, kind, full)
+                function.linkage = "internal"
+                function.attributes.add("noinline")
+                _define(function, emit)
+            builder.call(function, arguments)
             return context.get_dummy_value()
 
         return signature, generate
 
     return tile
+
+
+def _define(function: Any, emit: Callable[[_Tile], None]) -> None:
+    """Write the body of a tile's function."""
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    done = function.append_basic_block("done")
+    choice = builder.switch(function.args[0], done)
+    for rows in range(1, ROWS + 1):
+        block = function.append_basic_block(f"rows{rows}")
+        choice.add_case(_I64(rows), block)
+        builder.position_at_end(block)
+        emit(_Tile(builder, rows, *function.args[1:]))
+        builder.branch(done)
+    builder.position_at_end(done)
+    builder.ret_void()
 
 
 def forward_tile(vectors: int, lanes: int, is_narrow: bool = False) -> Any:
@@ -164,7 +183,7 @@ def forward_tile(vectors: int, lanes: int, is_narrow: bool = False) -> Any:
                 total = code.add(code.load(place, lanes * j), builder.load(sums[i][j]))
                 code.store(total, place, lanes * j)
 
-    return _function(emit)
+    return _function(emit, "forward", vectors, lanes, is_narrow)
 
 
 def panel(depth: int) -> Any:
@@ -200,7 +219,7 @@ def panel(depth: int) -> Any:
                 for j in range(vectors):
                     code.store(sums[i][j], places[i], lanes * j)
 
-    return _function(emit)
+    return _function(emit, "panel", depth)
 
 
 def transposed_tile(columns: int) -> Any:
@@ -246,7 +265,7 @@ def transposed_tile(columns: int) -> Any:
             for j, total in enumerate(totals):
                 code.store_scalar(code.reduce_add(total, ir.FloatType()(0.0)), place, j)
 
-    return _function(emit)
+    return _function(emit, "transposed", columns)
 
 
 def update_tile(vectors: int, lanes: int, is_narrow: bool = False) -> Any:
@@ -275,4 +294,4 @@ def update_tile(vectors: int, lanes: int, is_narrow: bool = False) -> Any:
                 new = code.multiply_add(by, builder.load(sums[i][j]), old[i][j])
                 code.store(new, place, lanes * j)
 
-    return _function(emit)
+    return _function(emit, "update", vectors, lanes, is_narrow)
