@@ -254,3 +254,17 @@ def test_networks_of_another_kind_are_refused(tmp_path: Path) -> None:
     own = model([node("Own", ["x"], ["y"], "mine", domain="me")], {})
     own.opset_import.append(helper.make_opsetid("me", 1))
     assert "me.Own in the node 'mine'" in refused(path, own)
+
+
+def test_an_attribute_of_a_function_that_there_is_not_is_refused(
+    tmp_path: Path, whole: bytes
+) -> None:
+    file = onnx.load_model_from_string(whole)
+    conv = next(one for one in file.graph.node if one.op_type == "Conv")
+    next(one for one in conv.attribute if one.name == "strides").ref_attr_name = "x"
+    path = tmp_path / "reference.onnx"
+    path.write_bytes(file.SerializeToString())
+    with pytest.raises(
+        PareoError, match=r"the attribute 'strides' of Conv refers to one of a function"
+    ):
+        pareo.from_onnx(path)

@@ -75,6 +75,13 @@ def check(file: File) -> File:
     except (ValueError, RuntimeError) as error:  # more than protobuf can write, or a bad name
         said = " ".join(str(error).strip().partition("\n")[0].split())
         raise DataError(f"{file.path}: cannot be checked: {said}") from error
+    for node in file.model.graph.node:
+        for attribute in node.attribute:
+            if attribute.ref_attr_name:
+                raise DataError(
+                    f"{file.path}: is no valid ONNX file: the attribute {attribute.name!r} of "
+                    f"{node.op_type} refers to one of a function, and is in none"
+                )
     return file
 
 
