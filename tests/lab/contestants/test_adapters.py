@@ -111,6 +111,17 @@ PLACES = nn.Sequential(
     (3, 6, 7),
     "places",
 )  # fmt: skip
+# A trained array beside values of the input, as tokens and as an image.
+LEARNED = nn.Sequential(
+    [("", nn.Graph({
+        "conv": nn.Conv(4, 3, padding=1), "image": (nn.Learned((4, 5, 6)), "conv"),
+        "product": ("multiply", "conv", "image"), "tokens": nn.Tokens(),
+        "queries": (nn.Learned((3, 4)), "tokens"), "keys": (nn.Permute((0, 2, 1)), "tokens"),
+        "scores": ("matmul", "queries", "keys"), "flat": nn.Flatten(), "end": nn.Dense(5),
+    }))],
+    (2, 5, 6),
+    "learned",
+)  # fmt: skip
 FEATURES = nn.Sequential(
     [nn.Dense(8, bias=False), nn.BatchNorm(), nn.ReLU(), nn.Dense(5)], (7,), "features"
 )
@@ -121,6 +132,7 @@ TASKS = {
     "today": Task(without_dropout(TODAY), batch=6, rate=0.1),
     "places": Task(PLACES, batch=6, rate=0.1),
     "products": Task(PRODUCTS, batch=6, rate=0.1),
+    "learned": Task(LEARNED, batch=6, rate=0.1),
 }
 TASK = TASKS["tiny"]
 SMALL = Task(nn.Sequential([nn.Dense(5), nn.Sigmoid(), nn.Dense(3)], (7,), "small"), batch=4)
