@@ -21,6 +21,15 @@ class RunError(PareoError):
     exit_status = 1
 
 
+def printable_line(text: str) -> str:
+    """A text from outside as one printable line of bounded length."""
+    if len(text) > LONGEST:
+        text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
 class ShapeError(PareoError, ValueError):
     """An array's shape, an axis or a size does not fit the operator."""
 
@@ -47,12 +56,7 @@ class DataError(PareoError, ValueError):
     """
 
     def __str__(self) -> str:
-        text = super().__str__()
-        if len(text) > LONGEST:
-            text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
-        if text.isprintable():
-            return text
-        return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+        return printable_line(super().__str__())
 
 
 class WriteError(RunError, DataError):

@@ -9,7 +9,7 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from pareo import interrupt
-from pareo.errors import exit_reason
+from pareo.errors import exit_reason, printable_line
 from pareo.lab.experiment import plain_data, process_tree
 from pareo.lab.machine.memory import Watch
 
@@ -20,7 +20,10 @@ MOMENT = 0.05  # seconds, at most, between the ends of the pipes of a killed pro
 
 
 class Failed(Exception):
-    """Why a worker has no answer, in one line."""
+    """Why a worker has no answer, in one printable line, whatever it said."""
+
+    def __str__(self) -> str:
+        return printable_line(super().__str__())
 
 
 class Raised(Failed):
