@@ -97,9 +97,10 @@ class ELU(Layer):
     alpha: float = 1.0
 
     def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
-        below = op.scale(-1.0, op.relu(op.scale(-1.0, x)))  # x below 0, else 0
+        above = op.relu(x)
+        below = op.sub(x, above)  # x below 0, else 0; its gradient at 0 is 1
         bent = op.sub(op.exp(below), np.ones((1,) * x.ndim, x.dtype))
-        return op.add(op.relu(x), op.scale(self.alpha, bent))
+        return op.add(above, op.scale(self.alpha, bent))
 
 
 @dataclass(frozen=True)
@@ -108,9 +109,9 @@ class Softplus(Layer):
 
     def apply(self, parameters: Mapping[str, Any], x: Any, context: Context) -> Any:
         above = op.relu(x)
-        size = op.add(above, op.relu(op.scale(-1.0, x)))  # its exponential cannot overflow
+        less = op.sub(op.sub(x, above), above)  # -|x|, whose exponential cannot overflow
         one = np.ones((1,) * x.ndim, x.dtype)
-        return op.add(above, op.log(op.add(op.exp(op.scale(-1.0, size)), one)))
+        return op.add(above, op.log(op.add(op.exp(less), one)))
 
 
 @dataclass(frozen=True)

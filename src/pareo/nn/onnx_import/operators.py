@@ -150,11 +150,11 @@ def prelu(reader: OnnxReader, step: Step) -> Any:
 def _prelu_of_channels(reader: OnnxReader, x: Value, slope: Constant) -> Value:
     if arithmetic.spread(reader, x, slope) != (1,) or x.last or len(x.shape) != 3:
         raise Unsupported(f"with slopes of shape {slope.shape}")
-    below = reader.layer(activations.ReLU(), reader.layer(activations.Affine(-1.0), x))
-    weights = {"w": (slope.array.ravel(), slope.named("reshaped"))}
-    scaled = reader.layer(layers.Scale(), below, weights)
     above = reader.layer(activations.ReLU(), x)
-    return joined(reader, "add", [above, reader.layer(activations.Affine(-1.0), scaled)])
+    # x below 0, else 0; its gradient at 0 is 1.
+    below = joined(reader, "add", [x, reader.layer(activations.Affine(-1.0), above)])
+    weights = {"w": (slope.array.ravel(), slope.named("reshaped"))}
+    return joined(reader, "add", [above, reader.layer(layers.Scale(), below, weights)])
 
 
 def softsign(reader: OnnxReader, step: Step) -> Any:

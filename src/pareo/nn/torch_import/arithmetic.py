@@ -152,6 +152,10 @@ def power(reader: Reader, self: Any, exponent: Any) -> Any:
             y = joined(reader, "multiply", [self.origin] * len(factors))
             return replace(self, origin=y)
         return joined(reader, "multiply", factors)
+    if exponent == 0:
+        raise Unsupported("with the exponent 0")
+    if exponent == int(exponent) and -FACTORS <= exponent < -1:  # also of values below 0
+        return power(reader, applied(reader, activations.Power(-1.0), self), -exponent)
     return applied(reader, activations.Power(float(exponent)), self)
 
 
@@ -184,15 +188,18 @@ def where(reader: Reader, condition: Any, self: Any, other: Any) -> Any:
 
 
 def maximum(reader: Reader, self: Any, other: Any) -> Any:
-    """The larger of two values."""
-    above = applied(reader, activations.ReLU(), sub(reader, self, other))
-    return add(reader, above, other)
+    """The larger of two values; of equal ones each has half of the gradient."""
+    return add(reader, _above(reader, sub(reader, self, other)), other)
 
 
 def minimum(reader: Reader, self: Any, other: Any) -> Any:
-    """The smaller of two values."""
-    above = applied(reader, activations.ReLU(), sub(reader, self, other))
-    return sub(reader, self, above)
+    """The smaller of two values; of equal ones each has half of the gradient."""
+    return sub(reader, self, _above(reader, sub(reader, self, other)))
+
+
+def _above(reader: Reader, x: Any) -> Any:
+    """x above 0, else 0, with a gradient of a half at 0."""
+    return scaled(reader, add(reader, x, absolute(reader, x)), 0.5, 0.0)
 
 
 def absolute(reader: Reader, self: Any) -> Any:
@@ -241,12 +248,12 @@ def softshrink(reader: Reader, self: Any, lambd: Any = 0.5) -> Any:
 
 def prelu(reader: Reader, self: Any, weight: Any) -> Any:
     """ReLU with a trained slope below 0, one or one for each channel."""
-    below = applied(reader, activations.ReLU(), scaled(reader, self, -1.0, 0.0))
+    above = applied(reader, activations.ReLU(), self)
+    below = sub(reader, self, above)  # its gradient at 0 is 1
     count = len(shape_of(reader, self))
     if isinstance(weight, Weight) and count > 2:
         weight = replace(weight, viewed=(math.prod(weight.shape), *[1] * (count - 2)))
-    slope = scaled(reader, mul(reader, below, weight), -1.0, 0.0)
-    return add(reader, applied(reader, activations.ReLU(), self), slope)
+    return add(reader, above, mul(reader, below, weight))
 
 
 def empty(reader: Reader, size: Any, **_: Any) -> Noise:
