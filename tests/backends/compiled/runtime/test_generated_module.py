@@ -1,8 +1,11 @@
 """Generated modules: the latest are kept, and the memory of the others is freed."""
 
 import gc
+import os
+import subprocess
 import sys
 import weakref
+from pathlib import Path
 
 import pytest
 
@@ -45,3 +48,22 @@ def test_a_module_that_is_asked_for_again_stays(monkeypatch: pytest.MonkeyPatch)
     for more in (2001, 2002, 2003):
         module.generated_module(SOURCE.format(more=more))
         assert module.generated_module(SOURCE.format(more=2000)) is first
+
+
+HELD = f"""
+from pareo.backends.compiled.runtime import generated_module as module
+
+module.KEPT = 1
+held = module.generated_module({SOURCE.format(more=1)!r})
+module.generated_module({SOURCE.format(more=2)!r})
+print(held.added(2.5))
+"""
+
+
+def test_code_of_a_module_that_was_not_kept_is_compiled_again(tmp_path: Path) -> None:
+    cached = {**os.environ, "PAREO_CACHE_DIR": str(tmp_path)}
+    for _ in range(2):  # the second finds machine code on disk, whose module cannot be imported
+        process = subprocess.run(
+            [sys.executable, "-c", HELD], env=cached, capture_output=True, text=True, check=False
+        )
+        assert process.stdout == "3.5\n", process.stderr

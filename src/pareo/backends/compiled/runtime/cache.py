@@ -60,7 +60,10 @@ class OverloadCache:
         content = read_checked(*place) if self._source_digest else None
         if content is None:
             return None
-        return compiler.CompileResult._rebuild(context, *pickle.loads(content))
+        try:
+            return compiler.CompileResult._rebuild(context, *pickle.loads(content))
+        except ModuleNotFoundError:  # a generated module that is not among the latest any more
+            return None
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         """Save a compiled function, unless it contains addresses of this process."""
