@@ -59,6 +59,12 @@ def test_a_step_is_two_launches():
     assert names == ["together", "update_all"]
 
 
+@pytest.mark.parametrize(("kind", "index"), CASES)
+def test_flops_are_counted_once(kind, index):
+    program = step_program(drawn(505, index, (kind,)).network, 32, sgd(0.9))
+    assert computed_together(program).flops == program.flops
+
+
 @pytest.mark.parametrize(("kind", "index", "batch"), [("mlp", 7, 2), ("cnn", 4, 1)])
 def test_small_batches_of_small_networks_are_computed_this_way(kind, index, batch):
     assert chosen(step_program(drawn(505, index, (kind,)).network, batch)) == "grid"

@@ -2,7 +2,7 @@
 
 Results that are sums over the whole batch are computed in parts first: the loss from those of the
 rows, the gradients of a layer normalisation's scale and shift from the statistics of the rows, and
-the gradients of filters from those of some pixels.
+the gradients of filters from those of some pixels. The first of the two has all FLOPs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,21 +38,21 @@ def in_steps(instructions: Sequence[Instruction], specs: dict[int, Spec]) -> lis
 
     def add(
         fusion: Fusion, inputs: tuple[int, ...], outputs: tuple[int, ...], how: Mapping[str, Any],
-        one: Instruction,
+        one: Instruction, flops: int = 0,
     ) -> None:  # fmt: skip
-        found.append(Instruction(fusion, inputs, outputs, how, one.flops // 2, one.bytes // 2))
+        found.append(Instruction(fusion, inputs, outputs, how, flops, one.bytes // 2))
 
     for one in instructions:
         if one.name == "cross_entropy":
             rows = new(specs[one.inputs[0]].shape[0])
-            add(ROW_LOSSES, one.inputs, (rows,), {}, one)
+            add(ROW_LOSSES, one.inputs, (rows,), {}, one, one.flops)
             add(ADD_PARTS, (rows,), one.outputs, {"parts": specs[rows].size}, one)
         elif one.name == "layer_norm_gradient":
             g, x, scale = one.inputs
             to_x, *sums = one.outputs
             count = specs[x].size // specs[scale].size
             mean, inverse = new(count), new(count)
-            add(LAYER_ROWS, one.inputs, (to_x, mean, inverse), one.attributes, one)
+            add(LAYER_ROWS, one.inputs, (to_x, mean, inverse), one.attributes, one, one.flops)
             add(LAYER_SUMS, (g, x, mean, inverse), (*sums,), one.attributes, one)
         elif (
             one.name == "conv_weight_gradient"
