@@ -440,6 +440,24 @@ class Reduced(tnn.Module):
         return self.fc(torch.cat([tokens.mean(1), column, plane.sum(2).flatten(1) + last], 1))
 
 
+class OneOfThree(torch.nn.Module):
+    """A part of the values, in whose shape others are put, as LeViT's normalisation does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(4, 4), torch.nn.Linear(4, 2)
+        self.norm = torch.nn.BatchNorm1d(4)
+
+    def forward(self, x: Any) -> Any:
+        x = self.first(x[:, ::3])
+        return self.last(self.norm(x.flatten(0, 1)).reshape_as(x).flatten(1))
+
+
+def test_values_take_the_shape_of_a_part_of_others() -> None:
+    found = pareo.from_torch(OneOfThree(), (3, 4))  # which passes the gate
+    assert found.network.count() == 20 + 8 + 10
+
+
 def test_reductions_along_any_axes_are_read() -> None:
     torch.manual_seed(1)
     module = Reduced()

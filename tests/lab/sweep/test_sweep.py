@@ -225,3 +225,30 @@ def test_epochs_are_rounds_of_whole_epochs(tmp_path: Path) -> None:
 def test_batches_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(Exception, match=r"--batches expects sizes as in 1..512"):
         batch_sizes(text)
+
+
+@pytest.mark.slow
+def test_a_sweep_of_500_cells_goes_on_and_is_shown(tmp_path: Path) -> None:
+    """Most cells are in the journal as a real one was measured; the last two run here."""
+    names = ("pareo-compiled", "pareo-vectorized")
+    with closing(
+        Sweep(Settings("mlp-small", (64,), names, data=DATA, seconds=0.1), tmp_path)
+    ) as one:
+        real = one.run().cells
+    sizes = tuple(range(64, 314))
+    settings = Settings("mlp-small", sizes, names, data=DATA, seconds=0.1)
+    with closing(Sweep(settings, tmp_path)) as begun:
+        for batch in sizes[:-1]:
+            begun._journal.add({"cells": [{**results.plain(c), "batch": batch} for c in real]})
+    with closing(Sweep(settings, tmp_path)) as sweep:
+        assert sweep.resumed == 498
+        found = sweep.run()
+        sweep.finish()
+    assert [cell.status for cell in found.cells] == ["ok"] * 500
+    file = tmp_path / "a.json"
+    file.write_text(results.to_json(found))
+    assert results.read(file).cells == found.cells
+    words = [sys.executable, "-m", "pareo", "report", str(file), "--html", str(tmp_path / "a.html")]
+    shown = subprocess.run(words, capture_output=True, text=True)
+    assert shown.returncode == 0, shown.stderr
+    assert "pareo-vectorized" in (tmp_path / "a.html").read_text()

@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from pareo import nn
 from pareo.lab.contestants import Array, Task, Trainer, tensorflow_layers
 
 tf: Any  # imported by `load`, when needed
@@ -52,7 +53,13 @@ class TensorflowTrainer:
             images = images.transpose(0, 2, 3, 1)
         images, labels = tf.constant(images), tf.constant(labels)
         model, weights = tensorflow_layers.model_of(task.network, task.batch)
-        self._shapes = {path: a.shape for path, a in task.parameters().items()}
+        layers = task.network.walk(task.network.inputs)
+        filters = {path for path, layer, _ in layers if isinstance(layer, nn.Conv)}
+        self._filters = {
+            path: a.shape
+            for path, a in task.parameters().items()
+            if a.ndim == 4 and path.rpartition(".")[0] in filters
+        }
         self._variables = tensorflow_layers.variables_of(model, task.network)
         self.load(task.parameters())
         state = set(task.network.state)  # running statistics: the layers move them themselves
@@ -91,7 +98,7 @@ class TensorflowTrainer:
         """Continue from other parameters, filters first."""
         for path, variable in self._variables.items():
             a = parameters[path]
-            a = a.transpose(2, 3, 1, 0) if a.ndim == 4 else a
+            a = a.transpose(2, 3, 1, 0) if path in self._filters else a
             variable.assign(a.reshape(variable.shape))
 
     def _filters_first(self, path: str, a: Array) -> Array:
@@ -100,8 +107,8 @@ class TensorflowTrainer:
         Filters of a depthwise convolution are (kh, kw, channels, 1 or more): in this order they are
         those of (kh, kw, 1, filters).
         """
-        shape = self._shapes[path]
-        if a.ndim != 4:
+        shape = self._filters.get(path)
+        if shape is None:
             return a
         return a.reshape(shape[2], shape[3], shape[1], shape[0]).transpose(3, 2, 0, 1)
 

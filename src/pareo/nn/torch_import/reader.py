@@ -153,7 +153,7 @@ class Reader:
                 raise Unsupported("of images with zeros around them")
             first, *rest = resolved.items()
             if any(isinstance(part, Moved) for part in parts):
-                if plain in self._moved:
+                if plain in self._moved and not isinstance(first[1], Value):
                     found = _called(self._moved[plain], self, first[1], dict(rest))
                 else:
                     known = {key: self._as_values(one) for key, one in resolved.items()}
