@@ -13,6 +13,9 @@ from pareo.lab.ops import peers
 from pareo.lab.ops.work import Work
 from pareo.nn import networks
 
+# PyTensor says so where pip has installed it.
+pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS:UserWarning")
+
 SMALL = nn.Sequential([nn.Flatten(), nn.Dense(6), nn.Tanh(), nn.Dense(3)], (1, 8, 8), "small")
 MIXED = nn.Sequential(
     [
@@ -26,7 +29,7 @@ MIXED = nn.Sequential(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["pytensor", "tinygrad"])
+@pytest.mark.parametrize("name", ["pytensor", "pytensor-numba", "tinygrad"])
 @pytest.mark.parametrize("network", [SMALL, MIXED], ids=["small", "mixed"])
 def test_their_steps_are_those_of_pareo(name: str, network: nn.Sequential) -> None:
     one = known()[name]

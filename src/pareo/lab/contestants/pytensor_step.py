@@ -20,7 +20,7 @@ pt: Any
 
 
 def build(task: Task, linker: str | None = None) -> Trainer:
-    """The task in PyTensor; `linker` is the backend that compiles it, 'cvm' being C."""
+    """The task in PyTensor; `linker` is the backend that compiles it: 'cvm' is C."""
     load()
     return PytensorTrainer(task, linker)
 
@@ -51,6 +51,8 @@ class PytensorTrainer:
         mode = pytensor.compile.mode.Mode(linker=linker) if linker else None
         self._step = pytensor.function([chosen], loss, updates=moved, mode=mode)
         self._linker = linker or f"linker {pytensor.config.linker}"
+        if linker != "numba" and not pytensor.config.blas__ldflags:
+            self._linker += ", without BLAS"  # as pip installs it
 
     def run(self, order: Array) -> list[float]:
         """Train one step for each row of image numbers; the losses."""

@@ -46,6 +46,7 @@ CONTESTANTS = {
 OTHERS = {
     "pytensor": _adapter("pytensor_step"),
     "pytensor-c": _adapter("pytensor_step", linker="cvm"),
+    "pytensor-numba": _adapter("pytensor_step", linker="numba"),
     "tinygrad": replace(_adapter("tinygrad_step"), tool="clang"),
 }
 
