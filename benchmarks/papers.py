@@ -1,6 +1,6 @@
 """The tables of papers that were repeated: what each published beside what was measured.
 
-python -m benchmarks.papers docs/results/papers-h200/lima-zola.json
+`python -m benchmarks.papers FILE.json` prints those of what `pareo paper NAME --json` wrote.
 """
 
 from pathlib import Path

@@ -372,6 +372,7 @@ def used_after_a_change(m: Any, x: Any) -> Any:
         lambda m, x: x.flatten(2) * m.scale,
         lambda m, x: x[:, :, ::2].flatten(1).repeat(1, 2),
         lambda m, x: x[:, :1].expand(-1, 2, -1, -1).relu(),
+        lambda m, x: (m.conv(x).tanh() - 3) ** -3,
     ],
 )
 def test_functions_of_weights_and_repeated_values(function: Any) -> None:
@@ -397,6 +398,7 @@ def test_what_is_changed_in_place_is_read_changed() -> None:
         (lambda m, x: m.fc(m.plain(x).flatten(1)), "without trained scale and shift"),
         (lambda m, x: m.fc((m.conv(x) * float("inf")).flatten(1)), r"aten\.mul \(with inf"),
         (lambda m, x: m.fc((x / m.conv.bias.view(2, 1, 1)).flatten(1)), "by a trained weight"),
+        (lambda m, x: m.fc((m.conv(x) ** 0).flatten(1)), "with the exponent 0"),
         (lambda m, x: m.fc(x.transpose(0, 1).relu().flatten(1)), "along the batch"),
         (lambda m, x: m.fc(x[:1].flatten(1)), "along the batch"),
         (lambda m, x: m.fc(x.flatten(1).repeat(2, 1)), "along the batch"),
