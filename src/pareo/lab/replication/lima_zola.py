@@ -16,7 +16,7 @@ from pareo.lab.replication.result import Line, Measured
 
 RACE = "race"
 EPOCHS, IMAGES = 40, 60_000  # of MNIST
-ON_CPU = ("pareo-compiled", "pareo-vectorized", "torch", "jax", "tensorflow")
+ON_CPU = ("pareo-compiled", "torch", "jax", "tensorflow")
 ON_GPU = ("pareo-cuda", "torch-cudagraph", "jax-cuda-scan")
 TIMES = "Figure 1(a): 40 epochs"
 SPEEDUP = "Figure 2: the GPU, in hand-written code, beside the CPU in a framework"

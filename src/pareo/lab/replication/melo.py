@@ -37,7 +37,11 @@ class Melo(Plan):
     def phases(self) -> list[Phase]:
         sizes = sorted({size for rows in published.PUBLISHED.values() for size in rows})
         words = ",".join(f"{size}MB" for size in sizes if size <= self.most)
-        command = f"pareo ops --sizes {words} --seconds {self.seconds:g}"
+        device, peers = self.device.removeprefix("pareo-"), ",".join(self._peers())
+        command = (
+            f"pareo ops --sizes {words} --devices {device} --peers {peers} "
+            f"--seconds {self.seconds:g}"
+        )
         return [Phase(OPERATORS, "six operators at every size", self._run, command)]
 
     def _run(self, say: Say) -> OpsResult:
@@ -47,16 +51,22 @@ class Melo(Plan):
             for size in rows
             if size <= self.most
         ]
-        contestants = ["pareo-compiled", *self.peers]
+        on = "-cuda" if self.device == "pareo-cuda" else ""
+        peers = [name if name == SUCCESSOR else name + on for name in self._peers()]
+        contestants = [self.device, *peers]
         limits: dict[Place, Ceilings] = {CPU: self._ceilings("compiled", say)}
         if self.device == "pareo-cuda":
             limits[GPU] = self._ceilings("cuda", say)
-            names = [name for name in ON_GPU if name.removesuffix("-cuda") in self.peers]
-            contestants += ["pareo-cuda", *names]
         benchmark = Benchmark(
             works, contestants, limits, cores(), self.seconds, lambda now: say(now.doing)
         )
         return ran(benchmark)
+
+    def _peers(self) -> list[str]:
+        """Those that compute on the same device; Theano's successor has the CPU alone."""
+        if self.device != "pareo-cuda":
+            return [*self.peers]
+        return [name for name in self.peers if name == SUCCESSOR or f"{name}-cuda" in ON_GPU]
 
     def _ceilings(self, name: str, say: Say) -> Ceilings:
         device = Device(name) if name == "cuda" else Device(name, threads=cores())
@@ -127,8 +137,8 @@ class Melo(Plan):
             "`pareo ceilings` measured here. DOT does many FLOPs for each byte; only there is the "
             "arithmetic peak the limit.",
             f"The paper's GPUs have {rates} GB/s (Table 1). {self._bandwidth(found)}Elementwise "
-            "operators differ by about that ratio; the smallest sizes fit into a cache here, which "
-            "is faster than memory.",
+            "operators differ by about that ratio. The smallest sizes fit into a cache here, which "
+            f"is faster than memory.{self._calls()}",
             f"Table 3 has {min(ratios):.0f} to {max(ratios):.0f} times the MFLOP/s of Scalar for "
             "Sigmoid on the same bytes: the profiler counted the instructions inside the "
             "exponential. Here Sigmoid counts as 3 FLOPs an element and Tanh as 1, so their "
@@ -136,6 +146,15 @@ class Melo(Plan):
             f"{self.paper.gone('Theano')}; PyTensor, its successor, has lines of its own where it "
             "is installed. It computes on the CPU.",
         ]
+
+    def _calls(self) -> str:
+        """Why small sizes are far from the limit on a GPU."""
+        if self.device != "pareo-cuda":
+            return ""
+        return (
+            " They are far from the limit all the same: a call from Python takes longer than the "
+            "GPU needs for a few megabytes."
+        )
 
     def _bandwidth(self, found: Found) -> str:
         """What the memory here reaches, where that was measured."""

@@ -15,8 +15,8 @@ FULL: dict[str, Plan] = {
 QUICK: dict[str, Plan] = {
     plan.name: plan
     for plan in (
-        LimaZola(epochs=1, on_cpu=("pareo-compiled", "pareo-vectorized", "torch", "tensorflow"),
-                 patience=300.0, seconds=240.0),
+        LimaZola(epochs=1, on_cpu=("pareo-compiled", "torch", "tensorflow"), patience=300.0,
+                 seconds=240.0),
         FinardiDavid(epochs=1, conv_bytes=16 << 20, seconds=2.0, race_seconds=100.0, images=10_000),
         TrindadeLima(batches=(1, 4), size=112, seconds=2.0, kernels=1, turns=2,
                      largest=False,
