@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from pareo import Device, op
-from pareo.backends.compiled.conv import winograd
+from pareo.backends.compiled.conv.winograd import layer as winograd
 
 # By the norm, in float32: seen up to 4e-6 with hundreds of channels, where the direct sum has 3e-7.
 NEAR = 1e-5
@@ -37,6 +37,7 @@ def distance(found: Any, expected: Any) -> float:
     taps=some.sampled_from([3, 5]),
     padding=some.tuples(*[some.integers(0, 2)] * 4),
     threads=some.integers(1, 3),
+    panels=some.booleans(),
     seed=some.integers(0, 2**32 - 1),
 )
 @pytest.mark.slow
@@ -49,6 +50,7 @@ def test_any_shape_agrees_with_float64(
     taps: int,
     padding: tuple[int, ...],
     threads: int,
+    panels: bool,
     seed: int,
 ) -> None:
     random = np.random.default_rng(seed)
@@ -62,6 +64,7 @@ def test_any_shape_agrees_with_float64(
     expected = convolved(x, w, g, padding)
     with pytest.MonkeyPatch.context() as patch, Device("compiled", threads=threads):
         patch.setattr(winograd, "LEAST_TILES", 1)
+        patch.setattr(winograd, "LARGE_FILTER_BYTES", 0 if panels else 1 << 60)
         found = convolved(*(a.astype(np.float32) for a in (x, w, g)), padding)
     for one, true in zip(found, expected, strict=True):
         assert distance(one, true) < NEAR
@@ -84,10 +87,13 @@ def test_bias_and_activation_are_fused(name: str) -> None:
     assert distance(run(*single), layer(x, w, b)) < NEAR
 
 
-def single(x: Any, w: Any, g: Any, padding: tuple[int, ...]) -> tuple[Any, Any, Any]:
-    """The three in float32 by tiles, however few."""
+def single(
+    x: Any, w: Any, g: Any, padding: tuple[int, ...], panels: bool = False
+) -> tuple[Any, Any, Any]:
+    """The three in float32 by tiles, however few, cut into rows of tiles or panels of filters."""
     with pytest.MonkeyPatch.context() as patch, Device("compiled"):
         patch.setattr(winograd, "LEAST_TILES", 1)
+        patch.setattr(winograd, "LARGE_FILTER_BYTES", 0 if panels else 1 << 60)
         return convolved(*(a.astype(np.float32) for a in (x, w, g)), padding)
 
 
@@ -106,10 +112,13 @@ def tiles_with(pixel: tuple[int, int], size: tuple[int, int], before: int, tile:
     return inside[0] & inside[1]
 
 
+@pytest.mark.parametrize("panels", [False, True])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("taps", [3, 5])
 @pytest.mark.parametrize("operand", [0, 1, 2])
-def test_how_far_a_number_that_is_not_finite_spreads(operand: int, taps: int, bad: float) -> None:
+def test_how_far_a_number_that_is_not_finite_spreads(
+    operand: int, taps: int, bad: float, panels: bool
+) -> None:
     """As the table in docs/operators.md says: to its tiles, its channel or its filter."""
     x, w, g, pad = drawn(taps)
     (x, w, g)[operand][1, 3, 2, 1] = bad
@@ -127,7 +136,7 @@ def test_how_far_a_number_that_is_not_finite_spreads(operand: int, taps: int, ba
     else:
         may[1][1] = tiles_with((2, 1), (12, 13), taps - 1 - pad, tile)
         may[2][3] = True
-    for found, true, spoiled in zip(single(x, w, g, padding), expected, may, strict=True):
+    for found, true, spoiled in zip(single(x, w, g, padding, panels), expected, may, strict=True):
         assert not np.isfinite(found[~np.isfinite(true)]).any()
         assert np.isfinite(found[~spoiled]).all()
         assert np.isfinite(true[~spoiled]).all()

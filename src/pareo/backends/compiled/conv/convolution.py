@@ -23,9 +23,9 @@ from pareo.backends.compiled.conv import (
     im2col,
     register_tiles,
     shifted_rows,
-    winograd,
 )
 from pareo.backends.compiled.conv.tiled_layer import tiled_layer
+from pareo.backends.compiled.conv.winograd import layer as winograd
 from pareo.backends.compiled.kernels.activations import NONE, RELU, SIGMOID, TANH
 from pareo.backends.compiled.runtime.thread_pool import split, split_numbered, workers
 from pareo.backends.sums import gathered
@@ -89,7 +89,7 @@ def _forward_scratch(out: Spec, x: Spec, w: Spec, b: Spec | None = None, **how: 
     if algorithm == "depthwise":
         return depthwise.scratch(x, out, w.shape, how["stride"][0], how["padding"])
     if algorithm == "winograd":
-        return [*winograd.scratch(x, out, w.shape[2]), winograd.filters_scratch(w.shape, x)]
+        return winograd.scratch(x, out, w.shape[2])
     return im2col.scratch(x, out, w.shape[2:], how["stride"], how["padding"], how["groups"])
 
 
@@ -179,7 +179,7 @@ def _input_gradient_scratch(out: Spec, g: Spec, w: Spec, *, size: Sizes, **how: 
     if direct.suits(w.shape, how["groups"]):
         return []
     if winograd.suits(w.shape, out, **how):
-        return [*winograd.scratch(g, out, w.shape[2]), winograd.filters_scratch(w.shape, g)]
+        return winograd.scratch(g, out, w.shape[2])
     return im2col.scratch(out, g, w.shape[2:], how["stride"], how["padding"], how["groups"])
 
 
@@ -208,7 +208,7 @@ def _weight_gradient_scratch(out: Spec, x: Spec, g: Spec, *, size: Sizes, **how:
         buffers = depthwise.scratch(x, g, out.shape, how["stride"][0], how["padding"])
         return [*buffers, *depthwise.sums_scratch(x, out.shape)]
     if algorithm == "winograd":
-        return [*winograd.scratch(x, g, out.shape[2]), winograd.sums_scratch(out.shape, x)]
+        return winograd.gradient_scratch(x, g, out.shape[2])
     groups = how["groups"]
     return [
         *im2col.scratch(x, g, size, how["stride"], how["padding"], groups),

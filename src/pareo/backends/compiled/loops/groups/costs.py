@@ -6,7 +6,7 @@ matter, so the choice follows from shapes, the batch size and the width of the r
 
 from dataclasses import dataclass
 
-from pareo.backends.compiled.conv import winograd
+from pareo.backends.compiled.conv.winograd import layer as winograd
 from pareo.backends.compiled.runtime import registers
 from pareo.program.ir import Instruction, Program
 from pareo.spec import Spec
