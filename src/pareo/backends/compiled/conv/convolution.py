@@ -5,6 +5,7 @@
 `depthwise`     a channel for each filter, stride 1 or 2: tiles in registers
 `direct`        very small filters with any stride, groups or dilation: plain loops
 `winograd`      3x3 and 5x5 filters at stride 1, enough channels, float32: far fewer products
+`channels_last` other filters, enough of them, float32: products that read windows where they lie
 `im2col`        everything else: columns and BLAS, with bias and activation while a result is in the
                 cache
 """
@@ -24,6 +25,7 @@ from pareo.backends.compiled.conv import (
     register_tiles,
     shifted_rows,
 )
+from pareo.backends.compiled.conv.channels_last import layer as channels_last
 from pareo.backends.compiled.conv.tiled_layer import tiled_layer
 from pareo.backends.compiled.conv.winograd import layer as winograd
 from pareo.backends.compiled.kernels.activations import NONE, RELU, SIGMOID, TANH
@@ -46,7 +48,9 @@ def _algorithm(x: Spec, filters: Sizes, out: Spec | Array, **how: Any) -> str:
         return "depthwise"
     if direct.suits(filters, groups):
         return "direct"
-    return "winograd" if winograd.suits(filters, out, **how) else "im2col"
+    if winograd.suits(filters, out, **how):
+        return "winograd"
+    return "channels_last" if channels_last.suits(x, filters, out, **how) else "im2col"
 
 
 def _suits_rows(x: Spec, filters: Sizes, out: Spec | Array, **how: Any) -> bool:
@@ -90,6 +94,8 @@ def _forward_scratch(out: Spec, x: Spec, w: Spec, b: Spec | None = None, **how: 
         return depthwise.scratch(x, out, w.shape, how["stride"][0], how["padding"])
     if algorithm == "winograd":
         return winograd.scratch(x, out, w.shape[2])
+    if algorithm == "channels_last":
+        return channels_last.scratch(x, w.shape, out, how["stride"], how["padding"])
     return im2col.scratch(x, out, w.shape[2:], how["stride"], how["padding"], how["groups"])
 
 
@@ -130,6 +136,8 @@ def _forward(
             direct.padding_times_filters(out, x, w, *shape)
     elif algorithm == "winograd":
         winograd.forward(out, x, w, b, activation, padding, scratch)
+    elif algorithm == "channels_last":
+        channels_last.forward(out, x, w, b, activation, stride, padding, scratch)
     else:
         im2col.forward(out, x, w, b, activation, stride, padding, dilation, groups, scratch)
 
@@ -180,6 +188,8 @@ def _input_gradient_scratch(out: Spec, g: Spec, w: Spec, *, size: Sizes, **how: 
         return []
     if winograd.suits(w.shape, out, **how):
         return winograd.scratch(g, out, w.shape[2])
+    if channels_last.suits_input_gradient(out, w.shape, g, **how):
+        return channels_last.input_scratch(out, g, w.shape, how["stride"], how["padding"])
     return im2col.scratch(out, g, w.shape[2:], how["stride"], how["padding"], how["groups"])
 
 
@@ -194,6 +204,8 @@ def conv_input_gradient(
         split(lambda lo, hi: direct.input_gradient(out[lo:hi], g[lo:hi], w, *shape), g.shape[0])
     elif winograd.suits(w.shape, out, **how):
         winograd.input_gradient(out, g, w, how["padding"], scratch)
+    elif channels_last.suits_input_gradient(out, w.shape, g, **how):
+        channels_last.input_gradient(out, g, w, how["stride"], how["padding"], scratch)
     else:
         im2col.input_gradient(out, g, w, **how, scratch=scratch)
 
@@ -209,6 +221,8 @@ def _weight_gradient_scratch(out: Spec, x: Spec, g: Spec, *, size: Sizes, **how:
         return [*buffers, *depthwise.sums_scratch(x, out.shape)]
     if algorithm == "winograd":
         return winograd.gradient_scratch(x, g, out.shape[2])
+    if algorithm == "channels_last":
+        return channels_last.gradient_scratch(x, out.shape, g, how["stride"], how["padding"])
     groups = how["groups"]
     return [
         *im2col.scratch(x, g, size, how["stride"], how["padding"], groups),
@@ -237,6 +251,8 @@ def conv_weight_gradient(
         depthwise.weight_gradient(out, x, g, how["stride"][0], how["padding"], scratch)
     elif algorithm == "winograd":
         winograd.weight_gradient(out, x, g, how["padding"], scratch)
+    elif algorithm == "channels_last":
+        channels_last.weight_gradient(out, x, g, how["stride"], how["padding"], scratch)
     else:
         count = im2col.sums_count(x.shape)
         own, (sums, *totals) = scratch[:-count], scratch[-count:]

@@ -22,6 +22,7 @@ import numpy as np
 
 from pareo.array import Array
 from pareo.backends.compiled.backend import Sizes
+from pareo.backends.compiled.conv.register_products import WIDE
 from pareo.backends.compiled.conv.winograd.loops import (
     AT_ONCE,
     LANES,
@@ -35,7 +36,7 @@ from pareo.backends.compiled.conv.winograd.loops import (
     transform_gradients,
     transform_patches,
 )
-from pareo.backends.compiled.conv.winograd.products import WIDE, add_products, multiply
+from pareo.backends.compiled.conv.winograd.products import add_products, multiply
 from pareo.backends.compiled.kernels.activations import NONE
 from pareo.backends.compiled.runtime.jit import jit
 from pareo.backends.compiled.runtime.thread_pool import split_numbered, workers
@@ -44,15 +45,15 @@ from pareo.spec import Spec
 # The side of a tile, by the filters' taps.
 TILES: dict[Sizes, int] = {(3, 3): 4, (5, 5): 2}
 LEAST_CHANNELS = 8  # and filters: with fewer, the transforms take most of the time
-LEAST_TILES = 9  # of all images: with fewer, the filters' transform does
+LEAST_TILES = 4  # of all images: with fewer, the filters' transform does
 BUFFER_BYTES = 16 << 20  # for the transformed tiles at hand, for each worker
 MOST_TILES = 512  # at a time
 # If the transformed filters are smaller than this, they stay in the cache of a core, and so should
 # the tiles at hand. Otherwise many tiles at a time are worth more: the filters are read less often.
 CACHED_FILTER_BYTES = 640 << 10
 LEAST_AT_ONCE = 32
-# Panels of filters are better than rows of tiles if the transformed filters are larger than a core's
-# cache, and if tiles are so few that they can be read for each panel.
+# Panels of filters are better than rows of tiles if the transformed filters are larger than the
+# cache of a core, and if tiles are so few that they can be read for each panel.
 LARGE_FILTER_BYTES = 1 << 20
 FEW_TILES = 256
 DEPTH = 128  # channels of a product at a time, whose filters stay in the fastest cache

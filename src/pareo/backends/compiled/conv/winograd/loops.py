@@ -8,19 +8,19 @@ tile, channel by channel, with the number of channels rounded up to whole vector
 import numpy as np
 
 from pareo.array import Array
-from pareo.backends.compiled.conv.winograd.transforms import (
+from pareo.backends.compiled.conv.lanes import (
     LANES,
+    VECTOR,
     pixels_to_vectors,
-    transform,
     vectors_to_pixels,
 )
+from pareo.backends.compiled.conv.winograd.transforms import transform
 from pareo.backends.compiled.kernels.activations import NONE, RELU, SIGMOID
 from pareo.backends.compiled.kernels.elementwise_loops import sigmoid_in_place, tanh_in_place
 from pareo.backends.compiled.runtime.jit import jit
 
 PATCH = 6
 POSITIONS = PATCH * PATCH
-VECTOR = 4 * LANES  # bytes
 AT_ONCE = 16  # channels whose filters are transformed at a time
 BT: list[list[float]] = [
     [4, 0, -5, 0, 1, 0],

@@ -1,0 +1,1 @@
+"""Convolution with the channels of a pixel next to each other, read where they lie."""

@@ -1,0 +1,238 @@
+"""Convolution with channels last: products read windows where they lie, nothing is gathered.
+
+Some rows of an image, or some images, are copied into a buffer in which the channels of a pixel are
+next to each other; the products of `loops` read it, and their results are copied back. That is two
+passes over the images, where `im2col` writes and reads every pixel once for each tap. float32.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pareo.array import Array
+from pareo.backends.compiled.backend import Sizes
+from pareo.backends.compiled.conv.channels_last import loops
+from pareo.backends.compiled.conv.lanes import LANES
+from pareo.backends.compiled.conv.register_products import WIDE
+from pareo.backends.compiled.runtime.thread_pool import split_numbered, workers
+from pareo.spec import Spec
+
+LEAST_FILTERS = 8  # fewer leave most of a register empty
+BUFFER_BYTES = 512 << 10  # of the images at hand, for each worker: half of a core's cache
+PART_BYTES = 256 << 10  # the same where an image is cut into rows
+LARGE_SUMS_BYTES = 512 << 10  # of a gradient: larger ones are cut into panels of filters
+
+
+class Part(NamedTuple):
+    """How images are cut: so many at a time, or so many rows of one."""
+
+    images: int
+    rows: int
+
+    def counts(self, images: int, rows: int) -> tuple[int, int]:
+        """Into how many parts images and rows are cut."""
+        return -(-images // self.images), -(-rows // self.rows)
+
+
+def suits(
+    x: Spec | Array, filters: Sizes, out: Spec | Array, *, stride: Sizes, padding: Sizes,
+    dilation: Sizes, groups: int,
+) -> bool:  # fmt: skip
+    """Whether these shapes are worth it; `out` has the outputs or their gradients."""
+    is_plain = tuple(dilation) == (1, 1) and groups == 1 and x.dtype == np.float32
+    is_pointwise = tuple(filters[2:]) == (1, 1) == tuple(stride)  # needs no columns at all
+    is_within = (
+        max(padding[0], padding[2]) < filters[2] and max(padding[1], padding[3]) < filters[3]
+    )
+    has_pixels = min(*x.shape, *out.shape, *filters) > 0
+    return (
+        is_plain and is_within and has_pixels and not is_pointwise and filters[0] >= LEAST_FILTERS
+    )
+
+
+def suits_input_gradient(
+    x: Spec | Array, filters: Sizes, out: Spec | Array, *, stride: Sizes, padding: Sizes,
+    dilation: Sizes, groups: int,
+) -> bool:  # fmt: skip
+    """The same for the gradient of the images, whose channels fill the registers."""
+    is_wide = filters[1] >= LEAST_FILTERS
+    how = {"stride": stride, "padding": padding, "dilation": dilation}
+    return is_wide and suits(x, filters, out, groups=groups, **how)
+
+
+def _whole_vectors(channels: int) -> int:
+    return -(-channels // LANES) * LANES
+
+
+def _cut(x: Sizes, filters: Sizes, out: Sizes, stride: Sizes, padding: Sizes) -> Part:
+    """As many images at a time as a buffer holds, or some rows of one."""
+    images, _, height, _ = out
+    share = -(-images // workers())
+    lines, results = _line_bytes(x, filters, out, stride, padding)
+    whole = ((height - 1) * stride[0] + filters[2]) * lines + height * results
+    if images >= workers() and whole <= BUFFER_BYTES:
+        return Part(min(share, BUFFER_BYTES // whole), height)
+    rows = (PART_BYTES - filters[2] * lines) // (stride[0] * lines + results)
+    each = -(-images * height // workers()) if images < workers() else height
+    return Part(1, max(1, min(rows, each, height)))
+
+
+def _line_bytes(
+    x: Sizes, filters: Sizes, out: Sizes, stride: Sizes, padding: Sizes
+) -> tuple[int, int]:
+    """Bytes of a line of a padded image, and of a row of its results."""
+    padded = loops.padded_width.py_func(x[3], out[3], padding[1], filters[3], stride[1])
+    return 4 * padded * x[1], 4 * out[3] * _whole_vectors(out[1])
+
+
+def _buffers(x: Spec, filters: Sizes, out: Spec, stride: Sizes, padding: Sizes) -> list[Spec]:
+    """For every worker: padded images, and their results."""
+    part = _cut(x.shape, filters, out.shape, stride, padding)
+    line, results = _line_bytes(x.shape, filters, out.shape, stride, padding)
+    lines = (part.rows - 1) * stride[0] + filters[2]
+    return [
+        x.like((workers(), part.images * lines * line // 4)),
+        x.like((workers(), part.images * part.rows * results // 4)),
+    ]
+
+
+def scratch(x: Spec, filters: Sizes, out: Spec, stride: Sizes, padding: Sizes) -> list[Spec]:
+    """Of a convolution: filters in panels, and buffers."""
+    depth = filters[1] * filters[2] * filters[3]
+    packed = x.like((depth * _whole_vectors(filters[0]),))
+    return [packed, *_buffers(x, filters, out, stride, padding)]
+
+
+def gradient_scratch(x: Spec, filters: Sizes, g: Spec, stride: Sizes, padding: Sizes) -> list[Spec]:
+    """Of the filters' gradient: sums for every worker, and buffers."""
+    depth = filters[1] * filters[2] * filters[3]
+    sums = x.like((workers(), depth * _whole_vectors(filters[0])))
+    return [sums, *_buffers(x, filters, g, stride, padding)]
+
+
+def input_scratch(out: Spec, g: Spec, filters: Sizes, stride: Sizes, padding: Sizes) -> list[Spec]:
+    """Of the images' gradient: filters in panels, and an image of errors and results a worker."""
+    _, _, height, width = out.shape
+    _, lines = loops.padded_errors.py_func(height, padding[0], filters[2], stride[0])
+    _, padded = loops.padded_errors.py_func(width, padding[1], filters[3], stride[1])
+    whole = _whole_vectors(filters[1])
+    return [
+        g.like((filters[0] * (filters[2] * filters[3] * whole + WIDE) + LANES,)),
+        g.like((workers(), lines * padded * filters[0])),
+        g.like((workers(), _input_rows(out.shape) * width * whole)),
+    ]
+
+
+def _input_rows(out: Sizes) -> int:
+    """Rows of an image's gradient that are computed together."""
+    images, _, height, _ = out
+    return height if images >= workers() else -(-images * height // workers())
+
+
+def forward(
+    out: Array, x: Array, w: Array, b: Array | None, activation: int, stride: Sizes,
+    padding: Sizes, scratch: tuple[Array, ...],
+) -> None:  # fmt: skip
+    """out = activation(conv(x, w) + b); without a bias b is None."""
+    packed, buffers, results = scratch
+    filters, channels, kh, kw = w.shape
+    bias = np.zeros(_whole_vectors(filters), x.dtype)
+    if b is not None:
+        bias[:filters] = b
+    part = _cut(x.shape, w.shape, out.shape, stride, padding)
+    images, rows = part.counts(len(out), out.shape[2])
+
+    def pack(_: int, lo: int, hi: int) -> None:
+        loops.pack_filters(packed, _taps(w), lo, hi)
+
+    def work(worker: int, lo: int, hi: int) -> None:
+        for number in range(lo, hi):
+            image, row = number // rows * part.images, number % rows * part.rows
+            loops.forward(
+                _planes(out), _planes(x), packed, channels, filters, kh, kw, *stride, *padding[:2],
+                bias, activation, image, min(part.images, len(out) - image), row,
+                min(part.rows, out.shape[2] - row), buffers[worker], results[worker],
+            )  # fmt: skip
+
+    split_numbered(pack, _whole_vectors(filters) // LANES)
+    split_numbered(work, images * rows)
+
+
+def weight_gradient(
+    out: Array, x: Array, g: Array, stride: Sizes, padding: Sizes, scratch: tuple[Array, ...]
+) -> None:
+    """out = the gradient of the filters."""
+    sums, buffers, errors = scratch
+    filters, channels, kh, kw = out.shape
+    part = _cut(x.shape, out.shape, g.shape, stride, padding)
+    images, rows = part.counts(len(g), g.shape[2])
+
+    def add(worker: int, lo: int, hi: int, first: int, own: int) -> None:
+        if lo == hi:
+            sums[worker] = 0
+        for number in range(lo, hi):
+            image, row = number // rows * part.images, number % rows * part.rows
+            loops.add_weight_gradient(
+                sums[worker], number - lo, _planes(x), _planes(g), channels, filters, first, own,
+                kh, kw, *stride, *padding[:2], image, min(part.images, len(g) - image), row,
+                min(part.rows, g.shape[2] - row), buffers[worker], errors[worker],
+            )  # fmt: skip
+
+    def panels(worker: int, lo: int, hi: int) -> None:
+        first, last = lo * WIDE, min(hi * WIDE, filters)
+        if first < last:
+            add(worker, 0, images * rows, first, last - first)
+            count = -(-(last - first) // LANES)
+            loops.unpack_sums(_taps(out)[first:last], sums[worker : worker + 1], 0, count)
+
+    if _by_panels(out.shape):
+        split_numbered(panels, -(-filters // WIDE))
+        return
+    parts = split_numbered(lambda worker, lo, hi: add(worker, lo, hi, 0, filters), images * rows)
+
+    def unpack(_: int, lo: int, hi: int) -> None:
+        loops.unpack_sums(_taps(out), sums[:parts], lo, hi)
+
+    split_numbered(unpack, _whole_vectors(filters) // LANES)
+
+
+def _by_panels(filters: Sizes) -> bool:
+    """Whether workers have panels of filters each, instead of images.
+
+    Then no sums have to be added up, and each worker copies all images.
+    """
+    numbers = filters[1] * filters[2] * filters[3] * _whole_vectors(filters[0])
+    return 4 * numbers > LARGE_SUMS_BYTES and filters[0] >= workers() * WIDE
+
+
+def input_gradient(
+    out: Array, g: Array, w: Array, stride: Sizes, padding: Sizes, scratch: tuple[Array, ...]
+) -> None:
+    """out = the gradient of the images, from that of the outputs."""
+    packed, buffers, results = scratch
+    filters, channels, kh, kw = w.shape
+    height, each = out.shape[2], _input_rows(out.shape)
+    rows = -(-height // each)
+
+    def pack(_: int, lo: int, hi: int) -> None:
+        loops.pack_reversed(packed, _taps(w), kh, kw, *stride, lo, hi)
+
+    def work(worker: int, lo: int, hi: int) -> None:
+        for number in range(lo, hi):
+            row = number % rows * each
+            loops.input_gradient(
+                _planes(out), _planes(g), packed, channels, filters, kh, kw, *stride, *padding[:2],
+                number // rows, row, min(each, height - row), buffers[worker], results[worker],
+            )  # fmt: skip
+
+    split_numbered(pack, _whole_vectors(channels) // LANES)
+    split_numbered(work, len(out) * rows)
+
+
+def _planes(images: Array) -> Array:
+    return images.reshape(-1, *images.shape[2:])
+
+
+def _taps(w: Array) -> Array:
+    """Filters with all taps in one axis."""
+    return w.reshape(*w.shape[:2], w.shape[2] * w.shape[3])

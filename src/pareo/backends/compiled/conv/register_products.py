@@ -1,0 +1,94 @@
+"""A tile of a matrix product in registers, from factors that lie in memory in many ways.
+
+BLAS would copy both factors first, which takes long for small products and for convolutions, whose
+windows overlap. float32 only.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+
+from pareo.backends.compiled.conv.lanes import LANES, call_once_written
+from pareo.backends.compiled.runtime.jit import llvm_intrinsic
+from pareo.backends.compiled.runtime.llvm_vectors import VectorBuilder
+
+VECTORS = 4 if LANES == 4 else 2  # of a tile's columns
+# Rows of a tile: with two registers for columns and one for a factor, the others hold sums.
+ROWS = {4: 6, 8: 6, 16: 14}[LANES]
+WIDE = VECTORS * LANES
+_I64 = ir.IntType(64)
+
+
+@llvm_intrinsic
+def product_tile(typingctx, rows, vectors, keep, out, a, b, sizes):  # type: ignore[no-untyped-def]
+    """out (rows by vectors) = the sum over n of a[:, n] times b[n]; with `keep`, out += it.
+
+    out, a and b are addresses and distances in bytes: out's from row to row; a's from row to row,
+    then as b's, from one n to the next in three loops, the inmost last. sizes are those of the
+    loops.
+    """
+    signature = types.void(
+        *[types.int64] * 3, *(types.UniTuple(types.int64, n) for n in (2, 5, 4, 3))
+    )
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        single, tuples = arguments[:3], arguments[3:]
+        numbers = [one for many in tuples for one in cgutils.unpack_tuple(builder, many)]
+        call_once_written(builder, "pareo_product_tile", [*single, *numbers], _write)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+def _write(code: VectorBuilder, arguments: Sequence[ir.Value]) -> None:
+    """The body: code for each number of rows and of vectors."""
+    builder = code.builder
+    done = builder.append_basic_block("done")
+    rows, vectors, *rest = arguments
+    choice = builder.switch(builder.add(builder.mul(rows, _I64(VECTORS + 1)), vectors), done)
+    for height in range(1, ROWS + 1):
+        for width in range(1, VECTORS + 1):
+            block = builder.append_basic_block(f"tile{height}x{width}")
+            choice.add_case(_I64(height * (VECTORS + 1) + width), block)
+            builder.position_at_end(block)
+            _sum(code, height, width, rest)
+            builder.branch(done)
+    builder.position_at_end(done)
+
+
+def _sum(code: VectorBuilder, height: int, width: int, arguments: Sequence[ir.Value]) -> None:
+    """The code of one size."""
+    builder = code.builder
+    keep, out, out_row, a, a_row = arguments[:5]
+    a_steps, b, b_steps, sizes = arguments[5:8], arguments[8], arguments[9:12], arguments[12:]
+    zero = code.constant(0.0)
+    sums = [[cgutils.alloca_once_value(builder, zero) for _ in range(width)] for _ in range(height)]
+    for place in (place for row in sums for place in row):
+        builder.store(zero, place)
+
+    def loop(depth: int, own: ir.Value, given: ir.Value) -> None:
+        with cgutils.for_range(builder, sizes[depth]) as at:
+            own = builder.add(own, builder.mul(a_steps[depth], at.index))
+            given = builder.add(given, builder.mul(b_steps[depth], at.index))
+            if depth < 2:
+                loop(depth + 1, own, given)
+                return
+            columns = [code.load(given, LANES * j) for j in range(width)]
+            for i in range(height):
+                by = code.load_broadcast(builder.add(own, builder.mul(a_row, _I64(i))))
+                for j in range(width):
+                    total = code.multiply_add(columns[j], by, builder.load(sums[i][j]))
+                    builder.store(total, sums[i][j])
+
+    loop(0, a, b)
+    places = [builder.add(out, builder.mul(out_row, _I64(i))) for i in range(height)]
+    with builder.if_then(builder.icmp_signed("!=", keep, _I64(0))):
+        for i, place in enumerate(places):
+            for j in range(width):
+                total = code.add(code.load(place, LANES * j), builder.load(sums[i][j]))
+                builder.store(total, sums[i][j])
+    for i, place in enumerate(places):
+        for j in range(width):
+            code.store(builder.load(sums[i][j]), place, LANES * j)
