@@ -13,7 +13,7 @@ from pareo.spec import Spec
 
 GFLOP = 1e9
 CACHED_WEIGHTS = 1 << 18
-FEW_FILTERS = 15  # with as many, half of the rate of im2col: copies take as long as products
+FEW_FILTERS = 15  # with as many, half of the rate of other ways: copies take as long as products
 FEW_CHANNELS = 300  # with as many channels as the root of this, half of Winograd's rate
 MANY_IMAGES = 64  # Winograd's algorithm needs a number of tiles
 CALL = 15e-6  # seconds for each instruction of a step
@@ -27,14 +27,14 @@ class Rates:
 
     in_groups:    of convolutions and dense layers, in groups
     out_of_cache: of dense layers with more weights than CACHED_WEIGHTS, in groups
-    im2col, dot:  instruction by instruction, with many filters
+    others, dot:  instruction by instruction, with many filters
     winograd:     the same, by the size of filters, with many channels
     cached:       seconds for an element in groups; `element`: instruction by instruction
     """
 
     in_groups: float
     out_of_cache: float
-    im2col: float
+    others: float
     dot: float
     winograd: dict[int, float]
     cached: float
@@ -45,7 +45,7 @@ NEOVERSE_N1 = Rates(
     33 * GFLOP, 10 * GFLOP, 30 * GFLOP, 30 * GFLOP, {3: 50 * GFLOP, 5: 36 * GFLOP}, 0.5e-9, 1e-9
 )
 CASCADE_LAKE = Rates(
-    90 * GFLOP, 40 * GFLOP, 45 * GFLOP, 60 * GFLOP, {3: 60 * GFLOP, 5: 50 * GFLOP}, 0.3e-9, 0.8e-9
+    90 * GFLOP, 40 * GFLOP, 75 * GFLOP, 60 * GFLOP, {3: 130 * GFLOP, 5: 155 * GFLOP}, 0.3e-9, 0.8e-9
 )
 RATES = CASCADE_LAKE if registers.HAS_AVX512 else NEOVERSE_N1
 
@@ -105,6 +105,6 @@ def _convolution_rate(program: Program, i: Instruction) -> float:
     how = {name: i.attributes[name] for name in ("stride", "padding", "dilation", "groups")}
     many = Spec((MANY_IMAGES * out.shape[0], *out.shape[1:]), out.dtype)
     if not winograd.suits(filters.shape, many, **how):
-        return RATES.im2col * filters.shape[0] / (filters.shape[0] + FEW_FILTERS * how["groups"])
+        return RATES.others * filters.shape[0] / (filters.shape[0] + FEW_FILTERS * how["groups"])
     channels = min(filters.shape[:2])
     return RATES.winograd[filters.shape[2]] * channels**2 / (channels**2 + FEW_CHANNELS)
