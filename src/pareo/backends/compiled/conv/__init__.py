@@ -6,5 +6,8 @@
 `tiled_layer`     a generated module that uses `register_tiles`
 `direct`          other very small filters: plain loops
 `winograd`        3x3 and 5x5 filters with many channels: fewer multiplications
+`channels_last`   other filters: images are copied once, and windows read where they lie
 `im2col`          everything else: columns and BLAS
+
+Both before the last share `lanes` (pixels as vectors of channels) and `register_products`.
 """
