@@ -205,7 +205,12 @@ def conv_input_gradient(
     elif winograd.suits(w.shape, out, **how):
         winograd.input_gradient(out, g, w, how["padding"], scratch)
     elif channels_last.suits_input_gradient(out, w.shape, g, **how):
-        channels_last.input_gradient(out, g, w, how["stride"], how["padding"], scratch)
+        # It multiplies zeros around the errors by filters, too, which must be finite for that.
+        if np.isfinite(np.add.reduce(w, axis=None)):
+            channels_last.input_gradient(out, g, w, how["stride"], how["padding"], scratch)
+            return
+        shape = (how["groups"], *how["stride"], *how["padding"][:2], *how["dilation"])
+        split(lambda lo, hi: direct.input_gradient(out[lo:hi], g[lo:hi], w, *shape), g.shape[0])
     else:
         im2col.input_gradient(out, g, w, **how, scratch=scratch)
 
