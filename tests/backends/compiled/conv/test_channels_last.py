@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from pareo import Device, op
@@ -52,6 +52,7 @@ def drawn(
 sizes = some.tuples(some.integers(1, 40), some.integers(1, 40))
 
 
+@settings(max_examples=30)
 @given(
     images=some.integers(1, 5),
     channels=some.sampled_from([1, 3, 8, 11, 16, 17, 20, 33, 40]),
