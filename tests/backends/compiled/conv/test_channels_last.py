@@ -124,3 +124,24 @@ def test_a_window_of_one_needs_no_copy_and_few_filters_another_way() -> None:
     assert not layer.suits(x, (32, 8, 3, 3), out, stride=(2, 2), **(how | {"groups": 2}))
     assert not layer.suits(x, (32, 16, 3, 3), out, stride=(2, 2), **(how | {"dilation": (2, 2)}))
     assert not layer.suits(x, (32, 16, 1, 1), out, stride=(1, 1), **(how | {"padding": (0,) * 4}))
+
+
+@pytest.mark.parametrize("size", [3, 9])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_relu_of_minus_infinity_is_zero(stride: int, size: int) -> None:
+    """In images of fewer pixels than a register has lanes as well; Winograd's way at stride 1."""
+    from pareo import trace
+
+    x, w = np.ones((2, 8, size, size), np.float32), np.ones((9, 8, 3, 3), np.float32)
+    b = np.full(9, -np.inf, np.float32)
+
+    def step(x: Any, w: Any, b: Any) -> Any:
+        how = {"stride": (stride, stride), "padding": (1, 1)}
+        return op.relu(op.add_bias(op.conv(x, w, **how), b))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(winograd, "LEAST_TILES", 1)
+        run = trace(step, x, w, b).compile(Device("compiled"))
+        assert [i.name for i in run.program.instructions] == ["conv_bias_relu"]
+        assert np.array_equal(run(x, w, b), step(x, w, b))
+        assert not run(x, w, b).any()

@@ -79,7 +79,7 @@ def store(
             for q in range(count):
                 z = buffer[q * pitch + c] + bias[c]
                 if is_relu and z <= 0:
-                    z = z * 0
+                    z = buffer.dtype.type(0)
                 planes[p + c, top + q // width, q % width] = z
     else:
         gap, table = 4 * height * width, places.ctypes.data

@@ -123,7 +123,7 @@ def _store_image(
             for i in range(channels):
                 z = buffer[q // width * padded + q % width, i] + bias[i]
                 if is_relu and z <= 0:
-                    z = z * 0
+                    z = buffer.dtype.type(0)
                 planes[p + i, (start + q) // width, (start + q) % width] = z
     else:
         gap, given = 4 * height * width, buffer.ctypes.data
