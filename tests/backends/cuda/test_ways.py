@@ -1,0 +1,55 @@
+"""Which way a training step is computed; what was fastest was measured on an H200."""
+
+import pytest
+
+from pareo import Device
+from pareo.backends.cuda import ways
+from pareo.backends.cuda.images.costs import expected_otherwise
+from pareo.lab.arena.draw import drawn
+from pareo.nn import networks
+from pareo.training.step import step_program
+
+# Networks drawn by a seed: the way that took the least time in float32, and what others took.
+FASTEST = {
+    ("cnn", 202, 5): "grid",  # 91 us; instruction by instruction 185
+    ("cnn", 202, 10): "grid",  # 116 us; a block for each image 199, otherwise 214
+    ("mid", 101, 3): "otherwise",  # 313 us; all blocks together 384
+    ("mid", 101, 5): "otherwise",  # 599 us; all blocks together 786
+    ("mid", 101, 6): "grid",  # 717 us; otherwise 810
+    ("mid", 101, 10): "otherwise",  # 1375 us; a block for each image 3451
+}
+
+
+@pytest.mark.parametrize(("network", "way"), FASTEST.items())
+def test_the_way_that_was_fastest_is_chosen(network: tuple[str, int, int], way: str) -> None:
+    kind, seed, index = network
+    one = drawn(seed, index, (kind,))
+    with Device("vectorized"):
+        assert ways.chosen(step_program(one.network, one.batch)) == way
+
+
+@pytest.mark.parametrize(("name", "batch"), [("resnet18", 64), ("resnet18", 256), ("vgg11", 64)])
+def test_large_convolutions_are_left_to_kernels_for_them_in_float32(name: str, batch: int) -> None:
+    """ResNet-18 of 64 images took 18.7 ms so; a block for each image takes about 90."""
+    with Device("vectorized"):
+        assert ways.chosen(step_program(networks.by_name(name), batch)) == ways.OTHERWISE
+
+
+# Microseconds instruction by instruction: in float32, and with tensor cores.
+MEASURED = {
+    ("alexnet", 16): (2544, 801),
+    ("alexnet", 128): (8024, 2658),
+    ("resnet18", 8): (4476, 1636),
+    ("resnet18", 64): (18697, 5393),
+    ("mobilenet-v2", 16): (4507, 3291),
+}
+
+
+@pytest.mark.parametrize(("network", "times"), MEASURED.items())
+def test_networks_take_about_what_is_expected(
+    network: tuple[str, int], times: tuple[float, float]
+) -> None:
+    name, batch = network
+    program = step_program(networks.by_name(name), batch)
+    for exact, measured in zip((True, False), times, strict=True):
+        assert 0.6 * measured < expected_otherwise(program, exact) < 1.7 * measured
