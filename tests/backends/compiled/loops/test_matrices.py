@@ -10,7 +10,7 @@ from recipes import sgd
 
 from pareo import Device, nn
 from pareo.backends.compiled.loops.matrices import interpreter as machine
-from pareo.backends.compiled.loops.matrices import small_batch
+from pareo.backends.compiled.loops.matrices import small_batch, tile_products
 from pareo.backends.compiled.loops.matrices.table import table
 from pareo.training.step import Step
 
@@ -143,6 +143,59 @@ def test_tiles_of_any_size(batch: int, rows: int, columns: int, cached: bool, se
     np.testing.assert_allclose(w, expected_w, atol=near)
 
 
+@settings(deadline=None)
+@given(
+    batch=some.integers(1, 300),
+    rows=some.integers(1, 150),
+    columns=some.integers(1, 90),
+    bias=some.booleans(),
+    seed=some.integers(0, 2**32 - 1),
+)
+@example(300, 129, 33, True, 0)
+@example(3, 15, 17, False, 0)
+def test_register_tiles_of_any_size(
+    batch: int, rows: int, columns: int, bias: bool, seed: int
+) -> None:
+    """A part of each product, and of the sums of columns; nothing else is written."""
+    random = np.random.default_rng(seed)
+    x, w, d, b = (
+        random.standard_normal(shape).astype(np.float32)
+        for shape in ((batch, rows), (rows, columns), (batch, columns), (columns,))
+    )
+
+    def part(size: int) -> tuple[int, int]:
+        low, high = sorted(random.integers(0, size + 1, 2))
+        return int(low), int(high)
+
+    examples, inside, across = part(batch), part(rows), part(columns)
+    y, dx = np.full((batch, columns), 7, np.float32), np.full((batch, rows), 7, np.float32)
+    sums, new = np.full(columns, 7, np.float32), w.copy()
+    expected = [array.astype(float) for array in (y, dx, new, sums)]
+    these, those, columns_of_x = slice(*examples), slice(*across), slice(*inside)
+    expected[0][these, those] = (x.astype(float) @ w + bias * b)[these, those]
+    expected[1][these, columns_of_x] = (d.astype(float) @ w.T)[these, columns_of_x]
+    expected[2][columns_of_x, those] -= 0.5 * (x.T.astype(float) @ d)[columns_of_x, those]
+    expected[3][those] = d.astype(float).sum(axis=0)[those]
+    at = [array.ctypes.data for array in (x, w, d, y, dx, new, sums)]
+    added = b.ctypes.data if bias else 0
+    tile_products.forward(at[3], at[0], at[1], added, (batch, columns, rows), examples, across)
+    tile_products.transposed(at[4], at[2], at[1], (batch, rows, columns), examples, inside)
+    sizes = rows, columns, batch
+    tile_products.update(at[5], at[0], at[2], sizes, np.float32(-0.5), inside, across)
+    tile_products.column_sums(at[6], at[2], batch, columns, *across)
+    for found, exact in zip((y, dx, new, sums), expected, strict=True):
+        np.testing.assert_allclose(found, exact, rtol=1e-5, atol=2e-4)
+
+
+def test_workers_read_parts_of_large_weights() -> None:
+    """Each would copy all of them otherwise."""
+    step = Step(network([500, 600, 40], "relu", "", False, True), 64, Device("compiled"))
+    split = {row.sizes: row.split for row in table(step.executable, 2).rows if row.sizes[2]}
+    assert split[64, 600, 500] == machine.BY_COLUMNS
+    assert split[64, 40, 600] == machine.BY_ROWS
+    check(network([500, 600, 40], "relu", "", False, True), 64, 2, workers=2)
+
+
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
 @pytest.mark.parametrize("norm", ["", "batch"])
 def test_every_activation(activation: str, norm: str) -> None:
@@ -176,7 +229,7 @@ def test_rows_of_a_large_batch_need_few_barriers() -> None:
     step = Step(network([70, 130], "gelu", "layer", False, True), 256, Device("compiled"))
     rows = table(step.executable, 2).rows
     first = next(n for n, row in enumerate(rows) if row.barrier)
-    assert rows[first].opcode in (machine.COLUMN_SUMS, machine.PRODUCT)
+    assert rows[first].opcode in (machine.COLUMN_SUMS, machine.PRODUCT, machine.TILE_UPDATE)
     assert machine.LOSS in [row.opcode for row in rows[:first]]
 
 

@@ -3,10 +3,10 @@
 import numpy as np
 
 from pareo.array import Array
-from pareo.backends.compiled.conv.lanes import LANES, pixels_to_vectors, vectors_to_pixels
 from pareo.backends.compiled.kernels.activations import NONE, RELU, SIGMOID
 from pareo.backends.compiled.kernels.elementwise_loops import sigmoid_in_place, tanh_in_place
 from pareo.backends.compiled.runtime.jit import jit
+from pareo.backends.compiled.runtime.lanes import LANES, pixels_to_vectors, vectors_to_pixels
 
 
 @jit

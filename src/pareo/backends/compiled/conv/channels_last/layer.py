@@ -12,8 +12,8 @@ import numpy as np
 from pareo.array import Array
 from pareo.backends.compiled.backend import Sizes
 from pareo.backends.compiled.conv.channels_last import loops
-from pareo.backends.compiled.conv.lanes import LANES
-from pareo.backends.compiled.conv.register_products import WIDE
+from pareo.backends.compiled.runtime.lanes import LANES
+from pareo.backends.compiled.runtime.register_products import WIDE
 from pareo.backends.compiled.runtime.thread_pool import split_numbered, workers
 from pareo.spec import Spec
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from pareo.array import Array
 from pareo.backends.compiled.conv.channels_last.images import load, offsets, store
-from pareo.backends.compiled.conv.lanes import LANES, pixels_to_vectors, vectors_to_pixels
-from pareo.backends.compiled.conv.register_products import ROWS, WIDE, product_tile
 from pareo.backends.compiled.kernels.activations import NONE
 from pareo.backends.compiled.runtime.jit import jit
+from pareo.backends.compiled.runtime.lanes import LANES, pixels_to_vectors, vectors_to_pixels
+from pareo.backends.compiled.runtime.register_products import ROWS, WIDE, product_tile
 
 
 @jit

@@ -22,7 +22,6 @@ import numpy as np
 
 from pareo.array import Array
 from pareo.backends.compiled.backend import Sizes
-from pareo.backends.compiled.conv.register_products import WIDE
 from pareo.backends.compiled.conv.winograd.loops import (
     AT_ONCE,
     LANES,
@@ -39,6 +38,7 @@ from pareo.backends.compiled.conv.winograd.loops import (
 from pareo.backends.compiled.conv.winograd.products import add_products, multiply
 from pareo.backends.compiled.kernels.activations import NONE
 from pareo.backends.compiled.runtime.jit import jit
+from pareo.backends.compiled.runtime.register_products import WIDE
 from pareo.backends.compiled.runtime.thread_pool import split_numbered, workers
 from pareo.spec import Spec
 

@@ -8,16 +8,16 @@ tile, channel by channel, with the number of channels rounded up to whole vector
 import numpy as np
 
 from pareo.array import Array
-from pareo.backends.compiled.conv.lanes import (
+from pareo.backends.compiled.conv.winograd.transforms import transform
+from pareo.backends.compiled.kernels.activations import NONE, RELU, SIGMOID
+from pareo.backends.compiled.kernels.elementwise_loops import sigmoid_in_place, tanh_in_place
+from pareo.backends.compiled.runtime.jit import jit
+from pareo.backends.compiled.runtime.lanes import (
     LANES,
     VECTOR,
     pixels_to_vectors,
     vectors_to_pixels,
 )
-from pareo.backends.compiled.conv.winograd.transforms import transform
-from pareo.backends.compiled.kernels.activations import NONE, RELU, SIGMOID
-from pareo.backends.compiled.kernels.elementwise_loops import sigmoid_in_place, tanh_in_place
-from pareo.backends.compiled.runtime.jit import jit
 
 PATCH = 6
 POSITIONS = PATCH * PATCH

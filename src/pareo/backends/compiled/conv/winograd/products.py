@@ -4,8 +4,8 @@ The transforms write their results in the order that these products read: BLAS w
 factors of 36 small products before each of them.
 """
 
-from pareo.backends.compiled.conv.register_products import LANES, ROWS, WIDE, product_tile
 from pareo.backends.compiled.runtime.jit import jit
+from pareo.backends.compiled.runtime.register_products import LANES, ROWS, WIDE, product_tile
 
 
 @jit

@@ -10,8 +10,8 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils, types
 
-from pareo.backends.compiled.conv.lanes import call_once_written
 from pareo.backends.compiled.runtime.jit import llvm_intrinsic
+from pareo.backends.compiled.runtime.lanes import call_once_written
 from pareo.backends.compiled.runtime.llvm_vectors import VectorBuilder
 
 _I64 = ir.IntType(64)

@@ -21,19 +21,21 @@ from pareo.backends.compiled.kernels.elementwise_codes import (
 )
 from pareo.backends.compiled.kernels.loss import cross_entropy_rows
 from pareo.backends.compiled.kernels.reduction import ROWS
-from pareo.backends.compiled.loops.matrices import small_batch
+from pareo.backends.compiled.loops.matrices import small_batch, tile_products
 from pareo.backends.compiled.loops.matrices.blas_product import blas_product
+from pareo.backends.compiled.loops.matrices.tile_products import IS_WIDE
 from pareo.backends.compiled.runtime.array_at import matrix_at, number_at, vector_at
 from pareo.backends.compiled.runtime.jit import jit, jit_strict
 from pareo.backends.compiled.runtime.spin_barrier import spin_barrier
 
 # The instructions.
 (
-    PRODUCT, SMALL_FORWARD, SMALL_TRANSPOSED, SMALL_UPDATE, SMALL_BACKWARD,
+    PRODUCT, TILE_FORWARD, TILE_TRANSPOSED, TILE_UPDATE,
+    SMALL_FORWARD, SMALL_TRANSPOSED, SMALL_UPDATE, SMALL_BACKWARD,
     ACTIVATE, DIFFERENTIATE, ADD, COLUMN_SUMS, STEP_DOWN, BLEND,
     LAYER_NORM, LAYER_NORM_BACKWARD, LAYER_NORM_SUMS,
     BATCH_NORM, BATCH_NORM_AGAIN, BATCH_NORM_BACKWARD, LOSS,
-) = range(18)  # fmt: skip
+) = range(21)  # fmt: skip
 
 # The columns of a table. A and B are the flags of a product: whether an operand is transposed.
 # RATE is the value that a product is multiplied by and subtracted; -1 to replace the result.
@@ -71,7 +73,9 @@ def _product(row: Array, at: Array, function: int, worker: int, workers: int, no
     out, a, b = at[row[VALUES]], at[row[VALUES + 1]], at[row[VALUES + 2]]
     top, bottom, left, right = _part(row, worker, workers)
     one, zero = np.float32(1), np.float32(0)
-    if row[OPCODE] == PRODUCT:
+    if IS_WIDE and row[OPCODE] in (TILE_FORWARD, TILE_TRANSPOSED, TILE_UPDATE):
+        _tile_product(row, at, (top, bottom), (left, right))
+    elif row[OPCODE] == PRODUCT:
         alpha, beta = one, zero
         if row[RATE] >= 0:
             alpha, beta = -number_at(at[row[RATE]]), one
@@ -89,11 +93,42 @@ def _product(row: Array, at: Array, function: int, worker: int, workers: int, no
         x, rate = at[row[VALUES + 3]], number_at(at[row[RATE]])
         small_batch.backward(out, b, x, a, sizes, -rate, left, right)
     if row[VALUES + 4] >= 0:
-        bias, y = vector_at(at[row[VALUES + 4]], n)[left:right], matrix_at(out, m, n)
+        is_added = row[OPCODE] == TILE_FORWARD
+        _add_bias(out, at[row[VALUES + 4]], row, (top, bottom), (left, right), is_added, none)
+
+
+@jit
+def _tile_product(row: Array, at: Array, rows: tuple[int, int], columns: tuple[int, int]) -> None:
+    """A product of tiles; forward with its bias."""
+    sizes = row[M], row[N], row[K]
+    out, a, b = at[row[VALUES]], at[row[VALUES + 1]], at[row[VALUES + 2]]
+    if row[OPCODE] == TILE_FORWARD:
+        bias = at[row[VALUES + 4]] if row[VALUES + 4] >= 0 else 0
+        tile_products.forward(out, a, b, bias, sizes, rows, columns)
+    elif row[OPCODE] == TILE_TRANSPOSED:
+        tile_products.transposed(out, a, b, sizes, rows, columns)
+    else:
+        tile_products.update(out, a, b, sizes, -number_at(at[row[RATE]]), rows, columns)
+
+
+@jit
+def _add_bias(
+    out: int, bias: int, row: Array, rows: tuple[int, int], columns: tuple[int, int],
+    is_added: bool, none: Array,
+) -> None:  # fmt: skip
+    """Add a bias to some rows and columns, unless it is there already; then their activation."""
+    (top, bottom), (left, right), n = rows, columns, row[N]
+    if not is_added:
+        y, b = matrix_at(out, row[M], n), vector_at(bias, n)
         for i in range(top, bottom):
-            elementwise_loops.add_in_place(y[i, left:right], bias)
-            if row[CODE] != NONE:
-                activate_in_place(row[CODE], y[i, left:right], none)
+            elementwise_loops.add_in_place(y[i, left:right], b[left:right])
+    if row[CODE] == NONE:
+        return
+    if right - left == n:  # all at once: a row of few numbers would take as long as one of many
+        activate_in_place(row[CODE], vector_at(out + 4 * top * n, (bottom - top) * n), none)
+        return
+    for i in range(top, bottom):
+        activate_in_place(row[CODE], vector_at(out + 4 * (i * n + left), right - left), none)
 
 
 @jit
@@ -125,6 +160,10 @@ def _elementwise(row: Array, at: Array, worker: int, workers: int, numbers: Arra
 
 @jit
 def _column_sums(row: Array, at: Array, lo: int, hi: int) -> None:
+    if IS_WIDE:
+        out_at, a_at = at[row[VALUES]], at[row[VALUES + 1]]
+        tile_products.column_sums(out_at, a_at, row[M], row[N], lo, hi)
+        return
     a, out = matrix_at(at[row[VALUES + 1]], row[M], row[N]), vector_at(at[row[VALUES]], row[N])
     if row[M] <= ROWS:
         for j in range(lo, hi):

@@ -40,6 +40,8 @@ _update_narrow = update_tile(1, NARROW, MASKED)
 
 def is_faster_forward(batch: int, weights: int) -> bool:
     """Whether a batch is small enough for `forward`; for larger ones BLAS is faster."""
+    if registers.HAS_AVX512:
+        return batch <= (16 if weights <= 2 * CACHED else 24)
     return batch <= (16 if weights <= CACHED else 8)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from pareo.array import Array
 from pareo.backends.compiled.kernels.elementwise_codes import CODES, NONE
 from pareo.backends.compiled.loops.matrices import interpreter as machine
+from pareo.backends.compiled.loops.matrices import tile_products
 from pareo.backends.compiled.loops.matrices.interpreter import BY_COLUMNS, BY_ROWS
 from pareo.backends.compiled.loops.matrices.small_batch import (
     is_faster_forward,
@@ -20,6 +21,7 @@ from pareo.program.plan import Plan
 
 NUMBERS = 4  # of an instruction: epsilon, a slope, two limits
 MANY_ROWS = 32  # for each worker; with fewer, workers divide the columns of a result
+LARGE = 1 << 17  # weights, of which each worker should read a part: it copies what it reads
 ALL = "all"  # a worker may use any part of a value
 DENSE = {"dot_bias": "none", "dot_bias_relu": "relu", "dot_bias_sigmoid": "sigmoid",
          "dot_bias_tanh": "tanh"}  # fmt: skip
@@ -240,14 +242,16 @@ class _Lowering:
         (m, n), depth = self._matrix(out), self._depth(a, turned[0])
         code = CODES[DENSE.get(name, "none")]
         reads, split, opcode = [], self._split(m), machine.PRODUCT
+        if self.workers > 1 and n > m and n * depth >= LARGE:
+            split = BY_COLUMNS
         if turned[0]:  # the gradient of weights: the examples are added up
             split = BY_ROWS
-            if rate >= 0 and is_faster_update(depth, m * n) and not turned[1]:
-                opcode = machine.SMALL_UPDATE
-        elif rate < 0 and turned[1] and is_faster_transposed(m, n * depth):
-            split, opcode = BY_COLUMNS, machine.SMALL_TRANSPOSED
-        elif rate < 0 and not turned[1] and is_faster_forward(m, n * depth):
-            split, opcode = BY_COLUMNS, machine.SMALL_FORWARD
+            if rate >= 0 and not turned[1]:
+                opcode = _update_opcode(depth, m, n)
+        elif rate < 0:
+            opcode = (_transposed_opcode if turned[1] else _forward_opcode)(m, n, depth)
+            if opcode in (machine.SMALL_FORWARD, machine.SMALL_TRANSPOSED):
+                split = BY_COLUMNS
         own = self._part(split, m, n)
         reads = [(a, own if split == BY_ROWS and not turned[0] else ALL), (b, ALL)]
         reads += [(bias, ALL)] if bias >= 0 else []
@@ -424,6 +428,35 @@ class _Lowering:
         self.rows.append(
             Row(machine.LOSS, (d, logits, g), (m, n, 0), [(logits, own), (g, ALL)], [(d, own)])
         )
+
+
+def _forward_opcode(batch: int, features: int, depth: int) -> int:
+    """The instruction for the fastest way to compute a layer's products."""
+    if tile_products.suits_narrow(batch, features):
+        return machine.TILE_FORWARD
+    if is_faster_forward(batch, features * depth):
+        return machine.SMALL_FORWARD
+    is_faster = tile_products.is_faster_forward(features * depth)
+    return machine.TILE_FORWARD if is_faster else machine.PRODUCT
+
+
+def _transposed_opcode(batch: int, inputs: int, features: int) -> int:
+    """The same for the gradient of a layer's input."""
+    if tile_products.suits_narrow(batch, features):
+        return machine.TILE_TRANSPOSED
+    if is_faster_transposed(batch, inputs * features):
+        return machine.SMALL_TRANSPOSED
+    return machine.TILE_TRANSPOSED if tile_products.is_faster_transposed() else machine.PRODUCT
+
+
+def _update_opcode(batch: int, inputs: int, features: int) -> int:
+    """The same for the update of a layer's weights."""
+    if tile_products.suits_narrow(batch, features):
+        return machine.TILE_UPDATE
+    if is_faster_update(batch, inputs * features):
+        return machine.SMALL_UPDATE
+    is_faster = tile_products.is_faster_update(batch, inputs * features)
+    return machine.TILE_UPDATE if is_faster else machine.PRODUCT
 
 
 def _with_fused_updates(lowering: _Lowering) -> Iterator[Row]:

@@ -1,0 +1,160 @@
+"""Products of batches with weights that are too small for BLAS, from tiles of registers.
+
+BLAS copies both factors before it multiplies. Here a tile reads them where they are; only weights
+that are read across their rows are copied, some columns at a time. All matrices are C-contiguous
+and given by their addresses. `sizes` are the rows and columns of the result and the length of the
+sums.
+"""
+
+import numpy as np
+
+from pareo.backends.compiled.kernels.reduction import ROWS as ROWS_AT_ONCE
+from pareo.backends.compiled.runtime import registers
+from pareo.backends.compiled.runtime.array_at import number_at, vector_at
+from pareo.backends.compiled.runtime.jit import jit
+from pareo.backends.compiled.runtime.lanes import LANES, pixels_to_vectors
+from pareo.backends.compiled.runtime.register_products import ROWS, WIDE, masked_product_tile
+
+DEPTH = 128  # of the sums at a time: so many rows of a panel of weights stay in the fastest cache
+IS_WIDE = registers.HAS_AVX512  # elsewhere masked columns cost more, and this was not measured
+CACHED = 1 << 18  # weights, which stay in the second cache
+FEW = 1 << 16  # weights, whose gradient is so small that BLAS does not pay
+SHORT = 64  # examples, for which it does not pay either
+_ONE = np.float32(1)
+
+
+def suits_narrow(batch: int, features: int) -> bool:
+    """Whether a layer has so few features that tiles are faster for small batches, too."""
+    return IS_WIDE and batch >= 4 and features <= 2 * WIDE
+
+
+def is_faster_forward(weights: int) -> bool:
+    """Whether tiles are faster than BLAS, for batches that `small_batch` does not suit."""
+    return IS_WIDE and weights <= CACHED
+
+
+def is_faster_transposed() -> bool:
+    """The same for `transposed`: BLAS reads weights across their rows as well."""
+    return IS_WIDE
+
+
+def is_faster_update(batch: int, weights: int) -> bool:
+    """The same for `update`."""
+    return IS_WIDE and weights <= (CACHED if batch <= SHORT else FEW)
+
+
+@jit
+def _height(rows: int) -> int:
+    """Rows of a tile, so that all tiles have about as many; at least one."""
+    return max(1, -(-rows // max(1, -(-rows // ROWS))))
+
+
+@jit
+def forward(
+    out: int, a: int, b: int, bias: int, sizes: tuple[int, int, int], rows: tuple[int, int],
+    columns: tuple[int, int],
+) -> None:  # fmt: skip
+    """Some rows and columns of out = a @ b; bias is the address of a row to add, or 0."""
+    _, n, depth = sizes
+    (top, bottom), (left, right) = rows, columns
+    height = _height(bottom - top)
+    for column in range(left, right, WIDE):
+        wide = min(WIDE, right - column)
+        for first in range(0, depth, DEPTH):
+            count = min(DEPTH, depth - first)
+            given = b + 4 * (first * n + column)
+            added = bias + 4 * column if bias and not first else 0
+            for i in range(top, bottom, height):
+                masked_product_tile(
+                    min(height, bottom - i), wide, first, added, _ONE,
+                    (out + 4 * (i * n + column), 4 * n),
+                    (a + 4 * (i * depth + first), 4 * depth, 0, 0, 4), (given, 0, 0, 4 * n),
+                    (1, 1, count),
+                )  # fmt: skip
+
+
+@jit
+def transposed(
+    out: int, a: int, b: int, sizes: tuple[int, int, int], rows: tuple[int, int],
+    columns: tuple[int, int],
+) -> None:  # fmt: skip
+    """Some rows and columns of out = a @ b.T, some rows of b at a time turned to columns."""
+    _, n, depth = sizes
+    (top, bottom), (left, right) = rows, columns
+    height = _height(bottom - top)
+    panel = np.empty(DEPTH * WIDE, np.float32)
+    places = np.empty(DEPTH, np.int64)
+    for k in range(DEPTH):
+        places[k] = 4 * k * WIDE
+    into, table = panel.ctypes.data, places.ctypes.data
+    for column in range(left, right, WIDE):
+        wide = min(WIDE, right - column)
+        for first in range(0, depth, DEPTH):
+            count = min(DEPTH, depth - first)
+            _turn(into, table, b + 4 * (column * depth + first), 4 * depth, wide, count)
+            for i in range(top, bottom, height):
+                masked_product_tile(
+                    min(height, bottom - i), wide, first, 0, _ONE,
+                    (out + 4 * (i * n + column), 4 * n),
+                    (a + 4 * (i * depth + first), 4 * depth, 0, 0, 4), (into, 0, 0, 4 * WIDE),
+                    (1, 1, count),
+                )  # fmt: skip
+
+
+@jit
+def _turn(into: int, table: int, rows: int, row_bytes: int, count: int, depth: int) -> None:
+    """A panel whose columns are the first numbers of `count` rows."""
+    for c in range(0, count, LANES):
+        own, given, target = min(LANES, count - c), rows + c * row_bytes, into + 4 * c
+        for k in range(0, depth - LANES + 1, LANES):
+            pixels_to_vectors(target, table + 8 * k, given + 4 * k, row_bytes, own)
+        if depth % LANES and depth >= LANES:
+            k = depth - LANES
+            pixels_to_vectors(target, table + 8 * k, given + 4 * k, row_bytes, own)
+    if depth < LANES:
+        for k in range(depth):
+            panel = vector_at(into + 4 * k * WIDE, WIDE)
+            for c in range(count):
+                panel[c] = number_at(rows + c * row_bytes + 4 * k)
+
+
+@jit
+def update(
+    w: int, x: int, d: int, sizes: tuple[int, int, int], factor: float, rows: tuple[int, int],
+    columns: tuple[int, int],
+) -> None:  # fmt: skip
+    """Some rows and columns of w += factor * x.T @ d."""
+    m, n, depth = sizes
+    (top, bottom), (left, right) = rows, columns
+    height = _height(bottom - top)
+    for column in range(left, right, WIDE):
+        wide = min(WIDE, right - column)
+        for first in range(0, depth, DEPTH):
+            count = min(DEPTH, depth - first)
+            for i in range(top, bottom, height):
+                masked_product_tile(
+                    min(height, bottom - i), wide, 1, 0, factor,
+                    (w + 4 * (i * n + column), 4 * n),
+                    (x + 4 * (first * m + i), 4, 0, 0, 4 * m),
+                    (d + 4 * (first * n + column), 0, 0, 4 * n), (1, 1, count),
+                )  # fmt: skip
+
+
+@jit
+def column_sums(out: int, a: int, m: int, n: int, lo: int, hi: int) -> None:
+    """Columns lo to hi of the sums of a matrix over its rows, in float64 every so many rows."""
+    one = np.ones(1, np.float32)
+    part, totals = np.empty(WIDE, np.float32), np.empty(WIDE, np.float64)
+    for column in range(lo, hi, WIDE):
+        wide = min(WIDE, hi - column)
+        totals[:] = 0
+        for first in range(0, m, ROWS_AT_ONCE):
+            masked_product_tile(
+                1, wide, 0, 0, _ONE, (part.ctypes.data, 0), (one.ctypes.data, 0, 0, 0, 0),
+                (a + 4 * (first * n + column), 0, 0, 4 * n), (1, 1, min(ROWS_AT_ONCE, m - first)),
+            )  # fmt: skip
+            for j in range(wide):
+                totals[j] += part[j]
+        sums = vector_at(out + 4 * column, wide)
+        for j in range(wide):
+            sums[j] = totals[j]
