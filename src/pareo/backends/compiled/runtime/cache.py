@@ -11,32 +11,19 @@ LLVM, Python, and this backend's sources.
 
 import hashlib
 import pickle
-import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import llvmlite
-import numba
 from llvmlite.binding import Linkage
 from numba.core import compiler
 from numba.core.codegen import JITCodeLibrary
 from numba.core.serialize import dumps
 
+from pareo.backends.compiled.runtime import native
+from pareo.backends.compiled.runtime.cache_path import cache_path
 from pareo.cache import read_checked, write_checked
-
-
-@cache
-def cache_path() -> tuple[str, str]:
-    """The path of machine code and generated modules in the cache directory."""
-    versions = numba.__version__, llvmlite.__version__, sys.version
-    digest = hashlib.sha256(repr(versions).encode())
-    compiled = Path(__file__).parents[1]
-    constants = compiled.parents[1] / "operators" / "normalisation.py"  # in the dropout loop
-    for source in (constants, *sorted(compiled.rglob("*.py"))):
-        digest.update(source.read_bytes())
-    return "compiled", digest.hexdigest()[:16]
 
 
 class OverloadCache:
@@ -58,7 +45,7 @@ class OverloadCache:
         context.refresh()
         place = self._place(signature, context.codegen())
         content = read_checked(*place) if self._source_digest else None
-        if content is None:
+        if content is None or not native.load(content):
             return None
         try:
             return compiler.CompileResult._rebuild(context, *pickle.loads(content))

@@ -13,7 +13,7 @@ import threading
 import weakref
 from types import ModuleType
 
-from pareo.backends.compiled.runtime.cache import cache_path
+from pareo.backends.compiled.runtime.cache_path import cache_path
 from pareo.cache import cache_folder, write
 
 KEPT = 32  # modules; each takes about 1 MB if it was loaded from disk, and 5 MB if it was compiled

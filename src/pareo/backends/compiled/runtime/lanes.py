@@ -9,7 +9,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
-from pareo.backends.compiled.runtime import registers
+from pareo.backends.compiled.runtime import native, registers
 from pareo.backends.compiled.runtime.jit import llvm_intrinsic
 from pareo.backends.compiled.runtime.llvm_vectors import VectorBuilder
 
@@ -18,23 +18,18 @@ VECTOR = 4 * LANES  # bytes
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 
 
-def call_once_written(
+def call_on_vectors(
     builder: ir.IRBuilder,
     name: str,
     arguments: Sequence[ir.Value],
     write: Callable[[VectorBuilder, Sequence[ir.Value]], None],
 ) -> None:
-    """Call a function of the module, which is written when it is first called."""
-    function = builder.module.globals.get(name)
-    if function is None:
-        kind = ir.FunctionType(ir.VoidType(), [argument.type for argument in arguments])
-        function = ir.Function(builder.module, kind, name)
-        function.linkage = "internal"
-        function.attributes.add("noinline")
-        body = ir.IRBuilder(function.append_basic_block("entry"))
-        write(VectorBuilder(body, LANES), function.args)
-        body.ret_void()
-    builder.call(function, arguments)
+    """Call a function of a name, which `write` writes with vectors as wide as a register."""
+
+    def body(inner: ir.IRBuilder, given: Sequence[ir.Value]) -> None:
+        write(VectorBuilder(inner, LANES), given)
+
+    native.call(builder, f"{name} of {LANES}", arguments, body)
 
 
 @llvm_intrinsic
@@ -53,7 +48,7 @@ def pixels_to_vectors(typingctx, out, places, plane, gap, channels):  # type: ig
             for p, vector in enumerate(_transposed(code.builder, rows)):
                 code.store(vector, code.builder.add(out, _number(code.builder, places, p)))
 
-        call_once_written(builder, "pareo_pixels_to_vectors", arguments, write)
+        call_on_vectors(builder, "pixels_to_vectors", arguments, write)
         return context.get_dummy_value()
 
     return signature, generate
@@ -61,7 +56,7 @@ def pixels_to_vectors(typingctx, out, places, plane, gap, channels):  # type: ig
 
 @llvm_intrinsic
 def vectors_to_pixels(typingctx, plane, gap, channels, given, places, bias, is_relu):  # type: ignore[no-untyped-def]
-    """The way back, with the channels' bias added; with `is_relu`, negative numbers become 0."""
+    """The reverse, with the channels' bias added; with `is_relu`, negative numbers become 0."""
     signature = types.void(*[types.int64] * 7)
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
@@ -80,7 +75,7 @@ def vectors_to_pixels(typingctx, plane, gap, channels, given, places, bias, is_r
                 with inner.if_then(inner.icmp_signed(">", channels, _I64(i))):
                     code.store(row, inner.add(plane, inner.mul(gap, _I64(i))))
 
-        call_once_written(builder, "pareo_vectors_to_pixels", arguments, write)
+        call_on_vectors(builder, "vectors_to_pixels", arguments, write)
         return context.get_dummy_value()
 
     return signature, generate

@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 
 from pareo.backends.compiled.runtime.jit import llvm_intrinsic
-from pareo.backends.compiled.runtime.lanes import LANES, call_once_written
+from pareo.backends.compiled.runtime.lanes import LANES, call_on_vectors
 from pareo.backends.compiled.runtime.llvm_vectors import MaskedVectors, VectorBuilder
 
 VECTORS = 4 if LANES == 4 else 2  # of a tile's columns
@@ -44,7 +44,7 @@ def product_tile(typingctx, rows, vectors, keep, out, a, b, sizes):  # type: ign
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         single, tuples = arguments[:3], arguments[3:]
         numbers = [one for many in tuples for one in cgutils.unpack_tuple(builder, many)]
-        call_once_written(builder, "pareo_product_tile", [*single, *numbers], _write)
+        call_on_vectors(builder, "product_tile", [*single, *numbers], _write)
         return context.get_dummy_value()
 
     return signature, generate
@@ -65,8 +65,8 @@ def masked_product_tile(typingctx, rows, columns, keep, bias, factor, out, a, b,
         vectors = builder.sdiv(builder.add(columns, _I64(LANES - 1)), _I64(LANES))
         last = builder.sub(columns, builder.mul(builder.sub(vectors, _I64(1)), _I64(LANES)))
         numbers = [one for many in tuples for one in cgutils.unpack_tuple(builder, many)]
-        call_once_written(
-            builder, "pareo_masked_product_tile",
+        call_on_vectors(
+            builder, "masked_product_tile",
             [rows, vectors, keep, *numbers, bias, factor, last],
             lambda code, all_: _write(code, all_[:-3], Extra(*all_[-3:])),
         )  # fmt: skip

@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 
 from pareo.backends.compiled.runtime.jit import llvm_intrinsic
-from pareo.backends.compiled.runtime.lanes import call_once_written
+from pareo.backends.compiled.runtime.lanes import call_on_vectors
 from pareo.backends.compiled.runtime.llvm_vectors import VectorBuilder
 
 _I64 = ir.IntType(64)
@@ -24,14 +24,14 @@ def transform(matrix: Matrix) -> Any:
     f(out, out_row, out_column, out_next, given, row, column, step, count): `out` and `given` are
     addresses of the first tile; rows, columns and tiles are so many bytes apart.
     """
-    name = "pareo_winograd_" + "_".join(f"{x:g}" for row in matrix for x in (len(row), *row))
+    name = "winograd_" + "_".join(f"{x:g}" for row in matrix for x in (len(row), *row))
 
     @llvm_intrinsic
     def apply(typingctx, out, out_row, out_column, out_next, given, row, column, step, count):  # type: ignore[no-untyped-def]
         signature = types.void(*[types.int64] * 9)
 
         def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-            call_once_written(builder, name, arguments, lambda code, a: _tiles(code, a, matrix))
+            call_on_vectors(builder, name, arguments, lambda code, a: _tiles(code, a, matrix))
             return context.get_dummy_value()
 
         return signature, generate

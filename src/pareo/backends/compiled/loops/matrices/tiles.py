@@ -16,7 +16,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils, types
 
-from pareo.backends.compiled.runtime import registers
+from pareo.backends.compiled.runtime import native, registers
 from pareo.backends.compiled.runtime.jit import llvm_intrinsic
 from pareo.backends.compiled.runtime.llvm_vectors import MaskedVectors, VectorBuilder
 
@@ -95,26 +95,15 @@ class _Tile:
 
 
 def _function(emit: Callable[[_Tile], None], *name: object) -> Any:
-    """A function that runs one of the codes that `emit` writes for 1 to ROWS rows.
-
-    It is one function of a module, which calls do not copy: LLVM would take minutes otherwise.
-    """
-    full = "_".join(map(str, ("pareo", *name)))
+    """A function that runs one of the codes that `emit` writes for 1 to ROWS rows."""
+    full = "_".join(map(str, (*name, registers.LANES)))
 
     @llvm_intrinsic
     def tile(typingctx, rows, tail, out, out_row, a, a_row, b, b_row, count, factor):  # type: ignore[no-untyped-def]
         signature = types.void(*[types.int64] * 9, types.float32)
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            function = builder.module.globals.get(full)
-            if function is None:
-                kinds = [argument.type for argument in arguments]
-                kind = ir.FunctionType(ir.VoidType(), kinds)
-                function = ir.Function(builder.module, kind, full)
-                function.linkage = "internal"
-                function.attributes.add("noinline")
-                _define(function, emit)
-            builder.call(function, arguments)
+            native.call(builder, full, arguments, lambda inner, own: _write(inner, own, emit))
             return context.get_dummy_value()
 
         return signature, generate
@@ -122,19 +111,17 @@ def _function(emit: Callable[[_Tile], None], *name: object) -> Any:
     return tile
 
 
-def _define(function: Any, emit: Callable[[_Tile], None]) -> None:
-    """Write the body of a tile's function."""
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
-    done = function.append_basic_block("done")
-    choice = builder.switch(function.args[0], done)
+def _write(builder: Any, arguments: Sequence[Any], emit: Callable[[_Tile], None]) -> None:
+    """The body of a tile's function."""
+    done = builder.append_basic_block("done")
+    choice = builder.switch(arguments[0], done)
     for rows in range(1, ROWS + 1):
-        block = function.append_basic_block(f"rows{rows}")
+        block = builder.append_basic_block(f"rows{rows}")
         choice.add_case(_I64(rows), block)
         builder.position_at_end(block)
-        emit(_Tile(builder, rows, *function.args[1:]))
+        emit(_Tile(builder, rows, *arguments[1:]))
         builder.branch(done)
     builder.position_at_end(done)
-    builder.ret_void()
 
 
 def forward_tile(vectors: int, lanes: int, is_narrow: bool = False) -> Any:
