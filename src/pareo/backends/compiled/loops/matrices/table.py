@@ -436,7 +436,7 @@ def _forward_opcode(batch: int, features: int, depth: int) -> int:
         return machine.TILE_FORWARD
     if is_faster_forward(batch, features * depth):
         return machine.SMALL_FORWARD
-    is_faster = tile_products.is_faster_forward(features * depth)
+    is_faster = tile_products.is_faster_forward(batch, features * depth)
     return machine.TILE_FORWARD if is_faster else machine.PRODUCT
 
 
@@ -446,7 +446,8 @@ def _transposed_opcode(batch: int, inputs: int, features: int) -> int:
         return machine.TILE_TRANSPOSED
     if is_faster_transposed(batch, inputs * features):
         return machine.SMALL_TRANSPOSED
-    return machine.TILE_TRANSPOSED if tile_products.is_faster_transposed() else machine.PRODUCT
+    is_faster = tile_products.is_faster_transposed(batch, inputs * features)
+    return machine.TILE_TRANSPOSED if is_faster else machine.PRODUCT
 
 
 def _update_opcode(batch: int, inputs: int, features: int) -> int:

@@ -18,8 +18,8 @@ from pareo.backends.compiled.runtime.register_products import ROWS, WIDE, masked
 DEPTH = 128  # of the sums at a time: so many rows of a panel of weights stay in the fastest cache
 IS_WIDE = registers.HAS_AVX512  # elsewhere masked columns cost more, and this was not measured
 CACHED = 1 << 18  # weights, which stay in the second cache
-FEW = 1 << 16  # weights, whose gradient is so small that BLAS does not pay
-SHORT = 64  # examples, for which it does not pay either
+FEW = 1 << 15  # weights, for which BLAS does not pay whatever the batch
+SHORT, MANY = 64, 128  # examples, for which it does not pay either
 _ONE = np.float32(1)
 
 
@@ -28,14 +28,14 @@ def suits_narrow(batch: int, features: int) -> bool:
     return IS_WIDE and batch >= 4 and features <= 2 * WIDE
 
 
-def is_faster_forward(weights: int) -> bool:
+def is_faster_forward(batch: int, weights: int) -> bool:
     """Whether tiles are faster than BLAS, for batches that `small_batch` does not suit."""
-    return IS_WIDE and weights <= CACHED
+    return IS_WIDE and weights <= (CACHED if batch <= MANY else FEW)
 
 
-def is_faster_transposed() -> bool:
+def is_faster_transposed(batch: int, weights: int) -> bool:
     """The same for `transposed`: BLAS reads weights across their rows as well."""
-    return IS_WIDE
+    return IS_WIDE and (weights <= CACHED or batch <= MANY)
 
 
 def is_faster_update(batch: int, weights: int) -> bool:
