@@ -109,7 +109,7 @@ def limits(joined: SweepResult) -> Table:
         [
             f"`{one.contestant}`",
             megabytes(one.limit),
-            "unknown" if one.largest is None else str(one.largest),
+            one.words,
             megabytes(one.used),
             "" if one.predicted is None else str(one.predicted),
             str(len(one.probes)),

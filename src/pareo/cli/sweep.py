@@ -38,6 +38,10 @@ def sweep(
         bool,
         typer.Option("--largest", help="Find the largest batch that fits in all the memory."),
     ] = False,
+    within: Annotated[
+        float,
+        typer.Option(min=0, max=50, help="Find the largest batch within this many percent."),
+    ] = 0.0,
     data: Annotated[
         str | None, options.data("mnist, or synthetic images for networks of other sizes")
     ] = None,
@@ -71,9 +75,10 @@ def sweep(
     options.check_writable(json_file, html)
     options.check_finite("--seconds", seconds)
     options.check_finite("--patience", patience)
+    options.check_finite("--within", within)
     settings = settings_for(
         network, batches, options.named(contestants), precision, threads, pixels, data, epochs,
-        memory_limit, seconds, patience, interleave, largest, options.shape(inputs),
+        memory_limit, seconds, patience, interleave, largest, options.shape(inputs), within,
     )  # fmt: skip
     with closing(_sweep_of(settings, pixels)) as under_way:
         say_notes(network, settings.task(1).notes)

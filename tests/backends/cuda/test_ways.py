@@ -5,6 +5,7 @@ import pytest
 from pareo import Device
 from pareo.backends.cuda import ways
 from pareo.backends.cuda.images.costs import expected_otherwise
+from pareo.backends.cuda.nhwc.lower import lowered
 from pareo.lab.arena.draw import drawn
 from pareo.nn import networks
 from pareo.training.step import step_program
@@ -33,6 +34,16 @@ def test_large_convolutions_are_left_to_kernels_for_them_in_float32(name: str, b
     """ResNet-18 of 64 images took 18.7 ms so; a block for each image takes about 90."""
     with Device("vectorized"):
         assert ways.chosen(step_program(networks.by_name(name), batch)) == ways.OTHERWISE
+
+
+def test_a_step_that_is_lowered_in_part_goes_on_instruction_by_instruction() -> None:
+    """As it is where there is no memory to time the plans of some convolutions."""
+    with Device("vectorized"):
+        whole = step_program(networks.by_name("resnet18"), 8)
+        partly = lowered(whole, "float32", lambda one: one.computes != "filters")
+        assert ways.is_step(partly)
+        assert {"conv_forward", "conv_weight_gradient"} <= {one.name for one in partly.instructions}
+        assert ways.chosen(partly) == ways.OTHERWISE
 
 
 # Microseconds instruction by instruction: in float32, and with tensor cores.

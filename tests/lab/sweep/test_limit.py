@@ -17,7 +17,7 @@ from pareo.lab.experiment.worker import Worker
 from pareo.lab.machine import memory
 from pareo.lab.sweep.ballast import Ballast
 from pareo.lab.sweep.journal import Journal
-from pareo.lab.sweep.limit import Limits, next_batch
+from pareo.lab.sweep.limit import Limits, _hint, next_batch
 from pareo.lab.sweep.result import Cell, Probe
 from pareo.lab.sweep.runner import probing
 from pareo.lab.sweep.settings import Settings
@@ -25,10 +25,10 @@ from pareo.lab.sweep.settings import Settings
 DATA = "synthetic:1x28x28:10:60"
 
 
-def searched(memory, most: int, hint: int = 1) -> tuple[int, int]:
+def searched(memory, most: int, hint: int = 1, within: float = 0.0) -> tuple[int, int]:
     """The largest batch under a limit by a rule for memory, and the probes that took."""
     probes: list[Probe] = []
-    while (batch := next_batch(probes, most, hint)) is not None:
+    while (batch := next_batch(probes, most, hint, within)) is not None:
         used = memory(batch)
         fits = used <= most
         probes.append(Probe(batch=batch, fits=fits, used=used if fits else None))
@@ -43,18 +43,35 @@ def searched(memory, most: int, hint: int = 1) -> tuple[int, int]:
     hint=st.integers(1, 64),
     jump=st.integers(0, 5000),
     at=st.integers(1, 5000),
+    within=st.sampled_from([0.0, 0.01, 0.05, 0.5]),
 )
-def test_the_search_finds_the_largest_whatever_memory_does(base, each, most, hint, jump, at):
+def test_the_search_finds_the_largest_whatever_memory_does(
+    base, each, most, hint, jump, at, within
+):
     def memory(batch: int) -> int:
         return base + each * batch + (jump if batch >= at else 0)
 
-    found, _ = searched(memory, most, hint)
+    found, _ = searched(memory, most, hint, within)
     assert found == 0 or memory(found) <= most
-    assert memory(found + 1) > most
+    assert memory(found + max(1, int(within * found))) > most
 
 
 def test_a_straight_line_needs_few_probes():
     assert searched(lambda batch: 300 + 29 * batch, most=2000, hint=16) == (58, 4)
+    found, probes = searched(lambda batch: 300 + 29 * batch, most=60_000, hint=1700, within=0.05)
+    assert 0.95 * 2058 < found <= 2058
+    assert probes == 3
+
+
+def test_a_search_begins_where_a_line_through_the_cells_nearly_ends():
+    sizes = {128: 1482, 256: 2209}
+    cells = [Cell("torch", batch, seconds_per_batch=[1.0], rounds=[1]) for batch in sizes]
+    for cell in cells:
+        cell.memory.used = sizes[cell.batch] * 10**6
+    assert 0.8 * 1980 < _hint(cells, 12 * 10**9) < 1980
+    assert _hint(cells, 2 * 10**9) == 256
+    assert _hint(cells[:1], 12 * 10**9) == int(0.85 * 128 * 12000 / 1482)
+    assert _hint([], 12 * 10**9) == 1
 
 
 def test_a_line_that_points_past_a_miss_wastes_no_probe():

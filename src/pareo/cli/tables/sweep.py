@@ -84,7 +84,7 @@ def limits(result: SweepResult) -> Table | None:
         made.add_row(
             one.contestant,
             megabytes(one.limit),
-            "unknown" if one.largest is None else str(one.largest),
+            one.words,
             megabytes(one.used),
             "" if one.predicted is None else str(one.predicted),
             str(len(one.probes)),

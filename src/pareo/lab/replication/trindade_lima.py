@@ -42,7 +42,7 @@ class TrindadeLima(Plan):
     gpu_seconds: the same on a GPU, which is less disturbed and faster.
     size: of images, 224 as in the paper. kernels: the batch whose kernels are counted, if any;
     turns: of each contestant in that study.
-    largest: whether the largest batch that fits is searched by training, too.
+    largest: whether the largest batch that fits is searched by training, too, within a share.
     """
 
     name = "trindade-lima"
@@ -54,6 +54,7 @@ class TrindadeLima(Plan):
     kernels: int | None = 128
     turns: int = TURNS
     largest: bool = True
+    within: float = 0.05
     on_cpu: tuple[str, ...] = (*ON_CPU, "jax")
 
     @property
@@ -63,7 +64,12 @@ class TrindadeLima(Plan):
 
     def _settings(self, network: str) -> Settings:
         common = Settings(
-            network, self.batches, threads=cores(), size=self.size, seconds=self._seconds
+            network,
+            self.batches,
+            threads=cores(),
+            size=self.size,
+            seconds=self._seconds,
+            within=self.within,
         )
         if not self.on_gpu:
             return replace(common, contestants=self.on_cpu, largest=self.largest)
@@ -80,9 +86,8 @@ class TrindadeLima(Plan):
         names = ",".join(ON_GPU if self.on_gpu else self.on_cpu)
         options = f"--batches {sizes} --contestants {names} --seconds {self._seconds:g}"
         if self.largest:
-            options += (
-                f" --memory-limit {published.MEMORY // 10**9}GB" if self.on_gpu else " --largest"
-            )
+            limit = f"--memory-limit {published.MEMORY // 10**9}GB" if self.on_gpu else "--largest"
+            options += f" {limit} --within {100 * self.within:g}"
         if self.size != 224:
             options += f" --pixels {self.size}"
         found = []
@@ -194,7 +199,7 @@ class TrindadeLima(Plan):
             for one in result.limits if result else ():
                 measured: Measured = {"status": "failed", "note": one.note}
                 if one.largest is not None:
-                    note = f"in {one.limit / 1e9:.3g} GB of this machine"
+                    note = f"in {one.limit / 1e9:.3g} GB of this machine: {one.words}"
                     measured = {"here": float(one.largest), "note": note}
                 what, by = "largest batch, searched", f"{one.contestant}, {network}"
                 yield Line.of(LARGEST, figure, what=what, by=by, **measured)

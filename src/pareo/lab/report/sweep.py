@@ -163,7 +163,7 @@ def _limits(result: SweepResult) -> str:
         [
             one.contestant,
             _giga(one.limit),
-            "unknown" if one.largest is None else one.largest,
+            one.words,
             None if one.used is None else _giga(one.used),
             one.predicted,
             one.note,

@@ -74,8 +74,9 @@ def settings_for(
     interleave: int = 1,
     largest: bool = False,
     shape: Shape | None = None,
+    within: float = 0.0,
 ) -> Settings:
-    """The settings of a sweep, by the options of `pareo sweep`.
+    """The settings of a sweep, by the options of `pareo sweep`; `within` is in percent.
 
     >>> settings_for("lenet5", "1..4", ["jax-best"]).contestants
     ('jax', 'jax-scan', 'jax-channels-last')
@@ -86,7 +87,8 @@ def settings_for(
     turn = GPU_TURN if all(one.gpu for one in chosen(list(names)).values()) else TURN
     return Settings(
         network, batch_sizes(batches), names, precision, threads or cores(), size, data, epochs,
-        _limit(memory_limit, names), turn, seconds, patience, interleave, largest, shape,
+        _limit(memory_limit, names), turn, seconds, patience, interleave, largest,
+        within / 100, shape,
     )  # fmt: skip
 
 

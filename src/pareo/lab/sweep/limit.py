@@ -20,6 +20,7 @@ from pareo.lab.sweep.runner import data_bytes, is_pareo, predicted, probing
 from pareo.lab.sweep.settings import LARGEST, Settings
 
 SAME = 0.99  # of a limit: a GPU's memory comes in pieces
+CAREFUL = 0.85  # of where a line through other cells ends: libraries and code need room, too
 
 
 def predicting(contestant: Contestant, settings: Settings) -> Callable[..., int]:
@@ -64,7 +65,8 @@ class Limits:
                     probes = []
                 if not most:
                     raise Failed("free memory is unknown on this system: give --memory-limit")
-                while (batch := next_batch(probes, most, _hint(known))) is not None:
+                hint, within = _hint(known, most), self._settings.within
+                while (batch := next_batch(probes, most, hint, within)) is not None:
                     self._say(f"{name}: does batch {batch} fit under {most / 1e9:g} GB?")
                     smaller = any(one.fits and one.batch < batch for one in probes)
                     probe = self._probe(contestant, batch, most, ballast, smaller)
@@ -153,20 +155,21 @@ class Limits:
         return max((one.batch for one in found if one.fits), default=0)
 
 
-def next_batch(probes: list[Probe], most: int, hint: int) -> int | None:
-    """The batch size to try next; None when the largest that fits is known.
+def next_batch(probes: list[Probe], most: int, hint: int, within: float = 0.0) -> int | None:
+    """The batch size to try next; None when the largest that fits is known within a share.
 
     Memory grows nearly in proportion to the batch, so a line through the known sizes says where to
     look. Where it has misled, or points to a size that did not fit, the middle is taken.
 
-    >>> next_batch([Probe(batch=8, fits=True, used=90)], most=100, hint=1)
-    16
-    >>> next_batch([Probe(batch=8, fits=True), Probe(batch=9, fits=False)], most=1, hint=1)
+    >>> next_batch([Probe(batch=8, fits=True, used=40)], most=100, hint=1)
+    20
+    >>> next_batch([Probe(batch=80, fits=True), Probe(batch=84, fits=False)], 1, 1, within=0.05)
     """
     fit = {p.batch: p.used for p in probes if p.fits}
     low = max(fit, default=0)
     high = min((p.batch for p in probes if not p.fits), default=LARGEST + 1)
-    if high - low <= 1:
+    step = max(1, int(within * low))  # the next one that must not fit for the search to end
+    if high - low <= step:
         return None
     if not probes:
         return max(1, hint)
@@ -176,19 +179,24 @@ def next_batch(probes: list[Probe], most: int, hint: int) -> int | None:
     missed = sum(1 for probe in probes if not probe.fits)
     if straight is None or missed > 1 or straight >= high:
         straight = 2 * low if high > LARGEST else (low + high) // 2
-    return min(max(straight, low + 1), high - 1, 8 * low)
+    return min(max(straight, low + step), high - 1, 8 * low)
 
 
 def _on_line(fit: dict[int, int | None], most: int) -> int | None:
-    """The batch size at which a line through the two largest that fit meets the limit."""
+    """The batch size at which a line through the two largest that fit meets the limit.
+
+    Through one and zero, if there is only one: a smaller batch than what fits.
+    """
     known = sorted((batch, used) for batch, used in fit.items() if used is not None)[-2:]
-    if len(known) < 2:
+    if not known:
         return None
-    (a, at_a), (b, at_b) = known
+    (a, at_a), (b, at_b) = known if len(known) > 1 else [(0, 0), *known]
     slope = (at_b - at_a) / (b - a)
     return int(b + (most - at_b) / slope) if slope > 0 else None
 
 
-def _hint(known: list[Cell]) -> int:
-    """The largest batch that was timed, where a search begins."""
-    return max((cell.batch for cell in known if cell.seconds_per_batch), default=1)
+def _hint(known: list[Cell], most: int) -> int:
+    """Where a search begins: the largest batch that was timed, or a larger one that should fit."""
+    timed = {cell.batch: cell.memory.used for cell in known if cell.seconds_per_batch}
+    largest = max(timed, default=1)
+    return min(max(largest, int(CAREFUL * (_on_line(timed, most) or 0))), 8 * largest)

@@ -122,6 +122,21 @@ class Limit:
     predicted: Natural | None
     probes: list[Probe]
 
+    @property
+    def words(self) -> str:
+        """The largest batch, with the next that was tried where the search was not exact.
+
+        >>> tried = [Probe(batch=64, fits=True), Probe(batch=67, fits=False)]
+        >>> Limit(contestant="", note="", limit=1, largest=64, used=1, predicted=None,
+        ...       probes=tried).words
+        '64, not 67'
+        """
+        if self.largest is None:
+            return "unknown"
+        missed = min((one.batch for one in self.probes if not one.fits), default=None)
+        exact = missed is None or missed == self.largest + 1
+        return str(self.largest) if exact else f"{self.largest}, not {missed}"
+
 
 @dataclass(kw_only=True)
 class SweepResult(Result):

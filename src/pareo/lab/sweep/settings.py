@@ -6,7 +6,7 @@ from typing import Any
 
 from pareo.errors import PareoError
 from pareo.lab.contestants import Task
-from pareo.lab.experiment.results import Count, Natural
+from pareo.lab.experiment.results import Amount, Count, Natural
 from pareo.lab.experiment.tasks import task_for
 
 LARGEST = 1 << 20  # of a batch: more is a mistake
@@ -21,6 +21,7 @@ class Settings:
     patience: seconds without an answer after which a contestant counts as hanging.
     abreast: how many batch sizes are timed at the same time.
     largest: whether the largest batch is searched in all the memory, where there is no limit.
+    within: the search ends when it is known within this share; 0 is exactly.
     input: the shape of one input of a network of the user's own, where it was given.
     """
 
@@ -38,6 +39,7 @@ class Settings:
     patience: float = 600.0
     abreast: int = 1
     largest: bool = False
+    within: Amount = 0.0
     input: tuple[Count, ...] | None = None
 
     def task(self, batch: int) -> Task:

@@ -9,6 +9,7 @@ from pareo.backends.cuda.nhwc.lower import worth_lowering
 from pareo.program.ir import Instruction, Program
 
 Sizes = tuple[int, ...]
+CONVOLUTIONS = {"conv", "conv_input_gradient", "conv_weight_gradient"}
 MULTIPROCESSORS, CLOCK = 132, 1.7e3  # of an H200; cycles of a microsecond
 L2 = 4e6  # bytes of a microsecond
 SPILLED = 8e3  # the same of one multiprocessor, where values of an image do not fit into it
@@ -67,7 +68,7 @@ def expected_otherwise(program: Program, exact: bool = True) -> float:
     if not worth_lowering(program):
         rates = COLUMNS
         moved += sum(_columns(program, one) for one in every)
-    convolutions = [one for one in every if one.name.startswith("conv")]
+    convolutions = [one for one in every if one.name in CONVOLUTIONS]
     time = rates.launch + rates.each * len(every) + moved / rates.bytes
     for one in convolutions:
         time += rates.convolution + _slower(program, one, rates) * one.flops / rates.flops
@@ -96,7 +97,7 @@ def _shapes(program: Program, one: Instruction) -> tuple[Sizes, Sizes, Sizes]:
 
 def _columns(program: Program, one: Instruction) -> int:
     """The bytes of a convolution's columns, written and read."""
-    if one.name not in ("conv", "conv_input_gradient", "conv_weight_gradient"):
+    if one.name not in CONVOLUTIONS:
         return 0
     images, filters, results = _shapes(program, one)
     return 2 * 4 * images[0] * prod(filters[1:]) * prod(results[2:])

@@ -1,6 +1,7 @@
 """Plans that are remembered on disk, compilation of kernels, and how filters are cut."""
 
 import json
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -14,12 +15,13 @@ from pareo.backends.cuda.nhwc.conv import (
     few_channels,
     filter_gradient,
     filter_gradient_strips,
+    in_parts,
     plans,
     product,
 )
 from pareo.backends.cuda.nhwc.conv.filter_gradient import ARCH, CHUNK, ROWS, WIDTHS
 from pareo.backends.cuda.nhwc.conv.filter_gradient_strips import PITCH
-from pareo.backends.cuda.nhwc.conv.problem import FILTERS, Convolution
+from pareo.backends.cuda.nhwc.conv.problem import BIAS, FILTERS, IMAGES, RESULT, Convolution
 from pareo.backends.cuda.nhwc.kernels import launch
 from pareo.backends.cuda.runtime import source
 
@@ -107,7 +109,7 @@ def test_a_remembered_name_that_no_plan_has_is_ignored():
 def test_names_of_our_own_plans_on_disk_do_not_change():
     """Renaming one would have every convolution that uses it timed again."""
     known = {"pareo filters", "pareo strips", "pareo narrow", "pareo turned"}
-    known |= {"pareo depthwise", "pareo product", "pareo reversed"}  # since version 0.3
+    known |= {"pareo depthwise", "pareo product", "pareo reversed", "pareo in parts"}
     assert set(plans.OWN_PLANS) == known
 
 
@@ -294,3 +296,55 @@ def test_a_choice_made_for_lack_of_memory_is_not_remembered(tmp_path, monkeypatc
     plans._best.cache_clear()
     assert plans.remembered() == plans.read_plans(tmp_path / "plans.json") != {}
     assert plans.remembered()[str(layer)]["plan"] == found.name
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("computes", ["result", "images", "filters"])
+def test_a_batch_in_parts_gives_what_the_whole_gives(computes, times):
+    import cupy
+
+    if why := cudnn.missing():
+        pytest.skip(why)
+    epilogue = "bias" if computes == "result" else ""
+    one = Convolution(
+        computes, (128, 8, 13, 11), (24, 8, 3, 3), (128, 24, 7, 6), (2, 2), (1, 1, 1, 1), (1, 1),
+        "float32", epilogue,
+    )  # fmt: skip
+
+    def whole(half: Convolution):
+        return in_parts.plan(half, plans.best) if times == 2 else plans.best(half)
+
+    found = in_parts.plan(one, whole)
+    random = np.random.default_rng(0)
+    x, w, g = (random.standard_normal(shape) for shape in (one.images, one.filters, one.result))
+    bias = random.standard_normal(24)
+    how = {"stride": one.stride, "padding": one.padding, "dilation": one.dilation}
+    wanted = {
+        "result": lambda: op.conv(x, w, **how) + bias[:, None, None],
+        "images": lambda: op.conv_input_gradient(g, w, size=(13, 11), groups=1, **how),
+        "filters": lambda: op.conv_weight_gradient(x, g, size=(3, 3), **how),
+    }[computes]()
+    last = {IMAGES: x, FILTERS: w, RESULT: g, BIAS: bias.reshape(1, -1, 1, 1)}
+    arrays = {
+        name: cupy.asarray(np.ascontiguousarray(last[name].transpose(0, 2, 3, 1)), np.float32)
+        for name in one.arrays
+    }
+    written = {"result": RESULT, "images": IMAGES, "filters": FILTERS}[computes]
+    arrays[written][:] = np.nan
+    found.run(arrays, cupy.full(max(found.workspace, 1), 255, np.uint8))
+    np.testing.assert_allclose(
+        arrays[written].get().transpose(0, 3, 1, 2),
+        wanted,
+        rtol=1e-4,
+        atol=1e-4 * abs(wanted).max(),
+    )
+
+
+def test_only_batches_that_can_be_halved_are_computed_in_parts():
+    assert in_parts.half_of(gradient(64, 27, 64, 3, 1)).images[0] == 64
+    assert in_parts.half_of(gradient(64, 27, 64, 3, 1, precision="bfloat16")) is None
+    few = replace(LAYERS[0], images=(62, *LAYERS[0].images[1:]))
+    odd = replace(LAYERS[0], images=(127, *LAYERS[0].images[1:]))
+    assert in_parts.half_of(few) is in_parts.half_of(odd) is None

@@ -20,6 +20,7 @@ from pareo.backends.cuda.nhwc.conv import (
     filter_gradient,
     filter_gradient_strips,
     forward_as_input_gradient,
+    in_parts,
     input_gradient_as_forward,
     product,
 )
@@ -31,11 +32,11 @@ from pareo.cache import cache_folder, write
 from pareo.errors import OutOfMemory
 
 CANDIDATES = 16  # cuDNN lists its plans by expected speed; the fastest was among these
-LARGEST_WORKSPACE = 512 << 20
+LARGEST_WORKSPACE = 512 << 20  # of a batch that needs more, half is tried
 REPEATS = 5
 # A sample is a graph of as many runs as take SAMPLE seconds, from FEWEST to MOST
 SAMPLE, FEWEST, MOST = 2e-4, 2, 20
-VERSION = 7  # of the file on disk; a new kind of plan needs a new version
+VERSION = 8  # of the file on disk; a new kind of plan needs a new version
 
 
 @dataclass(frozen=True)
@@ -177,28 +178,41 @@ def _timed(
     cupy.get_default_memory_pool().free_all_blocks()
     if not own:
         return found, all_tried
-    other = input_gradient_as_forward.forward_of(convolution)  # one of the plans depends on it
-    return found, all_tried and (other is None or _choice(other).all_tried)
+    # Two of the plans depend on other convolutions.
+    others = [input_gradient_as_forward.forward_of(convolution)]
+    if any(isinstance(plan, in_parts.InParts) for _, plan in found):
+        others.append(in_parts.half_of(convolution))
+    return found, all_tried and all(one is None or _choice(one).all_tried for one in others)
 
 
 def _candidates(convolution: Convolution, graph: Graph, own: bool) -> Iterator[Plan | None]:
     """Our own plans, and cuDNN's first supported ones; None for one that ran out of memory."""
-    for make in OWN_PLANS.values() if own else ():
-        try:
-            plan = make(convolution)
-        except OutOfMemory:
-            yield None
-            continue
-        if plan is not None:
-            yield plan
-    number = 0
+    names = [name for name in OWN_PLANS if own and name != in_parts.NAME]
+    for name in names:
+        yield from _own(name, convolution)
+    number, too_large = 0, False
     for index in range(len(graph.names)):
         workspace = graph.build(index)
         if workspace is not None and workspace <= LARGEST_WORKSPACE:
             yield CudnnPlan(graph, index, workspace)
             number += 1
+        elif workspace is not None:
+            too_large = True
         if number == CANDIDATES:
-            return
+            break
+    if own and too_large:
+        yield from _own(in_parts.NAME, convolution)
+
+
+def _own(name: str, convolution: Convolution) -> Iterator[Plan | None]:
+    """Our own plan of this name, if it computes a convolution; None if it ran out of memory."""
+    try:
+        plan = OWN_PLANS[name](convolution)
+    except OutOfMemory:
+        yield None
+        return
+    if plan is not None:
+        yield plan
 
 
 def _on_this_gpu(
@@ -229,6 +243,7 @@ OWN_PLANS: dict[str, Callable[[Convolution], Plan | None]] = {
     input_gradient_as_forward.NAME: lambda convolution: input_gradient_as_forward.plan(
         convolution, best
     ),
+    in_parts.NAME: lambda convolution: in_parts.plan(convolution, best),
 }
 
 
