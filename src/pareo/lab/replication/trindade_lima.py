@@ -54,7 +54,7 @@ class TrindadeLima(Plan):
     kernels: int | None = 128
     turns: int = TURNS
     largest: bool = True
-    within: float = 0.05
+    within: float = 0.2
     on_cpu: tuple[str, ...] = (*ON_CPU, "jax")
 
     @property

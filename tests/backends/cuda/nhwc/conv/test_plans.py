@@ -343,8 +343,9 @@ def test_a_batch_in_parts_gives_what_the_whole_gives(computes, times):
 
 
 def test_only_batches_that_can_be_halved_are_computed_in_parts():
-    assert in_parts.half_of(gradient(64, 27, 64, 3, 1)).images[0] == 64
-    assert in_parts.half_of(gradient(64, 27, 64, 3, 1, precision="bfloat16")) is None
-    few = replace(LAYERS[0], images=(62, *LAYERS[0].images[1:]))
-    odd = replace(LAYERS[0], images=(127, *LAYERS[0].images[1:]))
+    whole = gradient(64, 27, 64, 3, 1, precision="float32")
+    assert in_parts.half_of(whole).images[0] == in_parts.half_of(whole).result[0] == 64
+    assert in_parts.half_of(gradient(64, 27, 64, 3, 1)) is None
+    few = replace(whole, images=(62, *whole.images[1:]))
+    odd = replace(whole, images=(127, *whole.images[1:]))
     assert in_parts.half_of(few) is in_parts.half_of(odd) is None

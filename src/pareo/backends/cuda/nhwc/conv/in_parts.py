@@ -1,8 +1,8 @@
 """Convolutions of a large batch as two of half the batch, one after the other.
 
-cuDNN's fastest plans in float32 transform all images first, and their workspace grows with the
-batch. Where it would be too large, two halves are still computed by such a plan. A gradient of
-filters is then the sum of two, which is also more exact than one long sum.
+cuDNN's fastest plans in float32 transform all images first. Their workspace grows with the batch,
+and cuDNN does not offer all of them for many images. Two halves are still computed by such a plan.
+A gradient of filters is then the sum of two, which is also more exact than one long sum.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from pareo.backends.cuda.nhwc.conv.problem import FILTERS, IMAGES, RESULT, Convo
 
 NAME = "pareo in parts"  # on disk: see plans.py
 FEWEST = 32  # images of a part: fewer do not fill a GPU
-WIDTH = 4  # bytes of an element; the other precision needs little workspace
+WIDTH = 4  # bytes of an element: tensor cores compute images as they are, all at once
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def half_of(one: Convolution) -> Convolution | None:
     'result 64x16x9x9 24x16x3x3 64x24x7x7 1x1 0x0x0x0 1x1 float32'
     """
     half, odd = divmod(one.images[0], 2)
-    if odd or half < FEWEST or one.precision == "bfloat16":
+    if odd or half < FEWEST or one.precision != "float32":
         return None
     return replace(one, images=(half, *one.images[1:]), result=(half, *one.result[1:]))
 

@@ -32,7 +32,8 @@ from pareo.cache import cache_folder, write
 from pareo.errors import OutOfMemory
 
 CANDIDATES = 16  # cuDNN lists its plans by expected speed; the fastest was among these
-LARGEST_WORKSPACE = 512 << 20  # of a batch that needs more, half is tried
+LARGEST_WORKSPACE = 512 << 20
+LONG = 5e-4  # seconds: what takes longer is tried in parts, too
 REPEATS = 5
 # A sample is a graph of as many runs as take SAMPLE seconds, from FEWEST to MOST
 SAMPLE, FEWEST, MOST = 2e-4, 2, 20
@@ -159,49 +160,52 @@ def _timed(
     width = 2 if convolution.precision == "bfloat16" else 4
     sizes = {name: convolution.size(name) for name in convolution.arrays}
     arrays = {name: _some_numbers(size * width) for name, size in sizes.items()}
+    found, all_tried = _times(_candidates(convolution, graph, own), arrays)
+    others = [input_gradient_as_forward.forward_of(convolution)] if own else []
+    if own and found and min(seconds for seconds, _ in found) >= LONG:
+        more, tried = _times(_own(in_parts.NAME, convolution), arrays)
+        found, all_tried = found + more, all_tried and tried
+        others.append(in_parts.half_of(convolution))
+    del arrays
+    cupy.get_default_memory_pool().free_all_blocks()
+    # Two of the plans depend on those of other convolutions.
+    return found, all_tried and all(one is None or _choice(one).all_tried for one in others)
+
+
+def _times(
+    candidates: Iterator[Plan | None], arrays: dict[int, Array]
+) -> tuple[list[tuple[float, Plan]], bool]:
+    """As `_timed`, of these candidates."""
     found, all_tried = [], True
     work: Array = None
-    for plan in _candidates(convolution, graph, own):
-        if plan is None:
-            all_tried = False
-            continue
+    for plan in candidates:
         work = None  # release the last one first
         try:
-            work = memory.empty((max(plan.workspace, 1),), "uint8")
+            work = None if plan is None else memory.empty((max(plan.workspace, 1),), "uint8")
         except OutOfMemory:  # try the others
+            plan = None
+        if plan is None:
             all_tried = False
             continue
         seconds = _seconds(plan, arrays, work)
         if seconds is not None:
             found.append((seconds, plan))
-    del arrays, work
-    cupy.get_default_memory_pool().free_all_blocks()
-    if not own:
-        return found, all_tried
-    # Two of the plans depend on other convolutions.
-    others = [input_gradient_as_forward.forward_of(convolution)]
-    if any(isinstance(plan, in_parts.InParts) for _, plan in found):
-        others.append(in_parts.half_of(convolution))
-    return found, all_tried and all(one is None or _choice(one).all_tried for one in others)
+    return found, all_tried
 
 
 def _candidates(convolution: Convolution, graph: Graph, own: bool) -> Iterator[Plan | None]:
     """Our own plans, and cuDNN's first supported ones; None for one that ran out of memory."""
-    names = [name for name in OWN_PLANS if own and name != in_parts.NAME]
-    for name in names:
-        yield from _own(name, convolution)
-    number, too_large = 0, False
+    for name in OWN_PLANS if own else ():
+        if name != in_parts.NAME:
+            yield from _own(name, convolution)
+    number = 0
     for index in range(len(graph.names)):
         workspace = graph.build(index)
         if workspace is not None and workspace <= LARGEST_WORKSPACE:
             yield CudnnPlan(graph, index, workspace)
             number += 1
-        elif workspace is not None:
-            too_large = True
         if number == CANDIDATES:
-            break
-    if own and too_large:
-        yield from _own(in_parts.NAME, convolution)
+            return
 
 
 def _own(name: str, convolution: Convolution) -> Iterator[Plan | None]:
