@@ -9,5 +9,6 @@
 `channels_last`   other filters: images are copied once, and windows read where they lie
 `im2col`          everything else: columns and BLAS
 
-Both before the last share `lanes` (pixels as vectors of channels) and `register_products`.
+`winograd` and `channels_last` share `runtime.lanes`, which has pixels as vectors of channels, and
+`runtime.register_products`.
 """

@@ -9,13 +9,8 @@ from pareo.array import Array
 from pareo.backends import blas
 from pareo.backends.compiled.backend import backend
 from pareo.backends.compiled.loops.matrices.interpreter import run
-from pareo.backends.compiled.loops.matrices.table import (
-    Compiled,
-    Table,
-    Unsupported,
-    data_of,
-    table,
-)
+from pareo.backends.compiled.loops.matrices.rows import Table, Unsupported
+from pareo.backends.compiled.loops.matrices.table import Compiled, data_of, table
 from pareo.backends.threads import run_concurrently
 from pareo.program.compiler import prepared_with
 from pareo.program.executable import Executable

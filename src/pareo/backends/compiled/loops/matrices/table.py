@@ -1,35 +1,24 @@
 """From a compiled program of matrices to the table that `interpreter` runs."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
 
-from pareo.array import Array
 from pareo.backends.compiled.kernels.elementwise_codes import CODES, NONE
 from pareo.backends.compiled.loops.matrices import interpreter as machine
-from pareo.backends.compiled.loops.matrices import tile_products
+from pareo.backends.compiled.loops.matrices import opcodes
 from pareo.backends.compiled.loops.matrices.interpreter import BY_COLUMNS, BY_ROWS
-from pareo.backends.compiled.loops.matrices.small_batch import (
-    is_faster_forward,
-    is_faster_transposed,
-    is_faster_update,
-)
+from pareo.backends.compiled.loops.matrices.rows import ALL, Row, Table, Unsupported
+from pareo.backends.compiled.loops.matrices.schedule import Place, set_barriers, with_fused_updates
 from pareo.program.ir import Instruction, Program
 from pareo.program.plan import Plan
 
-NUMBERS = 4  # of an instruction: epsilon, a slope, two limits
 MANY_ROWS = 32  # for each worker; with fewer, workers divide the columns of a result
 LARGE = 1 << 17  # weights, of which each worker should read a part: it copies what it reads
-ALL = "all"  # a worker may use any part of a value
 DENSE = {"dot_bias": "none", "dot_bias_relu": "relu", "dot_bias_sigmoid": "sigmoid",
          "dot_bias_tanh": "tanh"}  # fmt: skip
 BATCH_NORMS = ("none", "relu", "clip", "silu", "hard_swish")  # activations fused with it
-
-
-class Unsupported(Exception):
-    """A program has an instruction that tables do not have."""
 
 
 class Compiled(Protocol):
@@ -48,60 +37,6 @@ class Compiled(Protocol):
     def over(self) -> Mapping[int, int]: ...
 
 
-@dataclass
-class Row:
-    """One instruction of a table.
-
-    values: the operands' numbers, results first, where the interpreter expects them
-    reads:  the values that it reads, each with the part that a worker reads
-    writes: the same for those that it writes
-    """
-
-    opcode: int
-    values: Sequence[int]
-    sizes: tuple[int, int, int]
-    reads: list[tuple[int, str]]
-    writes: list[tuple[int, str]]
-    split: int = BY_ROWS
-    code: int = NONE
-    numbers: tuple[float, ...] = ()
-    transposed: tuple[bool, bool] = (False, False)
-    rate: int = -1
-    barrier: bool = False
-
-    def words(self) -> list[int]:
-        """The row of the table."""
-        values = [*self.values, *[-1] * (machine.OPERANDS - len(self.values))]
-        return [
-            self.opcode, self.barrier, self.split, self.code, 0, *self.sizes, *self.transposed,
-            self.rate, *values,
-        ]  # fmt: skip
-
-
-@dataclass
-class Table:
-    """A table.
-
-    scratch: numbers that stand for work arrays, with the positions of their instructions
-    """
-
-    rows: list[Row]
-    scratch: Mapping[int, int] = field(default_factory=dict)
-
-    @property
-    def words(self) -> Array:
-        """The rows as the interpreter reads them."""
-        return np.array([row.words() for row in self.rows], np.int64)
-
-    @property
-    def numbers(self) -> Array:
-        """Slopes, limits and epsilons, a row for each instruction."""
-        found = np.zeros((len(self.rows), NUMBERS), np.float32)
-        for target, row in zip(found, self.rows, strict=True):
-            target[: len(row.numbers)] = row.numbers
-        return found
-
-
 def table(compiled: Compiled, workers: int) -> Table:
     """The table of a training step.
 
@@ -111,10 +46,11 @@ def table(compiled: Compiled, workers: int) -> Table:
     lowering = _Lowering(compiled, workers)
     for position, instruction in enumerate(compiled.program.instructions):
         lowering.add(position, instruction)
-    rows = list(_with_fused_updates(lowering))
+    rows = list(with_fused_updates(lowering.rows, lowering.place))
     if sum(row.opcode == machine.LOSS for row in rows) != 1:
         raise Unsupported
-    _set_barriers(rows, lowering)
+    gathered = lowering.place(lowering.images), f"rows {lowering.shape(lowering.images)[0]}"
+    set_barriers(rows, gathered, lowering.place)
     return Table(rows, lowering.scratch)
 
 
@@ -147,7 +83,7 @@ class _Lowering:
         """The value whose memory a value is a view of."""
         return self._root[number]
 
-    def place(self, number: int) -> tuple[str, int, int]:
+    def place(self, number: int) -> Place:
         """The memory of a value: whose it is, where it begins and ends."""
         number = self.over.get(number, number)
         if number in self.scratch:
@@ -247,9 +183,9 @@ class _Lowering:
         if turned[0]:  # the gradient of weights: the examples are added up
             split = BY_ROWS
             if rate >= 0 and not turned[1]:
-                opcode = _update_opcode(depth, m, n)
+                opcode = opcodes.update(depth, m, n)
         elif rate < 0:
-            opcode = (_transposed_opcode if turned[1] else _forward_opcode)(m, n, depth)
+            opcode = (opcodes.transposed if turned[1] else opcodes.forward)(m, n, depth)
             if opcode in (machine.SMALL_FORWARD, machine.SMALL_TRANSPOSED):
                 split = BY_COLUMNS
         own = self._part(split, m, n)
@@ -428,97 +364,3 @@ class _Lowering:
         self.rows.append(
             Row(machine.LOSS, (d, logits, g), (m, n, 0), [(logits, own), (g, ALL)], [(d, own)])
         )
-
-
-def _forward_opcode(batch: int, features: int, depth: int) -> int:
-    """The instruction for the fastest way to compute a layer's products."""
-    if tile_products.suits_narrow(batch, features):
-        return machine.TILE_FORWARD
-    if is_faster_forward(batch, features * depth):
-        return machine.SMALL_FORWARD
-    is_faster = tile_products.is_faster_forward(batch, features * depth)
-    return machine.TILE_FORWARD if is_faster else machine.PRODUCT
-
-
-def _transposed_opcode(batch: int, inputs: int, features: int) -> int:
-    """The same for the gradient of a layer's input."""
-    if tile_products.suits_narrow(batch, features):
-        return machine.TILE_TRANSPOSED
-    if is_faster_transposed(batch, inputs * features):
-        return machine.SMALL_TRANSPOSED
-    is_faster = tile_products.is_faster_transposed(batch, inputs * features)
-    return machine.TILE_TRANSPOSED if is_faster else machine.PRODUCT
-
-
-def _update_opcode(batch: int, inputs: int, features: int) -> int:
-    """The same for the update of a layer's weights."""
-    if tile_products.suits_narrow(batch, features):
-        return machine.TILE_UPDATE
-    if is_faster_update(batch, inputs * features):
-        return machine.SMALL_UPDATE
-    is_faster = tile_products.is_faster_update(batch, inputs * features)
-    return machine.TILE_UPDATE if is_faster else machine.PRODUCT
-
-
-def _with_fused_updates(lowering: _Lowering) -> Iterator[Row]:
-    """The rows; the gradient of a layer's input and its weights' update as one, for small batches.
-
-    The two are neighbours, and both read the weights and the gradient of the layer's result.
-    """
-    rows = iter(lowering.rows)
-    row = next(rows, None)
-    while row is not None:
-        following = next(rows, None)
-        if following is not None and _are_backward(row, following, lowering):
-            out, d, w = row.values[:3]
-            updated, x = following.values[:2]
-            own = row.writes[0][1]
-            yield Row(
-                machine.SMALL_BACKWARD, (out, d, w, x), row.sizes, [(d, ALL), (w, ALL), (x, own)],
-                [(out, own), (updated, ALL)], BY_COLUMNS, rate=following.rate,
-            )  # fmt: skip
-            following = next(rows, None)
-        else:
-            yield row
-        row = following
-
-
-def _are_backward(row: Row, following: Row, lowering: _Lowering) -> bool:
-    """Whether two rows are the gradient of a layer's input, and the update of its weights."""
-    return (
-        row.opcode == machine.SMALL_TRANSPOSED
-        and following.opcode == machine.SMALL_UPDATE
-        and row.values[1] == following.values[2]
-        and lowering.place(row.values[2]) == lowering.place(following.values[0])
-    )
-
-
-def _set_barriers(rows: list[Row], lowering: _Lowering) -> None:
-    """Mark the rows before which all workers must have finished what came before.
-
-    Two rows may run at the same time if they have no memory in common that one of them writes, or
-    if each worker uses the same part of it in both.
-    """
-    rows_of_images = f"rows {lowering.shape(lowering.images)[0]}"
-    since = [(lowering.place(lowering.images), rows_of_images, True)]
-    for row in rows:
-        uses = [(lowering.place(n), part, False) for n, part in row.reads]
-        uses += [(lowering.place(n), part, True) for n, part in row.writes]
-        if any(_conflict(one, other) for one in uses for other in since):
-            row.barrier = True
-            since = []
-        since += uses
-
-
-def _conflict(
-    one: tuple[tuple[str, int, int], str, bool], other: tuple[tuple[str, int, int], str, bool]
-) -> bool:
-    """Whether two uses of memory must not happen at the same time."""
-    (space, low, high), part, writes = one
-    (other_space, other_low, other_high), other_part, other_writes = other
-    if space != other_space or not (writes or other_writes):
-        return False
-    if high <= other_low or other_high <= low:
-        return False
-    same = one[0] == other[0] and part == other_part and part != ALL
-    return not same

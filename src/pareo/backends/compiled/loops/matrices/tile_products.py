@@ -56,21 +56,36 @@ def forward(
 ) -> None:  # fmt: skip
     """Some rows and columns of out = a @ b; bias is the address of a row to add, or 0."""
     _, n, depth = sizes
-    (top, bottom), (left, right) = rows, columns
-    height = _height(bottom - top)
+    left, right = columns
     for column in range(left, right, WIDE):
         wide = min(WIDE, right - column)
         for first in range(0, depth, DEPTH):
             count = min(DEPTH, depth - first)
-            given = b + 4 * (first * n + column)
             added = bias + 4 * column if bias and not first else 0
-            for i in range(top, bottom, height):
-                masked_product_tile(
-                    min(height, bottom - i), wide, first, added, _ONE,
-                    (out + 4 * (i * n + column), 4 * n),
-                    (a + 4 * (i * depth + first), 4 * depth, 0, 0, 4), (given, 0, 0, 4 * n),
-                    (1, 1, count),
-                )  # fmt: skip
+            _tiles(
+                rows, wide, first, added, _ONE, (out + 4 * column, 4 * n),
+                (a + 4 * first, 4 * depth, 4), (b + 4 * (first * n + column), 4 * n), count,
+            )  # fmt: skip
+
+
+@jit
+def _tiles(
+    rows: tuple[int, int], wide: int, added_to: int, bias: int, factor: float,
+    out: tuple[int, int], a: tuple[int, int, int], b: tuple[int, int], count: int,
+) -> None:  # fmt: skip
+    """Some columns of these rows of a product, or with `added_to` the result with it added.
+
+    out and b: an address, and the bytes to the next row. a: the same, and those to the next number
+    of a sum; each sum has `count` of them.
+    """
+    (top, bottom), (into, into_next), (left, left_next, along) = rows, out, a
+    height = _height(bottom - top)
+    for i in range(top, bottom, height):
+        masked_product_tile(
+            min(height, bottom - i), wide, added_to, bias, factor,
+            (into + i * into_next, into_next), (left + i * left_next, left_next, 0, 0, along),
+            (b[0], 0, 0, b[1]), (1, 1, count),
+        )  # fmt: skip
 
 
 @jit
@@ -80,8 +95,7 @@ def transposed(
 ) -> None:  # fmt: skip
     """Some rows and columns of out = a @ b.T, some rows of b at a time turned to columns."""
     _, n, depth = sizes
-    (top, bottom), (left, right) = rows, columns
-    height = _height(bottom - top)
+    left, right = columns
     panel = np.empty(DEPTH * WIDE, np.float32)
     places = np.empty(DEPTH, np.int64)
     for k in range(DEPTH):
@@ -92,13 +106,10 @@ def transposed(
         for first in range(0, depth, DEPTH):
             count = min(DEPTH, depth - first)
             _turn(into, table, b + 4 * (column * depth + first), 4 * depth, wide, count)
-            for i in range(top, bottom, height):
-                masked_product_tile(
-                    min(height, bottom - i), wide, first, 0, _ONE,
-                    (out + 4 * (i * n + column), 4 * n),
-                    (a + 4 * (i * depth + first), 4 * depth, 0, 0, 4), (into, 0, 0, 4 * WIDE),
-                    (1, 1, count),
-                )  # fmt: skip
+            _tiles(
+                rows, wide, first, 0, _ONE, (out + 4 * column, 4 * n),
+                (a + 4 * first, 4 * depth, 4), (into, 4 * WIDE), count,
+            )  # fmt: skip
 
 
 @jit
@@ -125,19 +136,14 @@ def update(
 ) -> None:  # fmt: skip
     """Some rows and columns of w += factor * x.T @ d."""
     m, n, depth = sizes
-    (top, bottom), (left, right) = rows, columns
-    height = _height(bottom - top)
+    left, right = columns
     for column in range(left, right, WIDE):
         wide = min(WIDE, right - column)
         for first in range(0, depth, DEPTH):
-            count = min(DEPTH, depth - first)
-            for i in range(top, bottom, height):
-                masked_product_tile(
-                    min(height, bottom - i), wide, 1, 0, factor,
-                    (w + 4 * (i * n + column), 4 * n),
-                    (x + 4 * (first * m + i), 4, 0, 0, 4 * m),
-                    (d + 4 * (first * n + column), 0, 0, 4 * n), (1, 1, count),
-                )  # fmt: skip
+            _tiles(
+                rows, wide, 1, 0, factor, (w + 4 * column, 4 * n), (x + 4 * first * m, 4, 4 * m),
+                (d + 4 * (first * n + column), 4 * n), min(DEPTH, depth - first),
+            )  # fmt: skip
 
 
 @jit
