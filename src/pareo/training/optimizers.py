@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import ClassVar
 
+import numpy as np
+
 import pareo.operators as op
 from pareo.array import Array
 from pareo.training.checks import SettingError, number, real
@@ -31,6 +33,13 @@ class Optimizer(ABC):
     def numbers(self, step: int, rate: float) -> tuple[float, ...]:
         """The scalars of a step, counted from 0; the rate is the first."""
         return (rate,)
+
+    def numbers_of(self, first: int, rates: Array) -> Array:
+        """The scalars of the steps from `first` on, a row for each rate."""
+        if self.count == 1:  # the rate alone: a list would take longer than a small step
+            return rates.reshape(-1, 1)
+        rows = [self.numbers(first + row, float(rate)) for row, rate in enumerate(rates)]
+        return np.array(rows).reshape(len(rates), self.count)
 
     @property
     def count(self) -> int:

@@ -319,9 +319,7 @@ class Step:
     def numbers(self, rate: float | Array, first: int, count: int) -> Array:
         """The scalars of `count` steps from `first` on, a row for each; one rate, or one a step."""
         rates = np.broadcast_to(np.asarray(rate, np.float64), (count,))
-        optimizer = self.recipe.optimizer
-        rows = [optimizer.numbers(first + row, float(rates[row])) for row in range(count)]
-        return np.array(rows, self._dtype).reshape(count, optimizer.count)
+        return self.recipe.optimizer.numbers_of(first, rates).astype(self._dtype)
 
     def __call__(
         self,
@@ -390,16 +388,18 @@ class Step:
             losses = self._looped(parameters, slots, images, labels, order, numbers[:, 0])
             if losses is not None:
                 return losses
-        seeds = [dropout_seeds(seed, first + row, self._seeds) for row in range(len(order))]
+        seeds = np.empty((len(order), self._seeds), np.int64)
+        for row in range(len(order) if self._seeds else 0):
+            seeds[row] = dropout_seeds(seed, first + row, self._seeds)
         as_program = self._has_table and not self._in_table
         if not as_program and self._runner is not None:
-            drawn = np.array(seeds, np.int64).reshape(len(order), self._seeds)
-            return self._runner(parameters, slots, images, labels, order, numbers, drawn)
+            return self._runner(parameters, slots, images, labels, order, numbers, seeds)
         losses = np.empty(len(order))
         for row, chosen in enumerate(order):
             losses[row] = self._one(
-                parameters, slots, images[chosen], labels[chosen], numbers[row], seeds[row]
-            )
+                parameters, slots, images[chosen], labels[chosen], numbers[row],
+                seeds[row].tolist(),
+            )  # fmt: skip
         return losses
 
     def _looped(

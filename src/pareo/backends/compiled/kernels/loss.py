@@ -17,18 +17,12 @@ kernel = backend.kernel
 BLOCK = 2048  # numbers of some rows, which stay in the fastest cache
 
 
-# Separate functions, because sums may be reassociated in the loops below: log(total) + top - logit
+# A separate function, because sums may be reassociated in the loops below: log(total) + top - logit
 # would lose the accuracy for which the largest logit is subtracted.
 @jit_strict
 def _shifted(logit: float, top: float) -> float:
     """A logit minus the largest."""
     return logit - top
-
-
-@jit_strict
-def _row_loss(total: float, logit: float, top: float) -> float:
-    """The loss of a row; `total` is the sum of the exponentials of the shifted logits."""
-    return math.log(total) - (logit - top)
 
 
 @jit
@@ -97,30 +91,34 @@ def _largest(a: Array, n: int) -> float:
 def cross_entropy_rows(
     d: Array, logits: Array, labels: Array, scale: float, backward: bool
 ) -> float:
-    """The sum of the rows' losses; with `backward`, d = scale * (softmax - one-hot label)."""
+    """The sum of the rows' losses; with `backward`, d = scale * (softmax - one-hot label).
+
+    d is contiguous, and may be the logits. A loss is the logarithm of a sum, minus a shifted logit.
+    Neither is negative, so nothing is lost if all of them are added up in any order.
+    """
     loss = 0.0
     rows, classes = logits.shape
     few = max(1, min(rows, BLOCK // max(1, classes)))
-    powers, tops = np.empty((few, classes), logits.dtype), np.empty(few, logits.dtype)
+    buffer = np.empty((0 if backward else few, classes), logits.dtype)
     for start in range(0, rows, few):
         count = min(few, rows - start)
+        powers = d[start : start + count] if backward else buffer[:count]
         for i in range(count):
             top = _largest(logits, start + i)
-            tops[i] = top
             for j in range(classes):
                 powers[i, j] = _shifted(logits[start + i, j], top)
-        exp_in_place(powers[:count].reshape(-1))  # of all rows together: a row may be short
+            loss -= powers[i, labels[start + i]]
+        exp_in_place(powers.reshape(-1))  # of all rows together: a row may be short
         for i in range(count):
             total = 0.0
             for j in range(classes):
                 total += powers[i, j]
-            label = labels[start + i]
-            loss += _row_loss(total, logits[start + i, label], tops[i])
+            loss += math.log(total)
             if backward:
                 factor = logits.dtype.type(scale / total)
                 for j in range(classes):
-                    d[start + i, j] = factor * powers[i, j]
-                d[start + i, label] -= scale
+                    powers[i, j] *= factor
+                powers[i, labels[start + i]] -= scale
     return loss
 
 

@@ -17,6 +17,7 @@ from pareo.backends.compiled.kernels import elementwise_loops
 from pareo.backends.compiled.kernels.activations import NONE, RELU, SIGMOID, TANH
 from pareo.backends.compiled.kernels.loss import cross_entropy_rows
 from pareo.backends.compiled.kernels.reduction import ROWS
+from pareo.backends.compiled.loops.gather import gather
 from pareo.backends.compiled.runtime.gemm import gemm
 from pareo.backends.compiled.runtime.jit import jit
 from pareo.backends.compiled.runtime.spin_barrier import spin_barrier
@@ -158,9 +159,7 @@ def _train(
     depth = len(weights)
     arrivals = 0
     for step in range(order.shape[0]):
-        for place in range(first, last):
-            values[0][place] = images[order[step, place]]
-            chosen_labels[place] = labels[order[step, place]]
+        gather(values[0], chosen_labels, images, labels, order[step], first, last)
         for k in range(depth):
             y = values[k + 1][first:last]
             gemm(product, y, values[k][first:last], False, weights[k], False, one, none)

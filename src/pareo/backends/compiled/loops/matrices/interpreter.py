@@ -21,6 +21,7 @@ from pareo.backends.compiled.kernels.elementwise_codes import (
 )
 from pareo.backends.compiled.kernels.loss import cross_entropy_rows
 from pareo.backends.compiled.kernels.reduction import ROWS
+from pareo.backends.compiled.loops.gather import gather
 from pareo.backends.compiled.loops.matrices import small_batch, tile_products
 from pareo.backends.compiled.loops.matrices.blas_product import blas_product
 from pareo.backends.compiled.loops.matrices.tile_products import IS_WIDE
@@ -289,9 +290,7 @@ def run(
     rows = matrix_at(batch, size, images.shape[1])
     low, high = share(size, 1, worker, workers)
     for step in range(order.shape[0]):
-        for place in range(low, high):
-            rows[place] = images[order[step, place]]
-            batch_labels[place] = labels[order[step, place]]
+        gather(rows, batch_labels, images, labels, order[step], low, high)
         for k in range(rates.shape[1]):
             at[first_rate + k] = rates.ctypes.data + 4 * (step * rates.shape[1] + k)
         for position in range(table.shape[0]):

@@ -21,6 +21,8 @@ CACHED = 1 << 18  # weights, which stay in the second cache
 FEW = 1 << 15  # weights, for which BLAS does not pay whatever the batch
 SHORT, MANY = 64, 128  # examples, for which it does not pay either
 _ONE = np.float32(1)
+_ONES = np.ones(1, np.float32)
+_PLACES = 4 * WIDE * np.arange(DEPTH)  # of the rows of a panel, in bytes
 
 
 def suits_narrow(batch: int, features: int) -> bool:
@@ -96,11 +98,8 @@ def transposed(
     """Some rows and columns of out = a @ b.T, some rows of b at a time turned to columns."""
     _, n, depth = sizes
     left, right = columns
-    panel = np.empty(DEPTH * WIDE, np.float32)
-    places = np.empty(DEPTH, np.int64)
-    for k in range(DEPTH):
-        places[k] = 4 * k * WIDE
-    into, table = panel.ctypes.data, places.ctypes.data
+    panel = np.empty(min(DEPTH, depth) * WIDE, np.float32)
+    into, table = panel.ctypes.data, _PLACES.ctypes.data
     for column in range(left, right, WIDE):
         wide = min(WIDE, right - column)
         for first in range(0, depth, DEPTH):
@@ -149,18 +148,28 @@ def update(
 @jit
 def column_sums(out: int, a: int, m: int, n: int, lo: int, hi: int) -> None:
     """Columns lo to hi of the sums of a matrix over its rows, in float64 every so many rows."""
-    one = np.ones(1, np.float32)
+    if m <= ROWS_AT_ONCE:  # no array is needed, which would take as long as a small sum
+        for column in range(lo, hi, WIDE):
+            _add_rows(out + 4 * column, a + 4 * column, m, n, min(WIDE, hi - column))
+        return
     part, totals = np.empty(WIDE, np.float32), np.empty(WIDE, np.float64)
     for column in range(lo, hi, WIDE):
         wide = min(WIDE, hi - column)
         totals[:] = 0
         for first in range(0, m, ROWS_AT_ONCE):
-            masked_product_tile(
-                1, wide, 0, 0, _ONE, (part.ctypes.data, 0), (one.ctypes.data, 0, 0, 0, 0),
-                (a + 4 * (first * n + column), 0, 0, 4 * n), (1, 1, min(ROWS_AT_ONCE, m - first)),
-            )  # fmt: skip
+            rows = min(ROWS_AT_ONCE, m - first)
+            _add_rows(part.ctypes.data, a + 4 * (first * n + column), rows, n, wide)
             for j in range(wide):
                 totals[j] += part[j]
         sums = vector_at(out + 4 * column, wide)
         for j in range(wide):
             sums[j] = totals[j]
+
+
+@jit
+def _add_rows(out: int, a: int, rows: int, n: int, wide: int) -> None:
+    """The sums of some columns over a few rows, each of n numbers: a product with a row of ones."""
+    masked_product_tile(
+        1, wide, 0, 0, _ONE, (out, 0), (_ONES.ctypes.data, 0, 0, 0, 0), (a, 0, 0, 4 * n),
+        (1, 1, rows),
+    )  # fmt: skip
