@@ -11,10 +11,11 @@ from pareo.backends.compiled.loops.matrices import opcodes
 from pareo.backends.compiled.loops.matrices.interpreter import BY_COLUMNS, BY_ROWS
 from pareo.backends.compiled.loops.matrices.rows import ALL, Row, Table, Unsupported
 from pareo.backends.compiled.loops.matrices.schedule import Place, set_barriers, with_fused_updates
+from pareo.backends.compiled.loops.matrices.tile_products import IS_WIDE
 from pareo.program.ir import Instruction, Program
 from pareo.program.plan import Plan
 
-MANY_ROWS = 32  # for each worker; with fewer, workers divide the columns of a result
+MANY_ROWS = 12 if IS_WIDE else 32  # of each worker; with fewer, workers divide the columns
 LARGE = 1 << 17  # weights, of which each worker should read a part: it copies what it reads
 DENSE = {"dot_bias": "none", "dot_bias_relu": "relu", "dot_bias_sigmoid": "sigmoid",
          "dot_bias_tanh": "tanh"}  # fmt: skip
