@@ -10,12 +10,21 @@ from llvmlite import ir
 from numba.core import types
 
 from pareo.backends.compiled.runtime import native, registers
-from pareo.backends.compiled.runtime.jit import llvm_intrinsic
+from pareo.backends.compiled.runtime.jit import jit, llvm_intrinsic
 from pareo.backends.compiled.runtime.llvm_vectors import VectorBuilder
 
 LANES = registers.LANES
 VECTOR = 4 * LANES  # bytes
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
+
+
+@jit
+def whole_vectors(channels: int) -> int:
+    """A number of channels, rounded up; what is computed for those beyond is never read."""
+    return -(-channels // LANES) * LANES
+
+
+padded_channels: Callable[[int], int] = whole_vectors.py_func  # the same, for Python
 
 
 def call_on_vectors(

@@ -12,7 +12,7 @@ import numpy as np
 from pareo.array import Array
 from pareo.backends.compiled.backend import Sizes
 from pareo.backends.compiled.conv.channels_last import loops
-from pareo.backends.compiled.runtime.lanes import LANES
+from pareo.backends.compiled.runtime.lanes import LANES, padded_channels
 from pareo.backends.compiled.runtime.register_products import WIDE
 from pareo.backends.compiled.runtime.thread_pool import split_numbered, workers
 from pareo.spec import Spec
@@ -60,10 +60,6 @@ def suits_input_gradient(
     return is_wide and suits(x, filters, out, groups=groups, **how)
 
 
-def _whole_vectors(channels: int) -> int:
-    return -(-channels // LANES) * LANES
-
-
 def _cut(x: Sizes, filters: Sizes, out: Sizes, stride: Sizes, padding: Sizes) -> Part:
     """As many images at a time as a buffer holds, or some rows of one."""
     images, _, height, _ = out
@@ -82,7 +78,7 @@ def _line_bytes(
 ) -> tuple[int, int]:
     """Bytes of a line of a padded image, and of a row of its results."""
     padded = loops.padded_width.py_func(x[3], out[3], padding[1], filters[3], stride[1])
-    return 4 * padded * x[1], 4 * out[3] * _whole_vectors(out[1])
+    return 4 * padded * x[1], 4 * out[3] * padded_channels(out[1])
 
 
 def _buffers(x: Spec, filters: Sizes, out: Spec, stride: Sizes, padding: Sizes) -> list[Spec]:
@@ -99,14 +95,14 @@ def _buffers(x: Spec, filters: Sizes, out: Spec, stride: Sizes, padding: Sizes) 
 def scratch(x: Spec, filters: Sizes, out: Spec, stride: Sizes, padding: Sizes) -> list[Spec]:
     """Of a convolution: filters in panels, and buffers."""
     depth = filters[1] * filters[2] * filters[3]
-    packed = x.like((depth * _whole_vectors(filters[0]),))
+    packed = x.like((depth * padded_channels(filters[0]),))
     return [packed, *_buffers(x, filters, out, stride, padding)]
 
 
 def gradient_scratch(x: Spec, filters: Sizes, g: Spec, stride: Sizes, padding: Sizes) -> list[Spec]:
     """Of the filters' gradient: sums for every worker, and buffers."""
     depth = filters[1] * filters[2] * filters[3]
-    sums = x.like((workers(), depth * _whole_vectors(filters[0])))
+    sums = x.like((workers(), depth * padded_channels(filters[0])))
     return [sums, *_buffers(x, filters, g, stride, padding)]
 
 
@@ -115,7 +111,7 @@ def input_scratch(out: Spec, g: Spec, filters: Sizes, stride: Sizes, padding: Si
     _, _, height, width = out.shape
     _, lines = loops.padded_errors.py_func(height, padding[0], filters[2], stride[0])
     _, padded = loops.padded_errors.py_func(width, padding[1], filters[3], stride[1])
-    whole = _whole_vectors(filters[1])
+    whole = padded_channels(filters[1])
     return [
         g.like((filters[0] * (filters[2] * filters[3] * whole + WIDE) + LANES,)),
         g.like((workers(), lines * padded * filters[0])),
@@ -136,7 +132,7 @@ def forward(
     """out = activation(conv(x, w) + b); without a bias b is None."""
     packed, buffers, results = scratch
     filters, channels, kh, kw = w.shape
-    bias = np.zeros(_whole_vectors(filters), x.dtype)
+    bias = np.zeros(padded_channels(filters), x.dtype)
     if b is not None:
         bias[:filters] = b
     part = _cut(x.shape, w.shape, out.shape, stride, padding)
@@ -154,7 +150,7 @@ def forward(
                 min(part.rows, out.shape[2] - row), buffers[worker], results[worker],
             )  # fmt: skip
 
-    split_numbered(pack, _whole_vectors(filters) // LANES)
+    split_numbered(pack, padded_channels(filters) // LANES)
     split_numbered(work, images * rows)
 
 
@@ -193,7 +189,7 @@ def weight_gradient(
     def unpack(_: int, lo: int, hi: int) -> None:
         loops.unpack_sums(_taps(out), sums[:parts], lo, hi)
 
-    split_numbered(unpack, _whole_vectors(filters) // LANES)
+    split_numbered(unpack, padded_channels(filters) // LANES)
 
 
 def _by_panels(filters: Sizes) -> bool:
@@ -201,7 +197,7 @@ def _by_panels(filters: Sizes) -> bool:
 
     Then no sums have to be added up, and each worker copies all images.
     """
-    numbers = filters[1] * filters[2] * filters[3] * _whole_vectors(filters[0])
+    numbers = filters[1] * filters[2] * filters[3] * padded_channels(filters[0])
     return 4 * numbers > LARGE_SUMS_BYTES and filters[0] >= workers() * WIDE
 
 
@@ -225,7 +221,7 @@ def input_gradient(
                 number // rows, row, min(each, height - row), buffers[worker], results[worker],
             )  # fmt: skip
 
-    split_numbered(pack, _whole_vectors(channels) // LANES)
+    split_numbered(pack, padded_channels(channels) // LANES)
     split_numbered(work, len(out) * rows)
 
 

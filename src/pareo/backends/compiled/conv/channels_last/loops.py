@@ -10,14 +10,13 @@ from pareo.array import Array
 from pareo.backends.compiled.conv.channels_last.images import load, offsets, store
 from pareo.backends.compiled.kernels.activations import NONE
 from pareo.backends.compiled.runtime.jit import jit
-from pareo.backends.compiled.runtime.lanes import LANES, pixels_to_vectors, vectors_to_pixels
+from pareo.backends.compiled.runtime.lanes import (
+    LANES,
+    pixels_to_vectors,
+    vectors_to_pixels,
+    whole_vectors,
+)
 from pareo.backends.compiled.runtime.register_products import ROWS, WIDE, product_tile
-
-
-@jit
-def whole_vectors(channels: int) -> int:
-    """A number of channels, rounded up; what is computed for those beyond is never read."""
-    return -(-channels // LANES) * LANES
 
 
 @jit
