@@ -102,6 +102,14 @@ def test_plain_sgd_stays_two_operators() -> None:
     assert [line.operator.name for line in program.instructions] == ["scale", "sub"]
 
 
+@pytest.mark.parametrize("optimizer", [SGD(0.9), Adam(), AdamW(), Lion()])
+def test_the_numbers_of_many_steps_are_those_of_each(optimizer: Optimizer) -> None:
+    rates = np.linspace(0.1, 0.3, 5)
+    wanted = [optimizer.numbers(7 + row, float(rate)) for row, rate in enumerate(rates)]
+    np.testing.assert_array_equal(optimizer.numbers_of(7, rates), wanted)
+    assert optimizer.numbers_of(7, rates[:0]).shape == (0, optimizer.count)
+
+
 def test_slots_and_numbers() -> None:
     assert [optimizers.parse(name).slots for name in optimizers.NAMES] == [
         (), ("velocity",), ("first", "second"), ("first", "second"), ("velocity",),

@@ -40,7 +40,9 @@ def sweep(
     ] = False,
     within: Annotated[
         float,
-        typer.Option(min=0, max=50, help="Find the largest batch within this many percent."),
+        typer.Option(
+            min=0, max=50, help="With --largest or --memory-limit: within this many percent."
+        ),
     ] = 0.0,
     data: Annotated[
         str | None, options.data("mnist, or synthetic images for networks of other sizes")

@@ -36,7 +36,7 @@ class Optimizer(ABC):
 
     def numbers_of(self, first: int, rates: Array) -> Array:
         """The scalars of the steps from `first` on, a row for each rate."""
-        if self.count == 1:  # the rate alone: a list would take longer than a small step
+        if type(self).numbers is Optimizer.numbers:  # a list would take longer than a small step
             return rates.reshape(-1, 1)
         rows = [self.numbers(first + row, float(rate)) for row, rate in enumerate(rates)]
         return np.array(rows).reshape(len(rates), self.count)

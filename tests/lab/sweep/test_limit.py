@@ -72,6 +72,11 @@ def test_a_search_begins_where_a_line_through_the_cells_nearly_ends():
     assert _hint(cells, 2 * 10**9) == 256
     assert _hint(cells[:1], 12 * 10**9) == int(0.85 * 128 * 12000 / 1482)
     assert _hint([], 12 * 10**9) == 1
+    assert _hint([Cell("torch", 1 << 19, seconds_per_batch=[1.0], rounds=[1])], 1) == 1 << 19
+
+
+def test_a_search_within_a_share_is_exact_where_nothing_is_too_large():
+    assert searched(lambda batch: 1, most=10, within=0.5)[0] == 1 << 20
 
 
 def test_a_line_that_points_past_a_miss_wastes_no_probe():

@@ -42,7 +42,8 @@ class TrindadeLima(Plan):
     gpu_seconds: the same on a GPU, which is less disturbed and faster.
     size: of images, 224 as in the paper. kernels: the batch whose kernels are counted, if any;
     turns: of each contestant in that study.
-    largest: whether the largest batch that fits is searched by training, too, within a share.
+    largest: whether the largest batch that fits is searched by training, too.
+    within: the share within which it is known at the end; the paper doubled its batches.
     """
 
     name = "trindade-lima"

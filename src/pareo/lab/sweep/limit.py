@@ -68,7 +68,9 @@ class Limits:
                 hint, within = _hint(known, most), self._settings.within
                 while (batch := next_batch(probes, most, hint, within)) is not None:
                     self._say(f"{name}: does batch {batch} fit under {most / 1e9:g} GB?")
-                    smaller = any(one.fits and one.batch < batch for one in probes)
+                    worked = {one.batch for one in probes if one.fits}
+                    worked |= {cell.batch for cell in known if cell.seconds_per_batch}
+                    smaller = min(worked, default=batch) < batch
                     probe = self._probe(contestant, batch, most, ballast, smaller)
                     probe.contestant, probe.under = name, most
                     probes.append(probe)
@@ -168,8 +170,8 @@ def next_batch(probes: list[Probe], most: int, hint: int, within: float = 0.0) -
     fit = {p.batch: p.used for p in probes if p.fits}
     low = max(fit, default=0)
     high = min((p.batch for p in probes if not p.fits), default=LARGEST + 1)
-    step = max(1, int(within * low))  # the next one that must not fit for the search to end
-    if high - low <= step:
+    step = max(1, int(within * low))
+    if high - low <= (step if high <= LARGEST else 1):
         return None
     if not probes:
         return max(1, hint)
@@ -199,4 +201,5 @@ def _hint(known: list[Cell], most: int) -> int:
     """Where a search begins: the largest batch that was timed, or a larger one that should fit."""
     timed = {cell.batch: cell.memory.used for cell in known if cell.seconds_per_batch}
     largest = max(timed, default=1)
-    return min(max(largest, int(CAREFUL * (_on_line(timed, most) or 0))), 8 * largest)
+    likely = int(CAREFUL * (_on_line(timed, most) or 0))
+    return min(max(largest, likely), 8 * largest, LARGEST)

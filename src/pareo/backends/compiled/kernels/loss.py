@@ -93,8 +93,8 @@ def cross_entropy_rows(
 ) -> float:
     """The sum of the rows' losses; with `backward`, d = scale * (softmax - one-hot label).
 
-    d is contiguous, and may be the logits. A loss is the logarithm of a sum, minus a shifted logit.
-    Neither is negative, so nothing is lost if all of them are added up in any order.
+    d is contiguous, and may be the logits. A loss is log(total) - shifted logit. The first is never
+    negative and the second never positive, so terms of all rows may be added up in any order.
     """
     loss = 0.0
     rows, classes = logits.shape

@@ -7,6 +7,8 @@
 `templates`       functions with literal sizes for that loop
 `narrow_matvec`, `window_rows`  parts of that loop as LLVM instructions
 
+`matrices`        networks whose values are matrices: a table of instructions in machine code
+`gather`          the images of a batch, copied to where `dense` and `matrices` read them
 `groups`          any other network whose values fit into a cache: a generated loop over groups of
                   images
 """

@@ -349,3 +349,6 @@ def test_only_batches_that_can_be_halved_are_computed_in_parts():
     few = replace(whole, images=(62, *whole.images[1:]))
     odd = replace(whole, images=(127, *whole.images[1:]))
     assert in_parts.half_of(few) is in_parts.half_of(odd) is None
+    apart = replace(whole, images=(66, 3, 9, 9), filters=(8, 3, 3, 3), result=(66, 8, 9, 9))
+    assert in_parts.half_of(apart) is None  # the second half would begin between two loads
+    assert in_parts.half_of(replace(apart, images=(72, 3, 9, 9), result=(72, 8, 9, 9)))

@@ -22,7 +22,7 @@ FEW = 1 << 15  # weights, for which BLAS does not pay whatever the batch
 SHORT, MANY = 64, 128  # examples, for which it does not pay either
 _ONE = np.float32(1)
 _ONES = np.ones(1, np.float32)
-_PLACES = 4 * WIDE * np.arange(DEPTH)  # of the rows of a panel, in bytes
+_PLACES = 4 * WIDE * np.arange(DEPTH, dtype=np.int64)  # of the rows of a panel, in bytes
 
 
 def suits_narrow(batch: int, features: int) -> bool:

@@ -8,6 +8,7 @@ A gradient of filters is then the sum of two, which is also more exact than one 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from math import prod
 
 from pareo.array import Array
 from pareo.backends.cuda.nhwc.conv.input_gradient_as_forward import ALIGNED
@@ -16,6 +17,7 @@ from pareo.backends.cuda.nhwc.conv.problem import FILTERS, IMAGES, RESULT, Convo
 NAME = "pareo in parts"  # on disk: see plans.py
 FEWEST = 32  # images of a part: fewer do not fill a GPU
 WIDTH = 4  # bytes of an element: tensor cores compute images as they are, all at once
+TOGETHER = 4  # elements that a kernel may load at once, so arrays begin at a multiple of them
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,8 @@ def half_of(one: Convolution) -> Convolution | None:
     """
     half, odd = divmod(one.images[0], 2)
     if odd or half < FEWEST or one.precision != "float32":
+        return None
+    if any(half * prod(shape[1:]) % TOGETHER for shape in (one.images, one.result)):
         return None
     return replace(one, images=(half, *one.images[1:]), result=(half, *one.result[1:]))
 
