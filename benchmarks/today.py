@@ -14,6 +14,7 @@ import sys
 import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from math import isfinite
 from typing import Annotated, Any
 
 import numpy as np
@@ -158,9 +159,11 @@ def table(cells: list[Cell]) -> Table:
         mine = ours.get((cell.network, cell.batch))
         ratio = "" if mine is None else f"{middle / mine:.2f}"
         size = "" if cell.bytes is None else f"{cell.bytes / 2**30:.2f}"
+        # There is no interval of few samples.
+        between = f"{low * 1e3:.3f} to {high * 1e3:.3f}" if isfinite(high) else "cannot tell"
         made.add_row(
-            *about, f"{middle * 1e3:.3f}", f"{low * 1e3:.3f} to {high * 1e3:.3f}",
-            f"{cell.batch / middle:,.0f}", ratio, size, cell.note,
+            *about, f"{middle * 1e3:.3f}", between, f"{cell.batch / middle:,.0f}", ratio, size,
+            cell.note,
         )  # fmt: skip
     return made
 
