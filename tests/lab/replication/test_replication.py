@@ -209,7 +209,7 @@ def test_batches_and_memory_of_the_third_paper() -> None:
     large = found["largest batch that fits on the GPU, TensorFlow", "pareo, alexnet, 224 x 224"]
     assert large.ratio == pytest.approx(2000 / 256)
     searched = found["largest batch, searched", "torch, alexnet"]
-    assert (searched.here, searched.note) == (28, "in 2 GB of this machine")
+    assert (searched.here, searched.note) == (28, "in 2 GB of this machine: 28")
     calls = [line for line in lines if line.section.startswith(trindade_lima.CALLS) and line.here]
     assert {line.published for line in calls} == {239_799, 183, 219}
 

@@ -93,3 +93,22 @@ def test_statistics_are_accurate_where_the_mean_is_large(shape: Any) -> None:
     centred = exact - exact.mean(axes, keepdims=True)
     expected = centred / np.sqrt(exact.var(axes, keepdims=True) + 1e-5)
     np.testing.assert_allclose(y, expected, rtol=0, atol=5e-6)
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 2, 3), (3, 2, 9), (4, 7), (2, 3, 2, 10)])
+def test_a_gradient_does_not_depend_on_where_arrays_lie(shape: tuple[int, ...]) -> None:
+    """Where a result is close behind an operand, LLVM fears an overlap and takes another path."""
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        g, x = (random.standard_normal(shape).astype(np.float32) for _ in range(2))
+        vectors = [random.random(shape[1]).astype(np.float32) for _ in range(3)]
+        apart = np.zeros(1 << 14, np.float32)[-g.size :].reshape(shape)
+        close, beside, behind = np.zeros((3, *shape), np.float32)
+        close[...], beside[...] = g, x
+        with Device("compiled"):
+            expected = op.batch_norm_gradient(g, x, *vectors, epsilon=0.1, out=(apart, None, None))
+            found = op.batch_norm_gradient(
+                close, beside, *vectors, epsilon=0.1, out=(behind, None, None)
+            )
+        for result, value in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(result, value)

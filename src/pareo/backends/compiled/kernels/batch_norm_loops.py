@@ -9,7 +9,7 @@ import numpy as np
 from pareo.array import Array
 from pareo.backends.compiled.kernels.activation_loops import silu_in_place
 from pareo.backends.compiled.kernels.activations import CLIP, HARD_SWISH, RELU, SILU
-from pareo.backends.compiled.runtime.jit import jit, jit_strict
+from pareo.backends.compiled.runtime.jit import jit, jit_in_order, jit_strict
 from pareo.backends.compiled.runtime.vector_activations import silu_gradient_of
 
 # Elements that are summed in the precision of the array; such sums are added in double precision.
@@ -253,7 +253,7 @@ def _add_to(out: Array, a: Array) -> None:
         out[i] += a[i]
 
 
-@jit
+@jit_in_order
 def slope(
     out: Array, d: Array, x: Array, mean: float, by: float, level: float, tilt: float
 ) -> None:
@@ -261,7 +261,7 @@ def slope(
         out[i] = by * (d[i] - level - _difference(x[i], mean) * tilt)
 
 
-@jit
+@jit_in_order
 def slope_in_place(d: Array, x: Array, mean: float, by: float, level: float, tilt: float) -> None:
     for i in range(x.size):
         d[i] = by * (d[i] - level - _difference(x[i], mean) * tilt)
