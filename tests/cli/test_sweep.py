@@ -17,6 +17,7 @@ from pareo.lab.experiment.entry import Outcome, Status
         (["alexnet", "--contestants", "caffe"], "no contestant is called 'caffe'"),
         (["alexnet", "--precision", "float16"], "--precision expects one of float32, tf32"),
         (["alexnet", "--memory-limit", "2"], "expected a size such as 2GB"),
+        (["alexnet", "--within", "5"], "--within expects --largest or --memory-limit"),
         (
             ["alexnet", "--memory-limit", "900000GB"],
             "--memory-limit expects at most the free memory",

@@ -41,7 +41,7 @@ def sweep(
     within: Annotated[
         float,
         typer.Option(
-            min=0, max=50, help="With --largest or --memory-limit: within this many percent."
+            min=0, max=50, help="End the search for the largest batch within this many percent."
         ),
     ] = 0.0,
     data: Annotated[

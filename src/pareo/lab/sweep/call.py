@@ -82,6 +82,8 @@ def settings_for(
     ('jax', 'jax-scan', 'jax-channels-last')
     """
     check_pixels(pixels, network, data)
+    if within and not largest and memory_limit is None:
+        raise PareoError("--within expects --largest or --memory-limit, whose search it ends")
     names = _names(contestants)
     size = pixels or _inputs(network, data, shape)[-1]
     turn = GPU_TURN if all(one.gpu for one in chosen(list(names)).values()) else TURN
