@@ -298,6 +298,59 @@ def test_a_choice_made_for_lack_of_memory_is_not_remembered(tmp_path, monkeypatc
     assert plans.remembered()[str(layer)]["plan"] == found.name
 
 
+class Sleeping:
+    """A plan that keeps the GPU busy for some cycles, and counts its runs."""
+
+    workspace = 0
+
+    def __init__(self, name: str, cycles: int) -> None:
+        self.name, self.cycles, self.runs = name, cycles, 0
+
+    def run(self, arrays, workspace) -> None:
+        import cupy
+
+        self.runs += 1
+        wait = 'extern "C" __global__ void wait(long n) { n += clock64(); while (clock64() < n); }'
+        cupy.RawKernel(wait, "wait")((1,), (1,), (np.int64(self.cycles),))
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_a_plan_far_behind_the_fastest_is_given_up_after_two_runs():
+    quick, slow, close = (
+        Sleeping(name, cycles)
+        for name, cycles in [("quick", 2_000_000), ("slow", 20_000_000), ("close", 2_500_000)]
+    )
+    times, all_tried = plans._times([quick, slow, close], gradient(4, 8, 4, 3, 1))
+    assert all_tried
+    assert [plan for _, plan in times] == [quick, close]
+    assert slow.runs == 2
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_a_batch_in_parts_is_chosen_and_remembered(tmp_path, monkeypatch):
+    """Where it is the fastest, here because the whole has no other plan."""
+    if why := cudnn.missing():
+        pytest.skip(why)
+    monkeypatch.setenv("PAREO_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(plans, "_cache_place", lambda: ("plans.json",))
+    whole, candidates = gradient(16, 9, 8, 3, 1, precision="float32"), plans._candidates
+
+    def of_halves_only(convolution, graph, own):
+        return () if convolution == whole else candidates(convolution, graph, own)
+
+    monkeypatch.setattr(plans, "_candidates", of_halves_only)
+    for _ in range(2):  # timed, then read from the file
+        plans._best.cache_clear()
+        plans.read_once.cache_clear()
+        found = plans.best(whole)
+        assert isinstance(found, in_parts.InParts)
+        assert plans.read_plans(tmp_path / "plans.json")[str(whole)]["plan"] == in_parts.NAME
+    plans._best.cache_clear()
+    plans.read_once.cache_clear()
+
+
 @pytest.mark.gpu
 @needs_gpu
 @pytest.mark.parametrize("times", [1, 2])

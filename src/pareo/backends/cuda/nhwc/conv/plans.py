@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from math import inf
 from pathlib import Path
 from typing import TypedDict, TypeGuard
 
@@ -34,9 +35,13 @@ from pareo.errors import OutOfMemory
 CANDIDATES = 16  # cuDNN lists its plans by expected speed; the fastest was among these
 LARGEST_WORKSPACE = 512 << 20
 LONG = 5e-4  # seconds: what takes longer is tried in parts, too
-REPEATS = 5
-# A sample is a graph of as many runs as take SAMPLE seconds, from FEWEST to MOST
-SAMPLE, FEWEST, MOST = 2e-4, 2, 20
+# A sample is a graph of as many runs as take SAMPLE seconds, at most MOST. There are REPEATS of
+# them, or fewer if they take more than ENOUGH seconds together, and at least two.
+SAMPLE, MOST = 4e-4, 20
+REPEATS, ENOUGH = 5, 0.02
+# A plan is given up once a run takes HOPELESS times the fastest one's seconds, and LOADING more in
+# the first run, which loads its code, or LAUNCHING more in the second, which is not in a graph.
+HOPELESS, LOADING, LAUNCHING = 2, 0.1, 4e-4
 VERSION = 8  # of the file on disk; a new kind of plan needs a new version
 
 
@@ -155,29 +160,30 @@ def _timed(
 
     Also whether there was memory to time all of them. Without `own`, only cuDNN's are candidates.
     """
-    import cupy
-
-    width = 2 if convolution.precision == "bfloat16" else 4
-    sizes = {name: convolution.size(name) for name in convolution.arrays}
-    arrays = {name: _some_numbers(size * width) for name, size in sizes.items()}
-    found, all_tried = _times(_candidates(convolution, graph, own), arrays)
+    found, all_tried = _times(list(_candidates(convolution, graph, own)), convolution)
+    # The plans of these convolutions are parts of some candidates.
     others = [input_gradient_as_forward.forward_of(convolution)] if own else []
-    if own and found and min(seconds for seconds, _ in found) >= LONG:
-        more, tried = _times(_own(in_parts.NAME, convolution), arrays)
+    if own and min((seconds for seconds, _ in found), default=LONG) >= LONG:
+        more, tried = _times(list(_own(in_parts.NAME, convolution)), convolution)
         found, all_tried = found + more, all_tried and tried
         others.append(in_parts.half_of(convolution))
-    del arrays
-    cupy.get_default_memory_pool().free_all_blocks()
-    # Two of the plans depend on those of other convolutions.
     return found, all_tried and all(one is None or _choice(one).all_tried for one in others)
 
 
 def _times(
-    candidates: Iterator[Plan | None], arrays: dict[int, Array]
+    candidates: list[Plan | None], convolution: Convolution
 ) -> tuple[list[tuple[float, Plan]], bool]:
-    """As `_timed`, of these candidates."""
+    """As `_timed`, of these candidates, of which None stands for one that ran out of memory."""
+    import cupy
+
+    if not candidates:
+        return [], True
+    width = 2 if convolution.precision == "bfloat16" else 4
+    sizes = {name: convolution.size(name) for name in convolution.arrays}
+    arrays = {name: _some_numbers(size * width) for name, size in sizes.items()}
     found, all_tried = [], True
     work: Array = None
+    fastest = inf
     for plan in candidates:
         work = None  # release the last one first
         try:
@@ -187,9 +193,12 @@ def _times(
         if plan is None:
             all_tried = False
             continue
-        seconds = _seconds(plan, arrays, work)
+        seconds = _seconds(plan, arrays, work, fastest)
         if seconds is not None:
             found.append((seconds, plan))
+            fastest = min(fastest, seconds)
+    del arrays, work
+    cupy.get_default_memory_pool().free_all_blocks()
     return found, all_tried
 
 
@@ -251,25 +260,29 @@ OWN_PLANS: dict[str, Callable[[Convolution], Plan | None]] = {
 }
 
 
-def _seconds(plan: Plan, arrays: dict[int, Array], work: Array) -> float | None:
-    """Seconds of a run inside a graph, the minimum of some samples; None if it cannot be captured.
+def _seconds(plan: Plan, arrays: dict[int, Array], work: Array, fastest: float) -> float | None:
+    """Seconds of a run inside a graph, the minimum of some samples.
 
     A training step runs it in a graph, too. Outside of one, launches would dominate small ones.
+    None if it cannot be captured, or is far behind the fastest one.
     """
     import cupy
 
     cupy.cuda.get_current_stream().synchronize()  # its input is complete
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:
-        plan.run(arrays, work)
-        alone = _elapsed(lambda: plan.run(arrays, work))
-        runs = min(MOST, max(FEWEST, int(SAMPLE / alone)))
+        for besides in (LOADING, LAUNCHING):
+            alone = _elapsed(lambda: plan.run(arrays, work))
+            if alone > besides + HOPELESS * fastest:
+                return None
+        runs = min(MOST, 1 + int(SAMPLE / alone))
         try:
             many = Captured(lambda: _repeat(runs, lambda: plan.run(arrays, work)))
         except RuntimeError:  # some of cuDNN's plans cannot be captured
             return None
         many.launch()
-        return min(_elapsed(many.launch) for _ in range(REPEATS)) / runs
+        repeats = min(REPEATS, max(2, int(ENOUGH / (runs * alone))))
+        return min(_elapsed(many.launch) for _ in range(repeats)) / runs
 
 
 def _repeat(times: int, work: Callable[[], object]) -> None:
