@@ -1,5 +1,6 @@
 """What every contestant does: train one network by plain SGD, on the same batches."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from pareo.array import Array
 from pareo.data import Dataset, load
+from pareo.device import cores
 from pareo.errors import ShapeError
 from pareo.nn.activations import Clip
 from pareo.nn.network import Sequential
@@ -15,6 +17,7 @@ from pareo.training.own import Original
 
 MADE_UP = 64  # images, if the network is not for MNIST
 INVENTED = "invented"  # the source of images that are made up
+BLOCK = 64  # images from one generator, so that several threads can draw them
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,8 @@ class Task:
         found = self._dataset()
         if found is not None:
             return self._fitted(found.images, found.labels)
-        drawn, named = np.random.default_rng(self.seed).spawn(2)
-        shape = (self.count(), *self.network.inputs)
-        images = drawn.standard_normal(shape, dtype=np.float32)
+        pixels, named = np.random.default_rng(self.seed).spawn(2)
+        images = _made_up(pixels, self.count(), self.network.inputs)
         return images, named.integers(0, self.network.classes, len(images))
 
     def count(self) -> int:
@@ -160,6 +162,19 @@ def drawn(network: Sequential, parameters: dict[str, Array], seed: int) -> dict[
             case "variance":
                 found[path] = np.exp(values / 2)
     return found
+
+
+def _made_up(source: np.random.Generator, count: int, shape: tuple[int, ...]) -> Array:
+    """Normal numbers, which are the same however many threads draw them."""
+    images = np.empty((count, *shape), np.float32)
+    blocks = [images[start : start + BLOCK] for start in range(0, count, BLOCK)]
+
+    def fill(block: Array, generator: np.random.Generator) -> None:
+        generator.standard_normal(dtype=np.float32, out=block)
+
+    with ThreadPoolExecutor(cores()) as pool:
+        list(pool.map(fill, blocks, source.spawn(len(blocks))))
+    return images
 
 
 @cache

@@ -134,7 +134,7 @@ class Limits:
         return probe
 
     def _prediction(self, contestant: Contestant, probes: list[Probe], most: int) -> int | None:
-        """The largest batch whose program, data and process fit; None where none did.
+        """The largest batch whose program, data and process fit; None where no probe did.
 
         A program uses more memory where there is plenty, so its least counts, and on a GPU it is
         predicted under the same limit. The process is that of the largest batch that did fit.
@@ -145,7 +145,8 @@ class Limits:
         missed = sorted(p.batch for p in probes if not p.fits)
         likely = [best.batch, *missed[:1]]
         found: list[Probe] = []
-        while (batch := likely.pop(0) if likely else next_batch(found, most, 1)) is not None:
+        within = self._settings.within
+        while batch := likely.pop(0) if likely else next_batch(found, most, 1, within):
             try:
                 with Worker(predicting, contestant, self._settings) as worker:
                     used = worker.ask(batch) + best.before
