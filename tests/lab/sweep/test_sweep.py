@@ -84,7 +84,7 @@ def ended(
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     ) as under_way:  # fmt: skip
         assert under_way.stderr is not None
-        assert under_way.stderr.readline().startswith("right, batch 2: ")
+        assert any(line.startswith("right, batch 2: ") for line in under_way.stderr)
         under_way.send_signal(how)
         said, more = under_way.communicate()
     return under_way.returncode, said, more
@@ -252,3 +252,19 @@ def test_a_sweep_of_500_cells_goes_on_and_is_shown(tmp_path: Path) -> None:
     shown = subprocess.run(words, capture_output=True, text=True)
     assert shown.returncode == 0, shown.stderr
     assert "pareo-vectorized" in (tmp_path / "a.html").read_text()
+
+
+@pytest.mark.slow
+def test_a_largest_batch_that_was_found_is_not_searched_again(tmp_path: Path) -> None:
+    settings = Settings(
+        "mlp-small", (64,), ("pareo-vectorized",), data=DATA, seconds=0.1,
+        memory_limit=500 * 10**6, within=0.9,
+    )  # fmt: skip
+    with closing(Sweep(settings, tmp_path)) as begun:
+        first = begun.run().limits
+    said: list[str] = []
+    with closing(Sweep(settings, tmp_path)) as resumed:
+        resumed.say = said.append
+        assert resumed.run().limits == first
+    assert (first[0].note, len(first)) == ("", 1)
+    assert not [doing for doing in said if "pareo-vectorized" in doing]

@@ -182,6 +182,8 @@ class Sweep(Experiment):
                 self.resumed += 1
         if "probe" in line:
             self._probes.append(convert(line["probe"], Probe, "the journal"))
+        elif "limit" in line:
+            self.limits.append(convert(line["limit"], Limit, "the journal"))
         elif "warmed" in line:
             self._warmed = True
         elif "ceiling" in line:
@@ -250,8 +252,12 @@ class Sweep(Experiment):
         for name, contestant in self.contestants.items():
             known = [cell for cell in self.cells.values() if cell.contestant == name]
             tried = any(cell.status in ("ok", "memory") for cell in known)
-            if tried and search.wanted():
-                self.limits.append(search.largest(name, contestant, known))
+            found = any(limit.contestant == name for limit in self.limits)
+            if tried and search.wanted() and not found:
+                limit = search.largest(name, contestant, known)
+                self.limits.append(limit)
+                if not limit.note:
+                    self._journal.add({"limit": plain(limit)})
 
 
 def _digest(images: Any, labels: Any) -> str:

@@ -1,8 +1,9 @@
 """What a sweep has done so far, line by line in a file, so that it can be resumed after any end.
 
 The first line says which sweep it is. Each further line is one thing done: cells, a probe, a
-ceiling, or that compilers are warm. A line is written to disk at once. A line that the end of the
-process cut short is ignored. `pareo arena` keeps a journal, too, with a line for each network.
+largest batch, a ceiling, or that compilers are warm. A line is written to disk at once. A line that
+the end of the process cut short is ignored. `pareo arena` keeps a journal, too, with a line for
+each network.
 """
 
 import fcntl
