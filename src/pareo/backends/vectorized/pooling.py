@@ -118,7 +118,8 @@ def _steps_back(steps: Array, x: Array, peaks: Array, how: Any, wins: Array, ste
         np.equal(seen, peaks[of], out=wins[of])
         np.copyto(step[of], wins[of])
         if nans:  # a window with a NaN has a NaN as its peak, which equals nothing
-            np.isnan(seen, out=wins[of])
+            # NumPy 2.4's isnan is wrong where `out` has gaps, with AVX-512.
+            np.not_equal(seen, seen, out=wins[of])
             np.maximum(step[of], wins[of], out=step[of])
         np.multiply(step[of], end - i * x.shape[3] - j, out=step[of])
         np.maximum(steps[of], step[of], out=steps[of])

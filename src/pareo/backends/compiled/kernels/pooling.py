@@ -6,9 +6,10 @@ import numpy as np
 
 from pareo.array import Array
 from pareo.backends.compiled.backend import GRAIN, Sizes, backend
-from pareo.backends.compiled.kernels import average_pool_loops, max_pool_loops
+from pareo.backends.compiled.kernels import average_pool_loops, max_pool_lanes, max_pool_loops
 from pareo.backends.compiled.runtime.jit import jit
-from pareo.backends.compiled.runtime.thread_pool import split, split_numbered, workers
+from pareo.backends.compiled.runtime.lanes import LANES
+from pareo.backends.compiled.runtime.thread_pool import apart, split, split_numbered, workers
 from pareo.spec import Spec
 
 kernel = backend.kernel
@@ -64,6 +65,7 @@ def _planewise(
     size: Sizes,
     stride: Sizes,
     padding: Sizes,
+    layout: Sizes = (),
 ) -> None:
     """Run a loop over all planes of images (N, C, H, W), split over the threads."""
     target, *sources = [a.reshape(-1, *a.shape[2:]) for a in (out, *operands)]
@@ -72,18 +74,64 @@ def _planewise(
     def work(part: int, lo: int, hi: int) -> None:
         own = [a[part] for a in buffers]
         planes = [a[lo:hi] for a in sources]
-        loop(target[lo:hi], *own, *planes, *size, *stride, *padding[:2])
+        loop(target[lo:hi], *own, *planes, *layout, *size, *stride, *padding[:2])
 
     split_numbered(work, target.shape[0], max(1, GRAIN // max(1, most)))
+
+
+def _layout(
+    x: tuple[int, ...], pooled: tuple[int, ...], size: Sizes, stride: Sizes, padding: Sizes
+) -> tuple[int, int]:
+    """Rows and columns of each plane into which `max_pool_loops` divides an image's plane."""
+    reach = (
+        max((windows - 1) * step + taps, pixels + edge)
+        for windows, step, taps, pixels, edge in zip(
+            pooled[2:], stride, size, x[2:], padding[:2], strict=True
+        )
+    )
+    rows, pitch = (-(-far // step) for far, step in zip(reach, stride, strict=True))
+    return rows, pitch
+
+
+def _strip(
+    x: tuple[int, ...], pooled: tuple[int, ...], size: Sizes, stride: Sizes
+) -> tuple[int, int]:
+    return max_pool_lanes.strip_sizes(x[2], x[3], pooled[2], size[0], stride[0])
+
+
+def _groupwise(
+    loop: Callable[..., None],
+    out: Array,
+    buffers: Sequence[Array],
+    operands: Sequence[Array],
+    pooled: Array,
+    size: Sizes,
+    stride: Sizes,
+    padding: Sizes,
+) -> None:
+    """Run a loop over groups of as many planes as a register has lanes, split over the threads."""
+    target, *sources = [a.reshape(-1, *a.shape[2:]) for a in (out, *operands)]
+    number, _ = _strip(operands[-1].shape, pooled.shape, size, stride)
+    most = LANES * pooled.shape[2] * pooled.shape[3] * size[0] * size[1]
+
+    def work(part: int, lo: int, hi: int) -> None:
+        own = [a[part] for a in buffers]
+        loop(target, *own, *sources, number, *size, *stride, *padding[:2], lo, hi)
+
+    split_numbered(work, -(-target.shape[0] // LANES), max(1, GRAIN // most))
 
 
 def _layout_scratch(
     x: Spec, pooled: Spec, size: Sizes, stride: Sizes, padding: Sizes
 ) -> list[Spec]:
-    """For every worker: a plane as `max_pool_loops` lays it out, a row of it, one of windows."""
-    reach = max((pooled.shape[3] - 1) * stride[1] + size[1], x.shape[3] + padding[1])
-    row = stride[1] * -(-reach // stride[1])
-    return [x.like((workers(), n)) for n in (x.shape[2] * row, row, pooled.shape[3])]
+    """For every worker: a plane as the loops lay it out, maxima of its columns, and of windows."""
+    if _in_lanes(x):
+        number, rows = _strip(x.shape, pooled.shape, size, stride)
+        sizes = [n * LANES for n in (rows * x.shape[3], x.shape[3], number * pooled.shape[3])]
+    else:
+        rows, pitch = _layout(x.shape, pooled.shape, size, stride, padding)
+        sizes = [n * rows * pitch for n in (stride[0] * stride[1], stride[1], 1)]
+    return [x.like((workers(), apart(n))) for n in sizes]
 
 
 def _forward_scratch(
@@ -95,8 +143,13 @@ def _forward_scratch(
 def _backward_scratch(
     out: Spec, g: Spec, x: Spec, *, size: Sizes, stride: Sizes, padding: Sizes, ceil: bool
 ) -> list[Spec]:
-    plane, row, windows = _layout_scratch(x, g, size, stride, padding)
-    return [plane, row, windows, plane, windows]
+    plane, columns, windows = _layout_scratch(x, g, size, stride, padding)
+    return [plane, columns, windows, plane, windows]
+
+
+def _in_lanes(x: Spec | Array) -> bool:
+    """Whether as many planes are pooled together as a register has lanes."""
+    return x.dtype == np.float32 and 2 * x.shape[0] * x.shape[1] > LANES
 
 
 @kernel(strided=False, scratch=_forward_scratch)
@@ -109,7 +162,11 @@ def max_pool(
     ceil: bool,
     scratch: tuple[Array, ...],
 ) -> None:
-    _planewise(max_pool_loops.max_pool, out, scratch, [x], size, stride, padding)
+    if _in_lanes(x):
+        _groupwise(max_pool_lanes.max_pool, out, scratch, [x], out, size, stride, padding)
+        return
+    layout = _layout(x.shape, out.shape, size, stride, padding)
+    _planewise(max_pool_loops.max_pool, out, scratch, [x], size, stride, padding, layout)
 
 
 @kernel(strided=False, scratch=_backward_scratch)
@@ -123,7 +180,14 @@ def max_pool_gradient(
     ceil: bool,
     scratch: tuple[Array, ...],
 ) -> None:
-    _planewise(max_pool_loops.max_pool_gradient, out, scratch, [g, x], size, stride, padding)
+    if _in_lanes(x):
+        _groupwise(max_pool_lanes.max_pool_gradient, out, scratch, [g, x], g, size, stride, padding)
+        return
+    layout, loop = (
+        _layout(x.shape, g.shape, size, stride, padding),
+        max_pool_loops.max_pool_gradient,
+    )
+    _planewise(loop, out, scratch, [g, x], size, stride, padding, layout)
 
 
 @kernel(strided=False)
