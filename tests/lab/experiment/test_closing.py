@@ -8,10 +8,12 @@ from benchmarks import wrong_later
 from devices import needs_gpu
 
 from pareo import nn
+from pareo.lab.arena.draw import drawn
 from pareo.lab.contestants import CONTESTANTS, Contestant, Task, pareo_step
 from pareo.lab.contestants.registry import BUILT_IN
+from pareo.lab.contestants.task import INVENTED
 from pareo.lab.experiment import closing
-from pareo.lab.experiment.gate import blocks, field
+from pareo.lab.experiment.gate import blocks, course, field
 from pareo.lab.experiment.gate.judge import judging
 from pareo.lab.experiment.gate.parity import reference
 from pareo.lab.experiment.runner import Runner
@@ -27,10 +29,13 @@ CHAOTIC = nn.Sequential(
     (9,),
     "chaotic",
 )
+# After a hundred steps it has almost come back from a step that was left out.
+RETURNING = drawn(2711, 7, ("cnn",))
 TASKS = {
     "smooth": Task(SMOOTH, batch=4),
     "kinked": Task(KINKED, batch=4),
     "chaotic": Task(CHAOTIC, batch=8, rate=0.1),
+    "returning": Task(RETURNING.network, RETURNING.batch, rate=RETURNING.rate, source=INVENTED),
 }
 
 
@@ -109,7 +114,9 @@ def running(task: Task, trainer: Any, steps: int = 50) -> Running[Row]:
     return found
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(
+    "task", [pytest.param(task, marks=SLOW if task == "returning" else ()) for task in TASKS]
+)
 @pytest.mark.parametrize(
     "name",
     ["pareo-vectorized", *(pytest.param(n, marks=SLOW) for n in ("pareo-compiled", "torch"))],
@@ -135,6 +142,21 @@ def test_a_wrong_training_is_refused(task: str, wrong: str, judges: dict[str, An
     assert one.entry.status == "refused"
     assert one.entry.samples == []
     assert "allowed" in one.entry.note or "its loss is" in one.entry.note
+
+
+def test_what_a_step_left_out_changes_is_measured() -> None:
+    task, steps = TASKS["kinked"], 128
+    found = course.reference(task)(3, steps, 1e-6)
+    order = task.order(task.count(), 3, steps)
+    ends = []
+    for taken in (order, np.delete(order, steps - course.EVERY, axis=0)):
+        trainer = pareo_step.PareoTrainer(task, "vectorized", "float64")
+        trainer.run(taken)
+        ends.append(trainer.parameters())
+    for path, right in ends[0].items():
+        np.testing.assert_allclose(found.parameters[path], right, rtol=1e-12)
+        changed = np.linalg.norm(ends[1][path] - right)
+        assert found.left_out[path] == pytest.approx(changed, rel=1e-9)
 
 
 def test_the_end_of_the_race_itself_is_compared_where_it_is_short(judges: dict[str, Any]) -> None:

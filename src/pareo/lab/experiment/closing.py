@@ -20,7 +20,8 @@ from pareo.lab.experiment.worker import Failed, Worker
 
 SECONDS = 4.0  # that a training of the gate at the end may take
 LOOKS = 3  # at most, each on other batches: a difference may be chance where there are kinks
-TELLING = 0.5  # of a step: where rounding may lead further, the end of a training says little
+# Of what a step that is left out changes: where rounding may lead further, the end says little.
+TELLING = 0.5
 OFF = 0.5  # of what losses have gained: the least that a loss must be off to be wrong
 
 T = TypeVar("T")
@@ -113,7 +114,7 @@ def compared(
     differs, furthest, tells = "", 0.0, False
     for path, right in exact.parameters.items():
         allowed, length = exact.errors[path], float(np.linalg.norm(right - start[path]))
-        tells = tells or allowed < TELLING * exact.lengths[path]
+        tells = tells or allowed < TELLING * exact.left_out[path]
         if allowed > length:  # it says nothing
             continue
         off = float(np.linalg.norm(found[path] - right))

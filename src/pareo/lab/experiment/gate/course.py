@@ -10,6 +10,7 @@ rounded to float32. Where such trainings end is where a right contestant may end
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ FEWEST = 8  # steps: fewer show nothing that the first gate did not
 LONGEST = 1000  # steps of a whole race that are repeated in float64
 BUDGET = 6e10  # FLOP of all trainings in float64: 4 to 30 s on one core
 DRAWS = 2  # trainings that are disturbed
+EVERY = 100  # steps: where one of so many is left out, the last of these is among the last ones
 WIDER = 2.0  # how much larger their errors are, at least, than those of the first steps
 FURTHER = 4.0  # how much further than these a right contestant may end: two draws are few
 # A value that rounding moves across a kink changes the gradient of one image in one step, or of a
@@ -38,14 +40,15 @@ class Course:
     """Where a training in float64 ends after so many steps.
 
     losses: of all steps. errors: how far from each parameter rounding alone leads. loss_error: the
-        same for the mean of the last losses. lengths: of a step of each parameter, in the mean.
+        same for the mean of the last losses. left_out: how far from each parameter the training
+        ends if a step is left out; often less than a step, because later ones lead back.
     """
 
     losses: list[float]
     parameters: dict[str, Any]
     errors: dict[str, float]
     loss_error: float
-    lengths: dict[str, float]
+    left_out: dict[str, float]
 
 
 def affordable(task: Task) -> int:
@@ -55,7 +58,7 @@ def affordable(task: Task) -> int:
     >>> affordable(Task(nn.Sequential([nn.Dense(3)], (4,)), batch=2)) >= LONGEST
     True
     """
-    return int(BUDGET / ((1 + DRAWS) * max(1, step_program(task.network, task.batch).flops)))
+    return int(BUDGET / ((2 + DRAWS) * max(1, step_program(task.network, task.batch).flops)))
 
 
 def level(error: float) -> float:
@@ -111,26 +114,43 @@ def has_kinks(task: Task) -> bool:
 def _course(task: Task, precision: str, first: int, steps: int, error: float) -> Course:
     order = task.order(task.count(), first, steps)
     trainer = pareo_step.PareoTrainer(task, "vectorized", "float64")
-    half = steps // 2
+    half, leave_out = steps // 2, max(0, steps - EVERY)
     noise = Noise(task, precision, error)
-    noise.look(trainer.parameters(), order[0])
-    losses = [float(loss) for loss in trainer.run(order[:half])] if half else []
-    noise.look(trainer.parameters(), order[half])
-    losses += [float(loss) for loss in trainer.run(order[half:])]
+    losses: list[float] = []
+    before: dict[str, Any] = {}
+    for start, stop in pairwise(sorted({0, half, leave_out, steps})):
+        if start == leave_out:
+            before = trainer.parameters()
+        if start in (0, half):
+            noise.look(trainer.parameters(), order[start])
+        losses += [float(loss) for loss in trainer.run(order[start:stop])]
     end, last = trainer.parameters(), tail(losses)
+    left_out = _distances(_trained(trainer, before, order[leave_out + 1 :]), end)
     far, loss_error = dict.fromkeys(end, 0.0), 0.0
     for draw in range(DRAWS):
         found, others = _disturbed(trainer, task, order, noise, draw)
         loss_error = max(loss_error, abs(tail(others) - last))
-        for path, a in end.items():
-            far[path] = max(far[path], float(np.linalg.norm(found[path] - a)))
+        for path, distance in _distances(found, end).items():
+            far[path] = max(far[path], distance)
     crossed = min(MOST_CROSSED, CROSSED / task.batch) if has_kinks(task) else 0.0
     lengths = {path: length / (DRAWS * steps) for path, length in noise.lengths.items()}
     errors = {
         path: FURTHER * far[path] + crossed * lengths[path] + stored(end[path]) for path in end
     }
     loss_error = FURTHER * loss_error + FAST * abs(last)
-    return Course(losses, end, errors, loss_error, lengths)
+    return Course(losses, end, errors, loss_error, left_out)
+
+
+def _trained(trainer: pareo_step.PareoTrainer, start: dict[str, Any], order: Any) -> dict[str, Any]:
+    """The parameters after some steps from others."""
+    trainer.load(start)
+    if len(order):
+        trainer.run(order)
+    return trainer.parameters()
+
+
+def _distances(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, float]:
+    return {path: float(np.linalg.norm(found[path] - a)) for path, a in wanted.items()}
 
 
 class Noise:
