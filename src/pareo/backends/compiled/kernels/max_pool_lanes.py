@@ -12,8 +12,8 @@ from llvmlite import ir
 from numba.core import cgutils, types
 
 from pareo.array import Array
-from pareo.backends.compiled.conv.channels_last.images import load, offsets, store
 from pareo.backends.compiled.kernels.activations import NONE
+from pareo.backends.compiled.kernels.channels_last import load, offsets, store
 from pareo.backends.compiled.runtime.jit import jit, llvm_intrinsic
 from pareo.backends.compiled.runtime.lanes import LANES, VECTOR, call_on_vectors
 from pareo.backends.compiled.runtime.llvm_vectors import VectorBuilder

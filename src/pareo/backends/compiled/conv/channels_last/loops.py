@@ -7,8 +7,8 @@ rows. Filters lie in panels of WIDE: for each tap and channel the filters of the
 import numpy as np
 
 from pareo.array import Array
-from pareo.backends.compiled.conv.channels_last.images import load, offsets, store
 from pareo.backends.compiled.kernels.activations import NONE
+from pareo.backends.compiled.kernels.channels_last import load, offsets, store
 from pareo.backends.compiled.runtime.jit import jit
 from pareo.backends.compiled.runtime.lanes import (
     LANES,
