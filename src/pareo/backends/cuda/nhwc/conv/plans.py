@@ -39,9 +39,9 @@ LONG = 5e-4  # seconds: what takes longer is tried in parts, too
 # them, or fewer if they take more than ENOUGH seconds together, and at least two.
 SAMPLE, MOST = 4e-4, 20
 REPEATS, ENOUGH = 5, 0.02
-# A plan is given up once a run takes HOPELESS times the fastest one's seconds, and LOADING more in
-# the first run, which loads its code, or LAUNCHING more in the second, which is not in a graph.
-HOPELESS, LOADING, LAUNCHING = 2, 0.1, 4e-4
+# A plan is given up if its second run takes LAUNCHING seconds, because it is not in a graph, and
+# HOPELESS times those of the fastest. The first run says nothing: it may compile its code.
+HOPELESS, LAUNCHING = 2, 4e-4
 VERSION = 8  # of the file on disk; a new kind of plan needs a new version
 
 
@@ -271,10 +271,10 @@ def _seconds(plan: Plan, arrays: dict[int, Array], work: Array, fastest: float) 
     cupy.cuda.get_current_stream().synchronize()  # its input is complete
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:
-        for besides in (LOADING, LAUNCHING):
-            alone = _elapsed(lambda: plan.run(arrays, work))
-            if alone > besides + HOPELESS * fastest:
-                return None
+        plan.run(arrays, work)
+        alone = _elapsed(lambda: plan.run(arrays, work))
+        if alone > LAUNCHING + HOPELESS * fastest:
+            return None
         runs = min(MOST, 1 + int(SAMPLE / alone))
         try:
             many = Captured(lambda: _repeat(runs, lambda: plan.run(arrays, work)))
