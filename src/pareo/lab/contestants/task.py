@@ -172,8 +172,9 @@ def _made_up(source: np.random.Generator, count: int, shape: tuple[int, ...]) ->
     def fill(block: Array, generator: np.random.Generator) -> None:
         generator.standard_normal(dtype=np.float32, out=block)
 
+    # The first block is what it was when one generator drew all.
     with ThreadPoolExecutor(cores()) as pool:
-        list(pool.map(fill, blocks, source.spawn(len(blocks))))
+        list(pool.map(fill, blocks, [source, *source.spawn(len(blocks) - 1)]))
     return images
 
 
