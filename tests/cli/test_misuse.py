@@ -232,6 +232,10 @@ MORE: list[tuple[str, str]] = [
     ("paper Melo", "a paper is one of lima-zola"),
     ("paper melo lima-zola", "unexpected extra argument"),
     ("paper melo --json {}", "expected a file to write; got a directory"),
+    ("paper melo --resume {}/no.json", "no.json: expected a file to read"),
+    ("paper melo --resume {}/zero.json", "zero.json: expected JSON"),
+    ("paper melo --resume {}/list.json", "list.json: expected an object"),
+    ("paper melo --resume {}/own.json", "own.json: expected one of race"),
     ("ceilings --device ''", "--device expects cpu or cuda; got ''"),
 ]  # fmt: skip
 

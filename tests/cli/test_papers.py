@@ -1,9 +1,11 @@
 """`pareo papers` and `pareo paper` as a person meets them."""
 
 import io
+import json
 from pathlib import Path
 
 import pytest
+import sweep_result
 from command_line import pareo
 from replication_result import Pretended, made, measured, raising
 from rich.console import Console
@@ -100,6 +102,55 @@ def test_what_there_is_is_printed(
     assert "310.5 s" in done.stdout
     assert ("it fell" if status == 1 else "not measured") in " ".join(done.stdout.split())
     assert (old.read_text() == "an older result") == (status == 130)
+
+
+def test_an_interrupted_paper_goes_on_from_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = str(tmp_path / "a.json")
+    words = ["paper", "lima-zola", "--quick", "--json", written]
+    pretend(monkeypatch, a=measured(310.5), b=raising(KeyboardInterrupt()), c=measured(1.0))
+    done = runner.invoke(app, words)
+    assert done.exit_code == 130
+    assert f"give --resume {written}" in done.stdout.replace("\n", "")
+    words += ["--resume", written]
+    never = raising(PareoError("it was measured again"))
+    pretend(monkeypatch, a=never, b=measured(2.0), c=raising(KeyboardInterrupt()))
+    done = runner.invoke(app, words)
+    assert done.exit_code == 130
+    result = results.read(Path(written))  # replaced: it has all that the earlier one had
+    assert [part.facts.get("seconds") for part in result.parts] == [310.5, 2.0, None]
+    pretend(monkeypatch, a=never, b=never, c=measured(3.0))
+    done = runner.invoke(app, words)
+    assert done.exit_code == 0, done.output
+    result = results.read(Path(written))
+    assert [line.here for line in result.lines] == [310.5, 2.0, 3.0]
+    assert not result.interrupted
+
+
+@pytest.mark.parametrize(
+    ("changed", "words", "reason"),
+    [
+        ({}, ["lima-zola"], "expected a result without --quick; got one with --quick"),
+        ({}, ["melo", "--quick"], "expected a result of melo; got one of lima-zola"),
+        ({"versions": {}}, ["lima-zola", "--quick"], "pareo is"),
+        ({"machine": {}}, ["lima-zola", "--quick"], "there"),
+        ({"parts": 1}, ["lima-zola", "--quick"], "expected a list in parts; got 1"),
+        ({"kind": "race"}, ["lima-zola", "--quick"], "expected"),
+        (None, ["lima-zola", "--quick"], "expected a result of `pareo paper`; got one of sweep"),
+    ],
+)
+def test_a_result_of_something_else_is_not_resumed(
+    changed: dict[str, object] | None, words: list[str], reason: str, tmp_path: Path
+) -> None:
+    found = sweep_result.made() if changed is None else {**made(), **changed}
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps(found))
+    done = pareo("paper", *words, "--resume", str(file))
+    assert done.status == 2
+    assert done.err.startswith(f"pareo: {file}: ")
+    assert reason in done.err
+    assert len(done.err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import kernels_result
@@ -24,6 +25,7 @@ from pareo.lab.replication.engine import Facts, Found, Partly, Phase, Plan, Repl
 from pareo.lab.replication.plans import FULL, QUICK, plan_of
 from pareo.lab.replication.result import Line, PaperResult
 from pareo.lab.replication.transfers import moved_by, one_by_one
+from pareo.lab.sweep.engine import Sweep
 from pareo.nn import networks
 from pareo.program import tree
 from pareo.training.step import step_program
@@ -272,6 +274,92 @@ def test_a_timed_sweep_leaves_its_journal_until_it_is_finished(
     assert calls == ["close"]
     first.finish()
     assert calls == ["close", "finish"]
+
+
+def resumed(before: PaperResult, **runs: Run) -> PaperResult:
+    """What a run finds that goes on from an earlier result."""
+    earlier = results.checked(results.plain(before), "a file")
+    assert isinstance(earlier, PaperResult)
+    return Replication(Pretended(**runs), True, earlier=earlier).run()
+
+
+NEVER = raising(AssertionError("it was measured again"))
+
+
+def test_only_what_is_missing_is_measured() -> None:
+    fell = raising(PareoError("it fell"))
+    ended = raising(Partly(race_result.race()))
+    first = Replication(Pretended(a=measured(1.0), b=fell, c=ended, d=NEVER), True).run()
+    after = resumed(first, a=NEVER, b=measured(2.0), c=measured(3.0), d=measured(4.0))
+    assert [line.here for line in after.lines] == [1.0, 2.0, 3.0, 4.0]
+    assert after.parts[0] == first.parts[0]
+    assert [part.note for part in after.parts] == [""] * 4
+    assert not after.interrupted
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), Partly(race_result.race())])
+def test_a_second_interruption_loses_nothing(error: BaseException) -> None:
+    part = raising(Partly(race_result.race()))
+    first = Replication(Pretended(a=measured(1.0), b=part), True).run()
+    first.parts += Replication(Pretended(c=measured(3.0)), True).run().parts
+    after = resumed(first, a=NEVER, b=raising(error), c=NEVER, d=NEVER)
+    assert after.parts[:3] == first.parts
+    assert [line.here for line in after.lines] == [1.0, None, 3.0, None]
+    assert after.parts[3].status == "waiting"
+    assert after.interrupted
+
+
+def test_a_part_of_another_command_is_measured_again() -> None:
+    first = Replication(Pretended(a=measured(1.0)), True).run()
+    first.parts[0].command = "pareo race --batch 7"
+    assert [line.here for line in resumed(first, a=measured(2.0)).lines] == [2.0]
+
+
+def test_a_sweep_of_other_settings_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[object] = []
+
+    class Swept:
+        def __init__(self, settings: object) -> None:
+            self.close = self.finish = lambda: None
+            self.take_over = taken.append
+            self.run = lambda watch: "its result"
+
+    monkeypatch.setattr(trindade_lima, "Sweep", Swept)
+    earlier = sweep_result.sweep()
+    for settings in (earlier.settings, replace(earlier.settings, turn=7.0)):
+        timed = trindade_lima.Timed(settings)
+        timed.resume(earlier)
+        timed(lambda doing: None)
+    assert taken == [earlier]
+
+
+def test_a_sweep_that_went_on_has_the_time_of_both() -> None:
+    """Its phase is given the earlier result before it runs."""
+    given: list[object] = []
+
+    class Continued(Pretended):
+        def phases(self) -> list[Phase]:
+            return [replace(phase, resume=given.append) for phase in super().phases()]
+
+    first = Replication(Continued(a=raising(Partly(race_result.race()))), True).run()
+    first.parts[0].seconds = 100.0
+    after = Replication(Continued(a=measured(1.0)), True, earlier=first).run()
+    assert given == [first.parts[0].whole()]
+    assert 100 < after.parts[0].seconds < 110
+    again = Replication(Continued(a=raising(Partly(race_result.race()))), True, earlier=first)
+    assert again.run().parts[0].note == "interrupted"
+
+
+def test_the_journal_of_a_sweep_taken_from_a_file_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAREO_RECORDS", str(tmp_path / "r.sqlite"))
+    plan = replace(QUICK["trindade-lima"], networks=("alexnet",), on_cpu=("pareo-compiled",))
+    (first, *_) = plan.phases()
+    Sweep(first.run.settings).close()
+    assert len(list((tmp_path / "sweeps").iterdir())) == 1
+    first.finish()
+    assert list((tmp_path / "sweeps").iterdir()) == []
 
 
 def test_a_result_is_read_again_as_it_was() -> None:

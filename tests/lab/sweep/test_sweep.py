@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from pareo.errors import DataError
 from pareo.lab.contestants import task as tasks
 from pareo.lab.experiment import results
 from pareo.lab.sweep.engine import Sweep
+from pareo.lab.sweep.result import Limit
 from pareo.lab.sweep.settings import Settings, batch_sizes
 
 DATA = "synthetic:1x28x28:10:60"
@@ -268,3 +270,42 @@ def test_a_largest_batch_that_was_found_is_not_searched_again(tmp_path: Path) ->
         assert resumed.run().limits == first
     assert (first[0].note, len(first)) == ("", 1)
     assert not [doing for doing in said if "pareo-vectorized" in doing]
+
+
+def test_a_sweep_goes_on_from_the_result_of_an_interrupted_one(tmp_path: Path) -> None:
+    """What was timed or refused in full is taken over with its batch size, all else is not."""
+    names = ("pareo-compiled", "pareo-vectorized")
+    settings = Settings("mlp-small", (2, 4, 8, 16), names, data=DATA)
+    with closing(Sweep(settings, tmp_path / "first")) as first:
+        for cell in first.cells.values():
+            cell.status, cell.rounds, cell.seconds_per_batch = "ok", [1, 2], [0.1, 0.2]
+        first.cells[names[0], 4].end("refused", "it is wrong")
+        first.cells[names[0], 8].note = "interrupted after 2 rounds"
+        first.cells[names[0], 16].end("ok", "")  # admitted, but not timed
+        first.limits = [Limit(contestant=name, note=note, limit=1, largest=1, used=1,
+                              predicted=None, probes=[])
+                        for name, note in zip(names, ("", "it fell"), strict=True)]  # fmt: skip
+        first.peaks.add("cpu", (1e9, 2e9))
+        earlier = results.checked(results.plain(first.result()), "a file")
+    with closing(Sweep(settings, tmp_path / "second")) as second:
+        second.take_over(earlier)
+    for again in (second, Sweep(settings, tmp_path / "second")):  # it is in the journal as well
+        again.close()
+        assert {batch for _, batch in again.finished} == {2, 4}
+        assert again.cells[names[0], 4].note == "it is wrong"
+        assert [cell.batch for cell in again._waiting(settings.batches)] == [8, 8, 16, 16]
+        assert [limit.contestant for limit in again.limits] == [names[0]]
+        assert again.peaks.best("cpu") == (1e9, 2e9)
+
+
+def test_what_the_journal_has_is_not_replaced(tmp_path: Path) -> None:
+    settings = Settings("mlp-small", (8,), ("pareo-vectorized",), data=DATA)
+    with closing(Sweep(settings, tmp_path)) as sweep:
+        (cell,) = sweep.cells.values()
+        cell.status, cell.rounds, cell.seconds_per_batch = "ok", [1], [0.1]
+        sweep._done([cell])
+        earlier = sweep.result()
+        earlier.cells = [replace(cell, seconds_per_batch=[9.0])]
+        sweep.take_over(earlier)
+        assert sweep.cells[cell.key].seconds_per_batch == [0.1]
+        assert sweep.finished == [cell.key]

@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from pareo import __version__, machine
+from pareo import machine
 from pareo.lab.contestants import Contestant
-from pareo.lab.experiment.results import Machine, Result
+from pareo.lab.experiment.results import Machine, Result, versions
 from pareo.lab.machine.floors import Peaks, place_of
 
 LONG = 20.0  # seconds, after which limits are measured again
@@ -100,10 +100,13 @@ def _why_missing(contestant: Contestant, precision: str) -> str:
 
 def conditions(settings: dict[str, Any]) -> dict[str, Any]:
     """What must be the same for an experiment to be continued: settings, versions, machine."""
-    here = machine.describe()
+    return {"settings": settings, **surroundings(Machine.here(), versions())}
+
+
+def surroundings(machine: Machine, versions: dict[str, str | None]) -> dict[str, Any]:
+    """What must be the same of a machine and its libraries for an experiment to be continued."""
     return {
-        "settings": settings,
-        "versions": {"pareo": __version__, **machine.libraries()},
-        "machine": [here["processor"], here["cores"]],
-        "cards": [[card.name, card.driver] for card in machine.gpus()],
+        "versions": versions,
+        "machine": [machine.processor, machine.cores],
+        "cards": [[card.name, card.driver] for card in machine.gpus],
     }

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 __all__ = [
     "KINDS", "Amount", "Count", "Gpu", "Json", "Machine", "Natural", "Number", "Positive", "Result",
-    "checked", "convert", "number", "parsed", "plain", "read", "sentence", "to_json",
+    "checked", "convert", "number", "parsed", "plain", "read", "sentence", "to_json", "versions",
 ]  # fmt: skip
 
 # The module that declares each kind of result, in `RESULTS`.
@@ -99,6 +99,11 @@ class Machine:
         return ", ".join([self.processor or "unknown processor", *(gpu.name for gpu in self.gpus)])
 
 
+def versions() -> dict[str, str | None]:
+    """The versions of pareo and of the libraries that it can use, here."""
+    return {"pareo": __version__, **machine.libraries()}
+
+
 @dataclass(kw_only=True)
 class Result:
     """What every result begins with. SCHEMA is the version that this type reads and writes."""
@@ -129,7 +134,7 @@ class Result:
             "kind": kind,
             "when": datetime.now(UTC).isoformat(timespec="seconds"),
             "machine": here or Machine.here(idle_cores),
-            "versions": {"pareo": __version__, **machine.libraries()},
+            "versions": versions(),
         }
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from pareo.lab.experiment.entry import Status
 from pareo.lab.experiment.experiment import Session
 from pareo.lab.experiment.results import Result, plain
 from pareo.lab.papers.published import Paper, Software, paper
-from pareo.lab.replication.result import Line, Measured, Name, PaperResult, Part
+from pareo.lab.replication.result import INTERRUPTED, Line, Measured, Name, PaperResult, Part
 
 Say = Callable[[str], None]
 R = TypeVar("R", bound=Result)
@@ -60,6 +60,7 @@ class Phase:
     """One part of an experiment; `command` runs it alone, where there is such a command.
 
     finish: is called when all phases are done, until which an interrupted one can be continued.
+    resume: lets `run` go on from an interrupted result; None where it always begins again.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Phase:
     run: Callable[[Say], Result | Facts]
     command: str = ""
     finish: Callable[[], None] = lambda: None
+    resume: Callable[[Result], None] | None = None
 
 
 @dataclass
@@ -116,15 +118,20 @@ class Plan(ABC):
 
 
 class Replication(Session):
-    """A paper's experiment under way: `run` it; `doing` says what it does, `phase` which part."""
+    """A paper's experiment under way: `run` it; `doing` says what it does, `phase` which part.
+
+    It goes on from an `earlier` result of the same paper, where one is given.
+    """
 
     def __init__(
         self,
         plan: Plan,
         quick: bool,
         watch: Callable[["Replication"], None] = lambda replication: None,
+        earlier: PaperResult | None = None,
     ) -> None:
         super().__init__(watch)
+        self._earlier = {part.name: part for part in earlier.parts} if earlier else {}
         self.plan, self.quick, self.phase = plan, quick, ""
         self.found = Found()
         self.parts: list[Part] = []
@@ -135,26 +142,7 @@ class Replication(Session):
         self.begin()
         phases = self.plan.phases()
         for number, phase in enumerate(phases, 1):
-            part = Part(name=phase.name, command=phase.command)
-            self.parts.append(part)
-            if self.interrupted:
-                self._end(part, "waiting", "not measured: it was interrupted")
-                continue
-            self.phase = f"{number} of {len(phases)}: {phase.title}"
-            self.say("")
-            began = time.perf_counter()
-            try:
-                self._keep(part, phase.run(self.say))
-            except Partly as ended:
-                self.interrupted = True
-                self._keep(part, ended.found)
-                part.note = "interrupted"
-            except KeyboardInterrupt:
-                self.interrupted = True
-                self._end(part, "waiting", "not measured: it was interrupted")
-            except PareoError as error:
-                self._end(part, "failed", str(error))
-            part.seconds = time.perf_counter() - began
+            self.parts.append(self._part(phase, f"{number} of {len(phases)}: {phase.title}"))
         if not self.interrupted:
             for phase in phases:
                 phase.finish()
@@ -174,16 +162,65 @@ class Replication(Session):
             parts=self.parts,
         )
 
-    def _keep(self, part: Part, result: Result | Facts) -> None:
+    def _part(self, phase: Phase, title: str) -> Part:
+        """What a phase gives now, or gave earlier."""
+        before = self._before(phase)
+        if before is not None and (self.interrupted or before.complete):
+            return self._as_it_was(before)
+        part = Part(name=phase.name, command=phase.command)
+        if self.interrupted:
+            return self._end(part, "waiting", "not measured: it was interrupted")
+        self.phase = title
+        self.say("")
+        began = time.perf_counter()
+        part = self._run(phase, part, before)
+        if part is not before:
+            part.seconds += time.perf_counter() - began
+        return part
+
+    def _before(self, phase: Phase) -> Part | None:
+        """What an earlier result has of a phase, if it was measured in the same way."""
+        part = self._earlier.get(phase.name)
+        return part if part and part.measured and part.command == phase.command else None
+
+    def _run(self, phase: Phase, part: Part, before: Part | None) -> Part:
+        """Run a phase; where Ctrl-C leaves less than there was before, that is kept."""
+        try:
+            if before and phase.resume and (result := before.whole()):
+                phase.resume(result)
+                part.seconds = before.seconds
+            return self._keep(part, phase.run(self.say))
+        except Partly as ended:
+            self.interrupted = True
+            if before and not phase.resume:
+                return self._as_it_was(before)
+            part.note = INTERRUPTED
+            return self._keep(part, ended.found)
+        except KeyboardInterrupt:
+            self.interrupted = True
+            if before:
+                return self._as_it_was(before)
+            return self._end(part, "waiting", "not measured: it was interrupted")
+        except PareoError as error:
+            return self._end(part, "failed", str(error))
+
+    def _as_it_was(self, part: Part) -> Part:
+        """A part of the earlier result."""
+        self.found.results[part.name] = part.whole() or Facts(part.facts)
+        return part
+
+    def _keep(self, part: Part, result: Result | Facts) -> Part:
         self.found.results[part.name] = result
         if isinstance(result, Facts):
             part.facts = result.numbers
         else:
             part.result = plain(result)
+        return part
 
-    def _end(self, part: Part, status: Status, note: str) -> None:
+    def _end(self, part: Part, status: Status, note: str) -> Part:
         part.status, part.note = status, note
         self.found.notes[part.name] = status, note
+        return part
 
 
 @cache  # every line of a table asks

@@ -14,6 +14,7 @@ from pareo.lab.papers.published import NAMES, Figure, Paper, paper
 
 # The kinds of results that a part may hold: not another paper, which could hold itself.
 PARTS = ("race", "ops", "sweep", "kernels", "parallel-papers")
+INTERRUPTED = "interrupted"  # the note of a part that Ctrl-C ended
 Name = Literal["lima-zola", "finardi-david", "trindade-lima", "costa-banevicius", "melo"]
 assert Name.__args__ == NAMES  # type: ignore[attr-defined]  # one list for both
 
@@ -95,6 +96,16 @@ class Part:
             if self.result.get("kind") not in PARTS:
                 raise ValueError(f"Expected one of {', '.join(PARTS)} in the kind of a part")
             self.whole()
+
+    @property
+    def measured(self) -> bool:
+        """Whether it has a result or numbers, be they complete or not."""
+        return self.status == "ok" and (self.result is not None or bool(self.facts))
+
+    @property
+    def complete(self) -> bool:
+        """Whether it was measured to its end."""
+        return self.measured and self.note != INTERRUPTED
 
     def whole(self) -> Result | None:
         """The result, as its own command reads it."""

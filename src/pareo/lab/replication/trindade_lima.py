@@ -1,12 +1,14 @@
 """The third paper: AlexNet and GoogLeNet by batch size, their memory, and their products."""
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 
 from pareo.device import cores
+from pareo.errors import PareoError
 from pareo.lab.contestants.registry import chosen
 from pareo.lab.experiment.entry import ranked
+from pareo.lab.experiment.results import Result
 from pareo.lab.experiment.tasks import task_for
 from pareo.lab.experiment.worker import Worker
 from pareo.lab.kernels.result import KernelsResult
@@ -43,7 +45,8 @@ class TrindadeLima(Plan):
     size: of images, 224 as in the paper. kernels: the batch whose kernels are counted, if any;
     turns: of each contestant in that study.
     largest: whether the largest batch that fits is searched by training, too.
-    within: the share within which it is known at the end; the paper doubled its batches.
+    within: the share within which it is known at the end, searched or predicted; the paper
+    doubled its batches.
     """
 
     name = "trindade-lima"
@@ -95,7 +98,7 @@ class TrindadeLima(Plan):
         for network in self.networks:
             title, command = f"{network} at batch {sizes}", f"pareo sweep {network} {options}"
             sweep = Timed(self._settings(network))
-            found.append(Phase(network, title, sweep, command, sweep.finish))
+            found.append(Phase(network, title, sweep, command, sweep.finish, sweep.resume))
         found.append(Phase(MEMORY, "the largest batch in 12 GB, predicted", self._predict))
         if self.kernels is not None:
             quick = " --quick" if self.turns < TURNS else ""
@@ -113,12 +116,17 @@ class TrindadeLima(Plan):
         for network in self.networks:
             settings, probes = replace(self._settings(network), size=224), list[Probe]()
             with Worker(predicting, contestant, settings) as worker:
-                while (batch := next_batch(probes, most, hint=64)) is not None:
+                while (batch := next_batch(probes, most, 64, self.within)) is not None:
                     say(f"{network}: does batch {batch} fit?")
                     used = worker.ask(batch)
                     probes.append(Probe(batch=batch, fits=used <= most, used=used))
             found[network] = float(max((p.batch for p in probes if p.fits), default=0))
         return Facts(found)
+
+    @property
+    def _predicted(self) -> str:
+        close = f", within {100 * self.within:g} %" if self.within else ""
+        return f"predicted by `program.memory`, not run{close}"
 
     def _study(self, say: Say) -> KernelsResult:
         task = task_for("alexnet", self.kernels or 1, cores(), self.size)
@@ -186,7 +194,7 @@ class TrindadeLima(Plan):
                 yield Line.of(LARGEST, figure, by="Caffe 1.0.0", status="missing", note=gone)
             for network in self.networks:
                 here = found.fact(MEMORY, network)
-                more: Measured = {"here": here, "note": "predicted by `program.memory`, not run"}
+                more: Measured = {"here": here, "note": self._predicted}
                 by = f"pareo, {network}, 224 x 224"
                 yield Line.of(LARGEST, figure, by=by, **(more if here else found.absent(MEMORY)))
 
@@ -262,19 +270,30 @@ class Timed:
 
     settings: Settings
     _sweep: Sweep | None = None
+    _earlier: SweepResult | None = None
 
     def __call__(self, say: Say) -> SweepResult:
         with closing(Sweep(self.settings)) as sweep:
             self._sweep = sweep
+            if self._earlier is not None:
+                sweep.take_over(self._earlier)
             try:
                 return sweep.run(lambda now: say(now.doing))
             except KeyboardInterrupt:
                 raise Partly(sweep.result()) from None
 
+    def resume(self, earlier: Result) -> None:
+        """Let it go on from an interrupted sweep, if that had the same settings."""
+        if isinstance(earlier, SweepResult) and earlier.settings == self.settings:
+            self._earlier = earlier
+
     def finish(self) -> None:
-        """Let the next sweep of this kind begin again."""
-        if self._sweep is not None:
-            self._sweep.finish()
+        """Let the next sweep of this kind begin again, even if this one was not run.
+
+        Its result may have been taken from a file, while its journal still lies here.
+        """
+        with suppress(PareoError):
+            (self._sweep or Sweep(self.settings)).finish()
 
 
 def _measured(cell: Cell, result: SweepResult) -> Measured:

@@ -28,7 +28,7 @@ from pareo.lab.sweep.admission import Cells
 from pareo.lab.sweep.group import Group
 from pareo.lab.sweep.journal import Journal
 from pareo.lab.sweep.limit import Limits
-from pareo.lab.sweep.result import Ceiling, Cell, Limit, Probe, Work
+from pareo.lab.sweep.result import INTERRUPTED, Ceiling, Cell, Limit, Probe, Work
 from pareo.lab.sweep.settings import Settings
 from pareo.program.compiler import prepared
 from pareo.training.own import is_own, shown
@@ -72,6 +72,23 @@ class Sweep(Experiment):
             raise DataError(
                 f"{self._journal.path}: expected a sweep's journal; delete it to begin again"
             ) from None
+
+    def take_over(self, earlier: result.SweepResult) -> None:
+        """Go on from the result of an interrupted sweep: what it had finished is not done again.
+
+        It is that of a sweep with these settings on this machine. What the journal has already
+        stays as it is there. Cells that were timed in turns are taken over together or not at all.
+        """
+        for cells in earlier.complete:
+            new = [cell for cell in cells if cell.key not in self.finished]
+            self._note({"cells": [plain(cell) for cell in new]})
+        found = {limit.contestant for limit in self.limits}
+        for limit in earlier.limits:
+            if not limit.note and limit.contestant not in found:
+                self._note({"limit": plain(limit)})
+        for one in earlier.ceilings:
+            if one.peak_flops and one.bandwidth:
+                self._note({"ceiling": [one.place, one.peak_flops, one.bandwidth]})
 
     def run(self, watch: Callable[["Sweep"], None] = lambda sweep: None) -> result.SweepResult:
         """Do everything that is not done yet, and return the result."""
@@ -172,6 +189,11 @@ class Sweep(Experiment):
         network = repr(self.settings.task(1).network)
         return {"network": hashlib.sha256(network.encode()).hexdigest()}
 
+    def _note(self, line: dict[str, Any]) -> None:
+        """Write a line that another sweep has found to the journal, and take it from there."""
+        self._journal.add(line)
+        self._remember(line)
+
     def _remember(self, line: dict[str, Any]) -> None:
         """A line of the journal."""
         for kept in line.get("cells", ()):
@@ -224,7 +246,7 @@ class Sweep(Experiment):
                 self._done([cell for cell in cells if not group.crowded(cell)])
             for cell in cells:
                 if cell.seconds_per_batch and cell.key not in self.finished:
-                    cell.note = f"interrupted after {len(cell.rounds)} rounds"
+                    cell.note = f"{INTERRUPTED} {len(cell.rounds)} rounds"
             raise
 
     def _excluded(self, cell: Cell) -> bool:

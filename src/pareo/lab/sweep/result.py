@@ -8,6 +8,8 @@ from pareo.lab.experiment.in_notebook import frame
 from pareo.lab.experiment.results import Amount, Count, Natural, Positive, Result
 from pareo.lab.sweep.settings import Settings
 
+INTERRUPTED = "interrupted after"  # so many rounds: the note of a cell begins with it
+
 
 @dataclass(kw_only=True)
 class Memory:
@@ -50,6 +52,17 @@ class Cell(Entry):
     def key(self) -> tuple[str, int]:
         """The contestant and the batch size, which identify a cell of one sweep."""
         return self.contestant, self.batch
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left to do: it was timed in all rounds, or it cannot be timed.
+
+        >>> Cell("torch", 4).complete, Cell("torch", 4, status="refused").complete
+        (False, True)
+        """
+        if self.status == "ok":
+            return bool(self.times) and not self.note.startswith(INTERRUPTED)
+        return self.status != "waiting"
 
     @property
     def times(self) -> list[float]:
@@ -162,6 +175,12 @@ class SweepResult(Result):
     def latest(self) -> list[Cell]:
         """The cells; where joined sweeps have the same one, the latest."""
         return list({cell.key: cell for cell in self.cells}.values())
+
+    @property
+    def complete(self) -> list[list[Cell]]:
+        """The cells of each batch size of which none is left to do: they were timed in turns."""
+        sizes = [[one for one in self.cells if one.batch == work.batch] for work in self.work]
+        return [cells for cells in sizes if all(cell.complete for cell in cells)]
 
     def frame(self) -> Any:
         """A pandas data frame with a row for each cell; seconds are of an image.
