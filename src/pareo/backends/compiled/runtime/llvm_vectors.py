@@ -26,6 +26,20 @@ class VectorBuilder:
         """The address `index` times `step` floats after an address."""
         return self.builder.add(address, self.builder.mul(index, ir.IntType(64)(4 * step)))
 
+    def opaque(self, value: ir.Value) -> ir.Value:
+        """An int64 whose origin the compiler does not see, so that it keeps it in a register."""
+        kind = ir.FunctionType(value.type, [value.type])
+        return self.builder.call(ir.InlineAsm(kind, "", "=r,0"), [value])
+
+    def prefetch(self, address: ir.Value) -> None:
+        """Begin to load a cache line; any address will do."""
+        byte, number, module = ir.IntType(8).as_pointer(), ir.IntType(32), self.builder.module
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        name = "llvm.prefetch.p0"
+        function = module.globals.get(name) or ir.Function(module, kind, name)
+        read, keep, data = number(0), number(3), number(1)
+        self.builder.call(function, [self.builder.inttoptr(address, byte), read, keep, data])
+
     def load(self, address: ir.Value, offset: int = 0) -> ir.Value:
         return self.builder.load(self._at(address, offset, self.kind), align=4)
 

@@ -39,12 +39,10 @@ from pareo.spec import Spec
 TILES: dict[Sizes, int] = {(3, 3): 4, (5, 5): 2}
 LEAST_CHANNELS = 8  # and filters: with fewer, the transforms take most of the time
 LEAST_TILES = 4  # of all images: with fewer, the filters' transform does
-BUFFER_BYTES = 16 << 20  # for the transformed tiles at hand, for each worker
+# For the transformed tiles at hand, for each worker. As many bytes as the transformed filters take
+# are best: the filters are read again for each of them, but fewer tiles stay in a nearer cache.
+LEAST_BUFFER_BYTES, MOST_BUFFER_BYTES = 256 << 10, 16 << 20
 MOST_TILES = 512  # at a time
-# If the transformed filters are smaller than this, they stay in the cache of a core, and so should
-# the tiles at hand. Otherwise many tiles at a time are worth more: the filters are read less often.
-CACHED_FILTER_BYTES = 640 << 10
-LEAST_AT_ONCE = 32
 # Panels of filters are better than rows of tiles if the transformed filters are larger than the
 # cache of a core, and if tiles are so few that they can be read for each panel.
 LARGE_FILTER_BYTES = 1 << 20
@@ -86,11 +84,10 @@ def _by_panels(channels: int, filters: int, out: Spec | Array, taps: int) -> boo
 def _at_once(channels: int, filters: int, out: Spec | Array, taps: int) -> int:
     """How many rows of tiles are transformed at a time."""
     _, high, wide = _tile_grid(out, taps)
-    each = 4 * POSITIONS * (padded_channels(channels) + padded_channels(filters))
-    most = min(BUFFER_BYTES // each, MOST_TILES)
-    if 4 * POSITIONS * channels * filters <= CACHED_FILTER_BYTES:
-        most = min(most, max(2 * CACHED_FILTER_BYTES // each, LEAST_AT_ONCE))
-    return max(1, min(most // wide, -(-out.shape[0] * high // workers())))
+    each = 4 * POSITIONS * (padded_channels(channels) + padded_channels(filters)) * wide
+    filter_bytes = 4 * POSITIONS * channels * filters
+    most = min(max(filter_bytes, LEAST_BUFFER_BYTES), MOST_BUFFER_BYTES, MOST_TILES * each // wide)
+    return max(1, min(round(most / each), -(-out.shape[0] * high // workers())))
 
 
 def _positions(x: Spec, *sizes: int) -> Spec:
