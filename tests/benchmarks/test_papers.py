@@ -35,7 +35,10 @@ def test_every_measured_line_is_in_a_row() -> None:
 
 def test_one_published_figure_has_one_column() -> None:
     """And a section of which nothing was measured has no table."""
-    made = {one.title: one for one in tables(_read("trindade-lima"))}
+    result = _read("trindade-lima")
+    assert any("SGEMM" in one.title for one in tables(result))
+    result.lines = [line for line in result.lines if "SGEMM" not in line.section or not line.here]
+    made = {one.title: one for one in tables(result)}
     assert not any("SGEMM" in title for title in made)
     assert all(one.heads[:3] == ["what", "paper", "here"] for one in made.values())
     assert all(len(row) == len(one.heads) for one in made.values() for row in one.rows)
