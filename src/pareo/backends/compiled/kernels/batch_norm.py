@@ -1,5 +1,6 @@
 """Batch normalisation, with the activation and the residual sum around it in the same pass."""
 
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from pareo.array import Array
 from pareo.backends.compiled.backend import GRAIN, backend
 from pareo.backends.compiled.kernels import batch_norm_columns as columns
-from pareo.backends.compiled.kernels import batch_norm_loops as loops
+from pareo.backends.compiled.kernels import batch_norm_loops, batch_norm_planes
 from pareo.backends.compiled.kernels import elementwise_codes as codes
 from pareo.backends.compiled.kernels.activations import CLIP, HARD_SWISH, NONE, RELU, SILU
 from pareo.backends.compiled.runtime.thread_pool import split
@@ -31,6 +32,12 @@ def _nothing(a: Array) -> Array:
 def _limits(x: Array, how: dict[str, float]) -> tuple[float, float]:
     kind = x.dtype.type
     return kind(how.get("low", 0)), kind(how.get("high", 0))
+
+
+def _loops(x: Array, activation: int) -> ModuleType:
+    """The loops over images of these numbers, with this activation."""
+    is_plain = x.dtype == np.float32 and activation in batch_norm_planes.ACTIVATIONS
+    return batch_norm_planes if is_plain else batch_norm_loops
 
 
 def _least(x: Array) -> int:
@@ -60,7 +67,7 @@ def _forward(
         return
     target, images = _planes(y), _planes(x)
     added = _nothing(x) if rest is None else _planes(rest)
-    numbers = epsilon, activation, *_limits(x, how)
+    numbers, loops = (epsilon, activation, *_limits(x, how)), _loops(x, activation)
     split(
         lambda lo, hi: loops.forward(
             target, means, variances, images, scale, shift, added, *numbers, lo, hi
@@ -78,7 +85,7 @@ def _inference(
         return
     target, images = _planes(out), _planes(x)
     added = _nothing(x) if rest is None else _planes(rest)
-    numbers = epsilon, activation, *_limits(x, how)
+    numbers, loops = (epsilon, activation, *_limits(x, how)), _loops(x, activation)
     split(
         lambda lo, hi: loops.forward_inference(target, images, *vectors, added, *numbers, lo, hi),
         x.shape[1],
@@ -118,7 +125,7 @@ def _backward(
     arrays = _planes(gx), _planes(d), by_scale, by_shift, _planes(g)
     others = (_nothing(x) if a is None else _planes(a) for a in (more, y))
     given = (*arrays, *others, _planes(x), scale, shift, mean, variance)
-    numbers = epsilon, activation, *_limits(x, how)
+    numbers, loops = (epsilon, activation, *_limits(x, how)), _loops(x, activation)
     split(lambda lo, hi: loops.backward(*given, *numbers, lo, hi), x.shape[1], _least(x) // 2 or 1)
 
 

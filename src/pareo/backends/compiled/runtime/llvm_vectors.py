@@ -46,6 +46,10 @@ class VectorBuilder:
     def store(self, value: ir.Value, address: ir.Value, offset: int = 0) -> None:
         self.builder.store(value, self._at(address, offset, self.kind), align=4)
 
+    def kept(self, value: ir.Value) -> ir.Value:
+        """A value, with 0 in the lanes that are not used."""
+        return value
+
     def load_scalar(self, address: ir.Value, offset: int = 0) -> ir.Value:
         return self.builder.load(self._at(address, offset, FLOAT), align=4)
 
@@ -131,6 +135,9 @@ class MaskedVectors(VectorBuilder):
         kind = ir.FunctionType(result, [argument.type for argument in arguments])
         function = module.globals.get(full) or ir.Function(module, kind, full)
         return self.builder.call(function, arguments)
+
+    def kept(self, value: ir.Value) -> ir.Value:
+        return self.builder.select(self._mask, value, self.constant(0.0))
 
     def load(self, address: ir.Value, offset: int = 0) -> ir.Value:
         place, align = self._at(address, offset, self.kind), ir.IntType(32)(4)
