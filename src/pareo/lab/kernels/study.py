@@ -97,7 +97,7 @@ class Study(OneTask):
     ) -> Iterator[Running[Row]]:
         """Those whose first steps are right."""
         for name, contestant in present.items():
-            self.say(f"{name}: building, first steps")
+            self.say(f"{name}: building, first steps and the same in float64")
             running = admission.admit(self.rows[name], contestant, 10**6, TURN)
             if running is not None:
                 yield running

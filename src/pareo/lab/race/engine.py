@@ -219,7 +219,7 @@ class Race(OneTask):
         longer = self.rules.epochs is None and self.rules.accuracy is None  # else epochs count
 
         def admit(row: Row, contestant: Contestant) -> Running[Row] | None:
-            self.say(f"{row.contestant}: building, first steps")
+            self.say(f"{row.contestant}: building, first steps and the same in float64")
             chosen = contestant.in_precision(self.precision)
             running = admission.admit(row, chosen, steps, self.rules.turn, longer)
             if running is not None:

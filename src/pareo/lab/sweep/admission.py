@@ -167,7 +167,9 @@ class Cells:
         entered: list[tuple[Running[Cell], Future[Any]]],
     ) -> None:
         """A cell's first steps, its memory, its turns, and what the gate will judge."""
-        self.say(f"{cell.contestant}, batch {cell.batch}: building, first steps")
+        self.say(
+            f"{cell.contestant}, batch {cell.batch}: building, first steps and the same in float64"
+        )
         running, patience = None, self.settings.patience
         try:
             running = loaded()

@@ -63,6 +63,23 @@ def load(
 
 
 @jit
+def activate_rows(
+    planes: Array, p: int, channels: int, top: int, rows: int, activation: int
+) -> None:
+    """Sigmoid or tanh of the rows from `top` on of planes p to p + channels, in place.
+
+    They are taken in the longest runs there are, because a short one is computed number by number.
+    """
+    height, width = planes.shape[1], planes.shape[2]
+    numbers = planes.reshape(planes.size)
+    runs, length = (1, channels * height * width) if rows == height else (channels, rows * width)
+    for c in range(runs):
+        start = ((p + c) * height + top) * width
+        run = numbers[start : start + length]
+        sigmoid_in_place(run) if activation == SIGMOID else tanh_in_place(run)
+
+
+@jit
 def store(
     planes: Array, p: int, channels: int, top: int, rows: int, buffer: Array, pitch: int,
     bias: Array, activation: int, places: Array,
@@ -93,7 +110,4 @@ def store(
                 q = count - LANES
                 vectors_to_pixels(target + 4 * q, gap, own, given, table + 8 * q, shift, is_relu)
     if activation not in (NONE, RELU):
-        for c in range(channels):
-            for row in range(top, top + rows):
-                out = planes[p + c, row]
-                sigmoid_in_place(out) if activation == SIGMOID else tanh_in_place(out)
+        activate_rows(planes, p, channels, top, rows, activation)

@@ -9,8 +9,8 @@ import numpy as np
 
 from pareo.array import Array
 from pareo.backends.compiled.conv.winograd.transforms import transform
-from pareo.backends.compiled.kernels.activations import NONE, RELU, SIGMOID
-from pareo.backends.compiled.kernels.elementwise_loops import sigmoid_in_place, tanh_in_place
+from pareo.backends.compiled.kernels.activations import NONE, RELU
+from pareo.backends.compiled.kernels.channels_last import activate_rows
 from pareo.backends.compiled.runtime.jit import jit
 from pareo.backends.compiled.runtime.lanes import (
     LANES,
@@ -136,10 +136,7 @@ def _store_image(
             at = places.ctypes.data + 8 * q
             vectors_to_pixels(target + 4 * q, gap, channels, given, at, shift, is_relu)
     if activation not in (NONE, RELU):
-        for i in range(channels):
-            for row in range(top, top + rows):
-                out = planes[p + i, row]
-                sigmoid_in_place(out) if activation == SIGMOID else tanh_in_place(out)
+        activate_rows(planes, p, channels, top, rows, activation)
 
 
 @jit

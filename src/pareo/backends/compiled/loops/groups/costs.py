@@ -16,7 +16,6 @@ CACHED_WEIGHTS = 1 << 18
 FEW_FILTERS = 15  # with as many, half of the rate of other ways: copies take as long as products
 FEW_CHANNELS = 300  # with as many channels as the root of this, half of Winograd's rate
 MANY_IMAGES = 64  # Winograd's algorithm needs a number of tiles
-CALL = 15e-6  # seconds for each instruction of a step
 LANE_SUM = 3e-9  # seconds for a filter's element and group: its gradient is a sum of lanes
 LONG = 400  # instructions of a loop that should save half of the time
 
@@ -30,6 +29,9 @@ class Rates:
     others, dot:  instruction by instruction, with many filters
     winograd:     the same, by the size of filters, with many channels
     cached:       seconds for an element in groups; `element`: instruction by instruction
+    call:         seconds for each instruction of a step besides
+    shared:       seconds that a step takes longer for being shared: barriers, and what passes
+                  between the caches of cores
     """
 
     in_groups: float
@@ -39,14 +41,18 @@ class Rates:
     winograd: dict[int, float]
     cached: float
     element: float
+    call: float
+    shared: float
 
 
 NEOVERSE_N1 = Rates(
-    33 * GFLOP, 10 * GFLOP, 30 * GFLOP, 30 * GFLOP, {3: 50 * GFLOP, 5: 36 * GFLOP}, 0.5e-9, 1e-9
-)
+    33 * GFLOP, 10 * GFLOP, 30 * GFLOP, 30 * GFLOP, {3: 50 * GFLOP, 5: 36 * GFLOP}, 0.5e-9, 1e-9,
+    15e-6, 4e-6,
+)  # fmt: skip
 CASCADE_LAKE = Rates(
-    90 * GFLOP, 40 * GFLOP, 75 * GFLOP, 60 * GFLOP, {3: 130 * GFLOP, 5: 155 * GFLOP}, 0.3e-9, 0.8e-9
-)
+    90 * GFLOP, 40 * GFLOP, 75 * GFLOP, 60 * GFLOP, {3: 130 * GFLOP, 5: 155 * GFLOP}, 0.3e-9,
+    0.8e-9, 35e-6, 12e-6,
+)  # fmt: skip
 RATES = CASCADE_LAKE if registers.HAS_AVX512 else NEOVERSE_N1
 
 
@@ -79,7 +85,7 @@ def estimate(program: Program, batch: int, waste: float = 1.0, lanes: int = 8) -
     for i in program.instructions:
         if i.is_view:
             continue
-        by_instructions += CALL / batch
+        by_instructions += RATES.call / batch
         if i.name.startswith("conv"):
             in_groups += i.flops / RATES.in_groups
             by_instructions += i.flops / _convolution_rate(program, i)

@@ -143,6 +143,7 @@ class GroupLoop:
         count = len(program.inputs) - 2
         self._trained = [position for position in range(count) if position not in state]
         self._sizes = [program.specs[program.inputs[n]].size for n in self._trained]
+        self._image_seconds = costs.estimate(program, MANY).in_groups
         parts = segments(program, state)
         self._generated = {lanes: _Generated(program, parts, lanes) for lanes in GROUPS}
 
@@ -230,10 +231,12 @@ class GroupLoop:
             if made.bytes > max(MAX_BYTES, self.bytes_of_group):
                 continue
             number = -(-batch // lanes)
-            workers = max(1, min(threads, number))
             each = ALONE * lanes if lanes == 1 else max(lanes, 0.9 * registers.LANES)
-            time = -(-number // workers) * each
-            found.append((time, -lanes, lanes, workers))
+            for workers in {1, max(1, min(threads, number))}:
+                time = -(-number // workers) * each
+                if workers > 1:
+                    time += costs.RATES.shared / self._image_seconds
+                found.append((time, -lanes, lanes, workers))
         return found
 
 
