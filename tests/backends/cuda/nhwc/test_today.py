@@ -106,9 +106,10 @@ def farther(found: dict[str, float], other: dict[str, float]) -> dict[str, float
     return {path: max(e, other[path]) for path, e in found.items()}
 
 
-def check(where: str, precision: str, found: Seen, others: list[Seen], exact: Seen) -> None:
-    """`found` is no farther from `exact` than one of the others."""
-    off = max(abs(one.loss - exact.loss) for one in others)
+def check(
+    where: str, precision: str, found: Seen, others: list[Seen], exact: Seen, off: float
+) -> None:
+    """`found` is no farther from `exact` than one of the others, whose losses were `off` so far."""
     allowed = 2 * off + 2e-3 * abs(exact.loss)
     assert abs(found.loss - exact.loss) <= allowed, where
     apart = distances(found.gradients, exact.gradients)
@@ -152,5 +153,7 @@ def test_ten_steps_at_full_size(name: str, precision: str) -> None:
         theirs(network, "float32", rounded(start, precision), data, rate),
         theirs(network, "float32", start, data, rate),
     )
+    off = 0.0  # the largest so far: the error of a single number is small by chance in some steps
     for number, (found, *others, exact) in enumerate(zip(*runs, strict=True)):
-        check(f"{name}, {precision}, step {number}", precision, found, others, exact)
+        off = max(off, *(abs(one.loss - exact.loss) for one in others))
+        check(f"{name}, {precision}, step {number}", precision, found, others, exact, off)
