@@ -86,12 +86,20 @@ def test_any_shape_agrees_with_float64(
         assert distance(one, true) < NEAR
 
 
+@pytest.mark.parametrize("size", [(17, 18), (5, 6)])
+@pytest.mark.parametrize("cut", [False, True])
 @pytest.mark.parametrize("name", ["relu", "sigmoid", "tanh"])
-def test_bias_and_activation_are_fused(name: str) -> None:
+def test_bias_and_activation_are_fused(
+    name: str, cut: bool, size: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For whole images, whose channels follow each other, and for some rows of one."""
     from pareo import trace
 
+    if cut:
+        monkeypatch.setattr(layer, "BUFFER_BYTES", 1 << 12)
+        monkeypatch.setattr(layer, "PART_BYTES", 1 << 13)
     random = np.random.default_rng(1)
-    x, w, b = (random.standard_normal(s) for s in ((2, 16, 17, 18), (20, 16, 3, 3), (20,)))
+    x, w, b = (random.standard_normal(s) for s in ((2, 16, *size), (20, 16, 3, 3), (20,)))
 
     def step(x: Any, w: Any, b: Any) -> Any:
         return getattr(op, name)(op.add_bias(op.conv(x, w, stride=(2, 2), padding=(1, 1)), b))

@@ -71,12 +71,13 @@ def test_any_shape_agrees_with_float64(
 
 
 @pytest.mark.smoke
+@pytest.mark.parametrize("size", [(17, 18), (7, 6)])
 @pytest.mark.parametrize("name", ["relu", "sigmoid", "tanh"])
-def test_bias_and_activation_are_fused(name: str) -> None:
+def test_bias_and_activation_are_fused(name: str, size: Any) -> None:
     from pareo import trace
 
     random = np.random.default_rng(1)
-    x, w, b = (random.standard_normal(s) for s in ((2, 16, 17, 18), (20, 16, 3, 3), (20,)))
+    x, w, b = (random.standard_normal(s) for s in ((2, 16, *size), (20, 16, 3, 3), (20,)))
 
     def layer(x: Any, w: Any, b: Any) -> Any:
         return getattr(op, name)(op.add_bias(op.conv(x, w, padding=(1, 1)), b))

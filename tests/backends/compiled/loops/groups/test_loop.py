@@ -1,5 +1,6 @@
 """Training in one loop over groups of images: the same as in NumPy, and bit for bit again."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from recipes import sgd
 
 from pareo import Device
+from pareo.backends.compiled.loops.groups import costs
 from pareo.backends.compiled.loops.groups.loop import GroupLoop
 from pareo.backends.compiled.runtime import registers
 from pareo.nn import (
@@ -182,6 +184,17 @@ def test_small_batches_have_smaller_groups(name: str, batch: int, threads: int, 
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-5, atol=1e-6)
     for path, value in expected[1].items():
         np.testing.assert_allclose(found[1][path], value, rtol=1e-4, atol=1e-5, err_msg=path)
+
+
+def test_a_step_of_some_microseconds_is_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where sharing takes as long as eight groups, 64 groups are shared, and two are not."""
+    loop = Step(NETWORKS[SMALL], 8, Device("compiled", threads=2))._loop
+    assert isinstance(loop, GroupLoop)
+    shared = 8 * registers.LANES * loop._image_seconds
+    rates = replace(costs.RATES, shared=shared)
+    monkeypatch.setattr(costs, "RATES", rates)
+    assert loop._lanes(2 * registers.LANES)[1] == 1
+    assert loop._lanes(64 * registers.LANES)[1] == 2
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ class Rates:
     cached:       seconds for an element in groups; `element`: instruction by instruction
     call:         seconds for each instruction of a step besides
     shared:       seconds that a step takes longer for being shared: barriers, and what passes
-                  between the caches of cores
+                  between the caches of cores; not measured on Arm
     """
 
     in_groups: float
@@ -47,7 +47,7 @@ class Rates:
 
 NEOVERSE_N1 = Rates(
     33 * GFLOP, 10 * GFLOP, 30 * GFLOP, 30 * GFLOP, {3: 50 * GFLOP, 5: 36 * GFLOP}, 0.5e-9, 1e-9,
-    15e-6, 4e-6,
+    15e-6, 0.0,
 )  # fmt: skip
 CASCADE_LAKE = Rates(
     90 * GFLOP, 40 * GFLOP, 75 * GFLOP, 60 * GFLOP, {3: 130 * GFLOP, 5: 155 * GFLOP}, 0.3e-9,
