@@ -86,7 +86,8 @@ class Rules:
         return rules if seconds is None else replace(rules, seconds=seconds)
 
 
-QUICK = Rules(share=0.1, turn=0.5, seconds=100.0, patience=60.0, untried=SLOW_TO_BUILD)
+# A first compilation takes minutes where others take most of the processor's time.
+QUICK = Rules(share=0.1, turn=0.5, seconds=100.0, patience=240.0, untried=SLOW_TO_BUILD)
 
 
 class OneTask(Experiment):
