@@ -16,7 +16,7 @@ from pareo.program.ir import Program
 def lowered(program: Program) -> Program:
     """A program with large convolutions, lowered; any other program unchanged."""
     from pareo.backends.cuda.nhwc import attention, lower
-    from pareo.backends.cuda.nhwc.conv import plans
+    from pareo.backends.cuda.nhwc.conv import plans, summed_plans
 
     if not lower.worth_lowering(program):
         return program
@@ -25,13 +25,16 @@ def lowered(program: Program) -> Program:
         _say(f"pareo: convolutions are computed as matrix products, which is slower: {why}")
         return program
     tests = plans.has_plan, plans.best_as_forward, attention.supported
-    return lower.lowered(program, current().precision, *tests, clusters=_has_clusters())
+    from_hopper_on = int(_capability()) >= 90
+    return lower.lowered(
+        program, current().precision, *tests, clusters=from_hopper_on, choice=summed_plans.best
+    )
 
 
-def _has_clusters() -> bool:
+def _capability() -> str:
     import cupy
 
-    return int(cupy.cuda.Device().compute_capability) >= 90
+    return str(cupy.cuda.Device().compute_capability)
 
 
 @cache  # each sentence is printed once

@@ -1,7 +1,11 @@
 """All instructions of lowered programs; importing this module fills their table."""
 
 from pareo.backends.cuda.nhwc import attention
-from pareo.backends.cuda.nhwc.conv import convolution, input_gradient_as_forward
+from pareo.backends.cuda.nhwc.conv import (
+    convolution,
+    input_gradient_as_forward,
+    product_sums,
+)
 from pareo.backends.cuda.nhwc.kernels import (
     activation,
     bias,
@@ -28,5 +32,6 @@ __all__ = [
     "normalise",
     "normalise_at_once",
     "pool",
+    "product_sums",
     "tokens",
 ]

@@ -7,6 +7,7 @@ rule stays as it is.
 import numpy as np
 
 from pareo.backends.cuda.nhwc.at_once import at_once
+from pareo.backends.cuda.nhwc.join_sums import Choice, join_sums
 from pareo.backends.cuda.nhwc.lowering import AttentionTest, ConvolutionTest, Lowering
 from pareo.backends.cuda.nhwc.merge import merged
 from pareo.backends.cuda.nhwc.rules import RULES, add_grouped_updates, find_attention
@@ -31,6 +32,7 @@ def lowered(
     as_forward: ConvolutionTest = lambda _: False,
     attends: AttentionTest = lambda _: True,
     clusters: bool = True,
+    choice: Choice = lambda _: None,
 ) -> Program:
     """The lowered program.
 
@@ -42,6 +44,7 @@ def lowered(
             filters.
         attends: whether cuDNN computes an attention.
         clusters: whether the GPU has clusters of blocks, as those from Hopper on do.
+        choice: how a convolution of single pixels is joined to the sums of a normalisation, if so.
     """
     program = merged(program)
     lowering = Lowering(program, precision, has_plan, as_forward, attends)
@@ -58,4 +61,4 @@ def lowered(
         specs=lowering.specs, instructions=tuple(lowering.instructions), outputs=outputs
     )
     changed = remove_dead(changed)
-    return at_once(changed) if clusters else changed
+    return join_sums(at_once(changed) if clusters else changed, choice)

@@ -18,6 +18,7 @@ from pareo.backends.cuda.nhwc.conv import (
     in_parts,
     plans,
     product,
+    product_sums,
 )
 from pareo.backends.cuda.nhwc.conv.filter_gradient import ARCH, CHUNK, ROWS, WIDTHS
 from pareo.backends.cuda.nhwc.conv.filter_gradient_strips import PITCH
@@ -32,6 +33,7 @@ CONV = {
     "nhwc/conv/filter_gradient.cu": filter_gradient.INSTANCES,
     "nhwc/conv/filter_gradient_strips.cu": filter_gradient_strips.INSTANCES,
     "nhwc/conv/few_channels.cu": [],
+    "nhwc/conv/product_sums.cu": product_sums.INSTANCES,
 }
 PLAIN = {"nhwc/conv/depthwise.cu": depthwise.instances()}
 INSTANCES = (

@@ -5,5 +5,6 @@ cuDNN's plans (`cudnn`) and our own: `filter_gradient` and `filter_gradient_stri
 filters, `few_channels` for first layers, `depthwise`, `product` for single pixels, and three that
 leave the work to another plan: `input_gradient_as_forward`, `forward_as_input_gradient` and
 `in_parts`. `convolution` are the instructions; `positions` and `work_split` are shared by our
-kernels.
+kernels. `product_sums` are convolutions with the sums of a batch normalisation, and `summed_plans`
+says where they are faster.
 """

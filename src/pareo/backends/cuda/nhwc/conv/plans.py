@@ -26,7 +26,7 @@ from pareo.backends.cuda.nhwc.conv import (
     product,
 )
 from pareo.backends.cuda.nhwc.conv.cudnn import Graph
-from pareo.backends.cuda.nhwc.conv.problem import Convolution, Plan
+from pareo.backends.cuda.nhwc.conv.problem import Convolution, Plan, Runs
 from pareo.backends.cuda.runtime import memory
 from pareo.backends.cuda.runtime.graph import Graph as Captured
 from pareo.cache import cache_folder, write
@@ -180,7 +180,7 @@ def _times(
         return [], True
     width = 2 if convolution.precision == "bfloat16" else 4
     sizes = {name: convolution.size(name) for name in convolution.arrays}
-    arrays = {name: _some_numbers(size * width) for name, size in sizes.items()}
+    arrays = {name: some_numbers(size * width) for name, size in sizes.items()}
     found, all_tried = [], True
     work: Array = None
     fastest = inf
@@ -193,7 +193,7 @@ def _times(
         if plan is None:
             all_tried = False
             continue
-        seconds = _seconds(plan, arrays, work, fastest)
+        seconds = seconds_of(plan, arrays, work, fastest)
         if seconds is not None:
             found.append((seconds, plan))
             fastest = min(fastest, seconds)
@@ -260,7 +260,7 @@ OWN_PLANS: dict[str, Callable[[Convolution], Plan | None]] = {
 }
 
 
-def _seconds(plan: Plan, arrays: dict[int, Array], work: Array, fastest: float) -> float | None:
+def seconds_of(plan: Runs, arrays: dict[int, Array], work: Array, fastest: float) -> float | None:
     """Seconds of a run inside a graph, the minimum of some samples.
 
     A training step runs it in a graph, too. Outside of one, launches would dominate small ones.
@@ -302,7 +302,7 @@ def _elapsed(work: Callable[[], object]) -> float:
     return float(cupy.cuda.get_elapsed_time(before, after)) / 1e3
 
 
-def _some_numbers(nbytes: int) -> Array:
+def some_numbers(nbytes: int) -> Array:
     """Memory that holds numbers around 1, as float32 and as bfloat16: zeros would run faster."""
     import cupy
 

@@ -51,7 +51,14 @@ class Convolution:
         return (IMAGES, FILTERS, RESULT, BIAS) if self.epilogue else (IMAGES, FILTERS, RESULT)
 
 
-class Plan(Protocol):
+class Runs(Protocol):
+    """Work on the arrays of a convolution, which can be timed."""
+
+    def run(self, arrays: dict[int, Array], workspace: Array) -> None:
+        """Do it, on the current stream."""
+
+
+class Plan(Runs, Protocol):
     """One way to compute one convolution."""
 
     @property
@@ -61,6 +68,3 @@ class Plan(Protocol):
     @property
     def workspace(self) -> int:
         """The bytes of its workspace."""
-
-    def run(self, arrays: dict[int, Array], workspace: Array) -> None:
-        """Compute the convolution, on the current stream."""

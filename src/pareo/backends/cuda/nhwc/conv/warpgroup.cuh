@@ -109,6 +109,27 @@ template <> __device__ inline void multiply<128>(
                  : GIVEN(a, b));
 }
 
+// The same for 16 positions in bfloat16, with both factors in shared memory.
+template <int N> __device__ inline void multiply_bfloat16(
+    float (&s)[N / 2], unsigned long long a, unsigned long long b);
+
+template <> __device__ inline void multiply_bfloat16<64>(
+    float (&s)[32], unsigned long long a, unsigned long long b)
+{
+    asm volatile(ALWAYS "m64n64k16.f32.bf16.bf16 " FIRST_32 "}, %32, %33, yes, 1, 1, 0, 0;\n}"
+                 : EIGHT(s, 0), EIGHT(s, 8), EIGHT(s, 16), EIGHT(s, 24) : "l"(a), "l"(b));
+}
+
+template <> __device__ inline void multiply_bfloat16<128>(
+    float (&s)[64], unsigned long long a, unsigned long long b)
+{
+    asm volatile(ALWAYS "m64n128k16.f32.bf16.bf16 " FIRST_32 NEXT_16 LAST_16
+                 "}, %64, %65, yes, 1, 1, 0, 0;\n}"
+                 : EIGHT(s, 0), EIGHT(s, 8), EIGHT(s, 16), EIGHT(s, 24), EIGHT(s, 32), EIGHT(s, 40),
+                   EIGHT(s, 48), EIGHT(s, 56)
+                 : "l"(a), "l"(b));
+}
+
 // The wgmma descriptor of swizzled lines of 128 bytes, in groups of eight that are 1024 bytes
 // apart.
 __device__ inline unsigned long long lines_at(const void* shared)
@@ -127,7 +148,7 @@ __device__ inline void bulk_copy(void* to, const void* from, int bytes, unsigned
 }
 
 // Starts copying 16 bytes to shared memory, or zeros.
-__device__ inline void load_async(float* to, const float* from, bool there)
+__device__ inline void load_async(void* to, const void* from, bool there)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :: "r"(place(to)), "l"(from), "r"(there ? 16 : 0) : "memory");

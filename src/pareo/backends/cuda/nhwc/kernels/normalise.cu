@@ -2,58 +2,13 @@
 // with a residual and an activation; and the backward pass. Statistics and sums are float32, in an
 // order that does not change from run to run.
 #include "nhwc/kernels/activation.cuh"
+#include "nhwc/kernels/block_sums.cuh"
 #include "nhwc/kernels/norm.cuh"
 #include "nhwc/kernels/vector.cuh"
 
 const int MOST_THREADS = 512, LEAST_BLOCKS = 2;          // of a kernel that sums
 const int EACH_THREADS = 256, EACH_BLOCKS = 3;           // of a kernel that does not
 const int AHEAD_STATISTICS = 8, AHEAD_SUMS = 2;          // pixels that a thread loads before it uses them
-const int SLOTS = 1 << 18;
-__device__ unsigned arrived[SLOTS];  // blocks that are done; all 0 between launches
-
-// Whether this block is the last of its column of the grid: it then sees what the others wrote.
-__device__ inline bool is_last(int slot)
-{
-    __shared__ bool last;
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x + threadIdx.y == 0) {
-        unsigned* mine = arrived + (slot + blockIdx.y) % SLOTS;
-        last = atomicAdd(mine, 1) == gridDim.x - 1;
-        if (last) *mine = 0;
-    }
-    __syncthreads();
-    if (last) __threadfence();
-    return last;
-}
-
-// Adds `value` over the threads with the same thread number modulo `columns`, in a fixed order;
-// the result is known to all of them. `room` has a float for each thread.
-__device__ inline float total_of_column(float value, float* room, int thread, int columns, int rows)
-{
-    __syncthreads();
-    room[thread] = value;
-    __syncthreads();
-    float sum = 0;
-    for (int r = 0; r < rows; r++) sum += room[r * columns + thread % columns];
-    return sum;
-}
-
-// The number, the mean and the sum of squared deviations of some elements, merged with others'.
-template <int V> __device__ inline void merge(
-    float& count, float (&mean)[V], float (&squares)[V], float other, const float* means,
-    const float* more)
-{
-    if (other == 0) return;
-    const float share = other / (count + other);
-#pragma unroll
-    for (int i = 0; i < V; i++) {
-        const float apart = means[i] - mean[i];
-        squares[i] += more[i] + apart * apart * count * share;
-        mean[i] += apart * share;
-    }
-    count += other;
-}
 
 // Kernels that sum begin with the last pixel: what the kernel before them wrote last is still in
 // the L2 cache. The next kernel then begins with the first pixel, for the same reason.
@@ -97,64 +52,8 @@ template <class T, int V> __global__ void __launch_bounds__(MOST_THREADS, LEAST_
             squares[i] -= sums[i] * apart;
         }
     }
-    const int columns = blockDim.x * V, thread = threadIdx.y * blockDim.x + threadIdx.x;
-    float* deviations = room + blockDim.y * columns;
-    const int place = threadIdx.y * columns + threadIdx.x * V;
-    for (int half = blockDim.y / 2; half > 0; half /= 2) {
-        if (threadIdx.y >= half && threadIdx.y < 2 * half) {
-#pragma unroll
-            for (int i = 0; i < V; i++) {
-                room[place + i] = centre[i];
-                deviations[place + i] = squares[i];
-            }
-            counts[thread] = count;
-        }
-        __syncthreads();
-        if (threadIdx.y < half) {
-            const int there = place + half * columns;
-            merge<V>(count, centre, squares, counts[thread + half * blockDim.x], room + there, deviations + there);
-        }
-        __syncthreads();
-    }
-    const bool writes = threadIdx.y == 0 && channel < channels;
-    if (gridDim.x == 1) {
-        if (writes)
-#pragma unroll
-            for (int i = 0; i < V; i++) {
-                mean[channel + i] = centre[i];
-                variance[channel + i] = fmaxf(squares[i] / pixels, 0);
-            }
-        return;
-    }
-    float* block_counts = partial + 2ll * gridDim.x * channels;
-    if (writes) {
-#pragma unroll
-        for (int i = 0; i < V; i++) {
-            partial[2ll * blockIdx.x * channels + channel + i] = centre[i];
-            partial[(2ll * blockIdx.x + 1) * channels + channel + i] = squares[i];
-        }
-        block_counts[blockIdx.x] = count;  // each column of the grid writes the same
-    }
-    if (!is_last(slot)) return;
-    const int rows = blockDim.y / V, one = blockIdx.y * columns + thread % columns;
-    const bool mine = thread < rows * columns && one < channels;
-    // Deviations from the first block's mean, which is close to all others.
-    const float near = one < channels ? __ldcg(partial + one) : 0;
-    float sum = 0, deviation = 0;
-    if (mine)
-#pragma unroll 8
-        for (int b = thread / columns; b < gridDim.x; b += rows) {
-            const float apart = __ldcg(partial + 2ll * b * channels + one) - near;
-            const float weighted = __ldcg(block_counts + b) * apart;
-            sum += weighted;
-            deviation += __ldcg(partial + (2ll * b + 1) * channels + one) + weighted * apart;
-        }
-    sum = total_of_column(sum, room, thread, columns, rows);
-    deviation = total_of_column(deviation, room, thread, columns, rows);
-    if (thread < columns && one < channels) {
-        mean[one] = near + sum / pixels;
-        variance[one] = fmaxf((deviation - sum * (sum / pixels)) / pixels, 0);
-    }
+    finish_statistics<V>(
+        WholeBlock(), mean, variance, partial, slot, centre, squares, count, room, counts, pixels, channels, channel);
 }
 
 // out = activation(z + residual): R is 0 without a residual, 2 where it is normalised too, else 1.
@@ -246,56 +145,7 @@ template <class T, int V, int A> __global__ void __launch_bounds__(MOST_THREADS,
                 }
         }
     }
-    const int columns = blockDim.x * V, thread = threadIdx.y * blockDim.x + threadIdx.x;
-    const int place = threadIdx.y * columns + threadIdx.x * V;
-    float* second = room + blockDim.y * columns;
-    for (int half = blockDim.y / 2; half > 0; half /= 2) {
-        if (threadIdx.y >= half && threadIdx.y < 2 * half)
-#pragma unroll
-            for (int i = 0; i < V; i++) {
-                room[place + i] = sums[i];
-                second[place + i] = products[i];
-            }
-        __syncthreads();
-        if (threadIdx.y < half)
-#pragma unroll
-            for (int i = 0; i < V; i++) {
-                sums[i] += room[place + half * columns + i];
-                products[i] += second[place + half * columns + i];
-            }
-        __syncthreads();
-    }
-    const bool writes = threadIdx.y == 0 && channel < channels;
-    if (gridDim.x == 1) {
-        if (writes)
-#pragma unroll
-            for (int i = 0; i < V; i++) {
-                to_shift[channel + i] = sums[i];
-                to_scale[channel + i] = products[i] * rsqrtf(by.variance[channel + i] + by.epsilon);
-            }
-        return;
-    }
-    if (writes)
-#pragma unroll
-        for (int i = 0; i < V; i++) {
-            partial[2ll * blockIdx.x * channels + channel + i] = sums[i];
-            partial[(2ll * blockIdx.x + 1) * channels + channel + i] = products[i];
-        }
-    if (!is_last(slot)) return;
-    const int rows = blockDim.y / V, one = blockIdx.y * columns + thread % columns;
-    float sum = 0, product = 0;
-    if (thread < rows * columns && one < channels)
-#pragma unroll 8
-        for (int b = thread / columns; b < gridDim.x; b += rows) {
-            sum += __ldcg(partial + 2ll * b * channels + one);
-            product += __ldcg(partial + (2ll * b + 1) * channels + one);
-        }
-    sum = total_of_column(sum, room, thread, columns, rows);
-    product = total_of_column(product, room, thread, columns, rows);
-    if (thread < columns && one < channels) {
-        to_shift[one] = sum;
-        to_scale[one] = product * rsqrtf(by.variance[one] + by.epsilon);
-    }
+    finish_sums<V>(WholeBlock(), to_scale, to_shift, partial, slot, sums, products, by, room, channels, channel);
 }
 
 // The gradient of x: factor * (d - mean of d - normalised x * mean of (d * normalised x)). With PLUS,

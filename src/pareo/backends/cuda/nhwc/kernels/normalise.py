@@ -72,11 +72,11 @@ def partial_sums(images: Array | Spec) -> Spec:
 def _sum(file_name: str, images: Array, arguments: Sequence[Any], results: int = 0) -> None:
     grid, block = sum_grid(images)
     shared = 2 * block[0] * block[1] * sum_vector(images) * 4
-    both = *arguments[:results], np.int32(_take_slots(grid[1])), *arguments[results:]
+    both = *arguments[:results], np.int32(take_slots(grid[1])), *arguments[results:]
     kernel("normalise", file_name, shared)(grid, block, both, shared_mem=shared)
 
 
-def _take_slots(count: int) -> int:
+def take_slots(count: int) -> int:
     """The first of `count` slots for the counters of a launch.
 
     No two launches that run at the same time may share one. Slots are used again after tens of
