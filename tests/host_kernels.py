@@ -103,15 +103,15 @@ const int LANES = 1;
 inline float total_of_lanes(float value) { return value; }
 inline float largest_of_lanes(float value) { return value; }
 void __syncthreads();
-void meet(unsigned*);
+struct Barrier { Barrier(unsigned*) {} void meet(); };
 static std::vector<float> rooms[16];
 """
 RUN_TOGETHER = """
 static std::barrier<>* block_barriers[BLOCKS];
-static std::barrier<> all(BLOCKS* THREADS);
+static std::barrier<> everyone(BLOCKS* THREADS);
 void __syncthreads() { block_barriers[blockIdx.x]->arrive_and_wait(); }
-void meet(unsigned*) { all.arrive_and_wait(); }
-extern "C" void run(void** pointers)
+void Barrier::meet() { everyone.arrive_and_wait(); }
+extern "C" void run(void** pointers, int steps)
 {
     Pointers given;
     for (unsigned i = 0; i < sizeof(given.at) / sizeof(void*); i++) given.at[i] = pointers[i];
@@ -125,15 +125,15 @@ extern "C" void run(void** pointers)
             threads.emplace_back([=] {
                 blockIdx.x = block;
                 threadIdx.x = thread;
-                together(given);
+                together(given MORE);
             });
     for (auto& one : threads) one.join();
 }
 """
 
 
-def run_together(source, values, folder):
-    """The results of a kernel whose blocks compute a step together, on threads of the host."""
+def together_on_host(source, folder):
+    """A kernel whose blocks compute steps together, compiled for threads of the host."""
     text = source.text.replace('#include "images/block.cuh"\n', "")
     text = text.replace('#include "grid/barrier.cuh"\n', "")
     text = inlined(text)
@@ -144,14 +144,41 @@ def run_together(source, values, folder):
     filled = r"i = threadIdx.x; (i < \d+); i \+= THREADS\) pointers"
     text = re.sub(filled, r"i = 0; \1; i++) pointers", text)
     path, library = folder / "together.cpp", folder / "together.so"
-    path.write_text(f"{TOGETHER}{text}\nconst int ROOM = {room[1]};\n{RUN_TOGETHER}")
+    more = ", steps" if source.more else ""
+    parts = TOGETHER, text, f"const int ROOM = {room[1]};\n#define MORE {more}", RUN_TOGETHER
+    path.write_text("\n".join(parts))
     command = [compiler(), "-std=c++20", "-O1", "-shared", "-fPIC", "-w", "-pthread", path]
     subprocess.run([*command, "-o", library], check=True)
+
+    def run(arrays, steps=1):
+        pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
+        ctypes.CDLL(str(library)).run(pointers, steps)
+
+    return run
+
+
+def run_together(source, values, folder):
+    """The results of a kernel whose blocks compute a step together, on threads of the host."""
     given = [np.ascontiguousarray(values[n]) for n in source.arguments]
     specs = source.plan.specs
     results = {n: np.full(specs[n].shape, np.nan, np.float32) for n in source.plan.results}
     between = np.full(source.floats_between, np.nan, np.float32)
-    arrays = [np.zeros(1, np.uint32), *given, *results.values(), between]
-    pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
-    ctypes.CDLL(str(library)).run(pointers)
+    run = together_on_host(source, folder)
+    run([np.zeros(1, np.uint32), *given, *results.values(), between])
     return results
+
+
+def run_loop(source, arrays, data, numbers, folder):
+    """The losses of many steps in one launch, on threads of the host; moves `arrays` in place.
+
+    `arrays` are parameters and slots by their numbers; `data` are images, labels and the order.
+    """
+    constants = source.plan.program.constants
+    given = [arrays[n] if n in arrays else np.ascontiguousarray(constants[n], np.float32)
+             for n in source.arguments]  # fmt: skip
+    steps = len(data[-1])
+    losses = np.full(steps, np.nan, np.float32)
+    between = np.full(source.floats_between, np.nan, np.float32)
+    run = together_on_host(source, folder)
+    run([np.zeros(1, np.uint32), *given, *data, numbers, losses, between], steps)
+    return losses

@@ -15,6 +15,7 @@ import numpy as np
 
 from pareo import moving
 from pareo.array import Array
+from pareo.backends.cuda.grid.lower import loop_of
 from pareo.backends.cuda.runtime import launch, memory
 from pareo.backends.cuda.runtime.cupy_module import cupy
 from pareo.backends.cuda.runtime.graph import Replay
@@ -153,6 +154,7 @@ class TrainingSteps:
             self._step = memory.empty((), np.int64)
             self._capacity = 0
             self._reserve(max(1, min(LEAST_ROWS, LEAST_BYTES // self._batch.labels.nbytes)))
+            self._loop = loop_of(program)
         self._next: list[BatchBuffer] = []
         self._run: Any = None  # the program, bound to the arrays of the current call
         self._data: Any = None  # images and labels of the current call
@@ -196,9 +198,14 @@ class TrainingSteps:
             )  # fmt: skip
             fixed = [*parameters.values(), *slots.values(), self._order, self._losses]
             if isinstance(images, cupy.ndarray):
-                fixed += [images, labels]
-                for _ in range(len(order)):
-                    self._resident(self._gathered_step, fixed)
+                if self._loop is not None:
+                    moved = *parameters.values(), *slots.values()
+                    rows = (a[: len(order)] for a in (self._order, self._all_numbers, self._losses))
+                    self._loop(moved, images, labels, *rows)
+                else:
+                    fixed += [images, labels]
+                    for _ in range(len(order)):
+                        self._resident(self._gathered_step, fixed)
             else:
                 self._stream(len(order), fixed)
             self._data = self._run = None  # release the caller's arrays
@@ -208,7 +215,8 @@ class TrainingSteps:
     @property
     def kept_bytes(self) -> int:
         """Bytes that the captured graphs of steps hold."""
-        return self._resident.kept_bytes + self._streamed.kept_bytes
+        loop = self._loop.nbytes if self._loop else 0
+        return loop + self._resident.kept_bytes + self._streamed.kept_bytes
 
     def _reads_dataset(self, images: Array) -> bool:
         """Whether a step reads these images from the dataset, by index."""

@@ -3,20 +3,25 @@
 import numpy as np
 import pytest
 from devices import ARCHITECTURES, needs_gpu
-from host_kernels import run_together
+from host_kernels import run_loop, run_together
 from recipes import sgd
 from step_values import trained, use, values_of
 
+from pareo import Device
 from pareo.backends.cuda.grid import lower
 from pareo.backends.cuda.grid.emit import emit
+from pareo.backends.cuda.grid.loop import LoopSource
 from pareo.backends.cuda.grid.lower import computed_together, expected
 from pareo.backends.cuda.grid.plan import planned
 from pareo.backends.cuda.grid.tiles import Machine
+from pareo.backends.cuda.grid.updates import with_updates
 from pareo.backends.cuda.runtime import source as files
 from pareo.backends.cuda.ways import chosen
 from pareo.lab.arena.draw import drawn
 from pareo.nn import networks
-from pareo.training.step import step_program
+from pareo.training.optimizers import Adam, AdamW, Lion
+from pareo.training.recipe import Recipe
+from pareo.training.step import Step, new_slots, step_program
 
 CASES = [("mlp", n) for n in (0, 1, 6, 7, 9, 11)] + [("cnn", n) for n in (1, 2, 3, 4, 5, 8, 9, 11)]
 QUICK = [("mlp", 1), ("mlp", 9), ("cnn", 4), ("cnn", 5)]
@@ -39,6 +44,42 @@ def test_the_kernel_computes_loss_and_gradients(kind, index, tmp_path):
     values, exact = values_of(program)
     for value, array in run_together(source, values, tmp_path).items():
         check(array, exact[value], f"%{value}")
+
+
+RECIPES = {
+    "descent": Recipe(),
+    "momentum": sgd(0.9, 0.01),
+    "adam": Recipe(optimizer=Adam()),
+    "clipped": Recipe(optimizer=AdamW(), clip=0.5),
+    "lion": Recipe(optimizer=Lion()),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "index", "recipe"),
+    [("mlp", 1, "momentum"), ("mlp", 9, "adam"), ("cnn", 4, "descent"), ("cnn", 5, "lion")]
+    + [pytest.param(*one, "momentum", marks=pytest.mark.slow) for one in CASES],
+)
+def test_a_loop_trains(kind, index, recipe, tmp_path):
+    network = drawn(505, index, (kind,)).network
+    batch, steps, how = 8 if network.state else 3, 3, RECIPES[recipe]
+    program = step_program(network, batch, how)
+    source = emit(with_updates(planned(program)), Machine(2, threads=4, lanes=1), LoopSource)
+    random = np.random.default_rng(index + 2)
+    images = random.standard_normal((20, *network.inputs)).astype(np.float32)
+    labels = random.integers(0, network.classes, 20)
+    order = random.integers(0, 20, (steps, batch))
+    step = Step(network, batch, Device("vectorized"), how, dtype=np.float64)
+    parameters = {k: a.astype(np.float64) for k, a in network.initialise(3).items()}
+    slots = new_slots(network, how, parameters)
+    start = [*parameters.values(), *slots.values()]
+    arrays = dict(zip(program.inputs, [a.astype(np.float32) for a in start], strict=False))
+    wanted = step.run(parameters, slots, images.astype(np.float64), labels, order, rate=0.02)
+    numbers = step.numbers(0.02, 0, steps).astype(np.float32)
+    losses = run_loop(source, arrays, (images, labels, order), numbers, tmp_path)
+    np.testing.assert_allclose(losses, wanted, rtol=3e-5)
+    for name, found in zip((*parameters, *slots), arrays.values(), strict=True):
+        check(found, {**parameters, **slots}[name], name)
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)

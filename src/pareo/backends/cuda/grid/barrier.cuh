@@ -3,26 +3,38 @@
 
 #ifdef CLUSTER
 #define TOGETHER __cluster_dims__(BLOCKS, 1, 1)
-__device__ inline void meet(unsigned*)
-{
-    __syncthreads();
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
+struct Barrier {
+    __device__ Barrier(unsigned*) {}
+    __device__ void meet()
+    {
+        __syncthreads();
+        asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+    }
+};
 #else
 #define TOGETHER
 // The blocks add up to 2^31, so that the highest bit of the word changes when the last one arrives. It
 // keeps its value from launch to launch.
-__device__ inline void meet(unsigned* word)
-{
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        const unsigned added = blockIdx.x == 0 ? 0x80000000u - (BLOCKS - 1) : 1u;
-        unsigned before, now;
-        asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;"
-                     : "=r"(before) : "l"(word), "r"(added) : "memory");
-        do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(word) : "memory");
-        while (((before ^ now) & 0x80000000u) == 0);
+struct Barrier {
+    unsigned* word;
+    unsigned highest;  // before the blocks have met
+    __device__ Barrier(unsigned* word) : word(word) { highest = read() & 0x80000000u; }
+    __device__ unsigned read() const
+    {
+        unsigned now;
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(word) : "memory");
+        return now;
     }
-    __syncthreads();
-}
+    __device__ void meet()
+    {
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            const unsigned added = blockIdx.x == 0 ? 0x80000000u - (BLOCKS - 1) : 1u;
+            asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(word), "r"(added) : "memory");
+            while ((read() & 0x80000000u) == highest) {}
+            highest ^= 0x80000000u;
+        }
+        __syncthreads();
+    }
+};
 #endif

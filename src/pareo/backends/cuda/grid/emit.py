@@ -11,17 +11,21 @@ from pareo.backends.cuda.images.elements import number
 from pareo.backends.cuda.images.rows import ELEMENTWISE, POOLS
 
 
-def emit(plan: Plan, machine: Machine) -> Source:
+def emit(plan: Plan, machine: Machine, kind: type[Source] = Source) -> Source:
     """The kernel of a plan on a machine."""
-    source, found = Source(plan, machine), levels(plan)
-    for position, tasks in enumerate(found):
-        works = [WORKS[task.one.name](source, task) for task in tasks]
-        source.add_level(works, last=position + 1 == len(found))
+    source = kind(plan, machine)
+    for tasks in levels(plan):
+        source.levels.append([WORKS[task.one.name](source, task) for task in tasks])
     return source
 
 
+def _update(source: Source, task: Task) -> Work:
+    """The update of a parameter whose gradient is not the first result of a task."""
+    return source.elements(task, f"{source.read(task.one.inputs[0])}[i]", 60.0)
+
+
 def _elementwise(source: Source, task: Task) -> Work:
-    return source.elements(task, source.value(task.one, {}), 20.0)
+    return source.elements(task, source.value(task.one), 20.0)
 
 
 def _sum(source: Source, task: Task) -> Work:
@@ -171,6 +175,7 @@ WORKS: dict[str, Callable[[Source, Task], Work]] = {
     "layer_sums": _layer_sums,
     "batch_norm": _batch_norm,
     "batch_norm_gradient": _batch_norm,
+    "update": _update,
     "concat": _moved,
     "part": _moved,
     "part_gradient": _moved,

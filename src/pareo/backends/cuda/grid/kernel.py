@@ -1,39 +1,80 @@
-"""The instruction that computes a forward and backward pass by all blocks together."""
+"""What launches the kernels: an instruction of a program, or a loop of training steps."""
 
 from collections.abc import Sequence
 from functools import cache, partial
 from typing import Any
 
+import numpy as np
+
 from pareo.array import Array
+from pareo.backends.cuda.grid.loop import LoopSource
 from pareo.backends.cuda.grid.source import Source
+from pareo.backends.cuda.runtime import memory
 from pareo.backends.cuda.runtime import source as files
 from pareo.backends.cuda.runtime.cupy_module import cupy
 from pareo.backends.cuda.runtime.launch import struct
 from pareo.program.kernel import Fusion, Kernel
 from pareo.spec import Spec
 
+MOST_STEPS = 4096  # in one launch, so that Ctrl-C is noticed
 
-class _Launch:
+
+class Launch:
     """The launch of a kernel, and the word at which its blocks meet."""
 
     def __init__(self, source: Source) -> None:
-        self.text, self.machine = source.text, source.machine
+        self.source, self._text = source, ""
         self._word: Any = None
 
     def __call__(self, out: Any, *operands: Array, scratch: Sequence[Array]) -> None:
         results = out if isinstance(out, tuple) else (out,)
+        self.launch((*operands, *results, *scratch))
+
+    def launch(self, arrays: Sequence[Array], *numbers: Any) -> None:
+        """Launch it with these arrays as pointers."""
+        machine = self.source.machine
         if self._word is None:
-            self._word = cupy.zeros(1, "uint32")
-        arrays = (self._word, *operands, *results, *scratch)
-        pointers = struct(*(array.data.ptr for array in arrays))
-        kernel = _compiled(self.text, not self.machine.cluster)
-        kernel((self.machine.blocks,), (self.machine.threads,), (pointers,))
+            self._text, self._word = self.source.text, cupy.zeros(1, "uint32")
+        pointers = struct(*(array.data.ptr for array in (self._word, *arrays)))
+        kernel = _compiled(self._text, not machine.cluster)
+        kernel((machine.blocks,), (machine.threads,), (pointers, *numbers))
+
+
+class Loop:
+    """Many training steps, of which a launch computes thousands."""
+
+    def __init__(self, source: LoopSource) -> None:
+        self._source, self._launch = source, Launch(source)
+        program = source.plan.program
+        self._position = {n: place for place, n in enumerate(program.inputs)}
+        constants = (n for n in source.arguments if n not in self._position)
+        self._constants = {n: memory.to_device(program.constants[n]) for n in constants}
+        self._between = memory.empty((source.floats_between,), np.float32)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes between the tasks, the batches among them."""
+        return int(self._between.nbytes)
+
+    def __call__(
+        self, moved: Sequence[Array], images: Array, labels: Array, order: Array, numbers: Array,
+        losses: Array,
+    ) -> None:  # fmt: skip
+        """Update parameters and slots in place; all arrays are on the GPU."""
+        given = [
+            moved[self._position[n]] if n in self._position else self._constants[n]
+            for n in self._source.arguments
+        ]
+        for start in range(0, len(order), MOST_STEPS):
+            rows = [array[start : start + MOST_STEPS] for array in (order, numbers, losses)]
+            arrays = *given, images, labels, *rows, self._between
+            self._launch.launch(arrays, np.int32(len(rows[0])))
 
 
 def together(source: Source) -> Fusion:
     """The instruction: its operands are the source's arguments, its results those of the plan."""
     between = Spec((source.floats_between,))
-    kernel = Kernel(_Launch(source), strided=False, scratch=partial(_scratch, between))
+    kernel = Kernel(Launch(source), strided=False, scratch=partial(_scratch, between))
     return Fusion("together", "", (), (), kernel)
 
 

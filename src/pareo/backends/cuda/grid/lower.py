@@ -7,13 +7,16 @@ between 0.85 and 1.4 times as long on an H200.
 from functools import cache
 
 from pareo.backends.cuda.grid.emit import emit
-from pareo.backends.cuda.grid.kernel import together
+from pareo.backends.cuda.grid.kernel import Launch, Loop, together
+from pareo.backends.cuda.grid.loop import LoopSource
 from pareo.backends.cuda.grid.plan import Plan, Unsupported, planned
 from pareo.backends.cuda.grid.source import Source
 from pareo.backends.cuda.grid.tiles import Machine
+from pareo.backends.cuda.grid.updates import with_updates
 from pareo.backends.cuda.images.costs import CLOCK, MULTIPROCESSORS
 from pareo.backends.cuda.images.updates import grouped_updates
 from pareo.program.ir import Instruction, Program
+from pareo.program.kernel import Fusion
 from pareo.program.passes import remove_dead, rewrite
 
 AROUND = 10  # microseconds of a step besides the kernel: its launch and the updates
@@ -74,6 +77,32 @@ def expected(program: Program) -> float | None:
 def microseconds(source: Source) -> float:
     """What a step with this kernel is expected to take."""
     return AROUND + SLOWER * source.cycles / CLOCK
+
+
+def loop_of(program: Program) -> Loop | None:
+    """A loop of training steps, for a program that is such a kernel and updates."""
+    steps = [one for one in program.instructions if not one.is_view]
+    names = [one.name for one in steps]
+    if names[:1] != ["together"] or set(names[1:]) - {"update_all"}:
+        return None
+    assert isinstance(steps[0].operator, Fusion)
+    launch = steps[0].operator.kernel.function
+    assert isinstance(launch, Launch)
+    try:
+        return Loop(loop_source(launch.source.plan))
+    except Unsupported:
+        return None
+
+
+def loop_source(plan: Plan) -> LoopSource:
+    """The kernel of many steps that is expected to be the fastest.
+
+    Raises:
+        Unsupported: they cannot be computed this way.
+    """
+    whole = with_updates(plan)
+    found = [emit(whole, machine, LoopSource) for machine in machines()]
+    return min((one for one in found if isinstance(one, LoopSource)), key=lambda one: one.cycles)
 
 
 def refusal(program: Program) -> str:

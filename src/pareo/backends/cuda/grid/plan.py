@@ -1,8 +1,6 @@
 """The instructions of a training step as tasks, and the levels in which they can run."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from math import prod
 
 import numpy as np
 
@@ -18,6 +16,7 @@ NORMS = {"batch_norm", "batch_norm_gradient", "layer_norm", "layer_rows", "layer
 LOSSES = {"row_losses", "cross_entropy_gradient"}
 MOVES = {"concat", "part", "part_gradient"}
 TASKS = PRODUCTS | NORMS | LOSSES | MOVES | POOLS | ELEMENTWISE | {"sum", "mean", "add_parts"}
+NO_CHAIN = {"layer_sums"}  # their results are not made one by one
 
 
 class Unsupported(Exception):
@@ -93,13 +92,13 @@ def planned(program: Program) -> Plan:
         _check(plan, one)
         task = _host(plan, one, makers)
         if task is None:
-            levels = [makers[n].level for n in _reads(plan, one) if n in makers]
+            levels = [makers[n].level for n in _roots(plan, one) if n in makers]
             task = Task(one, 1 + max(levels, default=0))
             plan.tasks.append(task)
         else:
             task.chain.append(one)
         makers.update((n, task) for n in one.outputs)
-    _store(plan, makers)
+    plan.stored = stored(plan)
     return plan
 
 
@@ -150,9 +149,14 @@ def _check(plan: Plan, one: Instruction) -> None:
         raise Unsupported("dot of other shapes")
 
 
-def _reads(plan: Plan, one: Instruction) -> Iterable[int]:
+def _roots(plan: Plan, one: Instruction) -> list[int]:
     """The roots of what an instruction reads."""
     return [plan.root(plan.transposed.get(n, n)) for n in one.inputs]
+
+
+def reads(plan: Plan, task: Task) -> set[int]:
+    """The roots of what a task reads, its own results among them."""
+    return {n for one in (task.one, *task.chain) for n in _roots(plan, one)}
 
 
 def _host(plan: Plan, one: Instruction, makers: dict[int, Task]) -> Task | None:
@@ -164,17 +168,19 @@ def _host(plan: Plan, one: Instruction, makers: dict[int, Task]) -> Task | None:
         return None
     shape = plan.shape(one.outputs[0])
     aligned = {plan.root(n) for n in one.inputs if plan.shape(n) == shape}
-    found = [makers[n] for n in aligned if n in makers and _first(makers[n], n)]
+    found = [makers[n] for n in aligned if n in makers and is_first(makers[n], n)]
     for task in sorted(found, key=lambda task: -task.level):
-        others = [n for n in _reads(plan, one) if n in makers and makers[n].level >= task.level]
-        if all(makers[n] is task and n in aligned and _first(task, n) for n in others):
+        others = [n for n in _roots(plan, one) if n in makers and makers[n].level >= task.level]
+        if all(makers[n] is task and n in aligned and is_first(task, n) for n in others):
             return task
     return None
 
 
-def _first(task: Task, number: int) -> bool:
-    """Whether a value is a task's first result, or follows from it."""
-    return number == task.one.outputs[0] or any(number in one.outputs for one in task.chain)
+def is_first(task: Task, number: int) -> bool:
+    """Whether a chain can go on with a value: a task's first result, or what follows from it."""
+    return task.one.name not in NO_CHAIN and (
+        number == task.one.outputs[0] or any(number in one.outputs for one in task.chain)
+    )
 
 
 def places(plan: Plan, one: Instruction) -> list[str] | None:
@@ -192,24 +198,20 @@ def places(plan: Plan, one: Instruction) -> list[str] | None:
     return found
 
 
-def _store(plan: Plan, makers: dict[int, Task]) -> None:
-    """Note the results that other tasks or the outside read."""
-    plan.stored.update(plan.results)
+def stored(plan: Plan) -> set[int]:
+    """The results that other tasks or the outside read."""
+    makers = {n: task for task in plan.tasks for n in task.results}
+    found = set(plan.results)
     for task in plan.tasks:
         local = {task.one.outputs[0]} | {n for one in task.chain for n in one.outputs}
-        for one in (task.one, *task.chain):
-            for number in _reads(plan, one):
-                if number in makers and not (makers[number] is task and number in local):
-                    plan.stored.add(number)
-        plan.stored.update(task.one.outputs[1:])
+        for number in reads(plan, task):
+            if number in makers and not (makers[number] is task and number in local):
+                found.add(number)
+        found.update(task.one.outputs[1:])
+    return found
 
 
 def levels(plan: Plan) -> list[list[Task]]:
     """The tasks of each level."""
     most = max((task.level for task in plan.tasks), default=0)
     return [[task for task in plan.tasks if task.level == level + 1] for level in range(most)]
-
-
-def volume(shape: Iterable[int]) -> int:
-    """The product of some sizes."""
-    return prod(shape)

@@ -2,8 +2,6 @@
 // term; both together name an element.
 #pragma once
 
-__device__ inline int least(int a, int b) { return a < b ? a : b; }
-
 // A matrix with STRIDE elements from row to row and STEP from term to term.
 template <int STRIDE, int STEP> struct Matrix {
     const float* at;
@@ -34,15 +32,19 @@ template <int R, int C, int STEP, int AHEAD, class A, class B> __device__ inline
     }
 }
 
-// HIGH x WIDE threads have R x C sums each; the others of the block share their terms. The sums of the
-// tile are in `room` afterwards.
-template <int M, int N, int K, int R, int C, int HIGH, int WIDE, class A, class B>
-__device__ inline void product(int tile, float* room, const A a, const B b)
+// HIGH x WIDE threads have R x C sums each; the others of the block share their terms, so that the sums
+// of a tile are added up in `room`. Then `end` is called with the row, the column and the sum of each
+// element, and with what `early` read for it.
+template <int M, int N, int K, int R, int C, int HIGH, int WIDE, class A, class B, class Early, class End>
+__device__ inline void product(int tile, float* room, const A a, const B b, Early early, End end)
 {
     constexpr int SPLIT = THREADS / (HIGH * WIDE), TALL = R * HIGH, BROAD = C * WIDE, COUNT = TALL * BROAD;
     constexpr int ACROSS = (N + BROAD - 1) / BROAD, TERMS = (K + SPLIT - 1) / SPLIT;
     const int x = threadIdx.x % WIDE, y = threadIdx.x / WIDE % HIGH, share = threadIdx.x / (HIGH * WIDE);
-    const int top = tile / ACROSS * TALL + y, left = tile % ACROSS * BROAD + x;
+    const int first_row = tile / ACROSS * TALL, first_column = tile % ACROSS * BROAD;
+    const auto first = early(least(first_row + threadIdx.x / BROAD, M - 1),
+                             least(first_column + threadIdx.x % BROAD, N - 1));
+    const int top = first_row + y, left = first_column + x;
     typename A::Place rows[R];
     typename B::Place columns[C];
     float sum[R][C] = {};
@@ -58,33 +60,30 @@ __device__ inline void product(int tile, float* room, const A a, const B b)
 #pragma unroll
         for (int j = 0; j < C; j++) room[share * COUNT + (y + i * HIGH) * BROAD + x + j * WIDE] = sum[i][j];
     __syncthreads();
-}
-
-// Calls `end` with the row, the column and the sum of each element of a tile, of which there are SPLIT
-// parts in `room`.
-template <int M, int N, int TALL, int BROAD, int SPLIT, class End> __device__ inline void finish(
-    int tile, const float* room, End end)
-{
-    constexpr int ACROSS = (N + BROAD - 1) / BROAD, COUNT = TALL * BROAD;
-    const int top = tile / ACROSS * TALL, left = tile % ACROSS * BROAD;
 #pragma unroll 1
     for (int e = threadIdx.x; e < COUNT; e += THREADS) {
-        const int m = top + e / BROAD, n = left + e % BROAD;
+        const int m = first_row + e / BROAD, n = first_column + e % BROAD;
         if (m >= M || n >= N) continue;
-        float sum = 0;
+        float total = 0;
 #pragma unroll 8
-        for (int part = 0; part < SPLIT; part++) sum += room[part * COUNT + e];
-        end(m, n, sum);
+        for (int part = 0; part < SPLIT; part++) total += room[part * COUNT + e];
+        end(m, n, total, e < THREADS ? first : early(m, n));
     }
 }
 
-// A warp has R x C sums, and one of PARTS parts of their terms, which lie side by side. `room` has the
-// sums of each warp afterwards.
-template <int M, int N, int K, int R, int C, int PARTS, class A, class B>
-__device__ inline void product_of_lanes(int tile, float* room, const A a, const B b)
+// A warp has R x C sums, and one of PARTS parts of their terms, which lie side by side.
+template <int M, int N, int K, int R, int C, int PARTS, class A, class B, class Early, class End>
+__device__ inline void product_of_lanes(int tile, float* room, const A a, const B b, Early early, End end)
 {
     constexpr int DOWN = (M + R - 1) / R, ACROSS = (N + C - 1) / C, TERMS = (K / PARTS + LANES - 1) / LANES;
     const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, group = tile * WARPS + warp;
+    struct Element { int group, part, m, n; };
+    const auto element = [&](int e) {
+        const int its = tile * WARPS + e / (R * C), place = e % (R * C);
+        return Element{its, its / (DOWN * ACROSS), its / ACROSS % DOWN * R + place / C, its % ACROSS * C + place % C};
+    };
+    const Element mine = element(threadIdx.x);
+    const auto first = early(least(mine.part, PARTS - 1), least(mine.m, M - 1), least(mine.n, N - 1));
     __syncthreads();
     if (group < DOWN * ACROSS * PARTS) {
         const int part = group / (DOWN * ACROSS);
@@ -108,15 +107,10 @@ __device__ inline void product_of_lanes(int tile, float* room, const A a, const 
             }
     }
     __syncthreads();
-}
-template <int M, int N, int R, int C, int PARTS, class End> __device__ inline void finish_lanes(
-    int tile, const float* room, End end)
-{
-    constexpr int DOWN = (M + R - 1) / R, ACROSS = (N + C - 1) / C;
 #pragma unroll 1
     for (int e = threadIdx.x; e < WARPS * R * C; e += THREADS) {
-        const int group = tile * WARPS + e / (R * C), place = e % (R * C);
-        const int m = group / ACROSS % DOWN * R + place / C, n = group % ACROSS * C + place % C;
-        if (group < DOWN * ACROSS * PARTS && m < M && n < N) end(group / (DOWN * ACROSS), m, n, room[e]);
+        const Element at = element(e);
+        if (at.group < DOWN * ACROSS * PARTS && at.m < M && at.n < N)
+            end(at.part, at.m, at.n, room[e], e < THREADS ? first : early(at.part, at.m, at.n));
     }
 }

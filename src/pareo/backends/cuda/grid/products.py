@@ -36,12 +36,8 @@ def _product(
     group, tile = _grouped(shape, count // shape.groups)
     source.room(machine.threads * rows * columns)
     sizes = f"{shape.m}, {shape.n}, {shape.k}, {rows}, {columns}, {high}, {wide}"
-    call = f"product<{sizes}>({tile}, room, {sides[0]}, {sides[1]});"
-    end = f"[&](int m, int n, float r) {{ const int i = {place}; {source.end(task)} }}"
-    split = machine.threads // (high * wide)
-    sizes = f"{shape.m}, {shape.n}, {rows * high}, {columns * wide}, {split}"
-    code = f"{group}{call} finish<{sizes}>({tile}, room, {end});"
-    return Work(code, count, cycles + 10 * len(task.chain))
+    given = ", ".join([tile, "room", *sides, *source.early_and_end(task, place, "int m, int n")])
+    return Work(f"{group}product<{sizes}>({given});", count, cycles + 10 * len(task.chain))
 
 
 def _lanes(source: Source, task: Task, shape: Product, sides: tuple[str, str], parts: int) -> Work:
@@ -50,15 +46,13 @@ def _lanes(source: Source, task: Task, shape: Product, sides: tuple[str, str], p
     rows, columns, _, _, count, cycles = tile_of(shape, machine, parts)
     group, tile = _grouped(shape, count // shape.groups)
     source.room(machine.warps * rows * columns)
-    sizes = f"{shape.m}, {shape.n}, {shape.k}, {rows}, {columns}, {parts}"
-    call = f"product_of_lanes<{sizes}>({tile}, room, {sides[0]}, {sides[1]});"
     size = shape.groups * shape.m * shape.n
     inside = f"(group * {shape.m} + m) * {shape.n} + n" if group else f"m * {shape.n} + n"
     place = f"part * {size} + {inside}" if parts > 1 else inside
-    end = f"[&](int part, int m, int n, float r) {{ const int i = {place}; {source.end(task)} }}"
-    sizes = f"{shape.m}, {shape.n}, {rows}, {columns}, {parts}"
-    code = f"{group}{call} finish_lanes<{sizes}>({tile}, room, {end});"
-    return Work(code, count, cycles + 10 * len(task.chain))
+    ends = source.early_and_end(task, place, "int part, int m, int n")
+    sizes = f"{shape.m}, {shape.n}, {shape.k}, {rows}, {columns}, {parts}"
+    given = ", ".join([tile, "room", *sides, *ends])
+    return Work(f"{group}product_of_lanes<{sizes}>({given});", count, cycles + 10 * len(task.chain))
 
 
 def dot(source: Source, task: Task) -> Work:

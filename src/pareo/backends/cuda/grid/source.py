@@ -1,14 +1,14 @@
 """The CUDA source of a kernel whose blocks compute a whole step together, as it is written."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pareo.backends.cuda.grid.plan import Plan, Task, Unsupported, places
 from pareo.backends.cuda.grid.tiles import BEHIND, LOAD, SHARE, Machine
-from pareo.backends.cuda.images.elements import expression
+from pareo.backends.cuda.images.elements import expression, number
 from pareo.program.ir import Instruction
 
-TEMPLATE = """// A forward and backward pass by all blocks together; by pareo.backends.cuda.grid.
+TEMPLATE = """// {title} by all blocks together; by pareo.backends.cuda.grid.
 const int THREADS = {threads}, BLOCKS = {blocks};
 {cluster}
 #include "images/block.cuh"
@@ -16,25 +16,26 @@ const int THREADS = {threads}, BLOCKS = {blocks};
 #include "images/windows.cuh"
 #include "images/shapes.cuh"
 #include "grid/barrier.cuh"
+#include "kernels/rules.cuh"
 #include "grid/tasks.cuh"
 #include "grid/products.cuh"
 #include "grid/windows.cuh"
 #include "grid/norms.cuh"
 
 struct Pointers {{ void* at[{count}]; }};
-{pointers}
+{names}
 
 // Each task reads other pointers, and to read each from constant memory takes as long as the task:
 // they are copied to shared memory, all at once.
 extern "C" __global__ void TOGETHER __launch_bounds__(THREADS) together(
-    const __grid_constant__ Pointers given)
+    const __grid_constant__ Pointers given{more})
 {{
     __shared__ float room[{room}];
     __shared__ void* pointers[{count}];
     for (int i = threadIdx.x; i < {count}; i += THREADS) pointers[i] = (&given.at[0])[i];
     __syncthreads();
-    unsigned* const word = (unsigned*)pointers[0];
-{lines}
+    Barrier all((unsigned*)pointers[0]);
+{body}
 }}
 """
 
@@ -58,15 +59,23 @@ class Source:
     plan: Plan
     machine: Machine
     arguments: list[int] = field(default_factory=list)
-    cycles: float = 0.0
+    levels: list[list[Work]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._room = 2 * self.machine.threads
         self._made = {n for task in self.plan.tasks for n in task.results}
-        self._lines: list[str] = []
 
-    def add_level(self, works: Sequence[Work], last: bool) -> None:
-        """Write a level: its tasks share the blocks, and then all blocks meet."""
+    @property
+    def cycles(self) -> float:
+        """What the kernel is expected to take."""
+        return sum(map(self._duration, self.levels))
+
+    def _duration(self, works: Sequence[Work]) -> float:
+        busy = sum(work.tiles * work.cycles for work in works) / self.machine.blocks
+        return max(busy, *(work.cycles for work in works), 0) + self.machine.barrier
+
+    def shared(self, works: Sequence[Work]) -> str:
+        """A level: its tasks share the blocks."""
         works = sorted(works, key=lambda work: -work.cycles)
         count = sum(work.tiles for work in works)
         lines = [f"    for (int t = blockIdx.x; t < {count}; t += BLOCKS) {{"]
@@ -78,19 +87,20 @@ class Source:
             )
             lines.append(f"            {work.code} }}")
             start += work.tiles
-        lines.append("    }" if last else "    }\n    meet(word);")
-        busy = sum(work.tiles * work.cycles for work in works) / self.machine.blocks
-        self.cycles += max(busy, *(work.cycles for work in works), 0) + self.machine.barrier
-        self._lines += lines
+        return "\n".join([*lines, "    }"])
 
     @property
     def between(self) -> dict[int, int]:
         """Where each value that is neither given nor a result starts in the memory between."""
         found, start = {}, 0
-        for n in sorted(self.plan.stored - set(self.plan.results)):
+        for n in sorted(self.plan.stored - self._outside):
             found[n] = start
-            start += -(-self.plan.size(n) // 32) * 32
+            start += rounded(self.plan.size(n))
         return found
+
+    @property
+    def _outside(self) -> set[int]:
+        return set(self.plan.results)
 
     @property
     def floats_between(self) -> int:
@@ -101,22 +111,36 @@ class Source:
     @property
     def text(self) -> str:
         """The source."""
+        names = self.names
         return TEMPLATE.format(
-            threads=self.machine.threads, blocks=self.machine.blocks, room=self._room,
-            count=2 + len(self.arguments) + len(self.plan.results), lines="\n".join(self._lines),
+            title=self.title, more=self.more, threads=self.machine.threads,
+            blocks=self.machine.blocks, room=self._room, count=self.pointers, body=self.body,
             cluster="#define CLUSTER" if self.machine.cluster else "",
-            pointers="\n".join(self._pointers()),
+            names="\n".join(f"#define p{n} ({name})" for n, name in names.items()),
         )  # fmt: skip
 
-    def _pointers(self) -> list[str]:
-        """A name for each pointer."""
-        named = [
-            f"#define p{n} (({self._type(n)})pointers[{i + 1}])"
-            for i, n in enumerate([*self.arguments, *self.plan.results])
-        ]
-        last = 1 + len(named)
-        return named + [f"#define p{n} ((float*)pointers[{last}] + {start})"
-                        for n, start in self.between.items()]  # fmt: skip
+    title, more = "A forward and backward pass", ""
+
+    @property
+    def body(self) -> str:
+        """All levels; between them all blocks meet."""
+        return "\n    all.meet();\n".join(map(self.shared, self.levels))
+
+    @property
+    def pointers(self) -> int:
+        """How many pointers the kernel is given."""
+        return 2 + len(self.arguments) + len(self.plan.results)
+
+    @property
+    def names(self) -> dict[int, str]:
+        """The pointer to each value."""
+        given = [*self.arguments, *self.plan.results]
+        names = {n: f"({self._type(n)})pointers[{i + 1}]" for i, n in enumerate(given)}
+        return names | {n: self._at(start) for n, start in self.between.items()}
+
+    def _at(self, start: int | str) -> str:
+        """A place in the memory between, which is the last pointer."""
+        return f"(float*)pointers[{self.pointers - 1}] + {start}"
 
     def _type(self, n: int) -> str:
         if self.plan.specs[n].dtype.kind in "iu":
@@ -132,35 +156,83 @@ class Source:
 
     # Tasks
 
-    def value(self, one: Instruction, known: dict[int, str]) -> str:
-        """An elementwise instruction at element i; some operands are known by name."""
+    def value(self, one: Instruction) -> str:
+        """An elementwise instruction at element i, with operands from memory."""
+        return self._value(one, lambda operand, place: f"{self.read(operand)}[{place}]")
+
+    def _value(self, one: Instruction, element: Callable[[int, str], str]) -> str:
         at = places(self.plan, one)
         if at is None:
             raise Unsupported(f"{one.name} of other shapes")
-        reads = []
-        for which, (operand, place) in enumerate(zip(one.inputs, at, strict=True)):
-            root = self.plan.root(operand)
-            value = known.get(root) or f"{self.read(operand)}[{place}]"
-            reads.append(f"{'ab'[which]} = {value}")
+        reads = [
+            f"{'ab'[which]} = {element(operand, place)}"
+            for which, (operand, place) in enumerate(zip(one.inputs, at, strict=True))
+        ]
         result = expression(one.name, one.attributes)
         return f"[&] {{ const float {', '.join(reads)}; return {result}; }}()"
 
-    def end(self, task: Task) -> str:
-        """What happens with result r at element i: stored, and what follows from it."""
-        first = task.one.outputs[0]
+    def _end(self, task: Task) -> tuple[list[str], str]:
+        """What happens with result r at element i, and what it reads from memory.
+
+        It is stored, and what follows from it is computed. What it reads is `given.at[...]`.
+        """
+        first, given = task.one.outputs[0], list[str]()
         known = {first: "r"}
-        lines = [f"p{first}[i] = r;"] if first in self.plan.stored else []
-        for one in task.chain:
+
+        def element(operand: int, place: str) -> str:
+            root = self.plan.root(operand)
+            if root in known:
+                return known[root]
+            given.append(f"{self.read(operand)}[{place}]")
+            return f"given.at[{len(given) - 1}]"
+
+        is_update = task.one.name == "update"
+        lines = [f"p{first}[i] = r;"] if first in self.plan.stored and not is_update else []
+        for one in (task.one, *task.chain) if is_update else task.chain:
+            if one.name == "update":
+                lines.append(self._update(one, element))
+                continue
             (result,) = one.outputs
-            lines.append(f"const float r{result} = {self.value(one, known)};")
+            lines.append(f"const float r{result} = {self._value(one, element)};")
             known[result] = f"r{result}"
             if result in self.plan.stored:
                 lines.append(f"p{result}[i] = r{result};")
-        return " ".join(lines)
+        return given, " ".join(lines)
+
+    def _update(self, one: Instruction, element: Callable[[int, str], str]) -> str:
+        """Move a parameter, and what is kept for it, in place."""
+        gradient, parameter, *slots = (element(n, "i") for n in one.inputs)
+        constants = self.plan.program.constants
+        numbers = (
+            number(float(constants[n])) if n in constants else element(n, "0")
+            for n in one.attributes["numbers"]
+        )
+        kept = [*slots, "0", "0"][:2]
+        new, *places_ = (f"p{n}[i]" for n in one.outputs)
+        stores = "".join(f" {place} = kept{k};" for k, place in enumerate(places_))
+        return (
+            f"{{ float kept0 = {kept[0]}, kept1 = {kept[1]}; "
+            f"const float numbers[7] = {{{', '.join(numbers)}}}; "
+            f"{new} = moved<{one.attributes['rule']}>"
+            f"({parameter}, {gradient}, kept0, kept1, numbers);{stores} }}"
+        )
+
+    def end(self, task: Task) -> str:
+        """What happens with result r at element i."""
+        given, code = self._end(task)
+        return f"const auto given = {_given(given)}; {code}" if given else code
 
     def ending(self, task: Task) -> str:
         """A function that takes i and r."""
         return f"[&](int i, float r) {{ {self.end(task)} }}"
+
+    def early_and_end(self, task: Task, place: str, parameters: str) -> tuple[str, str]:
+        """What is read from memory before r is known, and what happens then, as functions."""
+        given, code = self._end(task)
+        early = f"[&]({parameters}) {{ const int i = {place}; return {_given(given)}; }}"
+        taken = f"const Given<{len(given)}>& given"
+        end = f"[&]({parameters}, float r, {taken}) {{ const int i = {place}; {code} }}"
+        return early, end
 
     def elements(self, task: Task, value: str, each: float, waits: float = 1.0) -> Work:
         count = self.plan.size(task.one.outputs[0])
@@ -174,3 +246,12 @@ class Source:
     def room(self, floats: int) -> None:
         """Take that much shared memory."""
         self._room = max(self._room, floats)
+
+
+def _given(values: Sequence[str]) -> str:
+    return f"Given<{len(values)}>{{{{{', '.join(values)}}}}}" if values else "Given<0>{}"
+
+
+def rounded(floats: int) -> int:
+    """The place for so many floats, so that what follows starts at 128 bytes."""
+    return -(-floats // 32) * 32

@@ -25,6 +25,7 @@ def _step(name: str) -> Fusion:
 
 ROW_LOSSES, ADD_PARTS = _step("row_losses"), _step("add_parts")
 LAYER_ROWS, LAYER_SUMS = _step("layer_rows"), _step("layer_sums")
+UPDATE, GATHER = _step("update"), _step("gather")
 
 
 def in_steps(instructions: Sequence[Instruction], specs: dict[int, Spec]) -> list[Instruction]:

@@ -6,11 +6,32 @@
 
 const int WARPS = THREADS / LANES;
 
+// What the end of a task reads from memory, for one result. Tasks that take long read it first.
+template <int N> struct Given { float at[N > 0 ? N : 1]; };
+
+__device__ inline int least(int a, int b) { return a < b ? a : b; }
+
 // Elements: as many as there are threads.
 template <int COUNT, class Each> __device__ inline void elements(int tile, Each each)
 {
     const int i = tile * THREADS + threadIdx.x;
     if (i < COUNT) each(i);
+}
+
+// Copies rows of `data`, which `order` names: `COPIES` words for each thread.
+template <int ROWS, int WORDS, int COPIES> __device__ inline void gather(
+    int tile, float* rows, const float* data, const long long* order)
+{
+    const int first = tile * COPIES * THREADS + threadIdx.x;
+    float found[COPIES];
+#pragma unroll
+    for (int k = 0; k < COPIES; k++) {
+        const int i = least(first + k * THREADS, ROWS * WORDS - 1);
+        found[k] = data[order[i / WORDS] * WORDS + i % WORDS];
+    }
+#pragma unroll
+    for (int k = 0; k < COPIES; k++)
+        if (first + k * THREADS < ROWS * WORDS) rows[first + k * THREADS] = found[k];
 }
 
 // The sum of what all threads have, known to all of them.

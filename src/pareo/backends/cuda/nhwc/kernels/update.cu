@@ -1,11 +1,10 @@
-// The rules by which optimizers move parameters, as in operators/update. The results may overwrite
-// the parameters and what is kept for each of them: its velocity, or its moments.
+// Updates of parameters by the rule of an optimizer. The results may overwrite the parameters and what
+// is kept for each of them.
+#include "kernels/rules.cuh"
 #include "nhwc/kernels/vector.cuh"
 
 const int MOST = 40;       // parameters in one launch
 const int EACH = 1024;     // elements of a block
-
-enum Rule { DESCEND, MOMENTUM, NESTEROV, LION, ADAM, ADAMW };
 
 // One parameter: its results, its value, its gradient and slots, and the gradient's layout:
 // `taps` > 1 means (filters, taps, channels), where the parameter is (filters, channels, taps).
@@ -21,34 +20,10 @@ struct Updates {
     Update of[MOST];
 };
 
-// Rate, then in the operator's order: momentum and decay; beta1, beta2 and decay (LION); or the
-// two corrections, beta1, beta2, epsilon and decay (ADAM).
+// As in kernels/rules.cuh.
 struct Numbers {
     const float* at[7];
 };
-
-template <int R> __device__ inline float moved(
-    float parameter, float gradient, float& first, float& second, const float (&n)[7])
-{
-    const float rate = n[0];
-    if (R == DESCEND) return parameter - rate * gradient;
-    if (R == MOMENTUM || R == NESTEROV) {
-        const float d = gradient + n[2] * parameter;
-        first = n[1] * first + d;
-        return parameter - rate * (R == NESTEROV ? d + n[1] * first : first);
-    }
-    if (R == LION) {
-        const float c = n[1] * first + (1 - n[1]) * gradient;
-        first = n[2] * first + (1 - n[2]) * gradient;
-        const float sign = c > 0 ? 1.0f : c < 0 ? -1.0f : c;
-        return parameter * (1 - rate * n[3]) - rate * sign;
-    }
-    const float d = R == ADAM ? gradient + n[6] * parameter : gradient;
-    first = n[3] * first + (1 - n[3]) * d;
-    second = n[4] * second + (1 - n[4]) * d * d;
-    const float kept = R == ADAMW ? parameter * (1 - rate * n[6]) : parameter;
-    return kept - rate / n[1] * first / (sqrtf(second) / sqrtf(n[2]) + n[5]);
-}
 
 template <int R> __global__ void update_all(Updates updates, int number, Numbers numbers)
 {

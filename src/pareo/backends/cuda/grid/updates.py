@@ -1,0 +1,97 @@
+"""A whole training step as tasks: the updates of parameters belong to those of their gradients.
+
+A parameter is written over in place, so its update runs in a later level than every other task that
+reads it. A gradient that only an update reads is never stored.
+"""
+
+from collections.abc import Iterator
+
+from pareo.backends.cuda.grid.plan import Plan, Task, Unsupported, is_first, reads, stored
+from pareo.backends.cuda.grid.steps import UPDATE
+from pareo.backends.cuda.images.updates import update_of
+from pareo.program.ir import Instruction
+
+
+def replaced(plan: Plan) -> dict[int, int]:
+    """The results that replace arguments, which a step has in the same order: by argument.
+
+    Raises:
+        Unsupported: one is no value that the tasks make.
+    """
+    program, found = plan.program, dict[int, int]()
+    pairs = zip(program.outputs[1:], program.inputs[: len(program.outputs) - 1], strict=True)
+    for result, argument in pairs:
+        if result != argument:
+            if plan.root(result) != result or result in (*program.inputs, *found.values()):
+                raise Unsupported("a parameter that becomes a view of another value")
+            found[argument] = result
+    return found
+
+
+def with_updates(plan: Plan) -> Plan:
+    """The plan of whole steps.
+
+    Raises:
+        Unsupported: an update, or what it reads, is not known.
+    """
+    tasks = [Task(task.one, task.level, [*task.chain]) for task in plan.tasks]
+    whole = Plan(plan.program, plan.specs, tasks, [], plan.aliases, plan.transposed)
+    makers = {n: task for task in tasks for n in task.results}
+    for update in _updates(plan):
+        gradient = plan.root(update.inputs[0])
+        host = makers.get(gradient)
+        if host is not None and is_first(host, gradient):
+            host.chain.append(update)
+        else:
+            tasks.append(Task(update, 0))
+    _set_levels(whole)
+    whole.stored = stored(whole)
+    return whole
+
+
+def _updates(plan: Plan) -> Iterator[Instruction]:
+    """The updates of parameters; their operands are a gradient, the parameter and its slots."""
+    program = plan.program
+    made = {n: one for one in program.instructions for n in one.outputs}
+    known = {*program.inputs, *program.constants}
+    for one in plan.after:
+        found = update_of(program, made, one)
+        if found is None:  # the scaled gradient that the next instruction subtracts
+            continue
+        (rule, numbers), (parameter, gradient, *slots) = found
+        if gradient in plan.transposed or not known.issuperset(numbers):
+            raise Unsupported("an update by what another instruction makes")
+        how = {"rule": rule, "numbers": numbers}
+        inputs = gradient, parameter, *slots
+        yield Instruction(UPDATE, inputs, one.outputs, how, one.flops, one.bytes)
+
+
+def _set_levels(plan: Plan) -> None:
+    """Give each task the first level in which everything that it reads is there.
+
+    Raises:
+        Unsupported: two tasks read what the other one replaces.
+    """
+    makers = {n: task for task in plan.tasks for n in task.results}
+    readers: dict[int, list[Task]] = {}
+    for task in plan.tasks:
+        for n in reads(plan, task):
+            readers.setdefault(n, []).append(task)
+    before = {
+        id(task): [makers[n] for n in reads(plan, task) if n in makers] for task in plan.tasks
+    }
+    for argument, result in replaced(plan).items():
+        if result not in makers:
+            raise Unsupported("a parameter that becomes a view of another value")
+        before[id(makers[result])] += readers.get(argument, [])
+    for task in plan.tasks:
+        task.level = 0
+    changed, rounds = True, 0
+    while changed:
+        changed, rounds = False, rounds + 1
+        if rounds > len(plan.tasks) + 1:
+            raise Unsupported("values that replace each other")
+        for task in plan.tasks:
+            level = 1 + max((one.level for one in before[id(task)] if one is not task), default=0)
+            changed |= level != task.level
+            task.level = level
