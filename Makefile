@@ -66,7 +66,6 @@ bench: $(READY)
 
 # Search works where the site is served: .venv/bin/python -m http.server -d site
 docs: $(READY)
-	@$(BIN)/pip install --quiet --no-build-isolation -c constraints.txt -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "Open site/index.html."
 
@@ -104,5 +103,5 @@ $(READY): pyproject.toml constraints.txt
 		exit 1; }
 	@echo "Installing into .venv; the first time takes a minute or two."
 	@$(BIN)/pip install --quiet -c constraints.txt setuptools
-	@$(BIN)/pip install --quiet --no-build-isolation -c constraints.txt -e '.[dev,torch,jax]'
+	@$(BIN)/pip install --quiet --no-build-isolation -c constraints.txt -e '.[dev,docs,torch,jax]'
 	@touch $@

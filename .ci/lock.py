@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / ".ci" / "requirements.lock"
-SECTIONS = {"pareo", "dev", "images and sklearn", "onnx", "tune", "torch", "jax"}
+SECTIONS = {"pareo", "dev", "images and sklearn", "onnx", "tune", "docs", "torch", "jax"}
 WITHOUT = {"torch"}
 MACHINES, PYTHONS = ("x86_64", "aarch64"), ("3.11", "3.12")
 GLIBC = range(36, 4, -1)  # 2.36 to 2.5, of which wheels name one or several

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import nbclient
+import nbformat
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "examples"
@@ -16,14 +18,11 @@ def test_there_is_no_other_notebook() -> None:
     assert sorted(path.name for path in FOLDER.glob("*.ipynb")) == sorted(SHOWN)
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
 @pytest.mark.parametrize("name", SHOWN)
 def test_it_runs_and_shows_tables(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nbformat = pytest.importorskip("nbformat")
-    nbclient = pytest.importorskip("nbclient")
     source = str(FOLDER.parent / "src")
     before = os.environ.get("PYTHONPATH", "")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(part for part in (source, before) if part))

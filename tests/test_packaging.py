@@ -4,7 +4,11 @@ import re
 import runpy
 import tomllib
 from fnmatch import fnmatch
+from importlib import metadata
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -39,6 +43,36 @@ def test_the_licence_of_the_shipped_data_is_in_the_metadata() -> None:
     for name in project["license-files"]:
         assert (ROOT / name).is_file()
     assert "CC BY-SA 3.0" in (ROOT / project["license-files"][1]).read_text()
+
+
+def test_the_lock_file_has_all_that_make_test_installs() -> None:
+    (extras,) = re.findall(r"-e '\.\[([\w,]+)\]'\n\t@touch", (ROOT / "Makefile").read_text())
+    optional = PROJECT["project"]["optional-dependencies"]
+    wanted = [*PROJECT["project"]["dependencies"], "setuptools"]
+    wanted += [one for extra in extras.split(",") for one in optional[extra]]
+    locked = {
+        pin.partition("==")[0] for pin in runpy.run_path(str(ROOT / ".ci" / "lock.py"))["pins"]()
+    }
+    needed = {name for name in closure(wanted) if not name.startswith(("torch", "triton"))}
+    assert len(needed) > 100
+    assert needed <= locked
+
+
+def closure(wanted: list[str]) -> set[str]:
+    """What is installed for these requirements, and for theirs; PyTorch brings its own."""
+    found: set[tuple[str, str]] = set()
+    left = [(Requirement(one), "") for one in wanted]
+    while left:
+        one, extra = left.pop()
+        name = canonicalize_name(one.name)
+        if one.marker is not None and not one.marker.evaluate({"extra": extra}):
+            continue
+        for each in ["", *one.extras]:
+            if (name, each) not in found:
+                found.add((name, each))
+                inner = [] if name == "torch" else metadata.requires(name) or []
+                left += [(Requirement(line), each) for line in inner]
+    return {name for name, _ in found}
 
 
 def test_the_lock_file_has_a_digest_for_every_pin_but_that_of_torch() -> None:

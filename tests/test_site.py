@@ -8,8 +8,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 ASSETS = ("img", "link", "script", "iframe", "source", "video", "audio")
 
@@ -40,11 +38,22 @@ def test_the_navigation_has_each_page_once_and_no_other() -> None:
     assert {name for name in named if not name.startswith("project/")} <= docs
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Page]:
+def test_the_site_is_built_with_links_that_lead_somewhere(tmp_path: Path) -> None:
+    """One test, so that the site is built once, which takes seven seconds."""
+    site = built(tmp_path.resolve())
+    assert len(site) > 50
+    for path, page in site.items():
+        assert not dead_links(path, page, site)
+        assert not [asset for asset in page.assets if urlsplit(asset).netloc], path.name
+    (page,) = (path for path in site if path.match("reference/training.html"))
+    text = page.read_text(encoding="utf-8")
+    assert "Layers in sequence; with an input shape, a network that can be trained." in text
+    assert '<span class="gp">&gt;&gt;&gt; </span>' in text
+    assert "<blockquote>" not in text
+
+
+def built(folder: Path) -> dict[Path, Page]:
     """The pages of the site, built as `make docs` does."""
-    pytest.importorskip("mkdocs")
-    folder = tmp_path_factory.mktemp("site").resolve()
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", folder],
         cwd=ROOT,
@@ -57,37 +66,32 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Page]:
     return {path: Page(path) for path in folder.rglob("*.html")}
 
 
-@pytest.mark.slow
-def test_links_lead_to_pages_and_anchors(site: dict[Path, Page]) -> None:
-    assert len(site) > 50
-    for path, page in site.items():
-        if path.name == "404.html":  # it is served at any address, so its links begin with /
+def dead_links(path: Path, page: Page, site: dict[Path, Page]) -> list[str]:
+    """The links of a page that lead to no file or to no anchor of the site."""
+    if path.name == "404.html":  # it is served at any address, so its links begin with /
+        return []
+    dead = []
+    for link in page.links:
+        parts = urlsplit(link)
+        if parts.scheme in ("http", "https"):
             continue
-        for link in page.links:
-            parts = urlsplit(link)
-            if parts.scheme in ("http", "https"):
-                continue
-            goal = (path.parent / unquote(parts.path)).resolve() if parts.path else path
-            assert goal.exists(), f"{path.name} links to {link}"
-            if parts.fragment and goal in site:
-                anchors = site[goal].anchors
-                assert unquote(parts.fragment) in anchors, f"{path.name} links to {link}"
+        goal = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+        anchors = site[goal].anchors if goal in site else None
+        lost = parts.fragment and anchors is not None and unquote(parts.fragment) not in anchors
+        if lost or not goal.exists():
+            dead.append(f"{path.name} links to {link}")
+    return dead
 
 
-@pytest.mark.slow
-def test_nothing_is_fetched_from_elsewhere(site: dict[Path, Page]) -> None:
-    for path, page in site.items():
-        for asset in page.assets:
-            assert not urlsplit(asset).netloc, f"{path.name} loads {asset}"
-
-
-@pytest.mark.slow
-def test_the_reference_has_docstrings_and_examples(site: dict[Path, Page]) -> None:
-    (page,) = (path for path in site if path.match("reference/training.html"))
-    text = page.read_text(encoding="utf-8")
-    assert "Layers in sequence; with an input shape, a network that can be trained." in text
-    assert '<span class="gp">&gt;&gt;&gt; </span>' in text
-    assert "<blockquote>" not in text
+def test_a_dead_link_is_found(tmp_path: Path) -> None:
+    here, there = tmp_path / "here.html", tmp_path / "there.html"
+    there.write_text('<p id="a">')
+    here.write_text(
+        '<a href="there.html#a">1</a><a href="there.html#b">2</a><a href="lost.html">3</a>'
+    )
+    site = {path: Page(path) for path in (here, there)}
+    dead = ["here.html links to there.html#b", "here.html links to lost.html"]
+    assert dead_links(here, site[here], site) == dead
 
 
 def test_pictures_are_small() -> None:

@@ -99,7 +99,7 @@ class History(Sequence[Epoch]):
             ImportError: pandas is not installed.
         """
         try:
-            import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
+            import pandas
         except ImportError as error:
             raise ImportError("History.frame needs pandas: pip install pandas") from error
         columns = [field.name for field in fields(Epoch)]

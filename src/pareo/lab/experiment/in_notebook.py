@@ -37,7 +37,7 @@ def frame(rows: list[dict[str, Any]], of: str) -> Any:
         ImportError: pandas is not installed.
     """
     try:
-        import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
+        import pandas
     except ImportError as error:
         raise ImportError(f"{of}.frame needs pandas: pip install pandas") from error
     return pandas.DataFrame(rows)
