@@ -47,6 +47,19 @@ WRONG: list[tuple[str, str]] = [
     ("race {}/own.py:bare --input 3,8", "--input expects a shape such as 3x224x224; got '3,8'"),
     ("race {}/text.onnx", "text.onnx"),
     ("race {}/weights.pth", "a file of torch.save is not executed"),
+    ("race --loss hinge", "a loss is one of cross-entropy, squared-error, binary-cross-entropy, "),
+    ("race --loss ''", "or FILE.py:OBJECT; got ''"),
+    ("race --loss {}/own.py", "expected FILE.py:OBJECT, such as my_network.py:net; got"),
+    ("race --loss {}/no.py:loss", "no.py: there is no such file"),
+    ("race --loss {}/broken.py:loss", "failed: ZeroDivisionError: division by zero, line 1"),
+    ("race --loss {}/losses.py:other", "has no object 'other'; it has rows, plain, single, raises"),
+    ("race --loss {}/losses.py:number", "is of the type int; expected a function of outputs and"),
+    ("race --loss {}/losses.py:rows", "should be one number of float32; it is float32[128]"),
+    ("race --loss {}/losses.py:plain", "the loss plain failed on outputs of shape (128, 10) in"),
+    ("race --loss {}/losses.py:plain", "np.exp was given a symbol"),
+    ("race --loss {}/losses.py:single", "in float64: hadamard expects operands of one dtype"),
+    ("race --loss {}/losses.py:raises", "in float32: KeyError: 'x', line 13 of losses.py"),
+    ("race --loss {}/losses.py:steps", "the loss steps has no gradient with respect to the output"),
     # arena
     ("arena --kinds rnn", "rnn"),
     ("arena --batch none", "none"),
@@ -240,6 +253,24 @@ MORE: list[tuple[str, str]] = [
 ]  # fmt: skip
 
 
+LOSSES = """
+import numpy as np
+from pareo import op
+number = 3
+def rows(outputs, labels):
+    return op.sum(outputs, axis=1)
+def plain(outputs, labels):
+    return op.sum(np.exp(outputs))
+def single(outputs, labels):
+    return op.mean(outputs * np.ones(10, "float32"))
+def raises(outputs, labels):
+    found = {}
+    return found["x"]
+def steps(outputs, labels):
+    return op.sum(op.take(np.eye(10, dtype=outputs.dtype), op.argmax(outputs, axis=1)))
+"""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("misuse")
@@ -259,6 +290,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (found / name).write_text('{"kind": "no such"}')
     (found / "space.toml").write_text("rate = [0.01, 0.1]\n")
     (found / "broken.py").write_text("net = 1 / 0\n")
+    (found / "losses.py").write_text(LOSSES)
     (found / "own.py").write_text(
         "from pareo import nn\n"
         "net = nn.Sequential([nn.Dense(3)], (8,))\n"

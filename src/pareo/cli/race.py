@@ -27,6 +27,13 @@ def race(
         str | None, options.data("mnist, or synthetic images for networks of other sizes")
     ] = None,
     inputs: options.Input = None,
+    loss: Annotated[
+        str,
+        typer.Option(
+            help="cross-entropy, squared-error, binary-cross-entropy, or your own: FILE.py:OBJECT, "
+            "a function of outputs and labels, or a Loss of pareo. The file is executed."
+        ),
+    ] = "cross-entropy",
     target_accuracy: Annotated[
         float | None,
         typer.Option(min=0, max=1, help="Train until all reach this test accuracy, such as 0.95."),
@@ -71,8 +78,8 @@ def race(
         repeated.check(json_file, html)
         pause = repeated.duration(every or "0s")
         again = partial(
-            race, network, batch, epochs, contestants, precision, data, inputs, target_accuracy,
-            quick, seconds, threads, together, against, save=True,
+            race, network, batch, epochs, contestants, precision, data, inputs, loss,
+            target_accuracy, quick, seconds, threads, together, against, save=True,
         )  # fmt: skip
         repeated.repeat(repeat, pause, again)
         return
@@ -81,7 +88,7 @@ def race(
     options.check_choice("--precision", precision, PRECISIONS)
     options.check_finite("--seconds", seconds)
     shape = options.shape(inputs)
-    task = task_for(network, batch, threads or cores(), source=data, shape=shape)
+    task = task_for(network, batch, threads or cores(), source=data, shape=shape, loss=loss)
     say_notes(network, task.notes)
     entered = chosen(options.named(contestants) or usual(task))
     if against is not None:

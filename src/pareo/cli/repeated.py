@@ -130,4 +130,6 @@ def _since(number: int) -> list[RaceResult]:
 
 
 def _work(race: RaceResult) -> tuple[object, ...]:
-    return race.network, race.data, race.batch, race.precision, race.threads, race.machine.name
+    machine = race.machine.name
+    data = race.data, race.loss, race.batch
+    return race.network, *data, race.precision, race.threads, machine

@@ -5,10 +5,11 @@ FILE.py:OBJECT and PACKAGE.MODULE:OBJECT run Python code; nothing in other files
 
 import copy
 import importlib.util
+import inspect
 import pickle
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -175,18 +176,29 @@ def load(name: str) -> Any:
         )
     if name.endswith(".safetensors") or (path.exists() and path.suffix != ".py"):
         return checkpoint.load(path)
-    place, _, attribute = name.rpartition(":")
-    if not place or not attribute:
+    if not all(name.rpartition(":")[::2]):
         raise PareoError(f"expected {FORMS}, such as my_network.py:net; got '{name}'")
-    found = _module(place)
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            raise PareoError(f"{place} has no object '{attribute}'{_others(found)}")
-        found = getattr(found, part)
+    found = object_of(name, _is_network)
     if not _is_network(found) and callable(found):
         found = _called(found, name)
     if not _is_network(found):
         raise PareoError(f"{name} is of the type {type(found).__name__}; expected {KINDS}")
+    return found
+
+
+def object_of(name: str, wanted: Callable[[Any], bool]) -> Any:
+    """The object of FILE.py:OBJECT or PACKAGE.MODULE:OBJECT.
+
+    Where there is none of this name, the error lists the objects that are `wanted`.
+    """
+    place, _, attribute = name.rpartition(":")
+    if not place or not attribute:
+        raise PareoError(f"expected FILE.py:OBJECT, such as my_network.py:net; got '{name}'")
+    found = _module(place)
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise PareoError(f"{place} has no object '{attribute}'{_others(found, wanted)}")
+        found = getattr(found, part)
     return found
 
 
@@ -248,13 +260,19 @@ def _module(place: str) -> Any:
         except ModuleNotFoundError as error:
             if error.name and f"{place}.".startswith(f"{error.name}."):
                 raise PareoError(f"there is no module '{place}'; a file is FILE.py") from None
-            raise _failed(place, error) from error
+            raise failed(place, error) from error
         except (Exception, SystemExit) as error:  # whatever its code raises
-            raise _failed(place, error) from error
+            raise failed(place, error) from error
     path = Path(place)
     if not path.is_file():
         raise PareoError(f"{place}: there is no such file")
-    folder = str(path.absolute().parent)
+    return _executed(path.absolute())
+
+
+@cache
+def _executed(path: Path) -> Any:
+    """A Python file, executed once: a network and a loss of one file share what it defines."""
+    folder = str(path.parent)
     if folder not in sys.path:
         sys.path.append(folder)  # for what the file imports, here and in processes that are started
     label = path.stem if _is_importable(path) else f"own_{path.stem}"
@@ -267,7 +285,7 @@ def _module(place: str) -> Any:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # whatever its code raises
         del sys.modules[label]
-        raise _failed(place, error) from error
+        raise failed(str(path), error) from error
     return module
 
 
@@ -283,10 +301,10 @@ def _called(function: Any, name: str) -> Any:
     try:
         return function()
     except (Exception, SystemExit) as error:  # whatever its code raises
-        raise _failed(f"{name}()", error) from error
+        raise failed(f"{name}()", error) from error
 
 
-def _failed(what: str, error: BaseException) -> PareoError:
+def failed(what: str, error: BaseException) -> PareoError:
     """The error of code that is not pareo's, in one sentence with its line."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "importlib" not in f.filename and f.filename != __file__]
@@ -295,10 +313,15 @@ def _failed(what: str, error: BaseException) -> PareoError:
     return PareoError(f"{what} failed: {type(error).__name__}: {said}{line}")
 
 
-def _others(module: Any) -> str:
+def _others(module: Any, wanted: Callable[[Any], bool]) -> str:
     """What a module has that could have been meant."""
     inside = getattr(module, "__dict__", {})
-    known = [key for key, one in inside.items() if _is_network(one)]
+    imported = {
+        key
+        for key, one in inside.items()
+        if inspect.isroutine(one) and one.__module__ != module.__name__
+    }
+    known = [key for key, one in inside.items() if wanted(one) and key not in imported]
     return f"; it has {', '.join(known)}" if known else ""
 
 

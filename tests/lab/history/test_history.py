@@ -59,6 +59,14 @@ def series(races: list[Any]) -> dict[str, lines.Series]:
     return {one.line.contestant: one for one in lines.series(found)}
 
 
+def test_a_race_with_another_loss_is_another_line() -> None:
+    other = {**made(), "loss": "squared-error"}
+    one, two = (next(points(1, results.checked(data, "race")))[0] for data in (made(), other))
+    assert one.work != two.work
+    assert one.command + " --loss squared-error" == two.command
+    assert two.title.startswith("papers-cnn, squared-error on mnist, batch 128")
+
+
 def test_what_we_made_slower_is_ours() -> None:
     def change(day: int, data: dict[str, Any]) -> None:
         if day >= 12:

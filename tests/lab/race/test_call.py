@@ -32,7 +32,7 @@ def test_a_race_of_a_network_returns_a_typed_result() -> None:
     shown = result._repr_html_()
     assert shown is not None
     assert "mine, batch 4, float32" in shown
-    assert "<td>pareo-vectorized</td>" in shown
+    assert ">pareo-vectorized</td>" in shown
 
 
 @pytest.mark.slow
@@ -45,6 +45,35 @@ def test_a_module_races_as_itself() -> None:
     [row] = result.rows
     assert row.status == "ok", row.note
     assert "the module itself" in row.ledger["mode"]
+
+
+@pytest.mark.slow
+def test_a_race_with_a_loss_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "huber-loss.py").write_text(
+        "from pareo import nn, op\n"
+        "net = nn.Sequential([nn.Flatten(), nn.Dense(3)], (1, 4, 4))\n"
+        "def smooth(outputs, labels):\n"
+        "    return op.cross_entropy(outputs, labels) + 0.1 * op.mean(op.tanh(outputs) ** 2)\n"
+        "def other(outputs, labels):\n"
+        "    return op.mean(grad(lambda x: op.sum(op.sigmoid(x)))(outputs) ** 2)\n"
+        "from pareo import grad\n"
+    )
+    file = tmp_path / "huber-loss.py"
+    found = pareo.race(
+        f"{file}:net", 4, ["pareo-vectorized", "torch"], loss=f"{file}:smooth", seconds=0.1,
+        threads=1,
+    )  # fmt: skip
+    assert [row.status for row in found.rows] == ["ok", "ok"], [row.note for row in found.rows]
+    assert found.loss == "smooth"
+    assert "net, smooth, batch 4, float32" in (found._repr_html_() or "")
+    found = pareo.race(
+        f"{file}:net", 4, ["pareo-vectorized", "torch"], loss=f"{file}:other", seconds=0.1,
+        threads=1,
+    )  # fmt: skip
+    ours, theirs = found.rows
+    assert ours.status == "ok", ours.note
+    assert (theirs.status, theirs.samples) == ("missing", [])
+    assert theirs.note == "it has no sigmoid_gradient for the loss other"
 
 
 def test_a_second_module_of_the_same_name_replaces_the_first() -> None:
@@ -84,6 +113,9 @@ def test_results_show_themselves_without_scripts() -> None:
         ({"network": "lenet5", "contestants": ["tofu"]}, "no contestant is called 'tofu'"),
         ({"network": "lenet5", "precision": "half"}, "a precision is one of"),
         ({"network": "lenet5", "batch": 0}, "a batch of at least 1"),
+        ({"network": "lenet5", "loss": "hinge"}, "a loss is one of cross-entropy, squared-error"),
+        ({"network": "lenet5", "loss": lambda x, y: x}, "other processes cannot import the loss"),
+        ({"network": "lenet5", "loss": 3}, "expected the name of a loss, or a function of outputs"),
         ({"network": "lenet5", "input_shape": (1, 2, 2)}, "for a network of your own"),
     ],
 )

@@ -109,8 +109,9 @@ def _title(result: RaceResult) -> str:
         f"{floor.seconds_per_epoch:.3g} s on {floor.name} ({floor.why})" for floor in result.floors
     ]
     data = f" of {result.data}" if result.data else ", made up"
+    loss = f", {result.other_loss}" if result.other_loss else ""
     return (
-        f"{result.network}, batch {result.batch}, {result.precision}, "
+        f"{result.network}{loss}, batch {result.batch}, {result.precision}, "
         f"{counted(result.threads, 'thread')}, epochs of {result.images:,} images{data}; "
         f"floor {' and '.join(limits) or 'unknown'}"
     )

@@ -41,11 +41,11 @@ def loss_and_state(
     trained: Mapping[str, Array],
     state: Mapping[str, Array],
     x: Array,
-    labels: Array,
+    mean_loss: Callable[[Array], Array],
     last: bool = False,
     half: bool = False,
 ) -> tuple[Array, dict[str, Array]]:
-    """The mean cross-entropy, with that of auxiliary heads, and the new running statistics.
+    """The loss, with that of auxiliary heads, and the new running statistics.
 
     `half` multiplies in bfloat16; normalisations stay in float32, and so do statistics.
     """
@@ -66,9 +66,7 @@ def loss_and_state(
         return y
 
     def loss(out: Array) -> Array:
-        # A product with ones and zeros: its gradient is no scatter, which is slow on a CPU.
-        chances = jax.nn.log_softmax(out.astype(jnp.float32))
-        return -jnp.mean(jnp.sum(chances * jax.nn.one_hot(labels, out.shape[1]), 1))
+        return mean_loss(out.astype(jnp.float32))
 
     return total_loss(network, {**trained, **state}, x, apply, joins(last), loss), new
 

@@ -1,12 +1,12 @@
 """JAX: one jitted call for every step, or one `lax.scan` over all steps of a chunk."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from pareo.lab.contestants import Array, Task, Trainer, jax_layers
+from pareo.lab.contestants import Array, Task, Trainer, jax_layers, jax_operators
+from pareo.lab.contestants.losses import loss_in
 
 jax: Any  # imported by `load`, when needed
 jnp: Any
@@ -57,7 +57,14 @@ class JaxTrainer:
         self._paths = task.network.state  # of running statistics
         self.load(task.parameters())
         self._scan = scan
-        of = partial(jax_layers.loss_and_state, task.network, last=self._last, half=half)
+        mean_loss = loss_in(task, jax_operators.load(), jnp.asarray)
+
+        def of(trained: Any, state: Any, x: Array, labels: Array) -> Any:
+            return jax_layers.loss_and_state(
+                task.network, trained, state, x, lambda out: mean_loss(out, labels), self._last,
+                half,
+            )  # fmt: skip
+
         with_gradients = jax.value_and_grad(of, has_aux=True)
 
         def step(now: Any, chosen: Array, data: Any) -> Any:

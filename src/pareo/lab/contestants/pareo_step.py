@@ -29,12 +29,12 @@ class PareoTrainer:
 
     def __init__(self, task: Task, device: str, dtype: str, precision: str = "float32") -> None:
         self._place = Device(device, threads=task.threads, precision=precision)
-        self.step = Step(task.network, task.batch, self._place, dtype=dtype)
+        self.step = Step(task.network, task.batch, self._place, task.recipe, dtype)
         self._rate = task.rate
         images, labels = task.data()
         with self._place:
             self._images = to_device(images.astype(dtype, copy=False))
-            self._labels = to_device(labels)
+            self._labels = to_device(labels if task.loss.takes_classes else labels.astype(dtype))
         self._dtype, self._parameters = dtype, {}
         with self._place:
             for path, array in task.parameters().items():

@@ -13,7 +13,9 @@ from pareo.errors import ShapeError
 from pareo.nn.activations import Clip
 from pareo.nn.network import Sequential
 from pareo.training.evaluate import as_inputs
+from pareo.training.losses import CrossEntropy, Loss
 from pareo.training.own import Original
+from pareo.training.recipe import Recipe
 
 MADE_UP = 64  # images, if the network is not for MNIST
 INVENTED = "invented"  # the source of images that are made up
@@ -30,6 +32,7 @@ class Task:
     made: the data, if it has been read already.
     original: the PyTorch module that the network was imported from, which races as itself.
     notes: what is different in training from the file that the network is from.
+    loss: what is minimised. For one of targets, classes become rows of one 1 and zeros.
     """
 
     network: Sequential
@@ -41,6 +44,12 @@ class Task:
     made: tuple[Array, Array] | None = field(default=None, compare=False, repr=False)
     original: Original | None = field(default=None, compare=False, repr=False)
     notes: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    loss: Loss = CrossEntropy()  # noqa: RUF009  (frozen)
+
+    @property
+    def recipe(self) -> Recipe:
+        """Plain SGD on the loss."""
+        return Recipe(loss=self.loss)
 
     def parameters(self) -> dict[str, Array]:
         """The weights that all contestants start from, in float32."""
@@ -67,7 +76,7 @@ class Task:
             return self._fitted(found.images, found.labels)
         pixels, named = np.random.default_rng(self.seed).spawn(2)
         images = _made_up(pixels, self.count(), self.network.inputs)
-        return images, named.integers(0, self.network.classes, len(images))
+        return images, self._targets(named.integers(0, self.network.classes, len(images)))
 
     def count(self) -> int:
         """Number of images to train on.
@@ -110,7 +119,13 @@ class Task:
                 f"{self.network.name} has {self.network.classes} classes; a label of "
                 f"{self.trained_on} is {labels.max()}"
             )
-        return as_inputs(self.network, images, "float32"), labels
+        return as_inputs(self.network, images, "float32"), self._targets(labels)
+
+    def _targets(self, labels: Array) -> Array:
+        """Labels as the loss takes them."""
+        if self.loss.takes_classes:
+            return labels
+        return np.eye(self.network.classes, dtype=np.float32)[labels]
 
     def least_bytes(self) -> int:
         """The fewest bytes that a step moves: parameters are read and written, images are read."""

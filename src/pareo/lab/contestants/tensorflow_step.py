@@ -9,7 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from pareo import nn
-from pareo.lab.contestants import Array, Task, Trainer, tensorflow_layers
+from pareo.lab.contestants import (
+    Array,
+    Task,
+    Trainer,
+    tensorflow_layers,
+    tensorflow_operators,
+)
+from pareo.lab.contestants.losses import loss_in
 
 tf: Any  # imported by `load`, when needed
 keras: Any
@@ -64,6 +71,8 @@ class TensorflowTrainer:
         self.load(task.parameters())
         state = set(task.network.state)  # running statistics: the layers move them themselves
         moving = [variable for path, variable in self._variables.items() if path not in state]
+        # Keras's own cross-entropy would take the logits out of a last Softmax layer.
+        mean_loss = loss_in(task, tensorflow_operators.load(), tf.constant)
         optimizer = keras.optimizers.SGD(task.rate)
         optimizer.build(moving)
 
@@ -72,11 +81,8 @@ class TensorflowTrainer:
             with tf.GradientTape() as tape:
                 x, y = tf.gather(images, chosen), tf.gather(labels, chosen)
                 outs = keras.tree.flatten(model(x, training=True))  # one comes without a list
-                # Keras's own would take the logits out of a last Softmax layer.
-                cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
                 loss = sum(
-                    weight * tf.reduce_mean(cross_entropy(labels=y, logits=out))
-                    for weight, out in zip(weights, outs, strict=True)
+                    weight * mean_loss(out, y) for weight, out in zip(weights, outs, strict=True)
                 )
             optimizer.apply(tape.gradient(loss, moving), moving)
             return loss

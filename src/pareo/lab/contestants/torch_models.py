@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from pareo.lab.contestants import torch_operators
+from pareo.lab.contestants.losses import loss_in
 from pareo.lab.contestants.task import Array, Task
 from pareo.nn.torch_export import layers
 from pareo.nn.torch_import.chance import draws, settle, without_chance
@@ -16,7 +18,7 @@ class Model(Protocol):
     """A network in PyTorch, at the first weights of a task.
 
     leaves: its parameters and running statistics, by pareo's paths.
-    loss: the mean cross-entropy of the leaves, images and labels.
+    loss: that of the leaves, images and labels.
     words: what else a reader should know of it.
     """
 
@@ -38,6 +40,12 @@ def model_of(task: Task, place: str, last: bool) -> Model:
     return OfModule(task, place, last)
 
 
+def mean_loss(task: Task, place: str) -> Callable[[Any, Any], Any]:
+    """The task's loss, of outputs and labels."""
+    operators = torch_operators.load()
+    return loss_in(task, operators, lambda array: torch_operators.constant(array, place))
+
+
 class OfLayers:
     """pareo's layers, computed by PyTorch's functions."""
 
@@ -45,7 +53,7 @@ class OfLayers:
 
     def __init__(self, task: Task, place: str, last: bool) -> None:
         torch = layers.load()
-        self.leaves, self.loss = {}, layers.loss_of(task.network)
+        self.leaves, self.loss = {}, layers.loss_of(task.network, mean_loss(task, place))
         for path, array in task.parameters().items():
             leaf = torch.from_numpy(array).to(place)
             wide = last and leaf.ndim == 4
@@ -80,11 +88,11 @@ class OfModule:
         with torch.no_grad():
             for path, leaf in self.leaves.items():
                 leaf.copy_(torch.from_numpy(self.theirs(path, start[path])))
-        mean_loss = torch.nn.functional.cross_entropy
+        of_outputs = mean_loss(task, place)
 
         def loss(leaves: dict[str, Any], x: Any, labels: Any) -> Any:
             with without_chance(torch) if drawing else nullcontext():
-                return mean_loss(module(x), labels)
+                return of_outputs(module(x), labels)
 
         self.loss = loss
 

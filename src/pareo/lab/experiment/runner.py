@@ -104,7 +104,7 @@ class Runner:
         losses = self._take(self._next(self._turn.steps))[2]
         after = self.parameters()
         moved = any(not np.array_equal(after[path], a) for path, a in before.items())
-        moved = moved or max(losses) < audit.LEARNED
+        moved = moved or max(map(abs, losses)) < audit.LEARNED
         losses = []
         self.restart()
         compared = max(2, min(audit.STEPS, self._turn.steps))  # a turn of one step takes long

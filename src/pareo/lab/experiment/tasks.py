@@ -1,6 +1,7 @@
 """The task that contestants are given, by the name of its network."""
 
 from dataclasses import replace
+from typing import Any
 
 from pareo.errors import PareoError
 from pareo.lab.contestants import Task, without_dropout
@@ -9,6 +10,7 @@ from pareo.nn.layers import Shape
 from pareo.nn.network import Sequential
 from pareo.training.fitting import fitting
 from pareo.training.own import Original, Own, find, is_own
+from pareo.training.own_loss import check, loss_of, name_of
 
 LARGE = tuple(networks.SIZED)
 # With these learning rates, plain SGD learns MNIST within a few epochs.
@@ -19,6 +21,7 @@ LARGE_RATE = 0.001
 # Batch normalisation keeps the loss of a step in bounds. A larger rate moves scales and shifts far
 # enough that float32, which stores them, does not hide a wrong gradient.
 NORMALISED_RATE = 0.05
+ONE_HOT = "the loss {} takes targets: classes become rows of one 1 and zeros"
 
 
 def check_pixels(pixels: int | None, network: str, data: str | None = None) -> None:
@@ -48,11 +51,13 @@ def task_for(
     size: int | None = None,
     source: str | None = None,
     shape: Shape | None = None,
+    loss: Any = "cross-entropy",
 ) -> Task:
     """The task of training the named network on the data that `pareo train --data` accepts.
 
     Without a source, a network that does not fit MNIST trains on synthetic images, of its own size
     unless another is given. One of the user's own (`pareo.training.own`) takes inputs of `shape`.
+    A loss is one of `pareo.training.own_loss`.
 
     >>> task_for("papers-cnn", 128, threads=2).rate
     1.0
@@ -72,8 +77,13 @@ def task_for(
     rate = LARGE_RATE if name in LARGE or unlike_mnist else RATES.get(name, RATE)
     rate = NORMALISED_RATE if network.state else rate
     original = _renamed(found, network)
-    notes = (*found.notes, *notes)
-    return Task(network, batch, threads, rate, source=source, original=original, notes=notes)
+    minimised = loss_of(loss)
+    check(minimised, network, batch)
+    one_hot = () if minimised.takes_classes else (ONE_HOT.format(name_of(minimised)),)
+    return Task(
+        network, batch, threads, rate, source=source, original=original,
+        notes=(*found.notes, *notes, *one_hot), loss=minimised,
+    )  # fmt: skip
 
 
 def _renamed(own: Own, network: Sequential) -> Original | None:

@@ -25,19 +25,20 @@ class Line:
     precision: str
     threads: int
     contestant: str
+    loss: str = ""  # where it is not the cross-entropy
 
     @property
-    def work(self) -> tuple[str, str, str, str, int, str, int]:
+    def work(self) -> tuple[str, str, str, str, str, int, str, int]:
         """All but the contestant: what lines have in common that are drawn together."""
         return (
-            self.machine, self.kind, self.network, self.data, self.batch, self.precision,
-            self.threads,
+            self.machine, self.kind, self.network, self.loss, self.data, self.batch,
+            self.precision, self.threads,
         )  # fmt: skip
 
     @property
     def title(self) -> str:
         """The work in words."""
-        data = f" on {self.data}" if self.data else ""
+        data = (f", {self.loss}" if self.loss else "") + (f" on {self.data}" if self.data else "")
         threads = f"{self.threads} thread{'' if self.threads == 1 else 's'}"
         return (
             f"{self.network}{data}, batch {self.batch}, {self.precision}, {threads}, {self.machine}"
@@ -67,6 +68,8 @@ class Line:
         ]  # fmt: skip
         if self.data not in ("", "mnist"):
             words += ["--data", self.data]
+        if self.loss:
+            words += ["--loss", self.loss]
         return shlex.join(words)
 
 
@@ -101,6 +104,7 @@ def points(number: int, result: "Result") -> Iterator[tuple[Line, Point]]:
                 line = Line(
                     race.machine.name, "race", race.network, race.data or "", race.batch,
                     race.precision, race.threads, row.contestant,
+                    race.other_loss,
                 )  # fmt: skip
                 yield line, _point(number, result, row, row.floor.seconds_per_epoch)
     elif result.kind == "sweep":

@@ -22,6 +22,7 @@ def race(
     name: str | None = None,
     input_shape: Shape | None = None,
     data: str | None = None,
+    loss: Any = "cross-entropy",
     precision: str = "float32",
     epochs: int | None = None,
     target_accuracy: float | None = None,
@@ -39,6 +40,8 @@ def race(
         contestants: by name; without, all that are usual here.
         name: what to call a network that is not given by name.
         input_shape: of one input, for a network that does not say.
+        loss: a name, as on the command line; a function of outputs and labels, or a
+            `pareo.training.losses.Loss`, at the top of a module.
         watch: called with the race whenever something changes; without, a notebook shows it.
 
     Contestants run in processes of their own, which import the main program: in a script, call this
@@ -49,7 +52,7 @@ def race(
     if type(batch) is not int or batch < 1:
         raise PareoError(f"race expects a batch of at least 1; got {batch!r}")
     found = named(network, name)
-    task = task_for(found, batch, threads or cores(), source=data, shape=input_shape)
+    task = task_for(found, batch, threads or cores(), source=data, shape=input_shape, loss=loss)
     rules = Rules.asked(quick, epochs, target_accuracy, seconds, together)
     entered = chosen(list(contestants) or usual(task))
     shown = watch or watching(lambda race: race.rows.values(), "epoch")

@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any
 
 from pareo.device import Device
-from pareo.lab.contestants import Contestant, Task
+from pareo.lab.contestants import Contestant, Task, losses
 from pareo.lab.contestants.layers import own_layers
 from pareo.lab.contestants.registry import SLOW_TO_BUILD
 from pareo.lab.experiment import statistics
@@ -27,6 +28,7 @@ from pareo.lab.race import result
 from pareo.lab.race.best_setting import Trial
 from pareo.lab.race.result import Point, Row
 from pareo.training.evaluate import Evaluator
+from pareo.training.own_loss import name_of
 from pareo.training.step import step_program
 
 FRAMEWORKS = ("torch", "jax", "tensorflow", "pytensor", "tinygrad")
@@ -102,12 +104,15 @@ class OneTask(Experiment):
     ) -> None:
         super().__init__(contestants, precision, task.threads, watch)
         self.task, self.images = task, task.count()
-        self.flops = step_program(task.network, task.batch).flops
+        self.flops = step_program(task.network, task.batch, task.recipe).flops
         self.rows = {name: Row(name) for name in contestants}
         own = own_layers(task.network)
+        refusals = cache(partial(losses.refusal, task))
         for name, contestant in contestants.items():
             if own and contestant.needs in FRAMEWORKS:
                 self.missing.setdefault(name, f"it has no {', '.join(own)}, a layer of your own")
+            elif contestant.needs in FRAMEWORKS and (said := refusals(contestant.needs)):
+                self.missing.setdefault(name, said)
         for name, reason in self.missing.items():
             self.rows[name].end("missing", reason)
 
@@ -210,8 +215,9 @@ class Race(OneTask):
         """Everything that is known so far."""
         header = self.header(result.RaceResult, "race")
         return result.RaceResult(
-            **header, **self.settings(), building_seconds=self._building,
-            rounds_seconds=self._racing, rows=[*self.rows.values()],
+            **header, **self.settings(), loss=name_of(self.task.loss),
+            building_seconds=self._building, rounds_seconds=self._racing,
+            rows=[*self.rows.values()],
         )  # fmt: skip
 
     def _admit(self, admission: Admission[Row]) -> None:
@@ -290,7 +296,7 @@ class Race(OneTask):
         if self._evaluate is None:
             place = Device("compiled", threads=self.task.threads)
             self._evaluate = Evaluator(self.task.network, place)
-        return self._evaluate(parameters, *self._test)[1]
+        return self._evaluate(parameters, *self._test, self.task.loss)[1]
 
     def _over(self, number: int, took: float) -> bool:
         """Whether this round, which took so many seconds, was the last."""

@@ -64,6 +64,7 @@ class RaceResult(Result):
 
     data: str | None = None
     batch: Count
+    loss: str = "cross-entropy"
     precision: str
     threads: Count
     images: Count
@@ -77,6 +78,11 @@ class RaceResult(Result):
         """The floor of each place that has contestants, if it is known."""
         known = (row.floor for row in self.rows if row.floor.seconds_per_epoch)
         return list({floor.place: floor for floor in known}.values())
+
+    @property
+    def other_loss(self) -> str:
+        """The loss, if it is not the cross-entropy; empty otherwise."""
+        return "" if self.loss == "cross-entropy" else self.loss
 
     def frame(self) -> Any:
         """A pandas data frame with a row for each contestant; seconds are of an epoch.

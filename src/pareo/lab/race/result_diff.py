@@ -8,7 +8,7 @@ from pareo.lab.experiment.statistics import Verdict, compare
 from pareo.lab.race.result import RaceResult, Row
 
 # Two times can be compared only where these are the same.
-WORK = ("kind", "network", "data", "batch", "precision", "images")
+WORK = ("kind", "network", "data", "batch", "loss", "precision", "images")
 OF_THE_MOMENT = ("free", "clock")  # facts of a GPU that are no settings
 
 

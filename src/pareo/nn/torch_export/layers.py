@@ -30,8 +30,10 @@ def load() -> Any:
     return torch
 
 
-def loss_of(network: nn.Sequential) -> Callable[..., Array]:
-    """The mean cross-entropy, with that of auxiliary heads, of parameters, images and labels.
+def loss_of(
+    network: nn.Sequential, mean_loss: Callable[[Array, Array], Array]
+) -> Callable[..., Array]:
+    """The loss, with that of auxiliary heads, of parameters, images and labels.
 
     Running statistics are moved in place.
     """
@@ -39,7 +41,7 @@ def loss_of(network: nn.Sequential) -> Callable[..., Array]:
     def loss(parameters: Mapping[str, Array], x: Array, labels: Array) -> Array:
         return total_loss(
             network, parameters, x, layer, joins(),
-            loss=lambda out: functional.cross_entropy(out, labels),
+            loss=lambda out: mean_loss(out, labels),
         )  # fmt: skip
 
     return loss

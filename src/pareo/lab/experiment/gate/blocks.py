@@ -78,7 +78,7 @@ def _shares(task: Task, precision: str, chosen: Any) -> dict[str, float]:
     """What the first gate would allow in a step, as a share of its move, for each parameter."""
     images, labels = (a[chosen] for a in task.data())
     start = task.parameters()
-    run = Rounded(task.network, task.batch, task.threads)
+    run = Rounded(task.network, task.batch, task.threads, task.loss)
     reach, found = run.reach(start, images, labels, precision)
     shares = {}
     for path, gradient in found.gradients.items():

@@ -58,7 +58,8 @@ def affordable(task: Task) -> int:
     >>> affordable(Task(nn.Sequential([nn.Dense(3)], (4,)), batch=2)) >= LONGEST
     True
     """
-    return int(BUDGET / ((2 + DRAWS) * max(1, step_program(task.network, task.batch).flops)))
+    program = step_program(task.network, task.batch, task.recipe)
+    return int(BUDGET / ((2 + DRAWS) * max(1, program.flops)))
 
 
 def level(error: float) -> float:
@@ -107,7 +108,7 @@ def has_kinks(task: Task) -> bool:
     >>> has_kinks(Task(nn.Sequential([nn.Dense(3), nn.Sigmoid()], (4,)), batch=2))
     False
     """
-    program = step_program(task.network, task.batch)
+    program = step_program(task.network, task.batch, task.recipe)
     return any(one.name in KINKS for one in program.instructions)
 
 
@@ -164,7 +165,7 @@ class Noise:
 
     def __init__(self, task: Task, precision: str, error: float) -> None:
         self._task, self._precision, self._error = task, precision, error
-        self._run = Rounded(task.network, task.batch, task.threads)
+        self._run = Rounded(task.network, task.batch, task.threads, task.loss)
         self._data = task.data()
         self._far: dict[str, float] = {}
         self._begun: dict[str, float] = {}

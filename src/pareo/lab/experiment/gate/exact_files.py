@@ -54,7 +54,7 @@ def reference(task: Task, folder: Path, precision: str) -> Callable[[int, int], 
         small = few_of(task, batch)
         images, labels = small.data()
         order = chosen(few, which, few, small.count())[0]
-        run = Rounded(small.network, few, small.threads)
+        run = Rounded(small.network, few, small.threads, small.loss)
         start, seen = small.gate_parameters(), (images[order], labels[order])
         reach, found = run.reach(start, *seen, precision)
         after = run(moved(start, found, small.rate), *seen)

@@ -61,7 +61,7 @@ def reference(
     The effect of rounding is measured once for each step, along the path that float64 takes from
     the first weights, and is the same for every contestant.
     """
-    run = Rounded(task.network, task.batch, task.threads)
+    run = Rounded(task.network, task.batch, task.threads, task.loss)
     images, labels = task.data()
     count = task.count()
     of_step = order or (lambda step: task.order(count, step, 1))

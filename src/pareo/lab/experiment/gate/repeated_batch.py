@@ -13,6 +13,7 @@ import numpy as np
 
 from pareo.lab.contestants import Task
 from pareo.lab.experiment.gate import parity
+from pareo.training.own_loss import is_mean
 
 MOST = 8  # different images in a batch
 BATCHES = 4  # of different images: one or two for the gate, others after a kink
@@ -53,9 +54,12 @@ class Few(Task):
 
 
 def few_of(task: Task, batch: int) -> Few:
-    """The task of a few images that represents a task at a batch size."""
-    few = different(batch)
-    return Few(task.network, few, task.threads, task.rate, task.seed, task.source)
+    """The task of a few images that represents a task at a batch size.
+
+    Where the loss is no mean over images, these are as many as the batch.
+    """
+    few = different(batch) if is_mean(task.loss, task.network.classes) else batch
+    return Few(task.network, few, task.threads, task.rate, task.seed, task.source, loss=task.loss)
 
 
 def reference(task: Task, precision: str = "float32") -> Callable[..., Any]:

@@ -18,6 +18,7 @@ from pareo.operators.core import Operator
 from pareo.program import remove_common, remove_dead, trace, value_and_grad
 from pareo.program.ir import Instruction, readers
 from pareo.spec import Spec
+from pareo.training.losses import CrossEntropy, Loss
 
 # The largest relative error of a rounded number. Products are summed in float32 whatever their
 # factors are. A contestant with all arrays in bfloat16 may also add up the gradient of a bias in it
@@ -69,13 +70,21 @@ class Rounded:
     array([-0.5,  0.5])
     """
 
-    def __init__(self, network: Sequential, batch: int, threads: int = 1) -> None:
+    def __init__(
+        self,
+        network: Sequential,
+        batch: int,
+        threads: int = 1,
+        loss: Loss = CrossEntropy(),  # noqa: B008  (frozen)
+    ) -> None:
         shapes = {
             path: Spec(p.shape, "float64") for path, p in network.parameters(network.inputs).items()
         }
         self._paths, self._state = list(shapes), network.state
-        images, labels = Spec((batch, *network.inputs), "float64"), Spec((batch,), "int64")
-        self._program = remove_dead(remove_common(trace(_step(network), shapes, images, labels)))
+        images = Spec((batch, *network.inputs), "float64")
+        self._labels = loss.targets(batch, network.classes, "float64")
+        traced = trace(_step(network, loss), shapes, images, self._labels)
+        self._program = remove_dead(remove_common(traced))
         self._device = Device("vectorized", threads=threads)
         self._trained = [path for path in self._paths if path not in self._state]
         self._last = {n: max(at, default=-1) for n, at in readers(self._program).items()}
@@ -110,7 +119,7 @@ class Rounded:
                     grid.round(array)
             grid.round(given[-1])
         with self._device:
-            loss, *rest = self._run([*given, labels], grid, sums)
+            loss, *rest = self._run([*given, np.asarray(labels, self._labels.dtype)], grid, sums)
         gradients = dict(zip(self._trained, rest, strict=False))
         state = dict(zip(self._state, rest[len(gradients) :], strict=True))
         return Found(float(loss), gradients, state)
@@ -178,7 +187,7 @@ class Rounded:
         return list(made) if len(out) > 1 else [made]
 
 
-def _step(network: Sequential) -> Any:
+def _step(network: Sequential, of_outputs: Loss) -> Any:
     """The function that is traced: loss, gradients of what is trained, new state."""
     state = network.state
 
@@ -188,7 +197,9 @@ def _step(network: Sequential) -> Any:
         replaced: dict[str, Any] = {}
 
         def loss(trained: Any) -> Any:
-            total, new = network.loss_and_state({**trained, **kept}, images, labels)
+            total, new = network.loss_and_state(
+                {**trained, **kept}, images, labels, loss=of_outputs
+            )
             replaced.update(new)
             return total
 

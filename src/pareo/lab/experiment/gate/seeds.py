@@ -67,7 +67,7 @@ def evaluation(task: Task) -> Callable[[Mapping[str, Any]], list[float]]:
             known.extend([Evaluator(task.network, place, batch), images[:count], labels[:count]])
         evaluate, images, labels = known
         rounded = {path: np.asarray(a, np.float32) for path, a in parameters.items()}
-        loss, accuracy = evaluate(rounded, images, labels)
+        loss, accuracy = evaluate(rounded, images, labels, task.loss)
         return [float(loss), float(accuracy or 0.0)]
 
     return answer

@@ -37,7 +37,8 @@ def fragment(result: RaceResult) -> list[str]:
 
 
 def _title(result: RaceResult) -> str:
-    return f"{result.network}, batch {result.batch}, {result.precision}"
+    loss = f", {result.other_loss}" if result.other_loss else ""
+    return f"{result.network}{loss}, batch {result.batch}, {result.precision}"
 
 
 def _head(result: RaceResult) -> str:
