@@ -3,6 +3,7 @@
 `shifted_rows`  few small filters at stride 1: loops over whole images, with bias and activation; in
                 float32, and if the sizes allow it, by generated `register_tiles`
 `depthwise`     a channel for each filter, stride 1 or 2: tiles in registers
+`pointwise`     1x1 filters, float32, AVX-512: products in registers, of images where they lie
 `direct`        very small filters with any stride, groups or dilation: plain loops
 `winograd`      3x3 and 5x5 filters at stride 1, enough channels, float32: far fewer products
 `channels_last` other filters, enough of them, float32: products that read windows where they lie
@@ -22,6 +23,7 @@ from pareo.backends.compiled.conv import (
     depthwise,
     direct,
     im2col,
+    pointwise,
     register_tiles,
     shifted_rows,
 )
@@ -46,6 +48,8 @@ def _algorithm(x: Spec, filters: Sizes, out: Spec | Array, **how: Any) -> str:
         return "shifted_rows"
     if depthwise.suits(x, filters, how):
         return "depthwise"
+    if pointwise.suits(x, filters, **how):
+        return "pointwise"
     if direct.suits(filters, groups):
         return "direct"
     if winograd.suits(filters, out, **how):
@@ -92,6 +96,8 @@ def _forward_scratch(out: Spec, x: Spec, w: Spec, b: Spec | None = None, **how: 
         return []
     if algorithm == "depthwise":
         return depthwise.scratch(x, out, w.shape, how["stride"][0], how["padding"])
+    if algorithm == "pointwise":
+        return pointwise.scratch(x, w.shape[1], how["stride"])
     if algorithm == "winograd":
         return winograd.scratch(x, out, w.shape[2])
     if algorithm == "channels_last":
@@ -129,6 +135,8 @@ def _forward(
         split_numbered(work, x.shape[0])
     elif algorithm == "depthwise":
         depthwise.forward(out, x, w, b, stride[0], padding, scratch[0])
+    elif algorithm == "pointwise":
+        pointwise.forward(out, x, w, b, activation, stride, scratch)
     elif algorithm == "direct":
         shape = (*stride, *padding[:2], *dilation)
         split(lambda lo, hi: direct.forward(out[lo:hi], x[lo:hi], w, groups, *shape), x.shape[0])
@@ -184,6 +192,8 @@ def _input_gradient_scratch(out: Spec, g: Spec, w: Spec, *, size: Sizes, **how: 
     if depthwise.suits(out, w.shape, how):
         stride, padding = how["stride"][0], how["padding"]
         return depthwise.gradient_scratch(out, g, w.shape, stride, padding)
+    if pointwise.suits(out, w.shape, **how):
+        return pointwise.scratch(out, w.shape[0], how["stride"])
     if direct.suits(w.shape, how["groups"]):
         return []
     if winograd.suits(w.shape, out, **how):
@@ -199,6 +209,8 @@ def conv_input_gradient(
 ) -> None:
     if depthwise.suits(out, w.shape, how) and np.isfinite(w).all():
         depthwise.input_gradient(out, g, w, how["stride"][0], how["padding"], scratch[0])
+    elif pointwise.suits(out, w.shape, **how):
+        pointwise.input_gradient(out, g, w, how["stride"], scratch)
     elif depthwise.suits(out, w.shape, how) or direct.suits(w.shape, how["groups"]):
         shape = (how["groups"], *how["stride"], *how["padding"][:2], *how["dilation"])
         split(lambda lo, hi: direct.input_gradient(out[lo:hi], g[lo:hi], w, *shape), g.shape[0])
@@ -224,6 +236,8 @@ def _weight_gradient_scratch(out: Spec, x: Spec, g: Spec, *, size: Sizes, **how:
     if algorithm == "depthwise":
         buffers = depthwise.scratch(x, g, out.shape, how["stride"][0], how["padding"])
         return [*buffers, *depthwise.sums_scratch(x, out.shape)]
+    if algorithm == "pointwise":
+        return pointwise.gradient_scratch(x, out.shape, how["stride"])
     if algorithm == "winograd":
         return winograd.gradient_scratch(x, g, out.shape[2])
     if algorithm == "channels_last":
@@ -254,6 +268,8 @@ def conv_weight_gradient(
         out[...] = gathered(sums, split_numbered(work, x.shape[0]))
     elif algorithm == "depthwise":
         depthwise.weight_gradient(out, x, g, how["stride"][0], how["padding"], scratch)
+    elif algorithm == "pointwise":
+        pointwise.weight_gradient(out, x, g, how["stride"], scratch)
     elif algorithm == "winograd":
         winograd.weight_gradient(out, x, g, how["padding"], scratch)
     elif algorithm == "channels_last":

@@ -10,19 +10,16 @@ import numpy as np
 
 from pareo.backends.compiled.kernels.reduction import ROWS as ROWS_AT_ONCE
 from pareo.backends.compiled.runtime import registers
-from pareo.backends.compiled.runtime.array_at import number_at, vector_at
+from pareo.backends.compiled.runtime.array_at import vector_at
 from pareo.backends.compiled.runtime.jit import jit
-from pareo.backends.compiled.runtime.lanes import LANES, pixels_to_vectors
-from pareo.backends.compiled.runtime.register_products import ROWS, WIDE, masked_product_tile
+from pareo.backends.compiled.runtime.product_tiles import DEPTH, ONE, multiply_panel, turn_rows
+from pareo.backends.compiled.runtime.register_products import WIDE, masked_product_tile
 
-DEPTH = 128  # of the sums at a time: so many rows of a panel of weights stay in the fastest cache
 IS_WIDE = registers.HAS_AVX512  # elsewhere masked columns cost more, and this was not measured
 CACHED = 1 << 18  # weights, which stay in the second cache
 FEW = 1 << 15  # weights, for which BLAS does not pay whatever the batch
 SHORT, MANY = 64, 128  # examples, for which it does not pay either
-_ONE = np.float32(1)
 _ONES = np.ones(1, np.float32)
-_PLACES = 4 * WIDE * np.arange(DEPTH, dtype=np.int64)  # of the rows of a panel, in bytes
 
 
 def suits_narrow(batch: int, features: int) -> bool:
@@ -46,12 +43,6 @@ def is_faster_update(batch: int, weights: int) -> bool:
 
 
 @jit
-def _height(rows: int) -> int:
-    """Rows of a tile, so that all tiles have about as many; at least one."""
-    return max(1, -(-rows // max(1, -(-rows // ROWS))))
-
-
-@jit
 def forward(
     out: int, a: int, b: int, bias: int, sizes: tuple[int, int, int], rows: tuple[int, int],
     columns: tuple[int, int],
@@ -64,30 +55,10 @@ def forward(
         for first in range(0, depth, DEPTH):
             count = min(DEPTH, depth - first)
             added = bias + 4 * column if bias and not first else 0
-            _tiles(
-                rows, wide, first, added, _ONE, (out + 4 * column, 4 * n),
+            multiply_panel(
+                rows, wide, first, added, ONE, (out + 4 * column, 4 * n),
                 (a + 4 * first, 4 * depth, 4), (b + 4 * (first * n + column), 4 * n), count,
             )  # fmt: skip
-
-
-@jit
-def _tiles(
-    rows: tuple[int, int], wide: int, added_to: int, bias: int, factor: float,
-    out: tuple[int, int], a: tuple[int, int, int], b: tuple[int, int], count: int,
-) -> None:  # fmt: skip
-    """Some columns of these rows of a product, or with `added_to` the result with it added.
-
-    out and b: an address, and the bytes to the next row. a: the same, and those to the next number
-    of a sum; each sum has `count` of them.
-    """
-    (top, bottom), (into, into_next), (left, left_next, along) = rows, out, a
-    height = _height(bottom - top)
-    for i in range(top, bottom, height):
-        masked_product_tile(
-            min(height, bottom - i), wide, added_to, bias, factor,
-            (into + i * into_next, into_next), (left + i * left_next, left_next, 0, 0, along),
-            (b[0], 0, 0, b[1]), (1, 1, count),
-        )  # fmt: skip
 
 
 @jit
@@ -99,33 +70,16 @@ def transposed(
     _, n, depth = sizes
     left, right = columns
     panel = np.empty(min(DEPTH, depth) * WIDE, np.float32)
-    into, table = panel.ctypes.data, _PLACES.ctypes.data
+    into = panel.ctypes.data
     for column in range(left, right, WIDE):
         wide = min(WIDE, right - column)
         for first in range(0, depth, DEPTH):
             count = min(DEPTH, depth - first)
-            _turn(into, table, b + 4 * (column * depth + first), 4 * depth, wide, count)
-            _tiles(
-                rows, wide, first, 0, _ONE, (out + 4 * column, 4 * n),
+            turn_rows(into, b + 4 * (column * depth + first), 4 * depth, wide, count)
+            multiply_panel(
+                rows, wide, first, 0, ONE, (out + 4 * column, 4 * n),
                 (a + 4 * first, 4 * depth, 4), (into, 4 * WIDE), count,
             )  # fmt: skip
-
-
-@jit
-def _turn(into: int, table: int, rows: int, row_bytes: int, count: int, depth: int) -> None:
-    """A panel whose columns are the first numbers of `count` rows."""
-    for c in range(0, count, LANES):
-        own, given, target = min(LANES, count - c), rows + c * row_bytes, into + 4 * c
-        for k in range(0, depth - LANES + 1, LANES):
-            pixels_to_vectors(target, table + 8 * k, given + 4 * k, row_bytes, own)
-        if depth % LANES and depth >= LANES:
-            k = depth - LANES
-            pixels_to_vectors(target, table + 8 * k, given + 4 * k, row_bytes, own)
-    if depth < LANES:
-        for k in range(depth):
-            panel = vector_at(into + 4 * k * WIDE, WIDE)
-            for c in range(count):
-                panel[c] = number_at(rows + c * row_bytes + 4 * k)
 
 
 @jit
@@ -139,7 +93,7 @@ def update(
     for column in range(left, right, WIDE):
         wide = min(WIDE, right - column)
         for first in range(0, depth, DEPTH):
-            _tiles(
+            multiply_panel(
                 rows, wide, 1, 0, factor, (w + 4 * column, 4 * n), (x + 4 * first * m, 4, 4 * m),
                 (d + 4 * (first * n + column), 4 * n), min(DEPTH, depth - first),
             )  # fmt: skip
@@ -170,6 +124,6 @@ def column_sums(out: int, a: int, m: int, n: int, lo: int, hi: int) -> None:
 def _add_rows(out: int, a: int, rows: int, n: int, wide: int) -> None:
     """The sums of some columns over a few rows, each of n numbers: a product with a row of ones."""
     masked_product_tile(
-        1, wide, 0, 0, _ONE, (out, 0), (_ONES.ctypes.data, 0, 0, 0, 0), (a, 0, 0, 4 * n),
+        1, wide, 0, 0, ONE, (out, 0), (_ONES.ctypes.data, 0, 0, 0, 0), (a, 0, 0, 4 * n),
         (1, 1, rows),
     )  # fmt: skip
