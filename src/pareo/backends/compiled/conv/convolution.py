@@ -1,7 +1,8 @@
 """Convolution: the choice of an algorithm by the shapes, and the fused kernels.
 
-`shifted_rows`  few small filters at stride 1: loops over whole images, with bias and activation; in
-                float32, and if the sizes allow it, by generated `register_tiles`
+`shifted_rows`  few small filters at stride 1 (with AVX-512 fewer than 12): loops over whole images,
+                with bias and activation; in float32, and if the sizes allow it, by generated
+                `register_tiles`
 `depthwise`     a channel for each filter, stride 1 or 2: tiles in registers
 `pointwise`     1x1 filters, float32, AVX-512: products in registers, of images where they lie
 `direct`        very small filters with any stride, groups or dilation: plain loops
@@ -31,11 +32,15 @@ from pareo.backends.compiled.conv.channels_last import layer as channels_last
 from pareo.backends.compiled.conv.tiled_layer import tiled_layer
 from pareo.backends.compiled.conv.winograd import layer as winograd
 from pareo.backends.compiled.kernels.activations import NONE, RELU, SIGMOID, TANH
+from pareo.backends.compiled.runtime import registers
 from pareo.backends.compiled.runtime.thread_pool import split, split_numbered, workers
 from pareo.backends.sums import gathered
 from pareo.spec import Spec
 
 kernel = backend.kernel
+# Filters that are worth registers of 16: with fewer, `shifted_rows` is as fast, and its backward
+# pass takes bias and activation along.
+FILL_REGISTERS = 12
 NAMES = {NONE: "", SIGMOID: "sigmoid", TANH: "tanh", RELU: "relu"}
 
 
@@ -60,6 +65,11 @@ def _algorithm(x: Spec, filters: Sizes, out: Spec | Array, **how: Any) -> str:
 def _suits_rows(x: Spec, filters: Sizes, out: Spec | Array, **how: Any) -> bool:
     """Whether `shifted_rows` is fastest; with 3x3 filters that `winograd` takes, that is."""
     if not shifted_rows.suits(x, filters, how["stride"], how["dilation"], how["groups"]):
+        return False
+    fills = registers.HAS_AVX512 and filters[0] >= FILL_REGISTERS
+    if fills and pointwise.suits(x, filters, **how):
+        return False
+    if fills and channels_last.suits(x, filters, out, **how):
         return False
     return tuple(filters[2:]) != (3, 3) or not winograd.suits(filters, out, **how)
 
