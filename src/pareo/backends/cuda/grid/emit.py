@@ -4,8 +4,10 @@ from collections.abc import Callable
 from math import prod
 
 from pareo.backends.cuda.grid import products
+from pareo.backends.cuda.grid.joined import joined
 from pareo.backends.cuda.grid.plan import Plan, Task, Unsupported, levels
-from pareo.backends.cuda.grid.source import Source, Work
+from pareo.backends.cuda.grid.sharing import Options, Work
+from pareo.backends.cuda.grid.source import Source, one_way
 from pareo.backends.cuda.grid.tiles import LOAD, Machine
 from pareo.backends.cuda.images.elements import number
 from pareo.backends.cuda.images.rows import ELEMENTWISE, POOLS
@@ -13,22 +15,22 @@ from pareo.backends.cuda.images.rows import ELEMENTWISE, POOLS
 
 def emit(plan: Plan, machine: Machine, kind: type[Source] = Source) -> Source:
     """The kernel of a plan on a machine."""
-    source = kind(plan, machine)
-    for tasks in levels(plan):
-        source.levels.append([WORKS[task.one.name](source, task) for task in tasks])
+    source = kind(joined(plan, machine), machine)
+    for tasks in levels(source.plan):
+        source.tasks.append([WORKS[task.one.name](source, task) for task in tasks])
     return source
 
 
-def _update(source: Source, task: Task) -> Work:
+def _update(source: Source, task: Task) -> Options:
     """The update of a parameter whose gradient is not the first result of a task."""
     return source.elements(task, f"{source.read(task.one.inputs[0])}[i]", 60.0)
 
 
-def _elementwise(source: Source, task: Task) -> Work:
+def _elementwise(source: Source, task: Task) -> Options:
     return source.elements(task, source.value(task.one), 20.0)
 
 
-def _sum(source: Source, task: Task) -> Work:
+def _sum(source: Source, task: Task) -> Options:
     """A sum over axes: of x[o, k, i] over o and i."""
     one = task.one
     dims = source.plan.shape(one.inputs[0])
@@ -42,36 +44,36 @@ def _sum(source: Source, task: Task) -> Work:
     return _sums(source, task, before, inside, behind, before * behind if one.name == "mean" else 1)
 
 
-def _sums(source: Source, task: Task, before: int, kept: int, behind: int, by: int) -> Work:
+def _sums(source: Source, task: Task, before: int, kept: int, behind: int, by: int) -> Options:
     machine, x = source.machine, source.read(task.one.inputs[0])
     share = f"r /= {by};" if by > 1 else ""
     end = f"[&](int i, float r) {{ {share} {source.end(task)} }}"
     count = before * behind
-    if behind == 1 and kept >= 8:
-        terms = -(-before // machine.warps)
-        code = f"sums_across<{before}, {kept}>(tile, room, {x}, {end});"
-        return Work(code, -(-kept // machine.lanes), 400 + -(-terms // 4) * LOAD)
     sizes = f"{before}, {kept}, {behind}"
-    if count > 64 * machine.lanes or (kept < 4 * machine.blocks and count > 8 * machine.lanes):
-        terms = -(-count // machine.threads)
-        code = f"sums_by_block<{sizes}>(tile, room, {x}, {end});"
-        return Work(code, kept, 300 + -(-terms // 4) * LOAD)
-    terms = -(-count // machine.lanes)
-    code = f"sums_by_warp<{sizes}>(tile, {x}, {end});"
-    return Work(code, -(-kept // machine.warps), 150 + -(-terms // 4) * LOAD)
+    rounds = -(-count // (8 * machine.threads)), -(-count // (8 * machine.lanes))
+    ways = [
+        (f"sums_by_block<{sizes}>(tile, room, {x}, {end});", kept, 700 + rounds[0] * LOAD),
+        (f"sums_by_warp<{sizes}>(tile, {x}, {end});", -(-kept // machine.warps),
+         450 + rounds[1] * LOAD),
+    ]  # fmt: skip
+    if behind == 1 and kept >= 8:
+        code = f"sums_across<{before}, {kept}>(tile, room, {x}, {end});"
+        time = 700 + -(-before // (8 * machine.warps)) * LOAD
+        ways.append((code, -(-kept // machine.lanes), time))
+    return [one_way(*way)[0] for way in ways]
 
 
-def _add_parts(source: Source, task: Task) -> Work:
+def _add_parts(source: Source, task: Task) -> Options:
     size = source.plan.size(task.one.outputs[0])
     return _sums(source, task, task.one.attributes["parts"], size, 1, 1)
 
 
-def _row_losses(source: Source, task: Task) -> Work:
+def _row_losses(source: Source, task: Task) -> Options:
     rows, classes = source.plan.shape(task.one.inputs[-2])
     name = "row_losses" if task.one.name == "row_losses" else "row_losses_back"
     given = ", ".join(map(source.read, task.one.inputs))
     code = f"{name}<{rows}, {classes}>(tile, {given}, {source.ending(task)});"
-    return Work(code, -(-rows // source.machine.warps), 2 * LOAD + 30 * -(-classes // 32) + 300)
+    return one_way(code, -(-rows // source.machine.warps), 2 * LOAD + 30 * -(-classes // 32) + 300)
 
 
 def _rows(source: Source, x: int, axis: int) -> tuple[int, int, int]:
@@ -80,44 +82,52 @@ def _rows(source: Source, x: int, axis: int) -> tuple[int, int, int]:
     return prod(dims[:axis]) * inner, dims[axis], inner
 
 
-def _layer_norm(source: Source, task: Task) -> Work:
+def _layer_norm(source: Source, task: Task) -> Options:
     one, machine = task.one, source.machine
     back = one.name == "layer_rows"
     rows, count, inner = _rows(source, one.inputs[1 if back else 0], one.attributes["axis"])
     given = [source.read(n) for n in one.inputs] + [f"p{n}" for n in one.outputs[1:]]
     arguments = ", ".join([*given, number(one.attributes["epsilon"]), source.ending(task)])
     name = "layer_norm_back" if back else "layer_norm"
-    alone = rows <= 2 * machine.blocks and count > 4 * machine.lanes  # a block for each row
-    terms = -(-count // (machine.threads if alone else machine.lanes))
-    sizes = f"{'true' if alone else 'false'}, {rows}, {count}, {inner}"
-    cycles = 3 * LOAD + terms * (120 if inner == 1 else 300) + (600 if alone else 0)
-    code = f"{name}<{sizes}>(tile, room, {arguments});"
-    return Work(code, rows if alone else -(-rows // machine.warps), cycles)
+    ways: list[Work] = []
+    for alone in (True, False):  # a block for each row, or a warp
+        terms = -(-count // (machine.threads if alone else machine.lanes))
+        read = (1 if terms <= 8 else 3 * terms / 4) * (LOAD if inner == 1 else 2 * LOAD)
+        sums = (3 if back else 2) * (300 if alone else 150)
+        sizes = f"{'true' if alone else 'false'}, {rows}, {count}, {inner}"
+        code = f"{name}<{sizes}>(tile, room, {arguments});"
+        tiles = rows if alone else -(-rows // machine.warps)
+        ways += one_way(code, tiles, 400 + read + sums + terms * 80)
+    return ways
 
 
-def _layer_sums(source: Source, task: Task) -> Work:
+def _layer_sums(source: Source, task: Task) -> Options:
     one, machine = task.one, source.machine
     rows, count, inner = _rows(source, one.inputs[1], one.attributes["axis"])
-    given = ", ".join([*(f"p{n}" for n in one.outputs), *map(source.read, one.inputs)])
-    code = f"layer_sums(tile, room, {given}, {rows}, {count}, {inner});"
+    given = [*map(source.read, one.inputs), *(source.ending_of(task, n) for n in one.outputs)]
+    code = f"layer_sums<{rows}, {count}, {inner}>(tile, room, {', '.join(given)});"
     terms = -(-rows // machine.warps)
-    return Work(code, -(-count // machine.lanes), 400 + -(-terms // 4) * LOAD)
+    return one_way(code, -(-count // machine.lanes), 1000 + -(-terms // 8) * LOAD)
 
 
-def _batch_norm(source: Source, task: Task) -> Work:
-    one = task.one
+def _batch_norm(source: Source, task: Task) -> Options:
+    one, machine = task.one, source.machine
     back = one.name == "batch_norm_gradient"
-    dims = source.plan.shape(one.outputs[0])
-    sizes = dims[0], dims[1], prod(dims[2:])
-    given = [f"p{n}" for n in one.outputs[1:]] + [source.read(n) for n in one.inputs]
-    arguments = ", ".join([*given, number(one.attributes["epsilon"]), source.ending(task)])
+    images, channels, *pixels = source.plan.shape(one.outputs[0])
+    others = one.outputs[1:]
+    given = [*map(source.read, one.inputs), number(one.attributes["epsilon"])]
+    given += [source.ending_of(task, n) for n in others] if back else [f"p{n}" for n in others]
+    arguments = ", ".join(["tile", "room", *given, source.ending(task)])
+    flat = prod(pixels) == 1
+    terms = -(-images // machine.warps) if flat else -(-images * prod(pixels) // machine.threads)
     name = "batch_norm_back" if back else "batch_norm"
-    terms = -(-sizes[0] * sizes[2] // source.machine.threads)
-    code = f"{name}<{', '.join(map(str, sizes))}>(tile, room, {arguments});"
-    return Work(code, dims[1], 800 + 3 * -(-terms // 4) * LOAD)
+    tiles = -(-channels // machine.lanes) if flat else channels
+    cycles = 1000 + (1 if terms <= 8 else 3) * -(-terms // 4) * LOAD
+    code = f"{name}<{images}, {channels}, {prod(pixels)}>({arguments});"
+    return one_way(code, tiles, cycles)
 
 
-def _pool(source: Source, task: Task) -> Work:
+def _pool(source: Source, task: Task) -> Options:
     plan, one = source.plan, task.one
     back = one.name.endswith("_gradient")
     images, results = (one.outputs[0], one.inputs[0]) if back else (one.inputs[0], one.outputs[0])
@@ -133,7 +143,7 @@ def _pool(source: Source, task: Task) -> Work:
     return source.elements(task, value, 60 + 10 * prod(window) * scans, 2)
 
 
-def _moved(source: Source, task: Task) -> Work:
+def _moved(source: Source, task: Task) -> Options:
     """Elements of other arrays along one axis."""
     plan, one = source.plan, task.one
     axis = one.attributes["axis"]
@@ -160,7 +170,7 @@ def _moved(source: Source, task: Task) -> Work:
     return source.elements(task, f"[&] {{ {head}return (float)({value}); }}()", 40)
 
 
-WORKS: dict[str, Callable[[Source, Task], Work]] = {
+WORKS: dict[str, Callable[[Source, Task], Options]] = {
     "dot": products.dot,
     "conv": products.conv,
     "conv_input_gradient": products.conv_back,

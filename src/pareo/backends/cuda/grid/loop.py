@@ -1,15 +1,15 @@
 """Many training steps in one launch, which gathers batches and updates parameters."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 
 import numpy as np
 
 from pareo.backends.cuda.grid.plan import Unsupported
-from pareo.backends.cuda.grid.source import Source, Work, rounded
+from pareo.backends.cuda.grid.sharing import Level, Options, Work
+from pareo.backends.cuda.grid.source import Source, rounded, written
 from pareo.backends.cuda.grid.tiles import LOAD
-from pareo.backends.cuda.grid.updates import replaced
 
 COPIES = 8  # words that a thread gathers at once
 
@@ -28,7 +28,6 @@ class LoopSource(Source):
     def __post_init__(self) -> None:
         super().__post_init__()
         program, plan = self.plan.program, self.plan
-        self._replaced = replaced(plan)
         self.loss = plan.root(program.outputs[0])
         self.data = program.inputs[len(program.outputs) - 1 :][:2]
         self.numbers = program.inputs[len(program.outputs) + 1 :]
@@ -37,7 +36,7 @@ class LoopSource(Source):
             raise Unsupported("a step with random numbers, or one of a population")
         if self.loss not in self._made:
             raise Unsupported("a loss that no task makes")
-        for argument in self._replaced:
+        for argument in self.plan.over:
             super().read(argument)
 
     def read(self, number_: int) -> str:
@@ -46,7 +45,7 @@ class LoopSource(Source):
 
     @property
     def _outside(self) -> set[int]:
-        return {self.loss, *self._replaced.values()}
+        return {self.loss, *self.plan.over.values()}
 
     @property
     def pointers(self) -> int:
@@ -75,7 +74,7 @@ class LoopSource(Source):
     def names(self) -> dict[int, str]:
         first = 1 + len(self.arguments)
         names = {n: f"({self._type(n)})pointers[{i + 1}]" for i, n in enumerate(self.arguments)}
-        for argument, result in self._replaced.items():
+        for argument, result in self.plan.over.items():
             names[result] = f"(float*)pointers[{self.arguments.index(argument) + 1}]"
         for place, n in enumerate(self.numbers):
             row = f"step * {len(self.numbers)} + {place}"
@@ -89,35 +88,36 @@ class LoopSource(Source):
         """The batch of a step."""
         return self._at(f"{self._starts[n]} + ({step} & 1) * {rounded(self.batches[n])}")
 
-    def _gathering(self) -> list[Work]:
+    @cached_property
+    def _gathering(self) -> list[Options]:
         """Copies of the next step's batch."""
-        first, found = 1 + len(self.arguments), []
+        first, found = 1 + len(self.arguments), list[Options]()
         for place, (n, words) in enumerate(self.batches.items()):
-            rows = self.plan.shape(n)[0]
-            sizes = f"{rows}, {words // rows}, {COPIES}"
-            data = f"(const float*)pointers[{first + place}]"
-            order = f"(const long long*)pointers[{first + 2}] + (step + 1ll) * {rows}"
-            rows_ = self._batch(n, "(step + 1)")
-            code = f"if (step + 1 < steps) gather<{sizes}>(tile, {rows_}, {data}, {order});"
-            found.append(Work(code, -(-words // (COPIES * self.machine.threads)), 3 * LOAD))
+            code = partial(self._gather, n, first + place, first + 2)
+            tiles = -(-words // (COPIES * self.machine.threads))
+            found.append([Work(code, tiles, 300 + 2 * LOAD)])
         return found
 
-    @property
-    def _with_gathering(self) -> list[list[Work]]:
-        """The levels; the one whose tasks take the longest gathers a batch, too."""
-        longest = max(self.levels, key=self._duration)
-        return [
-            [*works, *self._gathering()] if works is longest else works for works in self.levels
-        ]
+    def _gather(self, n: int, data: int, order: int) -> str:
+        rows = self.plan.shape(n)[0]
+        sizes = f"{rows}, {self.batches[n] // rows}, {COPIES}"
+        row = f"(const long long*)pointers[{order}] + (step + 1ll) * {rows}"
+        copied = f"{self._batch(n, '(step + 1)')}, (const float*)pointers[{data}], {row}"
+        return f"if (step + 1 < steps) gather<{sizes}>(tile, {copied});"
 
-    @property
-    def cycles(self) -> float:
-        return sum(map(self._duration, self._with_gathering))
+    @cached_property
+    def levels(self) -> list[Level]:
+        """One of the levels gathers the next batch, too: the one that this delays the least."""
+        found = [self._shared(tasks) for tasks in self.tasks]
+        both = [self._shared([*tasks, *self._gathering]) for tasks in self.tasks]
+        delays = [more.cycles - one.cycles for one, more in zip(found, both, strict=True)]
+        place = delays.index(min(delays))
+        return [*found[:place], both[place], *found[place + 1 :]]
 
     @property
     def body(self) -> str:
-        lines = "\n".join(f"{self.shared(w)}\n    all.meet();" for w in self._with_gathering)
+        lines = "\n".join(f"{written(level)}\n    all.meet();" for level in self.levels)
         return (
-            f"    int step = -1;\n{self.shared(self._gathering())}\n    all.meet();\n"
+            f"    int step = -1;\n{written(self._shared(self._gathering))}\n    all.meet();\n"
             f"    for (step = 0; step < steps; step++) {{\n{lines}\n    }}"
         )

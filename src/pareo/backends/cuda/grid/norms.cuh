@@ -3,6 +3,40 @@
 
 struct Moments { float mean, inverse; };
 
+// The sums of what all threads have, and of what the warps have for each lane; known to all of them.
+__device__ __noinline__ Moments totals_of_block(float a, float b, float* room)
+{
+    a = total_of_lanes(a);
+    b = total_of_lanes(b);
+    __syncthreads();
+    if (threadIdx.x % LANES == 0) {
+        room[threadIdx.x / LANES] = a;
+        room[WARPS + threadIdx.x / LANES] = b;
+    }
+    __syncthreads();
+    Moments sum = {};
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) {
+        sum.mean += room[w];
+        sum.inverse += room[WARPS + w];
+    }
+    return sum;
+}
+__device__ __noinline__ Moments totals_of_lanes(float a, float b, float* room)
+{
+    __syncthreads();
+    room[threadIdx.x] = a;
+    room[THREADS + threadIdx.x] = b;
+    __syncthreads();
+    Moments sum = {};
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) {
+        sum.mean += room[w * LANES + threadIdx.x % LANES];
+        sum.inverse += room[THREADS + w * LANES + threadIdx.x % LANES];
+    }
+    return sum;
+}
+
 // x is [OUTER, C, INNER]; a row has the C elements at one place of OUTER and INNER. A team computes a
 // row: the whole block, or a warp.
 __device__ inline int start_of_row(int row, int count, int inner) { return row / inner * (count * inner) + row % inner; }
@@ -12,146 +46,139 @@ template <bool BLOCK> __device__ inline float total_of_team(float value, float* 
 {
     return BLOCK ? total_of_block(value, room) : total_of_lanes(value);
 }
-template <bool BLOCK> __device__ __noinline__ Moments moments_of_row(
-    const float* x, int count, int inner, float epsilon, float* room)
+template <bool BLOCK, int C, class Row> __device__ inline Moments moments_of_row(const Row& x, float epsilon, float* room)
 {
-    constexpr int EACH = BLOCK ? THREADS : LANES;
     float sum = 0, squares = 0;
-#pragma unroll 4
-    for (int c = member<BLOCK>(); c < count; c += EACH) sum += x[c * inner];
-    const float mean = total_of_team<BLOCK>(sum, room) / count;
-#pragma unroll 4
-    for (int c = member<BLOCK>(); c < count; c += EACH) squares += (x[c * inner] - mean) * (x[c * inner] - mean);
-    return {mean, 1 / sqrtf(total_of_team<BLOCK>(squares, room) / count + epsilon)};
+    x.over(member<BLOCK>(), C, [&](int, float value, int) { sum += value; });
+    const float mean = total_of_team<BLOCK>(sum, room) / C;
+    x.over(member<BLOCK>(), C, [&](int, float value, int) { squares += (value - mean) * (value - mean); });
+    return {mean, 1 / sqrtf(total_of_team<BLOCK>(squares, room) / C + epsilon)};
 }
 template <bool BLOCK, int ROWS, int C, int INNER, class End> __device__ inline void layer_norm(
     int tile, float* room, const float* x, const float* scale, const float* shift, float epsilon, End end)
 {
-    const int row = row_of_team<BLOCK>(tile);
+    constexpr int EACH = BLOCK ? THREADS : LANES, COUNT = (C + EACH - 1) / EACH;
+    const int row = row_of_team<BLOCK>(tile), first = member<BLOCK>();
     if (row >= ROWS) return;
     const int start = start_of_row(row, C, INNER);
-    const Moments m = moments_of_row<BLOCK>(x + start, C, INNER, epsilon, room);
-#pragma unroll 2
-    for (int c = member<BLOCK>(); c < C; c += BLOCK ? THREADS : LANES)
-        end(start + c * INNER, (x[start + c * INNER] - m.mean) * m.inverse * scale[c] + shift[c]);
+    const auto values = held<COUNT, EACH>(first, C, [&](int c) { return x[start + c * INNER]; });
+    const auto scales = held<COUNT, EACH>(first, C, [&](int c) { return scale[c]; });
+    const auto shifts = held<COUNT, EACH>(first, C, [&](int c) { return shift[c]; });
+    const Moments m = moments_of_row<BLOCK, C>(values, epsilon, room);
+    values.over(first, C, [&](int c, float value, int k) {
+        end(start + c * INNER, (value - m.mean) * m.inverse * of(scales, k) + of(shifts, k));
+    });
 }
-// Level and slope of the gradient: the means of g * scale, and of it times the normalised x.
-template <bool BLOCK> __device__ __noinline__ Moments slopes_of_row(
-    const float* g, const float* x, const float* scale, int count, int inner, float mean, float inverse, float* room)
-{
-    float level = 0, slope = 0;
-#pragma unroll 4
-    for (int c = member<BLOCK>(); c < count; c += BLOCK ? THREADS : LANES) {
-        const float weighted = g[c * inner] * scale[c];
-        level += weighted;
-        slope += weighted * ((x[c * inner] - mean) * inverse);
-    }
-    level = total_of_team<BLOCK>(level, room);
-    return {level / count, total_of_team<BLOCK>(slope, room) / count};
-}
+// Level and slope of the gradient are the means of g * scale, and of it times the normalised x.
 template <bool BLOCK, int ROWS, int C, int INNER, class End> __device__ inline void layer_norm_back(
     int tile, float* room, const float* g, const float* x, const float* scale, float* mean, float* inverse,
     float epsilon, End end)
 {
-    const int row = row_of_team<BLOCK>(tile);
+    constexpr int EACH = BLOCK ? THREADS : LANES, COUNT = (C + EACH - 1) / EACH;
+    const int row = row_of_team<BLOCK>(tile), first = member<BLOCK>();
     if (row >= ROWS) return;
     const int start = start_of_row(row, C, INNER);
-    const Moments m = moments_of_row<BLOCK>(x + start, C, INNER, epsilon, room);
-    const Moments s = slopes_of_row<BLOCK>(g + start, x + start, scale, C, INNER, m.mean, m.inverse, room);
-#pragma unroll 2
-    for (int c = member<BLOCK>(); c < C; c += BLOCK ? THREADS : LANES) {
-        const float value = (x[start + c * INNER] - m.mean) * m.inverse;
-        end(start + c * INNER, m.inverse * (g[start + c * INNER] * scale[c] - s.mean - value * s.inverse));
-    }
-    if (member<BLOCK>() == 0) {
+    const auto values = held<COUNT, EACH>(first, C, [&](int c) { return x[start + c * INNER]; });
+    const auto weighted = held<COUNT, EACH>(first, C, [&](int c) { return g[start + c * INNER] * scale[c]; });
+    const Moments m = moments_of_row<BLOCK, C>(values, epsilon, room);
+    float level = 0, slope = 0;
+    values.over(first, C, [&](int, float value, int k) {
+        level += of(weighted, k);
+        slope += of(weighted, k) * ((value - m.mean) * m.inverse);
+    });
+    const Moments s = BLOCK ? totals_of_block(level, slope, room) : Moments{total_of_lanes(level), total_of_lanes(slope)};
+    values.over(first, C, [&](int c, float value, int k) {
+        const float normal = (value - m.mean) * m.inverse;
+        end(start + c * INNER, m.inverse * (of(weighted, k) - (s.mean + normal * s.inverse) / C));
+    });
+    if (first == 0) {
         mean[row] = m.mean;
         inverse[row] = m.inverse;
     }
 }
 // The gradients of scale and shift: neighbouring lanes have neighbouring channels, the warps share rows.
-__device__ __noinline__ void layer_sums(
-    int tile, float* room, float* to_scale, float* to_shift, const float* g, const float* x, const float* mean,
-    const float* inverse, int rows, int count, int inner)
+template <int ROWS, int C, int INNER, class Scale, class Shift> __device__ inline void layer_sums(
+    int tile, float* room, const float* g, const float* x, const float* mean, const float* inverse,
+    Scale to_scale, Shift to_shift)
 {
-    const int c = tile * LANES + threadIdx.x % LANES;
+    constexpr int COUNT = (ROWS + WARPS - 1) / WARPS;
+    const int c = tile * LANES + threadIdx.x % LANES, first = c < C ? threadIdx.x / LANES : ROWS;
+    const auto at = [&](int row) { return start_of_row(row, C, INNER) + c * INNER; };
+    const auto errors = held<COUNT, WARPS>(first, ROWS, [&](int row) { return g[at(row)]; });
+    const auto normal = held<COUNT, WARPS>(first, ROWS, [&](int row) { return (x[at(row)] - mean[row]) * inverse[row]; });
     float by_scale = 0, by_shift = 0;
-    if (c < count)
-#pragma unroll 4
-        for (int row = threadIdx.x / LANES; row < rows; row += WARPS) {
-            const int i = start_of_row(row, count, inner) + c * inner;
-            by_scale += g[i] * ((x[i] - mean[row]) * inverse[row]);
-            by_shift += g[i];
-        }
-    by_scale = total_of_warps(by_scale, room);
-    by_shift = total_of_warps(by_shift, room);
-    if (threadIdx.x < LANES && c < count) {
-        to_scale[c] = by_scale;
-        to_shift[c] = by_shift;
+    errors.over(first, ROWS, [&](int, float error, int k) {
+        by_scale += error * of(normal, k);
+        by_shift += error;
+    });
+    const Moments sums = totals_of_lanes(by_scale, by_shift, room);
+    if (threadIdx.x < LANES && c < C) {
+        to_scale(c, sums.mean);
+        to_shift(c, sums.inverse);
     }
 }
 
-// x is [IMAGES, C, PIXELS]; a block has a channel.
-__device__ inline int element_of(int c, int e, int channels, int pixels)
-{
-    return (e / pixels * channels + c) * pixels + e % pixels;
-}
-// Mean and variance of a channel.
-__device__ __noinline__ Moments moments_of_channel(
-    int c, float* room, const float* x, int images, int channels, int pixels)
-{
-    const int count = images * pixels;
-    const float mean = total_of_block(sum_of(x, c, channels, pixels, count, threadIdx.x, THREADS), room) / count;
-    float squares = 0;
-#pragma unroll 4
-    for (int e = threadIdx.x; e < count; e += THREADS) {
-        const float apart = x[element_of(c, e, channels, pixels)] - mean;
-        squares += apart * apart;
+// x is [IMAGES, C, PIXELS]. A block has a channel; of single pixels, a channel for each lane, and the
+// warps share the images.
+template <int IMAGES, int C, int PIXELS> struct Channel {
+    static constexpr bool FLAT = PIXELS == 1;
+    static constexpr int STOP = IMAGES * PIXELS, EACH = FLAT ? WARPS : THREADS, COUNT = (STOP + EACH - 1) / EACH;
+    int c, first;
+    bool leads;  // is the one that stores what belongs to the channel
+    __device__ explicit Channel(int tile)
+    {
+        c = FLAT ? tile * LANES + threadIdx.x % LANES : tile;
+        first = c >= C ? STOP : FLAT ? threadIdx.x / LANES : threadIdx.x;
+        leads = first == 0;
+        if (c >= C) c = C - 1;
     }
-    return {mean, total_of_block(squares, room) / count};
-}
+    __device__ int place(int e) const { return (e / PIXELS * C + c) * PIXELS + e % PIXELS; }
+    template <class At> __device__ auto elements(At at) const { return held<COUNT, EACH>(first, STOP, at); }
+    __device__ Moments totals(float a, float b, float* room) const
+    {
+        return FLAT ? totals_of_lanes(a, b, room) : totals_of_block(a, b, room);
+    }
+};
 template <int IMAGES, int C, int PIXELS, class End> __device__ inline void batch_norm(
-    int c, float* room, float* to_mean, float* to_variance, const float* x, const float* scale, const float* shift,
-    float epsilon, End end)
+    int tile, float* room, const float* x, const float* scale, const float* shift, float epsilon, float* to_mean,
+    float* to_variance, End end)
 {
-    const Moments m = moments_of_channel(c, room, x, IMAGES, C, PIXELS);
-    const float slope = scale[c] / sqrtf(m.inverse + epsilon), start = shift[c];
-#pragma unroll 2
-    for (int e = threadIdx.x; e < IMAGES * PIXELS; e += THREADS) {
-        const int i = element_of(c, e, C, PIXELS);
-        end(i, (x[i] - m.mean) * slope + start);
-    }
-    if (threadIdx.x == 0) {
-        to_mean[c] = m.mean;
-        to_variance[c] = m.inverse;
+    using Own = Channel<IMAGES, C, PIXELS>;
+    const Own own(tile);
+    const float factor = scale[own.c], start = shift[own.c];
+    const auto values = own.elements([&](int e) { return x[own.place(e)]; });
+    float sum = 0, squares = 0;
+    values.over(own.first, Own::STOP, [&](int, float value, int) { sum += value; });
+    const float mean = own.totals(sum, 0, room).mean / Own::STOP;
+    values.over(own.first, Own::STOP, [&](int, float value, int) { squares += (value - mean) * (value - mean); });
+    const float variance = own.totals(squares, 0, room).mean / Own::STOP;
+    const float slope = factor / sqrtf(variance + epsilon);
+    values.over(own.first, Own::STOP, [&](int e, float value, int) { end(own.place(e), (value - mean) * slope + start); });
+    if (own.leads) {
+        to_mean[own.c] = mean;
+        to_variance[own.c] = variance;
     }
 }
-// The gradients of scale and shift of a channel.
-__device__ __noinline__ Moments sums_of_channel(
-    int c, float* room, const float* g, const float* x, float mean, float inverse, int images, int channels, int pixels)
+template <int IMAGES, int C, int PIXELS, class Scale, class Shift, class End> __device__ inline void batch_norm_back(
+    int tile, float* room, const float* g, const float* x, const float* scale, const float* means,
+    const float* variances, float epsilon, Scale to_scale, Shift to_shift, End end)
 {
+    using Own = Channel<IMAGES, C, PIXELS>;
+    const Own own(tile);
+    const float mean = means[own.c], inverse = 1 / sqrtf(variances[own.c] + epsilon), factor = scale[own.c] * inverse;
+    const auto normal = own.elements([&](int e) { return (x[own.place(e)] - mean) * inverse; });
+    const auto errors = own.elements([&](int e) { return g[own.place(e)]; });
     float by_scale = 0, by_shift = 0;
-#pragma unroll 4
-    for (int e = threadIdx.x; e < images * pixels; e += THREADS) {
-        const int i = element_of(c, e, channels, pixels);
-        by_scale += g[i] * ((x[i] - mean) * inverse);
-        by_shift += g[i];
-    }
-    by_scale = total_of_block(by_scale, room);
-    return {by_scale, total_of_block(by_shift, room)};
-}
-template <int IMAGES, int C, int PIXELS, class End> __device__ inline void batch_norm_back(
-    int c, float* room, float* to_scale, float* to_shift, const float* g, const float* x, const float* scale,
-    const float* means, const float* variances, float epsilon, End end)
-{
-    const float mean = means[c], inverse = 1 / sqrtf(variances[c] + epsilon), factor = scale[c] * inverse;
-    const Moments s = sums_of_channel(c, room, g, x, mean, inverse, IMAGES, C, PIXELS);
-#pragma unroll 2
-    for (int e = threadIdx.x; e < IMAGES * PIXELS; e += THREADS) {
-        const int i = element_of(c, e, C, PIXELS);
-        end(i, factor * (g[i] - (s.inverse + (x[i] - mean) * inverse * s.mean) / (IMAGES * PIXELS)));
-    }
-    if (threadIdx.x == 0) {
-        to_scale[c] = s.mean;
-        to_shift[c] = s.inverse;
+    errors.over(own.first, Own::STOP, [&](int, float error, int k) {
+        by_scale += error * of(normal, k);
+        by_shift += error;
+    });
+    const Moments s = own.totals(by_scale, by_shift, room);
+    errors.over(own.first, Own::STOP, [&](int e, float error, int k) {
+        end(own.place(e), factor * (error - (s.inverse + of(normal, k) * s.mean) / Own::STOP));
+    });
+    if (own.leads) {
+        to_scale(own.c, s.mean);
+        to_shift(own.c, s.inverse);
     }
 }

@@ -16,7 +16,7 @@ NORMS = {"batch_norm", "batch_norm_gradient", "layer_norm", "layer_rows", "layer
 LOSSES = {"row_losses", "cross_entropy_gradient"}
 MOVES = {"concat", "part", "part_gradient"}
 TASKS = PRODUCTS | NORMS | LOSSES | MOVES | POOLS | ELEMENTWISE | {"sum", "mean", "add_parts"}
-NO_CHAIN = {"layer_sums"}  # their results are not made one by one
+SUMS = {"layer_sums", "batch_norm_gradient"}  # updates can follow from each of their results
 
 
 class Unsupported(Exception):
@@ -25,16 +25,34 @@ class Unsupported(Exception):
 
 @dataclass(eq=False)
 class Task:
-    """An instruction that starts from memory, and the elementwise ones on its first result."""
+    """An instruction that starts from memory, and what follows from its results, one by one.
+
+    chain: elementwise instructions on its first result, and updates by them.
+    moves: updates by other results, or by the first one of `layer_sums`.
+    host:  the task whose blocks compute this one right behind it, in the same level; if any.
+    """
 
     one: Instruction
     level: int
     chain: list[Instruction] = field(default_factory=list)
+    moves: list[Instruction] = field(default_factory=list)
+    host: "Task | None" = None
+
+    @property
+    def every(self) -> list[Instruction]:
+        """All of its instructions."""
+        return [self.one, *self.chain, *self.moves]
 
     @property
     def results(self) -> set[int]:
         """What it makes."""
-        return {n for one in (self.one, *self.chain) for n in one.outputs}
+        return {n for one in self.every for n in one.outputs}
+
+    @property
+    def ended(self) -> set[int]:
+        """The results that something can follow from without their being stored."""
+        own = self.one.outputs if self.one.name in SUMS else self.one.outputs[:1]
+        return {*own, *(n for one in self.chain for n in one.outputs)}
 
 
 @dataclass
@@ -45,6 +63,7 @@ class Plan:
     aliases:    values that are another one's memory, in another shape: of which value.
     transposed: matrices that are read as another one's columns: of which value.
     stored:     results that are written to memory.
+    over:       arguments whose memory is that of a result, and which one.
     """
 
     program: Program
@@ -54,6 +73,7 @@ class Plan:
     aliases: dict[int, int] = field(default_factory=dict)
     transposed: dict[int, int] = field(default_factory=dict)
     stored: set[int] = field(default_factory=set)
+    over: dict[int, int] = field(default_factory=dict)
 
     def root(self, number: int) -> int:
         """The value whose memory this one is."""
@@ -156,7 +176,7 @@ def _roots(plan: Plan, one: Instruction) -> list[int]:
 
 def reads(plan: Plan, task: Task) -> set[int]:
     """The roots of what a task reads, its own results among them."""
-    return {n for one in (task.one, *task.chain) for n in _roots(plan, one)}
+    return {n for one in task.every for n in _roots(plan, one)}
 
 
 def _host(plan: Plan, one: Instruction, makers: dict[int, Task]) -> Task | None:
@@ -178,9 +198,9 @@ def _host(plan: Plan, one: Instruction, makers: dict[int, Task]) -> Task | None:
 
 def is_first(task: Task, number: int) -> bool:
     """Whether a chain can go on with a value: a task's first result, or what follows from it."""
-    return task.one.name not in NO_CHAIN and (
-        number == task.one.outputs[0] or any(number in one.outputs for one in task.chain)
-    )
+    if number == task.one.outputs[0]:
+        return task.one.name != "layer_sums"  # which does not end it by itself
+    return any(number in one.outputs for one in task.chain)
 
 
 def places(plan: Plan, one: Instruction) -> list[str] | None:
@@ -203,15 +223,51 @@ def stored(plan: Plan) -> set[int]:
     makers = {n: task for task in plan.tasks for n in task.results}
     found = set(plan.results)
     for task in plan.tasks:
-        local = {task.one.outputs[0]} | {n for one in task.chain for n in one.outputs}
         for number in reads(plan, task):
-            if number in makers and not (makers[number] is task and number in local):
+            maker = makers.get(number)
+            known = maker is task and number in task.ended
+            if maker is not None and not known and maker is not task.host:
                 found.add(number)
-        found.update(task.one.outputs[1:])
+        found.update(set(task.one.outputs[1:]) - task.ended)
     return found
+
+
+def set_levels(plan: Plan) -> None:
+    """Give each task the first level in which everything that it reads is there.
+
+    What is written over an argument waits for everything else that reads that.
+
+    Raises:
+        Unsupported: two tasks read what the other one replaces.
+    """
+    makers = {n: task for task in plan.tasks for n in task.results}
+    readers: dict[int, list[Task]] = {}
+    for task in plan.tasks:
+        for n in reads(plan, task):
+            readers.setdefault(n, []).append(task)
+    before = {
+        id(task): [makers[n] for n in reads(plan, task) if n in makers] for task in plan.tasks
+    }
+    for argument, result in plan.over.items():
+        if result not in makers:
+            raise Unsupported("a parameter that becomes a view of another value")
+        before[id(makers[result])] += readers.get(argument, [])
+    for task in plan.tasks:
+        task.level = 0
+    changed, rounds = True, 0
+    while changed:
+        changed, rounds = False, rounds + 1
+        if rounds > len(plan.tasks) + 1:
+            raise Unsupported("values that replace each other")
+        for task in plan.tasks:
+            others = [one.level for one in before[id(task)] if one is not task]
+            level = task.host.level if task.host else 1 + max(others, default=0)
+            changed |= level != task.level
+            task.level = level
 
 
 def levels(plan: Plan) -> list[list[Task]]:
     """The tasks of each level."""
-    most = max((task.level for task in plan.tasks), default=0)
-    return [[task for task in plan.tasks if task.level == level + 1] for level in range(most)]
+    own = [task for task in plan.tasks if task.host is None]
+    most = max((task.level for task in own), default=0)
+    return [[task for task in own if task.level == level + 1] for level in range(most)]

@@ -1,8 +1,10 @@
 """Writes matrix products and convolutions as tiles that blocks share."""
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 
+from pareo.backends.cuda.grid.joined import inside
 from pareo.backends.cuda.grid.plan import Task
 from pareo.backends.cuda.grid.shapes import (
     Product,
@@ -11,8 +13,9 @@ from pareo.backends.cuda.grid.shapes import (
     input_product,
     weight_product,
 )
-from pareo.backends.cuda.grid.source import Source, Work
-from pareo.backends.cuda.grid.tiles import tile_of
+from pareo.backends.cuda.grid.sharing import Options, Work
+from pareo.backends.cuda.grid.source import Source
+from pareo.backends.cuda.grid.tiles import Tile, room_of, tiles_of
 
 
 def _grouped(shape: Product, tiles_: int) -> tuple[str, str]:
@@ -29,33 +32,70 @@ def _in_group(shape: Product, pointer: str, size: int) -> str:
 
 def _product(
     source: Source, task: Task, shape: Product, sides: tuple[str, str], place: str
-) -> Work:
+) -> Options:
     """A product: `place` is i for row m and column n of a group."""
-    machine = source.machine
-    rows, columns, high, wide, count, cycles = tile_of(shape, machine)
-    group, tile = _grouped(shape, count // shape.groups)
-    source.room(machine.threads * rows * columns)
-    sizes = f"{shape.m}, {shape.n}, {shape.k}, {rows}, {columns}, {high}, {wide}"
-    given = ", ".join([tile, "room", *sides, *source.early_and_end(task, place, "int m, int n")])
-    return Work(f"{group}product<{sizes}>({given});", count, cycles + 10 * len(task.chain))
+    machine, losses = source.machine, inside(source.plan, task)
+    logits = source.plan.root(losses[0].one.inputs[-2]) if losses else None
+    at = f"logits[(m - top) * {shape.n} + n]"
+    early, end, cost = source.early_and_end(task, place, "int m, int n", logits, at)
+
+    def written(tile: Tile) -> str:
+        rows, columns, high, wide, *_ = tile
+        group, number = _grouped(shape, tile.tiles // shape.groups)
+        sizes = f"{shape.m}, {shape.n}, {shape.k}, {rows}, {columns}, {high}, {wide}"
+        code = f"{group}product<{sizes}>({', '.join([number, 'room', *sides, early, end])});"
+        if not losses:
+            return code
+        tall = rows * high
+        before = f"float* const logits = room + {machine.threads * rows * columns}; "
+        before += f"const int top = tile * {tall}; __syncthreads();"
+        given = f"{shape.m}, {tall}>(tile, {labels}, {factor})"
+        call = f"losses_of_tile<{shape.m}, {shape.n}, {tall}>"
+        after = f"__syncthreads(); {call}(tile, logits, {labels}, first, {', '.join(ends)});"
+        return f"{before} const Labelled first = labelled<{given}; {code} {after}"
+
+    if losses:
+        labels, factor, ends = _losses(source, losses)
+    tiles = tiles_of(shape, machine, cost, rows=bool(losses))
+    source.room(max(room_of(tile, shape, machine, bool(losses)) for tile in tiles))
+    return [Work(partial(written, tile), tile.tiles, tile.cycles) for tile in tiles]
 
 
-def _lanes(source: Source, task: Task, shape: Product, sides: tuple[str, str], parts: int) -> Work:
+def _losses(source: Source, losses: list[Task]) -> tuple[str, str, list[str]]:
+    """Labels, the factor of the gradient, and what happens with losses and gradients."""
+    labels, factor, ends = "", "nullptr", {"row_losses": "Nothing()"}
+    ends["cross_entropy_gradient"] = "Nothing()"
+    for task in losses:
+        labels = source.read(task.one.inputs[-1])
+        ends[task.one.name] = source.ending(task)
+        if task.one.name != "row_losses":
+            factor = source.read(task.one.inputs[0])
+    return labels, factor, list(ends.values())
+
+
+def _lanes(
+    source: Source, task: Task, shape: Product, sides: tuple[str, str], parts: int
+) -> Options:
     """A product whose terms lie side by side."""
     machine = source.machine
-    rows, columns, _, _, count, cycles = tile_of(shape, machine, parts)
-    group, tile = _grouped(shape, count // shape.groups)
-    source.room(machine.warps * rows * columns)
     size = shape.groups * shape.m * shape.n
-    inside = f"(group * {shape.m} + m) * {shape.n} + n" if group else f"m * {shape.n} + n"
+    row = f"group * {shape.m} + m" if shape.groups > 1 else "m"
+    inside = f"({row}) * {shape.n} + n"
     place = f"part * {size} + {inside}" if parts > 1 else inside
-    ends = source.early_and_end(task, place, "int part, int m, int n")
-    sizes = f"{shape.m}, {shape.n}, {shape.k}, {rows}, {columns}, {parts}"
-    given = ", ".join([tile, "room", *sides, *ends])
-    return Work(f"{group}product_of_lanes<{sizes}>({given});", count, cycles + 10 * len(task.chain))
+    early, end, cost = source.early_and_end(task, place, "int part, int m, int n")
+
+    def written(tile: Tile) -> str:
+        group, number = _grouped(shape, tile.tiles // shape.groups)
+        sizes = f"{shape.m}, {shape.n}, {shape.k}, {tile.rows}, {tile.columns}, {parts}"
+        given = ", ".join([number, "room", *sides, early, end])
+        return f"{group}product_of_lanes<{sizes}>({given});"
+
+    tiles = tiles_of(shape, machine, cost, parts)
+    source.room(max(machine.warps * tile.rows * tile.columns for tile in tiles))
+    return [Work(partial(written, tile), tile.tiles, tile.cycles) for tile in tiles]
 
 
-def dot(source: Source, task: Task) -> Work:
+def dot(source: Source, task: Task) -> Options:
     plan, (a, b) = source.plan, task.one.inputs
     (m, k), (_, n) = plan.shape(a), plan.shape(b)
     left, right = (plan.transposed.get(x, x) for x in (a, b))
@@ -67,7 +107,7 @@ def dot(source: Source, task: Task) -> Work:
     return _product(source, task, Product(1, m, n, k, "n"), sides, f"m * {n} + n")
 
 
-def conv(source: Source, task: Task) -> Work:
+def conv(source: Source, task: Task) -> Options:
     plan, (x, w), how = source.plan, task.one.inputs, task.one.attributes
     images, results, window = plan.shape(x), plan.shape(task.one.outputs[0]), plan.shape(w)[2:]
     shape = conv_product(images, results, prod(window), how)
@@ -78,7 +118,7 @@ def conv(source: Source, task: Task) -> Work:
     return _product(source, task, shape, sides, _pixel(shape, results))
 
 
-def conv_back(source: Source, task: Task) -> Work:
+def conv_back(source: Source, task: Task) -> Options:
     plan, (g, w), how = source.plan, task.one.inputs, task.one.attributes
     images, results, window = plan.shape(task.one.outputs[0]), plan.shape(g), plan.shape(w)[2:]
     shape = input_product(images, results, prod(window), how)
@@ -90,7 +130,7 @@ def conv_back(source: Source, task: Task) -> Work:
     return _product(source, task, shape, sides, _pixel(shape, images))
 
 
-def filters_back(source: Source, task: Task) -> Work:
+def filters_back(source: Source, task: Task) -> Options:
     plan, (x, g), how = source.plan, task.one.inputs, task.one.attributes
     images, results = plan.shape(x), plan.shape(g)
     shape = weight_product(images, results, how)

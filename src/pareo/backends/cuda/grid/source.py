@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from pareo.backends.cuda.grid.plan import Plan, Task, Unsupported, places
-from pareo.backends.cuda.grid.tiles import BEHIND, LOAD, SHARE, Machine
+from pareo.backends.cuda.grid.sharing import Level, Options, Work, shared
+from pareo.backends.cuda.grid.tiles import BEHIND, LOAD, SHARE, End, Machine
 from pareo.backends.cuda.images.elements import expression, number
 from pareo.program.ir import Instruction
 
@@ -17,6 +19,7 @@ const int THREADS = {threads}, BLOCKS = {blocks};
 #include "images/shapes.cuh"
 #include "grid/barrier.cuh"
 #include "kernels/rules.cuh"
+#include "grid/held.cuh"
 #include "grid/tasks.cuh"
 #include "grid/products.cuh"
 #include "grid/windows.cuh"
@@ -40,15 +43,6 @@ extern "C" __global__ void TOGETHER __launch_bounds__(THREADS) together(
 """
 
 
-@dataclass(frozen=True)
-class Work:
-    """The code of one tile of a task, how many there are, and the cycles of one."""
-
-    code: str
-    tiles: int
-    cycles: float
-
-
 @dataclass
 class Source:
     """The kernel of a plan on a machine.
@@ -59,35 +53,24 @@ class Source:
     plan: Plan
     machine: Machine
     arguments: list[int] = field(default_factory=list)
-    levels: list[list[Work]] = field(default_factory=list)
+    tasks: list[list[Options]] = field(default_factory=list)  # by level
 
     def __post_init__(self) -> None:
         self._room = 2 * self.machine.threads
         self._made = {n for task in self.plan.tasks for n in task.results}
 
-    @property
+    @cached_property
+    def levels(self) -> list[Level]:
+        """The tasks of each level, as the blocks share them."""
+        return [self._shared(tasks) for tasks in self.tasks]
+
+    def _shared(self, tasks: Sequence[Options]) -> Level:
+        return shared(tasks, self.machine.blocks)
+
+    @cached_property
     def cycles(self) -> float:
         """What the kernel is expected to take."""
-        return sum(map(self._duration, self.levels))
-
-    def _duration(self, works: Sequence[Work]) -> float:
-        busy = sum(work.tiles * work.cycles for work in works) / self.machine.blocks
-        return max(busy, *(work.cycles for work in works), 0) + self.machine.barrier
-
-    def shared(self, works: Sequence[Work]) -> str:
-        """A level: its tasks share the blocks."""
-        works = sorted(works, key=lambda work: -work.cycles)
-        count = sum(work.tiles for work in works)
-        lines = [f"    for (int t = blockIdx.x; t < {count}; t += BLOCKS) {{"]
-        start = 0
-        for work in works:
-            begin = "if" if start == 0 else "else if"
-            lines.append(
-                f"        {begin} (t < {start + work.tiles}) {{ const int tile = t - {start};"
-            )
-            lines.append(f"            {work.code} }}")
-            start += work.tiles
-        return "\n".join([*lines, "    }"])
+        return sum(level.cycles + self.machine.barrier for level in self.levels)
 
     @property
     def between(self) -> dict[int, int]:
@@ -111,10 +94,11 @@ class Source:
     @property
     def text(self) -> str:
         """The source."""
+        body = self.body  # before the pointers, which it asks for
         names = self.names
         return TEMPLATE.format(
             title=self.title, more=self.more, threads=self.machine.threads,
-            blocks=self.machine.blocks, room=self._room, count=self.pointers, body=self.body,
+            blocks=self.machine.blocks, room=self._room, count=self.pointers, body=body,
             cluster="#define CLUSTER" if self.machine.cluster else "",
             names="\n".join(f"#define p{n} ({name})" for n, name in names.items()),
         )  # fmt: skip
@@ -124,7 +108,7 @@ class Source:
     @property
     def body(self) -> str:
         """All levels; between them all blocks meet."""
-        return "\n    all.meet();\n".join(map(self.shared, self.levels))
+        return "\n    all.meet();\n".join(map(written, self.levels))
 
     @property
     def pointers(self) -> int:
@@ -171,10 +155,11 @@ class Source:
         result = expression(one.name, one.attributes)
         return f"[&] {{ const float {', '.join(reads)}; return {result}; }}()"
 
-    def _end(self, task: Task) -> tuple[list[str], str]:
+    def _end(self, task: Task, kept: int | None = None, at: str = "") -> tuple[list[str], str]:
         """What happens with result r at element i, and what it reads from memory.
 
-        It is stored, and what follows from it is computed. What it reads is `given.at[...]`.
+        It is stored, and what follows from it is computed. What it reads is `given.at[...]`. The
+        value `kept` is written to a place of shared memory, too.
         """
         first, given = task.one.outputs[0], list[str]()
         known = {first: "r"}
@@ -197,6 +182,8 @@ class Source:
             known[result] = f"r{result}"
             if result in self.plan.stored:
                 lines.append(f"p{result}[i] = r{result};")
+        if kept is not None:
+            lines.append(f"{at} = {known[kept]};")
         return given, " ".join(lines)
 
     def _update(self, one: Instruction, element: Callable[[int, str], str]) -> str:
@@ -226,22 +213,43 @@ class Source:
         """A function that takes i and r."""
         return f"[&](int i, float r) {{ {self.end(task)} }}"
 
-    def early_and_end(self, task: Task, place: str, parameters: str) -> tuple[str, str]:
-        """What is read from memory before r is known, and what happens then, as functions."""
-        given, code = self._end(task)
+    def ending_of(self, task: Task, result: int) -> str:
+        """The same for a result of a task in plan.SUMS that is not the first."""
+        given = list[str]()
+
+        def element(operand: int, place: str) -> str:
+            if self.plan.root(operand) == result:
+                return "r"
+            given.append(f"{self.read(operand)}[{place}]")
+            return f"given.at[{len(given) - 1}]"
+
+        lines = [f"p{result}[i] = r;"] if result in self.plan.stored else []
+        moves = [one for one in task.moves if self.plan.root(one.inputs[0]) == result]
+        lines += [self._update(one, element) for one in moves]
+        return f"[&](int i, float r) {{ const auto given = {_given(given)}; {' '.join(lines)} }}"
+
+    def early_and_end(
+        self, task: Task, place: str, parameters: str, kept: int | None = None, at: str = ""
+    ) -> tuple[str, str, End]:
+        """What is read from memory before r is known, and what happens then, as functions.
+
+        And what the end costs for each element.
+        """
+        given, code = self._end(task, kept, at)
         early = f"[&]({parameters}) {{ const int i = {place}; return {_given(given)}; }}"
         taken = f"const Given<{len(given)}>& given"
         end = f"[&]({parameters}, float r, {taken}) {{ const int i = {place}; {code} }}"
-        return early, end
+        floats = sum("[i]" in one for one in given) + code.count("[i] =")
+        return early, end, End(floats, 10 * len(task.chain))
 
-    def elements(self, task: Task, value: str, each: float, waits: float = 1.0) -> Work:
-        count = self.plan.size(task.one.outputs[0])
-        code = (
-            f"elements<{count}>(tile, [&](int i) {{ const float r = {value}; {self.end(task)} }});"
-        )
+    def elements(self, task: Task, value: str, each: float, waits: float = 1.0) -> Options:
+        """Elements by a thread each."""
+        count, threads = self.plan.size(task.one.outputs[0]), self.machine.threads
+        end = self.end(task)
+        code = f"elements<{count}>(tile, [&](int i) {{ const float r = {value}; {end} }});"
         each += 12 * len(task.chain)
-        cycles = 60 + waits * LOAD + BEHIND * each * self.machine.threads / SHARE
-        return Work(code, -(-count // self.machine.threads), cycles)
+        cycles = 60 + waits * LOAD + BEHIND * each * threads / SHARE
+        return one_way(code, -(-count // threads), cycles)
 
     def room(self, floats: int) -> None:
         """Take that much shared memory."""
@@ -255,3 +263,28 @@ def _given(values: Sequence[str]) -> str:
 def rounded(floats: int) -> int:
     """The place for so many floats, so that what follows starts at 128 bytes."""
     return -(-floats // 32) * 32
+
+
+def one_way(code: str, tiles: int, cycles: float) -> Options:
+    """A task that can be computed in one way."""
+    return [Work(lambda: code, tiles, cycles)]
+
+
+def written(level: Level) -> str:
+    """The code of a level."""
+    start, lines = 0, []
+    for work, blocks in zip(level.works, level.blocks or [0] * len(level.works), strict=True):
+        end = start + (blocks or work.tiles)
+        begin = "else if" if start else "if"
+        if blocks:
+            lines.append(f"    {begin} (blockIdx.x < {end}) {{")
+            count = f"tile < {work.tiles}; tile += {blocks}"
+            lines.append(f"        for (int tile = blockIdx.x - {start}; {count}) {{")
+            lines.append(f"            {work.write()} }} }}")
+        else:
+            lines.append(f"        {begin} (t < {end}) {{ const int tile = t - {start};")
+            lines.append(f"            {work.write()} }}")
+        start = end
+    if not level.blocks:
+        lines = [f"    for (int t = blockIdx.x; t < {start}; t += BLOCKS) {{", *lines, "    }"]
+    return "\n".join(lines)

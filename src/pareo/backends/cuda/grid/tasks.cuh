@@ -47,15 +47,20 @@ __device__ __noinline__ float total_of_block(float value, float* room)
 }
 
 // The sum of some of the `count` elements of x[o, k, i] for one k: every `each`-th one from `first` on.
+// Eight are read at once, those beyond the last one at the first place.
 __device__ __noinline__ float sum_of(const float* x, int k, int kept, int behind, int count, int first, int each)
 {
     float sum = 0;
-    if (behind == 1) {
-#pragma unroll 4
-        for (int e = first; e < count; e += each) sum += x[e * kept + k];
-    } else {
-#pragma unroll 4
-        for (int e = first; e < count; e += each) sum += x[(e / behind * kept + k) * behind + e % behind];
+    for (int start = first; start < count; start += 8 * each) {
+        float found[8];
+#pragma unroll
+        for (int u = 0; u < 8; u++) {
+            const int e = start + u * each;
+            const int place = behind == 1 ? e * kept + k : (e / behind * kept + k) * behind + e % behind;
+            found[u] = e < count ? x[place] : 0;
+        }
+#pragma unroll
+        for (int u = 0; u < 8; u++) sum += found[u];
     }
     return sum;
 }
@@ -99,37 +104,56 @@ template <int O, int K, class End> __device__ inline void sums_across(
     if (threadIdx.x < LANES && k < K) end(k, sum);
 }
 
-// The loss of each row: log of the sum of exp(x) - x[label]. A label that names no class makes it NaN.
-struct Softmax { float most, sum; };
-__device__ __noinline__ Softmax softmax_of(const float* x, int classes)
+// The loss of a row, by a warp: log of the sum of exp(x) - x[label]; and its gradient times `g`. A label
+// that names no class makes them NaN.
+template <int ROWS, int CLASSES, class Loss, class Back> __device__ inline void losses_of_row(
+    int row, const float* x, long long label, float g, Loss loss, Back back)
 {
+    constexpr int COUNT = (CLASSES + LANES - 1) / LANES;
+    const int lane = threadIdx.x % LANES;
+    const bool known = label >= 0 && label < CLASSES;
+    const auto values = held<COUNT, LANES>(lane, CLASSES, [&](int i) { return x[i]; });
     float most = -INFINITY, sum = 0;
-    for (int i = threadIdx.x % LANES; i < classes; i += LANES) most = fmaxf(most, x[i]);
+    values.over(lane, CLASSES, [&](int, float value, int) { most = fmaxf(most, value); });
     most = largest_of_lanes(most);
-    for (int i = threadIdx.x % LANES; i < classes; i += LANES) sum += expf(x[i] - most);
-    return {most, total_of_lanes(sum)};
+    values.over(lane, CLASSES, [&](int, float value, int) { sum += expf(value - most); });
+    sum = total_of_lanes(sum);
+    if (lane == 0) loss(row, known ? (logf(sum) - (x[label] - most)) / ROWS : NAN);
+    const float factor = known ? g / ROWS : NAN;
+    values.over(lane, CLASSES, [&](int i, float value, int) {
+        back(row * CLASSES + i, factor * (expf(value - most) / sum - (i == label)));
+    });
 }
+struct Nothing {
+    __device__ void operator()(int, float) const {}
+};
 template <int ROWS, int CLASSES, class End> __device__ inline void row_losses(
     int tile, const float* logits, const long long* labels, End end)
 {
     const int row = tile * WARPS + threadIdx.x / LANES;
-    if (row >= ROWS) return;
-    const float* x = logits + row * CLASSES;
-    const long long label = labels[row];
-    const Softmax found = softmax_of(x, CLASSES);
-    if (threadIdx.x % LANES == 0)
-        end(row, label >= 0 && label < CLASSES ? (logf(found.sum) - (x[label] - found.most)) / ROWS : NAN);
+    if (row < ROWS) losses_of_row<ROWS, CLASSES>(row, logits + row * CLASSES, labels[row], 0, end, Nothing());
 }
 template <int ROWS, int CLASSES, class End> __device__ inline void row_losses_back(
     int tile, const float* g, const float* logits, const long long* labels, End end)
 {
     const int row = tile * WARPS + threadIdx.x / LANES;
-    if (row >= ROWS) return;
-    const float* x = logits + row * CLASSES;
-    const long long label = labels[row];
-    const Softmax found = softmax_of(x, CLASSES);
-    const float factor = label >= 0 && label < CLASSES ? *g / ROWS : NAN;
-#pragma unroll 1
-    for (int i = threadIdx.x % LANES; i < CLASSES; i += LANES)
-        end(row * CLASSES + i, factor * (expf(x[i] - found.most) / found.sum - (i == label)));
+    if (row < ROWS) losses_of_row<ROWS, CLASSES>(row, logits + row * CLASSES, labels[row], *g, Nothing(), end);
+}
+
+// The same of all rows of a tile, of which a block has just made the logits. The label of a warp's first
+// row, and `g`, are read before that.
+struct Labelled { long long label; float g; };
+template <int ROWS, int TALL> __device__ inline Labelled labelled(int tile, const long long* labels, const float* g)
+{
+    return {labels[least(tile * TALL + threadIdx.x / LANES, ROWS - 1)], g ? *g : 0};
+}
+template <int ROWS, int CLASSES, int TALL, class Loss, class Back> __device__ inline void losses_of_tile(
+    int tile, const float* logits, const long long* labels, Labelled first, Loss loss, Back back)
+{
+    for (int r = threadIdx.x / LANES; r < TALL; r += WARPS) {
+        const int row = tile * TALL + r;
+        if (row >= ROWS) break;
+        const long long label = r < WARPS ? first.label : labels[row];
+        losses_of_row<ROWS, CLASSES>(row, logits + r * CLASSES, label, first.g, loss, back);
+    }
 }

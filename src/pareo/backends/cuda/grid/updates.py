@@ -6,14 +6,14 @@ reads it. A gradient that only an update reads is never stored.
 
 from collections.abc import Iterator
 
-from pareo.backends.cuda.grid.plan import Plan, Task, Unsupported, is_first, reads, stored
+from pareo.backends.cuda.grid.plan import Plan, Task, Unsupported, is_first, set_levels, stored
 from pareo.backends.cuda.grid.steps import UPDATE
 from pareo.backends.cuda.images.updates import update_of
 from pareo.program.ir import Instruction
 
 
-def replaced(plan: Plan) -> dict[int, int]:
-    """The results that replace arguments, which a step has in the same order: by argument.
+def _replaced(plan: Plan) -> dict[int, int]:
+    """The results that replace arguments, by argument: a step has both in the same order.
 
     Raises:
         Unsupported: one is no value that the tasks make.
@@ -42,9 +42,12 @@ def with_updates(plan: Plan) -> Plan:
         host = makers.get(gradient)
         if host is not None and is_first(host, gradient):
             host.chain.append(update)
+        elif host is not None and gradient in host.ended:
+            host.moves.append(update)
         else:
             tasks.append(Task(update, 0))
-    _set_levels(whole)
+    whole.over = _replaced(plan)
+    set_levels(whole)
     whole.stored = stored(whole)
     return whole
 
@@ -64,34 +67,3 @@ def _updates(plan: Plan) -> Iterator[Instruction]:
         how = {"rule": rule, "numbers": numbers}
         inputs = gradient, parameter, *slots
         yield Instruction(UPDATE, inputs, one.outputs, how, one.flops, one.bytes)
-
-
-def _set_levels(plan: Plan) -> None:
-    """Give each task the first level in which everything that it reads is there.
-
-    Raises:
-        Unsupported: two tasks read what the other one replaces.
-    """
-    makers = {n: task for task in plan.tasks for n in task.results}
-    readers: dict[int, list[Task]] = {}
-    for task in plan.tasks:
-        for n in reads(plan, task):
-            readers.setdefault(n, []).append(task)
-    before = {
-        id(task): [makers[n] for n in reads(plan, task) if n in makers] for task in plan.tasks
-    }
-    for argument, result in replaced(plan).items():
-        if result not in makers:
-            raise Unsupported("a parameter that becomes a view of another value")
-        before[id(makers[result])] += readers.get(argument, [])
-    for task in plan.tasks:
-        task.level = 0
-    changed, rounds = True, 0
-    while changed:
-        changed, rounds = False, rounds + 1
-        if rounds > len(plan.tasks) + 1:
-            raise Unsupported("values that replace each other")
-        for task in plan.tasks:
-            level = 1 + max((one.level for one in before[id(task)] if one is not task), default=0)
-            changed |= level != task.level
-            task.level = level

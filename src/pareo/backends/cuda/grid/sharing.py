@@ -1,0 +1,80 @@
+"""How the blocks of a kernel share the tasks of a level."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+GROWTH = 1.06  # from one duration that is tried to the next
+
+
+@dataclass(frozen=True)
+class Work:
+    """One way to compute a task: its tiles, the cycles of one, and what writes its code."""
+
+    write: Callable[[], str]
+    tiles: int
+    cycles: float
+
+
+Options = Sequence[Work]  # ways to compute one task
+
+
+@dataclass(frozen=True)
+class Level:
+    """The chosen way of each task, and how many blocks compute it; 0 if all blocks share them all.
+
+    cycles: what the level is expected to take.
+    """
+
+    works: Sequence[Work]
+    blocks: Sequence[int]
+    cycles: float
+
+
+def shared(tasks: Sequence[Options], blocks: int) -> Level:
+    """The tasks of a level, shared in the way that is expected to take the least time.
+
+    Blocks of their own for each task are better where every block then has one tile: it reads the
+    code of one task only, and nobody waits for a block that has two.
+
+    >>> long, short = Work(str, 100, 900), [Work(str, 200, 300), Work(str, 20, 800)]
+    >>> shared([[long], short], 132).blocks
+    [100, 20]
+    >>> shared([[long], short], 132).cycles
+    900
+    """
+    mixed = _mixed(tasks, blocks)
+    apart = _apart(tasks, blocks, mixed.cycles)
+    return apart or mixed
+
+
+def _mixed(tasks: Sequence[Options], blocks: int) -> Level:
+    """Every block takes tiles of all tasks in turn."""
+    works = [min(task, key=lambda work: -(-work.tiles // blocks) * work.cycles) for task in tasks]
+    works.sort(key=lambda work: -work.cycles)
+    busy = sum(work.tiles * work.cycles for work in works) / blocks
+    longest = max((work.cycles for work in works), default=0)
+    more = longest / 2 if sum(work.tiles for work in works) > blocks else 0
+    return Level(works, [], max(busy + more, longest))
+
+
+def _apart(tasks: Sequence[Options], blocks: int, most: float) -> Level | None:
+    """Each task has blocks of its own; None if that takes longer than `most`."""
+    if len(tasks) > blocks or not tasks:
+        return None
+    time = max(min(work.cycles for work in task) for task in tasks)
+    while time <= most:
+        chosen = [_fewest(task, time) for task in tasks]
+        if sum(count for _, count in chosen) <= blocks:
+            works, counts = [work for work, _ in chosen], [count for _, count in chosen]
+            taken = max(-(-w.tiles // n) * w.cycles for w, n in chosen)
+            return Level(works, counts, taken)
+        time *= GROWTH
+    return None
+
+
+def _fewest(task: Options, time: float) -> tuple[Work, int]:
+    """The way that needs the fewest blocks to be ready by then, and how many."""
+    ways = [
+        (work, -(-work.tiles // int(time // work.cycles))) for work in task if work.cycles <= time
+    ]
+    return min(ways, key=lambda way: (way[1], way[0].cycles))
