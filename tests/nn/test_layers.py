@@ -65,7 +65,7 @@ def test_shapes_and_parameters(
         (lambda: Sequential([nn.GroupNorm(4)], (6, 3, 3)).classes, "that 4 groups divide"),
         (lambda: Sequential([nn.Softmax(2)], (6,)).classes, "Softmax expects an axis"),
         (lambda: Sequential(["dense"], (9,)), "Sequential expects layers"),
-        (lambda: Sequential([nn.Dense(2)]).inputs, "no input_shape"),
+        (lambda: Sequential([nn.Dense(2)]).inputs, r"no input_shape: .*input_shape=\(1, 28, 28\)"),
         (lambda: Branches([nn.Conv(1, 1)], [nn.Conv(1, 3)]).output((1, 4, 4)), "Branches"),
         (lambda: Sequential([nn.Dense(2, start="x")], (2,)).initialise(), "initialiser"),
         (lambda: networks.mlp("huge"), "mlp expects small, medium, big"),

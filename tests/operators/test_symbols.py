@@ -74,6 +74,7 @@ def test_powers_take_few_products(power: int) -> None:
         (lambda a: math.sqrt(a), "cannot become a Python number"),
         (lambda a: list(a), "cannot be iterated"),
         (lambda a: sum(a), "cannot be iterated"),
+        (lambda a: abs(a), "np.abs was given a symbol"),
         (lambda a: a[0], "`op.part` and `op.take` select"),
         (lambda a: a**0.5, "raised to a whole number from 1 to 16; got 0.5"),
         (lambda a: a**0, "raised to a whole number from 1 to 16; got 0"),
@@ -84,6 +85,22 @@ def test_powers_take_few_products(power: int) -> None:
 )
 def test_what_needs_values_is_refused_in_words(wrong: Callable[[Any], Any], said: str) -> None:
     with pytest.raises(DtypeError, match=said):
+        trace(wrong, A)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda a: a.reshape(6), "a symbol has no 'reshape', .*: use op.reshape"),
+        (lambda a: a.mean(), "a symbol has no 'mean', .*: use op.mean"),
+        (lambda a: a.argsort(), "a symbol has no 'argsort', .*: use the operators of pareo.op"),
+        (lambda a: a.no_such, "a symbol has no attribute 'no_such'"),
+    ],
+)
+def test_methods_of_numpys_arrays_are_refused_in_words(
+    wrong: Callable[[Any], Any], said: str
+) -> None:
+    with pytest.raises(AttributeError, match=said):
         trace(wrong, A)
 
 

@@ -10,6 +10,13 @@ from pareo.cli.tables.narrow import TIGHT, Figures
 from pareo.lab.contestants import Contestant
 from pareo.lab.contestants.registry import known
 
+# Options of adapters, as their frameworks call them
+WORDS = {
+    "benchmark": "cuDNN benchmark", "compiled": "torch.compile", "cudnn": "cuDNN",
+    "gpu": "the GPU", "graph": "a CUDA graph", "last": "channels last", "onednn": "oneDNN",
+    "scan": "lax.scan", "xla": "XLA",
+}  # fmt: skip
+
 
 def contestants(as_json: options.PrintJson = False) -> None:
     """List the contestants of races, what each is, and whether it can run here."""
@@ -40,7 +47,7 @@ def what(one: Contestant) -> str:
     """What a contestant is, in a few words.
 
     >>> what(known()["torch-channels-last"]), what(known()["jax-best"])
-    ('torch with last', 'the fastest of jax, jax-scan, jax-channels-last')
+    ('torch with channels last', 'the fastest of jax, jax-scan, jax-channels-last')
     """
     if one.tries:
         return f"the fastest of {', '.join(one.tries)}"
@@ -49,7 +56,7 @@ def what(one: Contestant) -> str:
         return f"pareo's device {device}"
     name = one.needs or one.module
     options = [
-        key if value is True else f"{key} off" if value is False else f"{key} {value}"
+        WORDS.get(key, key) if value is True else f"{WORDS.get(key, key)} {value or 'off'}"
         for key, value in one.options.items()
     ]
     return f"{name} with {', '.join(options)}" if options else f"{name}, as it is by default"

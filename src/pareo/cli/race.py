@@ -105,6 +105,7 @@ def race(
             result, interrupted = under_way.result(), True
     if interrupted:
         timed = any(row.samples for row in result.rows)
+        asked = [file for file in (json_file, html) if file is not None]
         json_file, html = not_existing(json_file, html) if timed else (None, None)
 
     def show() -> None:
@@ -116,5 +117,7 @@ def race(
     written = finish(show, outputs(result, json_file, html, save and not interrupted))
     if interrupted:
         print("Interrupted: this is what there was by then; `--save` keeps finished races only.")
+        if asked and not timed:
+            print("No file was written, because no contestant had been timed yet.")
         raise typer.Exit(130)
     end(result.rows, written)

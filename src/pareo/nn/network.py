@@ -74,7 +74,10 @@ class Sequential(Container):
     def inputs(self) -> Shape:
         """The shape of one input."""
         if self.input_shape is None:
-            raise ShapeError("this Sequential is part of a network: it has no input_shape")
+            raise ShapeError(
+                "this Sequential has no input_shape: a network has one, as in "
+                "Sequential([...], input_shape=(1, 28, 28)); only a part of a network has none"
+            )
         return self.input_shape
 
     @property

@@ -164,6 +164,16 @@ class Symbol:
     def __getitem__(self, key: Any) -> Any:
         raise DtypeError("a symbol has no elements to index; `op.part` and `op.take` select some")
 
+    def __abs__(self) -> Any:
+        raise _numpy("abs")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or not hasattr(np.ndarray, name):
+            raise AttributeError(f"a symbol has no attribute {name!r}")
+        raise AttributeError(
+            f"a symbol has no {name!r}, which NumPy's arrays have: use {_instead(name)}"
+        )
+
     def _compared(self, other: Any) -> Any:
         raise DtypeError(f"a symbol {NO_VALUES}: it cannot be compared; see `op.relu` and `op.max`")
 
@@ -180,9 +190,13 @@ def _combined(name: str, *operands: Any) -> Any:
 
 
 def _numpy(name: str) -> DtypeError:
+    return DtypeError(f"np.{name} was given a symbol, which {NO_VALUES}: use {_instead(name)}")
+
+
+def _instead(name: str) -> str:
+    """What to write in the place of a function or a method of NumPy's."""
     own = UFUNCS.get(name, name)
-    instead = f"op.{own}" if own in registry else "the operators of pareo.op"
-    return DtypeError(f"np.{name} was given a symbol, which {NO_VALUES}: use {instead}")
+    return f"op.{own}" if own in registry else "the operators of pareo.op"
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,10 @@ def _check_loss(data: Dataset, settings: Settings) -> None:
     if loss.takes_classes == data.has_targets:
         wanted = "squared-error or binary-cross-entropy" if data.has_targets else "cross-entropy"
         kind = "targets" if data.has_targets else "classes"
+        classes = "; classes are whole numbers, such as labels.argmax(axis=1)"
         raise SettingError(
             f"fit expects the loss {wanted} for the {kind} of {data.name}; got {loss.name}"
+            f"{classes if data.has_targets and loss.takes_classes else ''}"
         )
     if isinstance(loss, BinaryCrossEntropy):
         for labels in (data.labels, data.test_labels):

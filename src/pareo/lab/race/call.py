@@ -6,6 +6,7 @@ from typing import Any
 from pareo.device import PRECISIONS, cores
 from pareo.errors import PareoError
 from pareo.lab.contestants.registry import chosen, usual
+from pareo.lab.experiment import main_guard
 from pareo.lab.experiment.in_notebook import watching
 from pareo.lab.experiment.tasks import task_for
 from pareo.lab.race.engine import Race, Rules
@@ -47,6 +48,7 @@ def race(
     Contestants run in processes of their own, which import the main program: in a script, call this
     below `if __name__ == "__main__":`. The result shows itself in a notebook.
     """
+    main_guard.check("pareo.race")
     if precision not in PRECISIONS:
         raise PareoError(f"a precision is one of {', '.join(PRECISIONS)}; got {precision!r}")
     if type(batch) is not int or batch < 1:

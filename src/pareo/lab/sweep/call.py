@@ -7,6 +7,7 @@ from typing import Any
 from pareo.device import cores
 from pareo.errors import PareoError
 from pareo.lab.contestants.registry import chosen
+from pareo.lab.experiment import main_guard
 from pareo.lab.experiment.in_notebook import watching
 from pareo.lab.experiment.tasks import check_pixels, task_for
 from pareo.lab.machine import memory
@@ -49,6 +50,7 @@ def sweep(
     below `if __name__ == "__main__":`. An interrupted sweep goes on when it is called again. The
     result shows itself in a notebook.
     """
+    main_guard.check("pareo.sweep")
     sizes = batches if isinstance(batches, str) else ",".join(map(str, batches))
     settings = settings_for(
         named(network, name), sizes, list(contestants), data=data, shape=input_shape, **more
