@@ -169,10 +169,7 @@ def test_targets_are_learned(kind: str, loss: str, tmp_path: Path) -> None:
 
 def test_labels_that_do_not_fit_are_said() -> None:
     data = targets("regression")
-    with pytest.raises(
-        SettingError,
-        match="squared-error or binary-cross-entropy for the targets .*; got cross-entropy; classes are whole numbers, such as labels.argmax",
-    ):
+    with pytest.raises(SettingError, match=r"for the targets .*numbers, such as labels\.argmax"):
         fit(networks.mlp([64, 2]), data, **HERE)
     with pytest.raises(SettingError, match="targets from 0 to 1 with the loss binary-cross-ent"):
         fit(networks.mlp([64, 2]), data, loss="binary-cross-entropy", **HERE)
