@@ -64,6 +64,11 @@ def parallel(speed: float = 1.0) -> PapersResult:
             row.add((6 - number) * slow / speed, 0.5 * slow)
             row.of_peak = 0.5 / slow
             rows.append(row)
+    keras = [Row("tensorflow", name, 2, 3) for name in (names.THREADS, names.ALL_CORES)]
+    keras[0].add(8 / speed, 1.0)
+    keras[0].of_peak = 0.25
+    keras[1].end("missing", "not installed: pip install 'pareo[tensorflow]'")
+    rows += keras
     failed = Row("torch", names.PROCESSES, 3, 3)
     failed.end("failed", "it fell")
     return PapersResult(

@@ -1,13 +1,12 @@
 """`pareo parallel`: task, data and model parallelism on this machine, beside one worker."""
 
 import re
-from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 
 from pareo.cli import live, options
-from pareo.cli.output import finish, outputs, say_notes
+from pareo.cli.output import end, finish, outputs, say_notes
 from pareo.cli.tables import parallel as parallel_table
 from pareo.device import cores
 from pareo.errors import PareoError
@@ -80,8 +79,7 @@ def parallel(
     live.say_if_busy(max(counts))
     with live.display(parallel_table.running, parallel_table.line) as watch:
         if built is None:
-            peer = find_spec("torch") is not None
-            result: ParallelResult = measure_papers(images, max(counts), rounds, peer, watch)
+            result: ParallelResult = measure_papers(images, max(counts), rounds, watch)
         else:
             many = tasks or 2 * max(counts)
             result = measure(built, batch, counts, many, rounds, turn, others, watch)
@@ -94,8 +92,7 @@ def parallel(
             )
 
     written = finish(show, outputs(result, json_file, html, save))
-    if not written or any(row.status != "ok" for row in result.rows):
-        raise typer.Exit(1)
+    end(result.rows, written)
 
 
 def _workers(text: str | None) -> list[int]:

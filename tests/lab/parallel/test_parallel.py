@@ -2,6 +2,7 @@
 
 import json
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,15 @@ from typer.testing import CliRunner
 from pareo.cli import app
 from pareo.cli.tables.parallel import everything, running
 from pareo.data import Dataset
+from pareo.device import Device
 from pareo.errors import DataError, PareoError
+from pareo.lab.contestants import Task
 from pareo.lab.experiment import records, results
+from pareo.lab.experiment.worker import Worker
 from pareo.lab.papers import costa_banevicius as paper
 from pareo.lab.parallel import strategies
 from pareo.lab.parallel.engine import Strategy, Turn, race
+from pareo.lab.parallel.measure import PEERS
 from pareo.lab.parallel.names import (
     ALL_CORES,
     PROCESSES,
@@ -26,7 +31,7 @@ from pareo.lab.parallel.names import (
     THREADS,
 )
 from pareo.lab.parallel.papers import papers_data, pareo_strategies
-from pareo.lab.parallel.papers_torch import TorchNetworks
+from pareo.lab.parallel.papers_peers import AT_ONCE, IN_TURN, Networks, peer_strategies
 from pareo.lab.parallel.result import BatchSpeedup, OneNetworkResult, PapersResult, Row
 from pareo.lab.parallel.speedup import (
     amdahl,
@@ -37,7 +42,10 @@ from pareo.lab.parallel.speedup import (
 )
 from pareo.lab.parallel.summary import lines
 from pareo.lab.report.parallel import figures, html
+from pareo.nn.networks import by_name
 from pareo.parallel import train_many
+from pareo.training.evaluate import Evaluator
+from pareo.training.fit import shuffled
 
 
 def took(train: float, losses: tuple[float, ...] = (0.5,)) -> Any:
@@ -310,9 +318,78 @@ def test_the_papers_networks_in_every_strategy() -> None:
     assert all(len(row.train) == len(row.test) == 1 for row in rows)
 
 
-def test_pytorch_learns_the_same() -> None:
-    pytest.importorskip("torch")
-    small = TorchNetworks(("small",), 256)
-    result = train_many([paper.trials()[0]], papers_data(256), "threads", test=False)[0]
-    for how in ("serial", "threads"):
-        assert small(how, 1)[2] == pytest.approx(result.losses, rel=1e-4)
+@pytest.mark.parametrize("how", [IN_TURN, AT_ONCE])
+@pytest.mark.parametrize("framework", ["torch", pytest.param("tensorflow", marks=pytest.mark.slow)])
+def test_a_framework_learns_the_same(framework: str, how: str) -> None:
+    pytest.importorskip(framework)
+    right = train_many(paper.trials()[:2], papers_data(256), "threads", test=False)
+    with Worker(Networks, PEERS[framework], ("small", "medium"), 256, how, 1) as worker:
+        for _ in range(2):  # each turn begins with the first weights
+            train, test, losses = worker.ask()
+            assert losses == pytest.approx([one.losses[0] for one in right], rel=1e-4)
+            assert min(train, test) > 0
+
+
+class Scored:
+    """The test of a small network after an epoch, in a process that imports the framework."""
+
+    def __init__(self, framework: str, images: int) -> None:
+        task = Task(by_name("mlp-small"), paper.BATCH, rate=paper.RATE)
+        self._peer, steps = PEERS[framework]([task], IN_TURN, 1), images // paper.BATCH
+        self._order = shuffled(images, 0, 0).reshape(steps, paper.BATCH)
+
+    def __call__(self) -> tuple[float, float]:
+        self._peer.restart(0)
+        self._peer.train(0, self._order)
+        return self._peer.test(0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", PEERS)
+def test_a_framework_tests_what_it_trained(framework: str) -> None:
+    pytest.importorskip(framework)
+    [result] = train_many(paper.trials()[:1], papers_data(256), "threads", test=False)
+    tests = Task(by_name("mlp-small"), paper.BATCH).test_data()
+    assert tests is not None
+    right = Evaluator(by_name("mlp-small"), Device("vectorized"))(result.parameters, *tests)
+    with Worker(Scored, framework, 256) as worker:
+        loss, accuracy = worker.ask()
+    assert loss == pytest.approx(right[0], rel=1e-4)
+    assert accuracy == pytest.approx(right[1], abs=2e-4)
+
+
+class Broken:
+    """A framework that fails."""
+
+    def __init__(self, tasks: Any, how: str, threads: int) -> None:
+        pass
+
+    def restart(self, number: int) -> None:
+        pass
+
+    def train(self, number: int, order: Any) -> Any:
+        raise ValueError("no such kernel")
+
+    def test(self, number: int) -> tuple[float, float]:
+        raise AssertionError("nothing was trained")
+
+
+def test_what_a_framework_raises_is_its_row() -> None:
+    data = papers_data(256)
+    with ExitStack() as stack:
+        rows = race(peer_strategies("torch", Broken, data, 1, stack), 1)
+    assert [row.status for row in rows] == ["failed"] * 4
+    assert all("ValueError: no such kernel" in row.note for row in rows), rows
+
+
+def test_a_framework_that_is_not_installed_says_how() -> None:
+    with ExitStack() as stack:
+        entered = peer_strategies("tensorflow", Broken, papers_data(256), 2, stack)
+        if find_spec("tensorflow"):
+            assert {one.missing for one in entered} == {""}
+            return
+        rows = race(entered, 1)
+    assert [row.name for row in rows] == [SERIAL, ALL_CORES, THREADS, PROCESSES]
+    for row in rows:
+        assert (row.status, row.train) == ("missing", [])
+        assert row.note == "not installed: pip install 'pareo[tensorflow]'"

@@ -108,7 +108,11 @@ def test_table_2_of_the_fourth_paper() -> None:
     assert line.of_limit == 0.5
     failed = trained["separate threads", "torch: a process for each network"]
     assert (failed.status, failed.note, failed.here) == ("failed", "it fell", None)
-    assert trained["separate threads", "Keras 2.1.5, TensorFlow 1.8.0"].status == "missing"
+    keras = trained["separate threads", "tensorflow: a thread for each network"]
+    assert keras.here == pytest.approx(8 * 2560)
+    by = "tensorflow: a thread for each network, against one after another, all cores each"
+    assert against["training", by].status == "missing"
+    assert against["training", by].note == "not installed: pip install 'pareo[tensorflow]'"
     by = "pareo: a thread for each network, against one after another, 1 thread each"
     speedup = against["training", by]
     assert speedup.here == pytest.approx(6 / 4)

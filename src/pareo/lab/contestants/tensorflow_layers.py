@@ -44,7 +44,7 @@ def load() -> tuple[Any, Any]:
     return tf, keras
 
 
-def model_of(network: nn.Sequential, batch: int) -> tuple[Any, list[float]]:
+def model_of(network: nn.Sequential, batch: int | None) -> tuple[Any, list[float]]:
     """A network as a Keras model, and the weight of the loss of each of its outputs.
 
     The name of a layer with parameters is its path. Outputs after the first are auxiliary heads.

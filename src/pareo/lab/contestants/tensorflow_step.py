@@ -5,7 +5,8 @@ and `train_on_batch` add to it. Images are channels last: others Keras transpose
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from pareo import nn
@@ -24,11 +25,7 @@ keras: Any
 
 def build(task: Task, xla: bool = False, gpu: bool = False, precision: str = "float32") -> Trainer:
     """The task in Keras on TensorFlow, on a GPU only if asked."""
-    load()
-    keras.config.set_floatx("float32")  # whatever the user's keras.json says
-    keras.config.set_image_data_format("channels_last")
-    tf.config.threading.set_intra_op_parallelism_threads(task.threads)
-    tf.config.threading.set_inter_op_parallelism_threads(task.threads)
+    configure(task.threads, task.threads)
     gpus = tf.config.list_physical_devices("GPU")
     if not gpu:
         tf.config.set_visible_devices([], "GPU")
@@ -42,24 +39,57 @@ def build(task: Task, xla: bool = False, gpu: bool = False, precision: str = "fl
     return TensorflowTrainer(task, xla, gpu, precision)
 
 
+def configure(threads: int, at_once: int) -> None:
+    """Import TensorFlow with so many threads in an operator, and so many operators at once."""
+    load()
+    keras.config.set_floatx("float32")  # whatever the user's keras.json says
+    keras.config.set_image_data_format("channels_last")
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(at_once)
+
+
 def load(**_: object) -> None:
     """Import TensorFlow and Keras for this module."""
     global tf, keras
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # without its messages on start-up
     os.environ["KERAS_BACKEND"] = "tensorflow"  # read once, when Keras is imported
-    tf, keras = tensorflow_layers.load()
+    with _silent():
+        tf, keras = tensorflow_layers.load()
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Drop what the process writes to standard error: TensorFlow logs before it reads a level."""
+    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nothing)
+
+
+def tensors(data: tuple[Array, Array]) -> tuple[Any, Any]:
+    """Images, channels last, and labels."""
+    images, labels = data
+    if images.ndim == 4:
+        images = images.transpose(0, 2, 3, 1)
+    return tf.constant(images), tf.constant(labels)
 
 
 class TensorflowTrainer:
     """The task as a Keras model and optimizer, whose step is traced once into a graph."""
 
-    def __init__(self, task: Task, xla: bool, gpu: bool, precision: str) -> None:
+    def __init__(
+        self, task: Task, xla: bool, gpu: bool, precision: str, data: tuple[Any, Any] | None = None
+    ) -> None:
+        """`data` are tensors that trainers share, with channels last; without, the task's own."""
         self._xla, self._gpu, self._precision = xla, gpu, precision
-        images, labels = task.data()
-        if images.ndim == 4:
-            images = images.transpose(0, 2, 3, 1)
-        images, labels = tf.constant(images), tf.constant(labels)
-        model, weights = tensorflow_layers.model_of(task.network, task.batch)
+        images, labels = data or tensors(task.data())
+        # A model for batches of any size, which also tests, where it shares data with others.
+        model, weights = tensorflow_layers.model_of(task.network, None if data else task.batch)
+        self.model = model
         layers = task.network.walk(task.network.inputs)
         filters = {path for path, layer, _ in layers if isinstance(layer, nn.Conv)}
         self._filters = {

@@ -37,13 +37,17 @@ class Turn:
 
 @dataclass(frozen=True)
 class Strategy:
-    """A way to use a number of workers for a number of networks; `run` takes one turn."""
+    """A way to use a number of workers for a number of networks; `run` takes one turn.
+
+    missing: why it cannot run here; empty where it can.
+    """
 
     name: str
     workers: int
     run: Callable[[], Turn]
     contestant: str = "pareo"
     networks: int = 1
+    missing: str = ""
 
 
 Watch = Callable[[list[Row], str], None]
@@ -83,7 +87,9 @@ def race(
             row.communication, row.idle = found.communication, found.idle
 
     for strategy, row in pairs:
-        if found := run(strategy, row, "first turn, untimed"):
+        if strategy.missing:
+            row.end("missing", strategy.missing)
+        elif found := run(strategy, row, "first turn, untimed"):
             _admit(row, found, expected)
     rounds(
         lambda: [pair for pair in pairs if pair[1].status == "ok"],

@@ -1,6 +1,6 @@
 """The measurements of `pareo parallel`: one network in every strategy, or the fourth paper's."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from pareo import machine
@@ -9,7 +9,9 @@ from pareo.lab.papers import costa_banevicius as paper
 from pareo.lab.parallel.datasets import data_for
 from pareo.lab.parallel.engine import Watch, race
 from pareo.lab.parallel.papers import flops, papers_data, pareo_strategies
-from pareo.lab.parallel.papers_torch import torch_strategies
+from pareo.lab.parallel.papers_peers import Peer, peer_strategies
+from pareo.lab.parallel.papers_tensorflow import TensorflowNetworks
+from pareo.lab.parallel.papers_torch import TorchNetworks
 from pareo.lab.parallel.result import (
     BatchSpeedup,
     OneNetworkResult,
@@ -24,6 +26,9 @@ from pareo.nn.network import Sequential
 from pareo.parallel.trials.prediction import predict
 from pareo.parallel.trials.trial import Trial
 from pareo.training.floor import matrix_peak
+
+# Frameworks that train the fourth paper's networks beside pareo.
+PEERS: dict[str, Callable[..., Peer]] = {"torch": TorchNetworks, "tensorflow": TensorflowNetworks}
 
 
 def measure(
@@ -69,9 +74,9 @@ def measure(
     )
 
 
-def measure_papers(images: int, cores: int, rounds: int, torch: bool, watch: Watch) -> PapersResult:
+def measure_papers(images: int, cores: int, rounds: int, watch: Watch) -> PapersResult:
     """The fourth paper's experiment, and pareo's strategies beside it."""
-    run = PapersRun(images, cores, rounds, torch)
+    run = PapersRun(images, cores, rounds)
     run.race(watch)
     return run.result()
 
@@ -79,11 +84,9 @@ def measure_papers(images: int, cores: int, rounds: int, torch: bool, watch: Wat
 class PapersRun:
     """The fourth paper's experiment: after `race`, or where it was interrupted, the `result`."""
 
-    def __init__(self, images: int, cores: int, rounds: int, torch: bool) -> None:
+    def __init__(self, images: int, cores: int, rounds: int) -> None:
         self._header = PapersResult.header("parallel-papers", machine.idle_cores())
-        self._data, self._cores, self._rounds, self._torch = (
-            papers_data(images), cores, rounds, torch,
-        )  # fmt: skip
+        self._data, self._cores, self._rounds = papers_data(images), cores, rounds
         self._rows: list[Row] = []
 
     def race(self, watch: Watch) -> None:
@@ -96,7 +99,8 @@ class PapersRun:
 
         with ExitStack() as stack:
             entered = pareo_strategies(self._data, self._cores, stack)
-            entered += torch_strategies(self._data, self._cores, stack) if self._torch else []
+            for name, make in PEERS.items():
+                entered += peer_strategies(name, make, self._data, self._cores, stack)
             self._rows = race(entered, self._rounds, kept)
 
     def result(self) -> PapersResult:

@@ -1,5 +1,7 @@
 """What a result of `pareo parallel` says, in sentences."""
 
+from itertools import product
+
 from pareo.lab.experiment.statistics import noticed
 from pareo.lab.formatting import percent, times
 from pareo.lab.parallel.names import (
@@ -13,7 +15,8 @@ from pareo.lab.parallel.names import (
 from pareo.lab.parallel.result import OneNetworkResult, PapersResult, ParallelResult, Row
 from pareo.lab.parallel.speedup import PAYS, ratio
 
-# Strategies of pareo's, each with the one of PyTorch's that it is compared with.
+FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "Keras on TensorFlow"}
+# Strategies of pareo's, each with the one of a framework that it is compared with.
 PEERS = {
     **{name: name for name in (SERIAL, ALL_CORES, THREADS, PROCESSES)},
     SCHEDULED_THREADS: THREADS,
@@ -73,12 +76,12 @@ def _papers(result: PapersResult) -> list[str]:
             f"with one thread each, {_faster(ours, all_cores)} times as with all cores each, at "
             f"{percent(ours.of_peak)} of the sgemm peak ({result.sgemm_peak / 1e9:.1f} GFLOP/s)."
         )
-    for mine, theirs in PEERS.items():
-        here, there = by.get(("pareo", mine)), by.get(("torch", theirs))
+    for (contestant, framework), (mine, theirs) in product(FRAMEWORKS.items(), PEERS.items()):
+        here, there = by.get(("pareo", mine)), by.get((contestant, theirs))
         if here and there:
             tests = times(ratio(there.test_seconds, here.test_seconds))
             found.append(
-                f"{mine}: pareo trains {_faster(here, there)} times as fast as PyTorch "
+                f"{mine}: pareo trains {_faster(here, there)} times as fast as {framework} "
                 f"({theirs}), tests {tests}."
             )
     apart, single = (result.published.seconds[name] for name in ("separate threads", "one thread"))

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 from pareo.device import cores
 from pareo.lab.papers import costa_banevicius as published
@@ -17,6 +16,7 @@ from pareo.lab.parallel.names import (
     THREADS,
 )
 from pareo.lab.parallel.result import PapersResult, Row
+from pareo.lab.parallel.speedup import ratio
 from pareo.lab.replication.engine import Found, Partly, Phase, Plan, Say
 from pareo.lab.replication.result import Line, Measured
 
@@ -42,8 +42,7 @@ class CostaBanevicius(Plan):
         return [Phase(STRATEGIES, "three networks in every strategy", self._run, command)]
 
     def _run(self, say: Say) -> PapersResult:
-        torch = find_spec("torch") is not None
-        run = PapersRun(self.images, cores(), self.rounds, torch)
+        run = PapersRun(self.images, cores(), self.rounds)
         try:
             run.race(lambda rows, doing: say(doing))
         except KeyboardInterrupt:
@@ -51,7 +50,7 @@ class CostaBanevicius(Plan):
         return run.result()
 
     def lines(self, found: Found) -> list[Line]:
-        """Table 2, for pareo and for PyTorch in Keras's place, and what follows from it."""
+        """Table 2, for pareo, today's Keras on TensorFlow and PyTorch, and what follows from it."""
         result = found.result(STRATEGIES, PapersResult)
         note = ""
         if result is not None:
@@ -66,11 +65,6 @@ class CostaBanevicius(Plan):
             for figure, names, what in rows:
                 for row in _rows(result, names):
                     made.append(self._line(section, figure, what, row, found, note))
-            made.append(
-                Line.of(section, threads, what="separate threads", status="missing",
-                        by="Keras 2.1.5, TensorFlow 1.8.0",
-                        note="`pareo parallel` has no TensorFlow; torch is in its place")
-            )  # fmt: skip
         return [*made, *self._speedups(result, found)]
 
     def _line(
@@ -97,11 +91,10 @@ class CostaBanevicius(Plan):
         """Table 2 as ratios, which do not depend on how fast the machine is."""
         for kind in ("train", "test"):
             one, threads = (self.paper.figure(f"{kind}-{way}") for way in ("one", "threads"))
-            for contestant in ("pareo", "torch"):
+            for contestant in ("pareo", "torch", "tensorflow"):
                 for base in ALONE:
-                    a = _seconds(result, contestant, base, kind)
-                    b = _seconds(result, contestant, THREADS, kind)
-                    more: Measured = {"here": a / b} if a and b else found.absent(STRATEGIES)
+                    a, b = (_row(result, contestant, name) for name in (base, THREADS))
+                    more = _ratio(a, b, kind) if a and b else found.absent(STRATEGIES)
                     yield Line(
                         section=AGAINST, what=f"{kind}ing", unit="times",
                         place="from Table 2: one thread / separate threads",
@@ -141,10 +134,15 @@ def _rows(result: PapersResult | None, names: tuple[str, ...]) -> list[Row]:
     return [row for name in names for row in result.rows if row.name == name]
 
 
-def _seconds(
-    result: PapersResult | None, contestant: str, name: str, kind: str
-) -> float | None:  # fmt: skip
-    for row in result.rows if result else ():
-        if (row.contestant, row.name) == (contestant, name):
-            return row.seconds if kind == "train" else row.test_seconds
-    return None
+def _row(result: PapersResult | None, contestant: str, name: str) -> Row | None:
+    rows = result.rows if result else ()
+    return next((row for row in rows if (row.contestant, row.name) == (contestant, name)), None)
+
+
+def _ratio(over: Row, under: Row, kind: str) -> Measured:
+    """How many times as long one strategy takes as another, or why that is not known."""
+    for row in (over, under):
+        if row.status != "ok":
+            return {"status": row.status, "note": row.note}
+    train, test = ratio(over.seconds, under.seconds), ratio(over.test_seconds, under.test_seconds)
+    return {"here": train if kind == "train" else test}

@@ -245,6 +245,4 @@ def today(one: Software) -> str:
     said = f"{one.contestant}: {reason}" if reason else one.contestant
     if one.gone:
         return f"{one.gone}; its successor is {said}" if said else one.gone
-    if one.instead:
-        said = f"{said}; {one.instead} in its place" if said else one.instead
-    return said
+    return said or one.instead
