@@ -93,7 +93,7 @@ TOGETHER = """
 #include <vector>
 #define __device__
 #define __global__
-#define __launch_bounds__(threads)
+#define __launch_bounds__(threads, blocks)
 #define TOGETHER
 #define __noinline__
 #define __grid_constant__

@@ -46,19 +46,19 @@ def _sum(source: Source, task: Task) -> Options:
 
 def _sums(source: Source, task: Task, before: int, kept: int, behind: int, by: int) -> Options:
     machine, x = source.machine, source.read(task.one.inputs[0])
-    share = f"r /= {by};" if by > 1 else ""
-    end = f"[&](int i, float r) {{ {share} {source.end(task)} }}"
-    count = before * behind
+    early, end, _ = source.early_and_end(task, "k", "int k")
+    end = end.replace("{", f"{{ r /= {by};", 1) if by > 1 else end
+    ends, count = f"{early}, {end}", before * behind
     sizes = f"{before}, {kept}, {behind}"
     rounds = -(-count // (8 * machine.threads)), -(-count // (8 * machine.lanes))
     ways = [
-        (f"sums_by_block<{sizes}>(tile, room, {x}, {end});", kept, 700 + rounds[0] * LOAD),
-        (f"sums_by_warp<{sizes}>(tile, {x}, {end});", -(-kept // machine.warps),
-         450 + rounds[1] * LOAD),
+        (f"sums_by_block<{sizes}>(tile, room, {x}, {ends});", kept, 1100 + rounds[0] * LOAD),
+        (f"sums_by_warp<{sizes}>(tile, {x}, {ends});", -(-kept // machine.warps),
+         800 + rounds[1] * LOAD),
     ]  # fmt: skip
     if behind == 1 and kept >= 8:
-        code = f"sums_across<{before}, {kept}>(tile, room, {x}, {end});"
-        time = 700 + -(-before // (8 * machine.warps)) * LOAD
+        code = f"sums_across<{before}, {kept}>(tile, room, {x}, {ends});"
+        time = 1000 + -(-before // (8 * machine.warps)) * LOAD
         ways.append((code, -(-kept // machine.lanes), time))
     return [one_way(*way)[0] for way in ways]
 

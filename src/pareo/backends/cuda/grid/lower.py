@@ -19,15 +19,16 @@ from pareo.program.ir import Instruction, Program
 from pareo.program.kernel import Fusion
 from pareo.program.passes import remove_dead, rewrite
 
-AROUND = 10  # microseconds of a step besides the kernel: its launch and the updates
-SLOWER = 1.35  # times as long as the cycles that are counted
+AROUND = 10  # microseconds of a step that is no part of a loop, for launches and updates
+SLOWER = 1.0  # times as long as the cycles that are counted
 # With convolutions, whose windows are read from the L2 cache, so many microseconds take twice as
 # long: 340 to 620 were 1.1 to 1.5 times as long in seven networks drawn by seeds 101 and 202.
 TWICE = 1500
 MOST_TASKS = 400  # so many take NVRTC half a minute
 LARGEST = 1 << 24  # floats between the tasks
 FLOPS = 4 * 10**9  # beyond, other kernels use the GPU better
-CLUSTER = Machine(8, cluster=True)  # of more blocks, not every GPU with clusters has one
+CLUSTER = 8  # blocks; of more blocks, not every GPU with clusters has one
+THREADS = (256, 512)  # of a block: fewer wait less for each other, more read more at once
 
 
 @cache
@@ -38,13 +39,17 @@ def machines() -> tuple[Machine, ...]:
     """
     from pareo.machine import gpus
 
-    if not gpus():
-        return CLUSTER, Machine(MULTIPROCESSORS)
-    from pareo.backends.cuda.runtime.cupy_module import cupy
+    count, capability = MULTIPROCESSORS, 90
+    if gpus():
+        from pareo.backends.cuda.runtime.cupy_module import cupy
 
-    device = cupy.cuda.Device()
-    whole = Machine(int(device.attributes["MultiProcessorCount"]))
-    return (CLUSTER, whole) if int(device.compute_capability) >= 90 else (whole,)
+        device = cupy.cuda.Device()
+        count = int(device.attributes["MultiProcessorCount"])
+        capability = int(device.compute_capability)
+    found = [Machine(count, threads) for threads in THREADS]
+    if capability >= 90:
+        found += [Machine(CLUSTER, threads, cluster=True) for threads in THREADS]
+    return tuple(found)
 
 
 def source_of(program: Program) -> Source:
@@ -67,16 +72,15 @@ def source_of(program: Program) -> Source:
 def expected(program: Program) -> float | None:
     """Microseconds that a step is expected to take; None if it cannot be computed this way."""
     try:
-        time = microseconds(source_of(program))
+        source = source_of(program)
     except Unsupported:
         return None
+    try:
+        time = SLOWER * loop_source(source.plan).cycles / CLOCK
+    except Unsupported:
+        time = AROUND + SLOWER * source.cycles / CLOCK
     has_windows = any(one.name.startswith("conv") for one in program.instructions)
     return time * (1 + time / TWICE) if has_windows else time
-
-
-def microseconds(source: Source) -> float:
-    """What a step with this kernel is expected to take."""
-    return AROUND + SLOWER * source.cycles / CLOCK
 
 
 def loop_of(program: Program) -> Loop | None:

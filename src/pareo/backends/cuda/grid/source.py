@@ -30,7 +30,7 @@ struct Pointers {{ void* at[{count}]; }};
 
 // Each task reads other pointers, and to read each from constant memory takes as long as the task:
 // they are copied to shared memory, all at once.
-extern "C" __global__ void TOGETHER __launch_bounds__(THREADS) together(
+extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) together(
     const __grid_constant__ Pointers given{more})
 {{
     __shared__ float room[{room}];

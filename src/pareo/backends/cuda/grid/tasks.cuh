@@ -42,6 +42,7 @@ __device__ __noinline__ float total_of_block(float value, float* room)
     if (threadIdx.x % LANES == 0) room[threadIdx.x / LANES] = value;
     __syncthreads();
     float sum = 0;
+#pragma unroll
     for (int i = 0; i < WARPS; i++) sum += room[i];
     return sum;
 }
@@ -66,20 +67,23 @@ __device__ __noinline__ float sum_of(const float* x, int k, int kept, int behind
 }
 
 // Sums over O and I of x[o, k, i], for each k: by a warp for each.
-template <int O, int K, int I, class End> __device__ inline void sums_by_warp(int tile, const float* x, End end)
+template <int O, int K, int I, class Early, class End> __device__ inline void sums_by_warp(
+    int tile, const float* x, Early early, End end)
 {
     const int k = tile * WARPS + threadIdx.x / LANES, lane = threadIdx.x % LANES;
     if (k >= K) return;
+    const auto given = early(k);
     const float sum = total_of_lanes(sum_of(x, k, K, I, O * I, lane, LANES));
-    if (lane == 0) end(k, sum);
+    if (lane == 0) end(k, sum, given);
 }
 
 // The same, by a block for each.
-template <int O, int K, int I, class End> __device__ inline void sums_by_block(
-    int k, float* room, const float* x, End end)
+template <int O, int K, int I, class Early, class End> __device__ inline void sums_by_block(
+    int k, float* room, const float* x, Early early, End end)
 {
+    const auto given = early(k);
     const float sum = total_of_block(sum_of(x, k, K, I, O * I, threadIdx.x, THREADS), room);
-    if (threadIdx.x == 0) end(k, sum);
+    if (threadIdx.x == 0) end(k, sum, given);
 }
 
 // What the warps have for each lane, added up by the first one.
@@ -90,18 +94,20 @@ __device__ __noinline__ float total_of_warps(float value, float* room)
     __syncthreads();
     float sum = 0;
     if (threadIdx.x < LANES)
+#pragma unroll
         for (int w = 0; w < WARPS; w++) sum += room[w * LANES + threadIdx.x];
     return sum;
 }
 
 // Sums over O of x[o, k]: neighbouring lanes have neighbouring k, and the warps share the terms.
-template <int O, int K, class End> __device__ inline void sums_across(
-    int tile, float* room, const float* x, End end)
+template <int O, int K, class Early, class End> __device__ inline void sums_across(
+    int tile, float* room, const float* x, Early early, End end)
 {
     const int k = tile * LANES + threadIdx.x % LANES;
+    const auto given = early(least(k, K - 1));
     float sum = k < K ? sum_of(x, k, K, 1, O, threadIdx.x / LANES, WARPS) : 0;
     sum = total_of_warps(sum, room);
-    if (threadIdx.x < LANES && k < K) end(k, sum);
+    if (threadIdx.x < LANES && k < K) end(k, sum, given);
 }
 
 // The loss of a row, by a warp: log of the sum of exp(x) - x[label]; and its gradient times `g`. A label

@@ -8,8 +8,8 @@ from pareo.backends.cuda.grid.shapes import Product
 
 LOAD = 650  # cycles until what another multiprocessor wrote arrives
 SHARE = 128  # threads of a multiprocessor that execute at the same time
-BEHIND = 2.0  # times as long as all its instructions a tile takes
-START = 250  # cycles of a tile besides: its pointers and places, and the last store
+BEHIND = 3.0  # times as long as all its instructions a tile takes
+START = 300  # cycles of a tile besides: its pointers and places, and the last store
 AT_ONCE = 32  # floats that a thread reads at once, as in products.cuh
 BYTES = 24  # of a cycle, that a multiprocessor reads from the L2 cache or writes to it
 MOST_CLASSES = 128  # of losses that the block with their logits computes
@@ -34,7 +34,7 @@ class Machine:
     @property
     def barrier(self) -> int:
         """Cycles until all blocks have met, and until they have read what comes next."""
-        return 800 if self.cluster else 1900
+        return 850 if self.cluster else 1400
 
 
 class Tile(NamedTuple):
@@ -140,9 +140,8 @@ def _shared(
     waits = _rounds(terms, rows, columns) * LOAD
     moved = 4 * ((tall + broad) * shape.k + end.floats * tall * broad) / BYTES
     outputs = -(-rows * columns * high * wide // machine.threads)
-    cycles = START + max(terms * each, waits, moved) + outputs * (20 + end.cycles) * share / 2
-    if split > 1:
-        cycles += 100 + outputs * (40 + 8 * split) + 4 * rows * columns
+    cycles = START + max(terms * each, waits, moved) + outputs * (60 + end.cycles) * share / 2
+    cycles += outputs * 6 * split + 8 * rows * columns * share
     return Tile(rows, columns, high, wide, count, cycles)
 
 
