@@ -6,7 +6,12 @@ import numpy as np
 
 from pareo.array import Array
 from pareo.backends.compiled.backend import GRAIN, Sizes, backend
-from pareo.backends.compiled.kernels import average_pool_loops, max_pool_lanes, max_pool_loops
+from pareo.backends.compiled.kernels import (
+    average_pool_lanes,
+    average_pool_loops,
+    max_pool_lanes,
+    max_pool_loops,
+)
 from pareo.backends.compiled.runtime.jit import jit
 from pareo.backends.compiled.runtime.lanes import LANES
 from pareo.backends.compiled.runtime.thread_pool import apart, split, split_numbered, workers
@@ -190,18 +195,93 @@ def max_pool_gradient(
     _planewise(loop, out, scratch, [g, x], size, stride, padding, layout)
 
 
-@kernel(strided=False)
+def _averages_in_lanes(x: Spec | Array, pooled: Spec | Array, how: dict[str, Sizes]) -> bool:
+    """Whether as many planes are averaged together as a register has lanes.
+
+    Plain halves need no copy, which takes as long.
+    """
+    if how["size"] == how["stride"] == (2, 2) or not pooled.shape[2] * pooled.shape[3]:
+        return False
+    high, wide = average_pool_lanes.buffer_sizes(x.shape, pooled.shape, **how)
+    fits = LANES * high * wide <= average_pool_lanes.MOST
+    return fits and _in_lanes(x) and x.shape[2] * x.shape[3] >= LANES
+
+
+def _averages_buffer(x: Spec, pooled: Spec, how: dict[str, Sizes]) -> list[Spec]:
+    """For every worker: a pixel of as many planes as a register has lanes, for all pixels."""
+    if not _averages_in_lanes(x, pooled, how):
+        return []
+    high, wide = average_pool_lanes.buffer_sizes(x.shape, pooled.shape, **how)
+    return [x.like((workers(), apart(LANES * high * wide)))]
+
+
+def _average(
+    ways: tuple[Callable[..., None], Callable[..., None]],
+    out: Array,
+    given: Array,
+    x: Array,
+    pooled: Array,
+    how: dict[str, Sizes],
+    scratch: tuple[Array, ...],
+) -> None:
+    """Run a loop over groups of planes, or over single ones."""
+    in_lanes, planewise = ways
+    if not _averages_in_lanes(x, pooled, how):
+        _planewise(planewise, out, [], [given], *how.values())
+        return
+    target, source = (a.reshape(-1, *a.shape[2:]) for a in (out, given))
+    size, stride, padding = how.values()
+    sizes = average_pool_lanes.buffer_sizes(x.shape, pooled.shape, size, stride, padding)
+    layout = (*sizes, *size, *stride, *padding[:2])
+
+    def work(part: int, lo: int, hi: int) -> None:
+        in_lanes(target, scratch[0][part], source, *layout, lo, hi)
+
+    most = LANES * pooled.shape[2] * pooled.shape[3] * (size[0] + size[1])
+    split_numbered(work, -(-target.shape[0] // LANES), max(1, GRAIN // most))
+
+
+def _average_scratch(
+    out: Spec, x: Spec, *, size: Sizes, stride: Sizes, padding: Sizes, ceil: bool
+) -> list[Spec]:
+    return _averages_buffer(x, out, {"size": size, "stride": stride, "padding": padding})
+
+
+@kernel(strided=False, scratch=_average_scratch)
 def average_pool(
-    out: Array, x: Array, size: Sizes, stride: Sizes, padding: Sizes, ceil: bool
+    out: Array,
+    x: Array,
+    size: Sizes,
+    stride: Sizes,
+    padding: Sizes,
+    ceil: bool,
+    scratch: tuple[Array, ...],
 ) -> None:
-    _planewise(_average_pool, out, [], [x], size, stride, padding)
+    how = {"size": size, "stride": stride, "padding": padding}
+    ways = average_pool_lanes.average_pool, _average_pool
+    _average(ways, out, x, x, out, how, scratch)
 
 
-@kernel(strided=False)
+def _average_gradient_scratch(
+    out: Spec, g: Spec, *, image: Sizes, size: Sizes, stride: Sizes, padding: Sizes, ceil: bool
+) -> list[Spec]:
+    return _averages_buffer(out, g, {"size": size, "stride": stride, "padding": padding})
+
+
+@kernel(strided=False, scratch=_average_gradient_scratch)
 def average_pool_gradient(
-    out: Array, g: Array, image: Array, size: Sizes, stride: Sizes, padding: Sizes, ceil: bool
+    out: Array,
+    g: Array,
+    image: Sizes,
+    size: Sizes,
+    stride: Sizes,
+    padding: Sizes,
+    ceil: bool,
+    scratch: tuple[Array, ...],
 ) -> None:
-    _planewise(_average_pool_gradient, out, [], [g], size, stride, padding)
+    how = {"size": size, "stride": stride, "padding": padding}
+    ways = average_pool_lanes.average_pool_gradient, _average_pool_gradient
+    _average(ways, out, g, out, g, how, scratch)
 
 
 @jit
