@@ -86,7 +86,8 @@ WRONG: list[tuple[str, str]] = [
     ("kernels --contestants torch-best", "kernels are those of one setting"),
     ("kernels --rows -1", "'--rows'"),
     # train
-    ("train", "Missing argument"),
+    ("train", "train expects a network; only with --resume"),
+    ("train --resume {}/no", "no: expected a checkpoint"),
     ("train no-such-network", "a network is one of papers-cnn"),
     ("train mlp-small --device tpu", "Device expects one of sequential"),
     ("train mlp-small --epochs 0", "epochs to be a whole number from 1"),

@@ -67,7 +67,7 @@ def test_resume_takes_the_settings_of_the_checkpoint(tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     pareo("train", "mlp-small", *how, "--epochs", "3", "--checkpoint", str(whole))
     pareo("train", "mlp-small", *how, "--epochs", "1", "--checkpoint", str(parts))
-    done = pareo("train", "mlp-small", "--epochs", "3", "--resume", str(parts))
+    done = pareo("train", "--epochs", "3", "--resume", str(parts))  # the run's own network
     assert done.returncode == 0, done.stderr
     assert "mlp-small on vectorized, 1 thread" in done.stdout
     assert "rate 0.02, momentum 0.5, seed 3" in done.stdout
@@ -338,6 +338,8 @@ def test_predict_tells_what_is_wrong_and_goes_on(trained: Path, tmp_path: Path) 
     first, second = done.out.splitlines()
     assert first.startswith(f"{tmp_path / 'small.pgm'}: ")
     assert second.startswith(f"{files[0]}: ")
+    none = command_line.pareo("predict", str(trained), str(tmp_path / "text.png"))
+    assert (none.status, none.out) == (2, "")
 
 
 def test_a_finished_run_is_extended(tmp_path: Path) -> None:

@@ -40,12 +40,13 @@ def predict(
 ) -> None:
     """Print the class of each image and its probability.
 
-    The network is usually a checkpoint of `pareo train`, or its directory.
+    The network is usually a checkpoint of `pareo train`, or its directory. The exit status is 1 if
+    some images could not be read, 2 if none could.
     """
     known, names = _known(network, weights, options.shape(inputs))
     dtype = str(next((a.dtype for a in known.parameters.values()), "float32"))
     forward = Evaluator(known.network, Device(device), batch=1, dtype=dtype)
-    failed = False
+    failed, shown = False, 0
     for path in image:
         try:
             chances = _chances(forward, known, _read(path, known.network), dtype)
@@ -58,8 +59,9 @@ def predict(
             place = f"{path}[{number}]" if len(chances) > 1 else str(path)
             best = int(row.argmax())
             print(f"{place}: {_name(names, best)} ({row[best]:.1%})")
+            shown += 1
     if failed:
-        raise typer.Exit(1)
+        raise typer.Exit(1 if shown else 2)
 
 
 def _chances(forward: Evaluator, known: "Known", images: Any, dtype: str) -> Any:

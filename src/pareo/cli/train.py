@@ -43,7 +43,9 @@ _STEP, _DATA, _RUN = "The step", "The data", "The run"
 
 
 def train(
-    network: options.AnyNetwork,
+    network: Annotated[
+        str | None, typer.Argument(help=options.NETWORK, show_default="that of --resume")
+    ] = None,
     device: Annotated[
         str | None,
         typer.Option(help="Device to run on; `pareo devices` lists them.", show_default="compiled"),
@@ -226,7 +228,12 @@ def train(
     Ctrl-C stops the run cleanly after the current steps; a second Ctrl-C stops it at once.
     """
     shape = options.shape(inputs)
-    check_name(network)  # before the data is read
+    if network is not None:
+        check_name(network)  # before the data is read
+    elif resume is None:
+        raise PareoError("train expects a network; only with --resume is it that of the run")
+    else:
+        network = str(files.located(resume))
     if workers is not None and on is None:
         raise PareoError("--workers needs --on ray; on this machine, use --threads")
     if checkpoint is not None and checkpoint.is_file():

@@ -213,3 +213,13 @@ def test_a_name_and_a_number_with_its_unit_stay_on_one_line():
     page = table(["who", "time"], [["pareo-vectorized", "4,698 s"], ["a sentence", "1 s"]], True)
     assert '<td class="name">pareo-vectorized</td><td class="n">4,698&nbsp;s</td>' in page
     assert '<td>a sentence</td><td class="n">1&nbsp;s</td>' in page
+
+
+def test_percents_within_a_text_stay_with_their_numbers():
+    page = table(["MB", "torch"], [["2", "8.4 (0.52 %), roofline 10%"]], wrap=True)
+    assert "<td>8.4 (0.52&nbsp;%), roofline 10%</td>" in page
+
+
+def test_numbers_are_right_aligned_beside_a_contestant_without_one():
+    page = table(["who", "ms"], [["torch", "1.5"], ["tensorflow", "missing"]])
+    assert '<td class="n">1.5</td>' in page

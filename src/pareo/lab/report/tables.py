@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import Any
+from typing import Any, get_args
 
-from pareo.lab.experiment.entry import Entry
+from pareo.lab.experiment.entry import Entry, Status
 from pareo.lab.experiment.results import Gpu, Result
 from pareo.lab.formatting import digits
 from pareo.lab.machine.floors import Floor
@@ -21,7 +21,8 @@ NUMBER = re.compile(
 )
 UNIT = re.compile(r"(?<=\d) (?=(%|[A-Za-z/]{1,10})$)")  # the space before it, where no line breaks
 NAME = 24  # characters of a name in the first column that stays on one line
-ABSENT = ("", "unknown", "cannot tell", "not here")
+ABSENT = ("", "unknown", "cannot tell", "not here", *get_args(Status))
+PERCENT = re.compile(r"(?<=\d) (?=%)")  # the space before it, within a longer text
 
 
 def table(heads: Iterable[str], rows: Iterable[Iterable[Any]], wrap: bool = False) -> str:
@@ -49,6 +50,8 @@ def _numeric(column: list[str]) -> bool:
 
     >>> _numeric(["1.5", "", "2 %"]), _numeric(["", "unknown"]), _numeric(["2.13.0"])
     (True, False, False)
+    >>> _numeric(["1.5", "missing"]), _numeric(["ok", "missing"])
+    (True, False)
     """
     known = [cell for cell in column if cell not in ABSENT]
     return bool(known) and all(NUMBER.fullmatch(cell) for cell in known)
@@ -61,8 +64,10 @@ def _cells(
     found = []
     for at in kept:
         text, style = escape(cells[at]), ""
+        if wrap:
+            text = (UNIT if at in numbers else PERCENT).sub("&nbsp;", text)
         if at in numbers:
-            text, style = UNIT.sub("&nbsp;", text) if wrap else text, ' class="n"'
+            style = ' class="n"'
         elif at == kept[0] and tag == "td" and " " not in text and len(text) <= NAME:
             style = ' class="name"'
         found.append(f"<{tag}{style}>{text}</{tag}>")
