@@ -104,6 +104,8 @@ inline float total_of_lanes(float value) { return value; }
 inline float largest_of_lanes(float value) { return value; }
 void __syncthreads();
 struct Barrier { Barrier(unsigned*) {} void meet(); };
+inline int this_thread() { return threadIdx.x; }
+inline int this_block() { return blockIdx.x; }
 static std::vector<float> rooms[16];
 """
 RUN_TOGETHER = """

@@ -1,6 +1,22 @@
 // A barrier for all blocks of a launch: what they wrote before it is visible to all of them after it.
 #pragma once
 
+// The number of a thread and of a block. They are read anew in each task: the compiler would move what
+// follows from them out of the loop over steps, and keep all of it in registers and on the stack, which has
+// to be read from the L2 cache after each barrier.
+__device__ inline int this_thread()
+{
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+}
+__device__ inline int this_block()
+{
+    int block;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+    return block;
+}
+
 #ifdef CLUSTER
 #define TOGETHER __cluster_dims__(BLOCKS, 1, 1)
 struct Barrier {

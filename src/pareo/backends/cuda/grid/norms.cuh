@@ -40,18 +40,19 @@ __device__ __noinline__ Moments totals_of_lanes(float a, float b, float* room)
 // x is [OUTER, C, INNER]; a row has the C elements at one place of OUTER and INNER. A team computes a
 // row: the whole block, or a warp.
 __device__ inline int start_of_row(int row, int count, int inner) { return row / inner * (count * inner) + row % inner; }
-template <bool BLOCK> __device__ inline int member() { return BLOCK ? threadIdx.x : threadIdx.x % LANES; }
-template <bool BLOCK> __device__ inline int row_of_team(int tile) { return BLOCK ? tile : tile * WARPS + threadIdx.x / LANES; }
+template <bool BLOCK> __device__ inline int member() { return BLOCK ? this_thread() : this_thread() % LANES; }
+template <bool BLOCK> __device__ inline int row_of_team(int tile) { return BLOCK ? tile : tile * WARPS + this_thread() / LANES; }
 template <bool BLOCK> __device__ inline float total_of_team(float value, float* room)
 {
     return BLOCK ? total_of_block(value, room) : total_of_lanes(value);
 }
 template <bool BLOCK, int C, class Row> __device__ inline Moments moments_of_row(const Row& x, float epsilon, float* room)
 {
+    const int first = member<BLOCK>();
     float sum = 0, squares = 0;
-    x.over(member<BLOCK>(), C, [&](int, float value, int) { sum += value; });
+    x.over(first, C, [&](int, float value, int) { sum += value; });
     const float mean = total_of_team<BLOCK>(sum, room) / C;
-    x.over(member<BLOCK>(), C, [&](int, float value, int) { squares += (value - mean) * (value - mean); });
+    x.over(first, C, [&](int, float value, int) { squares += (value - mean) * (value - mean); });
     return {mean, 1 / sqrtf(total_of_team<BLOCK>(squares, room) / C + epsilon)};
 }
 template <bool BLOCK, int ROWS, int C, int INNER, class End> __device__ inline void layer_norm(
@@ -102,7 +103,8 @@ template <int ROWS, int C, int INNER, class Scale, class Shift> __device__ inlin
     Scale to_scale, Shift to_shift)
 {
     constexpr int COUNT = (ROWS + WARPS - 1) / WARPS;
-    const int c = tile * LANES + threadIdx.x % LANES, first = c < C ? threadIdx.x / LANES : ROWS;
+    const int thread = this_thread();
+    const int c = tile * LANES + thread % LANES, first = c < C ? thread / LANES : ROWS;
     const auto at = [&](int row) { return start_of_row(row, C, INNER) + c * INNER; };
     const auto errors = held<COUNT, WARPS>(first, ROWS, [&](int row) { return g[at(row)]; });
     const auto normal = held<COUNT, WARPS>(first, ROWS, [&](int row) { return (x[at(row)] - mean[row]) * inverse[row]; });
@@ -112,7 +114,7 @@ template <int ROWS, int C, int INNER, class Scale, class Shift> __device__ inlin
         by_shift += error;
     });
     const Moments sums = totals_of_lanes(by_scale, by_shift, room);
-    if (threadIdx.x < LANES && c < C) {
+    if (thread < LANES && c < C) {
         to_scale(c, sums.mean);
         to_shift(c, sums.inverse);
     }
@@ -127,8 +129,9 @@ template <int IMAGES, int C, int PIXELS> struct Channel {
     bool leads;  // is the one that stores what belongs to the channel
     __device__ explicit Channel(int tile)
     {
-        c = FLAT ? tile * LANES + threadIdx.x % LANES : tile;
-        first = c >= C ? STOP : FLAT ? threadIdx.x / LANES : threadIdx.x;
+        const int thread = this_thread();
+        c = FLAT ? tile * LANES + thread % LANES : tile;
+        first = c >= C ? STOP : FLAT ? thread / LANES : thread;
         leads = first == 0;
         if (c >= C) c = C - 1;
     }

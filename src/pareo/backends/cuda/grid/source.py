@@ -277,14 +277,14 @@ def written(level: Level) -> str:
         end = start + (blocks or work.tiles)
         begin = "else if" if start else "if"
         if blocks:
-            lines.append(f"    {begin} (blockIdx.x < {end}) {{")
+            lines.append(f"    {begin} (this_block() < {end}) {{")
             count = f"tile < {work.tiles}; tile += {blocks}"
-            lines.append(f"        for (int tile = blockIdx.x - {start}; {count}) {{")
+            lines.append(f"        for (int tile = this_block() - {start}; {count}) {{")
             lines.append(f"            {work.write()} }} }}")
         else:
             lines.append(f"        {begin} (t < {end}) {{ const int tile = t - {start};")
             lines.append(f"            {work.write()} }}")
         start = end
     if not level.blocks:
-        lines = [f"    for (int t = blockIdx.x; t < {start}; t += BLOCKS) {{", *lines, "    }"]
+        lines = [f"    for (int t = this_block(); t < {start}; t += BLOCKS) {{", *lines, "    }"]
     return "\n".join(lines)

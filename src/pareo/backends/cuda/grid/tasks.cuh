@@ -14,7 +14,7 @@ __device__ inline int least(int a, int b) { return a < b ? a : b; }
 // Elements: as many as there are threads.
 template <int COUNT, class Each> __device__ inline void elements(int tile, Each each)
 {
-    const int i = tile * THREADS + threadIdx.x;
+    const int i = tile * THREADS + this_thread();
     if (i < COUNT) each(i);
 }
 
@@ -22,7 +22,7 @@ template <int COUNT, class Each> __device__ inline void elements(int tile, Each 
 template <int ROWS, int WORDS, int COPIES> __device__ inline void gather(
     int tile, float* rows, const float* data, const long long* order)
 {
-    const int first = tile * COPIES * THREADS + threadIdx.x;
+    const int first = tile * COPIES * THREADS + this_thread();
     float found[COPIES];
 #pragma unroll
     for (int k = 0; k < COPIES; k++) {
@@ -70,7 +70,7 @@ __device__ __noinline__ float sum_of(const float* x, int k, int kept, int behind
 template <int O, int K, int I, class Early, class End> __device__ inline void sums_by_warp(
     int tile, const float* x, Early early, End end)
 {
-    const int k = tile * WARPS + threadIdx.x / LANES, lane = threadIdx.x % LANES;
+    const int thread = this_thread(), k = tile * WARPS + thread / LANES, lane = thread % LANES;
     if (k >= K) return;
     const auto given = early(k);
     const float sum = total_of_lanes(sum_of(x, k, K, I, O * I, lane, LANES));
@@ -82,8 +82,9 @@ template <int O, int K, int I, class Early, class End> __device__ inline void su
     int k, float* room, const float* x, Early early, End end)
 {
     const auto given = early(k);
-    const float sum = total_of_block(sum_of(x, k, K, I, O * I, threadIdx.x, THREADS), room);
-    if (threadIdx.x == 0) end(k, sum, given);
+    const int thread = this_thread();
+    const float sum = total_of_block(sum_of(x, k, K, I, O * I, thread, THREADS), room);
+    if (thread == 0) end(k, sum, given);
 }
 
 // What the warps have for each lane, added up by the first one.
@@ -103,11 +104,11 @@ __device__ __noinline__ float total_of_warps(float value, float* room)
 template <int O, int K, class Early, class End> __device__ inline void sums_across(
     int tile, float* room, const float* x, Early early, End end)
 {
-    const int k = tile * LANES + threadIdx.x % LANES;
+    const int thread = this_thread(), k = tile * LANES + thread % LANES;
     const auto given = early(least(k, K - 1));
-    float sum = k < K ? sum_of(x, k, K, 1, O, threadIdx.x / LANES, WARPS) : 0;
+    float sum = k < K ? sum_of(x, k, K, 1, O, thread / LANES, WARPS) : 0;
     sum = total_of_warps(sum, room);
-    if (threadIdx.x < LANES && k < K) end(k, sum, given);
+    if (thread < LANES && k < K) end(k, sum, given);
 }
 
 // The loss of a row, by a warp: log of the sum of exp(x) - x[label]; and its gradient times `g`. A label
@@ -116,7 +117,7 @@ template <int ROWS, int CLASSES, class Loss, class Back> __device__ inline void 
     int row, const float* x, long long label, float g, Loss loss, Back back)
 {
     constexpr int COUNT = (CLASSES + LANES - 1) / LANES;
-    const int lane = threadIdx.x % LANES;
+    const int lane = this_thread() % LANES;
     const bool known = label >= 0 && label < CLASSES;
     const auto values = held<COUNT, LANES>(lane, CLASSES, [&](int i) { return x[i]; });
     float most = -INFINITY, sum = 0;
@@ -136,13 +137,13 @@ struct Nothing {
 template <int ROWS, int CLASSES, class End> __device__ inline void row_losses(
     int tile, const float* logits, const long long* labels, End end)
 {
-    const int row = tile * WARPS + threadIdx.x / LANES;
+    const int row = tile * WARPS + this_thread() / LANES;
     if (row < ROWS) losses_of_row<ROWS, CLASSES>(row, logits + row * CLASSES, labels[row], 0, end, Nothing());
 }
 template <int ROWS, int CLASSES, class End> __device__ inline void row_losses_back(
     int tile, const float* g, const float* logits, const long long* labels, End end)
 {
-    const int row = tile * WARPS + threadIdx.x / LANES;
+    const int row = tile * WARPS + this_thread() / LANES;
     if (row < ROWS) losses_of_row<ROWS, CLASSES>(row, logits + row * CLASSES, labels[row], *g, Nothing(), end);
 }
 
@@ -151,12 +152,12 @@ template <int ROWS, int CLASSES, class End> __device__ inline void row_losses_ba
 struct Labelled { long long label; float g; };
 template <int ROWS, int TALL> __device__ inline Labelled labelled(int tile, const long long* labels, const float* g)
 {
-    return {labels[least(tile * TALL + threadIdx.x / LANES, ROWS - 1)], g ? *g : 0};
+    return {labels[least(tile * TALL + this_thread() / LANES, ROWS - 1)], g ? *g : 0};
 }
 template <int ROWS, int CLASSES, int TALL, class Loss, class Back> __device__ inline void losses_of_tile(
     int tile, const float* logits, const long long* labels, Labelled first, Loss loss, Back back)
 {
-    for (int r = threadIdx.x / LANES; r < TALL; r += WARPS) {
+    for (int r = this_thread() / LANES; r < TALL; r += WARPS) {
         const int row = tile * TALL + r;
         if (row >= ROWS) break;
         const long long label = r < WARPS ? first.label : labels[row];
