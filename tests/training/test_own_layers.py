@@ -12,7 +12,6 @@ from pareo import Spec, load, nn, op
 from pareo.data import Dataset
 from pareo.data import load as load_data
 from pareo.errors import DataError, PareoError
-from pareo.lab.contestants.layers import own_layers
 from pareo.nn.layers import Layer, Parameter, registered
 from pareo.training import fit, losses
 from pareo.training.checks import SettingError
@@ -117,10 +116,6 @@ def test_what_is_not_registered_is_a_sentence(tmp_path: Path) -> None:
         @dataclass(frozen=True)
         class Other(Hinge):
             name = "cross-entropy"
-
-
-def test_frameworks_are_told_which_layers_they_do_not_know() -> None:
-    assert own_layers(NETWORK) == ["OwnGate"]
 
 
 def test_arrays_are_data() -> None:

@@ -19,6 +19,7 @@ from pareo.lab.contestants.layers import (
     total_loss,
     unknown,
 )
+from pareo.lab.contestants.own_layers import Functions
 from pareo.lab.contestants.task import Array
 
 jax: Any  # imported by `load`, when needed
@@ -44,6 +45,7 @@ def loss_and_state(
     mean_loss: Callable[[Array], Array],
     last: bool = False,
     half: bool = False,
+    own: Functions | None = None,
 ) -> tuple[Array, dict[str, Array]]:
     """The loss, with that of auxiliary heads, and the new running statistics.
 
@@ -58,6 +60,11 @@ def loss_and_state(
     new: dict[str, Array] = {}
 
     def apply(this: nn.Layer, parameters: Mapping[str, Array], x: Array) -> Array:
+        if own:
+            first = x.transpose(FIRST) if last and x.ndim == 4 else x
+            if function := own.get((this, first.shape[1:])):
+                y = function(parameters, first).astype(x.dtype)
+                return y.transpose(LAST) if last and y.ndim == 4 else y
         if not isinstance(this, nn.BatchNorm):
             return layer(this, parameters, x, last, half)
         y, *statistics = batch_norm(this, parameters, x, last)

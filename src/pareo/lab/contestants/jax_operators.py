@@ -1,11 +1,11 @@
-"""pareo's operators in JAX, for losses."""
+"""pareo's operators in JAX, for losses and for layers of the user's own."""
 
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from pareo.lab.contestants.losses import COMMON, Operators, over
+from pareo.lab.contestants.programs import COMMON, Operators, over
 
 jax: Any  # imported by `load`, when needed
 jnp: Any

@@ -7,6 +7,7 @@ import numpy as np
 
 from pareo.lab.contestants import Array, Task, Trainer, jax_layers, jax_operators
 from pareo.lab.contestants.losses import loss_in
+from pareo.lab.contestants.own_layers import functions_in
 
 jax: Any  # imported by `load`, when needed
 jnp: Any
@@ -57,12 +58,13 @@ class JaxTrainer:
         self._paths = task.network.state  # of running statistics
         self.load(task.parameters())
         self._scan = scan
-        mean_loss = loss_in(task, jax_operators.load(), jnp.asarray)
+        how = task, jax_operators.load(), jnp.asarray
+        mean_loss, own = loss_in(*how), functions_in(*how)
 
         def of(trained: Any, state: Any, x: Array, labels: Array) -> Any:
             return jax_layers.loss_and_state(
                 task.network, trained, state, x, lambda out: mean_loss(out, labels), self._last,
-                half,
+                half, own,
             )  # fmt: skip
 
         with_gradients = jax.value_and_grad(of, has_aux=True)

@@ -24,7 +24,7 @@ from pareo.nn.network import Auxiliary, Sequential
 from pareo.nn.pooling import shared_windows
 
 __all__ = [
-    "NORMALISATIONS", "PRODUCTS", "SHAPES", "TABLES", "TOKENS", "Calls", "Window", "own_layers",
+    "NORMALISATIONS", "PRODUCTS", "SHAPES", "TABLES", "TOKENS", "Calls", "Window",
     "pair", "shares", "total_loss", "unknown", "without_dropout",
 ]  # fmt: skip
 
@@ -69,17 +69,6 @@ def _kept(layer: Layer) -> Layer | None:
             shortcut = None if layer.shortcut is None else _kept(layer.shortcut) or Identity()
             return type(layer)(_kept(layer.body), shortcut, layer.activation, layer.shortcut_name)
     return layer
-
-
-def own_layers(network: Sequential) -> list[str]:
-    """The names of layers that are the user's own, which frameworks do not know.
-
-    >>> from pareo.nn import networks
-    >>> own_layers(networks.papers_cnn())
-    []
-    """
-    kinds = {type(layer) for _, layer, _ in network.walk(network.inputs)}
-    return sorted(kind.__name__ for kind in kinds if not kind.__module__.startswith("pareo."))
 
 
 def _renumbered(layer: Sequential, kept: list[tuple[str, Layer]]) -> list[Any]:

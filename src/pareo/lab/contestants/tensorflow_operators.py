@@ -1,9 +1,9 @@
-"""pareo's operators in TensorFlow, for losses."""
+"""pareo's operators in TensorFlow, for losses and for layers of the user's own."""
 
 from importlib import import_module
 from typing import Any
 
-from pareo.lab.contestants.losses import COMMON, Operators, over
+from pareo.lab.contestants.programs import COMMON, Operators, over
 
 tf: Any  # imported by `load`, when needed
 

@@ -1,15 +1,19 @@
 """What the PyTorch contestants train: pareo's layers in PyTorch, or the user's own module."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from functools import partial
 from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
 
-from pareo.lab.contestants import torch_operators
+from pareo.lab.contestants import own_layers, torch_operators
 from pareo.lab.contestants.losses import loss_in
+from pareo.lab.contestants.own_layers import Functions
+from pareo.lab.contestants.programs import Operators
 from pareo.lab.contestants.task import Array, Task
+from pareo.nn.layers import Layer
 from pareo.nn.torch_export import layers
 from pareo.nn.torch_import.chance import draws, settle, without_chance
 
@@ -42,8 +46,19 @@ def model_of(task: Task, place: str, last: bool) -> Model:
 
 def mean_loss(task: Task, place: str) -> Callable[[Any, Any], Any]:
     """The task's loss, of outputs and labels."""
+    loss = loss_in(*_how(task, place))
+    return lambda outputs, labels: loss(outputs.float(), labels)
+
+
+def _how(task: Task, place: str) -> tuple[Task, Operators, Callable[[Array], Any]]:
     operators = torch_operators.load()
-    return loss_in(task, operators, lambda array: torch_operators.constant(array, place))
+    return task, operators, lambda array: torch_operators.constant(array, place)
+
+
+def _applied(own: Functions, this: Layer, parameters: Mapping[str, Any], x: Any) -> Any:
+    """A layer of the user's own, or one of pareo's."""
+    function = own.get((this, tuple(x.shape[1:])))
+    return function(parameters, x) if function else layers.layer(this, parameters, x)
 
 
 class OfLayers:
@@ -53,7 +68,9 @@ class OfLayers:
 
     def __init__(self, task: Task, place: str, last: bool) -> None:
         torch = layers.load()
-        self.leaves, self.loss = {}, layers.loss_of(task.network, mean_loss(task, place))
+        own = own_layers.functions_in(*_how(task, place))
+        apply = partial(_applied, own) if own else None
+        self.leaves, self.loss = {}, layers.loss_of(task.network, mean_loss(task, place), apply)
         for path, array in task.parameters().items():
             leaf = torch.from_numpy(array).to(place)
             wide = last and leaf.ndim == 4

@@ -9,12 +9,11 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from pareo.device import Device
-from pareo.lab.contestants import Contestant, Task, losses
-from pareo.lab.contestants.layers import own_layers
+from pareo.lab.contestants import Contestant, Task, losses, own_layers
 from pareo.lab.contestants.registry import SLOW_TO_BUILD
 from pareo.lab.experiment import statistics
 from pareo.lab.experiment.admission import Admission
@@ -106,12 +105,15 @@ class OneTask(Experiment):
         self.task, self.images = task, task.count()
         self.flops = step_program(task.network, task.batch, task.recipe).flops
         self.rows = {name: Row(name) for name in contestants}
-        own = own_layers(task.network)
-        refusals = cache(partial(losses.refusal, task))
+
+        @cache
+        def refusals(framework: str | None) -> str:
+            if framework not in FRAMEWORKS:
+                return ""
+            return own_layers.refusal(task, framework) or losses.refusal(task, framework)
+
         for name, contestant in contestants.items():
-            if own and contestant.needs in FRAMEWORKS:
-                self.missing.setdefault(name, f"it has no {', '.join(own)}, a layer of your own")
-            elif contestant.needs in FRAMEWORKS and (said := refusals(contestant.needs)):
+            if said := refusals(contestant.needs):
                 self.missing.setdefault(name, said)
         for name, reason in self.missing.items():
             self.rows[name].end("missing", reason)

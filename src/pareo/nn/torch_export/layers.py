@@ -31,16 +31,18 @@ def load() -> Any:
 
 
 def loss_of(
-    network: nn.Sequential, mean_loss: Callable[[Array, Array], Array]
+    network: nn.Sequential,
+    mean_loss: Callable[[Array, Array], Array],
+    apply: Callable[[nn.Layer, Mapping[str, Array], Array], Array] | None = None,
 ) -> Callable[..., Array]:
     """The loss, with that of auxiliary heads, of parameters, images and labels.
 
-    Running statistics are moved in place.
+    Running statistics are moved in place. `apply` computes layers in the place of `layer`.
     """
 
     def loss(parameters: Mapping[str, Array], x: Array, labels: Array) -> Array:
         return total_loss(
-            network, parameters, x, layer, joins(),
+            network, parameters, x, apply or layer, joins(),
             loss=lambda out: mean_loss(out, labels),
         )  # fmt: skip
 
