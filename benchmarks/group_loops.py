@@ -139,7 +139,7 @@ def main(
         network, sizes = _chosen(name, batches)
         loop = _loop(network, threads)
         for batch in sizes:
-            estimate = costs.estimate(loop.program, batch, loop.waste(batch), loop.lanes(batch))
+            estimate = costs.estimate(loop.program, batch, loop.split(batch))
             groups, instructions = milliseconds(network, loop, batch, threads, rounds)
             table.add_row(
                 name, str(batch), f"{groups:.3f}", f"{instructions:.3f}",

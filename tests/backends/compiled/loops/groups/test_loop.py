@@ -155,6 +155,25 @@ def trained(
     return losses, parameters | slots
 
 
+def test_workers_without_a_group_are_part_of_the_estimate() -> None:
+    """One image forms one group, but all threads share its instructions."""
+    network = NETWORKS[SMALL]
+    one, two = (Step(network, 1, Device("compiled", threads=n))._loop for n in (1, 2))
+    assert isinstance(one, GroupLoop)
+    assert isinstance(two, GroupLoop)
+    assert two.split(1) == replace(one.split(1), threads=2)
+    alone, shared = (costs.estimate(one.program, 1, loop.split(1)) for loop in (one, two))
+    assert shared.in_groups == alone.in_groups
+    calls = costs.RATES.call * sum(not i.is_view for i in one.program.instructions)
+    work = alone.by_instructions - calls
+    assert work > 0
+    assert shared.by_instructions == pytest.approx(calls + work / 2)
+    many = 64 * registers.LANES
+    assert one.split(many).waste == pytest.approx(1)
+    assert two.split(many).workers == 2
+    assert 0.5 <= two.split(many).waste < 1
+
+
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in NETWORKS]
 )

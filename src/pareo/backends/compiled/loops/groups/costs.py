@@ -1,7 +1,8 @@
 """How long an image takes in the loop over groups of images, and instruction by instruction.
 
 The rates are what one core reached, as `benchmarks/group_loops.py` prints them. Only their ratios
-matter, so the choice follows from shapes, the batch size and the width of the registers alone.
+matter, so the choice follows from shapes, the batch size, the number of threads and the width of
+the registers alone.
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ FEW_FILTERS = 15  # with as many, half of the rate of other ways: copies take as
 FEW_CHANNELS = 300  # with as many channels as the root of this, half of Winograd's rate
 MANY_IMAGES = 64  # Winograd's algorithm needs a number of tiles
 LANE_SUM = 3e-9  # seconds for a filter's element and group: its gradient is a sum of lanes
-LONG = 400  # instructions of a loop that should save half of the time
+LONG = 600  # instructions of a loop that should save half of the time
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,23 @@ RATES = CASCADE_LAKE if registers.HAS_AVX512 else NEOVERSE_N1
 
 
 @dataclass(frozen=True)
+class Split:
+    """How the images of a step are divided in the loop over groups.
+
+    lanes:   the images of a group
+    workers: those that have groups; instruction by instruction, all `threads` have a share
+    waste:   the time that an image adds to a step, relative to one in a full group on one core
+    """
+
+    lanes: int = 8
+    workers: int = 1
+    threads: int = 1
+    waste: float = 1.0
+
+
+@dataclass(frozen=True)
 class Estimate:
-    """Seconds for each image in both ways."""
+    """Seconds that each image adds to a step in both ways."""
 
     in_groups: float
     by_instructions: float
@@ -76,31 +92,36 @@ class Estimate:
         )
 
 
-def estimate(program: Program, batch: int, waste: float = 1.0, lanes: int = 8) -> Estimate:
+def estimate(program: Program, batch: int, split: Split | None = None) -> Estimate:
     """Both times for the gradient program of one image, in steps of `batch` images.
 
-    `waste` is the time of an image relative to one in a full group, and `lanes` the images of one.
+    Threads share the work of an instruction, but not what it costs to begin one.
     """
-    in_groups = by_instructions = sums = 0.0
+    split = split or Split()
+    in_groups = work = calls = sums = 0.0
     for i in program.instructions:
         if i.is_view:
             continue
-        by_instructions += RATES.call / batch
+        calls += RATES.call / batch
         if i.name.startswith("conv"):
             in_groups += i.flops / RATES.in_groups
-            by_instructions += i.flops / _convolution_rate(program, i)
+            work += i.flops / _convolution_rate(program, i)
             if i.name == "conv_weight_gradient":
-                sums += program.specs[i.outputs[0]].size * LANE_SUM / lanes
+                sums += program.specs[i.outputs[0]].size * LANE_SUM / split.lanes
         elif i.name == "dot":
             weights = max(program.specs[n].size for n in (*i.inputs, *i.outputs))
             is_cached = weights <= CACHED_WEIGHTS
             in_groups += i.flops / (RATES.in_groups if is_cached else RATES.out_of_cache)
-            by_instructions += i.flops / RATES.dot
+            work += i.flops / RATES.dot
         else:
             size = max(program.specs[n].size for n in (*i.inputs, *i.outputs))
             in_groups += size * RATES.cached
-            by_instructions += size * RATES.element
-    return Estimate(in_groups * waste + sums, by_instructions, len(program.instructions))
+            work += size * RATES.element
+    return Estimate(
+        in_groups * split.waste + sums / split.workers,
+        calls + work / split.threads,
+        len(program.instructions),
+    )
 
 
 def _convolution_rate(program: Program, i: Instruction) -> float:

@@ -152,9 +152,10 @@ class GroupLoop:
         """The bytes of the values of the smallest group."""
         return min(made.bytes for made in self._generated.values())
 
-    def waste(self, batch: int) -> float:
-        """The time of an image on one core, relative to that of an image in a full group."""
-        return min(self._times(batch, 1))[0] / batch
+    def split(self, batch: int) -> costs.Split:
+        """How a batch is divided, and how much of the workers' time that takes."""
+        time, _, lanes, workers = min(self._times(batch, self.threads))
+        return costs.Split(lanes, workers, self.threads, time / batch)
 
     def lanes(self, batch: int) -> int:
         """How many images of a batch are in a group."""
@@ -259,5 +260,5 @@ def loop(
         return None, f"the loop over groups of images does not support {reason}"
     if made.bytes_of_group > MAX_BYTES:
         return None, f"an image takes {made.bytes_of_group >> 20} MiB, too much for a cache"
-    found = costs.estimate(program, batch, made.waste(batch), made.lanes(batch))
+    found = costs.estimate(program, batch, made.split(batch))
     return made if found.is_worth_it else None, str(found)
