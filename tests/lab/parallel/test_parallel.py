@@ -2,6 +2,7 @@
 
 import json
 from contextlib import ExitStack
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -243,6 +244,17 @@ def test_losing_cases_are_shown_as_such() -> None:
     assert "Slower than one worker: data, <threads> (2)." in lines(result)
     assert lines(result)[0] == "Nothing pays here: no strategy is 1.05 times as fast as one worker."
     assert not any(line.startswith("Nothing pays") for line in lines(network_result()))
+
+
+def test_one_network_may_lose_where_several_win() -> None:
+    result = network_result()
+    result.rows[1].speedup = 0.66
+    several = replace(result.rows[1], name="tasks", networks=4, speedup=1.5)
+    result.rows.append(several)
+    one, many, *_ = lines(result)
+    assert one.startswith("For one network nothing pays: the fastest, data, <threads> with 2 ")
+    assert one.endswith("is 0.66 times as fast as one.")
+    assert many == "For several the fastest is tasks with 2 workers: 1.50 times as fast as one."
 
 
 def test_the_report_draws_what_was_measured_and_escapes_names() -> None:

@@ -65,6 +65,7 @@ class Study(OneTask):
 
     def run(self) -> result.KernelsResult:
         """Study one contestant after another; Ctrl-C keeps what is there by then."""
+        self.begin()
         with self._until_interrupted(), ExitStack() as stack:
             present = {name: replace(one, images=None) for name, one in self.present().items()}
             self.measure_floors()

@@ -52,9 +52,11 @@ def _network(result: ParallelResult) -> list[str]:
         own = [row for row in rows if (row.networks > 1) == several]
         if own:
             best = max(own, key=lambda row: row.speedup or 0.0)
+            who, speed = f"{best.name} with {best.workers} workers", times(best.speedup)
             found.append(
-                f"{what} the fastest is {best.name} with {best.workers} workers: "
-                f"{times(best.speedup)} times as fast as one."
+                f"{what} the fastest is {who}: {speed} times as fast as one."
+                if (best.speedup or 0.0) >= PAYS
+                else f"{what} nothing pays: the fastest, {who}, is {speed} times as fast as one."
             )
     losing = [f"{row.name} ({row.workers})" for row in rows if (row.speedup or 0.0) < 1]
     if losing:
