@@ -10,15 +10,16 @@ from step_values import trained, use, values_of
 from pareo import Device
 from pareo.backends.cuda.grid import lower
 from pareo.backends.cuda.grid.emit import emit
+from pareo.backends.cuda.grid.joined import joined
 from pareo.backends.cuda.grid.loop import LoopSource
 from pareo.backends.cuda.grid.lower import computed_together, expected
-from pareo.backends.cuda.grid.plan import planned
+from pareo.backends.cuda.grid.plan import LOSSES, Unsupported, levels, planned, reads
 from pareo.backends.cuda.grid.tiles import Machine
 from pareo.backends.cuda.grid.updates import with_updates
 from pareo.backends.cuda.runtime import source as files
 from pareo.backends.cuda.ways import chosen
 from pareo.lab.arena.draw import drawn
-from pareo.nn import networks
+from pareo.nn import Dense, Dropout, Sequential, networks
 from pareo.training.optimizers import Adam, AdamW, Lion
 from pareo.training.recipe import Recipe
 from pareo.training.step import Step, new_slots, step_program
@@ -50,14 +51,16 @@ RECIPES = {
     "descent": Recipe(),
     "momentum": sgd(0.9, 0.01),
     "adam": Recipe(optimizer=Adam()),
-    "clipped": Recipe(optimizer=AdamW(), clip=0.5),
+    "adamw": Recipe(optimizer=AdamW()),
     "lion": Recipe(optimizer=Lion()),
+    "average": Recipe(average=0.9),
 }
 
 
 @pytest.mark.parametrize(
     ("kind", "index", "recipe"),
     [("mlp", 1, "momentum"), ("mlp", 9, "adam"), ("cnn", 4, "descent"), ("cnn", 5, "lion")]
+    + [("mlp", 9, "average"), ("cnn", 4, "adamw")]
     + [pytest.param(*one, "momentum", marks=pytest.mark.slow) for one in CASES],
 )
 def test_a_loop_trains(kind, index, recipe, tmp_path):
@@ -111,6 +114,38 @@ def test_small_batches_of_small_networks_are_computed_this_way(kind, index, batc
     assert chosen(step_program(drawn(505, index, (kind,)).network, batch)) == "grid"
 
 
+def test_a_parameter_moves_when_nobody_reads_it_any_more():
+    program = step_program(drawn(505, 6, ("mlp",)).network, 3, sgd(0.9))
+    plan = with_updates(planned(program))
+    makers = {n: task for task in plan.tasks for n in task.results}
+    assert len(plan.over) == len(program.outputs) - 1
+    for argument, result in plan.over.items():
+        for task in plan.tasks:
+            if argument in reads(plan, task) and task is not makers[result]:
+                assert task.level < makers[result].level
+
+
+def test_losses_take_no_level_of_their_own():
+    program = step_program(drawn(505, 9, ("mlp",)).network, 3)
+    plan = with_updates(planned(program))
+    found = joined(plan, Machine(132))
+    assert len(levels(found)) == len(levels(plan)) - 1
+    assert {task.one.name for task in found.tasks if task.host} == LOSSES
+
+
+def test_a_loss_of_many_classes_takes_a_level():
+    network = Sequential([Dense(1000)], (8,))
+    plan = planned(step_program(network, 3))
+    assert not any(task.host for task in joined(plan, Machine(132)).tasks)
+
+
+def test_a_step_with_random_numbers_is_no_loop():
+    network = Sequential([Dense(8), Dropout(0.5), Dense(3)], (8,))
+    program = step_program(network, 3)
+    with pytest.raises(Unsupported):
+        emit(with_updates(planned(program)), Machine(132), LoopSource)
+
+
 def test_other_programs_are_left_alone():
     program = step_program(networks.by_name("resnet18"), 32)
     assert expected(program) is None
@@ -119,16 +154,17 @@ def test_other_programs_are_left_alone():
 @pytest.mark.gpu
 @needs_gpu
 @pytest.mark.parametrize(
-    ("kind", "index", "cluster"),
-    [(*one, False) for one in CASES] + [(*one, True) for one in QUICK],
+    ("kind", "index", "machine"),
+    [(*one, (False, 512)) for one in CASES]
+    + [(*one, how) for one in QUICK for how in ((False, 256), (True, 256), (True, 512))],
 )
 @pytest.mark.parametrize(("batch", "momentum"), [(13, 0.9), (1, 0.0)])
-def test_steps_on_the_gpu(kind, index, batch, momentum, cluster, monkeypatch):
+def test_steps_on_the_gpu(kind, index, batch, momentum, machine, monkeypatch):
     network = drawn(505, index, (kind,)).network
     if batch == 1 and network.state:
         pytest.skip("statistics of one image are those of few pixels, and training is chaotic")
     use(monkeypatch, "grid")
-    wanted = [machine for machine in lower.machines() if machine.cluster == cluster]
+    wanted = [one for one in lower.machines() if (one.cluster, one.threads) == machine]
     monkeypatch.setattr(lower, "machines", lambda: tuple(wanted))
     losses, found, step = trained(network, batch, "cuda", np.float32, momentum)
     assert "together" in {one.name for one in step.executable.program.instructions}

@@ -1,8 +1,12 @@
-"""A training step as one kernel whose blocks compute every layer together.
+"""Training steps as one kernel whose blocks compute every layer together.
 
-Small networks at small batch sizes wait for launches, not for arithmetic. Here the forward and the
-backward pass are one launch. `plan` sorts the instructions into levels: those of a level do not
-depend on each other, and elementwise instructions belong to the one that made their operand.
-`source` writes the kernel, in which the blocks share the tiles of each level and then wait for each
-other, and `tiles` chooses the tiles. `lower` decides whether a program is computed this way.
+Small networks at small batch sizes wait for launches, not for arithmetic. Here a launch computes
+the forward and the backward pass of a step, or thousands of whole steps.
+
+- `plan`, `steps`: the instructions as tasks, and the levels in which they can run.
+- `updates`, `joined`: updates that belong to gradients, and losses that belong to logits.
+- `emit`, `products`, `shapes`: the code of each task, in one way or in several.
+- `tiles`, `sharing`: what each way costs, and how the blocks share a level.
+- `source`, `loop`: the kernels of one step and of many. `kernel` launches them.
+- `lower` decides whether a program is computed this way, and what that is expected to take.
 """
