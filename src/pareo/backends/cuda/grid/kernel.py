@@ -1,7 +1,7 @@
 """What launches the kernels: an instruction of a program, or a loop of training steps."""
 
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -45,16 +45,22 @@ class Loop:
 
     def __init__(self, source: LoopSource) -> None:
         self._source, self._launch = source, Launch(source)
-        program = source.plan.program
-        self._position = {n: place for place, n in enumerate(program.inputs)}
-        constants = (n for n in source.arguments if n not in self._position)
-        self._constants = {n: memory.to_device(program.constants[n]) for n in constants}
-        self._between = memory.empty((source.floats_between,), np.float32)
+        self._position = {n: place for place, n in enumerate(source.plan.program.inputs)}
+
+    @cached_property
+    def _constants(self) -> dict[int, Array]:
+        constants = self._source.plan.program.constants
+        wanted = (n for n in self._source.arguments if n not in self._position)
+        return {n: memory.to_device(constants[n]) for n in wanted}
+
+    @cached_property
+    def _between(self) -> Array:
+        return memory.empty((self._source.floats_between,), np.float32)
 
     @property
     def nbytes(self) -> int:
-        """The bytes between the tasks, the batches among them."""
-        return int(self._between.nbytes)
+        """The bytes between the tasks, the batches among them, once it has run."""
+        return int(self._between.nbytes) if "_between" in self.__dict__ else 0
 
     def __call__(
         self, moved: Sequence[Array], images: Array, labels: Array, order: Array, numbers: Array,
