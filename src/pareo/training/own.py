@@ -30,6 +30,9 @@ FORMS = "FILE.py:OBJECT, a checkpoint, a .pt2 file or an .onnx file"
 FILES = (".py", ".pt2", ".onnx", ".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 PYTHON = "python:"  # what the names of objects that a program gave begin with
 _given: dict[str, Any] = {}
+# Files that Python cannot import by their names, by those of their modules: processes that are
+# started execute them before they read an object of theirs.
+executed: dict[str, Path] = {}
 
 
 @dataclass(frozen=True)
@@ -275,7 +278,16 @@ def _executed(path: Path) -> Any:
     folder = str(path.parent)
     if folder not in sys.path:
         sys.path.append(folder)  # for what the file imports, here and in processes that are started
-    label = path.stem if _is_importable(path) else f"own_{path.stem}"
+    if _is_importable(path):
+        return execute(path.stem, path)
+    label = f"own_{path.stem}"
+    module = execute(label, path)
+    executed[label] = path
+    return module
+
+
+def execute(label: str, path: Path) -> Any:
+    """A Python file as the module of a name."""
     spec = importlib.util.spec_from_file_location(label, path)
     assert spec is not None
     assert spec.loader is not None

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from pareo.lab.experiment.worker import Failed, Worker
+from pareo.training.own import object_of
 
 
 def test_a_process_that_starts_hears_no_interrupt() -> None:
@@ -226,3 +227,17 @@ def test_an_answer_that_does_not_end_is_not_waited_for() -> None:
     # On a busy machine the time may be over before it has announced anything.
     with Worker(announcing) as worker, pytest.raises(Failed, match=r"SIGKILL|no answer within"):
         worker.ask(patience=1.5)
+
+
+def test_objects_of_a_file_that_cannot_be_imported(tmp_path: Path) -> None:
+    (tmp_path / "two-words.py").write_text(
+        "class Own:\n"
+        "    def __call__(self, x):\n"
+        "        return x + 1\n"
+        "def make(own):\n"
+        "    return own\n"
+        "net = Own()\n"
+    )
+    make, net = (object_of(f"{tmp_path}/two-words.py:{name}", callable) for name in ("make", "net"))
+    with Worker(make, net) as worker:
+        assert worker.ask(2) == 3

@@ -51,7 +51,12 @@ def test_a_module_races_as_itself() -> None:
 def test_a_race_with_a_loss_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "huber-loss.py").write_text(
         "from pareo import nn, op\n"
-        "net = nn.Sequential([nn.Flatten(), nn.Dense(3)], (1, 4, 4))\n"
+        "from dataclasses import dataclass\n"
+        "@dataclass(frozen=True)\n"
+        "class Doubled(nn.layers.Layer):\n"  # other processes find it, too
+        "    def apply(self, parameters, x, context):\n"
+        "        return 2 * x\n"
+        "net = nn.Sequential([nn.Flatten(), Doubled(), nn.Dense(3)], (1, 4, 4))\n"
         "def smooth(outputs, labels):\n"
         "    return op.cross_entropy(outputs, labels) + 0.1 * op.mean(op.tanh(outputs) ** 2)\n"
         "def other(outputs, labels):\n"

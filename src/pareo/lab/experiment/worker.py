@@ -3,9 +3,14 @@
 import contextlib
 import multiprocessing
 import os
+import pickle
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from multiprocessing.connection import wait
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 from typing import Any
 
 from pareo import interrupt
@@ -59,7 +64,9 @@ class Worker:
     ) -> None:
         context = multiprocessing.get_context("spawn")  # which inherits nothing of this process
         self._pipe, far = context.Pipe()
-        process = context.Process(target=_serve, args=(far, make, args, threads), daemon=True)
+        made = bytes(ForkingPickler.dumps((make, args)))
+        files = dict(getattr(sys.modules.get("pareo.training.own"), "executed", {}))
+        process = context.Process(target=_serve, args=(far, files, made, threads), daemon=True)
         with interrupt.blocked():
             process.start()
         self._process: Any = process  # None when it is closed
@@ -221,8 +228,11 @@ def sentence(error: BaseException) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _serve(pipe: Any, make: Callable[..., Any], args: tuple[Any, ...], threads: int | None) -> None:
-    """The main function of the process, which ends at its first failure or when the pipe closes."""
+def _serve(pipe: Any, files: dict[str, Path], made: bytes, threads: int | None) -> None:
+    """The main function of the process, which ends at its first failure or when the pipe closes.
+
+    files: what to execute before `made`, a function with its arguments, is read.
+    """
     interrupt.ignore()
     process_tree.lead()
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -230,22 +240,31 @@ def _serve(pipe: Any, make: Callable[..., Any], args: tuple[Any, ...], threads: 
         for name in ("OMP_NUM_THREADS", "NPROC"):  # OpenMP; XLA's thread pool
             os.environ[name] = str(threads)
     with contextlib.suppress(EOFError, OSError):
-        _answer(pipe, make, args)
+        _answer(pipe, files, made)
     _end_with_parent(MOMENT)
 
 
-def _answer(pipe: Any, make: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def _answer(pipe: Any, files: dict[str, Path], made: bytes) -> None:
     """Answer questions until one fails."""
     answer = None
     while True:
         question = pipe.recv()
         try:
-            answer = answer or make(*args)
+            answer = answer or _made(files, made)
             packed = plain_data.dumps((True, answer(*question)))
         except Exception as error:  # whatever it is, it is reported
             pipe.send_bytes(plain_data.dumps((False, sentence(error))))
             return
         pipe.send_bytes(packed)
+
+
+def _made(files: dict[str, Path], made: bytes) -> Callable[..., Any]:
+    """What answers questions."""
+    for label, path in files.items():
+        import_module("pareo.training.own").execute(label, path)
+    make, args = pickle.loads(made)
+    answer: Callable[..., Any] = make(*args)
+    return answer
 
 
 def _end_with_parent(patience: float | None = None) -> None:
