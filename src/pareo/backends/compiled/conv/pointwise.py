@@ -24,7 +24,7 @@ from pareo.backends.compiled.runtime.product_tiles import (
     turn_rows,
 )
 from pareo.backends.compiled.runtime.register_products import WIDE, masked_product_tile
-from pareo.backends.compiled.runtime.thread_pool import split, split_numbered, workers
+from pareo.backends.compiled.runtime.thread_pool import least_items, split, split_numbered, workers
 from pareo.backends.sums import gathered
 from pareo.spec import Spec
 
@@ -154,10 +154,11 @@ def _run(
             parts,
         )  # fmt: skip
 
+    flops = 2 * out.size * x.shape[1]
     if parts >= MANY * workers():
-        split_numbered(by_pixels, parts)
+        split_numbered(by_pixels, parts, least_items(parts, flops))
     else:
-        split_numbered(by_rows, rows, LEAST_ROWS)
+        split_numbered(by_rows, rows, max(LEAST_ROWS, least_items(rows, flops)))
 
 
 @jit
@@ -231,10 +232,12 @@ def weight_gradient(
     def by_rows(worker: int, lo: int, hi: int) -> None:
         _add_up(sums[0], a, b, panels[worker], lo, hi, 0, parts)
 
+    flops = 2 * g.size * channels
     if parts >= MANY * workers():
-        total = gathered(sums, split_numbered(by_pixels, parts))
+        least = least_items(parts, flops)
+        total = gathered(sums, split_numbered(by_pixels, parts, least))
     else:
-        split_numbered(by_rows, rows, LEAST_ROWS)
+        split_numbered(by_rows, rows, max(LEAST_ROWS, least_items(rows, flops)))
         total = sums[0]
     out[:, :, 0, 0] = total.T if turned else total
 

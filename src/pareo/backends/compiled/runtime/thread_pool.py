@@ -78,6 +78,7 @@ class Worker(threading.Thread):
         return bool(begun)
 
 
+LEAST_FLOPS = 1 << 19  # of products: five microseconds, as long as handing work over takes
 APART = 32  # elements of float32 in two cache lines
 _idle: deque[Worker] = deque()
 if hasattr(os, "register_at_fork"):  # a child process has none of its parent's threads
@@ -133,6 +134,15 @@ def stretches(count: int, least: int = 1) -> list[tuple[int, int]]:
         return [(0, count)]
     edges = [count * part // number for part in range(number + 1)]
     return list(pairwise(edges))
+
+
+def least_items(count: int, flops: int) -> int:
+    """How many of `count` items are worth a thread, where all of them take so many FLOPs.
+
+    >>> least_items(10, 10 * LEAST_FLOPS), least_items(10, LEAST_FLOPS // 2), least_items(10, 0)
+    (1, 20, 10)
+    """
+    return max(1, -(-count * LEAST_FLOPS // flops)) if flops else max(1, count)
 
 
 def split(work: Callable[[int, int], object], count: int, least: int = 1) -> None:

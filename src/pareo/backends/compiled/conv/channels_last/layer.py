@@ -14,12 +14,13 @@ from pareo.backends.compiled.backend import Sizes
 from pareo.backends.compiled.conv.channels_last import loops
 from pareo.backends.compiled.runtime.lanes import LANES, padded_channels
 from pareo.backends.compiled.runtime.register_products import WIDE
-from pareo.backends.compiled.runtime.thread_pool import split_numbered, workers
+from pareo.backends.compiled.runtime.thread_pool import least_items, split_numbered, workers
 from pareo.spec import Spec
 
 LEAST_FILTERS = 8  # fewer leave most of a register empty
 BUFFER_BYTES = 512 << 10  # of the images at hand, for each worker: half of a core's cache
 PART_BYTES = 256 << 10  # the same where an image is cut into rows
+PACK_FLOPS = 32  # as long as which copying a filter's number takes
 LARGE_SUMS_BYTES = 512 << 10  # of a gradient: larger ones are cut into panels of filters
 
 
@@ -150,8 +151,9 @@ def forward(
                 min(part.rows, out.shape[2] - row), buffers[worker], results[worker],
             )  # fmt: skip
 
-    split_numbered(pack, padded_channels(filters) // LANES)
-    split_numbered(work, images * rows)
+    vectors, parts = padded_channels(filters) // LANES, images * rows
+    split_numbered(pack, vectors, least_items(vectors, PACK_FLOPS * w.size))
+    split_numbered(work, parts, least_items(parts, 2 * out.size * w[0].size))
 
 
 def weight_gradient(
@@ -184,12 +186,16 @@ def weight_gradient(
     if _by_panels(out.shape):
         split_numbered(panels, -(-filters // WIDE))
         return
-    parts = split_numbered(lambda worker, lo, hi: add(worker, lo, hi, 0, filters), images * rows)
+    least = least_items(images * rows, 2 * g.size * out[0].size)
+    parts = split_numbered(
+        lambda worker, lo, hi: add(worker, lo, hi, 0, filters), images * rows, least
+    )
 
     def unpack(_: int, lo: int, hi: int) -> None:
         loops.unpack_sums(_taps(out), sums[:parts], lo, hi)
 
-    split_numbered(unpack, padded_channels(filters) // LANES)
+    vectors = padded_channels(filters) // LANES
+    split_numbered(unpack, vectors, least_items(vectors, PACK_FLOPS * out.size))
 
 
 def _by_panels(filters: Sizes) -> bool:
@@ -221,8 +227,9 @@ def input_gradient(
                 number // rows, row, min(each, height - row), buffers[worker], results[worker],
             )  # fmt: skip
 
-    split_numbered(pack, padded_channels(channels) // LANES)
-    split_numbered(work, len(out) * rows)
+    vectors, parts = padded_channels(channels) // LANES, len(out) * rows
+    split_numbered(pack, vectors, least_items(vectors, PACK_FLOPS * w.size))
+    split_numbered(work, parts, least_items(parts, 2 * g.size * w[0].size))
 
 
 def _planes(images: Array) -> Array:

@@ -32,7 +32,7 @@ from pareo.backends.compiled.conv.winograd.loops import (
 from pareo.backends.compiled.kernels.activations import NONE
 from pareo.backends.compiled.runtime.lanes import padded_channels
 from pareo.backends.compiled.runtime.register_products import WIDE
-from pareo.backends.compiled.runtime.thread_pool import split_numbered, workers
+from pareo.backends.compiled.runtime.thread_pool import least_items, split_numbered, workers
 from pareo.spec import Spec
 
 # The side of a tile, by the filters' taps.
@@ -43,6 +43,7 @@ LEAST_TILES = 4  # of all images: with fewer, the filters' transform does
 # are best: the filters are read again for each of them, but fewer tiles stay in a nearer cache.
 LEAST_BUFFER_BYTES, MOST_BUFFER_BYTES = 256 << 10, 16 << 20
 MOST_TILES = 512  # at a time
+TRANSFORM_FLOPS = 64  # as long as which the transform of a filter's number takes
 # Panels of filters are better than rows of tiles if the transformed filters are larger than the
 # cache of a core, and if tiles are so few that they can be read for each panel.
 LARGE_FILTER_BYTES = 1 << 20
@@ -195,8 +196,9 @@ def _run(
             high, wide, at_once, v[part], m[part], buffers[part], lo, hi,
         )  # fmt: skip
 
-    split_numbered(transform, padded_channels(filters) // LANES)
-    split_numbered(work, out.shape[0] * high)
+    vectors, rows = padded_channels(filters) // LANES, out.shape[0] * high
+    split_numbered(transform, vectors, least_items(vectors, TRANSFORM_FLOPS * w.size))
+    split_numbered(work, rows, least_items(rows, 2 * out.size * w[0].size))
 
 
 def weight_gradient(
@@ -226,12 +228,13 @@ def weight_gradient(
             at_once, v[part], m[part], buffers[part], lo, hi,
         )  # fmt: skip
 
-    parts = split_numbered(work, g.shape[0] * high)
+    rows, vectors = g.shape[0] * high, padded_channels(filters) // LANES
+    parts = split_numbered(work, rows, least_items(rows, 2 * g.size * out[0].size))
 
     def gather(part: int, lo: int, hi: int) -> None:
         by_rows.gather_sums(taps, side, sums[:parts], filter_buffers[part], lo, hi)
 
-    split_numbered(gather, padded_channels(filters) // LANES)
+    split_numbered(gather, vectors, least_items(vectors, TRANSFORM_FLOPS * out.size))
 
 
 def _transform_shared(
