@@ -2,6 +2,7 @@
 
 import io
 import re
+import time
 
 import pytest
 from rich.console import Console
@@ -34,6 +35,19 @@ def test_what_is_under_way_is_a_line_and_numbers_alone_are_no_news(
         "     6 s  round 9, torch is running; 3 s left",
         "     6 s  jax is running",
     ]
+
+
+def test_what_takes_long_is_said_again_until_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    log = live.Log()
+    with log.alive(quiet=0.1):
+        log("torch: building")
+        time.sleep(0.5)
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "     0 s  torch: building"
+    assert 2 <= len(said) <= 6
+    assert set(said[1:]) <= {f"     {second} s  still: torch: building" for second in (0, 1)}
+    time.sleep(0.3)
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(("idle", "said"), [(1.9, ""), (None, ""), (0.5, "0.5 cores are idle")])

@@ -130,4 +130,5 @@ def _live() -> Iterator[Callable[[Arena], None]]:
         if not arena.doing.endswith(": done"):
             log(arena.doing)
 
-    yield show_finished
+    with log.alive():
+        yield show_finished

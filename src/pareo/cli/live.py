@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from pareo.machine import idle_cores
 
 Args = ParamSpec("Args")
 EVERY = 5.0  # seconds between lines that differ only in their numbers
+QUIET = 30.0  # seconds after which the last line is repeated, as a sign of life
 
 
 def console(width: int) -> Console:
@@ -73,12 +75,36 @@ class Log:
         self._every, self._began = every, time.monotonic()
         self._printed: float | None = None
         self._known: set[str] = set()
+        self._last = ""
 
     def __call__(self, doing: str) -> None:
         """Print what is under way now, if it is due."""
+        self._last = doing
         if self.is_due(doing):
-            seconds = time.monotonic() - self._began
-            print(f"{seconds:6.0f} s  {doing}", file=sys.stderr, flush=True)
+            self._print(doing)
+
+    def _print(self, text: str) -> None:
+        seconds = time.monotonic() - self._began
+        print(f"{seconds:6.0f} s  {text}", file=sys.stderr, flush=True)
+
+    @contextmanager
+    def alive(self, quiet: float = QUIET) -> Iterator[None]:
+        """Say what is still under way whenever nothing was printed for so many seconds."""
+        ended = threading.Event()
+
+        def watch() -> None:
+            while not ended.wait(quiet / 10):
+                if self._last and time.monotonic() - (self._printed or 0.0) >= quiet:
+                    self._printed = time.monotonic()
+                    self._print(f"still: {self._last}")
+
+        thread = threading.Thread(target=watch, name="signs of life", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
     def is_due(self, doing: str) -> bool:
         """Whether this would be printed now."""
@@ -101,7 +127,8 @@ def display(
     """
     if not sys.stderr.isatty():
         log = Log()
-        yield lambda *args, **kwargs: log(line(*args, **kwargs))
+        with log.alive():
+            yield lambda *args, **kwargs: log(line(*args, **kwargs))
         return
     drawn = -every
     # Drawn between turns only: a moving clock would take time from what is being measured.

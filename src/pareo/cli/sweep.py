@@ -125,4 +125,5 @@ def _live() -> Iterator[Callable[[Sweep], None]]:
         if not sweep.doing.endswith(": done"):
             log(sweep.doing)
 
-    yield show_finished
+    with log.alive():
+        yield show_finished
