@@ -22,8 +22,8 @@ from pareo.program.passes import remove_dead, rewrite
 
 AROUND = 10  # microseconds of a step that is no part of a loop, for launches and updates
 SLOWER = 1.0  # times as long as the cycles that are counted
-# What reads more than it computes waits for the L2 cache: steps of so many microseconds take twice as
-# long. With convolutions, 340 to 620 were 1.1 to 1.5 times as long in seven networks.
+# What reads more than it computes waits for the L2 cache: steps of so many microseconds take twice
+# as long. With convolutions, 340 to 620 were 1.1 to 1.5 times as long in seven networks.
 TWICE = 1500
 MOST_TASKS = 400  # so many take NVRTC half a minute
 LARGEST = 1 << 24  # floats between the tasks
