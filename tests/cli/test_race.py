@@ -20,8 +20,12 @@ from pareo.lab.machine.floors import Floor
 from pareo.lab.race.result import RaceResult, Row
 
 CURVE = {"epoch": 1, "seconds": 1.0, "loss": 1.0, "accuracy": 1.0}
-# Only where float64 takes too long, and only under throttling.
-FIELD = {"rows[].parity.field_steps", "rows[].marks[].round", "rows[].marks[].why"}
+# Only where float64 takes too long, only where a training could be repeated in it, and only under
+# throttling.
+FIELD = {
+    "rows[].parity.field_steps", "rows[].parity.end_share",
+    "rows[].marks[].round", "rows[].marks[].why",
+}  # fmt: skip
 ROOT = Path(__file__).parents[2]
 STRANGER = """
 from pareo.lab.contestants import Contestant, pareo_step
