@@ -76,11 +76,12 @@ def peak_of_a_call(device: str, batch: int) -> int:
 
 @pytest.mark.parametrize("device", ["vectorized", "compiled"])
 def test_a_call_allocates_no_arrays(device: str) -> None:
-    small, large = peak_of_a_call(device, 64), peak_of_a_call(device, 512)
+    small, large = peak_of_a_call(device, 64), peak_of_a_call(device, 2048)
     # Views and frames are a few kilobytes; NumPy's iterators have buffers of a fixed 8192 elements.
     assert large < 128 * 1024
-    # 8 kB is less than one byte for each element of the smallest activation that batch 512 adds.
-    assert large < small + 8 * 1024
+    # 32 kB is less than one byte for each element of the smallest activation that batch 2048 adds.
+    # What threads hand each other takes 15 kB more or less, at any batch size.
+    assert large < small + 32 * 1024
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -59,7 +59,7 @@ CUDA: Rules = (
     (r"^((flip|arrange)_filters|filters_(to|from)_depth|space_to_depth(_rows)?|cast)(<|$)", "copy"),
     (r"^(to|from)_columns(<|$)", "copy"),
     (r"^(pad|repeat|augment|take(_gradient|_packed)?)(<|$)", "copy"),
-    (r"^(subsample|filters_back|strips|narrow)", "convolution"),
+    (r"^(subsample|filters_back|strips|narrow|product_(statistics|back_sums))", "convolution"),
     (r"^depthwise(_filters|_images|_input|_turned|_weight)?(<|$)", "convolution"),
     # Of batch and layer normalisation, attention's backward pass, and the norm of all gradients.
     (r"^((channel_)?statistics|errors|inner_products|squares|root)(_|<|$)", "reduction"),
