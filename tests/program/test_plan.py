@@ -65,7 +65,7 @@ def peak_of_a_call(device: str, batch: int) -> int:
     run(*arguments)
     peaks = []
     tracemalloc.start()
-    for _ in range(60):
+    for _ in range(20):
         held = tracemalloc.get_traced_memory()[0]
         tracemalloc.reset_peak()
         run(*arguments)
