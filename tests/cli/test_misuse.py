@@ -60,6 +60,7 @@ WRONG: list[tuple[str, str]] = [
     ("race --loss {}/losses.py:single", "in float64: hadamard expects operands of one dtype"),
     ("race --loss {}/losses.py:raises", "in float32: KeyError: 'x', line 13 of losses.py"),
     ("race --loss {}/losses.py:steps", "the loss steps has no gradient with respect to the output"),
+    ("race --loss {}/losses.py:whole", "got int64 (its labels are classes, as whole numbers)"),
     # arena
     ("arena --kinds rnn", "rnn"),
     ("arena --batch none", "none"),
@@ -269,6 +270,8 @@ def raises(outputs, labels):
     return found["x"]
 def steps(outputs, labels):
     return op.sum(op.take(np.eye(10, dtype=outputs.dtype), op.argmax(outputs, axis=1)))
+def whole(outputs, labels):
+    return op.mean(op.sub(outputs, labels))
 """
 
 

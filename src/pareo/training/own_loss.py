@@ -103,6 +103,8 @@ def check(loss: Loss, network: Sequential, batch: int) -> None:
             program = trace(loss, outputs, targets)
         except PareoError as error:
             said = str(error).removeprefix(f"the loss {name} failed: ")
+            if isinstance(loss, OwnLoss) and "int64" in said:
+                said += " (its labels are classes, as whole numbers)"
             raise PareoError(
                 f"the loss {name} failed on outputs of shape {outputs.shape} in {dtype}: {said}"
             ) from error
