@@ -1,9 +1,8 @@
 // A barrier for all blocks of a launch: what they wrote before it is visible to all of them after it.
 #pragma once
 
-// The number of a thread and of a block. They are read anew in each task: the compiler would move what
-// follows from them out of the loop over steps, and keep all of it in registers and on the stack, which has
-// to be read from the L2 cache after each barrier.
+// The number of a thread and of a block. Each task asks for them again: the compiler would move what
+// follows from them out of the loop over steps, and keep all of it in registers and on the stack.
 __device__ inline int this_thread()
 {
     int thread;
