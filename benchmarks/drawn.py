@@ -7,7 +7,6 @@ The networks are those of `pareo arena`, which races each of them under the pari
 five times as long. Here only the first losses must agree; tests compare the gradients.
 """
 
-from contextlib import ExitStack
 from typing import Annotated
 
 import numpy as np
@@ -15,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.today import Cell, Runner, judge, timed
+from benchmarks.today import Cell, Runner, Team, judge, timed
 from pareo.cli import options, run
 from pareo.device import PRECISIONS
 from pareo.lab.arena.draw import KINDS, drawn
@@ -67,17 +66,17 @@ def main(
     threads = threads or cores()
     console, ratios = Console(width=150), []
     table = Table("network", "batch", *(f"{name}, us" for name in names), "ratio", "note")
-    with ExitStack() as stack:
-        workers = {
-            name: stack.enter_context(
-                Worker(DrawnRunner, name, precision, threads, threads=threads)
-            )
-            for name in names
-        }
+
+    def start(name: str) -> Worker:
+        return Worker(DrawnRunner, name, precision, threads, threads=threads)
+
+    with Team(names, start) as team:
         for index in range(first, first + count):
             one = drawn(seed, index, (kind,))
+            workers = team.ready()
             cells = {n: Cell(f"{kind}-{seed}-{index}", one.batch, n) for n in workers}
             timed(workers, cells, None, rounds)
+            team.keep(workers)
             judge(cells, precision)
             ratios.append(ratio(cells))
             times = [

@@ -12,7 +12,7 @@ for all networks, and builds and runs its steps in turn with the others.
 import gc
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import isfinite
 from typing import Annotated, Any
@@ -104,6 +104,35 @@ class Runner:
         return int(memory.peak() if peak is None else peak)
 
 
+class Team:
+    """The contestants' processes. One that failed is started again: it is not missing later.
+
+    start: makes the process of a name.
+    """
+
+    def __init__(self, names: Sequence[str], start: Callable[[str], Worker]) -> None:
+        self._names, self._start = names, start
+        self._workers: dict[str, Worker] = {}
+
+    def ready(self) -> dict[str, Worker]:
+        """A process for each name, in their order."""
+        for name in self._names:
+            if name not in self._workers:
+                self._workers[name] = self._start(name)
+        return {name: self._workers[name] for name in self._names}
+
+    def keep(self, workers: Mapping[str, Worker]) -> None:
+        """End the processes that are not among these."""
+        for name in self._workers.keys() - workers.keys():
+            self._workers.pop(name).close()
+
+    def __enter__(self) -> "Team":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.keep({})
+
+
 def timed(
     workers: dict[str, Worker], cells: dict[str, Cell], pixels: int | None, rounds: int
 ) -> None:
@@ -190,16 +219,18 @@ def main(
         options.check_choice("--contestants", name, list(known()))
     console = Console(width=150)
     found: list[Cell] = []
-    with ExitStack() as stack:
-        workers = {
-            name: stack.enter_context(Worker(Runner, name, precision, cores(), threads=cores()))
-            for name in names
-        }
+
+    def start(name: str) -> Worker:
+        return Worker(Runner, name, precision, cores(), threads=cores())
+
+    with Team(names, start) as team:
         for network in networks.split(","):
             here: list[Cell] = []
             for batch in options.numbers("--batches", batches):
+                workers = team.ready()
                 cells = {name: Cell(network, batch, name) for name in workers}
                 timed(workers, cells, pixels, rounds)
+                team.keep(workers)
                 judge(cells, precision)
                 here += cells.values()
             console.print(table(here))

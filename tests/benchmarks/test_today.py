@@ -1,10 +1,13 @@
 """Steps of today's networks in real processes: times, memory, and a wrong first loss."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from benchmarks import today
+
+from pareo.lab.experiment.worker import Worker
 
 
 @pytest.mark.slow
@@ -21,6 +24,27 @@ def test_cells_have_times_and_memory(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert cell["note"] == ""
         assert len(cell["seconds_per_step"]) == 2
         assert cell["bytes"] > 1 << 20
+
+
+class Fragile:
+    """A contestant whose process ends at one network."""
+
+    def __call__(self, question: str, network: str = "", *_: object) -> object:
+        if network == "bad":
+            os.abort()
+        return {"build": 1.0, "turn": (1.0, 0.5), "bytes": 7}[question]
+
+
+def test_a_contestant_that_ended_is_there_for_the_next_network() -> None:
+    with today.Team(["a", "b"], lambda name: Worker(Fragile)) as team:
+        for network, ended in (("bad", True), ("good", False)):
+            workers = team.ready()
+            assert list(workers) == ["a", "b"]
+            cells = {name: today.Cell(network, 1, name) for name in workers}
+            today.timed(workers, cells, None, 2)
+            team.keep(workers)
+            assert [bool(cell.note) for cell in cells.values()] == [ended, ended]
+            assert cells["a"].seconds_per_step == ([] if ended else [0.5, 0.5])
 
 
 def test_another_first_loss_is_refused() -> None:
