@@ -41,7 +41,18 @@ from pareo.nn import (
 )
 from pareo.training.optimizers import SGD, Adam
 from pareo.training.recipe import Recipe
-from pareo.training.step import Step
+from pareo.training.step import Step, one_image_program
+
+
+def _inception() -> Branches:
+    """Four branches of very few channels."""
+    return Branches(
+        [Conv(3, 1), ReLU()],
+        [Conv(2, 1), ReLU(), Conv(3, 3, padding=1), ReLU()],
+        [Conv(1, 1), BatchNorm(), ReLU(), Conv(2, 3, padding=1), ReLU()],
+        [MaxPool(3, 1, 1), Conv(1, 1), ReLU()],
+    )
+
 
 NETWORKS = {
     "lenet5": networks.lenet5(),
@@ -122,12 +133,25 @@ NETWORKS = {
         ],
         (2, 7, 8),
     ),
+    "few channels in many instructions": Sequential(
+        [
+            Conv(5, 3, padding=1, bias=False),
+            BatchNorm(),
+            ReLU(),
+            *[_inception() for _ in range(3)],
+            GlobalAveragePool(),
+            Flatten(),
+            Dense(4),
+        ],
+        (2, 6, 5),
+    ),
 }
 NORMALISED = "batch norm of images, in branches and in a residual block"
 LONG = (  # to compile
     NORMALISED,
     "other normalisations and factors",
     "numbers for each channel, and biases with one gradient",
+    "few channels in many instructions",
 )
 SMALL = "stride, padding and pooling that overlaps"
 
@@ -281,6 +305,14 @@ def test_batch_norm_of_large_values_keeps_its_digits() -> None:
     # The state itself is in float32.
     np.testing.assert_allclose(parameters["0.mean"], 0.1 * mean, rtol=1e-6)
     np.testing.assert_allclose(parameters["0.variance"], 0.9 + 0.1 * variance, rtol=1e-6)
+
+
+def test_many_instructions_with_few_channels_are_one_loop() -> None:
+    """Each would take longer to begin than to run."""
+    network = NETWORKS["few channels in many instructions"]
+    assert len(one_image_program(network, "float32")[0].instructions) > 200
+    for batch in (1, 16):
+        assert Step(network, batch, Device("compiled", threads=2)).loops
 
 
 @pytest.mark.smoke

@@ -28,7 +28,7 @@ from pareo.backends.threads import run_concurrently
 from pareo.program.ir import Program
 
 MAX_BYTES = 16 << 20  # of a group's values; they should fit into a core's share of the caches
-MAX_INSTRUCTIONS = 200  # beyond, compilation would take a minute
+MAX_INSTRUCTIONS = 600  # beyond, compilation would take more than a minute
 MANY = 128  # images of a step, where the number is not known
 LINE = 16  # floats of a cache line
 GROUPS = (16, 8, 1) if registers.IS_X86 else (8, 4, 1)  # how many images lie side by side
@@ -53,7 +53,7 @@ from pareo.backends.compiled.runtime.spin_barrier import spin_barrier
 @jit
 def run(
     worker, counter, order, dataset, labels, rate, momentum, decay, losses, shares, sums, groups,
-    moments, base, store, parameters, trained, velocities, sizes,
+    moments, merged, base, store, parameters, trained, velocities, sizes,
 ):
     workers = sums.shape[0]
     images = moves.matrix(dataset, labels.size, {pixels})
@@ -63,12 +63,11 @@ def run(
     last = min(batch, {lanes} * (number * (worker + 1) // workers))
     share = np.float32(1) / np.float32(batch)
     arrivals = 0
-    totals = sums[worker]
+    totals, own_groups = sums[worker], groups[worker]
     sum_base = totals.ctypes.data
     rows = np.empty(({lanes}, {classes}), np.float32)
     errors = np.empty(({lanes}, {classes}), np.float32)
     chosen_labels = np.empty({lanes}, np.int64)
-    merged = np.empty({merged})
 {before}
     for step in range(order.shape[0]):
         total = 0.0
@@ -76,7 +75,7 @@ def run(
 {per_step}
 {segments}
         if last - first > {flush}:
-            gradient_sums.flush(totals, groups[worker])
+            gradient_sums.flush(totals, own_groups)
 {after}
         shares[worker] = total
         arrivals += workers
@@ -89,7 +88,7 @@ def run(
 '''
 SEGMENT = """for place in range(first, last, {lanes}):
     if place > first and (place - first) % {flush} == 0:
-        gradient_sums.flush(groups[worker], totals)
+        gradient_sums.flush(own_groups, totals)
     valid = min({lanes}, last - place)
     here = store + {stride} * ((place - first) // {lanes})
 {lines}"""
@@ -104,7 +103,7 @@ class _Generated:
         s = GroupSource(program, parts, lanes)
         emit(s)
         self.arena, self.store = s.arena.floats, s.store.floats
-        self.moments = s.moments
+        self.moments, self.merged = s.moments, s.merged
         self.bytes = 4 * (self.arena + self.store)  # of one group
         lines = []
         for body, end in zip(s.bodies, s.ends, strict=True):
@@ -118,7 +117,6 @@ class _Generated:
             before=indented(s.before, 4),
             per_step=indented(s.per_step, 8),
             flush=GROUP,
-            merged=s.merged,
             pixels=program.specs[s.image].size,
             segments=indented(lines, 8),
             after=indented(s.after, 8),
@@ -185,7 +183,7 @@ class GroupLoop:
         losses, shares = np.zeros(len(order)), np.zeros(workers)
         sums, groups = np.zeros((2, workers, sum(self._sizes)), np.float32)
         counter = np.zeros(1, np.int64)
-        moments = np.zeros((workers, generated.moments))
+        moments = np.zeros(workers * generated.moments)
         # Read-only arrays would have the loop compiled again.
         labels = np.array(labels, np.int64)
         places, moving = (
@@ -198,11 +196,13 @@ class GroupLoop:
 
         def work(worker: int) -> None:
             arena = np.zeros(generated.arena + LINE, np.float32)
+            merged = np.empty(generated.merged)
             store = np.empty(generated.store * self._most(order.shape[1]) + LINE, np.float32)
             run(
                 worker, counter, order, images.ctypes.data, labels, np.float32(rate),
                 np.float32(momentum), np.float32(decay), losses, shares, sums, groups,
-                moments, _aligned(arena), _aligned(store), places, trained, moving, sizes,
+                moments.ctypes.data, merged.ctypes.data, _aligned(arena), _aligned(store), places,
+                trained, moving, sizes,
             )  # fmt: skip
 
         run_concurrently(workers, work)

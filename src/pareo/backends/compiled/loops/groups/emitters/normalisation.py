@@ -6,6 +6,8 @@ from pareo.backends.compiled.loops.groups.segments import Node
 from pareo.backends.compiled.loops.groups.source import GroupSource
 from pareo.backends.compiled.loops.source import Unsupported
 
+LINE = 8  # numbers of double precision in a cache line
+
 
 def _channels(s: GroupSource, number: int, *first: int) -> str:
     """A value as an array of channels, and pixels with the images; perhaps with an axis before."""
@@ -20,10 +22,11 @@ def _pixels(s: GroupSource, number: int) -> int:
 
 def _shared(s: GroupSource, channels: int, width: int) -> tuple[str, str]:
     """A worker's numbers for each channel, and those of all workers."""
-    start = s.moments
-    s.moments += channels * width
-    every = s.once(f"moments[:, {start} : {s.moments}]")
-    own = s.once(f"moments[worker, {start} : {s.moments}].reshape({channels}, {width})")
+    start, each = s.moments, -(-channels * width // LINE) * LINE
+    s.moments += each
+    at = f"moments + {8 * start} * workers"
+    every = s.once(f"moves.doubles({at}, workers, {each})")
+    own = s.once(f"moves.doubles({at} + {8 * each} * worker, {channels}, {width})")
     s.per_step.append(f"{own}[:] = 0")
     return own, every
 
@@ -32,7 +35,7 @@ def _merged(s: GroupSource, what: str, channels: int, width: int) -> str:
     """A worker's copy of numbers for each channel, which follow from those of all workers."""
     start = s.merged
     s.merged += channels * width
-    s.kept[what] = s.once(f"merged[{start} : {s.merged}].reshape({width}, {channels})")
+    s.kept[what] = s.once(f"moves.doubles(merged + {8 * start}, {width}, {channels})")
     return s.kept[what]
 
 
@@ -48,8 +51,10 @@ def statistics(s: GroupSource, node: Node, position: int) -> None:
     (x,), (mean, variance) = node.inputs, node.outputs
     channels, pixels = s.shape(operand(s, x))[1], _pixels(s, x)
     own, every = _shared(s, channels, 3)
-    rest = s.once(f"np.empty({pixels * s.lanes}, np.float32)")
+    at = s.arena.take(pixels * s.lanes)
+    rest = s.array(s.arena.address(at), pixels * s.lanes)
     s.add(f"batch_norm.add_statistics({own}, {_channels(s, x, 1)}, {s.lanes}, valid, {rest})")
+    s.arena.release(at, pixels * s.lanes)
     found = _merged(s, f"statistics of {mean}", channels, 3)
     epsilon = node.attributes["epsilon"]
     end = s.ends[node.segment]

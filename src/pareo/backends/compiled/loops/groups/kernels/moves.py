@@ -12,22 +12,22 @@ from pareo.backends.compiled.kernels import gradient_sums
 from pareo.backends.compiled.runtime.jit import jit, llvm_intrinsic
 
 
-def _array(sizes: list[Any]) -> Any:
-    """The type of an array of float32, and a generator of one at an address.
+def _array(sizes: list[Any], number: Any = types.float32) -> Any:
+    """The type of an array of numbers, and a generator of one at an address.
 
     Numba does not count references to it, and compiles it faster than a view of another array.
     """
-    kind = types.Array(types.float32, len(sizes), "C")
+    kind, each = types.Array(number, len(sizes), "C"), number.bitwidth // 8
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(kind)(context, builder)
         whole = ir.IntType(64)
         shape = arguments[1:]
-        strides = [whole(4)]
+        strides = [whole(each)]
         for size in shape[:0:-1]:
             strides.insert(0, builder.mul(strides[0], size))
-        data = builder.inttoptr(arguments[0], ir.FloatType().as_pointer())
-        populate_array(array, data, shape, strides, whole(4), None)
+        data = builder.inttoptr(arguments[0], context.get_data_type(number).as_pointer())
+        populate_array(array, data, shape, strides, whole(each), None)
         return array._getvalue()
 
     return kind(types.int64, *[types.int64] * len(sizes)), generate
@@ -49,6 +49,12 @@ def matrix(typingctx, address, rows, columns):  # type: ignore[no-untyped-def]
 def block(typingctx, address, planes, rows, columns):  # type: ignore[no-untyped-def]
     """The floats at an address, as an array of three axes."""
     return _array([planes, rows, columns])
+
+
+@llvm_intrinsic
+def doubles(typingctx, address, rows, columns):  # type: ignore[no-untyped-def]
+    """The numbers of double precision at an address, as a matrix."""
+    return _array([rows, columns], types.float64)
 
 
 @jit

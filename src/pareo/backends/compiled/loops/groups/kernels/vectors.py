@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from pareo.backends.compiled.loops.groups.kernels.window_runs import Run
-from pareo.backends.compiled.runtime import registers
+from pareo.backends.compiled.runtime import native, registers
 from pareo.backends.compiled.runtime.llvm_vectors import VectorBuilder
 
 I64 = ir.IntType(64)
@@ -26,22 +26,12 @@ def as_function(
     arguments: Sequence[ir.Value],
     emit: Callable[[ir.IRBuilder, Sequence[ir.Value]], None],
 ) -> Any:
-    """Call a kernel as a function of its own, emitted where it is first called with these sizes.
+    """Call a kernel as a function of its own, compiled once for these sizes (see `native`).
 
-    One function with the kernels of all layers would take LLVM far longer.
+    LLVM takes far longer for one function with the kernels of all layers, and longer still if every
+    function that calls one has a copy of it.
     """
-    full = "_".join(["pareo", name, *map(str, sizes)])
-    module = builder.module
-    function = module.globals.get(full)
-    if function is None:
-        kind = ir.FunctionType(ir.VoidType(), [I64] * len(arguments))
-        function = ir.Function(module, kind, full)
-        function.linkage = "internal"
-        function.attributes.add("noinline")
-        inner = ir.IRBuilder(function.append_basic_block("entry"))
-        emit(inner, function.args)
-        inner.ret_void()
-    builder.call(function, arguments)
+    native.call(builder, "_".join(["groups", name, *map(str, sizes)]), arguments, emit)
     return context.get_dummy_value()
 
 
