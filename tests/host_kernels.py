@@ -21,6 +21,7 @@ static float arena[1 << 16];
 const int LANES = 1;
 inline float total_of_lanes(float value) { return value; }
 inline float largest_of_lanes(float value) { return value; }
+inline float inverse_of(float a) { return 1 / a; }
 """
 RUN = """
 extern "C" void run(int images_, void** pointers)
@@ -102,6 +103,7 @@ static thread_local Index threadIdx, blockIdx;
 const int LANES = 1;
 inline float total_of_lanes(float value) { return value; }
 inline float largest_of_lanes(float value) { return value; }
+inline float inverse_of(float a) { return 1 / a; }
 void __syncthreads();
 struct Barrier { Barrier(unsigned*) {} void meet(); };
 inline int this_thread() { return threadIdx.x; }
@@ -139,7 +141,7 @@ def together_on_host(source, folder):
     text = source.text.replace('#include "images/block.cuh"\n', "")
     text = text.replace('#include "grid/barrier.cuh"\n', "")
     text = inlined(text)
-    room = re.search(r"__shared__ float room\[(\d+)\];", text)
+    room = re.search(r"__shared__ __align__\(16\) float room\[(\d+)\];", text)
     text = text.replace(room[0], "float* const room = rooms[blockIdx.x].data();")
     # Each thread has its own pointers, with all of them.
     text = text.replace("__shared__ void* pointers", "void* pointers")

@@ -8,7 +8,7 @@ from recipes import sgd
 from step_values import trained, use, values_of
 
 from pareo import Device
-from pareo.backends.cuda.grid import lower
+from pareo.backends.cuda.grid import lower, products, tiles
 from pareo.backends.cuda.grid.emit import emit
 from pareo.backends.cuda.grid.joined import joined
 from pareo.backends.cuda.grid.loop import LoopSource
@@ -31,7 +31,8 @@ QUICK = [("mlp", 1), ("mlp", 9), ("cnn", 4), ("cnn", 5)]
 def check(found, wanted, name):
     wanted = np.asarray(wanted)
     error = np.linalg.norm(found - wanted)
-    assert error <= 3e-5 * np.linalg.norm(wanted) + 1e-6, (name, error, np.linalg.norm(wanted))
+    # The gradient of a shift before a batch normalisation is 0: a sum whose terms cancel.
+    assert error <= 3e-5 * np.linalg.norm(wanted) + 3e-6, (name, error, np.linalg.norm(wanted))
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,26 @@ def test_the_kernel_computes_loss_and_gradients(kind, index, tmp_path):
     batch = 7 if index == 1 else 3  # more rows than blocks can have one each
     program = step_program(drawn(505, index, (kind,)).network, batch)
     source = emit(planned(program), Machine(2, threads=4, lanes=1))
+    values, exact = values_of(program)
+    for value, array in run_together(source, values, tmp_path).items():
+        check(array, exact[value], f"%{value}")
+
+
+def only_copies(*arguments, **options):
+    """The ways that copy operands to shared memory, or all where there are none."""
+    found = tiles.tiles_of(*arguments, **options)
+    return [tile for tile in found if tile.deep] or found
+
+
+@pytest.mark.parametrize(
+    ("kind", "index"),
+    [pytest.param(*one, marks=() if one in QUICK else pytest.mark.slow) for one in CASES],
+)
+def test_operands_in_shared_memory(kind, index, tmp_path, monkeypatch):
+    monkeypatch.setattr(products, "tiles_of", only_copies)
+    program = step_program(drawn(505, index, (kind,)).network, 3)
+    source = emit(planned(program), Machine(2, threads=8, lanes=1))
+    assert "product_of_copies<" in source.text
     values, exact = values_of(program)
     for value, array in run_together(source, values, tmp_path).items():
         check(array, exact[value], f"%{value}")

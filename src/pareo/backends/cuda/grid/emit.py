@@ -8,7 +8,7 @@ from pareo.backends.cuda.grid.joined import joined
 from pareo.backends.cuda.grid.plan import Plan, Task, Unsupported, levels
 from pareo.backends.cuda.grid.sharing import Options, Work
 from pareo.backends.cuda.grid.source import Source, one_way
-from pareo.backends.cuda.grid.tiles import LOAD, Machine
+from pareo.backends.cuda.grid.tiles import BEHIND, LOAD, SHARE, Machine
 from pareo.backends.cuda.images.elements import number
 from pareo.backends.cuda.images.rows import ELEMENTWISE, POOLS
 
@@ -50,17 +50,28 @@ def _sums(source: Source, task: Task, before: int, kept: int, behind: int, by: i
     end = end.replace("{", f"{{ r /= {by};", 1) if by > 1 else end
     ends, count = f"{early}, {end}", before * behind
     sizes = f"{before}, {kept}, {behind}"
+    if task.one.name == "part_sums":
+        parts = task.one.attributes["parts"]
+        early, end, _ = source.early_and_end(task, "k", "int k")
+        code = f"sums_of_parts<{sizes}, {parts}>(tile, room, {x}, {early}, {end});"
+        rounds = -(-count // (8 * machine.threads * parts))
+        return one_way(code, parts * kept, 1100 + rounds * (LOAD + 200))
     rounds = -(-count // (8 * machine.threads)), -(-count // (8 * machine.lanes))
+    by_block, by_warp = (each * (LOAD + 200) for each in rounds)
     ways = [
-        (f"sums_by_block<{sizes}>(tile, room, {x}, {ends});", kept, 1100 + rounds[0] * LOAD),
+        (f"sums_by_block<{sizes}>(tile, room, {x}, {ends});", kept, 1100 + by_block),
         (f"sums_by_warp<{sizes}>(tile, {x}, {ends});", -(-kept // machine.warps),
-         800 + rounds[1] * LOAD),
+         800 + by_warp),
     ]  # fmt: skip
     if behind == 1 and kept >= 8:
         code = f"sums_across<{before}, {kept}>(tile, room, {x}, {ends});"
         time = 1000 + -(-before // (8 * machine.warps)) * LOAD
         ways.append((code, -(-kept // machine.lanes), time))
-    return [one_way(*way)[0] for way in ways]
+    found = [one_way(*way)[0] for way in ways]
+    if behind == 1 and by == 1 and before <= 64:
+        value = f"sum_of_column<{before}, {kept}>({x}, i)"
+        found += source.elements(task, value, 4.0 * before, -(-before // 8))
+    return found
 
 
 def _add_parts(source: Source, task: Task) -> Options:
@@ -136,11 +147,20 @@ def _pool(source: Source, task: Task) -> Options:
     n, c, h, w = plan.shape(images)
     sizes = n * c, h, w, *plan.shape(results)[2:], *window, *how["stride"], *how["padding"][:2]
     given = ", ".join(map(source.read, one.inputs))
-    name = one.name.replace("_gradient", "_back")
-    value = f"{name}_at<Pool<{', '.join(map(str, sizes))}>>({given}, i)"
+    name, shape = one.name.replace("_gradient", "_back"), f"Pool<{', '.join(map(str, sizes))}>"
     overlap = any(step < size for step, size in zip(how["stride"], window, strict=True))
-    scans = prod(window) if one.name == "max_pool_gradient" and overlap else 1
-    return source.elements(task, value, 60 + 10 * prod(window) * scans, 2)
+    if one.name == "max_pool_gradient" and not overlap:
+        rows, columns = how["stride"]
+        top, left = how["padding"][:2]
+        cells = n * c * -(-(h + top) // rows) * -(-(w + left) // columns)
+        code = f"{name}<{shape}>(tile, {given}, {source.ending(task)});"
+        threads = source.machine.threads
+        each = BEHIND * (40 + 10 * prod(window) + 30 * rows * columns) * threads / SHARE
+        return one_way(code, -(-cells // threads), 60 + 2 * LOAD + each)
+    scans = prod(window) if one.name == "max_pool_gradient" else 1
+    return source.elements(
+        task, f"{name}_at<{shape}>({given}, i)", 60 + 10 * prod(window) * scans, 2
+    )
 
 
 def _moved(source: Source, task: Task) -> Options:
@@ -177,6 +197,7 @@ WORKS: dict[str, Callable[[Source, Task], Options]] = {
     "conv_weight_gradient": products.filters_back,
     "sum": _sum,
     "mean": _sum,
+    "part_sums": _sum,
     "add_parts": _add_parts,
     "row_losses": _row_losses,
     "cross_entropy_gradient": _row_losses,

@@ -15,7 +15,15 @@ PRODUCTS = {"dot", "conv", "conv_input_gradient", "conv_weight_gradient"}
 NORMS = {"batch_norm", "batch_norm_gradient", "layer_norm", "layer_rows", "layer_sums"}
 LOSSES = {"row_losses", "cross_entropy_gradient"}
 MOVES = {"concat", "part", "part_gradient"}
-TASKS = PRODUCTS | NORMS | LOSSES | MOVES | POOLS | ELEMENTWISE | {"sum", "mean", "add_parts"}
+TASKS = (
+    PRODUCTS
+    | NORMS
+    | LOSSES
+    | MOVES
+    | POOLS
+    | ELEMENTWISE
+    | {"sum", "part_sums", "mean", "add_parts"}
+)
 SUMS = {"layer_sums", "batch_norm_gradient"}  # updates can follow from each of their results
 
 

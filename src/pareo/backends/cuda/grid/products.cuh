@@ -2,8 +2,10 @@
 // term; both together name an element.
 #pragma once
 
-// A matrix with STRIDE elements from row to row and STEP from term to term.
+// A matrix with STRIDE elements from row to row and STEP from term to term. Terms lie side by side, or
+// rows do.
 template <int STRIDE, int STEP> struct Matrix {
+    static const bool BY_TERM = STEP == 1;
     const float* at;
     using Place = int;
     __device__ int place(int i) const { return i * STRIDE; }

@@ -1,6 +1,6 @@
 """Writes matrix products and convolutions as tiles that blocks share."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from math import prod
 
@@ -14,7 +14,7 @@ from pareo.backends.cuda.grid.shapes import (
     weight_product,
 )
 from pareo.backends.cuda.grid.sharing import Options, Work
-from pareo.backends.cuda.grid.source import Source
+from pareo.backends.cuda.grid.source import NOTHING, Source
 from pareo.backends.cuda.grid.tiles import Tile, room_of, tiles_of
 
 
@@ -31,15 +31,18 @@ def _in_group(shape: Product, pointer: str, size: int) -> str:
 
 
 def _product(
-    source: Source, task: Task, shape: Product, sides: tuple[str, str], place: str
-) -> Options:
-    """A product: `place` is i for row m and column n of a group."""
+    source: Source, task: Task, shape: Product, sides: tuple[str, str], place: str,
+    names: Mapping[str, str],
+) -> Options:  # fmt: skip
+    """A product: `place` is i for row m and column n of a group; `names` as for `Source`."""
     machine, losses = source.machine, inside(source.plan, task)
     logits = source.plan.root(losses[0].one.inputs[-2]) if losses else None
     at = f"logits[(m - top) * {shape.n} + n]"
-    early, end, cost = source.early_and_end(task, place, "int m, int n", logits, at)
+    early, end, cost = source.early_and_end(task, place, "int m, int n", logits, at, names)
 
     def written(tile: Tile) -> str:
+        if tile.deep:
+            return _copied(source, task, shape, sides, place, tile, 1, names)
         rows, columns, high, wide, *_ = tile
         group, number = _grouped(shape, tile.tiles // shape.groups)
         sizes = f"{shape.m}, {shape.n}, {shape.k}, {rows}, {columns}, {high}, {wide}"
@@ -85,14 +88,35 @@ def _lanes(
     early, end, cost = source.early_and_end(task, place, "int part, int m, int n")
 
     def written(tile: Tile) -> str:
+        if tile.deep:
+            return _copied(source, task, shape, sides, place, tile, parts)
         group, number = _grouped(shape, tile.tiles // shape.groups)
         sizes = f"{shape.m}, {shape.n}, {shape.k}, {tile.rows}, {tile.columns}, {parts}"
         given = ", ".join([number, "room", *sides, early, end])
         return f"{group}product_of_lanes<{sizes}>({given});"
 
     tiles = tiles_of(shape, machine, cost, parts)
-    source.room(max(machine.warps * tile.rows * tile.columns for tile in tiles))
+    source.room(
+        max(
+            room_of(tile, shape, machine, False)
+            if tile.deep
+            else machine.warps * tile.rows * tile.columns
+            for tile in tiles
+        )
+    )
     return [Work(partial(written, tile), tile.tiles, tile.cycles) for tile in tiles]
+
+
+def _copied(
+    source: Source, task: Task, shape: Product, sides: tuple[str, str], place: str, tile: Tile,
+    parts: int, names: Mapping[str, str] = NOTHING,
+) -> str:  # fmt: skip
+    """A tile whose operands are copied to shared memory."""
+    early, end, _ = source.early_and_end(task, place, "int part, int m, int n", names=names)
+    group, number = _grouped(shape, tile.tiles // shape.groups)
+    how = tile.rows, tile.columns, tile.high, tile.wide, tile.deep
+    sizes = ", ".join(map(str, (shape.m, shape.n, shape.k, parts, *how)))
+    return f"{group}product_of_copies<{sizes}>({', '.join([number, 'room', *sides, early, end])});"
 
 
 def dot(source: Source, task: Task) -> Options:
@@ -104,7 +128,9 @@ def dot(source: Source, task: Task) -> Options:
     sides = f"{first}{{{source.read(left)}}}", f"{second}{{{source.read(right)}}}"
     if b in plan.transposed and a not in plan.transposed:
         return _lanes(source, task, Product(1, m, n, k, "k"), sides, 1)
-    return _product(source, task, Product(1, m, n, k, "n"), sides, f"m * {n} + n")
+    return _product(
+        source, task, Product(1, m, n, k, "n"), sides, f"m * {n} + n", {f"i % {n}": "n"}
+    )
 
 
 def conv(source: Source, task: Task) -> Options:
@@ -115,7 +141,7 @@ def conv(source: Source, task: Task) -> Options:
     pixels = _in_group(shape, source.read(x), images[1] // shape.groups * prod(images[2:]))
     name = conv_name(images, results, window, how)
     sides = f"Matrix<{shape.k}, 1>{{{filters}}}", f"ByResult<{name}>{{{{{pixels}}}}}"
-    return _product(source, task, shape, sides, _pixel(shape, results))
+    return _product(source, task, shape, sides, *_pixel(shape, results))
 
 
 def conv_back(source: Source, task: Task) -> Options:
@@ -127,7 +153,7 @@ def conv_back(source: Source, task: Task) -> Options:
     errors = _in_group(shape, source.read(g), inner * prod(results[2:]))
     name = conv_name(images, results, window, how)
     sides = f"FiltersBack<{name}>{{{filters}}}", f"Errors<{name}>{{{errors}}}"
-    return _product(source, task, shape, sides, _pixel(shape, images))
+    return _product(source, task, shape, sides, *_pixel(shape, images))
 
 
 def filters_back(source: Source, task: Task) -> Options:
@@ -142,8 +168,9 @@ def filters_back(source: Source, task: Task) -> Options:
     return _lanes(source, task, shape, sides, parts)
 
 
-def _pixel(shape: Product, images: Sequence[int]) -> str:
-    """Where pixel n of all images has row m of a group."""
+def _pixel(shape: Product, images: Sequence[int]) -> tuple[str, dict[str, str]]:
+    """Where pixel n of all images has row m of a group; and what a channel is called there."""
     pixels = prod(images[2:])
     row = f"group * {shape.m} + m" if shape.groups > 1 else "m"
-    return f"(n / {pixels} * {images[1]} + {row}) * {pixels} + n % {pixels}"
+    place = f"n / {pixels} * {images[1] * pixels} + n % {pixels} + ({row}) * {pixels}"
+    return place, {f"i / {pixels} % {images[1]}": row}

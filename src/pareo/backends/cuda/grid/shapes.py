@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+INDEX = 12  # instructions to find a pixel of a window
+
 
 @dataclass(frozen=True)
 class Product:
     """For each of `groups`: a sum of `k` terms for each of `m` rows and `n` columns.
 
     along: neighbouring elements lie along "n", or along "k", in the operand of the columns.
+    index: instructions to read an element of that operand.
     """
 
     groups: int
@@ -18,6 +21,7 @@ class Product:
     n: int
     k: int
     along: str
+    index: int = 4
 
 
 def conv_name(
@@ -35,14 +39,14 @@ def conv_product(images: Sequence[int], results: Sequence[int], window: int, how
     """A convolution: rows are filters, columns the pixels of all results."""
     groups, inner = how["groups"], images[1] // how["groups"]
     pixels = results[0] * prod(results[2:])
-    return Product(groups, results[1] // groups, pixels, inner * window, "n")
+    return Product(groups, results[1] // groups, pixels, inner * window, "n", INDEX)
 
 
 def input_product(images: Sequence[int], results: Sequence[int], window: int, how: Any) -> Product:
     """The gradient of images: rows are channels, columns the pixels of all images."""
     groups, inner = how["groups"], results[1] // how["groups"]
     pixels = images[0] * prod(images[2:])
-    return Product(groups, images[1] // groups, pixels, inner * window, "n")
+    return Product(groups, images[1] // groups, pixels, inner * window, "n", INDEX)
 
 
 def weight_product(images: Sequence[int], results: Sequence[int], how: Any) -> Product:
@@ -50,8 +54,8 @@ def weight_product(images: Sequence[int], results: Sequence[int], how: Any) -> P
 
     >>> how = {"groups": 1, "size": (5, 5)}
     >>> weight_product((16, 3, 12, 12), (16, 6, 8, 8), how)
-    Product(groups=1, m=6, n=75, k=1024, along='k')
+    Product(groups=1, m=6, n=75, k=1024, along='k', index=12)
     """
     groups = how["groups"]
     taps = images[1] // groups * prod(how["size"])
-    return Product(groups, results[1] // groups, taps, results[0] * prod(results[2:]), "k")
+    return Product(groups, results[1] // groups, taps, results[0] * prod(results[2:]), "k", INDEX)

@@ -1,6 +1,6 @@
 """The CUDA source of a kernel whose blocks compute a whole step together, as it is written."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -10,6 +10,7 @@ from pareo.backends.cuda.grid.tiles import BEHIND, LOAD, SHARE, End, Machine
 from pareo.backends.cuda.images.elements import expression, number
 from pareo.program.ir import Instruction
 
+NOTHING: Mapping[str, str] = {}
 TEMPLATE = """// {title} by all blocks together; by pareo.backends.cuda.grid.
 const int THREADS = {threads}, BLOCKS = {blocks};
 {cluster}
@@ -22,6 +23,7 @@ const int THREADS = {threads}, BLOCKS = {blocks};
 #include "grid/held.cuh"
 #include "grid/tasks.cuh"
 #include "grid/products.cuh"
+#include "grid/copied.cuh"
 #include "grid/windows.cuh"
 #include "grid/norms.cuh"
 
@@ -33,7 +35,7 @@ struct Pointers {{ void* at[{count}]; }};
 extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) together(
     const __grid_constant__ Pointers given{more})
 {{
-    __shared__ float room[{room}];
+    __shared__ __align__(16) float room[{room}];
     __shared__ void* pointers[{count}];
     for (int i = threadIdx.x; i < {count}; i += THREADS) pointers[i] = (&given.at[0])[i];
     __syncthreads();
@@ -155,11 +157,14 @@ class Source:
         result = expression(one.name, one.attributes)
         return f"[&] {{ const float {', '.join(reads)}; return {result}; }}()"
 
-    def _end(self, task: Task, kept: int | None = None, at: str = "") -> tuple[list[str], str]:
+    def _end(
+        self, task: Task, kept: int | None = None, at: str = "", names: Mapping[str, str] = NOTHING
+    ) -> tuple[list[str], str]:
         """What happens with result r at element i, and what it reads from memory.
 
         It is stored, and what follows from it is computed. What it reads is `given.at[...]`. The
-        value `kept` is written to a place of shared memory, too.
+        value `kept` is written to a place of shared memory, too. `names` are places that have a
+        shorter name there.
         """
         first, given = task.one.outputs[0], list[str]()
         known = {first: "r"}
@@ -168,7 +173,7 @@ class Source:
             root = self.plan.root(operand)
             if root in known:
                 return known[root]
-            given.append(f"{self.read(operand)}[{place}]")
+            given.append(f"{self.read(operand)}[{names.get(place, place)}]")
             return f"given.at[{len(given) - 1}]"
 
         is_update = task.one.name == "update"
@@ -229,13 +234,14 @@ class Source:
         return f"[&](int i, float r) {{ const auto given = {_given(given)}; {' '.join(lines)} }}"
 
     def early_and_end(
-        self, task: Task, place: str, parameters: str, kept: int | None = None, at: str = ""
-    ) -> tuple[str, str, End]:
+        self, task: Task, place: str, parameters: str, kept: int | None = None, at: str = "",
+        names: Mapping[str, str] = NOTHING,
+    ) -> tuple[str, str, End]:  # fmt: skip
         """What is read from memory before r is known, and what happens then, as functions.
 
         And what the end costs for each element.
         """
-        given, code = self._end(task, kept, at)
+        given, code = self._end(task, kept, at, names)
         early = f"[&]({parameters}) {{ const int i = {place}; return {_given(given)}; }}"
         taken = f"const Given<{len(given)}>& given"
         end = f"[&]({parameters}, float r, {taken}) {{ const int i = {place}; {code} }}"
@@ -245,11 +251,14 @@ class Source:
     def elements(self, task: Task, value: str, each: float, waits: float = 1.0) -> Options:
         """Elements by a thread each."""
         count, threads = self.plan.size(task.one.outputs[0]), self.machine.threads
-        end = self.end(task)
-        code = f"elements<{count}>(tile, [&](int i) {{ const float r = {value}; {end} }});"
-        each += 12 * len(task.chain)
-        cycles = 60 + waits * LOAD + BEHIND * each * threads / SHARE
-        return one_way(code, -(-count // threads), cycles)
+        early, end, cost = self.early_and_end(task, "e", "int e")
+        each = BEHIND * (each + cost.cycles) * threads / SHARE
+        ways: list[Work] = []
+        for many in (1, 4):
+            given = f"tile, [&](int i) {{ return {value}; }}, {early}, {end}"
+            code = f"elements<{count}, {many}>({given});"
+            ways += one_way(code, -(-count // (many * threads)), 60 + waits * LOAD + many * each)
+        return ways
 
     def room(self, floats: int) -> None:
         """Take that much shared memory."""

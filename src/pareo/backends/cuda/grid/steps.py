@@ -1,8 +1,8 @@
 """Instructions that take two levels, as two instructions with a value between them.
 
 Results that are sums over the whole batch are computed in parts first: the loss from those of the
-rows, the gradients of a layer normalisation's scale and shift from the statistics of the rows, and
-the gradients of filters from those of some pixels. The first of the two has all FLOPs.
+rows, the gradients of a layer normalisation's scale and shift from the statistics of the rows, long
+sums and the gradients of filters from those of some pixels. The first of the two has all FLOPs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,6 +24,7 @@ def _step(name: str) -> Fusion:
 
 
 ROW_LOSSES, ADD_PARTS = _step("row_losses"), _step("add_parts")
+PART_SUMS = _step("part_sums")
 LAYER_ROWS, LAYER_SUMS = _step("layer_rows"), _step("layer_sums")
 UPDATE, GATHER = _step("update"), _step("gather")
 
@@ -55,6 +56,10 @@ def in_steps(instructions: Sequence[Instruction], specs: dict[int, Spec]) -> lis
             mean, inverse = new(count), new(count)
             add(LAYER_ROWS, one.inputs, (to_x, mean, inverse), one.attributes, one, one.flops)
             add(LAYER_SUMS, (g, x, mean, inverse), (*sums,), one.attributes, one)
+        elif one.name == "sum" and (parts := tiles.parts_of_sum(*_sizes(one, specs))) > 1:
+            made = new(parts, specs[one.outputs[0]].size)
+            add(PART_SUMS, one.inputs, (made,), {**one.attributes, "parts": parts}, one, one.flops)
+            add(ADD_PARTS, (made,), one.outputs, {"parts": parts}, one)
         elif (
             one.name == "conv_weight_gradient"
             and (parts := tiles.parts_of(_product(one, specs))) > 1
@@ -67,6 +72,12 @@ def in_steps(instructions: Sequence[Instruction], specs: dict[int, Spec]) -> lis
         else:
             found.append(one)
     return found
+
+
+def _sizes(one: Instruction, specs: dict[int, Spec]) -> tuple[int, int]:
+    """How many sums an instruction has, and of how many terms."""
+    sums = specs[one.outputs[0]].size
+    return sums, specs[one.inputs[0]].size // sums
 
 
 def _product(one: Instruction, specs: dict[int, Spec]) -> Product:

@@ -11,11 +11,29 @@ template <int N> struct Given { float at[N > 0 ? N : 1]; };
 
 __device__ inline int least(int a, int b) { return a < b ? a : b; }
 
-// Elements: as many as there are threads.
-template <int COUNT, class Each> __device__ inline void elements(int tile, Each each)
+// EACH elements by each thread: everything is read before anything is written.
+template <int COUNT, int EACH, class Value, class Early, class End> __device__ inline void elements(
+    int tile, Value value, Early early, End end)
 {
-    const int i = tile * THREADS + this_thread();
-    if (i < COUNT) each(i);
+    const int first = tile * (EACH * THREADS) + this_thread();
+    float r[EACH];
+    decltype(early(0)) given[EACH];
+#pragma unroll
+    for (int u = 0; u < EACH; u++) {
+        const int i = least(first + u * THREADS, COUNT - 1);
+        given[u] = early(i);
+        r[u] = value(i);
+    }
+#pragma unroll
+    for (int u = 0; u < EACH; u++)
+        if (first + u * THREADS < COUNT) end(first + u * THREADS, r[u], given[u]);
+}
+
+// The gradients of a pooling by the largest, whose windows do not overlap.
+template <class S, class End> __device__ inline void max_pool_back(int tile, const float* g, const float* in, End end)
+{
+    const int cell = tile * THREADS + this_thread();
+    if (cell < Cells<S>::COUNT) max_pool_back_in<S>(g, in, cell, end);
 }
 
 // Copies rows of `data`, which `order` names: `COPIES` words for each thread.
@@ -47,18 +65,19 @@ __device__ __noinline__ float total_of_block(float value, float* room)
     return sum;
 }
 
-// The sum of some of the `count` elements of x[o, k, i] for one k: every `each`-th one from `first` on.
-// Eight are read at once, those beyond the last one at the first place.
-__device__ __noinline__ float sum_of(const float* x, int k, int kept, int behind, int count, int first, int each)
+// The sum of some elements of x[o, k, i] for one k: every EACH-th one from `first` on, before `stop`. Eight
+// are read at once, those beyond the last one at the first place.
+template <int K, int I, int EACH> __device__ inline float sum_of(const float* x, int k, int first, int stop)
 {
     float sum = 0;
-    for (int start = first; start < count; start += 8 * each) {
+#pragma unroll 1
+    for (int start = first; start < stop; start += 8 * EACH) {
         float found[8];
 #pragma unroll
         for (int u = 0; u < 8; u++) {
-            const int e = start + u * each;
-            const int place = behind == 1 ? e * kept + k : (e / behind * kept + k) * behind + e % behind;
-            found[u] = e < count ? x[place] : 0;
+            const int e = start + u * EACH, at = e < stop ? e : start;
+            const float value = x[I == 1 ? at * K + k : (at / I * K + k) * I + at % I];
+            found[u] = e < stop ? value : 0;
         }
 #pragma unroll
         for (int u = 0; u < 8; u++) sum += found[u];
@@ -73,7 +92,7 @@ template <int O, int K, int I, class Early, class End> __device__ inline void su
     const int thread = this_thread(), k = tile * WARPS + thread / LANES, lane = thread % LANES;
     if (k >= K) return;
     const auto given = early(k);
-    const float sum = total_of_lanes(sum_of(x, k, K, I, O * I, lane, LANES));
+    const float sum = total_of_lanes(sum_of<K, I, LANES>(x, k, lane, O * I));
     if (lane == 0) end(k, sum, given);
 }
 
@@ -83,8 +102,19 @@ template <int O, int K, int I, class Early, class End> __device__ inline void su
 {
     const auto given = early(k);
     const int thread = this_thread();
-    const float sum = total_of_block(sum_of(x, k, K, I, O * I, thread, THREADS), room);
+    const float sum = total_of_block(sum_of<K, I, THREADS>(x, k, thread, O * I), room);
     if (thread == 0) end(k, sum, given);
+}
+
+// The same sums of PARTS parts of their terms.
+template <int O, int K, int I, int PARTS, class Early, class End> __device__ inline void sums_of_parts(
+    int tile, float* room, const float* x, Early early, End end)
+{
+    const int part = tile / K, k = tile % K, thread = this_thread();
+    const int start = (int)((long long)O * I * part / PARTS), stop = (int)((long long)O * I * (part + 1) / PARTS);
+    const auto given = early(tile);
+    const float sum = total_of_block(sum_of<K, I, THREADS>(x, k, start + thread, stop), room);
+    if (thread == 0) end(tile, sum, given);
 }
 
 // What the warps have for each lane, added up by the first one.
@@ -106,9 +136,18 @@ template <int O, int K, class Early, class End> __device__ inline void sums_acro
 {
     const int thread = this_thread(), k = tile * LANES + thread % LANES;
     const auto given = early(least(k, K - 1));
-    float sum = k < K ? sum_of(x, k, K, 1, O, thread / LANES, WARPS) : 0;
+    float sum = k < K ? sum_of<K, 1, WARPS>(x, k, thread / LANES, O) : 0;
     sum = total_of_warps(sum, room);
     if (thread < LANES && k < K) end(k, sum, given);
+}
+
+// The sum over O of x[o, k], by a thread.
+template <int O, int K> __device__ inline float sum_of_column(const float* x, int k)
+{
+    float sum = 0;
+#pragma unroll 8
+    for (int o = 0; o < O; o++) sum += x[o * K + k];
+    return sum;
 }
 
 // The loss of a row, by a warp: log of the sum of exp(x) - x[label]; and its gradient times `g`. A label

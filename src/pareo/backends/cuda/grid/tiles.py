@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 from pareo.backends.cuda.grid.shapes import Product
@@ -9,13 +10,18 @@ from pareo.backends.cuda.grid.shapes import Product
 LOAD = 650  # cycles until what another multiprocessor wrote arrives
 SHARE = 128  # threads of a multiprocessor that execute at the same time
 BEHIND = 3.0  # times as long as all its instructions a tile takes
-START = 300  # cycles of a tile besides: its pointers and places, and the last store
+START = 700  # cycles of a tile besides: its pointers and places, its code, and the last store
 AT_ONCE = 32  # floats that a thread reads at once, as in products.cuh
 BYTES = 24  # of a cycle, that a multiprocessor reads from the L2 cache or writes to it
 MOST_CLASSES = 128  # of losses that the block with their logits computes
 MOST_ROOM = 10000  # floats of shared memory
 MOST_SHARED = 16  # sums of a thread that are added up in shared memory
-TERMS = 96  # of a part of a sum, for each lane
+BLOCKS = 132  # that parts are for
+TERMS = 64  # of a part of a sum, at least
+WORTH = 0.8  # of the time of fewer parts, that more are worth
+COPIED = 12  # floats that a thread copies to shared memory at once, about
+LEAST_SHARE = 16  # threads of a block that share the terms of a tile of copies, at most
+BUSY = 1.5  # times as long as all its instructions a tile of copies takes
 
 
 @dataclass(frozen=True)
@@ -41,8 +47,8 @@ class Tile(NamedTuple):
     """What a thread computes, how the threads of a block share it, and what that takes.
 
     A thread has `rows` x `columns` sums; `high` x `wide` threads have others; the rest of a block
-    share their terms. Where terms lie side by side, a warp shares them: then `high` and `wide` are
-    0.
+    share their terms. Where terms lie side by side, a warp can share them: then `high` and `wide`
+    are 0. With `deep`, operands are copied to shared memory, so many terms at a time.
     """
 
     rows: int
@@ -51,17 +57,35 @@ class Tile(NamedTuple):
     wide: int
     tiles: int
     cycles: float  # of one tile
+    deep: int = 0
 
 
+@cache
 def parts_of(shape: Product) -> int:
-    """The parts that a gradient of filters is computed in, each by another warp.
+    """The parts that a gradient of filters is computed in, so that all blocks have some.
 
     >>> parts_of(Product(1, 6, 75, 1024, "k")), parts_of(Product(1, 4, 3, 44944, "k"))
-    (1, 14)
+    (8, 64)
     """
-    groups = shape.groups * -(-shape.m // 4) * -(-shape.n // 4)
-    wanted = shape.k // (32 * TERMS)
-    return max(1, min(wanted, 4096 // groups, 256)) if groups < 2048 else 1
+    machine = Machine(BLOCKS, 256)
+    found, least, parts = 1, float("inf"), 1
+    while parts <= BLOCKS and (parts == 1 or shape.k >= 2 * TERMS * parts):
+        ways = tiles_of(shape, machine, End(), parts)
+        time = min(-(-way.tiles // BLOCKS) * way.cycles for way in ways)
+        time += 8 * parts if parts > 1 else 0  # to add them up
+        if time < WORTH * least:
+            found, least = parts, time
+        parts *= 2
+    return found
+
+
+def parts_of_sum(sums: int, terms: int) -> int:
+    """The same of a sum.
+
+    >>> parts_of_sum(44, 55696), parts_of_sum(512, 4096)
+    (3, 1)
+    """
+    return max(1, min(BLOCKS // sums, terms // 4096))
 
 
 class End(NamedTuple):
@@ -83,11 +107,8 @@ def tiles_of(
     32768
     """
     found = _by_lanes if shape.along == "k" else _by_threads
-    every = [
-        tile
-        for tile in found(shape, machine, end, parts)
-        if not rows or _fits(tile, shape, machine)
-    ]
+    every = [*found(shape, machine, end, parts), *_by_copies(shape, machine, end, parts)]
+    every = [tile for tile in every if not rows or _fits(tile, shape, machine)]
     ways = sorted(every, key=lambda tile: (tile.tiles, tile.cycles))
     worth: list[Tile] = []
     for way in ways:
@@ -98,11 +119,15 @@ def tiles_of(
 
 def _fits(tile: Tile, shape: Product, machine: Machine) -> bool:
     """Whether a tile has whole rows, and shared memory has room for them behind its sums."""
-    return tile.columns * tile.wide >= shape.n and room_of(tile, shape, machine, True) <= MOST_ROOM
+    whole = not tile.deep and tile.columns * tile.wide >= shape.n
+    return whole and room_of(tile, shape, machine, True) <= MOST_ROOM
 
 
 def room_of(tile: Tile, shape: Product, machine: Machine, rows: bool) -> int:
     """Floats of shared memory for a tile's sums, and for its rows."""
+    if tile.deep:
+        copied = 2 * tile.deep * (tile.rows * tile.high + tile.columns * tile.wide + 8)
+        return max(copied, (machine.threads + 8) * min(tile.rows * tile.columns, MOST_SHARED))
     behind = tile.rows * tile.high * shape.n if rows else 0
     return machine.threads * tile.rows * tile.columns + behind
 
@@ -110,7 +135,7 @@ def room_of(tile: Tile, shape: Product, machine: Machine, rows: bool) -> int:
 def _by_threads(shape: Product, machine: Machine, end: End, parts: int) -> Iterator[Tile]:
     wides = [w for w in (machine.lanes, 2 * machine.lanes, 4 * machine.lanes, 8, 16)
              if w <= machine.threads]  # fmt: skip
-    for rows, columns in ((1, 1), (2, 2), (4, 1), (4, 4)):
+    for rows, columns in ((1, 1), (2, 2), (4, 1), (1, 4), (4, 4)):
         if (rows > 1 and rows // 2 >= shape.m) or (columns > 1 and columns // 2 >= shape.n):
             continue
         for wide in wides or [1]:
@@ -136,7 +161,7 @@ def _shared(
     count = shape.groups * -(-shape.m // (rows * high)) * -(-shape.n // (columns * wide))
     terms = -(-shape.k // split)
     share = machine.threads / SHARE
-    each = BEHIND * max(rows * columns + 8, 4 * (rows + columns)) * share
+    each = BEHIND * max(rows * columns + 8, 4 * rows + shape.index * columns) * share
     waits = _rounds(terms, rows, columns) * LOAD
     moved = 4 * ((tall + broad) * shape.k + end.floats * tall * broad) / BYTES
     outputs = -(-rows * columns * high * wide // machine.threads)
@@ -152,9 +177,56 @@ def _by_lanes(shape: Product, machine: Machine, end: End, parts: int) -> Iterato
         groups = -(-shape.m // rows) * -(-shape.n // columns) * parts
         terms = -(-shape.k // (parts * machine.lanes))
         share = machine.threads / SHARE
-        each = BEHIND * max(rows * columns + 12, 4 * (rows + columns)) * share
+        each = BEHIND * max(rows * columns + 12, 4 * rows + shape.index * columns) * share
         waits = _rounds(terms, rows, columns) * LOAD
         moved = 4 * machine.warps * (rows + columns) * (shape.k / parts) / BYTES
         sums = rows * columns * (10 * share + 12)  # over the lanes
         cycles = START + 100 + max(terms * each, waits, moved) + sums + end.cycles
         yield Tile(rows, columns, 0, 0, shape.groups * -(-groups // machine.warps), cycles)
+
+
+def _by_copies(shape: Product, machine: Machine, end: End, parts: int) -> Iterator[Tile]:
+    powers = [1 << k for k in range(machine.threads.bit_length())]
+    for rows, columns in ((4, 4), (8, 4), (4, 8), (2, 4), (4, 2), (2, 2)):
+        if rows >= 2 * shape.m or columns >= 2 * shape.n:
+            continue
+        for high in powers:
+            if high > 1 and rows * high >= 2 * shape.m:
+                break
+            for wide in powers:
+                many = high * wide
+                if many > machine.threads or (wide > 1 and columns * wide >= 2 * shape.n):
+                    break
+                if many * LEAST_SHARE >= machine.threads:
+                    yield from _copied(shape, machine, end, parts, rows, columns, high, wide)
+
+
+def _copied(
+    shape: Product, machine: Machine, end: End, parts: int, rows: int, columns: int, high: int,
+    wide: int,
+) -> Iterator[Tile]:  # fmt: skip
+    tall, broad = rows * high, columns * wide
+    split = machine.threads // (high * wide)
+    terms = -(-shape.k // parts)
+    deep = max(split, 4)
+    while deep < 64 and deep < terms and deep * (tall + broad) < COPIED * machine.threads:
+        deep *= 2
+    tile = Tile(rows, columns, high, wide, 0, 0, deep)
+    if room_of(tile, shape, machine, False) > MOST_ROOM:
+        return
+    count = shape.groups * -(-shape.m // tall) * -(-shape.n // broad) * parts
+    share = machine.threads / SHARE
+    copies = -(-tall * deep // machine.threads) + -(-broad * deep // machine.threads)
+    terms_of_thread = deep // split
+    multiplied = terms_of_thread * (rows * columns + rows + columns + 2) * share
+    copying = 2 * shape.index * copies * share
+    chunk = max(BUSY * (multiplied + copying), LOAD + 150)
+    moved = 4 * ((min(tall, shape.m) + min(broad, shape.n)) * terms) / BYTES
+    chunks = -(-terms // deep)
+    outputs = -(-rows * columns * high * wide // machine.threads)
+    cycles = START - 300 + LOAD + copying + BUSY * multiplied + max((chunks - 1) * chunk, moved)
+    cycles += (
+        outputs * (60 + 4 * shape.index + end.cycles + 6 * split) * share / 2
+        + 12 * rows * columns * share
+    )
+    yield tile._replace(tiles=count, cycles=cycles)

@@ -25,15 +25,18 @@ template <class S> struct Pixels {  // of images, inside of them or 0
     }
 };
 template <class S> struct ByResult : Pixels<S> {  // columns are results
+    static const bool BY_TERM = false;
     __device__ Window place(int n) const { return Pixels<S>::window(n); }
     __device__ Window key(int k) const { return Pixels<S>::tap(k); }
 };
 template <class S> struct ByTap : Pixels<S> {  // columns are taps
+    static const bool BY_TERM = true;
     __device__ Window place(int n) const { return Pixels<S>::tap(n); }
     __device__ Window key(int k) const { return Pixels<S>::window(k); }
 };
 
 template <class S> struct Errors {  // of the results that a pixel is part of
+    static const bool BY_TERM = false;
     const float* at;
     using Place = Window;
     __device__ Window place(int n) const
@@ -54,6 +57,7 @@ template <class S> struct Errors {  // of the results that a pixel is part of
     }
 };
 template <class S> struct FiltersBack {  // rows are channels, terms filters and taps
+    static const bool BY_TERM = S::TAPS > 1;
     const float* at;
     using Place = int;
     __device__ int place(int c) const { return c * S::TAPS; }
@@ -61,6 +65,7 @@ template <class S> struct FiltersBack {  // rows are channels, terms filters and
     __device__ float get(int place, int key) const { return at[place + key]; }
 };
 template <class S> struct ErrorsOfFilters {  // rows are filters, terms results
+    static const bool BY_TERM = true;
     const float* at;
     using Place = int;
     __device__ int place(int f) const { return f * (S::OH * S::OW); }

@@ -16,3 +16,6 @@ __device__ inline float largest_of_lanes(float value)
         value = fmaxf(value, __shfl_xor_sync(~0u, value, apart));
     return value;
 }
+// 1 / a, within two units in the last place; 0 for the largest numbers. It has no branches, so that threads
+// compute several at a time.
+__device__ inline float inverse_of(float a) { return __fdividef(1, a); }

@@ -1,7 +1,7 @@
 // Functions of one element. A NaN stays one.
 #pragma once
 
-__device__ inline float logistic(float a) { return 1 / (1 + expf(-a)); }
+__device__ inline float logistic(float a) { return inverse_of(1 + expf(-a)); }
 __device__ inline float clipped(float a, float low, float high) { return a < low ? low : a > high ? high : a; }
 __device__ inline float hard(float a) { return clipped(a + 3, 0, 6) / 6; }
 // The normal distribution function.
