@@ -7,7 +7,7 @@ import pytest
 
 from pareo import Device, op, trace
 from pareo.backends.compiled.conv import convolution
-from pareo.backends.compiled.runtime import registers
+from pareo.backends.compiled.runtime import registers, thread_pool
 from pareo.spec import Spec
 
 HOW: dict[str, Any] = {"padding": (2, 2, 2, 2), "dilation": (1, 1), "groups": 1}
@@ -28,6 +28,30 @@ def test_a_first_layer_fills_wide_registers_with_filters(
     assert algorithm(24) == ("channels_last" if has_avx512 else "shifted_rows")
     assert algorithm(24, dtype="float64") == "shifted_rows"
     assert algorithm(64) == "channels_last"
+
+
+@pytest.mark.parametrize(
+    ("images", "side", "by_rows"), [(1, 6, True), (8, 6, False), (8, 30, True)]
+)
+def test_many_loops_over_short_planes_are_columns_instead(
+    images: int, side: int, by_rows: bool
+) -> None:
+    """Each loop of `shifted_rows` takes longer to begin than to run there."""
+    x, out = (Spec((images, channels, side, side), "float32") for channels in (6, 7))
+    found = convolution._algorithm(x, (7, 6, 5, 5), out, stride=(1, 1), **HOW)
+    assert (found == "shifted_rows") == by_rows
+
+
+def test_a_few_products_stay_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To hand them over would take longer than to compute them."""
+    monkeypatch.setattr(thread_pool, "LEAST_FLOPS", 1 << 19)
+    monkeypatch.setattr(thread_pool, "taken", lambda: pytest.fail("a worker was woken"))
+    for channels, stride, dtype in ((2, 1, "float32"), (6, 2, "float32"), (6, 1, "float64")):
+        x, w = np.ones((5, channels, 7, 6), dtype), np.ones((7, channels, 3, 3), dtype)
+        with Device("compiled", threads=2):
+            y = op.conv(x, w, stride=stride, padding=1)
+            op.conv_input_gradient(y, w, size=(7, 6), stride=stride, padding=1)
+            op.conv_weight_gradient(x, y, size=(3, 3), stride=stride, padding=1)
 
 
 @pytest.mark.parametrize("filters", [6, 24])

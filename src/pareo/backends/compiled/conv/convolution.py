@@ -33,7 +33,7 @@ from pareo.backends.compiled.conv.tiled_layer import tiled_layer
 from pareo.backends.compiled.conv.winograd import layer as winograd
 from pareo.backends.compiled.kernels.activations import NONE, RELU, SIGMOID, TANH
 from pareo.backends.compiled.runtime import registers
-from pareo.backends.compiled.runtime.thread_pool import split, split_numbered, workers
+from pareo.backends.compiled.runtime.thread_pool import least_items, split, split_numbered, workers
 from pareo.backends.sums import gathered
 from pareo.spec import Spec
 
@@ -41,6 +41,9 @@ kernel = backend.kernel
 # Filters that are worth registers of 16: with fewer, `shifted_rows` is as fast, and its backward
 # pass takes bias and activation along.
 FILL_REGISTERS = 12
+SHORT = 256  # pixels, for which a loop of `shifted_rows` takes as long to begin as to run
+FEW_LOOPS = 128  # of them, which take as long as `im2col` takes to begin
+DIRECT = 16  # how many times as long as a product in registers `direct` takes
 NAMES = {NONE: "", SIGMOID: "sigmoid", TANH: "tanh", RELU: "relu"}
 
 
@@ -66,6 +69,8 @@ def _suits_rows(x: Spec, filters: Sizes, out: Spec | Array, **how: Any) -> bool:
     """Whether `shifted_rows` is fastest; with 3x3 filters that `winograd` takes, that is."""
     if not shifted_rows.suits(x, filters, how["stride"], how["dilation"], how["groups"]):
         return False
+    if shifted_rows.loops(out.shape, filters) > FEW_LOOPS and out.shape[2] * out.shape[3] < SHORT:
+        return False
     fills = registers.HAS_AVX512 and filters[0] >= FILL_REGISTERS
     if fills and pointwise.suits(x, filters, **how):
         return False
@@ -89,6 +94,12 @@ def _tiled(
     if x.dtype != np.float32 or any(padding) or not register_tiles.suits(out.shape, filters):
         return None
     return tiled_layer(*out.shape[1:], x.shape[3], *filters[2:], NAMES[activation])
+
+
+def _least(results: Array, filters: Array, slower: int = 1) -> int:
+    """How many images are worth a thread, by loops that are `slower` than products."""
+    flops = slower * 2 * results.size * filters[0].size
+    return least_items(len(results), flops)
 
 
 def _padded_filters(filters: int) -> int:
@@ -142,14 +153,18 @@ def _forward(
                 *padding[:2],
             )  # fmt: skip
 
-        split_numbered(work, x.shape[0])
+        split_numbered(work, x.shape[0], _least(out, w))
     elif algorithm == "depthwise":
         depthwise.forward(out, x, w, b, stride[0], padding, scratch[0])
     elif algorithm == "pointwise":
         pointwise.forward(out, x, w, b, activation, stride, scratch)
     elif algorithm == "direct":
         shape = (*stride, *padding[:2], *dilation)
-        split(lambda lo, hi: direct.forward(out[lo:hi], x[lo:hi], w, groups, *shape), x.shape[0])
+        split(
+            lambda lo, hi: direct.forward(out[lo:hi], x[lo:hi], w, groups, *shape),
+            x.shape[0],
+            _least(out, w, DIRECT),
+        )
         if any(padding):
             direct.padding_times_filters(out, x, w, *shape)
     elif algorithm == "winograd":
@@ -223,7 +238,11 @@ def conv_input_gradient(
         pointwise.input_gradient(out, g, w, how["stride"], scratch)
     elif depthwise.suits(out, w.shape, how) or direct.suits(w.shape, how["groups"]):
         shape = (how["groups"], *how["stride"], *how["padding"][:2], *how["dilation"])
-        split(lambda lo, hi: direct.input_gradient(out[lo:hi], g[lo:hi], w, *shape), g.shape[0])
+        split(
+            lambda lo, hi: direct.input_gradient(out[lo:hi], g[lo:hi], w, *shape),
+            g.shape[0],
+            _least(g, w, DIRECT),
+        )
     elif winograd.suits(w.shape, out, **how):
         winograd.input_gradient(out, g, w, how["padding"], scratch)
     elif channels_last.suits_input_gradient(out, w.shape, g, **how):
@@ -232,7 +251,11 @@ def conv_input_gradient(
             channels_last.input_gradient(out, g, w, how["stride"], how["padding"], scratch)
             return
         shape = (how["groups"], *how["stride"], *how["padding"][:2], *how["dilation"])
-        split(lambda lo, hi: direct.input_gradient(out[lo:hi], g[lo:hi], w, *shape), g.shape[0])
+        split(
+            lambda lo, hi: direct.input_gradient(out[lo:hi], g[lo:hi], w, *shape),
+            g.shape[0],
+            _least(g, w, DIRECT),
+        )
     else:
         im2col.input_gradient(out, g, w, **how, scratch=scratch)
 
@@ -275,7 +298,7 @@ def conv_weight_gradient(
             if any(how["padding"]):
                 direct.padding_times_gradients(sums[part], x[lo:hi], g[lo:hi], *shape)
 
-        out[...] = gathered(sums, split_numbered(work, x.shape[0]))
+        out[...] = gathered(sums, split_numbered(work, x.shape[0], _least(g, out, DIRECT)))
     elif algorithm == "depthwise":
         depthwise.weight_gradient(out, x, g, how["stride"][0], how["padding"], scratch)
     elif algorithm == "pointwise":
@@ -324,10 +347,11 @@ def _rows_backward(
             activation, *padding[:2], by_rows,
         )  # fmt: skip
 
-    parts = split_numbered(partial(work, False), x.shape[0])
+    least = _least(g, gw)
+    parts = split_numbered(partial(work, False), x.shape[0], least)
     total = gathered(sums, parts)
     if tiled is None and not np.isfinite(np.add.reduce(total, axis=None)):
-        parts = split_numbered(partial(work, True), x.shape[0])
+        parts = split_numbered(partial(work, True), x.shape[0], least)
         total = gathered(sums, parts)
     gw[...] = total[: gw.shape[0]]
     if gb is not None:

@@ -17,7 +17,7 @@ from pareo.backends.compiled.backend import Sizes
 from pareo.backends.compiled.conv import small_planes
 from pareo.backends.compiled.conv.columns import gather, scatter
 from pareo.backends.compiled.kernels.linear import bias_activation_planes
-from pareo.backends.compiled.runtime.thread_pool import split_numbered, workers
+from pareo.backends.compiled.runtime.thread_pool import least_items, split_numbered, workers
 from pareo.backends.sums import CHUNK, gathered
 from pareo.spec import Spec
 
@@ -130,16 +130,18 @@ def forward(
             bias_activation_planes(whole, whole, b, activation)
 
     blas.threads(1)
+    flops = 2 * out.size * w[0].size
     if _fewer_than_workers(len(x)):
         for n in range(len(x)):
-            split_numbered(partial(_of_image, rows, n), height)
+            least = least_items(height, flops // len(x))
+            split_numbered(partial(_of_image, rows, n), height, least)
         return
 
     def work(part: int, lo: int, hi: int) -> None:
         for n in range(lo, hi):
             rows(part, n, 0, height)
 
-    split_numbered(work, len(x))
+    split_numbered(work, len(x), least_items(len(x), flops))
 
 
 def input_gradient(
@@ -176,22 +178,25 @@ def input_gradient(
                 np.matmul(back, given[:, first * width : last * width], out=matrix)
                 scatter(image, matrix, 0, last - first, width, *_below(shape, first))
 
-    _by_channels(channels, len(g), w.shape[1])
+    _by_channels(channels, len(g), w.shape[1], 2 * g.size * w[0].size)
 
 
-def _by_channels(work: Callable[[int, int, int, int], None], images: int, channels: int) -> int:
+def _by_channels(
+    work: Callable[[int, int, int, int], None], images: int, channels: int, flops: int
+) -> int:
     """Run work(part, image, first channel, last), split by images, or by channels if few."""
     blas.threads(1)
     if _fewer_than_workers(images):
         for n in range(images):
-            split_numbered(partial(_of_image, work, n), channels)
+            least = least_items(channels, flops // images)
+            split_numbered(partial(_of_image, work, n), channels, least)
         return 1
 
     def over(part: int, lo: int, hi: int) -> None:
         for n in range(lo, hi):
             work(part, n, 0, channels)
 
-    return split_numbered(over, images)
+    return split_numbered(over, images, least_items(images, flops))
 
 
 def weight_gradient(
@@ -237,7 +242,7 @@ def weight_gradient(
     sums[0] = 0  # the result if there are no images
     for more in totals:
         more[...] = 0
-    parts = _by_channels(channels, len(x), out.shape[1])
+    parts = _by_channels(channels, len(x), out.shape[1], 2 * g.size * out[0].size)
     for more in totals:
         np.add(more[:parts], sums[:parts], out=more[:parts])
     out.reshape(sums.shape[1:])[...] = gathered((totals or [sums])[0], parts)

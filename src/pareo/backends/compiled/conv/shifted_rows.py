@@ -30,6 +30,11 @@ def suits(x: Spec, w: Sizes, stride: Sizes, dilation: Sizes, groups: int) -> boo
     return plain and taps * w[0] <= most and w[0] <= 32
 
 
+def loops(out: Sizes, w: Sizes) -> int:
+    """The number of loops over a plane of results."""
+    return out[0] * -(-w[0] // FILTERS) * w[1] * w[2]
+
+
 @jit_in_order
 def _first_five(y0: Array, y1: Array, y2: Array, x: Array, w: Array, b: Array) -> None:
     a0, a1, a2, a3, a4 = w[0, 0], w[0, 1], w[0, 2], w[0, 3], w[0, 4]

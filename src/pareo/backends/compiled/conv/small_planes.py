@@ -12,7 +12,7 @@ from pareo.backends.compiled.backend import Sizes
 from pareo.backends.compiled.conv.columns import gather, scatter
 from pareo.backends.compiled.kernels.linear import bias_activation_planes
 from pareo.backends.compiled.runtime.jit import jit
-from pareo.backends.compiled.runtime.thread_pool import split_numbered, workers
+from pareo.backends.compiled.runtime.thread_pool import least_items, split_numbered, workers
 from pareo.backends.sums import CHUNK, gathered
 from pareo.spec import Spec
 
@@ -114,7 +114,7 @@ def forward(
                 bias_activation_planes(target, target, b, activation)
 
     blas.threads(1)
-    split_numbered(work, len(x))
+    split_numbered(work, len(x), least_items(len(x), 2 * out.size * w[0].size))
 
 
 def input_gradient(
@@ -133,7 +133,7 @@ def input_gradient(
             _scatter_all(out[first:last], columns, *g.shape[2:], *shape)
 
     blas.threads(1)
-    split_numbered(work, len(g))
+    split_numbered(work, len(g), least_items(len(g), 2 * g.size * w[0].size))
 
 
 def weight_gradient(
@@ -160,5 +160,5 @@ def weight_gradient(
             np.add(more[part], sums[part], out=more[part])
 
     blas.threads(1)
-    parts = split_numbered(work, len(x))
+    parts = split_numbered(work, len(x), least_items(len(x), 2 * g.size * out[0].size))
     out.reshape(sums.shape[1:])[...] = gathered((totals or [sums])[0], parts)

@@ -18,7 +18,7 @@ FEW_FILTERS = 15  # with as many, half of the rate of other ways: copies take as
 FEW_CHANNELS = 300  # with as many channels as the root of this, half of Winograd's rate
 MANY_IMAGES = 64  # Winograd's algorithm needs a number of tiles
 LANE_SUM = 3e-9  # seconds for a filter's element and group: its gradient is a sum of lanes
-LONG = 600  # instructions of a loop that should save half of the time
+LONG = 1500  # instructions of a loop that takes so long to compile that it should save half
 
 
 @dataclass(frozen=True)
