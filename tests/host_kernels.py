@@ -108,6 +108,7 @@ void __syncthreads();
 struct Barrier { Barrier(unsigned*) {} void meet(); };
 inline int this_thread() { return threadIdx.x; }
 inline int this_block() { return blockIdx.x; }
+template <class T> inline T* global(void* pointer) { return (T*)pointer; }
 static std::vector<float> rooms[16];
 """
 RUN_TOGETHER = """
@@ -141,15 +142,15 @@ def together_on_host(source, folder):
     text = source.text.replace('#include "images/block.cuh"\n', "")
     text = text.replace('#include "grid/barrier.cuh"\n', "")
     text = inlined(text)
-    room = re.search(r"__shared__ __align__\(16\) float room\[(\d+)\];", text)
-    text = text.replace(room[0], "float* const room = rooms[blockIdx.x].data();")
+    room = "__shared__ __align__(16) float room[ROOM];"
+    text = text.replace(room, "float* const room = rooms[blockIdx.x].data();")
     # Each thread has its own pointers, with all of them.
     text = text.replace("__shared__ void* pointers", "void* pointers")
     filled = r"i = threadIdx.x; (i < \d+); i \+= THREADS\) pointers"
     text = re.sub(filled, r"i = 0; \1; i++) pointers", text)
     path, library = folder / "together.cpp", folder / "together.so"
     more = ", steps" if source.more else ""
-    parts = TOGETHER, text, f"const int ROOM = {room[1]};\n#define MORE {more}", RUN_TOGETHER
+    parts = TOGETHER, text, f"#define MORE {more}", RUN_TOGETHER
     path.write_text("\n".join(parts))
     command = [compiler(), "-std=c++20", "-O1", "-shared", "-fPIC", "-w", "-pthread", path]
     subprocess.run([*command, "-o", library], check=True)

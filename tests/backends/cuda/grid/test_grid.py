@@ -8,7 +8,7 @@ from recipes import sgd
 from step_values import trained, use, values_of
 
 from pareo import Device
-from pareo.backends.cuda.grid import lower, products, tiles
+from pareo.backends.cuda.grid import lower, parts, products, tiles
 from pareo.backends.cuda.grid.emit import emit
 from pareo.backends.cuda.grid.joined import joined
 from pareo.backends.cuda.grid.loop import LoopSource
@@ -56,13 +56,32 @@ def only_copies(*arguments, **options):
 
 @pytest.mark.parametrize(
     ("kind", "index"),
-    [pytest.param(*one, marks=() if one in QUICK else pytest.mark.slow) for one in CASES],
+    [pytest.param(*one, marks=() if one in QUICK[:3] else pytest.mark.slow) for one in CASES],
 )
 def test_operands_in_shared_memory(kind, index, tmp_path, monkeypatch):
     monkeypatch.setattr(products, "tiles_of", only_copies)
     program = step_program(drawn(505, index, (kind,)).network, 3)
     source = emit(planned(program), Machine(2, threads=8, lanes=1))
     assert "product_of_copies<" in source.text
+    values, exact = values_of(program)
+    for value, array in run_together(source, values, tmp_path).items():
+        check(array, exact[value], f"%{value}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "index", "made"),
+    [
+        ("mlp", 1, "layer_sums<"),
+        ("cnn", 5, "batch_norm_back_of_part<"),
+        pytest.param("cnn", 8, "sums_of_parts<", marks=pytest.mark.slow),
+    ],
+)
+def test_sums_in_parts(kind, index, made, tmp_path, monkeypatch):
+    for name in ("parts_of", "parts_of_sum", "parts_of_rows", "parts_of_channels"):
+        monkeypatch.setattr(parts, name, lambda *_: 2)
+    program = step_program(drawn(505, index, (kind,)).network, 3)
+    source = emit(planned(program), Machine(2, threads=4, lanes=1))
+    assert made in source.text
     values, exact = values_of(program)
     for value, array in run_together(source, values, tmp_path).items():
         check(array, exact[value], f"%{value}")

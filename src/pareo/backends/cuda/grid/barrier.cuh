@@ -16,6 +16,13 @@ __device__ inline int this_block()
     return block;
 }
 
+// A pointer to memory of the GPU: the compiler need not ask whether it is to shared memory.
+template <class T> __device__ inline T* global(void* pointer)
+{
+    __builtin_assume(__isGlobal(pointer));
+    return (T*)pointer;
+}
+
 #ifdef CLUSTER
 #define TOGETHER __cluster_dims__(BLOCKS, 1, 1)
 struct Barrier {

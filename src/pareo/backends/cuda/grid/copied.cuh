@@ -55,6 +55,14 @@ template <int SIDE, int DEEP, class Operand> struct Copied {
     }
 };
 
+// Rows of a thread whose sums have room in shared memory at once.
+__device__ constexpr int some_of(int rows, int columns)
+{
+    int some = rows;
+    while (some > 1 && (some * columns > 16 || rows % some)) some--;
+    return some;
+}
+
 // A tile, of one of PARTS parts of the terms. HIGH x WIDE threads have R x C sums each; the others of the
 // block share their terms. `end` is called as in products.cuh.
 template <int M, int N, int K, int PARTS, int R, int C, int HIGH, int WIDE, int DEEP, class A, class B, class Early, class End>
@@ -66,6 +74,7 @@ __device__ inline void product_of_copies(int tile, float* room, const A a, const
     using Right = Copied<BROAD, DEEP, B>;
     constexpr int STAGE = Left::SIZE + Right::SIZE;
     static_assert(SPLIT * SIDE == THREADS && DEEP % SPLIT == 0, "all threads have as many terms");
+    static_assert(2 * STAGE <= ROOM && some_of(R, C) * C * (THREADS + 8) <= ROOM, "shared memory is too small");
     const int thread = this_thread(), part = tile / (DOWN * ACROSS), place = tile % (DOWN * ACROSS);
     const int first_row = place / ACROSS * TALL, first_column = place % ACROSS * BROAD;
     const int start = (int)((long long)K * part / PARTS), stop = (int)((long long)K * (part + 1) / PARTS);
@@ -81,7 +90,7 @@ __device__ inline void product_of_copies(int tile, float* room, const A a, const
         right.store(room + Left::SIZE);
         __syncthreads();
         float *now = room, *next = room + STAGE;
-#pragma unroll 1
+#pragma unroll(PARTS == 1 && K <= 2 * DEEP ? 2 : 1)
         for (int k = start; k < stop; k += DEEP) {
             const bool more = k + DEEP < stop;
             if (more) {
@@ -108,10 +117,11 @@ __device__ inline void product_of_copies(int tile, float* room, const A a, const
             next = done;
         }
     }
-    // The sums of a few rows of each thread at a time. Threads that had shared their terms, and those
-    // beside each other in a row, have other banks.
-    constexpr int SOME = R * C > 16 ? 16 / C : R, COUNT = SOME * HIGH * BROAD, EACH = (COUNT + THREADS - 1) / THREADS;
-    constexpr int APART = THREADS + 8, AT_ONCE_ = EACH < 4 ? EACH : 4;
+    // The sums of some rows of each thread at a time. Threads that had shared their terms, and those beside
+    // each other in a row, have other banks.
+    constexpr int SOME = some_of(R, C), COUNT = SOME * HIGH * BROAD, EACH = (COUNT + THREADS - 1) / THREADS;
+    constexpr int APART = THREADS + 8, MANY = EACH % 4 == 0 ? 4 : EACH % 3 == 0 ? 3 : EACH < 3 ? EACH : 1;
+    const auto has = [&](int e) { return COUNT % THREADS == 0 || e < COUNT; };
 #pragma unroll
     for (int top = 0; top < R; top += SOME) {
         if (top) __syncthreads();
@@ -121,14 +131,14 @@ __device__ inline void product_of_copies(int tile, float* room, const A a, const
             for (int j = 0; j < C; j++) room[(i * C + j) * APART + thread] = sum[top + i][j];
         __syncthreads();
 #pragma unroll 1
-        for (int first = 0; first < EACH; first += AT_ONCE_) {
-            decltype(early(0, 0, 0)) given[AT_ONCE_];
-            float total[AT_ONCE_];
+        for (int first = thread; first < EACH * THREADS; first += MANY * THREADS) {
+            decltype(early(0, 0, 0)) given[MANY];
+            float total[MANY];
             const auto row = [&](int e) { return first_row + e / BROAD / SOME * R + top + e / BROAD % SOME; };
             const auto column = [&](int e) { return first_column + e % BROAD; };
 #pragma unroll
-            for (int u = 0; u < AT_ONCE_; u++) {
-                const int e = least((first + u) * THREADS + thread, COUNT - 1), across = e % BROAD, down = e / BROAD;
+            for (int u = 0; u < MANY; u++) {
+                const int e = has(first + u * THREADS) ? first + u * THREADS : 0, across = e % BROAD, down = e / BROAD;
                 given[u] = early(part, least(row(e), M - 1), least(column(e), N - 1));
                 const float* const mine = room + (down % SOME * C + across % C) * APART + down / SOME * WIDE + across / C;
                 total[u] = 0;
@@ -136,9 +146,9 @@ __device__ inline void product_of_copies(int tile, float* room, const A a, const
                 for (int some = 0; some < SPLIT; some++) total[u] += mine[some * SIDE];
             }
 #pragma unroll
-            for (int u = 0; u < AT_ONCE_; u++) {
-                const int e = (first + u) * THREADS + thread, m = row(e), n = column(e);
-                if (e < COUNT && m < M && n < N) end(part, m, n, total[u], given[u]);
+            for (int u = 0; u < MANY; u++) {
+                const int e = first + u * THREADS, m = row(e), n = column(e);
+                if (has(e) && m < M && n < N) end(part, m, n, total[u], given[u]);
             }
         }
     }

@@ -5,17 +5,24 @@ from math import prod
 
 from pareo.backends.cuda.grid import products
 from pareo.backends.cuda.grid.joined import joined
-from pareo.backends.cuda.grid.plan import Plan, Task, Unsupported, levels
+from pareo.backends.cuda.grid.plan import PARTS, Plan, Task, Unsupported, levels
 from pareo.backends.cuda.grid.sharing import Options, Work
 from pareo.backends.cuda.grid.source import Source, one_way
-from pareo.backends.cuda.grid.tiles import BEHIND, LOAD, SHARE, Machine
+from pareo.backends.cuda.grid.tiles import BUSY, LOAD, SHARE, Machine
 from pareo.backends.cuda.images.elements import number
 from pareo.backends.cuda.images.rows import ELEMENTWISE, POOLS
 
 
 def emit(plan: Plan, machine: Machine, kind: type[Source] = Source) -> Source:
-    """The kernel of a plan on a machine."""
-    source = kind(joined(plan, machine), machine)
+    """The kernel of a plan on a machine, with losses where they are expected to take the least."""
+    apart, together = _emitted(plan, machine, kind), joined(plan, machine)
+    if not any(task.host for task in together.tasks):
+        return apart
+    return min(_emitted(together, machine, kind), apart, key=lambda source: source.cycles)
+
+
+def _emitted(plan: Plan, machine: Machine, kind: type[Source]) -> Source:
+    source = kind(plan, machine)
     for tasks in levels(source.plan):
         source.tasks.append([WORKS[task.one.name](source, task) for task in tasks])
     return source
@@ -116,9 +123,10 @@ def _layer_sums(source: Source, task: Task) -> Options:
     one, machine = task.one, source.machine
     rows, count, inner = _rows(source, one.inputs[1], one.attributes["axis"])
     given = [*map(source.read, one.inputs), *(source.ending_of(task, n) for n in one.outputs)]
-    code = f"layer_sums<{rows}, {count}, {inner}>(tile, room, {', '.join(given)});"
-    terms = -(-rows // machine.warps)
-    return one_way(code, -(-count // machine.lanes), 1000 + -(-terms // 8) * LOAD)
+    parts = one.attributes["parts"]
+    code = f"layer_sums<{rows}, {count}, {inner}, {parts}>(tile, room, {', '.join(given)});"
+    terms = -(-rows // (parts * machine.warps))
+    return one_way(code, parts * -(-count // machine.lanes), 1000 + 2 * -(-terms // 4) * LOAD)
 
 
 def _batch_norm(source: Source, task: Task) -> Options:
@@ -138,6 +146,28 @@ def _batch_norm(source: Source, task: Task) -> Options:
     return one_way(code, tiles, cycles)
 
 
+def _batch_norm_of_parts(source: Source, task: Task) -> Options:
+    """A batch normalisation, or the sums that it needs, where several blocks share a channel."""
+    one, plan = task.one, source.plan
+    images, channels, *pixels = plan.shape(one.inputs[0])
+    parts = one.attributes["parts"]
+    given, name = [*map(source.read, one.inputs)], one.name
+    epsilon = number(one.attributes.get("epsilon", 0.0))
+    if name in ("batch_moments", "batch_sums"):
+        given = ["room", *given, *([epsilon] if name == "batch_sums" else [])]
+        given += [f"p{n}" for n in one.outputs]
+    else:
+        back = name == "batch_norm_back_of_parts"
+        others = one.outputs[1:]
+        given += [epsilon, *(source.ending_of(task, n) if back else f"p{n}" for n in others)]
+        given.append(source.ending(task))
+        name = name.replace("parts", "part")
+    sizes = f"{images}, {channels}, {prod(pixels)}, {parts}"
+    terms = -(-images * prod(pixels) // (parts * source.machine.threads))
+    cycles = 1200 + 2 * LOAD + (1 if terms <= 8 else 2) * terms * 150
+    return one_way(f"{name}<{sizes}>(tile, {', '.join(given)});", parts * channels, cycles)
+
+
 def _pool(source: Source, task: Task) -> Options:
     plan, one = source.plan, task.one
     back = one.name.endswith("_gradient")
@@ -155,7 +185,7 @@ def _pool(source: Source, task: Task) -> Options:
         cells = n * c * -(-(h + top) // rows) * -(-(w + left) // columns)
         code = f"{name}<{shape}>(tile, {given}, {source.ending(task)});"
         threads = source.machine.threads
-        each = BEHIND * (40 + 10 * prod(window) + 30 * rows * columns) * threads / SHARE
+        each = BUSY * (60 + 15 * prod(window) + 40 * rows * columns) * threads / SHARE
         return one_way(code, -(-cells // threads), 60 + 2 * LOAD + each)
     scans = prod(window) if one.name == "max_pool_gradient" else 1
     return source.elements(
@@ -206,6 +236,7 @@ WORKS: dict[str, Callable[[Source, Task], Options]] = {
     "layer_sums": _layer_sums,
     "batch_norm": _batch_norm,
     "batch_norm_gradient": _batch_norm,
+    **dict.fromkeys(PARTS, _batch_norm_of_parts),
     "update": _update,
     "concat": _moved,
     "part": _moved,

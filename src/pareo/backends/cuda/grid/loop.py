@@ -73,15 +73,17 @@ class LoopSource(Source):
     @property
     def names(self) -> dict[int, str]:
         first = 1 + len(self.arguments)
-        names = {n: f"({self._type(n)})pointers[{i + 1}]" for i, n in enumerate(self.arguments)}
+        names = {
+            n: f"global<{self._type(n)}>(pointers[{i + 1}])" for i, n in enumerate(self.arguments)
+        }
         for argument, result in self.plan.over.items():
-            names[result] = f"(float*)pointers[{self.arguments.index(argument) + 1}]"
+            names[result] = f"global<float>(pointers[{self.arguments.index(argument) + 1}])"
         for place, n in enumerate(self.numbers):
             row = f"step * {len(self.numbers)} + {place}"
-            names[n] = f"(const float*)pointers[{first + 3}] + {row}"
-        names[self.loss] = f"(float*)pointers[{first + 4}] + step"
+            names[n] = f"global<const float>(pointers[{first + 3}]) + {row}"
+        names[self.loss] = f"global<float>(pointers[{first + 4}]) + step"
         for n in self.data:
-            names[n] = f"({self._type(n)})({self._batch(n, 'step')})"
+            names[n] = f"({self._type(n)}*)({self._batch(n, 'step')})"
         return names | {n: self._at(start) for n, start in self.between.items()}
 
     def _batch(self, n: int, step: str) -> str:
@@ -101,8 +103,8 @@ class LoopSource(Source):
     def _gather(self, n: int, data: int, order: int) -> str:
         rows = self.plan.shape(n)[0]
         sizes = f"{rows}, {self.batches[n] // rows}, {COPIES}"
-        row = f"(const long long*)pointers[{order}] + (step + 1ll) * {rows}"
-        copied = f"{self._batch(n, '(step + 1)')}, (const float*)pointers[{data}], {row}"
+        row = f"global<const long long>(pointers[{order}]) + (step + 1ll) * {rows}"
+        copied = f"{self._batch(n, '(step + 1)')}, global<const float>(pointers[{data}]), {row}"
         return f"if (step + 1 < steps) gather<{sizes}>(tile, {copied});"
 
     @cached_property

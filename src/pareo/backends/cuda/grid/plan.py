@@ -12,19 +12,14 @@ from pareo.program.ir import Instruction, Program
 from pareo.spec import Spec
 
 PRODUCTS = {"dot", "conv", "conv_input_gradient", "conv_weight_gradient"}
+PARTS = {"batch_moments", "batch_norm_of_parts", "batch_sums", "batch_norm_back_of_parts"}
 NORMS = {"batch_norm", "batch_norm_gradient", "layer_norm", "layer_rows", "layer_sums"}
+TOTALS = {"sum", "part_sums", "mean", "add_parts"}
 LOSSES = {"row_losses", "cross_entropy_gradient"}
 MOVES = {"concat", "part", "part_gradient"}
-TASKS = (
-    PRODUCTS
-    | NORMS
-    | LOSSES
-    | MOVES
-    | POOLS
-    | ELEMENTWISE
-    | {"sum", "part_sums", "mean", "add_parts"}
-)
-SUMS = {"layer_sums", "batch_norm_gradient"}  # updates can follow from each of their results
+TASKS = PRODUCTS | NORMS | PARTS | LOSSES | MOVES | POOLS | ELEMENTWISE | TOTALS
+# Updates can follow from each of their results: no other block reads what is updated.
+SUMS = {"layer_sums", "batch_norm_gradient"}
 
 
 class Unsupported(Exception):

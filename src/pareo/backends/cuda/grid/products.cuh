@@ -65,6 +65,7 @@ __device__ inline void sums_of_threads(
     int thread, float* room, const A& a, const B& b, int first_row, int first_column)
 {
     constexpr int SPLIT = THREADS / (HIGH * WIDE), TERMS = (K + SPLIT - 1) / SPLIT;
+    static_assert(THREADS * R * C <= ROOM, "shared memory is too small");
     const int x = thread % WIDE, y = thread / WIDE % HIGH, share = thread / (HIGH * WIDE);
     typename A::Place rows[R];
     typename B::Place columns[C];
@@ -125,6 +126,7 @@ __device__ inline void product_of_lanes(int tile, float* room, const A a, const 
 {
     constexpr int DOWN = (M + R - 1) / R, ACROSS = (N + C - 1) / C;
     constexpr int TERMS = ((K + PARTS - 1) / PARTS + LANES - 1) / LANES;
+    static_assert(WARPS * R * C <= ROOM, "shared memory is too small");
     const int thread = this_thread(), group = tile * WARPS + thread / LANES;
     struct Element { int group, part, m, n; };
     const auto element = [&](int e) {

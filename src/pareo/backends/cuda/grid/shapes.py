@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-INDEX = 12  # instructions to find a pixel of a window
+INDEX = 12  # instructions to read a pixel of a window
+PLAIN = 4  # the same of a matrix
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Product:
     n: int
     k: int
     along: str
-    index: int = 4
+    index: int = PLAIN
 
 
 def conv_name(

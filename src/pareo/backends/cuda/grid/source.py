@@ -6,13 +6,13 @@ from functools import cached_property
 
 from pareo.backends.cuda.grid.plan import Plan, Task, Unsupported, places
 from pareo.backends.cuda.grid.sharing import Level, Options, Work, shared
-from pareo.backends.cuda.grid.tiles import BEHIND, LOAD, SHARE, End, Machine
+from pareo.backends.cuda.grid.tiles import BUSY, LOAD, SHARE, End, Machine
 from pareo.backends.cuda.images.elements import expression, number
 from pareo.program.ir import Instruction
 
 NOTHING: Mapping[str, str] = {}
 TEMPLATE = """// {title} by all blocks together; by pareo.backends.cuda.grid.
-const int THREADS = {threads}, BLOCKS = {blocks};
+const int THREADS = {threads}, BLOCKS = {blocks}, ROOM = {room};
 {cluster}
 #include "images/block.cuh"
 #include "images/functions.cuh"
@@ -35,7 +35,7 @@ struct Pointers {{ void* at[{count}]; }};
 extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) together(
     const __grid_constant__ Pointers given{more})
 {{
-    __shared__ __align__(16) float room[{room}];
+    __shared__ __align__(16) float room[ROOM];
     __shared__ void* pointers[{count}];
     for (int i = threadIdx.x; i < {count}; i += THREADS) pointers[i] = (&given.at[0])[i];
     __syncthreads();
@@ -121,17 +121,17 @@ class Source:
     def names(self) -> dict[int, str]:
         """The pointer to each value."""
         given = [*self.arguments, *self.plan.results]
-        names = {n: f"({self._type(n)})pointers[{i + 1}]" for i, n in enumerate(given)}
+        names = {n: f"global<{self._type(n)}>(pointers[{i + 1}])" for i, n in enumerate(given)}
         return names | {n: self._at(start) for n, start in self.between.items()}
 
     def _at(self, start: int | str) -> str:
         """A place in the memory between, which is the last pointer."""
-        return f"(float*)pointers[{self.pointers - 1}] + {start}"
+        return f"global<float>(pointers[{self.pointers - 1}]) + {start}"
 
     def _type(self, n: int) -> str:
         if self.plan.specs[n].dtype.kind in "iu":
-            return "const long long*"
-        return "float*" if n in self._made else "const float*"
+            return "const long long"
+        return "float" if n in self._made else "const float"
 
     def read(self, number_: int) -> str:
         """A pointer to a value."""
@@ -252,7 +252,7 @@ class Source:
         """Elements by a thread each."""
         count, threads = self.plan.size(task.one.outputs[0]), self.machine.threads
         early, end, cost = self.early_and_end(task, "e", "int e")
-        each = BEHIND * (each + cost.cycles) * threads / SHARE
+        each = BUSY * (each + cost.cycles) * threads / SHARE
         ways: list[Work] = []
         for many in (1, 4):
             given = f"tile, [&](int i) {{ return {value}; }}, {early}, {end}"

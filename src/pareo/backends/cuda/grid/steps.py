@@ -2,14 +2,17 @@
 
 Results that are sums over the whole batch are computed in parts first: the loss from those of the
 rows, the gradients of a layer normalisation's scale and shift from the statistics of the rows, long
-sums and the gradients of filters from those of some pixels. The first of the two has all FLOPs.
+sums, the gradients of filters and the statistics of large channels from those of some pixels. The
+first of the two has all FLOPs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any
 
-from pareo.backends.cuda.grid import tiles
-from pareo.backends.cuda.grid.shapes import Product, weight_product
+from pareo.backends.cuda.grid import parts as split
+from pareo.backends.cuda.grid.shapes import weight_product
+from pareo.operators.core import Operator
 from pareo.program.ir import Instruction
 from pareo.program.kernel import Fusion, Kernel
 from pareo.spec import Spec
@@ -26,60 +29,107 @@ def _step(name: str) -> Fusion:
 ROW_LOSSES, ADD_PARTS = _step("row_losses"), _step("add_parts")
 PART_SUMS = _step("part_sums")
 LAYER_ROWS, LAYER_SUMS = _step("layer_rows"), _step("layer_sums")
+MOMENTS, NORM_OF_PARTS = _step("batch_moments"), _step("batch_norm_of_parts")
+BATCH_SUMS, BACK_OF_PARTS = _step("batch_sums"), _step("batch_norm_back_of_parts")
 UPDATE, GATHER = _step("update"), _step("gather")
 
 
 def in_steps(instructions: Sequence[Instruction], specs: dict[int, Spec]) -> list[Instruction]:
     """The instructions, some of them as two; adds to `specs`."""
-    found: list[Instruction] = []
+    steps = _Steps(specs)
+    for one in instructions:
+        SPLIT.get(one.name, _Steps.keep)(steps, one)
+    return steps.found
 
-    def new(*shape: int) -> int:
-        number = max(specs) + 1
-        specs[number] = Spec(shape)
+
+class _Steps:
+    """The instructions that have been found, and the specs of their results."""
+
+    def __init__(self, specs: dict[int, Spec]) -> None:
+        self.found: list[Instruction] = []
+        self.specs = specs
+
+    def keep(self, one: Instruction) -> None:
+        """It is computed at once."""
+        self.found.append(one)
+
+    def _new(self, *shape: int) -> int:
+        number = max(self.specs) + 1
+        self.specs[number] = Spec(shape)
         return number
 
-    def add(
-        fusion: Fusion, inputs: tuple[int, ...], outputs: tuple[int, ...], how: Mapping[str, Any],
-        one: Instruction, flops: int = 0,
+    def _add(
+        self, operator: Operator | Fusion, inputs: Sequence[int], outputs: Sequence[int],
+        how: Mapping[str, Any], one: Instruction, flops: int = 0,
     ) -> None:  # fmt: skip
-        found.append(Instruction(fusion, inputs, outputs, how, flops, one.bytes // 2))
+        moved = one.bytes // 2
+        self.found.append(Instruction(operator, (*inputs,), (*outputs,), how, flops, moved))
 
-    for one in instructions:
-        if one.name == "cross_entropy":
-            rows = new(specs[one.inputs[0]].shape[0])
-            add(ROW_LOSSES, one.inputs, (rows,), {}, one, one.flops)
-            add(ADD_PARTS, (rows,), one.outputs, {"parts": specs[rows].size}, one)
-        elif one.name == "layer_norm_gradient":
-            g, x, scale = one.inputs
-            to_x, *sums = one.outputs
-            count = specs[x].size // specs[scale].size
-            mean, inverse = new(count), new(count)
-            add(LAYER_ROWS, one.inputs, (to_x, mean, inverse), one.attributes, one, one.flops)
-            add(LAYER_SUMS, (g, x, mean, inverse), (*sums,), one.attributes, one)
-        elif one.name == "sum" and (parts := tiles.parts_of_sum(*_sizes(one, specs))) > 1:
-            made = new(parts, specs[one.outputs[0]].size)
-            add(PART_SUMS, one.inputs, (made,), {**one.attributes, "parts": parts}, one, one.flops)
-            add(ADD_PARTS, (made,), one.outputs, {"parts": parts}, one)
-        elif (
-            one.name == "conv_weight_gradient"
-            and (parts := tiles.parts_of(_product(one, specs))) > 1
-        ):
-            made = new(parts, specs[one.outputs[0]].size)
-            found.append(
-                Instruction(one.operator, one.inputs, (made,), one.attributes, one.flops, one.bytes)
-            )
-            add(ADD_PARTS, (made,), one.outputs, {"parts": parts}, one)
+    def _add_up(self, made: int, result: int, parts: int, one: Instruction) -> None:
+        self._add(ADD_PARTS, [made], [result], {"parts": parts}, one)
+
+    def loss(self, one: Instruction) -> None:
+        rows = self._new(self.specs[one.inputs[0]].shape[0])
+        self._add(ROW_LOSSES, one.inputs, [rows], {}, one, one.flops)
+        self._add_up(rows, one.outputs[0], self.specs[rows].size, one)
+
+    def layer_norm_back(self, one: Instruction) -> None:
+        g, x, scale = one.inputs
+        to_x, *sums = one.outputs
+        count = self.specs[x].size // self.specs[scale].size
+        mean, inverse = self._new(count), self._new(count)
+        self._add(LAYER_ROWS, one.inputs, [to_x, mean, inverse], one.attributes, one, one.flops)
+        parts = split.parts_of_rows(count)
+        made = [self._new(parts, self.specs[n].size) for n in sums] if parts > 1 else sums
+        how = {**one.attributes, "parts": parts}
+        self._add(LAYER_SUMS, [g, x, mean, inverse], made, how, one)
+        if parts > 1:
+            for sums_of_parts, result in zip(made, sums, strict=True):
+                self._add_up(sums_of_parts, result, parts, one)
+
+    def batch_norm(self, one: Instruction) -> None:
+        images, channels, *pixels = self.specs[one.outputs[0]].shape
+        parts = split.parts_of_channels(channels, images * prod(pixels)) if prod(pixels) > 1 else 1
+        if parts == 1:
+            self.keep(one)
+            return
+        back = one.name == "batch_norm_gradient"
+        made = [self._new(parts, channels), self._new(parts, channels)]
+        how = {**one.attributes, "parts": parts}
+        if back:
+            g, x, _, *statistics = one.inputs
+            self._add(BATCH_SUMS, [g, x, *statistics], made, how, one, one.flops)
         else:
-            found.append(one)
-    return found
+            self._add(MOMENTS, one.inputs[:1], made, how, one, one.flops)
+        last = BACK_OF_PARTS if back else NORM_OF_PARTS
+        self._add(last, [*one.inputs, *made], one.outputs, how, one)
+
+    def sum(self, one: Instruction) -> None:
+        sums = self.specs[one.outputs[0]].size
+        parts = split.parts_of_sum(sums, self.specs[one.inputs[0]].size // sums)
+        if parts == 1:
+            self.keep(one)
+            return
+        made, how = self._new(parts, sums), {**one.attributes, "parts": parts}
+        self._add(PART_SUMS, one.inputs, [made], how, one, one.flops)
+        self._add_up(made, one.outputs[0], parts, one)
+
+    def filters_back(self, one: Instruction) -> None:
+        images, errors = (self.specs[n].shape for n in one.inputs)
+        parts = split.parts_of(weight_product(images, errors, one.attributes))
+        if parts == 1:
+            self.keep(one)
+            return
+        made = self._new(parts, self.specs[one.outputs[0]].size)
+        self._add(one.operator, one.inputs, [made], one.attributes, one, one.flops)
+        self._add_up(made, one.outputs[0], parts, one)
 
 
-def _sizes(one: Instruction, specs: dict[int, Spec]) -> tuple[int, int]:
-    """How many sums an instruction has, and of how many terms."""
-    sums = specs[one.outputs[0]].size
-    return sums, specs[one.inputs[0]].size // sums
-
-
-def _product(one: Instruction, specs: dict[int, Spec]) -> Product:
-    images, errors = (specs[n].shape for n in one.inputs)
-    return weight_product(images, errors, one.attributes)
+SPLIT: dict[str, Callable[[_Steps, Instruction], None]] = {
+    "cross_entropy": _Steps.loss,
+    "layer_norm_gradient": _Steps.layer_norm_back,
+    "batch_norm": _Steps.batch_norm,
+    "batch_norm_gradient": _Steps.batch_norm,
+    "sum": _Steps.sum,
+    "conv_weight_gradient": _Steps.filters_back,
+}

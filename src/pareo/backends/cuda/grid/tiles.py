@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import NamedTuple
 
-from pareo.backends.cuda.grid.shapes import Product
+from pareo.backends.cuda.grid.shapes import PLAIN, Product
 
 LOAD = 650  # cycles until what another multiprocessor wrote arrives
 SHARE = 128  # threads of a multiprocessor that execute at the same time
@@ -16,12 +15,9 @@ BYTES = 24  # of a cycle, that a multiprocessor reads from the L2 cache or write
 MOST_CLASSES = 128  # of losses that the block with their logits computes
 MOST_ROOM = 10000  # floats of shared memory
 MOST_SHARED = 16  # sums of a thread that are added up in shared memory
-BLOCKS = 132  # that parts are for
-TERMS = 64  # of a part of a sum, at least
-WORTH = 0.8  # of the time of fewer parts, that more are worth
 COPIED = 12  # floats that a thread copies to shared memory at once, about
 LEAST_SHARE = 16  # threads of a block that share the terms of a tile of copies, at most
-BUSY = 1.5  # times as long as all its instructions a tile of copies takes
+BUSY = 1.5  # times as long as its instructions a tile of elements, or of copies, takes
 
 
 @dataclass(frozen=True)
@@ -58,34 +54,6 @@ class Tile(NamedTuple):
     tiles: int
     cycles: float  # of one tile
     deep: int = 0
-
-
-@cache
-def parts_of(shape: Product) -> int:
-    """The parts that a gradient of filters is computed in, so that all blocks have some.
-
-    >>> parts_of(Product(1, 6, 75, 1024, "k")), parts_of(Product(1, 4, 3, 44944, "k"))
-    (8, 64)
-    """
-    machine = Machine(BLOCKS, 256)
-    found, least, parts = 1, float("inf"), 1
-    while parts <= BLOCKS and (parts == 1 or shape.k >= 2 * TERMS * parts):
-        ways = tiles_of(shape, machine, End(), parts)
-        time = min(-(-way.tiles // BLOCKS) * way.cycles for way in ways)
-        time += 8 * parts if parts > 1 else 0  # to add them up
-        if time < WORTH * least:
-            found, least = parts, time
-        parts *= 2
-    return found
-
-
-def parts_of_sum(sums: int, terms: int) -> int:
-    """The same of a sum.
-
-    >>> parts_of_sum(44, 55696), parts_of_sum(512, 4096)
-    (3, 1)
-    """
-    return max(1, min(BLOCKS // sums, terms // 4096))
 
 
 class End(NamedTuple):
@@ -126,7 +94,8 @@ def _fits(tile: Tile, shape: Product, machine: Machine) -> bool:
 def room_of(tile: Tile, shape: Product, machine: Machine, rows: bool) -> int:
     """Floats of shared memory for a tile's sums, and for its rows."""
     if tile.deep:
-        copied = 2 * tile.deep * (tile.rows * tile.high + tile.columns * tile.wide + 8)
+        sides = tile.rows * tile.high, tile.columns * tile.wide
+        copied = 2 * tile.deep * sum((side + 7) // 4 * 4 for side in sides)
         return max(copied, (machine.threads + 8) * min(tile.rows * tile.columns, MOST_SHARED))
     behind = tile.rows * tile.high * shape.n if rows else 0
     return machine.threads * tile.rows * tile.columns + behind
@@ -219,14 +188,14 @@ def _copied(
     copies = -(-tall * deep // machine.threads) + -(-broad * deep // machine.threads)
     terms_of_thread = deep // split
     multiplied = terms_of_thread * (rows * columns + rows + columns + 2) * share
-    copying = 2 * shape.index * copies * share
-    chunk = max(BUSY * (multiplied + copying), LOAD + 150)
+    found_by_index = shape.index > PLAIN and shape.along == "n"
+    copying = (3 if found_by_index else 2) * shape.index * copies * share
+    busy = 0.9 + 1.8 / share if shape.index > PLAIN else BUSY
+    chunk = max(busy * (multiplied + copying), LOAD + 150)
     moved = 4 * ((min(tall, shape.m) + min(broad, shape.n)) * terms) / BYTES
     chunks = -(-terms // deep)
     outputs = -(-rows * columns * high * wide // machine.threads)
-    cycles = START - 300 + LOAD + copying + BUSY * multiplied + max((chunks - 1) * chunk, moved)
-    cycles += (
-        outputs * (60 + 4 * shape.index + end.cycles + 6 * split) * share / 2
-        + 12 * rows * columns * share
-    )
+    cycles = START - 300 + LOAD + copying + busy * multiplied + max((chunks - 1) * chunk, moved)
+    cycles += outputs * (60 + end.cycles + 6 * split) * (0.4 * share + 0.9)
+    cycles += 12 * rows * columns * share
     yield tile._replace(tiles=count, cycles=cycles)

@@ -78,7 +78,10 @@ template <class S> __device__ inline float max_pool_back_at(const float* g, cons
         for (int column = columns.first; column < columns.end; column++) {
             const Range y = window<S::KH, S::SY, S::TOP, S::H>(row);
             const Range x = window<S::KW, S::SX, S::LEFT, S::W>(column);
-            if (place_of_largest<S>(plane, y, x) == pixel) sum += g[(c * S::OH + row) * S::OW + column];
+            int largest;
+            if constexpr (S::FEW) largest = place_of_largest_of_all<S>(plane, y, x);
+            else largest = place_of_largest<S>(plane, y, x);
+            if (largest == pixel) sum += g[(c * S::OH + row) * S::OW + column];
         }
     return sum;
 }
@@ -127,18 +130,26 @@ template <class S> __device__ inline float average_pool_at(const float* in, int 
     return sum / ((y.end - y.first) * (x.end - x.first));
 }
 
+// The windows that have a pixel are the last ones that start at it or before, at most so many along an axis.
 template <class S> __device__ inline float average_pool_back_at(const float* g, int i)
 {
+    constexpr int DOWN = (S::KH + S::SY - 1) / S::SY, ACROSS = (S::KW + S::SX - 1) / S::SX;
     const int c = i / (S::H * S::W), pixel = i % (S::H * S::W);
-    const Range rows = windows_of<S::KH, S::SY, S::TOP, S::OH>(pixel / S::W);
-    const Range columns = windows_of<S::KW, S::SX, S::LEFT, S::OW>(pixel % S::W);
+    const int last_row = (pixel / S::W + S::TOP) / S::SY, last_column = (pixel % S::W + S::LEFT) / S::SX;
     float sum = 0;
-    for (int row = rows.first; row < rows.end; row++)
-        for (int column = columns.first; column < columns.end; column++) {
-            const Range y = window<S::KH, S::SY, S::TOP, S::H>(row);
-            const Range x = window<S::KW, S::SX, S::LEFT, S::W>(column);
-            sum += g[(c * S::OH + row) * S::OW + column] / ((y.end - y.first) * (x.end - x.first));
+#pragma unroll
+    for (int k = 0; k < DOWN * ACROSS; k++) {
+        const int row = last_row - k / ACROSS, column = last_column - k % ACROSS;
+        const bool down = row >= 0 && row < S::OH && row * S::SY - S::TOP + S::KH > pixel / S::W;
+        const bool across = column >= 0 && column < S::OW && column * S::SX - S::LEFT + S::KW > pixel % S::W;
+        const float error = g[down && across ? (c * S::OH + row) * S::OW + column : 0];
+        int count = S::KH * S::KW;
+        if constexpr (!S::WHOLE) {
+            const Range y = window<S::KH, S::SY, S::TOP, S::H>(row), x = window<S::KW, S::SX, S::LEFT, S::W>(column);
+            count = (y.end - y.first) * (x.end - x.first);
         }
+        sum += down && across ? error / count : 0;
+    }
     return sum;
 }
 
