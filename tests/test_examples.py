@@ -3,9 +3,10 @@
 import os
 from pathlib import Path
 
-import nbclient
-import nbformat
 import pytest
+
+nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
+nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")
 
 FOLDER = Path(__file__).parents[1] / "examples"
 SHOWN = {
