@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from math import prod
 
-from pareo.backends.cuda.grid import products
+from pareo.backends.cuda.grid import norms, products
 from pareo.backends.cuda.grid.joined import joined
 from pareo.backends.cuda.grid.plan import PARTS, Plan, Task, Unsupported, levels
-from pareo.backends.cuda.grid.sharing import Options, Work
+from pareo.backends.cuda.grid.sharing import Options
 from pareo.backends.cuda.grid.source import Source, one_way
 from pareo.backends.cuda.grid.tiles import BUSY, LOAD, SHARE, Machine
-from pareo.backends.cuda.images.elements import number
 from pareo.backends.cuda.images.rows import ELEMENTWISE, POOLS
 
 
@@ -94,80 +93,6 @@ def _row_losses(source: Source, task: Task) -> Options:
     return one_way(code, -(-rows // source.machine.warps), 2 * LOAD + 30 * -(-classes // 32) + 300)
 
 
-def _rows(source: Source, x: int, axis: int) -> tuple[int, int, int]:
-    dims = source.plan.shape(x)
-    inner = prod(dims[axis:][1:])
-    return prod(dims[:axis]) * inner, dims[axis], inner
-
-
-def _layer_norm(source: Source, task: Task) -> Options:
-    one, machine = task.one, source.machine
-    back = one.name == "layer_rows"
-    rows, count, inner = _rows(source, one.inputs[1 if back else 0], one.attributes["axis"])
-    given = [source.read(n) for n in one.inputs] + [f"p{n}" for n in one.outputs[1:]]
-    arguments = ", ".join([*given, number(one.attributes["epsilon"]), source.ending(task)])
-    name = "layer_norm_back" if back else "layer_norm"
-    ways: list[Work] = []
-    for alone in (True, False):  # a block for each row, or a warp
-        terms = -(-count // (machine.threads if alone else machine.lanes))
-        read = (1 if terms <= 8 else 3 * terms / 4) * (LOAD if inner == 1 else 2 * LOAD)
-        sums = (3 if back else 2) * (300 if alone else 150)
-        sizes = f"{'true' if alone else 'false'}, {rows}, {count}, {inner}"
-        code = f"{name}<{sizes}>(tile, room, {arguments});"
-        tiles = rows if alone else -(-rows // machine.warps)
-        ways += one_way(code, tiles, 400 + read + sums + terms * 80)
-    return ways
-
-
-def _layer_sums(source: Source, task: Task) -> Options:
-    one, machine = task.one, source.machine
-    rows, count, inner = _rows(source, one.inputs[1], one.attributes["axis"])
-    given = [*map(source.read, one.inputs), *(source.ending_of(task, n) for n in one.outputs)]
-    parts = one.attributes["parts"]
-    code = f"layer_sums<{rows}, {count}, {inner}, {parts}>(tile, room, {', '.join(given)});"
-    terms = -(-rows // (parts * machine.warps))
-    return one_way(code, parts * -(-count // machine.lanes), 1000 + 2 * -(-terms // 4) * LOAD)
-
-
-def _batch_norm(source: Source, task: Task) -> Options:
-    one, machine = task.one, source.machine
-    back = one.name == "batch_norm_gradient"
-    images, channels, *pixels = source.plan.shape(one.outputs[0])
-    others = one.outputs[1:]
-    given = [*map(source.read, one.inputs), number(one.attributes["epsilon"])]
-    given += [source.ending_of(task, n) for n in others] if back else [f"p{n}" for n in others]
-    arguments = ", ".join(["tile", "room", *given, source.ending(task)])
-    flat = prod(pixels) == 1
-    terms = -(-images // machine.warps) if flat else -(-images * prod(pixels) // machine.threads)
-    name = "batch_norm_back" if back else "batch_norm"
-    tiles = -(-channels // machine.lanes) if flat else channels
-    cycles = 1000 + (1 if terms <= 8 else 3) * -(-terms // 4) * LOAD
-    code = f"{name}<{images}, {channels}, {prod(pixels)}>({arguments});"
-    return one_way(code, tiles, cycles)
-
-
-def _batch_norm_of_parts(source: Source, task: Task) -> Options:
-    """A batch normalisation, or the sums that it needs, where several blocks share a channel."""
-    one, plan = task.one, source.plan
-    images, channels, *pixels = plan.shape(one.inputs[0])
-    parts = one.attributes["parts"]
-    given, name = [*map(source.read, one.inputs)], one.name
-    epsilon = number(one.attributes.get("epsilon", 0.0))
-    if name in ("batch_moments", "batch_sums"):
-        given = ["room", *given, *([epsilon] if name == "batch_sums" else [])]
-        given += [f"p{n}" for n in one.outputs]
-    else:
-        back = name == "batch_norm_back_of_parts"
-        others = one.outputs[1:]
-        given += [epsilon, *(source.ending_of(task, n) if back else f"p{n}" for n in others)]
-        given.append(source.ending(task))
-        name = name.replace("parts", "part")
-    sizes = f"{images}, {channels}, {prod(pixels)}, {parts}"
-    terms = -(-images * prod(pixels) // (parts * source.machine.threads))
-    cycles = 1200 + 2 * LOAD + (1 if terms <= 8 else 2) * terms * 150
-    return one_way(f"{name}<{sizes}>(tile, {', '.join(given)});", parts * channels, cycles)
-
-
 def _pool(source: Source, task: Task) -> Options:
     plan, one = source.plan, task.one
     back = one.name.endswith("_gradient")
@@ -231,12 +156,12 @@ WORKS: dict[str, Callable[[Source, Task], Options]] = {
     "add_parts": _add_parts,
     "row_losses": _row_losses,
     "cross_entropy_gradient": _row_losses,
-    "layer_norm": _layer_norm,
-    "layer_rows": _layer_norm,
-    "layer_sums": _layer_sums,
-    "batch_norm": _batch_norm,
-    "batch_norm_gradient": _batch_norm,
-    **dict.fromkeys(PARTS, _batch_norm_of_parts),
+    "layer_norm": norms.layer_norm,
+    "layer_rows": norms.layer_norm,
+    "layer_sums": norms.layer_sums,
+    "batch_norm": norms.batch_norm,
+    "batch_norm_gradient": norms.batch_norm,
+    **dict.fromkeys(PARTS, norms.batch_norm_of_parts),
     "update": _update,
     "concat": _moved,
     "part": _moved,

@@ -26,6 +26,7 @@ const int THREADS = {threads}, BLOCKS = {blocks}, ROOM = {room};
 #include "grid/copied.cuh"
 #include "grid/windows.cuh"
 #include "grid/norms.cuh"
+#include "grid/channels.cuh"
 
 struct Pointers {{ void* at[{count}]; }};
 {names}

@@ -1,0 +1,83 @@
+"""Writes normalisations and their sums as tiles that blocks share."""
+
+from math import prod
+
+from pareo.backends.cuda.grid.plan import Task
+from pareo.backends.cuda.grid.sharing import Options, Work
+from pareo.backends.cuda.grid.source import Source, one_way
+from pareo.backends.cuda.grid.tiles import LOAD
+from pareo.backends.cuda.images.elements import number
+
+
+def _rows(source: Source, x: int, axis: int) -> tuple[int, int, int]:
+    dims = source.plan.shape(x)
+    inner = prod(dims[axis:][1:])
+    return prod(dims[:axis]) * inner, dims[axis], inner
+
+
+def layer_norm(source: Source, task: Task) -> Options:
+    one, machine = task.one, source.machine
+    back = one.name == "layer_rows"
+    rows, count, inner = _rows(source, one.inputs[1 if back else 0], one.attributes["axis"])
+    given = [source.read(n) for n in one.inputs] + [f"p{n}" for n in one.outputs[1:]]
+    arguments = ", ".join([*given, number(one.attributes["epsilon"]), source.ending(task)])
+    name = "layer_norm_back" if back else "layer_norm"
+    ways: list[Work] = []
+    for alone in (True, False):  # a block for each row, or a warp
+        terms = -(-count // (machine.threads if alone else machine.lanes))
+        read = (1 if terms <= 8 else 3 * terms / 4) * (LOAD if inner == 1 else 2 * LOAD)
+        sums = (3 if back else 2) * (300 if alone else 150)
+        sizes = f"{'true' if alone else 'false'}, {rows}, {count}, {inner}"
+        code = f"{name}<{sizes}>(tile, room, {arguments});"
+        tiles = rows if alone else -(-rows // machine.warps)
+        ways += one_way(code, tiles, 400 + read + sums + terms * 80)
+    return ways
+
+
+def layer_sums(source: Source, task: Task) -> Options:
+    one, machine = task.one, source.machine
+    rows, count, inner = _rows(source, one.inputs[1], one.attributes["axis"])
+    given = [*map(source.read, one.inputs), *(source.ending_of(task, n) for n in one.outputs)]
+    parts = one.attributes["parts"]
+    code = f"layer_sums<{rows}, {count}, {inner}, {parts}>(tile, room, {', '.join(given)});"
+    terms = -(-rows // (parts * machine.warps))
+    return one_way(code, parts * -(-count // machine.lanes), 1000 + 2 * -(-terms // 4) * LOAD)
+
+
+def batch_norm(source: Source, task: Task) -> Options:
+    one, machine = task.one, source.machine
+    back = one.name == "batch_norm_gradient"
+    images, channels, *pixels = source.plan.shape(one.outputs[0])
+    others = one.outputs[1:]
+    given = [*map(source.read, one.inputs), number(one.attributes["epsilon"])]
+    given += [source.ending_of(task, n) for n in others] if back else [f"p{n}" for n in others]
+    arguments = ", ".join(["tile", "room", *given, source.ending(task)])
+    flat = prod(pixels) == 1
+    terms = -(-images // machine.warps) if flat else -(-images * prod(pixels) // machine.threads)
+    name = "batch_norm_back" if back else "batch_norm"
+    tiles = -(-channels // machine.lanes) if flat else channels
+    cycles = 1000 + (1 if terms <= 8 else 3) * -(-terms // 4) * LOAD
+    code = f"{name}<{images}, {channels}, {prod(pixels)}>({arguments});"
+    return one_way(code, tiles, cycles)
+
+
+def batch_norm_of_parts(source: Source, task: Task) -> Options:
+    """A batch normalisation, or the sums that it needs, where several blocks share a channel."""
+    one, plan = task.one, source.plan
+    images, channels, *pixels = plan.shape(one.inputs[0])
+    parts = one.attributes["parts"]
+    given, name = [*map(source.read, one.inputs)], one.name
+    epsilon = number(one.attributes.get("epsilon", 0.0))
+    if name in ("batch_moments", "batch_sums"):
+        given = ["room", *given, *([epsilon] if name == "batch_sums" else [])]
+        given += [f"p{n}" for n in one.outputs]
+    else:
+        back = name == "batch_norm_back_of_parts"
+        others = one.outputs[1:]
+        given += [epsilon, *(source.ending_of(task, n) if back else f"p{n}" for n in others)]
+        given.append(source.ending(task))
+        name = name.replace("parts", "part")
+    sizes = f"{images}, {channels}, {prod(pixels)}, {parts}"
+    terms = -(-images * prod(pixels) // (parts * source.machine.threads))
+    cycles = 1200 + 2 * LOAD + (1 if terms <= 8 else 2) * terms * 150
+    return one_way(f"{name}<{sizes}>(tile, {', '.join(given)});", parts * channels, cycles)
