@@ -1,5 +1,7 @@
 """Training steps by all blocks together: their kernel on the host, and steps on the GPU."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from devices import ARCHITECTURES, needs_gpu
@@ -7,7 +9,7 @@ from host_kernels import run_loop, run_together
 from recipes import sgd
 from step_values import trained, use, values_of
 
-from pareo import Device
+from pareo import Device, op
 from pareo.backends.cuda.grid import lower, parts, products, tiles
 from pareo.backends.cuda.grid.emit import emit
 from pareo.backends.cuda.grid.joined import joined
@@ -20,6 +22,7 @@ from pareo.backends.cuda.runtime import source as files
 from pareo.backends.cuda.ways import chosen
 from pareo.lab.arena.draw import drawn
 from pareo.nn import Dense, Dropout, Sequential, networks
+from pareo.nn.layers import Layer, Parameter
 from pareo.training.optimizers import Adam, AdamW, Lion
 from pareo.training.recipe import Recipe
 from pareo.training.step import Step, new_slots, step_program
@@ -163,6 +166,28 @@ def test_a_parameter_moves_when_nobody_reads_it_any_more():
         for task in plan.tasks:
             if argument in reads(plan, task) and task is not makers[result]:
                 assert task.level < makers[result].level
+
+
+@dataclass(frozen=True)
+class Twice(Layer):
+    """A matrix times its normalised rows: its gradient is made from the matrix."""
+
+    def parameters(self, shape):
+        return {"w": Parameter((*shape, *shape), (*shape, *shape), "glorot")}
+
+    def apply(self, parameters, x, context):
+        w, one = parameters["w"], np.ones(x.shape[1], x.dtype)
+        return op.dot(x, op.dot(op.layer_norm(w, one, 0 * one), w))
+
+
+def test_a_parameter_moves_after_blocks_that_make_its_gradient_from_it():
+    program = step_program(Sequential([Twice(), Dense(3)], (8,)), 3)
+    plan = with_updates(planned(program))
+    makers = {n: task for task in plan.tasks for n in task.results}
+    parameter = program.inputs[0]
+    last = max(task.level for task in plan.tasks if task.one.name == "layer_rows")
+    assert any(task.level == last and parameter in reads(plan, task) for task in plan.tasks)
+    assert makers[plan.over[parameter]].level > last
 
 
 def test_losses_take_no_level_of_their_own():

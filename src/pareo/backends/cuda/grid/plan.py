@@ -115,7 +115,7 @@ def planned(program: Program) -> Plan:
         _check(plan, one)
         task = _host(plan, one, makers)
         if task is None:
-            levels = [makers[n].level for n in _roots(plan, one) if n in makers]
+            levels = [makers[n].level for n in roots(plan, one) if n in makers]
             task = Task(one, 1 + max(levels, default=0))
             plan.tasks.append(task)
         else:
@@ -172,14 +172,14 @@ def _check(plan: Plan, one: Instruction) -> None:
         raise Unsupported("dot of other shapes")
 
 
-def _roots(plan: Plan, one: Instruction) -> list[int]:
+def roots(plan: Plan, one: Instruction) -> list[int]:
     """The roots of what an instruction reads."""
     return [plan.root(plan.transposed.get(n, n)) for n in one.inputs]
 
 
 def reads(plan: Plan, task: Task) -> set[int]:
     """The roots of what a task reads, its own results among them."""
-    return {n for one in task.every for n in _roots(plan, one)}
+    return {n for one in task.every for n in roots(plan, one)}
 
 
 def _host(plan: Plan, one: Instruction, makers: dict[int, Task]) -> Task | None:
@@ -193,7 +193,7 @@ def _host(plan: Plan, one: Instruction, makers: dict[int, Task]) -> Task | None:
     aligned = {plan.root(n) for n in one.inputs if plan.shape(n) == shape}
     found = [makers[n] for n in aligned if n in makers and is_first(makers[n], n)]
     for task in sorted(found, key=lambda task: -task.level):
-        others = [n for n in _roots(plan, one) if n in makers and makers[n].level >= task.level]
+        others = [n for n in roots(plan, one) if n in makers and makers[n].level >= task.level]
         if all(makers[n] is task and n in aligned and is_first(task, n) for n in others):
             return task
     return None

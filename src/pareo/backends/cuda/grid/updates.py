@@ -6,8 +6,18 @@ reads it. A gradient that only an update reads is never stored.
 
 from collections.abc import Iterator
 
-from pareo.backends.cuda.grid.plan import Plan, Task, Unsupported, is_first, set_levels, stored
+from pareo.backends.cuda.grid.plan import (
+    SUMS,
+    Plan,
+    Task,
+    Unsupported,
+    is_first,
+    roots,
+    set_levels,
+    stored,
+)
 from pareo.backends.cuda.grid.steps import UPDATE
+from pareo.backends.cuda.images.rows import ELEMENTWISE
 from pareo.backends.cuda.images.updates import update_of
 from pareo.program.ir import Instruction
 
@@ -40,9 +50,11 @@ def with_updates(plan: Plan) -> Plan:
     for update in _updates(plan):
         gradient = plan.root(update.inputs[0])
         host = makers.get(gradient)
-        if host is not None and is_first(host, gradient):
+        if host is None or _others_read(whole, host, update):
+            tasks.append(Task(update, 0))
+        elif is_first(host, gradient):
             host.chain.append(update)
-        elif host is not None and gradient in host.ended:
+        elif gradient in host.ended:
             host.moves.append(update)
         else:
             tasks.append(Task(update, 0))
@@ -50,6 +62,13 @@ def with_updates(plan: Plan) -> Plan:
     set_levels(whole)
     whole.stored = stored(whole)
     return whole
+
+
+def _others_read(plan: Plan, host: Task, update: Instruction) -> bool:
+    """Whether blocks that compute a gradient read elements that another one of them replaces."""
+    replaced = {plan.root(n) for n in update.inputs[1 : 1 + len(update.outputs)]}
+    own = host.one.name in SUMS | ELEMENTWISE  # each element, or channel, is that of one block
+    return not own and not replaced.isdisjoint(roots(plan, host.one))
 
 
 def _updates(plan: Plan) -> Iterator[Instruction]:
