@@ -25,7 +25,7 @@ from pareo.backends.compiled.runtime.product_tiles import (
 )
 from pareo.backends.compiled.runtime.register_products import WIDE, masked_product_tile
 from pareo.backends.compiled.runtime.thread_pool import least_items, split, split_numbered, workers
-from pareo.backends.sums import gathered
+from pareo.backends.sums import CHUNK, gathered
 from pareo.spec import Spec
 
 MANY = 8  # parts of images for each worker: with fewer, workers have rows of the result instead
@@ -70,14 +70,20 @@ def scratch(x: Spec, depth: int, stride: Sizes) -> list[Spec]:
 
 
 def gradient_scratch(x: Spec, filters: Sizes, stride: Sizes) -> list[Spec]:
-    """For every worker a panel of pixels, and the sums of the filters' gradient; and the same."""
+    """For every worker a panel of pixels, and the sums of the filters' gradient; and `_seen`.
+
+    For many images also sums in double precision.
+    """
     sizes = DEPTH * WIDE, filters[0] * filters[1]
-    return [*(x.like((workers(), size)) for size in sizes), *_seen(x, stride)]
+    panels, sums = (x.like((workers(), size)) for size in sizes)
+    parts = _parts((*x.shape[:2], *_results(x.shape[2:], stride)), DEPTH)
+    totals = [Spec(sums.shape, np.float64)] if parts > CHUNK else []
+    return [panels, sums, *totals, *_seen(x, stride)]
 
 
-def _parts(images: Array, size: int) -> int:
-    """How many parts of so many pixels the images have."""
-    return len(images) * -(-images.shape[2] * images.shape[3] // size)
+def _parts(images: Sizes, size: int) -> int:
+    """How many parts of so many pixels images of a shape have."""
+    return images[0] * -(-images[2] * images[3] // size)
 
 
 def _planes(images: Array) -> Array:
@@ -141,7 +147,7 @@ def _run(
     out: Array, x: Array, w: Array, backward: bool, bias: Array, activation: int, panels: Array
 ) -> None:
     """All images, cut into parts of pixels, or where those are few into rows of the result."""
-    rows, parts = out.shape[1], _parts(x, WIDE)
+    rows, parts = out.shape[1], _parts(x.shape, WIDE)
 
     def by_pixels(worker: int, lo: int, hi: int) -> None:
         _convolve(
@@ -215,8 +221,10 @@ def weight_gradient(
     out: Array, x: Array, g: Array, stride: Sizes, scratch: tuple[Array, ...]
 ) -> None:
     """out = the gradient of the filters."""
-    panels, sums, *seen = scratch
-    x = _sampled(x, stride, tuple(seen))
+    panels, sums, *more = scratch
+    parts = _parts((*x.shape[:2], *g.shape[2:]), DEPTH)
+    totals = [more.pop(0)] if parts > CHUNK else []
+    x = _sampled(x, stride, tuple(more))
     filters, channels = out.shape[:2]
     # Rows of the sums are channels where that saves turning more than the result costs to turn.
     extra = (channels - filters) * len(x) * x.shape[2] * x.shape[3]
@@ -224,10 +232,15 @@ def weight_gradient(
     a, b = (_planes(x), _planes(g)) if turned else (_planes(g), _planes(x))
     rows, columns = a.shape[1], b.shape[1]
     sums = sums.reshape(len(sums), rows, columns)
-    parts = _parts(x, DEPTH)
+    totals = [one.reshape(sums.shape) for one in totals]
 
     def by_pixels(worker: int, lo: int, hi: int) -> None:
-        _add_up(sums[worker], a, b, panels[worker], 0, rows, lo, hi)
+        for one in totals:
+            one[worker] = 0
+        for first in range(lo, hi, CHUNK):
+            _add_up(sums[worker], a, b, panels[worker], 0, rows, first, min(first + CHUNK, hi))
+            for one in totals:
+                np.add(one[worker], sums[worker], out=one[worker])
 
     def by_rows(worker: int, lo: int, hi: int) -> None:
         _add_up(sums[0], a, b, panels[worker], lo, hi, 0, parts)
@@ -235,7 +248,7 @@ def weight_gradient(
     flops = 2 * g.size * channels
     if parts >= MANY * workers():
         least = least_items(parts, flops)
-        total = gathered(sums, split_numbered(by_pixels, parts, least))
+        total = gathered((totals or [sums])[0], split_numbered(by_pixels, parts, least))
     else:
         split_numbered(by_rows, rows, max(LEAST_ROWS, least_items(rows, flops)))
         total = sums[0]
