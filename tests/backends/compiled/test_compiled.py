@@ -77,6 +77,31 @@ def test_machine_code_is_compiled_once_and_kept(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nbc")} == kept
 
 
+GENERATED = """
+import numpy as np
+from pareo import Device
+from pareo.nn import Conv, Dense, Flatten, MaxPool, Sequential
+from pareo.training.step import Step
+network = Sequential([Conv(2, 3), MaxPool(2), Flatten(), Dense(3)], (1, 6, 6))
+step = Step(network, 16, Device("compiled"))
+assert step.loops
+order = np.zeros((1, 16), np.int64)
+step.run(network.initialise(0), {}, np.ones((16, 1, 6, 6), np.float32), order[0], order, rate=0.1)
+"""
+
+
+def test_a_generated_loop_is_announced_too(tmp_path: Path) -> None:
+    environment = {**os.environ, "PAREO_CACHE_DIR": str(tmp_path), "PAREO_VERBOSE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", GENERATED],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert re.search(r"pareo: compiling generated\.\w+ \.\.\. \d+\.\d s\n", done.stderr)
+
+
 def test_a_pipe_sees_only_results(tmp_path: Path) -> None:
     environment = {**os.environ, "PAREO_CACHE_DIR": str(tmp_path)}
     environment.pop("PAREO_VERBOSE", None)

@@ -14,6 +14,7 @@ import weakref
 from types import ModuleType
 
 from pareo.backends.compiled.runtime.cache_path import cache_path
+from pareo.backends.compiled.runtime.jit import GENERATED
 from pareo.cache import cache_folder, write
 
 KEPT = 32  # modules; each takes about 1 MB if it was loaded from disk, and 5 MB if it was compiled
@@ -23,7 +24,7 @@ def generated_module(source: str) -> ModuleType:
     """The module of a source text; it is executed again only if it was not kept."""
     name = f"sized_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
     with _lock:
-        module = f"pareo_generated_{name}"
+        module = f"{GENERATED}{name}"
         if module not in sys.modules:
             sys.modules[module] = _executed(source, module, _file(source, f"{name}.py"))
         _latest.pop(module, None)

@@ -66,6 +66,9 @@ def llvm_intrinsic(function: Callable[..., Any]) -> Any:
     return intrinsic(function)
 
 
+GENERATED = "pareo_generated_"  # how the names of modules start that are written here
+
+
 class _Announcer(event.Listener):
     """Reports what is being compiled, and how long it seconds, if stderr is a terminal."""
 
@@ -88,8 +91,10 @@ class _Announcer(event.Listener):
     def _say(self, compilation: Any, text: str, end: str) -> None:
         function = compilation.data["dispatcher"].py_func
         is_visible = sys.stderr.isatty() or os.environ.get("PAREO_VERBOSE")
-        if is_visible and function.__module__.startswith("pareo."):
-            family = function.__module__.rpartition(".")[2]
+        package, _, family = function.__module__.rpartition(".")
+        if function.__module__.startswith(GENERATED):
+            package, family = "pareo", "generated"
+        if is_visible and package.partition(".")[0] == "pareo":
             name = f"{family}.{function.__name__.lstrip('_')}"
             print(text.format(name=name), file=sys.stderr, end=end, flush=True)
 
