@@ -108,6 +108,8 @@ void __syncthreads();
 struct Barrier { Barrier(unsigned*) {} void meet(); };
 inline int this_thread() { return threadIdx.x; }
 inline int this_block() { return blockIdx.x; }
+inline void copy_later(float* to, const float* from, bool has) { *to = has ? *from : 0; }
+inline void wait_for_copies() {}
 template <class T> inline T* global(void* pointer) { return (T*)pointer; }
 static std::vector<float> rooms[16];
 """
@@ -140,9 +142,11 @@ extern "C" void run(void** pointers, int steps)
 def together_on_host(source, folder):
     """A kernel whose blocks compute steps together, compiled for threads of the host."""
     text = source.text.replace('#include "images/block.cuh"\n', "")
-    text = text.replace('#include "grid/barrier.cuh"\n', "")
+    text = text.replace('#include "grid/barrier.cuh"\n', "").replace(
+        '#include "grid/async.cuh"\n', ""
+    )
     text = inlined(text)
-    room = "__shared__ __align__(16) float room[ROOM];"
+    room = "extern __shared__ __align__(16) float room[];"
     text = text.replace(room, "float* const room = rooms[blockIdx.x].data();")
     # Each thread has its own pointers, with all of them.
     text = text.replace("__shared__ void* pointers", "void* pointers")

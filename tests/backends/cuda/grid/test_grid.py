@@ -1,6 +1,7 @@
 """Training steps by all blocks together: their kernel on the host, and steps on the GPU."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,8 +11,8 @@ from recipes import sgd
 from step_values import trained, use, values_of
 
 from pareo import Device, op
-from pareo.backends.cuda.grid import lower, parts, products, tiles
-from pareo.backends.cuda.grid.emit import emit
+from pareo.backends.cuda.grid import direct, lower, parts, products, tiles
+from pareo.backends.cuda.grid.emit import WORKS, emit
 from pareo.backends.cuda.grid.joined import joined
 from pareo.backends.cuda.grid.loop import LoopSource
 from pareo.backends.cuda.grid.lower import computed_together, expected
@@ -66,6 +67,32 @@ def test_operands_in_shared_memory(kind, index, tmp_path, monkeypatch):
     program = step_program(drawn(505, index, (kind,)).network, 3)
     source = emit(planned(program), Machine(2, threads=8, lanes=1))
     assert "product_of_copies<" in source.text
+    values, exact = values_of(program)
+    for value, array in run_together(source, values, tmp_path).items():
+        check(array, exact[value], f"%{value}")
+
+
+def directly(works, source, task):
+    """The ways that are not products, or all where there are none."""
+    found = works(source, task)
+    return [way for way in found if "convolution" in way.write()] or found
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        pytest.param(n, marks=() if n in (3, 4, 8) else pytest.mark.slow)
+        for n in (*range(7), *range(8, 12))
+    ],
+)
+def test_direct_convolutions(index, tmp_path, monkeypatch):
+    for name in ("conv", "conv_input_gradient", "conv_weight_gradient"):
+        monkeypatch.setitem(WORKS, name, partial(directly, WORKS[name]))
+    monkeypatch.setattr(direct, "MOST_COPIES", 10**4)  # there are few threads
+    program = step_program(drawn(505, index, ("cnn",)).network, 3)
+    source = emit(planned(program), Machine(2, threads=8, lanes=1))
+    assert "convolution<" in source.text
+    assert "convolution_of_errors<" in source.text
     values, exact = values_of(program)
     for value, array in run_together(source, values, tmp_path).items():
         check(array, exact[value], f"%{value}")

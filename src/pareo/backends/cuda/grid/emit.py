@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from math import prod
 
-from pareo.backends.cuda.grid import norms, products
+from pareo.backends.cuda.grid import convolutions, norms, products
 from pareo.backends.cuda.grid.joined import joined
 from pareo.backends.cuda.grid.plan import PARTS, Plan, Task, Unsupported, levels
 from pareo.backends.cuda.grid.sharing import Options
@@ -147,9 +147,9 @@ def _moved(source: Source, task: Task) -> Options:
 
 WORKS: dict[str, Callable[[Source, Task], Options]] = {
     "dot": products.dot,
-    "conv": products.conv,
-    "conv_input_gradient": products.conv_back,
-    "conv_weight_gradient": products.filters_back,
+    "conv": convolutions.conv,
+    "conv_input_gradient": convolutions.conv_back,
+    "conv_weight_gradient": convolutions.filters_back,
     "sum": _sum,
     "mean": _sum,
     "part_sums": _sum,

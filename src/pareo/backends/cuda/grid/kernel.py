@@ -36,8 +36,9 @@ class Launch:
         if self._word is None:
             self._text, self._word = self.source.text, cupy.zeros(1, "uint32")
         pointers = struct(*(array.data.ptr for array in (self._word, *arrays)))
-        kernel = _compiled(self._text, not machine.cluster)
-        kernel((machine.blocks,), (machine.threads,), (pointers, *numbers))
+        shared = self.source.shared_bytes
+        kernel = _compiled(self._text, not machine.cluster, shared)
+        kernel((machine.blocks,), (machine.threads,), (pointers, *numbers), shared_mem=shared)
 
 
 class Loop:
@@ -89,5 +90,5 @@ def _scratch(between: Spec, *_: object, **__: object) -> list[Spec]:
 
 
 @cache
-def _compiled(text: str, cooperative: bool) -> Any:
-    return files.module(text, cooperative=cooperative).function("together")
+def _compiled(text: str, cooperative: bool, shared: int) -> Any:
+    return files.module(text, cooperative=cooperative).function("together", shared)

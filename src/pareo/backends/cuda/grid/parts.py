@@ -2,8 +2,9 @@
 
 from functools import cache
 
+from pareo.backends.cuda.grid.direct import Sizes, Way, ways_of_errors
 from pareo.backends.cuda.grid.shapes import Product
-from pareo.backends.cuda.grid.tiles import End, Machine, tiles_of
+from pareo.backends.cuda.grid.tiles import End, Machine, Tile, tiles_of
 
 BLOCKS = 132  # that parts are for
 TERMS = 64  # of a part of a sum, at least
@@ -11,7 +12,7 @@ WORTH = 0.8  # of the time of fewer parts, that more are worth
 
 
 @cache
-def parts_of(shape: Product) -> int:
+def parts_of(shape: Product, sizes: Sizes | None = None) -> int:
     """The parts that a gradient of filters is computed in, so that all blocks have some.
 
     >>> parts_of(Product(1, 6, 75, 1024, "k")), parts_of(Product(1, 4, 3, 44944, "k"))
@@ -20,7 +21,8 @@ def parts_of(shape: Product) -> int:
     machine = Machine(BLOCKS, 256)
     found, least, parts = 1, float("inf"), 1
     while parts <= BLOCKS and (parts == 1 or shape.k >= 2 * TERMS * parts):
-        ways = tiles_of(shape, machine, End(), parts)
+        ways: list[Tile | Way] = [*tiles_of(shape, machine, End(), parts)]
+        ways += ways_of_errors(sizes, machine, End(), parts) if sizes else []
         time = min(-(-way.tiles // BLOCKS) * way.cycles for way in ways)
         time += 8 * parts if parts > 1 else 0  # to add them up
         if time < WORTH * least:

@@ -1,36 +1,29 @@
-"""Writes matrix products and convolutions as tiles that blocks share."""
+"""Writes matrix products as tiles that blocks share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from math import prod
 
 from pareo.backends.cuda.grid.joined import inside
 from pareo.backends.cuda.grid.plan import Task
-from pareo.backends.cuda.grid.shapes import (
-    Product,
-    conv_name,
-    conv_product,
-    input_product,
-    weight_product,
-)
+from pareo.backends.cuda.grid.shapes import Product
 from pareo.backends.cuda.grid.sharing import Options, Work
 from pareo.backends.cuda.grid.source import NOTHING, Source
 from pareo.backends.cuda.grid.tiles import Tile, room_of, tiles_of
 
 
-def _grouped(shape: Product, tiles_: int) -> tuple[str, str]:
+def grouped(shape: Product, tiles_: int) -> tuple[str, str]:
     """Code that finds the group of a tile, and its number in the group."""
     if shape.groups == 1:
         return "", "tile"
     return f"const int group = tile / {tiles_}; ", f"tile % {tiles_}"
 
 
-def _in_group(shape: Product, pointer: str, size: int) -> str:
+def in_group(shape: Product, pointer: str, size: int) -> str:
     """The elements of a group, of which there are so many."""
     return f"{pointer} + group * {size}" if shape.groups > 1 else pointer
 
 
-def _product(
+def product(
     source: Source, task: Task, shape: Product, sides: tuple[str, str], place: str,
     names: Mapping[str, str],
 ) -> Options:  # fmt: skip
@@ -44,7 +37,7 @@ def _product(
         if tile.deep:
             return _copied(source, task, shape, sides, place, tile, 1, names)
         rows, columns, high, wide, *_ = tile
-        group, number = _grouped(shape, tile.tiles // shape.groups)
+        group, number = grouped(shape, tile.tiles // shape.groups)
         sizes = f"{shape.m}, {shape.n}, {shape.k}, {rows}, {columns}, {high}, {wide}"
         code = f"{group}product<{sizes}>({', '.join([number, 'room', *sides, early, end])});"
         if not losses:
@@ -60,8 +53,15 @@ def _product(
     if losses:
         labels, factor, ends = _losses(source, losses)
     tiles = tiles_of(shape, machine, cost, rows=bool(losses))
-    source.room(max(room_of(tile, shape, machine, bool(losses)) for tile in tiles))
-    return [Work(partial(written, tile), tile.tiles, tile.cycles) for tile in tiles]
+    return [
+        Work(
+            partial(written, tile),
+            tile.tiles,
+            tile.cycles,
+            room_of(tile, shape, machine, bool(losses)),
+        )
+        for tile in tiles
+    ]
 
 
 def _losses(source: Source, losses: list[Task]) -> tuple[str, str, list[str]]:
@@ -76,7 +76,7 @@ def _losses(source: Source, losses: list[Task]) -> tuple[str, str, list[str]]:
     return labels, factor, list(ends.values())
 
 
-def _lanes(
+def lanes(
     source: Source, task: Task, shape: Product, sides: tuple[str, str], parts: int
 ) -> Options:
     """A product whose terms lie side by side."""
@@ -90,21 +90,23 @@ def _lanes(
     def written(tile: Tile) -> str:
         if tile.deep:
             return _copied(source, task, shape, sides, place, tile, parts)
-        group, number = _grouped(shape, tile.tiles // shape.groups)
+        group, number = grouped(shape, tile.tiles // shape.groups)
         sizes = f"{shape.m}, {shape.n}, {shape.k}, {tile.rows}, {tile.columns}, {parts}"
         given = ", ".join([number, "room", *sides, early, end])
         return f"{group}product_of_lanes<{sizes}>({given});"
 
     tiles = tiles_of(shape, machine, cost, parts)
-    source.room(
-        max(
+    return [
+        Work(
+            partial(written, tile),
+            tile.tiles,
+            tile.cycles,
             room_of(tile, shape, machine, False)
             if tile.deep
-            else machine.warps * tile.rows * tile.columns
-            for tile in tiles
+            else machine.warps * tile.rows * tile.columns,
         )
-    )
-    return [Work(partial(written, tile), tile.tiles, tile.cycles) for tile in tiles]
+        for tile in tiles
+    ]
 
 
 def _copied(
@@ -113,7 +115,7 @@ def _copied(
 ) -> str:  # fmt: skip
     """A tile whose operands are copied to shared memory."""
     early, end, _ = source.early_and_end(task, place, "int part, int m, int n", names=names)
-    group, number = _grouped(shape, tile.tiles // shape.groups)
+    group, number = grouped(shape, tile.tiles // shape.groups)
     how = tile.rows, tile.columns, tile.high, tile.wide, tile.deep
     sizes = ", ".join(map(str, (shape.m, shape.n, shape.k, parts, *how)))
     return f"{group}product_of_copies<{sizes}>({', '.join([number, 'room', *sides, early, end])});"
@@ -127,50 +129,5 @@ def dot(source: Source, task: Task) -> Options:
     second = f"Matrix<{k}, 1>" if b in plan.transposed else f"Matrix<1, {n}>"
     sides = f"{first}{{{source.read(left)}}}", f"{second}{{{source.read(right)}}}"
     if b in plan.transposed and a not in plan.transposed:
-        return _lanes(source, task, Product(1, m, n, k, "k"), sides, 1)
-    return _product(
-        source, task, Product(1, m, n, k, "n"), sides, f"m * {n} + n", {f"i % {n}": "n"}
-    )
-
-
-def conv(source: Source, task: Task) -> Options:
-    plan, (x, w), how = source.plan, task.one.inputs, task.one.attributes
-    images, results, window = plan.shape(x), plan.shape(task.one.outputs[0]), plan.shape(w)[2:]
-    shape = conv_product(images, results, prod(window), how)
-    filters = _in_group(shape, source.read(w), shape.m * shape.k)
-    pixels = _in_group(shape, source.read(x), images[1] // shape.groups * prod(images[2:]))
-    name = conv_name(images, results, window, how)
-    sides = f"Matrix<{shape.k}, 1>{{{filters}}}", f"ByResult<{name}>{{{{{pixels}}}}}"
-    return _product(source, task, shape, sides, *_pixel(shape, results))
-
-
-def conv_back(source: Source, task: Task) -> Options:
-    plan, (g, w), how = source.plan, task.one.inputs, task.one.attributes
-    images, results, window = plan.shape(task.one.outputs[0]), plan.shape(g), plan.shape(w)[2:]
-    shape = input_product(images, results, prod(window), how)
-    inner = results[1] // shape.groups
-    filters = _in_group(shape, source.read(w), inner * shape.m * prod(window))
-    errors = _in_group(shape, source.read(g), inner * prod(results[2:]))
-    name = conv_name(images, results, window, how)
-    sides = f"FiltersBack<{name}>{{{filters}}}", f"Errors<{name}>{{{errors}}}"
-    return _product(source, task, shape, sides, *_pixel(shape, images))
-
-
-def filters_back(source: Source, task: Task) -> Options:
-    plan, (x, g), how = source.plan, task.one.inputs, task.one.attributes
-    images, results = plan.shape(x), plan.shape(g)
-    shape = weight_product(images, results, how)
-    errors = _in_group(shape, source.read(g), shape.m * prod(results[2:]))
-    pixels = _in_group(shape, source.read(x), images[1] // shape.groups * prod(images[2:]))
-    name = conv_name(images, results, how["size"], how)
-    sides = f"ErrorsOfFilters<{name}>{{{errors}}}", f"ByTap<{name}>{{{{{pixels}}}}}"
-    parts = plan.size(task.one.outputs[0]) // (shape.groups * shape.m * shape.n)
-    return _lanes(source, task, shape, sides, parts)
-
-
-def _pixel(shape: Product, images: Sequence[int]) -> tuple[str, dict[str, str]]:
-    """Where pixel n of all images has row m of a group; and what a channel is called there."""
-    pixels = prod(images[2:])
-    row = f"group * {shape.m} + m" if shape.groups > 1 else "m"
-    place = f"n / {pixels} * {images[1] * pixels} + n % {pixels} + ({row}) * {pixels}"
-    return place, {f"i / {pixels} % {images[1]}": row}
+        return lanes(source, task, Product(1, m, n, k, "k"), sides, 1)
+    return product(source, task, Product(1, m, n, k, "n"), sides, f"m * {n} + n", {f"i % {n}": "n"})

@@ -8,11 +8,17 @@ GROWTH = 1.06  # from one duration that is tried to the next
 
 @dataclass(frozen=True)
 class Work:
-    """One way to compute a task: its tiles, the cycles of one, and what writes its code."""
+    """One way to compute a task.
+
+    write:  writes its code.
+    cycles: what a tile is expected to take.
+    room:   floats of shared memory that a tile needs, beyond one or two for each thread.
+    """
 
     write: Callable[[], str]
     tiles: int
     cycles: float
+    room: int = 0
 
 
 Options = Sequence[Work]  # ways to compute one task

@@ -19,11 +19,13 @@ const int THREADS = {threads}, BLOCKS = {blocks}, ROOM = {room};
 #include "images/windows.cuh"
 #include "images/shapes.cuh"
 #include "grid/barrier.cuh"
+#include "grid/async.cuh"
 #include "kernels/rules.cuh"
 #include "grid/held.cuh"
 #include "grid/tasks.cuh"
 #include "grid/products.cuh"
 #include "grid/copied.cuh"
+#include "grid/direct.cuh"
 #include "grid/windows.cuh"
 #include "grid/norms.cuh"
 #include "grid/channels.cuh"
@@ -36,7 +38,7 @@ struct Pointers {{ void* at[{count}]; }};
 extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1) together(
     const __grid_constant__ Pointers given{more})
 {{
-    __shared__ __align__(16) float room[ROOM];
+    extern __shared__ __align__(16) float room[];
     __shared__ void* pointers[{count}];
     for (int i = threadIdx.x; i < {count}; i += THREADS) pointers[i] = (&given.at[0])[i];
     __syncthreads();
@@ -59,7 +61,6 @@ class Source:
     tasks: list[list[Options]] = field(default_factory=list)  # by level
 
     def __post_init__(self) -> None:
-        self._room = 2 * self.machine.threads
         self._made = {n for task in self.plan.tasks for n in task.results}
 
     @cached_property
@@ -101,10 +102,16 @@ class Source:
         names = self.names
         return TEMPLATE.format(
             title=self.title, more=self.more, threads=self.machine.threads,
-            blocks=self.machine.blocks, room=self._room, count=self.pointers, body=body,
+            blocks=self.machine.blocks, room=self.shared_bytes // 4, count=self.pointers, body=body,
             cluster="#define CLUSTER" if self.machine.cluster else "",
             names="\n".join(f"#define p{n} ({name})" for n, name in names.items()),
         )  # fmt: skip
+
+    @cached_property
+    def shared_bytes(self) -> int:
+        """The shared memory of a block besides its pointers."""
+        works = [work for level in self.levels for work in level.works]
+        return 4 * max(2 * self.machine.threads, *(work.room for work in works))
 
     title, more = "A forward and backward pass", ""
 
@@ -260,10 +267,6 @@ class Source:
             code = f"elements<{count}, {many}>({given});"
             ways += one_way(code, -(-count // (many * threads)), 60 + waits * LOAD + many * each)
         return ways
-
-    def room(self, floats: int) -> None:
-        """Take that much shared memory."""
-        self._room = max(self._room, floats)
 
 
 def _given(values: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 from pareo.backends.cuda.grid import parts as split
+from pareo.backends.cuda.grid.direct import sizes_of
 from pareo.backends.cuda.grid.shapes import weight_product
 from pareo.operators.core import Operator
 from pareo.program.ir import Instruction
@@ -116,7 +117,9 @@ class _Steps:
 
     def filters_back(self, one: Instruction) -> None:
         images, errors = (self.specs[n].shape for n in one.inputs)
-        parts = split.parts_of(weight_product(images, errors, one.attributes))
+        how = one.attributes
+        sizes = sizes_of(images, errors, how["size"], how)
+        parts = split.parts_of(weight_product(images, errors, how), sizes)
         if parts == 1:
             self.keep(one)
             return
