@@ -19,6 +19,7 @@ HOST = """
 static struct { int x; } threadIdx = {0}, blockIdx = {0};
 static float arena[1 << 16];
 const int LANES = 1;
+inline float of_lane(float value, int) { return value; }
 inline float total_of_lanes(float value) { return value; }
 inline float largest_of_lanes(float value) { return value; }
 inline float inverse_of(float a) { return 1 / a; }
@@ -101,6 +102,7 @@ TOGETHER = """
 struct Index { int x; };
 static thread_local Index threadIdx, blockIdx;
 const int LANES = 1;
+inline float of_lane(float value, int) { return value; }
 inline float total_of_lanes(float value) { return value; }
 inline float largest_of_lanes(float value) { return value; }
 inline float inverse_of(float a) { return 1 / a; }

@@ -10,7 +10,7 @@ from host_kernels import run_loop, run_together
 from recipes import sgd
 from step_values import trained, use, values_of
 
-from pareo import Device, op
+from pareo import Device, nn, op
 from pareo.backends.cuda.grid import direct, lower, parts, products, tiles
 from pareo.backends.cuda.grid.emit import WORKS, emit
 from pareo.backends.cuda.grid.joined import joined
@@ -22,7 +22,7 @@ from pareo.backends.cuda.grid.updates import with_updates
 from pareo.backends.cuda.runtime import source as files
 from pareo.backends.cuda.ways import chosen
 from pareo.lab.arena.draw import drawn
-from pareo.nn import Dense, Dropout, Sequential, networks
+from pareo.nn import Conv, Dense, Dropout, Flatten, Sequential, networks
 from pareo.nn.layers import Layer, Parameter
 from pareo.training.optimizers import Adam, AdamW, Lion
 from pareo.training.recipe import Recipe
@@ -72,10 +72,10 @@ def test_operands_in_shared_memory(kind, index, tmp_path, monkeypatch):
         check(array, exact[value], f"%{value}")
 
 
-def directly(works, source, task):
-    """The ways that are not products, or all where there are none."""
+def only(name, works, source, task):
+    """The ways whose code has this name, or all where there are none."""
     found = works(source, task)
-    return [way for way in found if "convolution" in way.write()] or found
+    return [way for way in found if name in way.write()] or found
 
 
 @pytest.mark.parametrize(
@@ -87,12 +87,32 @@ def directly(works, source, task):
 )
 def test_direct_convolutions(index, tmp_path, monkeypatch):
     for name in ("conv", "conv_input_gradient", "conv_weight_gradient"):
-        monkeypatch.setitem(WORKS, name, partial(directly, WORKS[name]))
+        monkeypatch.setitem(WORKS, name, partial(only, "convolution", WORKS[name]))
     monkeypatch.setattr(direct, "MOST_COPIES", 10**4)  # there are few threads
+    for name in ("ways_of", "ways_of_errors"):  # what is cached was found with another limit
+        monkeypatch.setattr(direct, name, getattr(direct, name).__wrapped__)
     program = step_program(drawn(505, index, ("cnn",)).network, 3)
     source = emit(planned(program), Machine(2, threads=8, lanes=1))
     assert "convolution<" in source.text
     assert "convolution_of_errors<" in source.text
+    values, exact = values_of(program)
+    for value, array in run_together(source, values, tmp_path).items():
+        check(array, exact[value], f"%{value}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "pooling"),
+    [("MaxPool", one) for one in ((2, 2), (3, 4), ((2, 3), (4, 3)), (3, 3, 1), (2, 3, 1, True))]
+    + [("AveragePool", one) for one in ((2, 2), ((3, 2), (3, 4)))],
+)
+def test_poolings_line_by_line(kind, pooling, tmp_path, monkeypatch):
+    for name in ("max_pool", "average_pool"):
+        monkeypatch.setitem(WORKS, name, partial(only, "pooled<", WORKS[name]))
+    layers = [Conv(3, 2), getattr(nn, kind)(*pooling), Flatten(), Dense(3)]
+    program = step_program(Sequential(layers, (2, 12, 15)), 3)
+    source = emit(planned(program), Machine(2, threads=4, lanes=1))
+    assert ("max_pool_back<" in source.text) == (kind == "MaxPool")
+    assert "pooled<" in source.text
     values, exact = values_of(program)
     for value, array in run_together(source, values, tmp_path).items():
         check(array, exact[value], f"%{value}")

@@ -67,7 +67,6 @@ def test_the_kernels_compute_the_gradients_of_each_image(name, tmp_path):
 @pytest.mark.smoke
 def test_a_step_is_a_few_launches():
     program = step_program(networks.lenet5(), 128, sgd(0.9, 0.0005))
-    assert chosen(program) == "images"
     names = [one.name for one in image_by_image(program).instructions if not one.is_view]
     assert sorted(names) == ["dot", "dot", "dot", "image_passes", "sum_rows", "update_all"]
 

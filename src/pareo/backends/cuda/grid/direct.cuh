@@ -3,6 +3,9 @@
 // some filters, which share them, too.
 #pragma once
 
+// More unrolled code would be slower: what does not fit the cache of instructions is read again in each step.
+const int UNROLLED = 200, COPIED = 64;  // multiplications of a thread, and copies
+
 // A convolution of S, and the gradient of its images as a convolution of errors; of a group of channels.
 // There are CI channels and CO filters; HIGH rows of an image, with those outside of it, are read.
 template <class S> struct Forward {
@@ -58,7 +61,7 @@ template <int SIZE> struct Copies {
             const float* const source = pixels + first * PIXELS + from[u];
             const bool inside = (unsigned)(at[u] + shift) < LIMIT;
             if (SIZE % MANY == 0 || e < SIZE)
-#pragma unroll(COUNT * CHANNELS <= 64 * AT_ONCE ? (CHANNELS + AT_ONCE - 1) / AT_ONCE : 1)
+#pragma unroll(COUNT * CHANNELS <= COPIED * AT_ONCE ? (CHANNELS + AT_ONCE - 1) / AT_ONCE : 1)
                 for (int c = 0; c < CHANNELS; c += AT_ONCE)
                     if ((CHANNELS % AT_ONCE == 0 || first + c < CHANNELS) && (!SOME || first + c < some))
                         copy_later(to + (first + c) * APART + e, source + c * PIXELS, inside);
@@ -171,21 +174,18 @@ __device__ inline void convolution(
             pixels.template copy<DEEP, SIZE, D::H * D::W, 1, SOME_CHANNELS>(to, images + c * D::H * D::W, 0, D::CI - c);
             weights.template copy<SOME_CHANNELS>(to + PIXELS, filters + c * D::CHANNEL, D::CI - c);
         };
-        float *now = room, *next = room + STAGE;
-        copy(0, now);
+        float *now = room + STAGE, *next = room;
 #pragma unroll 1
-        for (int c = 0; c < D::CI; c += DEEP) {
-            wait_for_copies();
-            __syncthreads();
+        for (int c = -DEEP; c < D::CI; c += DEEP) {
             if (c + DEEP < D::CI) copy(c + DEEP, next);
-            if (WIDE * HIGH * SPLIT == THREADS || share < SPLIT)
+            if (c >= 0 && (WIDE * HIGH * SPLIT == THREADS || share < SPLIT))
 #pragma unroll(TAPS == 1 && R * P * DEEP / SPLIT <= 256 ? DEEP / SPLIT : 1)
                 for (int i = 0; i < DEEP / SPLIT; i++) {
                     const int k = i * SPLIT + share;
                     if (SOME_CHANNELS && c + k >= D::CI) break;
                     const float* const lines = now + k * SIZE + start;
                     const float* const weights = now + PIXELS + k * TAPS * FILTERS + high * EACH;
-#pragma unroll(TAPS * R * P <= 500 ? D::KH : 1)
+#pragma unroll(TAPS * R * P <= UNROLLED ? D::KH : 1)
                     for (int y = 0; y < D::KH; y++) {
                         float line[LINE];
 #pragma unroll
@@ -201,6 +201,8 @@ __device__ inline void convolution(
                         }
                     }
                 }
+            wait_for_copies();
+            __syncthreads();
             float* const done = now;
             now = next;
             next = done;
@@ -279,20 +281,17 @@ __device__ inline void convolution_of_errors(
             some.template copy<HIGH * R, EACH, D::OH * D::OW, WHOLE ? D::M : D::OH, D::CO % (HIGH * R) != 0>(
                 to + PIXELS, there, WHOLE ? image : y, D::CO - first_filter);
         };
-        float *now = room, *next = room + STAGE;
-        if (begin < stop) copy(begin, now);
+        float *now = room + STAGE, *next = room;
 #pragma unroll 1
-        for (int chunk = begin; chunk < stop; chunk++) {
-            wait_for_copies();
-            __syncthreads();
+        for (int chunk = begin - 1; chunk < stop; chunk++) {
             if (chunk + 1 < stop) copy(chunk + 1, next);
             const int rows = TIMES == 1 ? DEEP : least(DEEP, D::OH - chunk % TIMES * TALL);
-            if (UNITS * SPLIT == THREADS || share < SPLIT)
+            if (chunk >= begin && (UNITS * SPLIT == THREADS || share < SPLIT))
 #pragma unroll 1
                 for (int k = share; k < rows; k += SPLIT) {
                     const float* const lines = now + line_ / D::KH * APART + (k / TALL * SPAN + k % TALL * D::SY + line_ % D::KH) * BROAD;
                     const float* const mine = now + PIXELS + high * EACH + k * ACROSS;
-#pragma unroll(R * KW * ACROSS <= 400 ? ACROSS / P : R * KW * P <= 200 ? 2 : 1)
+#pragma unroll(R * KW * ACROSS <= UNROLLED ? ACROSS / P : R * KW * P <= UNROLLED / 4 ? 2 : 1)
                     for (int x = 0; x < ACROSS; x += P) {
                         float line[LINE];
 #pragma unroll
@@ -308,6 +307,8 @@ __device__ inline void convolution_of_errors(
                         }
                     }
                 }
+            wait_for_copies();
+            __syncthreads();
             float* const done = now;
             now = next;
             next = done;

@@ -11,10 +11,11 @@ from pareo.backends.cuda.grid.tiles import BYTES, LOAD, SHARE, START, End, Machi
 MOST_ROOM = 24000  # floats of shared memory
 AT_ONCE = 8192  # sums that are added up at once, as in direct.cuh
 MOST_COPIES = 12  # pixels that a thread copies of a channel, or weights of some
-UNROLLED = 500  # multiplications of a channel, up to which all rows of a window are unrolled
+UNROLLED = 200  # multiplications of a thread, up to which they are unrolled, as in direct.cuh
 BUSY = 1.1  # times as long as its instructions are issued a loop takes, with many warps
 IDLE = 0.6  # the same besides, for one warp of each scheduler
-READ = 1.0  # cycles of a read of shared memory
+READ = 1.0  # cycles of a read of shared memory by a warp
+COPY = 4.0  # the same of a copy to it, while others compute
 
 
 @dataclass(frozen=True)
@@ -222,7 +223,8 @@ def _deep(
         chunks = -(-channels // deep)
         copied = copies * (4 + -(-deep // at_once)) + weights * 5
         chunk = _time(deep // split * counted, deep // split * reads, active)
-        copying = _time(copied, copied, threads)
+        warps = deep * (-(-pixels // 32) + taps * high * rows / 32)
+        copying = max(_time(copied, copied, threads), COPY * warps)
         setup = _time(copies * 25 + weights * 25, 0, threads)
         cycles = START + LOAD + setup + copying + ending
         cycles += max(chunks * max(chunk + copying + 60, LOAD / 2), moved)
@@ -292,7 +294,7 @@ def _rows_deep(
     vectors = rows * -(-columns // 4)
     steps = across // columns
     row = steps * (rows * kw * columns + line + vectors)
-    row += 20 + (0 if rows * kw * across <= 400 else 6 * steps)
+    row += 20 + (0 if rows * kw * across <= UNROLLED else 6 * steps)
     times = -(-deep // split)
     chunk = _time(times * row, times * steps * (line + vectors), active)
     copied = copies * (5 + -(-wide // at_once))

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from math import prod
 
-from pareo.backends.cuda.grid import convolutions, norms, products
+from pareo.backends.cuda.grid import convolutions, norms, pools, products
 from pareo.backends.cuda.grid.joined import joined
 from pareo.backends.cuda.grid.plan import PARTS, Plan, Task, Unsupported, levels
 from pareo.backends.cuda.grid.sharing import Options
 from pareo.backends.cuda.grid.source import Source, one_way
-from pareo.backends.cuda.grid.tiles import BUSY, LOAD, SHARE, Machine
+from pareo.backends.cuda.grid.tiles import LOAD, Machine
 from pareo.backends.cuda.images.rows import ELEMENTWISE, POOLS
 
 
@@ -93,31 +93,6 @@ def _row_losses(source: Source, task: Task) -> Options:
     return one_way(code, -(-rows // source.machine.warps), 2 * LOAD + 30 * -(-classes // 32) + 300)
 
 
-def _pool(source: Source, task: Task) -> Options:
-    plan, one = source.plan, task.one
-    back = one.name.endswith("_gradient")
-    images, results = (one.outputs[0], one.inputs[0]) if back else (one.inputs[0], one.outputs[0])
-    how = {"padding": (0, 0), **one.attributes}
-    window = plan.shape(one.inputs[1]) if one.name == "subsample" else how["size"]
-    n, c, h, w = plan.shape(images)
-    sizes = n * c, h, w, *plan.shape(results)[2:], *window, *how["stride"], *how["padding"][:2]
-    given = ", ".join(map(source.read, one.inputs))
-    name, shape = one.name.replace("_gradient", "_back"), f"Pool<{', '.join(map(str, sizes))}>"
-    overlap = any(step < size for step, size in zip(how["stride"], window, strict=True))
-    if one.name == "max_pool_gradient" and not overlap:
-        rows, columns = how["stride"]
-        top, left = how["padding"][:2]
-        cells = n * c * -(-(h + top) // rows) * -(-(w + left) // columns)
-        code = f"{name}<{shape}>(tile, {given}, {source.ending(task)});"
-        threads = source.machine.threads
-        each = BUSY * (60 + 15 * prod(window) + 40 * rows * columns) * threads / SHARE
-        return one_way(code, -(-cells // threads), 60 + 2 * LOAD + each)
-    scans = prod(window) if one.name == "max_pool_gradient" else 1
-    return source.elements(
-        task, f"{name}_at<{shape}>({given}, i)", 60 + 10 * prod(window) * scans, 2
-    )
-
-
 def _moved(source: Source, task: Task) -> Options:
     """Elements of other arrays along one axis."""
     plan, one = source.plan, task.one
@@ -166,6 +141,6 @@ WORKS: dict[str, Callable[[Source, Task], Options]] = {
     "concat": _moved,
     "part": _moved,
     "part_gradient": _moved,
-    **dict.fromkeys(POOLS, _pool),
+    **dict.fromkeys(POOLS, pools.pool),
     **dict.fromkeys(ELEMENTWISE, _elementwise),
 }

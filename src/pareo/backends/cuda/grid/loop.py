@@ -6,9 +6,10 @@ from math import prod
 
 import numpy as np
 
+from pareo.backends.cuda.grid.memory import rounded
 from pareo.backends.cuda.grid.plan import Unsupported
 from pareo.backends.cuda.grid.sharing import Level, Options, Work
-from pareo.backends.cuda.grid.source import Source, rounded, written
+from pareo.backends.cuda.grid.source import Source, written
 from pareo.backends.cuda.grid.tiles import LOAD
 
 COPIES = 8  # words that a thread gathers at once

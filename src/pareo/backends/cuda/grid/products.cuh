@@ -120,6 +120,25 @@ __device__ inline void product(int tile, float* room, const A a, const B b, Earl
     }
 }
 
+// Adds up COUNT sums of each lane, a power of two: lanes send each other those of which they do not keep the
+// total. Each lane has the totals from the one that is returned on; some lanes may have the same one.
+template <int COUNT, int APART> __device__ inline int totals_of_lanes(float* sum, int lane)
+{
+    if constexpr (APART == 0) return 0;
+    else if constexpr (COUNT == 1) {
+        sum[0] += of_lane(sum[0], APART);
+        return totals_of_lanes<1, APART / 2>(sum, lane);
+    } else {
+        const bool upper = lane & APART;
+#pragma unroll
+        for (int i = 0; i < COUNT / 2; i++) {
+            const float sent = upper ? sum[i] : sum[COUNT / 2 + i], kept = upper ? sum[COUNT / 2 + i] : sum[i];
+            sum[i] = kept + of_lane(sent, APART);
+        }
+        return (upper ? COUNT / 2 : 0) + totals_of_lanes<COUNT / 2, APART / 2>(sum, lane);
+    }
+}
+
 // The same with a warp for R x C sums, and for one of PARTS parts of their terms, which lie side by side.
 template <int M, int N, int K, int R, int C, int PARTS, class A, class B, class Early, class End>
 __device__ inline void product_of_lanes(int tile, float* room, const A a, const B b, Early early, End end)
@@ -135,27 +154,25 @@ __device__ inline void product_of_lanes(int tile, float* room, const A a, const 
     };
     const Element mine = element(thread);
     const auto first = early(least(mine.part, PARTS - 1), least(mine.m, M - 1), least(mine.n, N - 1));
-    __syncthreads();
+    float sum[R][C] = {};
     if (group < DOWN * ACROSS * PARTS) {
         const int part = group / (DOWN * ACROSS);
         const int start = (int)((long long)K * part / PARTS), stop = (int)((long long)K * (part + 1) / PARTS);
-        const int lane = thread % LANES, top = group / ACROSS % DOWN * R, left = group % ACROSS * C;
+        const int top = group / ACROSS % DOWN * R, left = group % ACROSS * C;
         typename A::Place rows[R];
         typename B::Place columns[C];
-        float sum[R][C] = {};
 #pragma unroll
         for (int i = 0; i < R; i++) rows[i] = a.place(least(top + i, M - 1));
 #pragma unroll
         for (int j = 0; j < C; j++) columns[j] = b.place(least(left + j, N - 1));
-        add_terms<R, C, LANES, TERMS>(sum, a, b, rows, columns, start + lane, stop);
-#pragma unroll
-        for (int i = 0; i < R; i++)
-#pragma unroll
-            for (int j = 0; j < C; j++) {
-                const float total = total_of_lanes(sum[i][j]);
-                if (lane == 0) room[thread / LANES * (R * C) + i * C + j] = total;
-            }
+        add_terms<R, C, LANES, TERMS>(sum, a, b, rows, columns, start + thread % LANES, stop);
     }
+    __syncthreads();
+    constexpr int HELD = R * C > LANES ? R * C / LANES : 1, SAME = LANES / (R * C) > 1 ? LANES / (R * C) : 1;
+    const int mine_of = totals_of_lanes<R * C, LANES / 2>(&sum[0][0], thread % LANES);
+    if (thread % SAME == 0)
+#pragma unroll
+        for (int k = 0; k < HELD; k++) room[thread / LANES * (R * C) + mine_of + k] = (&sum[0][0])[k];
     __syncthreads();
 #pragma unroll 1
     for (int e = thread; e < WARPS * R * C; e += THREADS) {

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from pareo.backends.cuda.grid.memory import lives, starts
 from pareo.backends.cuda.grid.plan import Plan, Task, Unsupported, places
 from pareo.backends.cuda.grid.sharing import Level, Options, Work, shared
 from pareo.backends.cuda.grid.tiles import BUSY, LOAD, SHARE, End, Machine
@@ -27,6 +28,7 @@ const int THREADS = {threads}, BLOCKS = {blocks}, ROOM = {room};
 #include "grid/copied.cuh"
 #include "grid/direct.cuh"
 #include "grid/windows.cuh"
+#include "grid/pools.cuh"
 #include "grid/norms.cuh"
 #include "grid/channels.cuh"
 
@@ -76,14 +78,10 @@ class Source:
         """What the kernel is expected to take."""
         return sum(level.cycles + self.machine.barrier for level in self.levels)
 
-    @property
+    @cached_property
     def between(self) -> dict[int, int]:
         """Where each value that is neither given nor a result starts in the memory between."""
-        found, start = {}, 0
-        for n in sorted(self.plan.stored - self._outside):
-            found[n] = start
-            start += rounded(self.plan.size(n))
-        return found
+        return starts({n: one for n, one in lives(self.plan).items() if n not in self._outside})
 
     @property
     def _outside(self) -> set[int]:
@@ -256,13 +254,15 @@ class Source:
         floats = sum("[i]" in one for one in given) + code.count("[i] =")
         return early, end, End(floats, 10 * len(task.chain))
 
-    def elements(self, task: Task, value: str, each: float, waits: float = 1.0) -> Options:
-        """Elements by a thread each."""
+    def elements(
+        self, task: Task, value: str, each: float, waits: float = 1.0, most: int = 4
+    ) -> Options:
+        """Elements by a thread each, or by one for `most`."""
         count, threads = self.plan.size(task.one.outputs[0]), self.machine.threads
         early, end, cost = self.early_and_end(task, "e", "int e")
         each = BUSY * (each + cost.cycles) * threads / SHARE
         ways: list[Work] = []
-        for many in (1, 4):
+        for many in {1, most}:
             given = f"tile, [&](int i) {{ return {value}; }}, {early}, {end}"
             code = f"elements<{count}, {many}>({given});"
             ways += one_way(code, -(-count // (many * threads)), 60 + waits * LOAD + many * each)
@@ -271,11 +271,6 @@ class Source:
 
 def _given(values: Sequence[str]) -> str:
     return f"Given<{len(values)}>{{{{{', '.join(values)}}}}}" if values else "Given<0>{}"
-
-
-def rounded(floats: int) -> int:
-    """The place for so many floats, so that what follows starts at 128 bytes."""
-    return -(-floats // 32) * 32
 
 
 def one_way(code: str, tiles: int, cycles: float) -> Options:

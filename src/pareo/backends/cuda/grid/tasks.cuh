@@ -29,13 +29,6 @@ template <int COUNT, int EACH, class Value, class Early, class End> __device__ i
         if (first + u * THREADS < COUNT) end(first + u * THREADS, r[u], given[u]);
 }
 
-// The gradients of a pooling by the largest, whose windows do not overlap.
-template <class S, class End> __device__ inline void max_pool_back(int tile, const float* g, const float* in, End end)
-{
-    const int cell = tile * THREADS + this_thread();
-    if (cell < Cells<S>::COUNT) max_pool_back_in<S>(g, in, cell, end);
-}
-
 // Copies rows of `data`, which `order` names: `COPIES` words for each thread.
 template <int ROWS, int WORDS, int COPIES> __device__ inline void gather(
     int tile, float* rows, const float* data, const long long* order)
@@ -90,10 +83,9 @@ template <int O, int K, int I, class Early, class End> __device__ inline void su
     int tile, const float* x, Early early, End end)
 {
     const int thread = this_thread(), k = tile * WARPS + thread / LANES, lane = thread % LANES;
-    if (k >= K) return;
-    const auto given = early(k);
-    const float sum = total_of_lanes(sum_of<K, I, LANES>(x, k, lane, O * I));
-    if (lane == 0) end(k, sum, given);
+    const auto given = early(least(k, K - 1));
+    const float sum = total_of_lanes(sum_of<K, I, LANES>(x, k, lane, k < K ? O * I : 0));
+    if (lane == 0 && k < K) end(k, sum, given);
 }
 
 // The same, by a block for each.
@@ -150,23 +142,24 @@ template <int O, int K> __device__ inline float sum_of_column(const float* x, in
     return sum;
 }
 
-// The loss of a row, by a warp: log of the sum of exp(x) - x[label]; and its gradient times `g`. A label
-// that names no class makes them NaN.
+// The loss of a row, by a warp, if there is one: log of the sum of exp(x) - x[label]; and its gradient times
+// `g`. A label that names no class makes them NaN. All warps add up: shuffles in a branch are five times the
+// code.
 template <int ROWS, int CLASSES, class Loss, class Back> __device__ inline void losses_of_row(
-    int row, const float* x, long long label, float g, Loss loss, Back back)
+    int row, bool has, const float* x, long long label, float g, Loss loss, Back back)
 {
     constexpr int COUNT = (CLASSES + LANES - 1) / LANES;
-    const int lane = this_thread() % LANES;
+    const int lane = this_thread() % LANES, stop = has ? CLASSES : 0;
     const bool known = label >= 0 && label < CLASSES;
-    const auto values = held<COUNT, LANES>(lane, CLASSES, [&](int i) { return x[i]; });
+    const auto values = held<COUNT, LANES>(lane, stop, [&](int i) { return x[i]; });
     float most = -INFINITY, sum = 0;
-    values.over(lane, CLASSES, [&](int, float value, int) { most = fmaxf(most, value); });
+    values.over(lane, stop, [&](int, float value, int) { most = fmaxf(most, value); });
     most = largest_of_lanes(most);
-    values.over(lane, CLASSES, [&](int, float value, int) { sum += expf(value - most); });
+    values.over(lane, stop, [&](int, float value, int) { sum += expf(value - most); });
     sum = total_of_lanes(sum);
-    if (lane == 0) loss(row, known ? (logf(sum) - (x[label] - most)) / ROWS : NAN);
+    if (lane == 0 && has) loss(row, known ? (logf(sum) - (x[label] - most)) / ROWS : NAN);
     const float factor = known ? g / ROWS : NAN;
-    values.over(lane, CLASSES, [&](int i, float value, int) {
+    values.over(lane, stop, [&](int i, float value, int) {
         back(row * CLASSES + i, factor * (expf(value - most) / sum - (i == label)));
     });
 }
@@ -176,14 +169,14 @@ struct Nothing {
 template <int ROWS, int CLASSES, class End> __device__ inline void row_losses(
     int tile, const float* logits, const long long* labels, End end)
 {
-    const int row = tile * WARPS + this_thread() / LANES;
-    if (row < ROWS) losses_of_row<ROWS, CLASSES>(row, logits + row * CLASSES, labels[row], 0, end, Nothing());
+    const int row = tile * WARPS + this_thread() / LANES, some = least(row, ROWS - 1);
+    losses_of_row<ROWS, CLASSES>(row, row < ROWS, logits + some * CLASSES, labels[some], 0, end, Nothing());
 }
 template <int ROWS, int CLASSES, class End> __device__ inline void row_losses_back(
     int tile, const float* g, const float* logits, const long long* labels, End end)
 {
-    const int row = tile * WARPS + this_thread() / LANES;
-    if (row < ROWS) losses_of_row<ROWS, CLASSES>(row, logits + row * CLASSES, labels[row], *g, Nothing(), end);
+    const int row = tile * WARPS + this_thread() / LANES, some = least(row, ROWS - 1);
+    losses_of_row<ROWS, CLASSES>(row, row < ROWS, logits + some * CLASSES, labels[some], *g, Nothing(), end);
 }
 
 // The same of all rows of a tile, of which a block has just made the logits. The label of a warp's first
@@ -196,10 +189,11 @@ template <int ROWS, int TALL> __device__ inline Labelled labelled(int tile, cons
 template <int ROWS, int CLASSES, int TALL, class Loss, class Back> __device__ inline void losses_of_tile(
     int tile, const float* logits, const long long* labels, Labelled first, Loss loss, Back back)
 {
-    for (int r = this_thread() / LANES; r < TALL; r += WARPS) {
-        const int row = tile * TALL + r;
-        if (row >= ROWS) break;
-        const long long label = r < WARPS ? first.label : labels[row];
-        losses_of_row<ROWS, CLASSES>(row, logits + r * CLASSES, label, first.g, loss, back);
+#pragma unroll 1
+    for (int start = 0; start < TALL; start += WARPS) {
+        const int r = start + this_thread() / LANES, row = tile * TALL + r;
+        const bool has = r < TALL && row < ROWS;
+        const long long label = start == 0 ? first.label : labels[least(row, ROWS - 1)];
+        losses_of_row<ROWS, CLASSES>(row, has, logits + r * CLASSES, label, first.g, loss, back);
     }
 }

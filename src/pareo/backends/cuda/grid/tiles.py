@@ -149,7 +149,7 @@ def _by_lanes(shape: Product, machine: Machine, end: End, parts: int) -> Iterato
         each = BEHIND * max(rows * columns + 12, 4 * rows + shape.index * columns) * share
         waits = _rounds(terms, rows, columns) * LOAD
         moved = 4 * machine.warps * (rows + columns) * (shape.k / parts) / BYTES
-        sums = rows * columns * (10 * share + 12)  # over the lanes
+        sums = (2 * rows * columns + 3) * 3 * share  # over the lanes
         cycles = START + 100 + max(terms * each, waits, moved) + sums + end.cycles
         yield Tile(rows, columns, 0, 0, shape.groups * -(-groups // machine.warps), cycles)
 

@@ -25,11 +25,23 @@ template <int SIZE, int STRIDE, int PADDING, int WINDOWS> __device__ inline Rang
     return {past < 0 ? 0 : past / STRIDE, last + 1 > WINDOWS ? WINDOWS : last + 1};
 }
 
-// The place of a window's first largest element; one that is not a number counts as the largest.
+// The place of a window's first largest element; one that is not a number counts as the largest. All of a small
+// window without padding is read at once.
 template <class S> __device__ inline int place_of_largest(const float* plane, Range y, Range x)
 {
     int found = y.first * S::W + x.first;
     float most = plane[found];
+    if constexpr (S::FEW) {
+#pragma unroll
+        for (int k = 1; k < S::KH * S::KW; k++) {
+            const int at = (y.first + k / S::KW) * S::W + x.first + k % S::KW;
+            const float value = plane[at];
+            const bool more = value > most || (value != value && most == most);
+            most = more ? value : most;
+            found = more ? at : found;
+        }
+        return found;
+    }
     for (int row = y.first; row < y.end; row++)
         for (int column = x.first; column < x.end; column++) {
             const float value = plane[row * S::W + column];
@@ -41,29 +53,12 @@ template <class S> __device__ inline int place_of_largest(const float* plane, Ra
     return found;
 }
 
-// The same of a window that has all of its pixels: they are read at once.
-template <class S> __device__ inline int place_of_largest_of_all(const float* plane, Range y, Range x)
-{
-    int found = y.first * S::W + x.first;
-    float most = plane[found];
-#pragma unroll
-    for (int k = 1; k < S::KH * S::KW; k++) {
-        const int at = (y.first + k / S::KW) * S::W + x.first + k % S::KW;
-        const float value = plane[at];
-        const bool more = value > most || (value != value && most == most);
-        most = more ? value : most;
-        found = more ? at : found;
-    }
-    return found;
-}
-
 template <class S> __device__ inline float max_pool_at(const float* in, int i)
 {
     const float* plane = in + i / (S::OH * S::OW) * (S::H * S::W);
     const Range y = window<S::KH, S::SY, S::TOP, S::H>(i / S::OW % S::OH);
     const Range x = window<S::KW, S::SX, S::LEFT, S::W>(i % S::OW);
-    if constexpr (S::FEW) return plane[place_of_largest_of_all<S>(plane, y, x)];
-    else return plane[place_of_largest<S>(plane, y, x)];
+    return plane[place_of_largest<S>(plane, y, x)];
 }
 
 // The gradients of the windows whose first largest element a pixel is.
@@ -78,47 +73,13 @@ template <class S> __device__ inline float max_pool_back_at(const float* g, cons
         for (int column = columns.first; column < columns.end; column++) {
             const Range y = window<S::KH, S::SY, S::TOP, S::H>(row);
             const Range x = window<S::KW, S::SX, S::LEFT, S::W>(column);
-            int largest;
-            if constexpr (S::FEW) largest = place_of_largest_of_all<S>(plane, y, x);
-            else largest = place_of_largest<S>(plane, y, x);
-            if (largest == pixel) sum += g[(c * S::OH + row) * S::OW + column];
+            if (place_of_largest<S>(plane, y, x) == pixel) sum += g[(c * S::OH + row) * S::OW + column];
         }
     return sum;
 }
 
-// The gradients of the pixels of a cell of SY x SX pixels, in which a window starts, where windows do not
-// overlap. Cells start at the first window.
-template <class S> struct Cells {
-    static const int DOWN = (S::H + S::TOP + S::SY - 1) / S::SY, ACROSS = (S::W + S::LEFT + S::SX - 1) / S::SX;
-    static const int COUNT = S::C * DOWN * ACROSS;
-};
-template <class S, class End> __device__ inline void max_pool_back_in(const float* g, const float* in, int cell, End end)
+template <class S> __device__ inline float average_of(const float* plane, Range y, Range x)
 {
-    const int c = cell / (Cells<S>::DOWN * Cells<S>::ACROSS), row = cell / Cells<S>::ACROSS % Cells<S>::DOWN;
-    const int column = cell % Cells<S>::ACROSS;
-    const float* plane = in + c * (S::H * S::W);
-    float error = 0;
-    int largest = -1;
-    if (row < S::OH && column < S::OW) {
-        const Range y = window<S::KH, S::SY, S::TOP, S::H>(row), x = window<S::KW, S::SX, S::LEFT, S::W>(column);
-        error = g[(c * S::OH + row) * S::OW + column];
-        if constexpr (S::FEW) largest = place_of_largest_of_all<S>(plane, y, x);
-        else largest = place_of_largest<S>(plane, y, x);
-    }
-#pragma unroll 4
-    for (int k = 0; k < S::SY * S::SX; k++) {
-        const int y = row * S::SY - S::TOP + k / S::SX, x = column * S::SX - S::LEFT + k % S::SX;
-        if (y < 0 || y >= S::H || x < 0 || x >= S::W) continue;
-        const int pixel = y * S::W + x;
-        end(c * (S::H * S::W) + pixel, pixel == largest ? error : 0);
-    }
-}
-
-template <class S> __device__ inline float average_pool_at(const float* in, int i)
-{
-    const float* plane = in + i / (S::OH * S::OW) * (S::H * S::W);
-    const Range y = window<S::KH, S::SY, S::TOP, S::H>(i / S::OW % S::OH);
-    const Range x = window<S::KW, S::SX, S::LEFT, S::W>(i % S::OW);
     float sum = 0;
     if constexpr (S::FEW) {
 #pragma unroll
@@ -128,6 +89,12 @@ template <class S> __device__ inline float average_pool_at(const float* in, int 
     for (int row = y.first; row < y.end; row++)
         for (int column = x.first; column < x.end; column++) sum += plane[row * S::W + column];
     return sum / ((y.end - y.first) * (x.end - x.first));
+}
+template <class S> __device__ inline float average_pool_at(const float* in, int i)
+{
+    const float* plane = in + i / (S::OH * S::OW) * (S::H * S::W);
+    const Range y = window<S::KH, S::SY, S::TOP, S::H>(i / S::OW % S::OH);
+    return average_of<S>(plane, y, window<S::KW, S::SX, S::LEFT, S::W>(i % S::OW));
 }
 
 // The windows that have a pixel are the last ones that start at it or before, at most so many along an axis.

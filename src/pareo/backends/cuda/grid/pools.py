@@ -1,0 +1,77 @@
+"""Writes poolings, of windows that overlap or lie apart."""
+
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+
+from pareo.backends.cuda.grid.plan import Task
+from pareo.backends.cuda.grid.sharing import Options, Work
+from pareo.backends.cuda.grid.source import Source
+from pareo.backends.cuda.grid.tiles import BUSY, BYTES, LOAD, SHARE
+
+MOST_ROOM = 20000  # floats of shared memory
+KINDS = {"max_pool": "Largest", "average_pool": "Average"}
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Planes of pixels, and the cells in which windows start that do not overlap."""
+
+    planes: int
+    wide: int
+    rows: int  # of a plane
+    across: int
+    step: int  # lines of a cell
+    window: int  # pixels
+
+
+def pool(source: Source, task: Task) -> Options:
+    """A pooling, or a gradient of one."""
+    plan, one = source.plan, task.one
+    back = one.name.endswith("_gradient")
+    images, results = (one.outputs[0], one.inputs[0]) if back else (one.inputs[0], one.outputs[0])
+    how = {"padding": (0, 0), **one.attributes}
+    window = plan.shape(one.inputs[1]) if one.name == "subsample" else how["size"]
+    n, c, h, w = plan.shape(images)
+    (down, over), (top, left) = how["stride"], how["padding"][:2]
+    sizes = n * c, h, w, *plan.shape(results)[2:], *window, down, over, top, left
+    given = ", ".join(map(source.read, one.inputs))
+    name, shape = one.name.replace("_gradient", "_back"), f"Pool<{', '.join(map(str, sizes))}>"
+    scans = prod(window) if one.name == "max_pool_gradient" else 1
+    value = f"{name}_at<{shape}>({given}, i)"
+    most = 4 if prod(window) * scans <= 4 else 1  # elements at once: as little code as can be
+    found = list(source.elements(task, value, 60 + 10 * prod(window) * scans, 2, most))
+    if down < window[0] or over < window[1]:
+        return found
+    cells = Cells(n * c, w, -(-(h + top) // down), -(-(w + left) // over), down, prod(window))
+    if one.name == "max_pool_gradient":
+        return _strips(source, task, cells, f"max_pool_back<{shape}, ", given) or found
+    if one.name in KINDS:
+        kind = f", {KINDS[one.name]}<{shape}>"
+        return [*found, *_strips(source, task, cells, f"pooled<{shape}, ", given, kind)]
+    return found
+
+
+def _strips(
+    source: Source, task: Task, cells: Cells, name: str, given: str, kind: str = ""
+) -> Options:
+    """The ways that read and write rows of cells line by line."""
+    early, end, cost = source.early_and_end(task, "e", "int e")
+    threads, back = source.machine.threads, not kind
+    share, ways = threads / SHARE, list[Work]()
+    for many in sorted({max(1, threads * k // 4 // cells.across) for k in (1, 2, 4, 8, 16)}):
+        rows = min(many, cells.planes * cells.rows)
+        lines = rows * cells.step
+        room = lines * (cells.wide + 1) + (2 * rows * cells.across if back else 0)
+        if room > MOST_ROOM:
+            break
+        pixels, each = -(-lines * cells.wide // threads), -(-rows * cells.across // threads)
+        counted = 20 + 9 * pixels + each * (40 + 7 * cells.window + cost.cycles)
+        counted += 20 * each + (30 + cost.cycles) * pixels if back else 0
+        waits = 3 + (-(-pixels // 8) if back else 1)
+        floats = lines * cells.wide * (1 + (cost.floats if back else 0))
+        floats += rows * cells.across * (1 if back else cost.floats)
+        cycles = 100 + waits * LOAD + max(BUSY * counted * share, 4 * floats / BYTES)
+        code = f"{name}{rows}{kind}>(tile, room, {given}, {early}, {end});"
+        ways.append(Work(partial(str, code), -(-cells.planes * cells.rows // rows), cycles, room))
+    return ways
