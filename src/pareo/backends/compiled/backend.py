@@ -1,14 +1,16 @@
 """The table of the `compiled` device, which the modules of kernels fill."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
 from pareo.array import Array
 from pareo.backends.base import Backend, StepRunner, TrainingLoop
+from pareo.backends.compiled.runtime.subnormals import flushed
 from pareo.backends.compiled.runtime.thread_pool import split_numbered
 from pareo.program.executable import Executable
 from pareo.program.ir import Program
+from pareo.program.kernel import Call
 from pareo.program.plan import Plan
 from pareo.program.update import Updates
 
@@ -33,6 +35,12 @@ class _Compiled(Backend):
         from pareo.backends.compiled.recompute import recompute
 
         return recompute(program)
+
+    @flushed
+    def execute(self, calls: Sequence[Call], values: list[Array]) -> None:
+        """Run the calls of a program one after the other."""
+        for call in calls:
+            call.run(values)
 
     def training_loop(self, program: Program, plan: Plan, threads: int) -> TrainingLoop | None:
         """A loop over batches for dense layers, over images for other very small networks."""

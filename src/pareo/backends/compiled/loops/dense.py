@@ -21,6 +21,7 @@ from pareo.backends.compiled.loops.gather import gather
 from pareo.backends.compiled.runtime.gemm import gemm
 from pareo.backends.compiled.runtime.jit import jit
 from pareo.backends.compiled.runtime.spin_barrier import spin_barrier
+from pareo.backends.compiled.runtime.subnormals import flushed
 from pareo.backends.threads import run_concurrently
 from pareo.program.ir import Program
 
@@ -202,6 +203,7 @@ class DenseLoop:
         self._threads = threads
         self._product = product
 
+    @flushed
     def __call__(
         self,
         parameters: Sequence[Array],

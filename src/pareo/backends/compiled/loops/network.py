@@ -15,6 +15,7 @@ from pareo.backends.compiled.kernels.gradient_sums import GROUP
 from pareo.backends.compiled.loops.emit import emit
 from pareo.backends.compiled.loops.source import LoopSource, Unsupported, indented
 from pareo.backends.compiled.runtime.generated_module import generated_module
+from pareo.backends.compiled.runtime.subnormals import flushed
 from pareo.backends.threads import run_concurrently
 from pareo.program.ir import Program
 from pareo.program.plan import Plan
@@ -124,6 +125,7 @@ class NetworkLoop:
             updates=indented(updates, 12),
         )
 
+    @flushed
     def __call__(
         self,
         parameters: Sequence[np.ndarray],

@@ -8,5 +8,6 @@
 `gemm`              BLAS's product, called from compiled code
 `thread_pool`       worker threads, and how work is split over them
 `thread_handoff`    how a thread gets work within microseconds
+`subnormals`        results that are subnormal numbers, which are 0
 `spin_barrier`      a barrier for threads that meet very often
 """

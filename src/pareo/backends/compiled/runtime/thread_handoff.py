@@ -4,10 +4,11 @@ To wake a thread takes the system 20 microseconds and more. So a worker without 
 time, without Python's global lock and yielding its core to others, and only then goes to sleep.
 When the thread that gave it work is done with its own part, it takes back what was not begun.
 
-A worker's mailbox has four words, each in its own cache line: the number of the task that waits
-for it, or 0; the number of the last task that it has done; whether it sleeps; and the address of
-the job to which the task belongs. A job needs no Python: it is a C function on elements of arrays,
-of which all threads take one range after another. A task without a job is done by Python.
+A worker's mailbox has five words, each in its own cache line: the number of the task that waits
+for it, or 0; the number of the last task that it has done; whether it sleeps; the address of the
+job to which the task belongs; and the control register of the thread that offers it (see
+`subnormals`), which the worker takes over. A job needs no Python: it is a C function on elements of
+arrays, of which all threads take one range after another. A task without a job is done by Python.
 """
 
 from typing import Any
@@ -17,9 +18,11 @@ from llvmlite import ir
 from numba.core import types
 
 from pareo.backends.compiled.runtime.jit import jit, llvm_intrinsic
+from pareo.backends.compiled.runtime.subnormals import control, set_control
 
 LINE = 128  # bytes: some processors fetch two lines of 64 at a time
-DONE, ASLEEP, JOB = LINE, 2 * LINE, 3 * LINE  # offsets in a mailbox, after the task that waits
+# Offsets in a mailbox, after the task that waits.
+DONE, ASLEEP, JOB, CONTROL = LINE, 2 * LINE, 3 * LINE, 4 * LINE
 # Offsets in a job, in words, after the next element.
 COUNT, LENGTH, FUNCTION, POINTERS = 16, 17, 18, 19
 SLEEP, WORK = 0, 1  # what a worker does next
@@ -32,7 +35,7 @@ BUSY_POLLS, MAX_POLLS, SLEEP_MICROSECONDS = 1000, 2000, 50
 
 def new_mailbox() -> tuple[np.ndarray, int]:
     """An empty mailbox: the array that keeps it alive, and its address."""
-    words = np.zeros(5 * LINE // 8, np.int64)
+    words = np.zeros(6 * LINE // 8, np.int64)
     return words, words.ctypes.data + -words.ctypes.data % LINE
 
 
@@ -51,6 +54,7 @@ def next_task(mailbox: int, done: int) -> int:
             task = _exchange(mailbox, 0) if _load(mailbox) else 0
             if task:
                 job = _load(mailbox + JOB)
+                set_control(_load(mailbox + CONTROL))
                 if not job:
                     return WORK
                 run_job(job)
@@ -91,6 +95,7 @@ def run_job(job: int) -> None:
 def offer(mailbox: int, task: int, job: int) -> int:
     """Offer a task, with or without a job; return whether its worker sleeps and must be woken."""
     _store(mailbox + JOB, job)
+    _store(mailbox + CONTROL, control())
     _store(mailbox, task)
     return _exchange(mailbox + ASLEEP, 0)
 

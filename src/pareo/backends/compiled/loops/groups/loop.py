@@ -24,6 +24,7 @@ from pareo.backends.compiled.loops.groups.source import GroupSource
 from pareo.backends.compiled.loops.source import Unsupported, indented
 from pareo.backends.compiled.runtime import registers
 from pareo.backends.compiled.runtime.generated_module import generated_module
+from pareo.backends.compiled.runtime.subnormals import flushed
 from pareo.backends.threads import run_concurrently
 from pareo.program.ir import Program
 
@@ -163,6 +164,7 @@ class GroupLoop:
         """The text of the module for a batch size."""
         return self._generated[self._lanes(batch)[0]].source
 
+    @flushed
     def __call__(
         self,
         parameters: Sequence[np.ndarray],

@@ -12,6 +12,7 @@ from pareo.backends.compiled.loops.matrices.interpreter import run
 from pareo.backends.compiled.loops.matrices.rows import Table, Unsupported
 from pareo.backends.compiled.loops.matrices.table import Compiled, data_of, table
 from pareo.backends.compiled.runtime import registers
+from pareo.backends.compiled.runtime.subnormals import flushed
 from pareo.backends.threads import run_concurrently
 from pareo.program.compiler import prepared_with
 from pareo.program.executable import Executable
@@ -41,6 +42,7 @@ class MatrixSteps:
         for number, position in made.scratch.items():
             self._at[number] = executable.scratch(position)[0].ctypes.data
 
+    @flushed
     def __call__(
         self,
         parameters: Mapping[str, Array],
