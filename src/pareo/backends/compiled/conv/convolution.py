@@ -7,7 +7,7 @@
 `pointwise`     1x1 filters, float32, AVX-512: products in registers, of images where they lie
 `direct`        very small filters with any stride, groups or dilation: plain loops
 `winograd`      3x3 and 5x5 filters at stride 1, enough channels, float32: far fewer products
-`channels_last` other filters, enough of them, float32: products that read windows where they lie
+`channels_last` other filters, float32: products that read windows where they lie
 `im2col`        everything else: columns and BLAS, with bias and activation while a result is in the
                 cache
 """

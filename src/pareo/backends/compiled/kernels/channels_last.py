@@ -42,11 +42,13 @@ def load(
     start, count = (top + first) * width, (last - first) * width
     begin = (first * padded + left) * pitch
     if count < LANES or pitch < LANES:
-        for c in range(channels):
-            for row in range(first, last):
-                into = buffer[row * line + left * pitch + c :]
-                for column in range(width):
-                    into[column * pitch] = planes[p + c, top + row, column]
+        size, numbers = height * width, planes.reshape(planes.size)
+        for row in range(first, last):
+            for column in range(width):
+                into = row * line + (left + column) * pitch
+                source = p * size + (top + row) * width + column
+                for c in range(channels):
+                    buffer[into + c] = numbers[source + c * size]
         return
     gap, table = 4 * height * width, places.ctypes.data
     for block in range(0, channels, LANES):
@@ -92,12 +94,14 @@ def store(
     start, count = top * width, rows * width
     is_relu = activation == RELU
     if count < LANES:
-        for c in range(channels):
-            for q in range(count):
+        size, numbers = height * width, planes.reshape(planes.size)
+        for q in range(count):
+            into = p * size + start + q
+            for c in range(channels):
                 z = buffer[q * pitch + c] + bias[c]
                 if is_relu and z <= 0:
                     z = buffer.dtype.type(0)
-                planes[p + c, top + q // width, q % width] = z
+                numbers[into + c * size] = z
     else:
         gap, table = 4 * height * width, places.ctypes.data
         for c in range(0, channels, LANES):
