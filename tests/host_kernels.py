@@ -110,10 +110,40 @@ void __syncthreads();
 struct Barrier { Barrier(unsigned*) {} void meet(); };
 inline int this_thread() { return threadIdx.x; }
 inline int this_block() { return blockIdx.x; }
-inline void copy_later(float* to, const float* from, bool has) { *to = has ? *from : 0; }
+template <int COUNT = 1> inline void copy_later(float* to, const float* from, bool has)
+{
+    for (int i = 0; i < COUNT; i++) to[i] = has ? from[i] : 0;
+}
+inline void end_copies() {}
+template <int LAST> inline void wait_for_all_but() {}
 inline void wait_for_copies() {}
+inline void assume_global(const void*) {}
 template <class T> inline T* global(void* pointer) { return (T*)pointer; }
 static std::vector<float> rooms[16];
+// What a warp does on tensor cores, by one thread.
+template <int ROW_, int TERM_> struct Factors {
+    static const int ROW = ROW_, TERM = TERM_;
+};
+template <int ROW, int TERM> struct Rows : Factors<ROW, TERM> {};
+template <int COLUMN, int TERM> struct Columns : Factors<COLUMN, TERM> {};
+struct Sums {
+    float at[16][8];
+    void store(int, float* to, int row) const
+    {
+        for (int i = 0; i < 16; i++)
+            for (int j = 0; j < 8; j++) to[i * row + j] = at[i][j];
+    }
+};
+template <int TALL, int BROAD, int DOWN, int ACROSS, class Left, class Right> inline void multiply(
+    int, Sums (&sums)[TALL][BROAD], const float* rows, const float* columns)
+{
+    for (int i = 0; i < 16 * TALL; i++)
+        for (int j = 0; j < 8 * BROAD; j++)
+            for (int k = 0; k < 8; k++)
+                sums[i / 16][j / 8].at[i % 16][j % 8] +=
+                    rows[i / 16 * DOWN + i % 16 * Left::ROW + k * Left::TERM] *
+                    columns[j / 8 * ACROSS + j % 8 * Right::ROW + k * Right::TERM];
+}
 """
 RUN_TOGETHER = """
 static std::barrier<>* block_barriers[BLOCKS];
@@ -144,9 +174,8 @@ extern "C" void run(void** pointers, int steps)
 def together_on_host(source, folder):
     """A kernel whose blocks compute steps together, compiled for threads of the host."""
     text = source.text.replace('#include "images/block.cuh"\n', "")
-    text = text.replace('#include "grid/barrier.cuh"\n', "").replace(
-        '#include "grid/async.cuh"\n', ""
-    )
+    for name in ("barrier", "async", "mma"):
+        text = text.replace(f'#include "grid/{name}.cuh"\n', "")
     text = inlined(text)
     room = "extern __shared__ __align__(16) float room[];"
     text = text.replace(room, "float* const room = rooms[blockIdx.x].data();")

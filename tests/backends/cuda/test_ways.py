@@ -14,9 +14,9 @@ from pareo.training.step import step_program
 FASTEST = {
     ("cnn", 202, 5): "grid",  # 91 us; instruction by instruction 185
     ("cnn", 202, 10): "grid",  # 116 us; a block for each image 199, otherwise 214
-    ("mid", 101, 3): "otherwise",  # 313 us; all blocks together 384
-    ("mid", 101, 5): "otherwise",  # 599 us; all blocks together 786
-    ("mid", 101, 6): "grid",  # 717 us; otherwise 810
+    ("mid", 101, 3): "grid",  # 173 us; otherwise 313
+    ("mid", 101, 5): "grid",  # 356 us; otherwise 599
+    ("mid", 101, 6): "grid",  # 389 us; otherwise 810
     ("mid", 101, 10): "otherwise",  # 1375 us; a block for each image 3451
 }
 

@@ -1,5 +1,6 @@
 """Training steps by all blocks together: their kernel on the host, and steps on the GPU."""
 
+import re
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,8 +13,10 @@ from step_values import trained, use, values_of
 
 from pareo import Device, nn, op
 from pareo.backends.cuda.grid import direct, lower, parts, products, tiles
+from pareo.backends.cuda.grid import source as source_module
 from pareo.backends.cuda.grid.emit import WORKS, emit
-from pareo.backends.cuda.grid.joined import joined
+from pareo.backends.cuda.grid.joined import joined, paired
+from pareo.backends.cuda.grid.kernel import UNALIGNED
 from pareo.backends.cuda.grid.loop import LoopSource
 from pareo.backends.cuda.grid.lower import computed_together, expected
 from pareo.backends.cuda.grid.plan import LOSSES, Unsupported, levels, planned, reads
@@ -22,7 +25,7 @@ from pareo.backends.cuda.grid.updates import with_updates
 from pareo.backends.cuda.runtime import source as files
 from pareo.backends.cuda.ways import chosen
 from pareo.lab.arena.draw import drawn
-from pareo.nn import Conv, Dense, Dropout, Flatten, Sequential, networks
+from pareo.nn import Conv, Dense, Dropout, Flatten, Sequential, Tanh, networks
 from pareo.nn.layers import Layer, Parameter
 from pareo.training.optimizers import Adam, AdamW, Lion
 from pareo.training.recipe import Recipe
@@ -100,6 +103,41 @@ def test_direct_convolutions(index, tmp_path, monkeypatch):
         check(array, exact[value], f"%{value}")
 
 
+def only_on_tensors(shape, machine, end, parts=1, rows=False):
+    """The ways on tensor cores, or all where there are none."""
+    every = tiles.tiles_of(shape, machine, end, parts, rows)
+    return every if rows else [*tiles._on_tensors(shape, machine, end, parts)] or every
+
+
+@pytest.mark.parametrize(("batch", "recipe"), [(1, "descent"), (3, "adam"), (8, "momentum")])
+def test_gradients_of_few_inputs_with_updates(batch, recipe, tmp_path):
+    network = Sequential([Dense(37), Tanh(), Dense(70), Tanh(), Dense(5)], (11,))
+    program = step_program(network, batch, RECIPES[recipe])
+    plan = paired(with_updates(planned(program)))
+    source = emit(plan, Machine(2, threads=4, lanes=1), LoopSource)
+    assert source.text.count("dense_back<") == 2  # all but the first layer's
+    check_loop(source, network, batch, 3, RECIPES[recipe], tmp_path)
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize(
+    ("widths", "batch"), [((8, 24, 18), 17), ((27, 70, 9), 75), ((130, 16), 8)]
+)
+def test_products_on_tensor_cores(widths, batch, aligned, tmp_path, monkeypatch):
+    monkeypatch.setattr(products, "tiles_of", only_on_tensors)
+    layers = [one for width in widths[1:] for one in (Dense(width), Tanh())]
+    program = step_program(Sequential([*layers, Dense(11)], widths[:1]), batch)
+    source = emit(planned(program), Machine(2, threads=4, lanes=1))
+    assert "product_on_tensors<" in source.text
+    others = re.findall(r"\bproduct(?:_of_\w+)?<", source.text)
+    assert len(others) <= 1  # of logits, whose losses follow
+    if not aligned:
+        monkeypatch.setattr(source_module, "TEMPLATE", UNALIGNED + source_module.TEMPLATE)
+    values, exact = values_of(program)
+    for value, array in run_together(source, values, tmp_path).items():
+        check(array, exact[value], f"%{value}")
+
+
 @pytest.mark.parametrize(
     ("kind", "pooling"),
     [("MaxPool", one) for one in ((2, 2), (3, 4), ((2, 3), (4, 3)), (3, 3, 1), (2, 3, 1, True))]
@@ -158,7 +196,13 @@ def test_a_loop_trains(kind, index, recipe, tmp_path):
     batch, steps, how = 8 if network.state else 3, 3, RECIPES[recipe]
     program = step_program(network, batch, how)
     source = emit(with_updates(planned(program)), Machine(2, threads=4, lanes=1), LoopSource)
-    random = np.random.default_rng(index + 2)
+    check_loop(source, network, batch, steps, how, tmp_path)
+
+
+def check_loop(source, network, batch, steps, how, folder):
+    """The losses and parameters of a loop are those of steps in float64."""
+    program = source.plan.program
+    random = np.random.default_rng(2)
     images = random.standard_normal((20, *network.inputs)).astype(np.float32)
     labels = random.integers(0, network.classes, 20)
     order = random.integers(0, 20, (steps, batch))
@@ -169,8 +213,8 @@ def test_a_loop_trains(kind, index, recipe, tmp_path):
     arrays = dict(zip(program.inputs, [a.astype(np.float32) for a in start], strict=False))
     wanted = step.run(parameters, slots, images.astype(np.float64), labels, order, rate=0.02)
     numbers = step.numbers(0.02, 0, steps).astype(np.float32)
-    losses = run_loop(source, arrays, (images, labels, order), numbers, tmp_path)
-    np.testing.assert_allclose(losses, wanted, rtol=3e-5)
+    losses = run_loop(source, arrays, (images, labels, order), numbers, folder)
+    np.testing.assert_allclose(losses, wanted, rtol=3e-5, atol=1e-7)  # of a sum near 1
     for name, found in zip((*parameters, *slots), arrays.values(), strict=True):
         check(found, {**parameters, **slots}[name], name)
 
@@ -183,6 +227,16 @@ def test_kernels_compile(kind, index, machine, arch):
         pytest.skip("clusters need sm_90, and are not used before")
     program = step_program(drawn(505, index, (kind,)).network, 5)
     text = emit(planned(program), machine).text
+    assert files.compile_to_binary(text, arch).startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize(("batch", "made"), [(4, "dense_back<"), (64, "product_on_tensors<")])
+def test_kernels_of_dense_layers_compile(batch, made, arch):
+    network = Sequential([Dense(513), Tanh(), Dense(386), Tanh(), Dense(5)], (70,))
+    plan = paired(with_updates(planned(step_program(network, batch))))
+    text = emit(plan, Machine(132), LoopSource).text
+    assert made in text
     assert files.compile_to_binary(text, arch).startswith(b"\x7fELF")
 
 

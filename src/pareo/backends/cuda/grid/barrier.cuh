@@ -20,9 +20,10 @@ __device__ inline int this_block()
 }
 
 // A pointer to memory of the GPU: the compiler need not ask whether it is to shared memory.
+__device__ inline void assume_global(const void* pointer) { __builtin_assume(__isGlobal(pointer)); }
 template <class T> __device__ inline T* global(void* pointer)
 {
-    __builtin_assume(__isGlobal(pointer));
+    assume_global(pointer);
     return (T*)pointer;
 }
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from math import prod
 
 from pareo.backends.cuda.grid import convolutions, norms, pools, products
-from pareo.backends.cuda.grid.joined import joined
+from pareo.backends.cuda.grid.joined import joined, paired
 from pareo.backends.cuda.grid.plan import PARTS, Plan, Task, Unsupported, levels
 from pareo.backends.cuda.grid.sharing import Options
 from pareo.backends.cuda.grid.source import Source, one_way
@@ -13,11 +13,15 @@ from pareo.backends.cuda.images.rows import ELEMENTWISE, POOLS
 
 
 def emit(plan: Plan, machine: Machine, kind: type[Source] = Source) -> Source:
-    """The kernel of a plan on a machine, with losses where they are expected to take the least."""
-    apart, together = _emitted(plan, machine, kind), joined(plan, machine)
-    if not any(task.host for task in together.tasks):
-        return apart
-    return min(_emitted(together, machine, kind), apart, key=lambda source: source.cycles)
+    """The kernel of a plan on a machine; tasks are joined where that is expected to be faster."""
+    plans = [plan]
+    for join in (lambda one: joined(one, machine), paired):
+        plans += [more for one in plans if _hosted(more := join(one)) > _hosted(one)]
+    return min((_emitted(one, machine, kind) for one in plans), key=lambda source: source.cycles)
+
+
+def _hosted(plan: Plan) -> int:
+    return sum(task.host is not None for task in plan.tasks)
 
 
 def _emitted(plan: Plan, machine: Machine, kind: type[Source]) -> Source:

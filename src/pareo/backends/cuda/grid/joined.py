@@ -1,7 +1,8 @@
-"""Losses in the tasks that make their logits: a level less."""
+"""Tasks that other tasks compute: losses with their logits, updates with gradients of inputs."""
 
 from dataclasses import replace
 
+from pareo.backends.cuda.grid.dense import in_time, updated_with
 from pareo.backends.cuda.grid.plan import LOSSES, Plan, Task, is_first, reads, set_levels, stored
 from pareo.backends.cuda.grid.shapes import Product
 from pareo.backends.cuda.grid.tiles import MOST_CLASSES, End, Machine, tiles_of
@@ -9,7 +10,7 @@ from pareo.backends.cuda.grid.tiles import MOST_CLASSES, End, Machine, tiles_of
 
 def joined(plan: Plan, machine: Machine) -> Plan:
     """The plan in which a block that has made the logits of some images computes their losses."""
-    found = replace(plan, tasks=[replace(task) for task in plan.tasks])
+    found = _copy(plan)
     makers = {n: task for task in found.tasks for n in task.results}
     for task in found.tasks:
         if task.one.name in LOSSES:
@@ -28,8 +29,32 @@ def joined(plan: Plan, machine: Machine) -> Plan:
     return found
 
 
+def paired(plan: Plan) -> Plan:
+    """The plan in which gradients of few inputs, and updates by them, are computed together."""
+    found = _copy(plan)
+    for task in found.tasks:
+        update = updated_with(found, task)
+        if update is None or inside(found, task):
+            continue
+        update.host = task
+        set_levels(found)
+        if not in_time(found, update):
+            update.host = None
+            set_levels(found)
+    found.stored = stored(found)
+    return found
+
+
+def _copy(plan: Plan) -> Plan:
+    """The plan, with tasks whose hosts and levels can change."""
+    new = {id(task): replace(task) for task in plan.tasks}
+    for task in new.values():
+        task.host = new[id(task.host)] if task.host else None
+    return replace(plan, tasks=list(new.values()))
+
+
 def inside(plan: Plan, host: Task) -> list[Task]:
-    """The losses that a task computes."""
+    """The other tasks that a task computes."""
     return [task for task in plan.tasks if task.host is host]
 
 

@@ -16,6 +16,7 @@ from pareo.backends.cuda.runtime.launch import struct
 from pareo.program.kernel import Fusion, Kernel
 from pareo.spec import Spec
 
+UNALIGNED = "#define UNALIGNED\n"  # for pointers that are not multiples of 16 bytes
 MOST_STEPS = 4096  # in one launch, so that Ctrl-C is noticed
 
 
@@ -35,9 +36,11 @@ class Launch:
         machine = self.source.machine
         if self._word is None:
             self._text, self._word = self.source.text, cupy.zeros(1, "uint32")
-        pointers = struct(*(array.data.ptr for array in (self._word, *arrays)))
+        places = [array.data.ptr for array in (self._word, *arrays)]
         shared = self.source.shared_bytes
-        kernel = _compiled(self._text, not machine.cluster, shared)
+        text = self._text if all(place % 16 == 0 for place in places) else UNALIGNED + self._text
+        kernel = _compiled(text, not machine.cluster, shared)
+        pointers = struct(*places)
         kernel((machine.blocks,), (machine.threads,), (pointers, *numbers), shared_mem=shared)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from pareo.backends.cuda.grid.memory import rounded
 from pareo.backends.cuda.grid.plan import Unsupported
 from pareo.backends.cuda.grid.sharing import Level, Options, Work
-from pareo.backends.cuda.grid.source import Source, written
+from pareo.backends.cuda.grid.source import Source
 from pareo.backends.cuda.grid.tiles import LOAD
 
 COPIES = 8  # words that a thread gathers at once
@@ -119,8 +119,8 @@ class LoopSource(Source):
 
     @property
     def body(self) -> str:
-        lines = "\n".join(f"{written(level)}\n    all.meet();" for level in self.levels)
+        lines = "\n".join(f"{self.written(level)}\n    all.meet();" for level in self.levels)
         return (
-            f"    int step = -1;\n{written(self._shared(self._gathering))}\n    all.meet();\n"
+            f"    int step = -1;\n{self.written(self._shared(self._gathering))}\n    all.meet();\n"
             f"    for (step = 0; step < steps; step++) {{\n{lines}\n    }}"
         )

@@ -4,7 +4,7 @@ from functools import cache
 
 from pareo.backends.cuda.grid.direct import Sizes, Way, ways_of_errors
 from pareo.backends.cuda.grid.shapes import Product
-from pareo.backends.cuda.grid.tiles import End, Machine, Tile, tiles_of
+from pareo.backends.cuda.grid.tiles import BYTES, LOAD, START, End, Machine, Tile, tiles_of
 
 BLOCKS = 132  # that parts are for
 TERMS = 64  # of a part of a sum, at least
@@ -29,6 +29,27 @@ def parts_of(shape: Product, sizes: Sizes | None = None) -> int:
             found, least = parts, time
         parts *= 2
     return found
+
+
+@cache
+def parts_of_product(shape: Product) -> int:
+    """The parts of a product of matrices, if they are worth a level of their own.
+
+    >>> parts_of_product(Product(1, 64, 921, 1431, "n"))
+    8
+    >>> parts_of_product(Product(1, 64, 120, 80, "n"))
+    1
+    """
+    machine, times = Machine(BLOCKS, 256), dict[int, float]()
+    for parts in (1, 2, 3, 4, 6, 8, 12, 16):
+        ways = tiles_of(shape, machine, End(), parts)
+        if ways and (parts == 1 or shape.k >= TERMS * parts):
+            times[parts] = min(-(-way.tiles // BLOCKS) * way.cycles for way in ways)
+    moved = 8 * shape.m * shape.n / BLOCKS / BYTES  # of each part
+    for parts in times.keys() - {1}:
+        times[parts] += machine.barrier + START + LOAD + 200 + moved * parts
+    best = min(times, key=lambda parts: times[parts])
+    return best if times[best] < WORTH * times[1] else 1
 
 
 def parts_of_sum(sums: int, terms: int) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from functools import partial
 
+from pareo.backends.cuda.grid.dense import dense_back
 from pareo.backends.cuda.grid.joined import inside
 from pareo.backends.cuda.grid.plan import Task
 from pareo.backends.cuda.grid.shapes import Product
@@ -79,7 +80,7 @@ def _losses(source: Source, losses: list[Task]) -> tuple[str, str, list[str]]:
 def lanes(
     source: Source, task: Task, shape: Product, sides: tuple[str, str], parts: int
 ) -> Options:
-    """A product whose terms lie side by side."""
+    """A product whose terms lie side by side, or one in parts."""
     machine = source.machine
     size = shape.groups * shape.m * shape.n
     row = f"group * {shape.m} + m" if shape.groups > 1 else "m"
@@ -118,7 +119,8 @@ def _copied(
     group, number = grouped(shape, tile.tiles // shape.groups)
     how = tile.rows, tile.columns, tile.high, tile.wide, tile.deep
     sizes = ", ".join(map(str, (shape.m, shape.n, shape.k, parts, *how)))
-    return f"{group}product_of_copies<{sizes}>({', '.join([number, 'room', *sides, early, end])});"
+    name = "product_on_tensors" if tile.tensors else "product_of_copies"
+    return f"{group}{name}<{sizes}>({', '.join([number, 'room', *sides, early, end])});"
 
 
 def dot(source: Source, task: Task) -> Options:
@@ -128,6 +130,12 @@ def dot(source: Source, task: Task) -> Options:
     first = f"Matrix<1, {m}>" if a in plan.transposed else f"Matrix<{k}, 1>"
     second = f"Matrix<{k}, 1>" if b in plan.transposed else f"Matrix<1, {n}>"
     sides = f"{first}{{{source.read(left)}}}", f"{second}{{{source.read(right)}}}"
+    parts = plan.size(task.one.outputs[0]) // (m * n)
     if b in plan.transposed and a not in plan.transposed:
-        return lanes(source, task, Product(1, m, n, k, "k"), sides, 1)
-    return product(source, task, Product(1, m, n, k, "n"), sides, f"m * {n} + n", {f"i % {n}": "n"})
+        if updates := inside(plan, task):
+            return dense_back(source, task, *updates)
+        return lanes(source, task, Product(1, m, n, k, "k"), sides, parts)
+    shape = Product(1, m, n, k, "n")
+    if parts > 1:
+        return lanes(source, task, shape, sides, parts)
+    return product(source, task, shape, sides, f"m * {n} + n", {f"i % {n}": "n"})

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from pareo.backends.cuda.grid.functions import Functions
 from pareo.backends.cuda.grid.memory import lives, starts
 from pareo.backends.cuda.grid.plan import Plan, Task, Unsupported, places
 from pareo.backends.cuda.grid.sharing import Level, Options, Work, shared
@@ -26,6 +27,9 @@ const int THREADS = {threads}, BLOCKS = {blocks}, ROOM = {room};
 #include "grid/tasks.cuh"
 #include "grid/products.cuh"
 #include "grid/copied.cuh"
+#include "grid/mma.cuh"
+#include "grid/tensors.cuh"
+#include "grid/dense.cuh"
 #include "grid/direct.cuh"
 #include "grid/windows.cuh"
 #include "grid/pools.cuh"
@@ -33,6 +37,7 @@ const int THREADS = {threads}, BLOCKS = {blocks}, ROOM = {room};
 #include "grid/channels.cuh"
 
 struct Pointers {{ void* at[{count}]; }};
+{functions}
 {names}
 
 // Each task reads other pointers, and to read each from constant memory takes as long as the task:
@@ -102,6 +107,7 @@ class Source:
             title=self.title, more=self.more, threads=self.machine.threads,
             blocks=self.machine.blocks, room=self.shared_bytes // 4, count=self.pointers, body=body,
             cluster="#define CLUSTER" if self.machine.cluster else "",
+            functions=self.functions.text,
             names="\n".join(f"#define p{n} ({name})" for n, name in names.items()),
         )  # fmt: skip
 
@@ -116,7 +122,32 @@ class Source:
     @property
     def body(self) -> str:
         """All levels; between them all blocks meet."""
-        return "\n    all.meet();\n".join(map(written, self.levels))
+        return "\n    all.meet();\n".join(map(self.written, self.levels))
+
+    def written(self, level: Level) -> str:
+        """The code of a level."""
+        start, lines = 0, []
+        for work, blocks in zip(level.works, level.blocks or [0] * len(level.works), strict=True):
+            end = start + (blocks or work.tiles)
+            begin = "else if" if start else "if"
+            if blocks:
+                lines.append(f"    {begin} (this_block() < {end}) {{")
+                count = f"tile < {work.tiles}; tile += {blocks}"
+                lines.append(f"        for (int tile = this_block() - {start}; {count}) {{")
+                lines.append(f"            {self.functions.called(work.write())} }} }}")
+            else:
+                lines.append(f"        {begin} (t < {end}) {{ const int tile = t - {start};")
+                lines.append(f"            {self.functions.called(work.write())} }}")
+            start = end
+        if not level.blocks:
+            every = f"    for (int t = this_block(); t < {start}; t += BLOCKS) {{"
+            lines = [every, *lines, "    }"]
+        return "\n".join(lines)
+
+    @cached_property
+    def functions(self) -> Functions:
+        """What some of its tasks have in common."""
+        return Functions(work.write() for level in self.levels for work in level.works)
 
     @property
     def pointers(self) -> int:
@@ -276,23 +307,3 @@ def _given(values: Sequence[str]) -> str:
 def one_way(code: str, tiles: int, cycles: float) -> Options:
     """A task that can be computed in one way."""
     return [Work(lambda: code, tiles, cycles)]
-
-
-def written(level: Level) -> str:
-    """The code of a level."""
-    start, lines = 0, []
-    for work, blocks in zip(level.works, level.blocks or [0] * len(level.works), strict=True):
-        end = start + (blocks or work.tiles)
-        begin = "else if" if start else "if"
-        if blocks:
-            lines.append(f"    {begin} (this_block() < {end}) {{")
-            count = f"tile < {work.tiles}; tile += {blocks}"
-            lines.append(f"        for (int tile = this_block() - {start}; {count}) {{")
-            lines.append(f"            {work.write()} }} }}")
-        else:
-            lines.append(f"        {begin} (t < {end}) {{ const int tile = t - {start};")
-            lines.append(f"            {work.write()} }}")
-        start = end
-    if not level.blocks:
-        lines = [f"    for (int t = this_block(); t < {start}; t += BLOCKS) {{", *lines, "    }"]
-    return "\n".join(lines)

@@ -2,8 +2,8 @@
 
 Results that are sums over the whole batch are computed in parts first: the loss from those of the
 rows, the gradients of a layer normalisation's scale and shift from the statistics of the rows, long
-sums, the gradients of filters and the statistics of large channels from those of some pixels. The
-first of the two has all FLOPs.
+sums and products, the gradients of filters and the statistics of large channels from those of some
+pixels. The first of the two has all FLOPs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Any
 
 from pareo.backends.cuda.grid import parts as split
 from pareo.backends.cuda.grid.direct import sizes_of
-from pareo.backends.cuda.grid.shapes import weight_product
+from pareo.backends.cuda.grid.shapes import Product, weight_product
 from pareo.operators.core import Operator
 from pareo.program.ir import Instruction
 from pareo.program.kernel import Fusion, Kernel
@@ -32,12 +32,13 @@ PART_SUMS = _step("part_sums")
 LAYER_ROWS, LAYER_SUMS = _step("layer_rows"), _step("layer_sums")
 MOMENTS, NORM_OF_PARTS = _step("batch_moments"), _step("batch_norm_of_parts")
 BATCH_SUMS, BACK_OF_PARTS = _step("batch_sums"), _step("batch_norm_back_of_parts")
+FEW = 8  # images, for which weights are read more often than anything else
 UPDATE, GATHER = _step("update"), _step("gather")
 
 
 def in_steps(instructions: Sequence[Instruction], specs: dict[int, Spec]) -> list[Instruction]:
     """The instructions, some of them as two; adds to `specs`."""
-    steps = _Steps(specs)
+    steps = _Steps(specs, _logits(instructions))
     for one in instructions:
         SPLIT.get(one.name, _Steps.keep)(steps, one)
     return steps.found
@@ -46,9 +47,10 @@ def in_steps(instructions: Sequence[Instruction], specs: dict[int, Spec]) -> lis
 class _Steps:
     """The instructions that have been found, and the specs of their results."""
 
-    def __init__(self, specs: dict[int, Spec]) -> None:
+    def __init__(self, specs: dict[int, Spec], logits: set[int]) -> None:
         self.found: list[Instruction] = []
-        self.specs = specs
+        self.specs, self._logits = specs, logits
+        self._transposed: set[int] = set()
 
     def keep(self, one: Instruction) -> None:
         """It is computed at once."""
@@ -115,6 +117,28 @@ class _Steps:
         self._add(PART_SUMS, one.inputs, [made], how, one, one.flops)
         self._add_up(made, one.outputs[0], parts, one)
 
+    def transpose(self, one: Instruction) -> None:
+        self._transposed.update(one.outputs)
+        self.keep(one)
+
+    def dot(self, one: Instruction) -> None:
+        if one.outputs[0] in self._logits or any(self.specs[n].ndim != 2 for n in one.inputs):
+            self.keep(one)
+            return
+        (m, k), (_, n) = (self.specs[x].shape for x in one.inputs)
+        left, right = (x in self._transposed for x in one.inputs)
+        along = "k" if right and not left else "n"
+        if along == "k" and m <= FEW:  # which may be computed with the update of its weights
+            self.keep(one)
+            return
+        parts = split.parts_of_product(Product(1, m, n, k, along))
+        if parts == 1:
+            self.keep(one)
+            return
+        made = self._new(parts, m * n)
+        self._add(one.operator, one.inputs, [made], one.attributes, one, one.flops)
+        self._add_up(made, one.outputs[0], parts, one)
+
     def filters_back(self, one: Instruction) -> None:
         images, errors = (self.specs[n].shape for n in one.inputs)
         how = one.attributes
@@ -135,4 +159,20 @@ SPLIT: dict[str, Callable[[_Steps, Instruction], None]] = {
     "batch_norm_gradient": _Steps.batch_norm,
     "sum": _Steps.sum,
     "conv_weight_gradient": _Steps.filters_back,
+    "transpose": _Steps.transpose,
+    "dot": _Steps.dot,
 }
+
+
+def _logits(instructions: Sequence[Instruction]) -> set[int]:
+    """Products from which the loss follows: the blocks that make them compute it, too."""
+    made = {n: one for one in instructions for n in one.outputs}
+    waiting = [one.inputs[0] for one in instructions if one.name == "cross_entropy"]
+    found = set[int]()
+    while waiting:
+        number = waiting.pop()
+        if number in made and number not in found:
+            found.add(number)
+            if made[number].name != "dot":
+                waiting += made[number].inputs
+    return found

@@ -14,6 +14,11 @@ AT_ONCE = 32  # floats that a thread reads at once, as in products.cuh
 BYTES = 24  # of a cycle, that a multiprocessor reads from the L2 cache or writes to it
 MOST_CLASSES = 128  # of losses that the block with their logits computes
 MOST_ROOM = 10000  # floats of shared memory
+MOST_ON_TENSORS = 48000  # the same of a tile on tensor cores
+STAGES = 3  # chunks of it that are copied or multiplied at once
+ON_TENSORS = 18  # bytes of a cycle that are copied for them
+AT_THE_END = 8  # sums of a thread that it ends at once, there
+MMA = 1.6  # cycles of a product of 16 x 8 by 8 x 8 numbers on tensor cores
 MOST_SHARED = 16  # sums of a thread that are added up in shared memory
 COPIED = 12  # floats that a thread copies to shared memory at once, about
 LEAST_SHARE = 16  # threads of a block that share the terms of a tile of copies, at most
@@ -44,7 +49,8 @@ class Tile(NamedTuple):
 
     A thread has `rows` x `columns` sums; `high` x `wide` threads have others; the rest of a block
     share their terms. Where terms lie side by side, a warp can share them: then `high` and `wide`
-    are 0. With `deep`, operands are copied to shared memory, so many terms at a time.
+    are 0. With `deep`, operands are copied to shared memory, so many terms at a time. On `tensors`,
+    a warp has `rows` x `columns` times 16 x 8 sums, and `high` x `wide` warps have others.
     """
 
     rows: int
@@ -54,6 +60,7 @@ class Tile(NamedTuple):
     tiles: int
     cycles: float  # of one tile
     deep: int = 0
+    tensors: bool = False
 
 
 class End(NamedTuple):
@@ -70,12 +77,16 @@ def tiles_of(
 
     rows: tiles must have whole rows, for whose losses there must be room.
 
-    >>> way = min(tiles_of(Product(1, 64, 512, 256, "n"), Machine(132), End()))
-    >>> way.tiles * way.rows * way.columns * way.high * way.wide
-    32768
+    >>> ways = tiles_of(Product(1, 128, 512, 512, "n"), Machine(132), End())
+    >>> any(way.tensors for way in ways)
+    True
     """
-    found = _by_lanes if shape.along == "k" else _by_threads
-    every = [*found(shape, machine, end, parts), *_by_copies(shape, machine, end, parts)]
+    every = [*_by_copies(shape, machine, end, parts)]
+    if shape.along == "k":
+        every += _by_lanes(shape, machine, end, parts)
+    elif parts == 1:
+        every += _by_threads(shape, machine, end, parts)
+    every += _on_tensors(shape, machine, end, parts)
     every = [tile for tile in every if not rows or _fits(tile, shape, machine)]
     ways = sorted(every, key=lambda tile: (tile.tiles, tile.cycles))
     worth: list[Tile] = []
@@ -93,6 +104,13 @@ def _fits(tile: Tile, shape: Product, machine: Machine) -> bool:
 
 def room_of(tile: Tile, shape: Product, machine: Machine, rows: bool) -> int:
     """Floats of shared memory for a tile's sums, and for its rows."""
+    if tile.tensors:
+        tall, broad = 16 * tile.rows * tile.high, 8 * tile.columns * tile.wide
+        copied = STAGES * sum(
+            max(side * (tile.deep + 4), tile.deep * (side + 8)) for side in (tall, broad)
+        )
+        split = machine.warps // (tile.high * tile.wide)
+        return max(copied, split * tall * (broad + 8))
     if tile.deep:
         sides = tile.rows * tile.high, tile.columns * tile.wide
         copied = 2 * tile.deep * sum((side + 7) // 4 * 4 for side in sides)
@@ -198,4 +216,52 @@ def _copied(
     cycles = START - 300 + LOAD + copying + busy * multiplied + max((chunks - 1) * chunk, moved)
     cycles += outputs * (60 + end.cycles + 6 * split) * (0.4 * share + 0.9)
     cycles += 12 * rows * columns * share
+    yield tile._replace(tiles=count, cycles=cycles)
+
+
+def _on_tensors(shape: Product, machine: Machine, end: End, parts: int) -> Iterator[Tile]:
+    if shape.index != PLAIN or min(shape.m, shape.n, shape.k) < 8:
+        return
+    powers = [1 << k for k in range(machine.warps.bit_length())]
+    for rows, columns in ((1, 1), (1, 2), (2, 2), (1, 4), (2, 4)):
+        if (rows > 1 and 8 * rows >= shape.m) or (columns > 1 and 4 * columns >= shape.n):
+            continue
+        for high in powers:
+            if high > 1 and 8 * rows * high >= shape.m:
+                break
+            for wide in powers:
+                if high * wide > machine.warps or (wide > 1 and 4 * columns * wide >= shape.n):
+                    break
+                yield from _tensors(shape, machine, end, parts, rows, columns, high, wide)
+
+
+def _tensors(
+    shape: Product, machine: Machine, end: End, parts: int, rows: int, columns: int, high: int,
+    wide: int,
+) -> Iterator[Tile]:  # fmt: skip
+    tall, broad = 16 * rows * high, 8 * columns * wide
+    split = machine.warps // (high * wide)
+    terms = -(-shape.k // parts)
+    share = machine.threads / SHARE
+    most = (MOST_ON_TENSORS // STAGES // (tall + broad) - 8) // (8 * split) * (8 * split)
+    if most <= 0:
+        return
+    chunks = max(-(-terms // most), min(-(-terms // (8 * split)), STAGES))
+    deep = -(-terms // (chunks * 8 * split)) * 8 * split
+    chunks = -(-terms // deep)
+    tile = Tile(rows, columns, high, wide, 0, 0, deep, True)
+    room = room_of(tile, shape, machine, False)
+    if room > MOST_ON_TENSORS:
+        return
+    count = shape.groups * -(-shape.m // tall) * -(-shape.n // broad) * parts
+    factors, times = 4 * rows + 2 * columns, deep // (8 * split)
+    copied = 4 * (tall + broad) * deep / SHARE
+    issued = times * (4 * factors + 3 * rows * columns + 12) * share + copied
+    multiplied = max(1.3 * issued, times * machine.warps * 3 * rows * columns * MMA, times * 120)
+    copying = max(4 * (tall + broad) * deep / ON_TENSORS, LOAD / 2)
+    cycles: float = START - 200 + LOAD + 100 * chunks
+    cycles += max(copying * chunks + multiplied, multiplied * chunks + copying)
+    outputs = -(-tall * broad // machine.threads)
+    cycles += outputs * (50 + end.cycles + 4 * split) * 0.5 * share
+    cycles += -(-outputs // AT_THE_END) * LOAD if end.floats > 1 else 0
     yield tile._replace(tiles=count, cycles=cycles)
