@@ -55,6 +55,9 @@ def main(
     rounds: Annotated[int, typer.Option(min=1, help="Samples of each contestant.")] = 6,
     threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0 for one per core.")] = 0,
     first: Annotated[int, typer.Option(min=0, help="Index of the first network.")] = 0,
+    at_once: Annotated[
+        bool, typer.Option("--at-once", help="Build the steps of all contestants at the same time.")
+    ] = False,
 ) -> None:
     """Time the training step of networks drawn at random."""
     options.check_choice("--precision", precision, PRECISIONS)
@@ -75,7 +78,7 @@ def main(
             one = drawn(seed, index, (kind,))
             workers = team.ready()
             cells = {n: Cell(f"{kind}-{seed}-{index}", one.batch, n) for n in workers}
-            timed(workers, cells, None, rounds)
+            timed(workers, cells, None, rounds, at_once)
             team.keep(workers)
             judge(cells, precision)
             ratios.append(ratio(cells))

@@ -134,14 +134,23 @@ class Team:
 
 
 def timed(
-    workers: dict[str, Worker], cells: dict[str, Cell], pixels: int | None, rounds: int
-) -> None:
-    """Build one network at one batch size in every process, and time it in turn."""
+    workers: dict[str, Worker], cells: dict[str, Cell], pixels: int | None, rounds: int,
+    at_once: bool = False,
+) -> None:  # fmt: skip
+    """Build one network at one batch size in every process, and time it in turn.
+
+    at_once: build it in all processes at the same time, which is faster on a machine with many
+        cores.
+    """
     running = {}
+    questions = {name: ("build", cell.network, cell.batch, pixels) for name, cell in cells.items()}
+    for name in questions if at_once else ():
+        workers[name].put(*questions[name])
     for name, cell in cells.items():
         try:
-            cell.loss = workers[name].ask("build", cell.network, cell.batch, pixels)
-            running[name] = workers[name]
+            worker = workers[name]
+            cell.loss = worker.get() if at_once else worker.ask(*questions[name])
+            running[name] = worker
         except Failed as failure:  # a contestant that fails is a row
             cell.note = str(failure)
             workers.pop(name)
