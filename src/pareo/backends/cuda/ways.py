@@ -59,7 +59,7 @@ def description(program: Program) -> str:
     >>> from pareo.nn import networks
     >>> from pareo.training.step import step_program
     >>> print(description(step_program(networks.by_name("mlp-small"), 16)))
-    all blocks together, by what is expected: all blocks together 18 us, instruction by \
+    all blocks together, by what is expected: all blocks together 17 us, instruction by \
 instruction 69 us; a block for each image cannot compute a network without convolutions any faster
     """
     times, way = expected(program), chosen(program)

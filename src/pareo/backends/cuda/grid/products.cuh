@@ -58,8 +58,10 @@ template <int R, int C, int STEP, int TERMS, class A, class B> __device__ inline
 }
 
 // HIGH x WIDE threads have R x C sums each, of the tile from a row and a column on; the others of the block
-// share their terms. Writes the sums of each thread to `room`: first one of each thread, and so on. It is
-// inlined: as a function of its own it made each product 1900 cycles slower on an H200.
+// share their terms. Lanes of a warp that do so add up theirs. Writes the sums to `room`: first one of each
+// thread, or of each warp's threads that have others, and so on. It is inlined: as a function of its own it made
+// each product 1900 cycles slower on an H200.
+__device__ constexpr int shares_of_warp(int side) { return side < LANES ? LANES / side : 1; }
 template <int M, int N, int K, int R, int C, int HIGH, int WIDE, class A, class B>
 __device__ inline void sums_of_threads(
     int thread, float* room, const A& a, const B& b, int first_row, int first_column)
@@ -75,11 +77,20 @@ __device__ inline void sums_of_threads(
 #pragma unroll
     for (int j = 0; j < C; j++) columns[j] = b.place(least(first_column + x + j * WIDE, N - 1));
     add_terms<R, C, SPLIT, TERMS>(sum, a, b, rows, columns, share, K);
+    constexpr int SIDE = HIGH * WIDE, SHARES = shares_of_warp(SIDE);
+#pragma unroll
+    for (int apart = SIDE; apart < LANES; apart *= 2)
+#pragma unroll
+        for (int i = 0; i < R; i++)
+#pragma unroll
+            for (int j = 0; j < C; j++) sum[i][j] += of_lane(sum[i][j], apart);
     __syncthreads();
+    if (SHARES == 1 || thread % LANES < SIDE)
 #pragma unroll
-    for (int i = 0; i < R; i++)
+        for (int i = 0; i < R; i++)
 #pragma unroll
-        for (int j = 0; j < C; j++) room[(i * C + j) * THREADS + thread] = sum[i][j];
+            for (int j = 0; j < C; j++)
+                room[(i * C + j) * (THREADS / SHARES) + (SHARES == 1 ? thread : thread / LANES * SIDE + x + y * WIDE)] = sum[i][j];
     __syncthreads();
 }
 
@@ -88,7 +99,7 @@ __device__ inline void sums_of_threads(
 template <int M, int N, int K, int R, int C, int HIGH, int WIDE, class A, class B, class Early, class End>
 __device__ inline void product(int tile, float* room, const A a, const B b, Early early, End end)
 {
-    constexpr int SIDE = HIGH * WIDE, SPLIT = THREADS / SIDE, COUNT = R * C * SIDE;
+    constexpr int SIDE = HIGH * WIDE, SHARES = shares_of_warp(SIDE), SPLIT = THREADS / SHARES / SIDE, COUNT = R * C * SIDE;
     constexpr int ACROSS = (N + C * WIDE - 1) / (C * WIDE);
     constexpr int EACH = (COUNT + THREADS - 1) / THREADS, SOME = EACH < 4 ? EACH : 4;
     const int thread = this_thread();
@@ -114,7 +125,7 @@ __device__ inline void product(int tile, float* room, const A a, const B b, Earl
             if (e >= COUNT || m >= M || n >= N) continue;
             float total = 0;
 #pragma unroll 8
-            for (int part = 0; part < SPLIT; part++) total += room[e / SIDE * THREADS + part * SIDE + e % SIDE];
+            for (int part = 0; part < SPLIT; part++) total += room[e / SIDE * (THREADS / SHARES) + part * SIDE + e % SIDE];
             end(m, n, total, given[some]);
         }
     }

@@ -153,7 +153,9 @@ def _shared(
     moved = 4 * ((tall + broad) * shape.k + end.floats * tall * broad) / BYTES
     outputs = -(-rows * columns * high * wide // machine.threads)
     cycles = START + max(terms * each, waits, moved) + outputs * (60 + end.cycles) * share / 2
-    cycles += outputs * 6 * split + 8 * rows * columns * share
+    shares = max(1, machine.lanes // (high * wide))  # of a warp, added up by its lanes
+    cycles += outputs * 6 * split / shares + 8 * rows * columns * share
+    cycles += 2 * rows * columns * (shares.bit_length() - 1) * share
     return Tile(rows, columns, high, wide, count, cycles)
 
 
