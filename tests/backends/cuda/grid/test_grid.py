@@ -119,6 +119,27 @@ def test_gradients_of_few_inputs_with_updates(batch, recipe, tmp_path):
     check_loop(source, network, batch, 3, RECIPES[recipe], tmp_path)
 
 
+@pytest.mark.parametrize(("batch", "recipe"), [(1, "adam"), (3, "descent"), (8, "momentum")])
+def test_gradients_of_weights_of_few_images(batch, recipe, tmp_path, monkeypatch):
+    monkeypatch.setitem(WORKS, "dot", partial(only, "weights_back<", WORKS["dot"]))
+    network = Sequential([Dense(37), Tanh(), Dense(5)], (11,))
+    plan = with_updates(planned(step_program(network, batch, RECIPES[recipe])))
+    source = emit(plan, Machine(2, threads=4, lanes=1), LoopSource)
+    assert "weights_back<" in source.text
+    check_loop(source, network, batch, 3, RECIPES[recipe], tmp_path)
+
+
+@pytest.mark.parametrize(("size", "beta"), [(5, 0.75), (2, 0.6), (9, 0.75)])
+def test_local_response_normalisation(size, beta, tmp_path):
+    lrn = nn.Lrn(size, alpha=0.3, beta=beta)
+    program = step_program(Sequential([Conv(7, 2), lrn, Flatten(), Dense(3)], (2, 6, 5)), 3)
+    source = emit(planned(program), Machine(2, threads=4, lanes=1))
+    assert "lrn_back_at<" in source.text
+    values, exact = values_of(program)
+    for value, array in run_together(source, values, tmp_path).items():
+        check(array, exact[value], f"%{value}")
+
+
 @pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize(
     ("widths", "batch"), [((8, 24, 18), 17), ((27, 70, 9), 75), ((130, 16), 8)]

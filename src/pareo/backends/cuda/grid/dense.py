@@ -1,15 +1,16 @@
-"""Dense layers of few images: the gradient of the inputs, with the update of the weights.
+"""Dense layers of few images: the gradients of inputs and of weights, with the update of weights.
 
-Both read each row of the weights: as one task they read it once.
+Those of both read each row of the weights: as one task they read it once.
 """
 
+from collections.abc import Iterator
 from functools import partial
 
 from pareo.backends.cuda.grid.plan import Plan, Task, reads
 from pareo.backends.cuda.grid.sharing import Options, Work
 from pareo.backends.cuda.grid.source import Source
 from pareo.backends.cuda.grid.steps import FEW
-from pareo.backends.cuda.grid.tiles import BUSY, BYTES, LOAD, SHARE, START
+from pareo.backends.cuda.grid.tiles import BUSY, BYTES, LOAD, SHARE, START, End, Machine
 
 
 def updated_with(plan: Plan, task: Task) -> Task | None:
@@ -60,17 +61,41 @@ def dense_back(source: Source, task: Task, update: Task) -> Options:
     x = plan.transposed[update.one.inputs[0]]
     arrays = (source.read(n) for n in (g, plan.transposed[transposed], x))
     given = ", ".join([*arrays, early, end, early_weight, end_weight])
-    ways, share = list[Work](), machine.warps
+    more = 200 + images * 40 * machine.threads / SHARE + cost.cycles
+    ways = list[Work]()
+    for share, tiles, cycles in _shares(machine, (images, inputs, outputs), each):
+        code = f"dense_back<{images}, {inputs}, {outputs}, {share}>(tile, room, {given});"
+        ways.append(Work(partial(str, code), tiles, cycles + more, machine.warps * images))
+    return ways
+
+
+def weights_back(source: Source, task: Task) -> Options:
+    """Ways to compute the gradient of weights alone, if there are few images."""
+    plan, machine = source.plan, source.machine
+    (inputs, images), outputs = plan.shape(task.one.inputs[0]), plan.shape(task.one.inputs[1])[1]
+    if images > FEW:
+        return []
+    early, end, each = source.early_and_end(task, f"m * {outputs} + n", "int m, int n")
+    x, g = plan.transposed[task.one.inputs[0]], task.one.inputs[1]
+    given = ", ".join([source.read(g), source.read(x), early, end])
+    ways = list[Work]()
+    for share, tiles, cycles in _shares(machine, (images, inputs, outputs), each):
+        code = f"weights_back<{images}, {inputs}, {outputs}, {share}>(tile, {given});"
+        ways.append(Work(partial(str, code), tiles, cycles))
+    return ways
+
+
+def _shares(
+    machine: Machine, shape: tuple[int, int, int], each: End
+) -> Iterator[tuple[int, int, float]]:
+    """How many warps share a row of the weights; tiles, and what one takes."""
+    images, inputs, outputs = shape
+    at_once, share = 8 if images <= 4 else 4, machine.warps
     while share:
         rows = machine.warps // share
-        at_once = 8 if images <= 4 else 4
         rounds = -(-outputs // (at_once * share * machine.lanes))
         counted = rounds * at_once * (3 * images + each.cycles + 20) * machine.threads / SHARE
         moved = 4 * rows * outputs * each.floats / BYTES
         cycles = START + LOAD + max(rounds * LOAD, BUSY * counted, moved)
-        cycles += 200 + images * 40 * machine.threads / SHARE + cost.cycles
-        code = f"dense_back<{images}, {inputs}, {outputs}, {share}>(tile, room, {given});"
-        room = machine.warps * images
-        ways.append(Work(partial(str, code), -(-inputs // rows), cycles, room))
+        yield share, -(-inputs // rows), cycles
         share //= 2
-    return ways

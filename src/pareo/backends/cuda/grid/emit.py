@@ -5,7 +5,7 @@ from math import prod
 
 from pareo.backends.cuda.grid import convolutions, norms, pools, products
 from pareo.backends.cuda.grid.joined import joined, paired
-from pareo.backends.cuda.grid.plan import PARTS, Plan, Task, Unsupported, levels
+from pareo.backends.cuda.grid.plan import LOCAL, PARTS, Plan, Task, Unsupported, levels
 from pareo.backends.cuda.grid.sharing import Options
 from pareo.backends.cuda.grid.source import Source, one_way
 from pareo.backends.cuda.grid.tiles import LOAD, Machine
@@ -140,6 +140,7 @@ WORKS: dict[str, Callable[[Source, Task], Options]] = {
     "layer_sums": norms.layer_sums,
     "batch_norm": norms.batch_norm,
     "batch_norm_gradient": norms.batch_norm,
+    **dict.fromkeys(LOCAL, norms.local),
     **dict.fromkeys(PARTS, norms.batch_norm_of_parts),
     "update": _update,
     "concat": _moved,

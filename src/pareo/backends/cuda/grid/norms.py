@@ -81,3 +81,18 @@ def batch_norm_of_parts(source: Source, task: Task) -> Options:
     terms = -(-images * prod(pixels) // (parts * source.machine.threads))
     cycles = 1200 + 2 * LOAD + (1 if terms <= 8 else 2) * terms * 150
     return one_way(f"{name}<{sizes}>(tile, {', '.join(given)});", parts * channels, cycles)
+
+
+def local(source: Source, task: Task) -> Options:
+    """Local response normalisation, or its gradient."""
+    one = task.one
+    _, channels, *pixels = source.plan.shape(one.inputs[-1])
+    how = {"alpha": 1e-4, "beta": 0.75, "k": 1.0, **one.attributes}
+    size, back = how["size"], one.name == "lrn_gradient"
+    numbers = ", ".join(number(n) for n in (how["alpha"] / size, how["beta"], how["k"]))
+    given = ", ".join(map(source.read, one.inputs))
+    name = "lrn_back_at" if back else "lrn_at"
+    value = f"{name}<{channels}, {prod(pixels)}, {size}>({given}, i, Lrn{{{numbers}}})"
+    near = min(size, channels)
+    cost = 60 + near * (80 + 8 * near) if back else 100 + 8 * near
+    return source.elements(task, value, cost, near + 1 if back else 2, 1)

@@ -14,10 +14,11 @@ from pareo.spec import Spec
 PRODUCTS = {"dot", "conv", "conv_input_gradient", "conv_weight_gradient"}
 PARTS = {"batch_moments", "batch_norm_of_parts", "batch_sums", "batch_norm_back_of_parts"}
 NORMS = {"batch_norm", "batch_norm_gradient", "layer_norm", "layer_rows", "layer_sums"}
+LOCAL = {"lrn", "lrn_gradient"}
 TOTALS = {"sum", "part_sums", "mean", "add_parts"}
 LOSSES = {"row_losses", "cross_entropy_gradient"}
 MOVES = {"concat", "part", "part_gradient"}
-TASKS = PRODUCTS | NORMS | PARTS | LOSSES | MOVES | POOLS | ELEMENTWISE | TOTALS
+TASKS = PRODUCTS | NORMS | LOCAL | PARTS | LOSSES | MOVES | POOLS | ELEMENTWISE | TOTALS
 # Updates can follow from each of their results: no other block reads what is updated.
 SUMS = {"layer_sums", "batch_norm_gradient"}
 

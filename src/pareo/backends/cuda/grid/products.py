@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import partial
 
-from pareo.backends.cuda.grid.dense import dense_back
+from pareo.backends.cuda.grid.dense import dense_back, weights_back
 from pareo.backends.cuda.grid.joined import inside
 from pareo.backends.cuda.grid.plan import Task
 from pareo.backends.cuda.grid.shapes import Product
@@ -138,4 +138,6 @@ def dot(source: Source, task: Task) -> Options:
     shape = Product(1, m, n, k, "n")
     if parts > 1:
         return lanes(source, task, shape, sides, parts)
-    return product(source, task, shape, sides, f"m * {n} + n", {f"i % {n}": "n"})
+    found = product(source, task, shape, sides, f"m * {n} + n", {f"i % {n}": "n"})
+    weights = a in plan.transposed and b not in plan.transposed
+    return [*found, *weights_back(source, task)] if weights else found

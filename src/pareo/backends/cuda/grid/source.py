@@ -33,6 +33,7 @@ const int THREADS = {threads}, BLOCKS = {blocks}, ROOM = {room};
 #include "grid/direct.cuh"
 #include "grid/windows.cuh"
 #include "grid/pools.cuh"
+#include "grid/lrn.cuh"
 #include "grid/norms.cuh"
 #include "grid/channels.cuh"
 
