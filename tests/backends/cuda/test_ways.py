@@ -1,13 +1,17 @@
 """Which way a training step is computed; what was fastest was measured on an H200."""
 
+from typing import Any
+
+import numpy as np
 import pytest
 
-from pareo import Device
+from pareo import Device, op, trace
 from pareo.backends.cuda import ways
 from pareo.backends.cuda.images.costs import expected_otherwise
 from pareo.backends.cuda.nhwc.lower import lowered
 from pareo.lab.arena.draw import drawn
 from pareo.nn import networks
+from pareo.program import value_and_grad
 from pareo.training.step import step_program
 
 # Networks drawn by a seed: the way that took the least time in float32, and what others took.
@@ -44,6 +48,18 @@ def test_a_step_that_is_lowered_in_part_goes_on_instruction_by_instruction() -> 
         assert ways.is_step(partly)
         assert {"conv_forward", "conv_weight_gradient"} <= {one.name for one in partly.instructions}
         assert ways.chosen(partly) == ways.OTHERWISE
+
+
+def test_no_images_are_left_to_other_kernels() -> None:
+    """Planning divides by sizes."""
+
+    def total(x: Any, w: Any) -> Any:
+        return op.sum(op.conv(x, w))
+
+    x, w = np.ones((0, 2, 6, 6), np.float32), np.ones((3, 2, 3, 3), np.float32)
+    with Device("vectorized"):
+        program = trace(value_and_grad(total, wrt=(0, 1)), x, w)
+        assert ways.chosen(program) == ways.OTHERWISE
 
 
 # Microseconds instruction by instruction: in float32, and with tensor cores.

@@ -105,6 +105,8 @@ def planned(program: Program) -> Plan:
     Raises:
         Unsupported: an instruction is not known, or has shapes that are not.
     """
+    if not all(spec.size for spec in program.specs.values()):
+        raise Unsupported("empty arrays")
     inner, after = _without_updates(program)
     specs = dict(program.specs)
     plan = Plan(program, specs, after=after)
