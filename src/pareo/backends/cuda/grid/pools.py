@@ -37,10 +37,11 @@ def pool(source: Source, task: Task) -> Options:
     sizes = n * c, h, w, *plan.shape(results)[2:], *window, down, over, top, left
     given = ", ".join(map(source.read, one.inputs))
     name, shape = one.name.replace("_gradient", "_back"), f"Pool<{', '.join(map(str, sizes))}>"
-    scans = prod(window) if one.name == "max_pool_gradient" else 1
-    value = f"{name}_at<{shape}>({given}, i)"
-    most = 4 if prod(window) * scans <= 4 else 1  # elements at once: as little code as can be
-    found = list(source.elements(task, value, 60 + 10 * prod(window) * scans, 2, most))
+    windows = -(-window[0] // down) * -(-window[1] // over) if back else 1  # of an element
+    reads = prod(window) if not back or one.name == "max_pool_gradient" else 1  # of each
+    most = 4 if windows * reads <= 4 else 1  # elements at once: as little code as can be
+    cost = 30 + windows * (15 + 8 * reads)
+    found = list(source.elements(task, f"{name}_at<{shape}>({given}, i)", cost, 2, most))
     if down < window[0] or over < window[1]:
         return found
     cells = Cells(n * c, w, -(-(h + top) // down), -(-(w + left) // over), down, prod(window))
