@@ -2,7 +2,7 @@
 // and the product of the two lower parts is left out: 22 of its 24 bits count.
 #pragma once
 
-// A number rounded to 11 bits. The instruction for it takes five times as long.
+// A number rounded to 11 bits; NaN if it is larger than 4e34. The instruction for it takes five times as long.
 __device__ inline float upper(float number) { return __fmaf_rn(number, -8192.0f, __fmaf_rn(number, 8192.0f, number)); }
 
 template <int COUNT> struct Factors {
