@@ -10,8 +10,11 @@ from recipes import sgd
 
 from pareo import Device, nn
 from pareo.backends.compiled.loops.matrices import interpreter as machine
-from pareo.backends.compiled.loops.matrices import small_batch, tile_products
+from pareo.backends.compiled.loops.matrices import packed_products, small_batch, tile_products
 from pareo.backends.compiled.loops.matrices.table import table
+from pareo.backends.compiled.runtime import registers
+from pareo.training.optimizers import SGD
+from pareo.training.recipe import Recipe
 from pareo.training.step import Step
 
 ACTIVATIONS = {
@@ -187,6 +190,62 @@ def test_register_tiles_of_any_size(
         np.testing.assert_allclose(found, exact, rtol=1e-5, atol=2e-4)
 
 
+@pytest.mark.skipif(registers.LANES < 8, reason="on Arm, layers never lie in panels")
+@settings(deadline=None)
+@given(
+    batch=some.integers(1, 600),
+    rows=some.integers(1, 150),
+    columns=some.integers(1, 150),
+    bias=some.booleans(),
+    seed=some.integers(0, 2**32 - 1),
+)
+@example(300, 129, 33, True, 0)
+@example(20, 15, 300, False, 0)
+@example(40, 512, 512, False, 0)
+@example(3, 40, 17, False, 0)
+def test_weights_in_panels_of_any_size(
+    batch: int, rows: int, columns: int, bias: bool, seed: int
+) -> None:
+    """A part of each product; nothing else is written, and all weights come back."""
+    random = np.random.default_rng(seed)
+    x, w, d, b = (
+        random.standard_normal(shape).astype(np.float32)
+        for shape in ((batch, rows), (rows, columns), (batch, columns), (columns,))
+    )
+    examples = sorted(random.integers(0, batch + 1, 2).tolist())
+    inside = sorted(random.integers(0, rows + 1, 2).tolist())
+    first = int(random.integers(0, columns)) // packed_products.WIDE * packed_products.WIDE
+    y, dx = np.full((batch, columns), 7, np.float32), np.full((batch, rows), 7, np.float32)
+    again, exact = dx.copy(), [array.astype(float) for array in (y, dx, w)]
+    these, those, own = slice(*examples), slice(first, columns), slice(*inside)
+    exact[0][these, those] = (x.astype(float) @ w + bias * b)[these, those]
+    exact[1][:, own] = (d.astype(float) @ w.T)[:, own]
+    exact[2][own] -= 0.5 * (x.T.astype(float) @ d)[own]
+    panels, shape = packed_products.empty(rows, columns), np.array([rows, columns])
+    work = np.empty(packed_products.work_floats(rows, columns, batch), np.float32)
+    at = [array.ctypes.data for array in (x, w, d, y, dx, panels, work)]
+    middle = int(random.integers(0, rows + 1))
+    for part in ((0, middle), (middle, rows)):
+        packed_products.pack(at[5], at[1], shape, *part)
+    added, half = b.ctypes.data if bias else 0, np.float32(0.5)
+    sizes = rows, columns, batch
+    packed_products.forward(
+        at[3], at[0], at[5], added, (batch, columns, rows), tuple(examples), (first, columns), at[6]
+    )
+    packed_products.backward(again.ctypes.data, at[2], 0, at[5], sizes, half, tuple(inside), at[6])
+    before = panels.copy()
+    packed_products.backward(at[4], at[2], at[0], at[5], sizes, half, tuple(inside), at[6])
+    updated = panels.copy()
+    panels[:] = before
+    packed_products.backward(0, at[2], at[0], at[5], sizes, half, tuple(inside), at[6])
+    assert np.array_equal(updated, panels)
+    assert np.array_equal(again, dx)
+    w[:] = 7
+    packed_products.unpack(at[1], at[5], shape, 0, rows)
+    for found, expected in zip((y, dx, w), exact, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-4)
+
+
 def test_workers_read_parts_of_large_weights() -> None:
     """Each would copy all of them otherwise."""
     step = Step(network([500, 600, 40], "relu", "", False, True), 64, Device("compiled"))
@@ -194,6 +253,28 @@ def test_workers_read_parts_of_large_weights() -> None:
     assert split[64, 600, 500] == machine.BY_COLUMNS
     assert split[64, 40, 600] == machine.BY_ROWS
     check(network([500, 600, 40], "relu", "", False, True), 64, 2, workers=2)
+
+
+@pytest.mark.skipif(not registers.HAS_AVX512, reason="panels pay with AVX-512 only")
+@pytest.mark.parametrize(("batch", "workers"), [(40, 1), (64, 2), (301, 3)])
+def test_weights_in_panels(batch: int, workers: int) -> None:
+    """Of layers that are large enough; a layer's gradient and update are one instruction."""
+    made = network([300, 200, 40, 512, 100], "relu", "", True, True)
+    step = Step(made, batch, Device("compiled", threads=workers))
+    found = table(step.executable, workers)
+    assert len(found.in_panels) >= 4
+    fused = [row for row in found.rows if row.opcode == machine.PACKED_BACKWARD]
+    assert len(fused) == len(found.in_panels)
+    assert sum(row.values[0] < 0 for row in fused) == 1  # the first layer
+    check(made, batch, workers, workers)
+
+
+@pytest.mark.skipif(not registers.HAS_AVX512, reason="panels pay with AVX-512 only")
+def test_weights_that_others_read_lie_in_no_panels() -> None:
+    made = network([300, 200], "relu", "", False, True)
+    averaged = Step(made, 64, Device("compiled"), Recipe(SGD(), average=0.9))
+    assert not table(averaged.executable, 1).in_panels
+    assert table(Step(made, 64, Device("compiled")).executable, 1).in_panels
 
 
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))

@@ -114,6 +114,13 @@ def _sum(
     # one for each row on its address, which it derives from that of the row before.
     odd = {i: code.opaque(builder.mul(a_row, _I64(i))) for i in range(1, height, 2)}
     fetched = builder.mul(b_steps[2], _I64(AHEAD))
+    if extra:
+        with builder.if_then(builder.icmp_signed("!=", keep, _I64(0))):
+            below = builder.add(out, builder.mul(out_row, _I64(height)))
+            for i in range(height):
+                place = builder.add(below, builder.mul(out_row, _I64(i)))
+                for line in range(0, 4 * LANES * width, LINE):
+                    code.prefetch(builder.add(place, _I64(line)))
 
     def begin(first: ir.Value, i: int) -> ir.Value:
         """The address of row i: an odd distance, times a power of two, after the first."""

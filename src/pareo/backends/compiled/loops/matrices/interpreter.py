@@ -22,7 +22,7 @@ from pareo.backends.compiled.kernels.elementwise_codes import (
 from pareo.backends.compiled.kernels.loss import cross_entropy_rows
 from pareo.backends.compiled.kernels.reduction import ROWS
 from pareo.backends.compiled.loops.gather import gather
-from pareo.backends.compiled.loops.matrices import small_batch, tile_products
+from pareo.backends.compiled.loops.matrices import packed_products, small_batch, tile_products
 from pareo.backends.compiled.loops.matrices.blas_product import blas_product
 from pareo.backends.compiled.loops.matrices.tile_products import IS_WIDE
 from pareo.backends.compiled.runtime.array_at import matrix_at, number_at, vector_at
@@ -32,11 +32,12 @@ from pareo.backends.compiled.runtime.spin_barrier import spin_barrier
 # The instructions.
 (
     PRODUCT, TILE_FORWARD, TILE_TRANSPOSED, TILE_UPDATE,
+    PACKED_FORWARD, PACKED_BACKWARD,
     SMALL_FORWARD, SMALL_TRANSPOSED, SMALL_UPDATE, SMALL_BACKWARD,
     ACTIVATE, DIFFERENTIATE, ADD, COLUMN_SUMS, STEP_DOWN, BLEND,
     LAYER_NORM, LAYER_NORM_BACKWARD, LAYER_NORM_SUMS,
     BATCH_NORM, BATCH_NORM_AGAIN, BATCH_NORM_BACKWARD, LOSS,
-) = range(21)  # fmt: skip
+) = range(23)  # fmt: skip
 
 # The columns of a table. A and B are the flags of a product: whether an operand is transposed.
 # RATE is the value that a product is multiplied by and subtracted; -1 to replace the result.
@@ -62,12 +63,15 @@ def _part(row: Array, worker: int, workers: int) -> tuple[int, int, int, int]:
     if row[SPLIT] == BY_ROWS:
         low, high = share(m, 1, worker, workers)
         return low, high, 0, n
-    low, high = share(n, GRAIN, worker, workers)
+    grain = packed_products.WIDE if row[OPCODE] == PACKED_FORWARD else GRAIN
+    low, high = share(n, grain, worker, workers)
     return 0, m, low, high
 
 
 @jit
-def _product(row: Array, at: Array, function: int, worker: int, workers: int, none: Array) -> None:
+def _product(
+    row: Array, at: Array, function: int, worker: int, workers: int, none: Array, work: int
+) -> None:
     """A product, with a bias and an activation or subtracted from its result on request."""
     m, n = row[M], row[N]
     sizes = m, n, row[K]
@@ -76,6 +80,8 @@ def _product(row: Array, at: Array, function: int, worker: int, workers: int, no
     one, zero = np.float32(1), np.float32(0)
     if IS_WIDE and row[OPCODE] in (TILE_FORWARD, TILE_TRANSPOSED, TILE_UPDATE):
         _tile_product(row, at, (top, bottom), (left, right))
+    elif IS_WIDE and row[OPCODE] in (PACKED_FORWARD, PACKED_BACKWARD):
+        _packed_product(row, at, (top, bottom), (left, right), work)
     elif row[OPCODE] == PRODUCT:
         alpha, beta = one, zero
         if row[RATE] >= 0:
@@ -94,7 +100,7 @@ def _product(row: Array, at: Array, function: int, worker: int, workers: int, no
         x, rate = at[row[VALUES + 3]], number_at(at[row[RATE]])
         small_batch.backward(out, b, x, a, sizes, -rate, left, right)
     if row[VALUES + 4] >= 0:
-        is_added = row[OPCODE] == TILE_FORWARD
+        is_added = row[OPCODE] in (TILE_FORWARD, PACKED_FORWARD)
         _add_bias(out, at[row[VALUES + 4]], row, (top, bottom), (left, right), is_added, none)
 
 
@@ -110,6 +116,23 @@ def _tile_product(row: Array, at: Array, rows: tuple[int, int], columns: tuple[i
         tile_products.transposed(out, a, b, sizes, rows, columns)
     else:
         tile_products.update(out, a, b, sizes, -number_at(at[row[RATE]]), rows, columns)
+
+
+@jit
+def _packed_product(
+    row: Array, at: Array, rows: tuple[int, int], columns: tuple[int, int], work: int
+) -> None:
+    """A product with weights in panels; forward with its bias, backward with what is asked for."""
+    m, n, depth = row[M], row[N], row[K]
+    out, a, b = at[row[VALUES]], at[row[VALUES + 1]], at[row[VALUES + 2]]
+    if row[OPCODE] == PACKED_FORWARD:
+        bias = at[row[VALUES + 4]] if row[VALUES + 4] >= 0 else 0
+        packed_products.forward(out, a, b, bias, (m, n, depth), rows, columns, work)
+        return
+    x = at[row[VALUES + 3]] if row[VALUES + 3] >= 0 else 0
+    rate = number_at(at[row[RATE]]) if row[RATE] >= 0 else np.float32(0)
+    gx = out if row[VALUES] >= 0 else 0
+    packed_products.backward(gx, a, x, b, (n, depth, m), rate, columns, work)
 
 
 @jit
@@ -275,7 +298,7 @@ def _loss(row: Array, at: Array, worker: int, workers: int, labels: Array) -> fl
 def run(
     worker: int, workers: int, counter: Array, table: Array, at: Array, numbers: Array,
     function: int, order: Array, images: Array, labels: Array, batch: int, batch_labels: Array,
-    rates: Array, first_rate: int, losses: Array, shares: Array,
+    rates: Array, first_rate: int, losses: Array, shares: Array, panels: Array, work: int,
 ) -> None:  # fmt: skip
     """Steps of training, one for each row of order.
 
@@ -284,8 +307,17 @@ def run(
     batch:       the address of the images of a step
     rates:       the scalars of the optimizer, a row for each step; their values begin at first_rate
     shares:      the losses of each worker, for even and for odd steps
+    panels:      of weights that lie in panels meanwhile: both addresses, rows and columns
+    work:        the address of this worker's memory for products with them
     """
     arrivals = 0
+    if IS_WIDE and len(panels):
+        for one in range(len(panels)):
+            lo, hi = share(panels[one, 2], 1, worker, workers)
+            packed_products.pack(panels[one, 1], panels[one, 0], panels[one, 2:], lo, hi)
+        if workers > 1:
+            arrivals += workers
+            spin_barrier(counter.ctypes.data, arrivals)
     size = order.shape[1]
     rows = matrix_at(batch, size, images.shape[1])
     low, high = share(size, 1, worker, workers)
@@ -300,7 +332,7 @@ def run(
                 spin_barrier(counter.ctypes.data, arrivals)
             opcode = row[OPCODE]
             if opcode <= SMALL_BACKWARD:
-                _product(row, at, function, worker, workers, numbers[position])
+                _product(row, at, function, worker, workers, numbers[position], work)
             elif opcode <= ADD:
                 _elementwise(row, at, worker, workers, numbers[position])
             elif opcode <= BLEND:
@@ -321,3 +353,7 @@ def run(
             spin_barrier(counter.ctypes.data, arrivals)
         if worker == 0:
             losses[step] = shares[step % 2].sum() / size
+    if IS_WIDE:
+        for one in range(len(panels)):
+            lo, hi = share(panels[one, 2], 1, worker, workers)
+            packed_products.unpack(panels[one, 0], panels[one, 1], panels[one, 2:], lo, hi)

@@ -51,11 +51,13 @@ class Row:
 class Table:
     """A table.
 
-    scratch: numbers that stand for work arrays, with the positions of their instructions
+    scratch:   numbers that stand for work arrays, with the positions of their instructions
+    in_panels: the weights that lie in panels while it runs, with their shapes
     """
 
     rows: list[Row]
     scratch: Mapping[int, int] = field(default_factory=dict)
+    in_panels: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def words(self) -> Array:

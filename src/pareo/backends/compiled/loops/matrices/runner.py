@@ -8,6 +8,7 @@ import numpy as np
 from pareo.array import Array
 from pareo.backends import blas
 from pareo.backends.compiled.backend import backend
+from pareo.backends.compiled.loops.matrices import packed_products
 from pareo.backends.compiled.loops.matrices.interpreter import run
 from pareo.backends.compiled.loops.matrices.rows import Table, Unsupported
 from pareo.backends.compiled.loops.matrices.table import Compiled, data_of, table
@@ -41,6 +42,12 @@ class MatrixSteps:
             self._at[number] = 0 if own is None else own.ctypes.data
         for number, position in made.scratch.items():
             self._at[number] = executable.scratch(position)[0].ctypes.data
+        self._panels = {
+            number: packed_products.empty(*shape) for number, shape in made.in_panels.items()
+        }
+        batch = images.shape[0]
+        floats = [packed_products.work_floats(*shape, batch) for shape in made.in_panels.values()]
+        self._work = np.empty((workers, max(floats, default=0)), np.float32)
 
     @flushed
     def __call__(
@@ -61,6 +68,10 @@ class MatrixSteps:
         given = [*parameters.values(), *slots.values()]
         for number, array in zip(program.inputs, given, strict=False):
             at[number] = array.ctypes.data
+        panels = np.zeros((len(self._panels), 4), np.int64)
+        for row, (number, packed) in zip(panels, self._panels.items(), strict=True):
+            row[:] = at[number], packed.ctypes.data, *program.specs[number].shape
+            at[number] = packed.ctypes.data
         at[program.inputs[len(given)]] = self._batch.ctypes.data
         for number, argument in self._executable.over.items():
             at[number] = at[argument]
@@ -77,14 +88,15 @@ class MatrixSteps:
                     worker, self._workers, counter, self._words, at.copy(), self._numbers,
                     self._product, order, images.reshape(len(images), -1), labels,
                     self._batch.ctypes.data, self._labels, rates, first_rate, losses, shares,
+                    panels, self._work[worker].ctypes.data,
                 ),
             )  # fmt: skip
         return losses
 
     @property
     def kept_bytes(self) -> int:
-        """None: the batch is an argument of the program."""
-        return 0
+        """The weights in panels, and memory for work with them; the batch is an argument."""
+        return self._work.nbytes + sum(packed.nbytes for packed in self._panels.values())
 
 
 def has_table(program: Program, updates: Updates) -> bool:

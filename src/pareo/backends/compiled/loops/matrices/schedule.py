@@ -12,7 +12,7 @@ Use = tuple[Place, str, bool]  # a place, a worker's part of it, and whether it 
 
 
 def with_fused_updates(rows: Iterable[Row], place: PlaceOf) -> Iterator[Row]:
-    """The rows; the gradient of a layer's input and its weights' update as one, for small batches.
+    """The rows; the gradient of a layer's input and its weights' update as one where possible.
 
     The two are neighbours, and both read the weights and the gradient of the layer's result.
     """
@@ -21,11 +21,13 @@ def with_fused_updates(rows: Iterable[Row], place: PlaceOf) -> Iterator[Row]:
     while row is not None:
         following = next(rest, None)
         if following is not None and _are_backward(row, following, place):
+            is_packed = row.opcode == machine.PACKED_BACKWARD
+            opcode = machine.PACKED_BACKWARD if is_packed else machine.SMALL_BACKWARD
             out, d, w = row.values[:3]
-            updated, x = following.values[:2]
+            x, updated = following.values[3 if is_packed else 1], following.writes[0][0]
             own = row.writes[0][1]
             yield Row(
-                machine.SMALL_BACKWARD, (out, d, w, x), row.sizes, [(d, ALL), (w, ALL), (x, own)],
+                opcode, (out, d, w, x), row.sizes, [(d, ALL), (w, ALL), (x, own)],
                 [(out, own), (updated, ALL)], BY_COLUMNS, rate=following.rate,
             )  # fmt: skip
             following = next(rest, None)
@@ -36,6 +38,9 @@ def with_fused_updates(rows: Iterable[Row], place: PlaceOf) -> Iterator[Row]:
 
 def _are_backward(row: Row, following: Row, place: PlaceOf) -> bool:
     """Whether two rows are the gradient of a layer's input, and the update of its weights."""
+    if row.opcode == following.opcode == machine.PACKED_BACKWARD:
+        is_pair = row.rate < 0 <= following.rate
+        return is_pair and row.values[1:3] == following.values[1:3]
     return (
         row.opcode == machine.SMALL_TRANSPOSED
         and following.opcode == machine.SMALL_UPDATE

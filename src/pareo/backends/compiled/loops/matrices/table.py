@@ -7,7 +7,7 @@ import numpy as np
 
 from pareo.backends.compiled.kernels.elementwise_codes import CODES, NONE
 from pareo.backends.compiled.loops.matrices import interpreter as machine
-from pareo.backends.compiled.loops.matrices import opcodes
+from pareo.backends.compiled.loops.matrices import opcodes, packed_products
 from pareo.backends.compiled.loops.matrices.interpreter import BY_COLUMNS, BY_ROWS
 from pareo.backends.compiled.loops.matrices.rows import ALL, Row, Table, Unsupported
 from pareo.backends.compiled.loops.matrices.schedule import Place, set_barriers, with_fused_updates
@@ -52,7 +52,7 @@ def table(compiled: Compiled, workers: int) -> Table:
         raise Unsupported
     gathered = lowering.place(lowering.images), f"rows {lowering.shape(lowering.images)[0]}"
     set_barriers(rows, gathered, lowering.place)
-    return Table(rows, lowering.scratch)
+    return Table(rows, lowering.scratch, lowering.in_panels)
 
 
 def data_of(program: Program) -> tuple[int, int]:
@@ -61,6 +61,38 @@ def data_of(program: Program) -> tuple[int, int]:
     if len(whole) != 1 or whole[0] == 0:
         raise Unsupported
     return program.inputs[whole[0] - 1], program.inputs[whole[0]]
+
+
+def weights_in_panels(compiled: Compiled, images: int) -> dict[int, tuple[int, int]]:
+    """The weights that only layers and their updates use, and the batch suits panels; shapes."""
+    program, views = compiled.program, compiled.plan.views
+    batch = program.specs[images].shape[0]
+    root = {n: n for n in program.specs}
+    uses: dict[int, list[tuple[str, int]]] = {}
+    updated = {}
+    for instruction in program.instructions:
+        if instruction.outputs[0] in views:
+            root[instruction.outputs[0]] = root[instruction.inputs[0]]
+            if instruction.name == "transpose":
+                continue
+        for position, number in enumerate(instruction.inputs):
+            name = instruction.name if root[number] == number else f"{instruction.name} turned"
+            uses.setdefault(root[number], []).append((name, position))
+        if instruction.name == "descend":
+            updated[instruction.inputs[0]] = instruction.outputs[0]
+    found = {}
+    for number, new in updated.items():
+        shape = program.specs[number].shape
+        allowed = {("descend", 0), ("dot turned", 1), *((name, 1) for name in ("dot", *DENSE))}
+        is_only_read_by_layers = (
+            number in program.inputs
+            and compiled.over.get(new) == number
+            and new not in uses
+            and allowed.issuperset(uses[number])
+        )
+        if is_only_read_by_layers and packed_products.suits(batch, *shape):
+            found[number] = shape[0], shape[1]
+    return found
 
 
 class _Lowering:
@@ -76,6 +108,7 @@ class _Lowering:
         self.images, self.labels = data_of(self.program)
         self._transposed: set[int] = set()
         self._root = {n: n for n in self.program.specs}
+        self.in_panels = weights_in_panels(compiled, self.images)
 
     def shape(self, number: int) -> tuple[int, ...]:
         return self.program.specs[number].shape
@@ -181,7 +214,13 @@ class _Lowering:
         reads, split, opcode = [], self._split(m), machine.PRODUCT
         if self.workers > 1 and n > m and n * depth >= LARGE:
             split = BY_COLUMNS
-        if turned[0]:  # the gradient of weights: the examples are added up
+        weights = x if x >= 0 else b
+        if weights in self.in_panels:
+            if rate >= 0 or turned[1]:
+                self._packed_backward((x, a, b) if rate >= 0 else (-1, a, b), out, rate)
+                return
+            opcode = machine.PACKED_FORWARD
+        elif turned[0]:  # the gradient of weights: the examples are added up
             split = BY_ROWS
             if rate >= 0 and not turned[1]:
                 opcode = opcodes.update(depth, m, n)
@@ -190,12 +229,32 @@ class _Lowering:
             if opcode in (machine.SMALL_FORWARD, machine.SMALL_TRANSPOSED):
                 split = BY_COLUMNS
         own = self._part(split, m, n)
+        if opcode == machine.PACKED_FORWARD and split == BY_COLUMNS:
+            own += " in panels"
         reads = [(a, own if split == BY_ROWS and not turned[0] else ALL), (b, ALL)]
         reads += [(bias, ALL)] if bias >= 0 else []
         reads += [(out, own)] if rate >= 0 else []
         row = Row(opcode, (out, a, b, -1, bias), (m, n, depth), reads, [(out, own)], split, code,
                   transposed=(turned[0], turned[1]), rate=rate)  # fmt: skip
         self.rows.append(row)
+
+    def _packed_backward(self, given: tuple[int, int, int], out: int, rate: int) -> None:
+        """The update of weights in panels, or without them the gradient of their layer's input."""
+        weights, a, b = given
+        if rate >= 0:
+            values: tuple[int, ...] = (-1, b, weights, a)
+            (inputs, features), batch = self._matrix(out), self._flat(b)[0]
+        else:
+            values = (out, a, b, -1)
+            (batch, inputs), features = self._matrix(out), self._flat(a)[1]
+        own = self._part(BY_COLUMNS, batch, inputs)
+        gradient, w = values[1:3]
+        reads = [(gradient, ALL), (w, ALL), *([(a, own)] if rate >= 0 else [])]
+        writes = [(out, ALL if rate >= 0 else own)]
+        self.rows.append(
+            Row(machine.PACKED_BACKWARD, values, (batch, inputs, features), reads, writes,
+                BY_COLUMNS, rate=rate)
+        )  # fmt: skip
 
     def _depth(self, a: int, turned: bool) -> int:
         rows, columns = self._flat(a)
