@@ -40,8 +40,8 @@ _update_narrow = update_tile(1, NARROW, MASKED)
 
 def is_faster_forward(batch: int, weights: int) -> bool:
     """Whether a batch is small enough for `forward`; for larger ones BLAS is faster."""
-    if registers.HAS_AVX512:
-        return batch <= (16 if weights <= 2 * CACHED else 24)
+    if registers.HAS_AVX512:  # otherwise `tile_products` are faster
+        return batch <= (4 if weights <= CACHED * 3 // 2 else 24)
     return batch <= (16 if weights <= CACHED else 8)
 
 
@@ -52,6 +52,8 @@ def is_faster_transposed(batch: int, weights: int) -> bool:
 
 def is_faster_update(batch: int, weights: int) -> bool:
     """The same for `update`."""
+    if registers.HAS_AVX512 and weights <= 2 * CACHED:
+        return batch <= 31
     return batch <= (16 if weights <= 4 * CACHED else 12)
 
 
