@@ -10,6 +10,7 @@ from pareo.backends.compiled.loops.matrices.tiles import (
     COLUMNS_AT_ONCE,
     PANEL_VECTORS,
     ROWS,
+    few_tile,
     forward_tile,
     panel,
     transposed_tile,
@@ -28,6 +29,7 @@ NEAR = 1 << 12  # weights, which stay in the fastest cache
 COLUMNS = 1024  # of a panel, which stays in the fastest cache
 MASKED = registers.IS_X86  # whether the last columns are a vector of which some lanes are used
 NARROW = LANES if MASKED else 1  # columns of the smallest tile, at most
+HAS_FEW = registers.COUNT == 32  # whether registers hold a tile of all examples of a few
 _NONE = np.float32(0)
 
 _forward_wide, _forward_vector = forward_tile(4, LANES), forward_tile(1, LANES)
@@ -36,6 +38,7 @@ _panel = panel(PANEL)
 _dots, _dot = transposed_tile(COLUMNS_AT_ONCE), transposed_tile(1)
 _update_wide, _update_vector = update_tile(4, LANES), update_tile(1, LANES)
 _update_narrow = update_tile(1, NARROW, MASKED)
+_few_wide, _few_vector = few_tile(4, LANES), few_tile(1, LANES)
 
 
 def is_faster_forward(batch: int, weights: int) -> bool:
@@ -182,11 +185,45 @@ def _update_rows(
 
 
 @jit
+def _update_few(
+    w: int, x: int, d: int, count: int, n: int, m: int, factor: float, at: int, rows: int
+) -> None:
+    """The same for any number of rows, if there are few examples."""
+    own = x + 4 * at
+    j = 0
+    while j < n:
+        columns = _columns(n - j)
+        place, given = w + 4 * (n * at + j), d + 4 * j
+        if columns == WIDE:
+            _few_wide(m, 0, place, 4 * n, own, 4 * count, given, 4 * n, rows, factor)
+        elif columns == LANES:
+            _few_vector(m, 0, place, 4 * n, own, 4 * count, given, 4 * n, rows, factor)
+        else:  # a processor waits to read a row that shares a vector with one just written
+            for i in range(0, rows, ROWS):
+                _update_narrow(
+                    min(ROWS, rows - i), columns, place + 4 * n * i, 4 * n, own + 4 * i, 4 * count,
+                    given, 4 * n, m, factor,
+                )  # fmt: skip
+        j += columns
+
+
+@jit
+def _near_rows(n: int) -> int:
+    """Rows of weights that stay in the fastest cache."""
+    return max(1, NEAR // (ROWS * n)) * ROWS
+
+
+@jit
 def update(
     w: int, x: int, d: int, sizes: tuple[int, int, int], factor: float, lo: int, hi: int
 ) -> None:
     """Rows lo to hi of w += factor * x.T @ d."""
     count, n, m = sizes
+    if HAS_FEW and m <= ROWS:
+        rows = _near_rows(n)
+        for at in range(lo, hi, rows):
+            _update_few(w, x, d, count, n, m, factor, at, min(rows, hi - at))
+        return
     for at in range(lo, hi, ROWS):
         _update_rows(w, x, d, count, n, m, factor, at, min(ROWS, hi - at))
 
@@ -200,7 +237,7 @@ def backward(
     Some rows of weights at a time are updated while they are in the fastest cache.
     """
     m, count, n = sizes
-    rows = max(1, NEAR // (ROWS * n)) * ROWS
+    rows = _near_rows(n)
     for at in range(lo, hi, rows):
         end = min(at + rows, hi)
         _transposed_columns(out, d, w, m, count, n, at, end)

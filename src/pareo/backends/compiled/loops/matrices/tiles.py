@@ -24,6 +24,7 @@ ROWS = 4  # of a tile, at most
 QUAD = 4  # floats of Arm's registers, whose products can take one lane of a vector
 COLUMNS_AT_ONCE = 4 if registers.COUNT == 32 else 2  # of d @ w.T
 PANEL_VECTORS = 4 if registers.HAS_AVX512 else 2
+CHAINS, LONG = 8, 64  # sums that a processor adds to at the same time; numbers of a long one
 LINE = 64  # bytes of a cache line
 _I64 = ir.IntType(64)
 
@@ -128,12 +129,26 @@ def forward_tile(vectors: int, lanes: int, is_narrow: bool = False) -> Any:
     """A function for a tile of out += a @ b, of some vectors of columns."""
 
     def emit(t: _Tile) -> None:
+        # A sum waits for the one before, so long ones of few results are added up in parts.
+        parts = min(QUAD, CHAINS // (t.rows * vectors))
+        if parts < 2:
+            multiply(t, 1)
+            return
+        is_long = t.builder.icmp_signed(">=", t.count, _I64(LONG))
+        with t.builder.if_else(is_long) as (then, otherwise):
+            with then:
+                multiply(t, parts)
+            with otherwise:
+                multiply(t, 1)
+
+    def multiply(t: _Tile, parts: int) -> None:
         builder, code = t.builder, t.vectors(lanes, is_narrow)
         quad = VectorBuilder(builder, QUAD)
-        sums = t.sums(code, vectors)
-        t.clear(sums, code)
+        sums = [t.sums(code, vectors) for _ in range(parts)]
+        for part in sums:
+            t.clear(part, code)
 
-        def add(k: Any, factors: Sequence[Any]) -> None:
+        def add(k: Any, factors: Sequence[Any], into: list[list[Any]]) -> None:
             place = builder.add(t.b, builder.mul(t.b_row, k))
             if vectors > 1:
                 next_tile = builder.add(place, _I64(4 * lanes * vectors))
@@ -142,7 +157,7 @@ def forward_tile(vectors: int, lanes: int, is_narrow: bool = False) -> Any:
             given = [code.load(place, lanes * j) for j in range(vectors)]
             for i in range(t.rows):
                 for j in range(vectors):
-                    t.add_to(sums[i][j], code, given[j], factors[i])
+                    t.add_to(into[i][j], code, given[j], factors[i])
 
         def own(k: Any) -> list[Any]:
             shift = builder.mul(k, _I64(4))
@@ -154,20 +169,23 @@ def forward_tile(vectors: int, lanes: int, is_narrow: bool = False) -> Any:
             for n in range(QUAD):
                 at = builder.add(k, _I64(n))
                 if lanes == QUAD:
-                    add(at, [code.broadcast_lane(vector, n) for vector in loaded])
+                    factors = [code.broadcast_lane(vector, n) for vector in loaded]
                 else:
-                    add(at, [code.load_broadcast(place) for place in own(at)])
+                    factors = [code.load_broadcast(place) for place in own(at)]
+                add(at, factors, sums[n % parts])
 
         def others(k: Any, number: Any) -> None:
             with cgutils.for_range(builder, number) as loop:
                 at = builder.add(k, loop.index)
-                add(at, [code.load_broadcast(place) for place in own(at)])
+                add(at, [code.load_broadcast(place) for place in own(at)], sums[0])
 
         t.in_groups(QUAD, four, others)
         for i in range(t.rows):
             place = t.add_bytes(t.out, t.out_row, i)
             for j in range(vectors):
-                total = code.add(code.load(place, lanes * j), builder.load(sums[i][j]))
+                total = code.load(place, lanes * j)
+                for part in sums:
+                    total = code.add(total, builder.load(part[i][j]))
                 code.store(total, place, lanes * j)
 
     return _function(emit, "forward", vectors, lanes, is_narrow)
@@ -282,3 +300,26 @@ def update_tile(vectors: int, lanes: int, is_narrow: bool = False) -> Any:
                 code.store(new, place, lanes * j)
 
     return _function(emit, "update", vectors, lanes, is_narrow)
+
+
+def few_tile(vectors: int, lanes: int) -> Any:
+    """The same for all rows of out, `count` of them, and as many rows of b as are a tile's."""
+
+    def emit(t: _Tile) -> None:
+        builder, code = t.builder, t.vectors(lanes, False)
+        rows = [t.add_bytes(t.b, t.b_row, k) for k in range(t.rows)]
+        given = [[code.load(row, lanes * j) for j in range(vectors)] for row in rows]
+        by = code.broadcast(t.factor)
+        with cgutils.for_range(builder, t.count) as loop:
+            place = builder.add(t.out, builder.mul(t.out_row, loop.index))
+            left = builder.add(t.a, builder.mul(_I64(4), loop.index))
+            factors = [code.load_broadcast(t.add_bytes(left, t.a_row, k)) for k in range(t.rows)]
+            for j in range(vectors):
+                total = code.multiply(given[0][j], factors[0])
+                for row, factor in zip(given[1:], factors[1:], strict=True):
+                    total = code.multiply_add(row[j], factor, total)
+                code.store(
+                    code.multiply_add(by, total, code.load(place, lanes * j)), place, lanes * j
+                )
+
+    return _function(emit, "few", vectors, lanes)
