@@ -30,6 +30,7 @@ from pareo.backends.compiled.runtime.register_products import ROWS, WIDE, masked
 LEAST_BATCH, LEAST_BATCH_UNCACHED, MOST_BATCH = 32, 12, 512
 CACHED = 1 << 18  # weights, which stay in the second cache
 LEAST_WEIGHTS = 1 << 14
+LEAST_FEATURES = 2 * WIDE  # with fewer, inputs take longer to copy than to multiply
 DEEP = 384  # numbers of a sum at a time: so many rows of a tile stay in the fastest cache
 ERRORS = 1 << 16  # of a batch at a time, in panels: they stay in the second cache
 AT_ONCE = 8  # panels, at most
@@ -62,7 +63,12 @@ def suits(batch: int, inputs: int, features: int) -> bool:
     """Whether panels are the fastest for a layer; masked registers are fast with AVX-512 only."""
     weights = inputs * features
     least = LEAST_BATCH if weights <= CACHED else LEAST_BATCH_UNCACHED
-    return registers.HAS_AVX512 and least <= batch <= MOST_BATCH and weights >= LEAST_WEIGHTS
+    return (
+        registers.HAS_AVX512
+        and least <= batch <= MOST_BATCH
+        and weights >= LEAST_WEIGHTS
+        and features >= max(LEAST_FEATURES, batch // 2)
+    )
 
 
 def empty(rows: int, columns: int) -> Array:
