@@ -14,6 +14,7 @@ from fuzzing.reference import UNIT, Expected, expected
 from operators.drawing import LAYOUTS, laid_out
 
 from pareo import Device
+from pareo.backends.compiled.loops.replayed import RecordedCalls
 from pareo.errors import PareoError
 from pareo.program import Program, tree
 
@@ -160,6 +161,9 @@ class _Run:
                     raise Wrong(f"result {place} has other bits when called again")
         with said("with new numbers in the same arrays"):
             self.refilled()
+        if self.device == "compiled":
+            with said("with calls that were recorded"):
+                self.repeated()
         with said("with results as arguments"):
             self.fed_back()
         with said("with one array for several arguments"):
@@ -221,6 +225,18 @@ class _Run:
             for array, values in zip(arrays, self.example.sets[which], strict=True):
                 array[...] = placed(self.device, cast(values, self.dtype))
             self.compare(which, [np.array(home(self.device, r)) for r in self.run(arrays)])
+
+    def repeated(self) -> None:
+        """The same on `compiled`, where the second run is recorded and others repeat its calls."""
+        arrays = [cast(a, self.dtype).copy() for a in self.example.sets[0]]
+        calls = RecordedCalls(self.executable.device.threads, arrays)
+        with self.executable.claimed():
+            run = self.executable.bind(*self.recipe.nested_arguments(arrays), execute=calls)
+            for which in (0, 1, 0, 1):
+                for array, values in zip(arrays, self.example.sets[which], strict=True):
+                    array[...] = cast(values, self.dtype)
+                self.compare(which, [np.array(r) for r in run()])
+            self.executable.release()
 
     def fed_back(self) -> None:
         """Results given as arguments."""

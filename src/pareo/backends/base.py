@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -78,6 +78,17 @@ class StepRunner(Protocol):
         """The bytes that it keeps, besides the memory of the executable and of the caller."""
 
 
+Seen: TypeAlias = Callable[[int, float, float], object]  # position of a call, start, end
+
+
+@runtime_checkable
+class ClockedRunner(Protocol):
+    """A `StepRunner` that can tell how long each call of the program takes, as it is trained."""
+
+    def clocked(self, seen: Seen) -> AbstractContextManager[None]:
+        """A scope in which seen(position, start, end) is called for each call of a step."""
+
+
 @dataclass(eq=False)
 class Backend:
     """A table of kernels under the name of a device.
@@ -99,11 +110,12 @@ class Backend:
         in_place: bool | tuple[int, ...] = False,
         strided: bool = True,
         scratch: Scratch | None = None,
+        replayable: bool = False,
     ) -> Callable[[KernelFunction], KernelFunction]:
         """Enter a function as the kernel of the operator that it is named after."""
 
         def enter(function: KernelFunction) -> KernelFunction:
-            kernel = Kernel(function, in_place, strided, scratch)
+            kernel = Kernel(function, in_place, strided, scratch, replayable)
             self.kernels[function.__name__.rstrip("_")] = kernel
             return function
 
@@ -119,6 +131,7 @@ class Backend:
         in_place: bool | tuple[int, ...] = False,
         strided: bool = False,
         broadcasts: bool = False,
+        replayable: bool = False,
     ) -> Callable[[KernelFunction], KernelFunction]:
         """Enter a function as a kernel for several instructions at once (see `Fusion`).
 
@@ -133,7 +146,7 @@ class Backend:
                 for parameter in inspect.signature(function).parameters.values()
                 if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
             ]
-            kernel = Kernel(function, in_place, strided, scratch)
+            kernel = Kernel(function, in_place, strided, scratch, replayable)
             results = tuple(outputs.split())
             self.fusions.append(
                 Fusion(

@@ -75,8 +75,8 @@ def add_product(out: Any, a: Any, b: Any, alpha: float = 1.0, keep: bool = True)
     array([[51.]])
     """
     product = _find_products().get(out.dtype.char)
-    left, right = _layout(a), _layout(b)
-    target = _layout(out)
+    left, right = layout(a), layout(b)
+    target = layout(out)
     if product is None or left is None or right is None or target is None or target[0] == TRANSPOSE:
         whole = np.matmul(a, b)
         np.multiply(whole, out.dtype.type(alpha), out=whole)
@@ -100,7 +100,7 @@ def address(dtype: Any) -> int | None:
     return None if product is None else ctypes.cast(product, ctypes.c_void_p).value
 
 
-def _layout(a: Any) -> tuple[int, int] | None:
+def layout(a: Any) -> tuple[int, int] | None:
     """How BLAS reads a matrix: transposed or not, and its leading dimension; None if it cannot."""
     item = a.itemsize
     rows, columns = a.shape

@@ -2,7 +2,7 @@
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any
@@ -23,6 +23,7 @@ from pareo.program.update import Updates
 from pareo.spec import Spec
 
 _Run = Callable[[list[Array]], None]
+Execute = Callable[[Sequence[Call], list[Array]], None]  # see `Target.execute`
 
 
 class Executable:
@@ -100,15 +101,26 @@ class Executable:
         with self.claimed():
             return self._run(self._checked(arrays))
 
-    def bind(self, *arrays: object) -> Callable[[], list[Array]]:
+    @property
+    def calls(self) -> Sequence[Call]:
+        """One call for each instruction that is no view, in their order."""
+        return self._calls
+
+    @property
+    def called(self) -> Sequence[Instruction]:
+        """The instruction of each call."""
+        return [i for i in self.program.instructions if i.outputs[0] not in self.plan.views]
+
+    def bind(self, *arrays: object, execute: Execute | None = None) -> Callable[[], list[Array]]:
         """A function that runs the program on these arrays each time and returns the flat results.
 
-        The caller enters the device's scope, and calls it from one thread at a time.
+        The caller enters the device's scope, and calls it from one thread at a time. `execute` runs
+        the calls in place of the backend.
         """
         self._take(self._checked(arrays))
 
         def run() -> list[Array]:
-            self._work()
+            self._work(execute)
             return self._results()
 
         return run
@@ -142,10 +154,10 @@ class Executable:
         for make_view in self._views.values():
             make_view(values)
 
-    def _work(self) -> None:
+    def _work(self, execute: Execute | None = None) -> None:
         """Run every instruction, then the updates that could not be made in place."""
         values = self._values
-        self._target.execute(self._calls, values)
+        (execute or self._target.execute)(self._calls, values)
         for result, given in self.updates.items():
             number, argument = self.program.outputs[result], self.program.inputs[given]
             if number not in self._over and number != argument:
@@ -243,7 +255,9 @@ class Executable:
             else:
                 run = _update(kernel.function, instruction, attributes)
             scratch = attributes.get("scratch", ())
-            calls.append(Call(run, instruction.inputs, instruction.outputs, scratch))
+            calls.append(
+                Call(run, instruction.inputs, instruction.outputs, scratch, kernel.replayable)
+            )
         return calls
 
 

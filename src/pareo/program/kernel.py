@@ -23,12 +23,15 @@ class Kernel:
     strided:  operands may have any layout; otherwise they are made C-contiguous first.
     scratch:  a function from the specs of result and operands to the specs of the work arrays that
               the kernel takes as `scratch=`, so that a program can plan them.
+    replayable: all that it does to arrays, it does by calls that its backend can record and repeat
+              without it.
     """
 
     function: Callable[..., None]
     in_place: bool | tuple[int, ...] = False
     strided: bool = True
     scratch: Scratch | None = None
+    replayable: bool = False
 
     def may_overwrite(self, result: int, operand: int) -> bool:
         """Whether the result at one position may use the memory of the operand at another."""
@@ -66,9 +69,11 @@ class Call:
 
     reads, writes: the values, by their numbers.
     scratch:       the work arrays that the kernel writes to.
+    replayable:    whether the kernel is (see `Kernel`).
     """
 
     run: Callable[[list[Array]], None]
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     scratch: tuple[Array, ...] = ()
+    replayable: bool = False

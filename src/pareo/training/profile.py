@@ -242,14 +242,9 @@ def watched(executable: Executable, watch: Callable[[Instruction, Run], Run]) ->
 
     Views cost nothing and are not replaced.
     """
-    working = [
-        instruction
-        for instruction in executable.program.instructions
-        if instruction.outputs[0] not in executable.plan.views
-    ]
     calls = executable._calls
     before = list(calls)
-    for at, instruction in enumerate(working):
+    for at, instruction in enumerate(executable.called):
         calls[at] = replace(calls[at], run=watch(instruction, calls[at].run))
     try:
         yield

@@ -1,7 +1,7 @@
 """One training step of a network as one compiled program: forward, backward and update."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike
 
 import pareo.operators as op
 from pareo.array import Array
-from pareo.backends.base import StepRunner, TrainingLoop
+from pareo.backends.base import ClockedRunner, Seen, StepRunner, TrainingLoop
 from pareo.device import Device
 from pareo.errors import ShapeError
 from pareo.nn.network import Sequential
@@ -309,6 +309,15 @@ class Step:
     def _runner(self) -> StepRunner | None:
         """The backend's own way to run many steps, if it has one."""
         return self.device.backend.step_runner(self.executable, self._seeds)
+
+    def clocked(self, seen: Seen) -> AbstractContextManager[None] | None:
+        """A scope in which each call of `executable.calls` is timed while steps run as they do.
+
+        seen(position, start, end) is called for those of all steps but the first two on some
+        parameters. None if steps run in another way.
+        """
+        runner: object = None if self.loops or self._in_table else self._runner
+        return runner.clocked(seen) if isinstance(runner, ClockedRunner) else None
 
     @property
     def kept_bytes(self) -> int:

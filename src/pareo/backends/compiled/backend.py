@@ -57,10 +57,11 @@ class _Compiled(Backend):
         return loop(program, threads, state, batch or MANY)
 
     def step_runner(self, executable: Executable, seeds: int) -> StepRunner | None:
-        """Steps in machine code for programs of matrices; None for others."""
+        """Steps in machine code: from a table for programs of matrices, recorded for others."""
         from pareo.backends.compiled.loops.matrices.runner import runner
+        from pareo.backends.compiled.loops.replayed import ReplayedSteps
 
-        return runner(executable)
+        return runner(executable) or ReplayedSteps(executable, seeds)
 
     def has_table(self, program: Program, updates: Updates) -> bool:
         """Whether all values are matrices, besides the images of a batch."""

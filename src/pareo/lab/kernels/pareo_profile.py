@@ -20,6 +20,9 @@ def profiles(trainer: PareoTrainer, order: Any) -> list[Profile]:
     instruction by instruction, is slower and says so; it tells where the work is.
     """
     step = trainer.step
+    repeated = _repeated(trainer, order)
+    if repeated is not None:
+        return [repeated]
     plain = _clocked(trainer, order)
     if plain.events:
         return [plain]
@@ -34,9 +37,32 @@ def profiles(trainer: PareoTrainer, order: Any) -> list[Profile]:
     whole = Profile("a clock around the loop", len(order), each, loops)
     with step.without_loop():
         trainer.run(order[:1])  # whatever is compiled for it is so before the clock starts
-        apart = _clocked(trainer, order)
+        apart = _repeated(trainer, order) or _clocked(trainer, order)
     apart.mode = "by instruction, not as raced"
     return [whole, apart]
+
+
+def _repeated(trainer: PareoTrainer, order: Any) -> Profile | None:
+    """Steps that are repeated without Python, by a clock in machine code; None for others."""
+    events: list[Event] = []
+    called = trainer.step.executable.called
+    shapes = [shape_of(trainer.step.executable.program, instruction) for instruction in called]
+
+    def seen(position: int, start: float, end: float) -> None:
+        instruction = called[position]
+        kind, flops = kind_of_operator(instruction.name), float(instruction.flops)
+        events.append(Event(instruction.name, kind, start, end, "", shapes[position], flops))
+
+    inside = trainer.step.clocked(seen)
+    if inside is None:
+        return None
+    trainer.run(order[[0, 0]])  # these are not repeated, but recorded
+    with inside:
+        start = time.perf_counter()
+        trainer.run(order)
+        seconds = (time.perf_counter() - start) / len(order)
+    name = "a clock between the recorded instructions"
+    return Profile(name, len(order), seconds, events, "(between instructions)")
 
 
 def _clocked(trainer: PareoTrainer, order: Any) -> Profile:

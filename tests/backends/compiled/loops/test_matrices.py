@@ -13,6 +13,7 @@ from pareo.backends.compiled.loops.matrices import interpreter as machine
 from pareo.backends.compiled.loops.matrices import packed_products, small_batch, tile_products
 from pareo.backends.compiled.loops.matrices.table import table
 from pareo.backends.compiled.runtime import registers
+from pareo.training.losses import BinaryCrossEntropy
 from pareo.training.optimizers import SGD
 from pareo.training.recipe import Recipe
 from pareo.training.step import Step
@@ -325,6 +326,20 @@ def test_rows_of_a_large_batch_need_few_barriers() -> None:
 def test_anything_else_is_left_to_others(layers: list[Any]) -> None:
     step = Step(nn.Sequential(layers, (1, 2, 3)), 4, Device("compiled"))
     assert "table" not in step.explain()
+
+
+def test_a_seed_is_not_taken_for_labels() -> None:
+    """With a loss whose targets are no whole numbers, the seed of dropout is the only one."""
+    layers = [nn.Flatten(), nn.Dropout(0.3), nn.Dense(1)]
+    recipe = Recipe(loss=BinaryCrossEntropy(), train_only=("2.b",))
+    made = nn.Sequential(layers, (3, 2, 2))
+    step, parameters = Step(made, 4, Device("compiled"), recipe), made.initialise(0)
+    random = np.random.default_rng(0)
+    images = random.random((8, 3, 2, 2)).astype("float32")
+    targets = random.integers(0, 2, (8, 1)).astype("float32")
+    losses = step.run(parameters, {}, images, targets, np.arange(8).reshape(2, 4), 0.1)
+    assert np.isfinite(losses).all()
+    assert parameters["2.b"].any()
 
 
 def test_without_a_table_steps_run_as_a_program(monkeypatch: pytest.MonkeyPatch) -> None:

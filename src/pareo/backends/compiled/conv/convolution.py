@@ -33,8 +33,9 @@ from pareo.backends.compiled.conv.tiled_layer import tiled_layer
 from pareo.backends.compiled.conv.winograd import layer as winograd
 from pareo.backends.compiled.kernels.activations import NONE, RELU, SIGMOID, TANH
 from pareo.backends.compiled.runtime import registers
+from pareo.backends.compiled.runtime.arrays import add_parts, copy, fill, is_finite
+from pareo.backends.compiled.runtime.jit import holds
 from pareo.backends.compiled.runtime.thread_pool import least_items, split, split_numbered, workers
-from pareo.backends.sums import gathered
 from pareo.spec import Spec
 
 kernel = backend.kernel
@@ -136,11 +137,11 @@ def _forward(
     algorithm = _algorithm(Spec.of(x), w.shape, out, **how)
     if algorithm == "shifted_rows":
         image, wide, filters, biases = scratch
-        filters[w.shape[0] :] = 0
-        filters[: w.shape[0]] = w
-        biases[...] = 0
+        fill(filters[w.shape[0] :], 0)
+        copy(filters[: w.shape[0]], w)
+        fill(biases, 0)
         if b is not None:
-            biases[: w.shape[0]] = b
+            copy(biases[: w.shape[0]], b)
 
         tiled = _tiled(x, w.shape, out, padding, activation)
 
@@ -183,12 +184,12 @@ def _fusible_bias(out: Spec, x: Spec, w: Spec, b: Spec, **how: Any) -> bool:
     return _algorithm(x, w.shape, out, **how) != "direct"
 
 
-@kernel(strided=False, scratch=_forward_scratch)
+@kernel(strided=False, scratch=_forward_scratch, replayable=True)
 def conv(out: Array, x: Array, w: Array, **how: Any) -> None:
     _forward(out, x, w, None, NONE, **how)
 
 
-_fused: dict[str, Any] = {"when": _fusible, "scratch": _forward_scratch}
+_fused: dict[str, Any] = {"when": _fusible, "scratch": _forward_scratch, "replayable": True}
 
 
 @backend.fusion("t = conv(x, w)\nu = add_bias(t, b)\ny = sigmoid(u)", "y", **_fused)
@@ -207,8 +208,9 @@ def conv_bias_relu(out: Array, x: Array, w: Array, b: Array, **how: Any) -> None
 
 
 @backend.fusion(
-    "t = conv(x, w)\nu = add_bias(t, b)", "u", when=_fusible_bias, scratch=_forward_scratch
-)
+    "t = conv(x, w)\nu = add_bias(t, b)", "u", when=_fusible_bias, scratch=_forward_scratch,
+    replayable=True,
+)  # fmt: skip
 def conv_bias(out: Array, x: Array, w: Array, b: Array, **how: Any) -> None:
     _forward(out, x, w, b, NONE, **how)
 
@@ -228,11 +230,11 @@ def _input_gradient_scratch(out: Spec, g: Spec, w: Spec, *, size: Sizes, **how: 
     return im2col.scratch(out, g, w.shape[2:], how["stride"], how["padding"], how["groups"])
 
 
-@kernel(strided=False, scratch=_input_gradient_scratch)
+@kernel(strided=False, scratch=_input_gradient_scratch, replayable=True)
 def conv_input_gradient(
     out: Array, g: Array, w: Array, size: Sizes, scratch: tuple[Array, ...], **how: Any
 ) -> None:
-    if depthwise.suits(out, w.shape, how) and np.isfinite(w).all():
+    if depthwise.suits(out, w.shape, how) and holds(is_finite, w.reshape(-1)):
         depthwise.input_gradient(out, g, w, how["stride"][0], how["padding"], scratch[0])
     elif pointwise.suits(out, w.shape, **how):
         pointwise.input_gradient(out, g, w, how["stride"], scratch)
@@ -247,7 +249,7 @@ def conv_input_gradient(
         winograd.input_gradient(out, g, w, how["padding"], scratch)
     elif channels_last.suits_input_gradient(out, w.shape, g, **how):
         # It multiplies zeros around the errors by filters, too, which must be finite for that.
-        if np.isfinite(np.add.reduce(w, axis=None)):
+        if holds(is_finite, w.reshape(-1)):
             channels_last.input_gradient(out, g, w, how["stride"], how["padding"], scratch)
             return
         shape = (how["groups"], *how["stride"], *how["padding"][:2], *how["dilation"])
@@ -282,7 +284,7 @@ def _weight_gradient_scratch(out: Spec, x: Spec, g: Spec, *, size: Sizes, **how:
     ]
 
 
-@kernel(strided=False, scratch=_weight_gradient_scratch)
+@kernel(strided=False, scratch=_weight_gradient_scratch, replayable=True)
 def conv_weight_gradient(
     out: Array, x: Array, g: Array, size: Sizes, scratch: tuple[Array, ...], **how: Any
 ) -> None:
@@ -298,7 +300,7 @@ def conv_weight_gradient(
             if any(how["padding"]):
                 direct.padding_times_gradients(sums[part], x[lo:hi], g[lo:hi], *shape)
 
-        out[...] = gathered(sums, split_numbered(work, x.shape[0], _least(g, out, DIRECT)))
+        add_parts(out, sums, split_numbered(work, x.shape[0], _least(g, out, DIRECT)))
     elif algorithm == "depthwise":
         depthwise.weight_gradient(out, x, g, how["stride"][0], how["padding"], scratch)
     elif algorithm == "pointwise":
@@ -336,8 +338,8 @@ def _rows_backward(
     tiled = _tiled(x, gw.shape, g, padding, activation)
 
     def work(by_rows: bool, part: int, lo: int, hi: int) -> None:
-        sums[part] = 0
-        bias_sums[part] = 0
+        fill(sums[part], 0)
+        fill(bias_sums[part], 0)
         if tiled is not None:
             flat, flat_bias = sums[part].reshape(-1), bias_sums[part]
             tiled.backward(flat, flat_bias, x[lo:hi], g[lo:hi], y[lo:hi])
@@ -349,13 +351,12 @@ def _rows_backward(
 
     least = _least(g, gw)
     parts = split_numbered(partial(work, False), x.shape[0], least)
-    total = gathered(sums, parts)
-    if tiled is None and not np.isfinite(np.add.reduce(total, axis=None)):
+    add_parts(gw, sums, parts)
+    if tiled is None and not holds(is_finite, gw.reshape(-1)):
         parts = split_numbered(partial(work, True), x.shape[0], least)
-        total = gathered(sums, parts)
-    gw[...] = total[: gw.shape[0]]
+        add_parts(gw, sums, parts)
     if gb is not None:
-        gb[...] = gathered(bias_sums, parts)[: gb.shape[0]]
+        add_parts(gb, bias_sums, parts)
 
 
 def _uses_rows(
@@ -385,7 +386,10 @@ def _register_backward(name: str, activation: int) -> None:
         "gb = sum(d, axis=(0, 2, 3), keepdims=False)\n"
         "gw = conv_weight_gradient(x, d)"
     )
-    backend.fusion(pattern, "gw gb", when=_uses_rows, scratch=_rows_backward_scratch)(backward)
+    fusion = backend.fusion(
+        pattern, "gw gb", when=_uses_rows, scratch=_rows_backward_scratch, replayable=True
+    )
+    fusion(backward)
 
 
 for _name, _activation in (("sigmoid", SIGMOID), ("tanh", TANH), ("relu", RELU)):

@@ -13,6 +13,7 @@ import numpy as np
 from pareo.array import Array
 from pareo.backends.compiled.backend import Sizes
 from pareo.backends.compiled.conv.depthwise_tiles import BYTES
+from pareo.backends.compiled.runtime.arrays import copy
 from pareo.backends.compiled.runtime.generated_module import generated_module
 from pareo.backends.compiled.runtime.thread_pool import split_numbered, workers
 from pareo.spec import Spec
@@ -131,7 +132,8 @@ def input_gradient(
     adds = int(share > 1)
     if stride == 1:
         module = _module(*w.shape[2:], 1, adds)
-        flipped = np.ascontiguousarray(w[:, :, ::-1, ::-1]).reshape(-1)
+        flipped = np.empty(w.size, w.dtype)
+        copy(flipped.reshape(w.shape), w[:, :, ::-1, ::-1])
         bias = np.zeros(out.shape[1], w.dtype)
         pad = _flipped_padding(w.shape, padding)
         sizes = (g.shape[1], out.shape[1], 1, share, *pad, buffer.shape[3])

@@ -6,6 +6,7 @@ not finite, since 0 times infinity is NaN: the functions `padding_times_...` add
 
 from pareo.array import Array
 from pareo.backends.compiled.conv.columns import valid_range
+from pareo.backends.compiled.runtime.arrays import is_finite
 from pareo.backends.compiled.runtime.jit import jit
 
 # With no more multiply-adds for each output pixel of all filters, BLAS is mostly overhead.
@@ -88,20 +89,11 @@ def weight_gradient(
 
 
 @jit
-def _is_finite(a: Array) -> bool:
-    """Whether a flat array has neither NaN nor infinities."""
-    total = a.dtype.type(0)
-    for i in range(a.size):
-        total += a.dtype.type(0) * a[i]
-    return bool(total == 0)
-
-
-@jit
 def padding_times_filters(
     out: Array, x: Array, w: Array, sh: int, sw: int, top: int, left: int, dh: int, dw: int
 ) -> None:
     """Add what `forward` omits: NaN where a weight that is not finite meets the padding's 0."""
-    if _is_finite(w.reshape(-1)):
+    if is_finite(w.reshape(-1)):
         return
     for k in range(w.shape[0]):
         for c in range(w.shape[1]):
@@ -122,7 +114,7 @@ def padding_times_gradients(
     sums: Array, x: Array, g: Array, sh: int, sw: int, top: int, left: int, dh: int, dw: int
 ) -> None:
     """Add what `weight_gradient` omits: NaN where a gradient that is not finite meets padding."""
-    if _is_finite(g.reshape(-1)):
+    if is_finite(g.reshape(-1)):
         return
     for n in range(g.shape[0]):
         for k in range(g.shape[1]):

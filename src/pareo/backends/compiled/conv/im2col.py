@@ -17,8 +17,10 @@ from pareo.backends.compiled.backend import Sizes
 from pareo.backends.compiled.conv import small_planes
 from pareo.backends.compiled.conv.columns import gather, scatter
 from pareo.backends.compiled.kernels.linear import bias_activation_planes
+from pareo.backends.compiled.runtime.arrays import add_parts, add_to, fill
+from pareo.backends.compiled.runtime.gemm import product
 from pareo.backends.compiled.runtime.thread_pool import least_items, split_numbered, workers
-from pareo.backends.sums import CHUNK, gathered
+from pareo.backends.sums import CHUNK
 from pareo.spec import Spec
 
 COLUMN_BYTES = 512 << 10  # of the rows at hand
@@ -124,7 +126,7 @@ def forward(
                     matrix, 0, images[n, group], hi - lo, width, *window, *stride,
                     top - lo * stride[0], left, *dilation,
                 )  # fmt: skip
-            np.matmul(filters[group], matrix, out=planes[n, group][:, pixels])
+            product(planes[n, group][:, pixels], filters[group], matrix)
         if b is not None:
             whole = out[n : n + 1].reshape(1, out.shape[1], height * width)[:, :, pixels]
             bias_activation_planes(whole, whole, b, activation)
@@ -170,12 +172,12 @@ def input_gradient(
             image, given = images[n, group, lo:hi], gradients[n, group]
             back = filters[group][:, lo * taps : hi * taps].T
             if pointwise:
-                np.matmul(back, given, out=image.reshape(-1, pixels))
+                product(image.reshape(-1, pixels), back, given)
                 continue
-            image[...] = 0
+            fill(image, 0)
             for first, last in stretches:
                 matrix = _cut(columns[part], len(back), (last - first) * width)
-                np.matmul(back, given[:, first * width : last * width], out=matrix)
+                product(matrix, back, given[:, first * width : last * width])
                 scatter(image, matrix, 0, last - first, width, *_below(shape, first))
 
     _by_channels(channels, len(g), w.shape[1], 2 * g.size * w[0].size)
@@ -225,27 +227,27 @@ def weight_gradient(
         """Add channels lo to hi of image n, of each group."""
         total, keep = (sums[0], n > 0) if by_channels else (sums[part], added[part] % CHUNK > 0)
         for more in totals if added[part] and not keep else []:
-            np.add(more[part], total, out=more[part])
+            add_to(more[part], total)
         added[part] += 1
         for group in range(groups):
             image, given = images[n, group, lo:hi], gradients[n, group]
             target = total[group][:, lo * taps : hi * taps]
             if pointwise:
-                blas.add_product(target, given, image.reshape(-1, pixels).T, keep=keep)
+                product(target, given, image.reshape(-1, pixels).T, keep=keep)
                 continue
             for first, last in stretches:
                 matrix = _cut(columns[part], (hi - lo) * taps, (last - first) * width)
                 gather(matrix, 0, image, last - first, width, *_below(shape, first))
                 part_of = given[:, first * width : last * width]
-                blas.add_product(target, part_of, matrix.T, keep=keep or first > 0)
+                product(target, part_of, matrix.T, keep=keep or first > 0)
 
-    sums[0] = 0  # the result if there are no images
+    fill(sums[0], 0)  # the result if there are no images
     for more in totals:
-        more[...] = 0
+        fill(more, 0)
     parts = _by_channels(channels, len(x), out.shape[1], 2 * g.size * out[0].size)
     for more in totals:
-        np.add(more[:parts], sums[:parts], out=more[:parts])
-    out.reshape(sums.shape[1:])[...] = gathered((totals or [sums])[0], parts)
+        add_to(more[:parts], sums[:parts])
+    add_parts(out, (totals or [sums])[0], parts)
 
 
 def sums_scratch(x: Spec, filters: Sizes, groups: int) -> list[Spec]:

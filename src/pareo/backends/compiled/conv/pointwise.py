@@ -14,6 +14,7 @@ from pareo.backends.compiled.kernels.activations import NONE
 from pareo.backends.compiled.kernels.linear import bias_activation_planes
 from pareo.backends.compiled.runtime import registers
 from pareo.backends.compiled.runtime.array_at import vector_at
+from pareo.backends.compiled.runtime.arrays import add_parts, add_to, copy, fill
 from pareo.backends.compiled.runtime.jit import jit
 from pareo.backends.compiled.runtime.lanes import LANES
 from pareo.backends.compiled.runtime.product_tiles import (
@@ -25,7 +26,7 @@ from pareo.backends.compiled.runtime.product_tiles import (
 )
 from pareo.backends.compiled.runtime.register_products import WIDE, masked_product_tile
 from pareo.backends.compiled.runtime.thread_pool import least_items, split, split_numbered, workers
-from pareo.backends.sums import CHUNK, gathered
+from pareo.backends.sums import CHUNK
 from pareo.spec import Spec
 
 MANY = 8  # parts of images for each worker: with fewer, workers have rows of the result instead
@@ -236,11 +237,11 @@ def weight_gradient(
 
     def by_pixels(worker: int, lo: int, hi: int) -> None:
         for one in totals:
-            one[worker] = 0
+            fill(one[worker], 0)
         for first in range(lo, hi, CHUNK):
             _add_up(sums[worker], a, b, panels[worker], 0, rows, first, min(first + CHUNK, hi))
             for one in totals:
-                np.add(one[worker], sums[worker], out=one[worker])
+                add_to(one[worker], sums[worker])
 
     def by_rows(worker: int, lo: int, hi: int) -> None:
         _add_up(sums[0], a, b, panels[worker], lo, hi, 0, parts)
@@ -248,11 +249,15 @@ def weight_gradient(
     flops = 2 * g.size * channels
     if parts >= MANY * workers():
         least = least_items(parts, flops)
-        total = gathered((totals or [sums])[0], split_numbered(by_pixels, parts, least))
+        found, count = (totals or [sums])[0], split_numbered(by_pixels, parts, least)
     else:
         split_numbered(by_rows, rows, max(LEAST_ROWS, least_items(rows, flops)))
-        total = sums[0]
-    out[:, :, 0, 0] = total.T if turned else total
+        found, count = sums, 1
+    if turned:
+        add_parts(sums[0], found, count)
+        copy(out[:, :, 0, 0], sums[0].T)
+    else:
+        add_parts(out, found, count)
 
 
 @jit

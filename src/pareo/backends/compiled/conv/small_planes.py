@@ -4,16 +4,16 @@ The filters are read once for all these images, and the products are wide enough
 results of a product lie filter by filter, and are copied to where each image has its own.
 """
 
-import numpy as np
-
 from pareo.array import Array
 from pareo.backends import blas
 from pareo.backends.compiled.backend import Sizes
 from pareo.backends.compiled.conv.columns import gather, scatter
 from pareo.backends.compiled.kernels.linear import bias_activation_planes
+from pareo.backends.compiled.runtime.arrays import add_parts, add_to, fill
+from pareo.backends.compiled.runtime.gemm import product
 from pareo.backends.compiled.runtime.jit import jit
 from pareo.backends.compiled.runtime.thread_pool import least_items, split_numbered, workers
-from pareo.backends.sums import CHUNK, gathered
+from pareo.backends.sums import CHUNK
 from pareo.spec import Spec
 
 MOST_PIXELS = 256  # of an image's results: larger ones are wide enough on their own
@@ -107,7 +107,7 @@ def forward(
             last = min(first + together, hi)
             columns, results = (_cut(a[part], (last - first) * pixels) for a in scratch)
             _gather_all(columns, x[first:last], *out.shape[2:], *shape)
-            np.matmul(filters, columns, out=results)
+            product(results, filters, columns)
             target = _planes(out[first:last])
             _apart(target, results)
             if b is not None:
@@ -129,7 +129,7 @@ def input_gradient(
             last = min(first + together, hi)
             columns, gradients = (_cut(a[part], (last - first) * pixels) for a in scratch)
             _side_by_side(gradients, _planes(g[first:last]))
-            np.matmul(filters.T, gradients, out=columns)
+            product(columns, filters.T, gradients)
             _scatter_all(out[first:last], columns, *g.shape[2:], *shape)
 
     blas.threads(1)
@@ -146,7 +146,7 @@ def weight_gradient(
     def work(part: int, lo: int, hi: int) -> None:
         total = sums[part, 0]
         for more in totals:
-            more[part] = 0
+            fill(more[part], 0)
         for number, first in enumerate(range(lo, hi, together)):
             last = min(first + together, hi)
             columns, gradients = (_cut(a[part], (last - first) * pixels) for a in scratch)
@@ -154,11 +154,11 @@ def weight_gradient(
             _side_by_side(gradients, _planes(g[first:last]))
             if number and number % CHUNK == 0:
                 for more in totals:
-                    np.add(more[part], sums[part], out=more[part])
-            blas.add_product(total, gradients, columns.T, keep=number % CHUNK > 0)
+                    add_to(more[part], sums[part])
+            product(total, gradients, columns.T, keep=number % CHUNK > 0)
         for more in totals:
-            np.add(more[part], sums[part], out=more[part])
+            add_to(more[part], sums[part])
 
     blas.threads(1)
     parts = split_numbered(work, len(x), least_items(len(x), 2 * g.size * out[0].size))
-    out.reshape(sums.shape[1:])[...] = gathered((totals or [sums])[0], parts)
+    add_parts(out, (totals or [sums])[0], parts)

@@ -11,6 +11,7 @@ from pareo.backends.compiled.kernels import batch_norm_columns as columns
 from pareo.backends.compiled.kernels import batch_norm_loops, batch_norm_planes
 from pareo.backends.compiled.kernels import elementwise_codes as codes
 from pareo.backends.compiled.kernels.activations import CLIP, HARD_SWISH, NONE, RELU, SILU
+from pareo.backends.compiled.runtime.arrays import fill
 from pareo.backends.compiled.runtime.thread_pool import split
 
 kernel = backend.kernel
@@ -111,7 +112,8 @@ def _backward(
 ) -> None:
     gx, by_scale, by_shift = out
     if not x.size:
-        by_scale[...] = by_shift[...] = 0
+        fill(by_scale, 0)
+        fill(by_shift, 0)
         return
     if x.ndim == 2 and more is None and y is None:
         matrices = g, x, scale, shift, mean, variance, epsilon
@@ -129,14 +131,14 @@ def _backward(
     split(lambda lo, hi: loops.backward(*given, *numbers, lo, hi), x.shape[1], _least(x) // 2 or 1)
 
 
-@kernel(strided=False)
+@kernel(strided=False, replayable=True)
 def batch_norm(
     out: tuple[Array, Array, Array], x: Array, scale: Array, shift: Array, epsilon: float
 ) -> None:
     _forward(out, x, scale, shift, None, NONE, epsilon=epsilon)
 
 
-@kernel(in_place=(0, -1, -1), strided=False)
+@kernel(in_place=(0, -1, -1), strided=False, replayable=True)
 def batch_norm_gradient(
     out: tuple[Array, Array, Array], g: Array, x: Array, scale: Array, mean: Array,
     variance: Array, epsilon: float,
@@ -144,7 +146,7 @@ def batch_norm_gradient(
     _backward(out, g, g, None, None, x, scale, scale, mean, variance, NONE, epsilon=epsilon)
 
 
-@kernel(strided=False)
+@kernel(strided=False, replayable=True)
 def batch_norm_inference(
     out: Array, x: Array, scale: Array, shift: Array, mean: Array, variance: Array, epsilon: float
 ) -> None:
@@ -155,6 +157,7 @@ def batch_norm_inference(
 # to the other branch, so that it is a result too.
 
 _NORM = "y, m, v = batch_norm(x, s, b)"
+_INFERENCE = "y = batch_norm_inference(x, s, b, m, v)"
 _NORM_GRADIENT = "gx, gs, gb = batch_norm_gradient(d, x, s, m, v)"
 
 
@@ -175,8 +178,8 @@ def _register_residual(order: str, relu: bool) -> None:
 
     forward.__name__ = name
     inference.__name__ = f"batch_norm_inference{name.removeprefix('batch_norm')}"
-    backend.fusion(f"{_NORM}\n{last}", "z m v")(forward)
-    backend.fusion(f"y = batch_norm_inference(x, s, b, m, v)\n{last}", "z")(inference)
+    backend.fusion(f"{_NORM}\n{last}", "z m v", replayable=True)(forward)
+    backend.fusion(f"{_INFERENCE}\n{last}", "z", replayable=True)(inference)
 
 
 for _relu in (True, False):
@@ -188,6 +191,7 @@ for _relu in (True, False):
     f"g = add(g1, g2)\nd = relu_gradient(g, y)\n{_NORM_GRADIENT}",
     "d gx gs gb",
     in_place=(0, -1, -1, -1),
+    replayable=True,
 )
 def add_relu_batch_norm_gradient(
     out: tuple[Array, ...], g1: Array, g2: Array, y: Array, x: Array, s: Array, m: Array, v: Array,
@@ -216,10 +220,10 @@ def _register_activation(name: str, activation: int) -> None:
     forward.__name__ = f"batch_norm_{name}"
     inference.__name__ = f"batch_norm_inference_{name}"
     backward.__name__ = f"batch_norm_{name}_gradient"
-    again = f"y = batch_norm_inference(x, s, b, m, v)\nd = {name}_gradient(g, y)"
-    backend.fusion(f"{_NORM}\nz = {name}(y)", "z m v")(forward)
-    backend.fusion(f"{again}\n{_NORM_GRADIENT}", "gx gs gb", in_place=(0, -1, -1))(backward)
-    backend.fusion(f"y = batch_norm_inference(x, s, b, m, v)\nz = {name}(y)", "z")(inference)
+    again = f"{_INFERENCE}\nd = {name}_gradient(g, y)\n{_NORM_GRADIENT}"
+    backend.fusion(f"{_NORM}\nz = {name}(y)", "z m v", replayable=True)(forward)
+    backend.fusion(again, "gx gs gb", in_place=(0, -1, -1), replayable=True)(backward)
+    backend.fusion(f"{_INFERENCE}\nz = {name}(y)", "z", replayable=True)(inference)
 
 
 for _name, _activation in (
@@ -232,7 +236,10 @@ for _name, _activation in (
 
 
 @backend.fusion(
-    f"d = relu_gradient(g, y)\n{_NORM_GRADIENT}", "d gx gs gb", in_place=(0, -1, -1, -1)
+    f"d = relu_gradient(g, y)\n{_NORM_GRADIENT}",
+    "d gx gs gb",
+    in_place=(0, -1, -1, -1),
+    replayable=True,
 )
 def relu_batch_norm_gradient(
     out: tuple[Array, ...], g: Array, y: Array, x: Array, s: Array, m: Array, v: Array, **how: Any

@@ -31,6 +31,39 @@ def add_in_place(a: Array, b: Array) -> None:
 
 
 @jit_strict
+def add_rows(out: Array, a: Array, b: Array) -> None:
+    """Row i meets number i; this and the like may be in the place of a."""
+    for i in range(out.shape[0]):
+        number, into, given = b[i], out[i], a[i]
+        for j in range(into.size):
+            into[j] = given[j] + number
+
+
+@jit_strict
+def sub_rows(out: Array, a: Array, b: Array) -> None:
+    for i in range(out.shape[0]):
+        number, into, given = b[i], out[i], a[i]
+        for j in range(into.size):
+            into[j] = given[j] - number
+
+
+@jit_strict
+def hadamard_rows(out: Array, a: Array, b: Array) -> None:
+    for i in range(out.shape[0]):
+        number, into, given = b[i], out[i], a[i]
+        for j in range(into.size):
+            into[j] = given[j] * number
+
+
+@jit_strict
+def div_rows(out: Array, a: Array, b: Array) -> None:
+    for i in range(out.shape[0]):
+        number, into, given = b[i], out[i], a[i]
+        for j in range(into.size):
+            into[j] = given[j] / number
+
+
+@jit_strict
 def sub(out: Array, a: Array, b: Array) -> None:
     for i in range(a.size):
         out[i] = a[i] - b[i]

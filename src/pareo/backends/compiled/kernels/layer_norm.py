@@ -7,9 +7,9 @@ import numpy as np
 from pareo.array import Array
 from pareo.backends.compiled.backend import GRAIN, backend
 from pareo.backends.compiled.kernels import layer_norm_rows
+from pareo.backends.compiled.runtime.arrays import add_parts, fill
 from pareo.backends.compiled.runtime.jit import jit
 from pareo.backends.compiled.runtime.thread_pool import split, split_numbered, workers
-from pareo.backends.sums import gathered
 from pareo.spec import Spec
 
 kernel = backend.kernel
@@ -90,7 +90,7 @@ def _shape(x: Array | Spec, axis: int) -> tuple[int, int, int]:
     return math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
 
 
-@kernel(strided=False)
+@kernel(strided=False, replayable=True)
 def layer_norm(out: Array, x: Array, scale: Array, shift: Array, axis: int, epsilon: float) -> None:
     before, size, after = shape = _shape(x, axis)
     target, given = out.reshape(shape), x.reshape(shape)
@@ -121,7 +121,7 @@ def _sums_scratch(
     return [Spec((workers(), scale.size), np.float64)] * 2
 
 
-@kernel(strided=False, scratch=_sums_scratch)
+@kernel(strided=False, scratch=_sums_scratch, replayable=True)
 def layer_norm_gradient(
     out: tuple[Array, Array, Array], g: Array, x: Array, scale: Array, axis: int, epsilon: float,
     scratch: tuple[Array, ...],
@@ -132,7 +132,8 @@ def layer_norm_gradient(
         return
     gx, errors, given = out[0].reshape(shape), g.reshape(shape), x.reshape(shape)
     by_scale, by_shift = scratch
-    by_scale[...] = by_shift[...] = 0
+    fill(by_scale, 0)
+    fill(by_shift, 0)
     before, size, after = shape
     pieces = -(-after // COLUMNS)
 
@@ -143,8 +144,8 @@ def layer_norm_gradient(
 
     least = max(1, GRAIN // (8 * size * COLUMNS))
     parts = split_numbered(columns, before * pieces, least)
-    out[1][...] = gathered(by_scale, parts)
-    out[2][...] = gathered(by_shift, parts)
+    add_parts(out[1], by_scale, parts)
+    add_parts(out[2], by_shift, parts)
 
 
 def _rows_gradient(

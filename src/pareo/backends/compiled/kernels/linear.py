@@ -1,5 +1,7 @@
 """Matrix products with bias and activation, and kernels that change shapes."""
 
+from typing import Any
+
 import numpy as np
 
 from pareo.array import Array
@@ -7,57 +9,62 @@ from pareo.backends.compiled.backend import GRAIN, backend
 from pareo.backends.compiled.kernels.activations import NONE, RELU, SIGMOID, TANH
 from pareo.backends.compiled.kernels.matmul import matmul, subtract_product
 from pareo.backends.compiled.kernels.reduction import ROWS
+from pareo.backends.compiled.runtime.arrays import add_parts, copy, fill
 from pareo.backends.compiled.runtime.jit import jit
 from pareo.backends.compiled.runtime.thread_pool import split, split_numbered, workers
 from pareo.backends.compiled.runtime.vector_math import hyperbolic_tangent, logistic
-from pareo.backends.sums import gathered
 from pareo.spec import Spec
 
 kernel = backend.kernel
 
 
-@kernel()
+@kernel(replayable=True)
 def dot(out: Array, a: Array, b: Array) -> None:
     matmul(out, a, b)
 
 
-@kernel()
+@kernel(replayable=True)
 def transpose(out: Array, a: Array, axes: tuple[int, ...]) -> None:
-    out[...] = a.transpose(axes)
+    copy(out, a.transpose(axes))
 
 
-@kernel()
+@kernel(replayable=True)
 def reshape(out: Array, a: Array, shape: tuple[int, ...]) -> None:
-    out.reshape(a.shape)[...] = a
+    copy(out.reshape(a.shape), a)
 
 
-@kernel()
+@kernel(replayable=True)
 def concat(out: Array, *arrays: Array, axis: int) -> None:
-    np.concatenate(arrays, axis=axis, out=out)
+    start = 0
+    for array in arrays:
+        stop = start + array.shape[axis]
+        copy(out[(slice(None),) * axis + (slice(start, stop),)], array)
+        start = stop
 
 
-@kernel()
+@kernel(replayable=True)
 def part(out: Array, a: Array, axis: int, between: tuple[int, int]) -> None:
-    out[...] = a[(slice(None),) * axis + (slice(*between),)]
+    copy(out, a[(slice(None),) * axis + (slice(*between),)])
 
 
-@kernel()
+@kernel(replayable=True)
 def part_gradient(out: Array, g: Array, axis: int, between: tuple[int, int], size: int) -> None:
-    out[...] = 0
-    out[(slice(None),) * axis + (slice(*between),)] = g
+    fill(out, 0)
+    copy(out[(slice(None),) * axis + (slice(*between),)], g)
 
 
-@kernel()
+@kernel(replayable=True)
 def pad(out: Array, a: Array, widths: tuple[tuple[int, int], ...], value: float) -> None:
-    out[...] = value
-    out[tuple(slice(low, low + n) for (low, _), n in zip(widths, a.shape, strict=True))] = a
+    fill(out, value)
+    inside = [slice(low, low + n) for (low, _), n in zip(widths, a.shape, strict=True)]
+    copy(out[(*inside, ...)], a)
 
 
-@kernel()
+@kernel(replayable=True)
 def split_(out: Array | tuple[Array, ...], a: Array, sizes: tuple[int, ...], axis: int) -> None:
     start = 0
     for target, size in zip(out if isinstance(out, tuple) else (out,), sizes, strict=True):
-        target[...] = a[(slice(None),) * axis + (slice(start, start + size),)]
+        copy(target, a[(slice(None),) * axis + (slice(start, start + size),)])
         start += size
 
 
@@ -112,7 +119,7 @@ def bias_activation(out: Array, a: Array, b: Array, activation: int) -> None:
     split(lambda lo, hi: loop(out[lo:hi], a[lo:hi], b, activation), a.shape[0], least)
 
 
-@kernel(in_place=True, strided=False)
+@kernel(in_place=True, strided=False, replayable=True)
 def add_bias(out: Array, a: Array, b: Array) -> None:
     bias_activation(out, a, b, NONE)
 
@@ -126,22 +133,25 @@ def _matrices(out: Spec, x: Spec, w: Spec, b: Spec) -> bool:
     return x.ndim == 2 == w.ndim
 
 
-@backend.fusion("t = dot(x, w)\nu = add_bias(t, b)\ny = sigmoid(u)", "y", when=_matrices)
+_with_bias: dict[str, Any] = {"when": _matrices, "replayable": True}
+
+
+@backend.fusion("t = dot(x, w)\nu = add_bias(t, b)\ny = sigmoid(u)", "y", **_with_bias)
 def dot_bias_sigmoid(out: Array, x: Array, w: Array, b: Array) -> None:
     _dense(out, x, w, b, SIGMOID)
 
 
-@backend.fusion("t = dot(x, w)\nu = add_bias(t, b)\ny = tanh(u)", "y", when=_matrices)
+@backend.fusion("t = dot(x, w)\nu = add_bias(t, b)\ny = tanh(u)", "y", **_with_bias)
 def dot_bias_tanh(out: Array, x: Array, w: Array, b: Array) -> None:
     _dense(out, x, w, b, TANH)
 
 
-@backend.fusion("t = dot(x, w)\nu = add_bias(t, b)\ny = relu(u)", "y", when=_matrices)
+@backend.fusion("t = dot(x, w)\nu = add_bias(t, b)\ny = relu(u)", "y", **_with_bias)
 def dot_bias_relu(out: Array, x: Array, w: Array, b: Array) -> None:
     _dense(out, x, w, b, RELU)
 
 
-@backend.fusion("t = dot(x, w)\nu = add_bias(t, b)", "u", when=_matrices)
+@backend.fusion("t = dot(x, w)\nu = add_bias(t, b)", "u", **_with_bias)
 def dot_bias(out: Array, x: Array, w: Array, b: Array) -> None:
     _dense(out, x, w, b, NONE)
 
@@ -152,12 +162,13 @@ def dot_bias(out: Array, x: Array, w: Array, b: Array) -> None:
     when=lambda out, p, a, b, rate: a.ndim == 2 == b.ndim,
     in_place=(0,),
     strided=True,
+    replayable=True,
 )
 def descend(out: Array, p: Array, a: Array, b: Array, rate: Array) -> None:
     """One step of a dense layer's weights, whose gradient a @ b is not stored."""
     if out.ctypes.data != p.ctypes.data:
-        np.copyto(out, p)
-    subtract_product(out, a, b, rate.item())
+        copy(out, p)
+    subtract_product(out, a, b, rate)
 
 
 @jit
@@ -211,7 +222,7 @@ def _dense_backward(
     def work(part: int, lo: int, hi: int) -> None:
         _backward_rows(d[lo:hi], totals[part], sums[part], g[lo:hi], y[lo:hi], activation)
 
-    gb[...] = gathered(totals, split_numbered(work, g.shape[0], least))
+    add_parts(gb, totals, split_numbered(work, g.shape[0], least))
 
 
 @backend.fusion(
@@ -219,6 +230,7 @@ def _dense_backward(
     "d s",
     when=lambda out, g, y: g.ndim == 2,
     scratch=_sums_scratch,
+    replayable=True,
 )
 def sigmoid_bias_gradient(
     out: tuple[Array, Array], g: Array, y: Array, *, scratch: tuple[Array, ...]
@@ -231,6 +243,7 @@ def sigmoid_bias_gradient(
     "d s",
     when=lambda out, g, y: g.ndim == 2,
     scratch=_sums_scratch,
+    replayable=True,
 )
 def tanh_bias_gradient(
     out: tuple[Array, Array], g: Array, y: Array, *, scratch: tuple[Array, ...]
@@ -243,6 +256,7 @@ def tanh_bias_gradient(
     "d s",
     when=lambda out, g, y: g.ndim == 2,
     scratch=_sums_scratch,
+    replayable=True,
 )
 def relu_bias_gradient(
     out: tuple[Array, Array], g: Array, y: Array, *, scratch: tuple[Array, ...]

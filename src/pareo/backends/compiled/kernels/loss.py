@@ -7,7 +7,7 @@ import numpy as np
 from pareo.array import Array
 from pareo.backends.compiled.backend import GRAIN, backend
 from pareo.backends.compiled.kernels.elementwise_loops import exp_in_place
-from pareo.backends.compiled.runtime.jit import jit, jit_strict
+from pareo.backends.compiled.runtime.jit import holds, jit, jit_strict
 from pareo.backends.compiled.runtime.thread_pool import split
 from pareo.backends.compiled.runtime.vector_math import exponential
 from pareo.operators.loss import check_labels
@@ -57,12 +57,12 @@ def _along(out: Array, a: Array, axis: int, logarithm: bool) -> None:
     split(lambda lo, hi: _softmax(target[lo:hi], flat[lo:hi], logarithm), shape[0], least)
 
 
-@kernel(strided=False)
+@kernel(strided=False, replayable=True)
 def softmax(out: Array, a: Array, axis: int) -> None:
     _along(out, a, axis, False)
 
 
-@kernel(strided=False)
+@kernel(strided=False, replayable=True)
 def log_softmax(out: Array, a: Array, axis: int) -> None:
     _along(out, a, axis, True)
 
@@ -122,35 +122,61 @@ def cross_entropy_rows(
     return loss
 
 
-@kernel(strided=False)
+@jit
+def _are_classes(labels: Array, classes: int) -> bool:
+    """Whether all labels name a class."""
+    good = True
+    for i in range(labels.size):
+        good &= 0 <= labels[i] < classes
+    return good
+
+
+@jit
+def _cross_entropies(losses: Array, d: Array, g: Array, logits: Array, labels: Array) -> None:
+    """The mean loss of each matrix of logits, and d = its gradient times g; either may be empty."""
+    rows, backward = logits.shape[1], d.size > 0
+    for k in range(logits.shape[0]):
+        scale = np.float64(g[k]) / rows if backward else 0.0
+        loss = cross_entropy_rows(d[k if backward else 0], logits[k], labels[k], scale, backward)
+        if losses.size:
+            losses[k] = loss / rows
+
+
+def _losses(
+    losses: Array | None, d: Array | None, g: Array | None, logits: Array, labels: Array
+) -> None:
+    *stacks, rows, classes = logits.shape
+    if not holds(_are_classes, labels.reshape(-1), classes):
+        check_labels(labels, classes)
+    count, kind = math.prod(stacks), logits.dtype
+    _cross_entropies(
+        np.empty(0, kind) if losses is None else losses.reshape(count),
+        np.empty((1, 0, 0), kind) if d is None else d.reshape(count, rows, classes),
+        np.empty(0, kind) if g is None else g.reshape(count),
+        logits.reshape(count, rows, classes),
+        labels.reshape(count, rows),
+    )
+
+
+@kernel(strided=False, replayable=True)
 def cross_entropy(out: Array, logits: Array, labels: Array) -> None:
-    *stacks, rows, classes = logits.shape
-    check_labels(labels, classes)
-    unused = np.empty((1, 1), out.dtype)
-    for at in np.ndindex(*stacks):
-        out[at] = cross_entropy_rows(unused, logits[at], labels[at], 0.0, False) / rows
+    _losses(out, None, None, logits, labels)
 
 
-@kernel(strided=False)
+@kernel(strided=False, replayable=True)
 def cross_entropy_gradient(out: Array, g: Array, logits: Array, labels: Array) -> None:
-    *stacks, rows, classes = logits.shape
-    check_labels(labels, classes)
-    for at in np.ndindex(*stacks):
-        cross_entropy_rows(out[at], logits[at], labels[at], float(g[at]) / rows, True)
+    _losses(None, out, g, logits, labels)
 
 
 @backend.fusion(
-    "loss = cross_entropy(logits, labels)\nd = cross_entropy_gradient(g, logits, labels)", "loss d"
+    "loss = cross_entropy(logits, labels)\nd = cross_entropy_gradient(g, logits, labels)",
+    "loss d",
+    replayable=True,
 )
 def cross_entropy_with_gradient(
     out: tuple[Array, Array], g: Array, logits: Array, labels: Array
 ) -> None:
-    losses, d = out
-    *stacks, rows, classes = logits.shape
-    check_labels(labels, classes)
-    for at in np.ndindex(*stacks):
-        share = float(g[at]) / rows
-        losses[at] = cross_entropy_rows(d[at], logits[at], labels[at], share, True) / rows
+    _losses(*out, g, logits, labels)
 
 
 @jit

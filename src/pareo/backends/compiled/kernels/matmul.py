@@ -5,6 +5,8 @@ import numpy as np
 from pareo.array import Array
 from pareo.backends import blas
 from pareo.backends.compiled.kernels import skinny_matmul
+from pareo.backends.compiled.runtime import recording
+from pareo.backends.compiled.runtime.gemm import product, subtract
 from pareo.backends.compiled.runtime.jit import jit
 from pareo.backends.compiled.runtime.thread_pool import split
 
@@ -47,8 +49,9 @@ def _few_rows_transposed(out: Array, a: Array, b: Array) -> None:
 
 
 @jit
-def _few_rows_update(out: Array, a: Array, b: Array, alpha: float) -> None:
-    """out += alpha * a.T @ b for few rows of a and b."""
+def _few_rows_update(out: Array, a: Array, b: Array, factor: Array) -> None:
+    """out -= factor * a.T @ b for few rows of a and b, and a number."""
+    alpha = -factor[0]
     for i in range(out.shape[0]):
         for n in range(a.shape[0]):
             _add_row(out[i], b[n], alpha * a[n, i])
@@ -80,18 +83,18 @@ def matmul(out: Array, a: Array, b: Array) -> None:
     # the next kernel needs.
     blas.threads(1)
     if out.ndim > 2:
+        recording.refuse("products of stacks of matrices, which are left to NumPy")
         split(
             lambda lo, hi: np.matmul(_part(a, out, lo, hi), _part(b, out, lo, hi), out=out[lo:hi]),
             out.shape[0],
             _min_rows(out, a),
         )
     elif out.shape[0] >= out.shape[1]:
-        split(
-            lambda lo, hi: np.matmul(a[lo:hi], b, out=out[lo:hi]), out.shape[0], _min_rows(out, a)
-        )
+        least = _min_rows(out, a)
+        split(lambda lo, hi: product(out[lo:hi], a[lo:hi], b), out.shape[0], least)
     else:
         least = _min_rows(out.T, a)
-        split(lambda lo, hi: np.matmul(a, b[:, lo:hi], out=out[:, lo:hi]), out.shape[1], least)
+        split(lambda lo, hi: product(out[:, lo:hi], a, b[:, lo:hi]), out.shape[1], least)
 
 
 def _min_rows(out: Array, a: Array) -> int:
@@ -104,17 +107,15 @@ def _part(a: Array, out: Array, lo: int, hi: int) -> Array:
     return a[lo:hi] if a.ndim == out.ndim and a.shape[0] > 1 else a
 
 
-def subtract_product(out: Array, a: Array, b: Array, factor: float) -> None:
-    """out -= factor * a @ b, for matrices; the product is not stored."""
+def subtract_product(out: Array, a: Array, b: Array, factor: Array) -> None:
+    """out -= factor * a @ b, for matrices and a number; the product is not stored."""
     if a.shape[1] <= FEW_ROWS and out.size >= LARGE and _contiguous(a.T, b):
-        alpha = out.dtype.type(-factor)
-        split(
-            lambda lo, hi: _few_rows_update(out[lo:hi], a.T[:, lo:hi], b, alpha), out.shape[0], 64
-        )
+        by = factor.reshape(-1)
+        split(lambda lo, hi: _few_rows_update(out[lo:hi], a.T[:, lo:hi], b, by), out.shape[0], 64)
         return
     blas.threads(1)
     split(
-        lambda lo, hi: blas.add_product(out[lo:hi], a[lo:hi], b, -factor),
+        lambda lo, hi: subtract(out[lo:hi], a[lo:hi], b, factor),
         out.shape[0],
         _min_rows(out, a),
     )

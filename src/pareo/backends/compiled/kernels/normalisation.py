@@ -145,19 +145,22 @@ def _split(
         split_numbered(some_images, images)
 
 
-@kernel(strided=False, scratch=_scratch(1))
+@kernel(strided=False, scratch=_scratch(1), replayable=True)
 def lrn(out: Array, x: Array, scratch: tuple[Array, ...], **how: Any) -> None:
     _split(lrn_planes, out, scratch[0], [x], _constants(x.dtype, **how))
 
 
-@kernel(strided=False, scratch=_scratch(2, each_channel=True))
+@kernel(strided=False, scratch=_scratch(2, each_channel=True), replayable=True)
 def lrn_gradient(out: Array, g: Array, x: Array, scratch: tuple[Array, ...], **how: Any) -> None:
     _split(lrn_planes_gradient, out, scratch[0], [g, x], _constants(x.dtype, **how))
 
 
 @jit
-def _dropout(out: Array, x: Array, start: np.uint64, threshold: np.uint64, factor: float) -> None:
-    """`start` is the position of the first element plus the seed times GOLDEN."""
+def _dropout(
+    out: Array, x: Array, seed: Array, first: int, threshold: np.uint64, factor: float
+) -> None:
+    """`first` is the position of the first element."""
+    start = U(U(seed[0]) * U(GOLDEN) + U(first))
     for i in range(x.size):
         z = U(start + U(i))
         z = U((z ^ (z >> U(30))) * U(FIRST_MIX))
@@ -166,14 +169,12 @@ def _dropout(out: Array, x: Array, start: np.uint64, threshold: np.uint64, facto
         out[i] = x[i] * factor if (z >> U(40)) >= threshold else x.dtype.type(0)
 
 
-@kernel(in_place=True, strided=False)
+@kernel(in_place=True, strided=False, replayable=True)
 def dropout(out: Array, x: Array, seed: Array, rate: float) -> None:
-    first = int(seed) * GOLDEN
-    flat, target = x.reshape(-1), out.reshape(-1)
+    flat, target, start = x.reshape(-1), out.reshape(-1), seed.reshape(-1)
     limit, factor = U(dropout_threshold(rate)), x.dtype.type(1 / (1 - rate))
 
     def work(lo: int, hi: int) -> None:
-        start = U((first + lo) % (1 << 64))
-        _dropout(target[lo:hi], flat[lo:hi], start, limit, factor)
+        _dropout(target[lo:hi], flat[lo:hi], start, lo, limit, factor)
 
     split(work, x.size, GRAIN)

@@ -12,7 +12,8 @@ import numpy as np
 from pareo.array import Array
 from pareo.backends.compiled.backend import GRAIN
 from pareo.backends.compiled.kernels import activation_loops, elementwise_loops
-from pareo.backends.compiled.runtime import thread_handoff
+from pareo.backends.compiled.runtime import recording, thread_handoff
+from pareo.backends.compiled.runtime.call_words import range_thunk
 from pareo.backends.compiled.runtime.generated_module import generated_module
 from pareo.backends.compiled.runtime.jit import jit
 from pareo.backends.compiled.runtime.thread_pool import give_back, taken, workers
@@ -49,6 +50,11 @@ def run(name: str, out: Array, first: Array, *rest: Array, min_elements: int = G
     numbers = arrays[-1].size if arrays[-1].size != out.size else 0
     function = _function(name, out.dtype.char, len(arrays), numbers)
     job = thread_handoff.write_job(words, function, length, arrays)
+    active = recording.active()
+    if active is not None:
+        thread_handoff.run_job(job)
+        active.add(_ranges(function, words, arrays, length))
+        return
     helpers = [taken() for _ in range(threads - 1)]
     for worker in helpers:
         worker.help(job, (words, arrays))
@@ -56,6 +62,20 @@ def run(name: str, out: Array, first: Array, *rest: Array, min_elements: int = G
     for worker in helpers:
         worker.done()
         give_back(worker)
+
+
+def _ranges(function: int, job: Array, arrays: tuple[Array, ...], length: int) -> recording.Phase:
+    """The ranges of a job as calls of its function, to be recorded."""
+    pointers, thunk = job.ctypes.data + 8 * thread_handoff.POINTERS, range_thunk()
+    count, held = arrays[0].size, (job, *arrays)
+    return [
+        [
+            recording.Operation(
+                function, thunk, (pointers, low, min(low + length, count)), None, held
+            )
+        ]
+        for low in range(0, count, length)
+    ]
 
 
 @jit

@@ -157,7 +157,7 @@ def _in_lanes(x: Spec | Array) -> bool:
     return x.dtype == np.float32 and 2 * x.shape[0] * x.shape[1] > LANES
 
 
-@kernel(strided=False, scratch=_forward_scratch)
+@kernel(strided=False, scratch=_forward_scratch, replayable=True)
 def max_pool(
     out: Array,
     x: Array,
@@ -174,7 +174,7 @@ def max_pool(
     _planewise(max_pool_loops.max_pool, out, scratch, [x], size, stride, padding, layout)
 
 
-@kernel(strided=False, scratch=_backward_scratch)
+@kernel(strided=False, scratch=_backward_scratch, replayable=True)
 def max_pool_gradient(
     out: Array,
     g: Array,
@@ -247,7 +247,7 @@ def _average_scratch(
     return _averages_buffer(x, out, {"size": size, "stride": stride, "padding": padding})
 
 
-@kernel(strided=False, scratch=_average_scratch)
+@kernel(strided=False, scratch=_average_scratch, replayable=True)
 def average_pool(
     out: Array,
     x: Array,
@@ -268,7 +268,7 @@ def _average_gradient_scratch(
     return _averages_buffer(out, g, {"size": size, "stride": stride, "padding": padding})
 
 
-@kernel(strided=False, scratch=_average_gradient_scratch)
+@kernel(strided=False, scratch=_average_gradient_scratch, replayable=True)
 def average_pool_gradient(
     out: Array,
     g: Array,
@@ -286,20 +286,21 @@ def average_pool_gradient(
 
 @jit
 def _subsample(out: Array, x: Array, w: Array, b: Array, sh: int, sw: int) -> None:
+    bias = b[0]
     for p in range(x.shape[0]):
         for i in range(out.shape[1]):
             for j in range(out.shape[2]):
-                total = b
+                total = bias
                 for u in range(w.shape[0]):
                     for v in range(w.shape[1]):
                         total += w[u, v] * x[p, i * sh + u, j * sw + v]
                 out[p, i, j] = total
 
 
-@kernel(strided=False)
+@kernel(strided=False, replayable=True)
 def subsample(out: Array, x: Array, w: Array, b: Array, stride: Sizes) -> None:
     target, planes = out.reshape(-1, *out.shape[2:]), x.reshape(-1, *x.shape[2:])
-    bias = x.dtype.type(b.item())
+    bias = b.reshape(-1)
     least = max(1, GRAIN // max(1, out.shape[2] * out.shape[3] * w.size))
     split(
         lambda lo, hi: _subsample(target[lo:hi], planes[lo:hi], w, bias, *stride),

@@ -8,7 +8,8 @@ import numpy as np
 from pareo.array import Array
 from pareo.backends import sums
 from pareo.backends.compiled.backend import GRAIN, backend
-from pareo.backends.compiled.runtime.jit import jit
+from pareo.backends.compiled.runtime import recording
+from pareo.backends.compiled.runtime.jit import jit, jit_strict
 from pareo.backends.compiled.runtime.thread_pool import split_numbered, workers
 from pareo.spec import Spec
 
@@ -24,6 +25,23 @@ ROWS = 256
 def adjacent(axes: tuple[int, ...]) -> bool:
     """Whether the axes are adjacent, so that they can be reduced without a change of layout."""
     return not axes or axes == tuple(range(axes[0], axes[-1] + 1))
+
+
+def _kept(ndim: int, axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(axis for axis in range(ndim) if axis not in axes)
+
+
+def _keeps_middle(ndim: int, axes: tuple[int, ...]) -> bool:
+    """Whether the axes are the first and the last ones, and those that stay are adjacent."""
+    kept = _kept(ndim, axes)
+    return bool(kept) and 0 in axes and ndim - 1 in axes and adjacent(kept)
+
+
+def _around(a: Array, axes: tuple[int, ...]) -> Array:
+    """a as (reduced, kept, reduced)."""
+    kept = _kept(a.ndim, axes)
+    sizes = [a.shape[: kept[0]], a.shape[kept[0] : kept[-1] + 1], a.shape[kept[-1] + 1 :]]
+    return a.reshape([math.prod(some) for some in sizes])
 
 
 def _reduced(a: Array, axes: tuple[int, ...]) -> Array:
@@ -50,6 +68,21 @@ def _sum_rows(out: Array, a: Array) -> None:
 
 
 @jit
+def _sum_planes(out: Array, a: Array, lo: int, hi: int) -> None:
+    """out[j] = the sum of a[:, j, :], for j from lo to hi."""
+    for j in range(lo, hi):
+        total = 0.0
+        for i in range(a.shape[0]):
+            for start in range(0, a.shape[2], BLOCK):
+                stop = min(start + BLOCK, a.shape[2])
+                part = a.dtype.type(0)
+                for k in range(start, stop):
+                    part += a[i, j, k]
+                total += part
+        out[j] = total
+
+
+@jit
 def _sum_columns(out: Array, a: Array, totals: Array, parts: Array) -> None:
     """out[i, j] = the sum of a[i, :, j]; totals and parts are buffers for a row."""
     for i in range(a.shape[0]):
@@ -69,19 +102,27 @@ def _sum_columns(out: Array, a: Array, totals: Array, parts: Array) -> None:
 def _sum_scratch(out: Spec, a: Spec, axis: tuple[int, ...], keepdims: bool) -> list[Spec]:
     """For column sums, for every worker a row in double precision and one in the array's own."""
     if not adjacent(axis):
-        return sums.room(a, axis, contiguous=True)
+        return [] if _keeps_middle(a.ndim, axis) else sums.room(a, axis, contiguous=True)
     after = math.prod(a.shape[axis[-1] + 1 :]) if axis else 1
     if after == 1:
         return []
     return [Spec((workers(), after), np.float64), a.like((workers(), after))]
 
 
-@kernel(strided=False, scratch=_sum_scratch)
+@kernel(strided=False, scratch=_sum_scratch, replayable=True)
 def sum_(
     out: Array, a: Array, axis: tuple[int, ...], keepdims: bool, scratch: tuple[Array, ...]
 ) -> None:
     reduced = _reduced(a, axis)
+    if _keeps_middle(a.ndim, axis):
+        planes = _around(a, axis)
+        count = planes.shape[1]
+        target = out.reshape(count)
+        least = max(1, GRAIN * count // max(1, a.size))
+        split_numbered(lambda _, lo, hi: _sum_planes(target, planes, lo, hi), count, least)
+        return
     if reduced is None:
+        recording.refuse("a sum over axes that are not adjacent, which is left to NumPy")
         sums.add_up(out, a, axis, scratch)
         return
     target = out.reshape(reduced.shape[0], reduced.shape[2])
@@ -96,12 +137,18 @@ def sum_(
     split_numbered(work, reduced.shape[0], least)
 
 
-@kernel(strided=False, scratch=_sum_scratch)
+@kernel(strided=False, scratch=_sum_scratch, replayable=True)
 def mean(
     out: Array, a: Array, axis: tuple[int, ...], keepdims: bool, scratch: tuple[Array, ...]
 ) -> None:
     sum_(out, a, axis, keepdims, scratch)
-    np.divide(out, out.dtype.type(math.prod(a.shape[i] for i in axis)), out=out)
+    _divide(out.reshape(-1), out.dtype.type(math.prod(a.shape[i] for i in axis)))
+
+
+@jit_strict
+def _divide(a: Array, by: float) -> None:
+    for i in range(a.size):
+        a[i] /= by
 
 
 @kernel()

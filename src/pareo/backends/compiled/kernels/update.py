@@ -6,6 +6,8 @@ import numpy as np
 
 from pareo.array import Array
 from pareo.backends.compiled.backend import GRAIN, backend
+from pareo.backends.compiled.runtime import recording
+from pareo.backends.compiled.runtime.arrays import copy
 from pareo.backends.compiled.runtime.jit import jit, jit_strict
 from pareo.backends.compiled.runtime.thread_pool import split
 from pareo.spec import Spec
@@ -95,20 +97,26 @@ def _run(
     apart = [new.ctypes.data != old.ctypes.data for new, old in zip(out, olds, strict=True)]
     each = bool(scratch)
     for whole, number in zip(scratch, numbers, strict=each):
-        whole[...] = number
-    kind = gradient.dtype
-    given = scratch or tuple(np.asarray(number, kind) for number in numbers)
+        copy(whole, number)
+    given = scratch or tuple(_as(number, gradient.dtype) for number in numbers)
     factors = [number.reshape(-1) for number in given]
 
     def work(lo: int, hi: int) -> None:
         for target, source, is_apart in zip(arrays, sources, apart, strict=False):
             if is_apart:
-                target[lo:hi] = source[lo:hi]
+                copy(target[lo:hi], source[lo:hi])
         own = [factor[lo:hi] for factor in factors] if each else factors
         loop(*[a[lo:hi] for a in arrays], each, flag, *own)
 
     if gradient.size:
         split(work, gradient.size, GRAIN // 2)
+
+
+def _as(number: Array, dtype: np.dtype) -> Array:
+    """A number as an array of a dtype."""
+    if number.dtype != dtype:
+        recording.refuse("a number of another dtype")
+    return np.asarray(number, dtype)
 
 
 def _scratch(operands: int) -> Callable[..., list[Spec]]:
@@ -121,7 +129,7 @@ def _scratch(operands: int) -> Callable[..., list[Spec]]:
     return specs
 
 
-@backend.kernel(in_place=(0, 2), strided=False, scratch=_scratch(3))
+@backend.kernel(in_place=(0, 2), strided=False, scratch=_scratch(3), replayable=True)
 def sgd(
     out: tuple[Array, Array],
     parameter: Array,
@@ -134,7 +142,7 @@ def sgd(
     _run(_sgd, out, (parameter, velocity), gradient, numbers, nesterov, scratch)
 
 
-@backend.kernel(in_place=(0, 2, 3), strided=False, scratch=_scratch(4))
+@backend.kernel(in_place=(0, 2, 3), strided=False, scratch=_scratch(4), replayable=True)
 def adam(
     out: tuple[Array, Array, Array],
     parameter: Array,
@@ -148,7 +156,7 @@ def adam(
     _run(_adam, out, (parameter, first, second), gradient, numbers, decoupled, scratch)
 
 
-@backend.kernel(in_place=(0, 2), strided=False, scratch=_scratch(3))
+@backend.kernel(in_place=(0, 2), strided=False, scratch=_scratch(3), replayable=True)
 def lion(
     out: tuple[Array, Array],
     parameter: Array,
@@ -161,15 +169,17 @@ def lion(
 
 
 @jit
-def _step(new: Array, parameter: Array, gradient: Array, rate: float) -> None:
+def _step(new: Array, parameter: Array, gradient: Array, rate: Array) -> None:
+    by = rate[0]
     for i in range(parameter.size):
-        new[i] = parameter[i] - rate * gradient[i]
+        new[i] = parameter[i] - by * gradient[i]
 
 
 @jit
-def _step_in_place(parameter: Array, gradient: Array, rate: float) -> None:
+def _step_in_place(parameter: Array, gradient: Array, rate: Array) -> None:
+    by = rate[0]
     for i in range(parameter.size):
-        parameter[i] -= rate * gradient[i]
+        parameter[i] -= by * gradient[i]
 
 
 @backend.fusion(
@@ -177,10 +187,11 @@ def _step_in_place(parameter: Array, gradient: Array, rate: float) -> None:
     "q",
     when=lambda out, p, g, rate: p.shape == g.shape and rate.size == 1,
     in_place=(0,),
+    replayable=True,
 )
 def step_down(out: Array, p: Array, g: Array, rate: Array) -> None:
     """One step of plain gradient descent."""
-    number = p.dtype.type(rate.item())
+    number = _as(rate, p.dtype).reshape(-1)
     new, old, gradient = (a if a.ndim == 1 else a.reshape(-1) for a in (out, p, g))
     in_place = out is p or out.ctypes.data == p.ctypes.data
     if in_place and p.size < 2 * GRAIN:  # most parameters are small: a split would take longer
@@ -192,9 +203,10 @@ def step_down(out: Array, p: Array, g: Array, rate: Array) -> None:
 
 
 @jit_strict
-def _blend(out: Array, a: Array, b: Array, p: float, q: float) -> None:
+def _blend(out: Array, a: Array, b: Array, p: Array, q: Array) -> None:
+    one, other = p[0], q[0]
     for i in range(out.size):
-        out[i] = p * a[i] + q * b[i]
+        out[i] = one * a[i] + other * b[i]
 
 
 @backend.fusion(
@@ -202,11 +214,11 @@ def _blend(out: Array, a: Array, b: Array, p: float, q: float) -> None:
     "y",
     when=lambda out, a, b, p, q: a.shape == b.shape and p.size == q.size == 1,
     in_place=(0,),
+    replayable=True,
 )
 def blend(out: Array, a: Array, b: Array, p: Array, q: Array) -> None:
     """A moving average, rounded as the three operators round it."""
-    kind = out.dtype.type
-    numbers = kind(p.item()), kind(q.item())
+    numbers = [_as(number, out.dtype).reshape(-1) for number in (p, q)]
     new, old, more = (array if array.ndim == 1 else array.reshape(-1) for array in (out, a, b))
     if out.size < 2 * GRAIN:
         _blend(new, old, more, *numbers)

@@ -3,19 +3,26 @@
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+from weakref import WeakSet
 
 import numba
 from numba.core import event, types
 from numba.core.ccallback import CFunc
+from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic
 
+from pareo.backends.compiled.runtime import recording
 from pareo.backends.compiled.runtime.cache import Compiler, OverloadCache
+from pareo.backends.compiled.runtime.call_words import Unsupported, function_thunk, words_of
 
 # Sums may be reordered, which vectorised loops need, and a product and a sum may become one
 # instruction. NaN and infinity keep their IEEE meaning, so other liberties are not allowed.
 FASTMATH = {"reassoc", "contract", "nsz"}
+
+_functions: WeakSet[Any] = WeakSet()  # all that `jit` and the like have made
 
 
 def jit(function: Callable[..., Any]) -> Any:
@@ -37,7 +44,83 @@ def _compiled(function: Callable[..., Any], fastmath: set[str] | bool) -> Any:
     options: Any = {"nogil": True, "fastmath": fastmath, "error_model": "numpy"}
     made: Any = numba.njit(pipeline_class=Compiler, **options)(function)
     made._cache = OverloadCache(function)
+    _functions.add(made)
+    if recording.is_any():
+        made.__class__ = _Recorded
     return made
+
+
+class _Recorded(CPUDispatcher):
+    """A compiled function while some thread records (see `recording`).
+
+    Functions have this class only then, because a call takes half a microsecond longer.
+    """
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        result = super().__call__(*arguments, **named)
+        active = recording.active()
+        if active is not None:
+            try:
+                operation = self._operation(arguments, result)
+            except Unsupported as error:
+                active.refuse(f"{self.py_func.__name__} has {error}")
+            else:
+                if operation is not None:
+                    active.note(operation)
+        return result
+
+    def _operation(self, arguments: tuple[Any, ...], result: Any) -> recording.Operation | None:
+        """The call, to be repeated; None for one that only returns something."""
+        kinds = tuple(self.typeof_pyval(argument) for argument in arguments)
+        compiled: Any = self.overloads.get(kinds)
+        if compiled is None:
+            raise Unsupported("arguments that are not given by position")
+        if compiled.signature.return_type != types.none:
+            return None
+        return operation_of(compiled, kinds, arguments, None)
+
+
+def operation_of(
+    compiled: Any, kinds: tuple[types.Type, ...], arguments: tuple[Any, ...], expected: bool | None
+) -> recording.Operation:
+    """A call of a compiled function with these arguments."""
+    function = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
+    thunk = function_thunk(kinds, compiled.signature.return_type)
+    return recording.Operation(function, thunk, words_of(kinds, arguments), expected, arguments)
+
+
+@contextmanager
+def recorded() -> Iterator[recording.Recording | None]:
+    """A scope in which this thread records calls; None where another thread does, which is first.
+
+    Only functions that return nothing are recorded. Others answer questions, whose answers must
+    follow from shapes alone (or else see `holds`).
+    """
+    with recording.begun() as begun:
+        if begun is None:
+            yield None
+            return
+        functions = list(_functions)
+        for function in functions:
+            function.__class__ = _Recorded
+        try:
+            yield begun
+        finally:
+            for function in list(_functions):
+                function.__class__ = CPUDispatcher
+
+
+def holds(function: Any, *arguments: Any) -> bool:
+    """The truth that a compiled function returns; a recording is repeated only if it is the same.
+
+    A kernel asks before it changes anything, because otherwise it is run again from its beginning.
+    """
+    truth = bool(function(*arguments))
+    active = recording.active()
+    if active is not None:
+        kinds = tuple(function.typeof_pyval(argument) for argument in arguments)
+        active.note(operation_of(function.overloads[kinds], kinds, arguments, truth))
+    return truth
 
 
 def c_function(dtype: str) -> Callable[[Callable[..., None]], int]:

@@ -24,7 +24,7 @@ PREFIX = "pareo_native_"
 _NAMES = re.compile(f"{PREFIX}[0-9a-f]{{16}}".encode())
 _loaded: dict[str, Any] = {}  # libraries by name; machine code is freed with them
 
-Write = Callable[[ir.IRBuilder, Sequence[ir.Value]], None]
+Write = Callable[[ir.IRBuilder, Sequence[ir.Value]], ir.Value | None]  # the result, if any
 
 
 def call(
@@ -40,6 +40,14 @@ def call(
     if not _load(name):
         _compile(name, kind, write)
     builder.call(function, arguments)
+
+
+def address(description: str, kind: ir.FunctionType, write: Write) -> int:
+    """The address of the function of this description, of any kind, for calls by address."""
+    name = _name(description)
+    if not _load(name):
+        _compile(name, kind, write)
+    return int(_loaded[name].get_pointer_to_function(name))
 
 
 def load(machine_code: bytes) -> bool:
@@ -78,8 +86,8 @@ def _compile(name: str, kind: ir.FunctionType, write: Write) -> None:
     module = library.create_ir_module(name)
     function = ir.Function(module, kind, name)
     body = ir.IRBuilder(function.append_basic_block("entry"))
-    write(body, function.args)
-    body.ret_void()
+    result = write(body, function.args)
+    body.ret_void() if result is None else body.ret(result)
     library.add_ir_module(module)
     library.finalize()
     _publish(name, library)

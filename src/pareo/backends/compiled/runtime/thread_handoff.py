@@ -11,11 +11,12 @@ job to which the task belongs; and the control register of the thread that offer
 arrays, of which all threads take one range after another. A task without a job is done by Python.
 """
 
+import time
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba.core import types
+from numba.core import cgutils, types
 
 from pareo.backends.compiled.runtime.jit import jit, llvm_intrinsic
 from pareo.backends.compiled.runtime.subnormals import control, set_control
@@ -47,24 +48,24 @@ def next_task(mailbox: int, done: int) -> int:
     come for long.
     """
     if done:
-        _store(mailbox + DONE, done)
+        atomic_store(mailbox + DONE, done)
     while True:
         polls = 0
         while polls < POLLS:
-            task = _exchange(mailbox, 0) if _load(mailbox) else 0
+            task = atomic_exchange(mailbox, 0) if atomic_load(mailbox) else 0
             if task:
-                job = _load(mailbox + JOB)
-                set_control(_load(mailbox + CONTROL))
+                job = atomic_load(mailbox + JOB)
+                set_control(atomic_load(mailbox + CONTROL))
                 if not job:
                     return WORK
                 run_job(job)
-                _store(mailbox + DONE, task)
+                atomic_store(mailbox + DONE, task)
                 polls = 0
             polls += 1
-            _yield_core()
-        _store(mailbox + ASLEEP, 1)
+            yield_core()
+        atomic_store(mailbox + ASLEEP, 1)
         # A task that came before that was offered by a thread that does not know of the sleep.
-        if not _load(mailbox) or not _exchange(mailbox + ASLEEP, 0):
+        if not atomic_load(mailbox) or not atomic_exchange(mailbox + ASLEEP, 0):
             return SLEEP
 
 
@@ -83,35 +84,35 @@ def write_job(job: np.ndarray, function: int, length: int, arrays: tuple[np.ndar
 @jit
 def run_job(job: int) -> None:
     """Run one range of a job after another, until none is left."""
-    count, length = _load(job + 8 * COUNT), _load(job + 8 * LENGTH)
+    count, length = atomic_load(job + 8 * COUNT), atomic_load(job + 8 * LENGTH)
     while True:
-        low = _fetch_add(job, length)
+        low = atomic_fetch_add(job, length)
         if low >= count:
             return
-        _call(_load(job + 8 * FUNCTION), job + 8 * POINTERS, low, min(low + length, count))
+        _call(atomic_load(job + 8 * FUNCTION), job + 8 * POINTERS, low, min(low + length, count))
 
 
 @jit
 def offer(mailbox: int, task: int, job: int) -> int:
     """Offer a task, with or without a job; return whether its worker sleeps and must be woken."""
-    _store(mailbox + JOB, job)
-    _store(mailbox + CONTROL, control())
-    _store(mailbox, task)
-    return _exchange(mailbox + ASLEEP, 0)
+    atomic_store(mailbox + JOB, job)
+    atomic_store(mailbox + CONTROL, control())
+    atomic_store(mailbox, task)
+    return atomic_exchange(mailbox + ASLEEP, 0)
 
 
 @jit
 def finish(mailbox: int, task: int) -> bool:
     """Wait until a task is done; if its worker has not begun it, take it back and return False."""
-    if _exchange(mailbox, 0):
+    if atomic_exchange(mailbox, 0):
         return False
     polls = 0
-    while _load(mailbox + DONE) < task:
+    while atomic_load(mailbox + DONE) < task:
         polls += 1
         if polls > MAX_POLLS:
             _sleep()
         elif polls > BUSY_POLLS:
-            _yield_core()
+            yield_core()
     return True
 
 
@@ -120,7 +121,7 @@ def _pointer(builder: Any, address: Any) -> Any:
 
 
 @llvm_intrinsic
-def _load(typingctx, address):  # type: ignore[no-untyped-def]
+def atomic_load(typingctx, address):  # type: ignore[no-untyped-def]
     """Load a word atomically."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
@@ -130,7 +131,7 @@ def _load(typingctx, address):  # type: ignore[no-untyped-def]
 
 
 @llvm_intrinsic
-def _store(typingctx, address, value):  # type: ignore[no-untyped-def]
+def atomic_store(typingctx, address, value):  # type: ignore[no-untyped-def]
     """Store a word atomically."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
@@ -141,7 +142,7 @@ def _store(typingctx, address, value):  # type: ignore[no-untyped-def]
 
 
 @llvm_intrinsic
-def _exchange(typingctx, address, value):  # type: ignore[no-untyped-def]
+def atomic_exchange(typingctx, address, value):  # type: ignore[no-untyped-def]
     """Exchange a word atomically; return what was there."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
@@ -151,7 +152,7 @@ def _exchange(typingctx, address, value):  # type: ignore[no-untyped-def]
 
 
 @llvm_intrinsic
-def _fetch_add(typingctx, address, by):  # type: ignore[no-untyped-def]
+def atomic_fetch_add(typingctx, address, by):  # type: ignore[no-untyped-def]
     """Add to a word atomically; return what was there."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
@@ -178,7 +179,20 @@ def _call(typingctx, function, pointers, low, high):  # type: ignore[no-untyped-
 
 
 @llvm_intrinsic
-def _yield_core(typingctx):  # type: ignore[no-untyped-def]
+def call_words(typingctx, thunk, function, words):  # type: ignore[no-untyped-def]
+    """Call a thunk with the address of a function and that of its words (see `call_words`)."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        i64 = ir.IntType(64)
+        kind = ir.FunctionType(i64, [i64, i64])
+        return builder.call(builder.inttoptr(given[0], kind.as_pointer()), given[1:])
+
+    whole = types.int64
+    return types.int64(whole, whole, whole), generate
+
+
+@llvm_intrinsic
+def yield_core(typingctx):  # type: ignore[no-untyped-def]
     """Yield this core to another thread, if one is ready."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
@@ -197,6 +211,24 @@ def _sleep(typingctx):  # type: ignore[no-untyped-def]
         return context.get_dummy_value()
 
     return types.void(), generate
+
+
+@llvm_intrinsic
+def nanoseconds(typingctx):  # type: ignore[no-untyped-def]
+    """The time of the system's monotonic clock, which is Python's `time.perf_counter`."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        i32, i64 = ir.IntType(32), ir.IntType(64)
+        kind = ir.FunctionType(i32, [i32, i64.as_pointer()])
+        name = "clock_gettime"
+        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+        place = cgutils.alloca_once(builder, ir.ArrayType(i64, 2))
+        parts = [builder.gep(place, [i32(0), i32(k)]) for k in range(2)]
+        builder.call(function, [i32(time.CLOCK_MONOTONIC), parts[0]])
+        seconds, rest = (builder.load(part) for part in parts)
+        return builder.add(builder.mul(seconds, i64(10**9)), rest)
+
+    return types.int64(), generate
 
 
 def call_system(builder: Any, name: str, *given: int) -> None:

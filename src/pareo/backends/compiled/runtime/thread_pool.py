@@ -15,7 +15,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from pareo.backends.compiled.runtime import thread_handoff
+from pareo.backends.compiled.runtime import recording, thread_handoff
 from pareo.device import current
 
 
@@ -167,6 +167,10 @@ def _run_all(work: Callable[..., object], pieces: Sequence[tuple[int, ...]]) -> 
     """
     if len(pieces) == 1:
         work(*pieces[0])
+        return
+    active = recording.active()
+    if active is not None:
+        active.split([partial(_as_worker, work, piece) for piece in pieces])
         return
     given: list[tuple[Worker, tuple[int, ...]]] = []
     errors: list[BaseException] = []

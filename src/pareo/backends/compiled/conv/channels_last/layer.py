@@ -15,6 +15,7 @@ from pareo.array import Array
 from pareo.backends.compiled.backend import Sizes
 from pareo.backends.compiled.conv import direct
 from pareo.backends.compiled.conv.channels_last import loops
+from pareo.backends.compiled.runtime.arrays import copy, fill
 from pareo.backends.compiled.runtime.lanes import LANES, padded_channels
 from pareo.backends.compiled.runtime.register_products import WIDE
 from pareo.backends.compiled.runtime.thread_pool import least_items, split_numbered, workers
@@ -184,7 +185,7 @@ def _forward(
     filters, channels, kh, kw = w.shape
     bias = np.zeros(padded_channels(filters), x.dtype)
     if b is not None:
-        bias[:filters] = b
+        copy(bias[:filters], b)
     part = _cut(x.shape, w.shape, out.shape, stride, padding)
     images, rows = part.counts(len(out), out.shape[2])
     skips = _has_much_padding(x.shape, w.shape, out.shape, stride, padding)
@@ -233,7 +234,7 @@ def _weight_gradient(
 
     def add(worker: int, lo: int, hi: int, first: int, own: int) -> None:
         if lo == hi:
-            sums[worker] = 0
+            fill(sums[worker], 0)
         for number in range(lo, hi):
             image, row = number // rows * part.images, number % rows * part.rows
             loops.add_weight_gradient(

@@ -30,6 +30,7 @@ from pareo.backends.compiled.conv.winograd.loops import (
     POSITIONS,
 )
 from pareo.backends.compiled.kernels.activations import NONE
+from pareo.backends.compiled.runtime.arrays import copy
 from pareo.backends.compiled.runtime.lanes import padded_channels
 from pareo.backends.compiled.runtime.register_products import WIDE
 from pareo.backends.compiled.runtime.thread_pool import least_items, split_numbered, workers
@@ -172,7 +173,7 @@ def _run(
     channels, filters, taps = x.shape[1], out.shape[1], _taps(w)
     bias = np.zeros(padded_channels(filters), x.dtype)
     if b is not None:
-        bias[:filters] = b
+        copy(bias[:filters], b)
     if _by_panels(channels, filters, out, side):
         _transform_shared(v[0], m[0], x, out, padding, side, False, buffers)
 

@@ -58,8 +58,8 @@ def table(compiled: Compiled, workers: int) -> Table:
 def data_of(program: Program) -> tuple[int, int]:
     """The values of a batch's images and labels: its labels are the only whole numbers."""
     whole = [p for p, n in enumerate(program.inputs) if program.specs[n].dtype == np.int64]
-    if len(whole) != 1 or whole[0] == 0:
-        raise Unsupported
+    if len(whole) != 1 or whole[0] == 0 or not program.specs[program.inputs[whole[0]]].ndim:
+        raise Unsupported  # a number alone is a seed
     return program.inputs[whole[0] - 1], program.inputs[whole[0]]
 
 
