@@ -30,7 +30,7 @@ class Rates:
     others, dot:  instruction by instruction, with many filters
     winograd:     the same, by the size of filters, with many channels
     cached:       seconds for an element in groups; `element`: instruction by instruction
-    call:         seconds for each instruction of a step besides
+    call:         seconds for each instruction of a recorded step besides; not measured on Arm
     shared:       seconds that a step takes longer for being shared: barriers, and what passes
                   between the caches of cores; not measured on Arm
     """
@@ -48,11 +48,11 @@ class Rates:
 
 NEOVERSE_N1 = Rates(
     33 * GFLOP, 10 * GFLOP, 30 * GFLOP, 30 * GFLOP, {3: 50 * GFLOP, 5: 36 * GFLOP}, 0.5e-9, 1e-9,
-    15e-6, 0.0,
+    6e-6, 0.0,
 )  # fmt: skip
 CASCADE_LAKE = Rates(
     90 * GFLOP, 40 * GFLOP, 75 * GFLOP, 60 * GFLOP, {3: 130 * GFLOP, 5: 155 * GFLOP}, 0.3e-9,
-    0.8e-9, 35e-6, 12e-6,
+    0.8e-9, 6e-6, 12e-6,
 )  # fmt: skip
 RATES = CASCADE_LAKE if registers.HAS_AVX512 else NEOVERSE_N1
 
