@@ -13,6 +13,7 @@ from pareo.backends.compiled.backend import backend
 from pareo.backends.compiled.conv import convolution
 from pareo.backends.compiled.kernels import (
     activation,
+    activation_sums,
     attention,
     augmentation,
     batch_norm,
@@ -29,6 +30,7 @@ from pareo.backends.compiled.kernels import (
 
 __all__ = [
     "activation",
+    "activation_sums",
     "attention",
     "augmentation",
     "backend",

@@ -9,6 +9,7 @@ from pareo.array import Array
 from pareo.backends import sums
 from pareo.backends.compiled.backend import GRAIN, backend
 from pareo.backends.compiled.runtime import recording
+from pareo.backends.compiled.runtime.arrays import add_parts
 from pareo.backends.compiled.runtime.jit import jit, jit_strict
 from pareo.backends.compiled.runtime.thread_pool import split_numbered, workers
 from pareo.spec import Spec
@@ -68,18 +69,18 @@ def _sum_rows(out: Array, a: Array) -> None:
 
 
 @jit
-def _sum_planes(out: Array, a: Array, lo: int, hi: int) -> None:
-    """out[j] = the sum of a[:, j, :], for j from lo to hi."""
-    for j in range(lo, hi):
-        total = 0.0
-        for i in range(a.shape[0]):
+def _sum_planes(sums: Array, a: Array, low: int, high: int) -> None:
+    """sums[j] = the sum of a[:, j, :] in double precision, for j from low to high."""
+    for j in range(low, high):
+        sums[j] = 0
+    for i in range(a.shape[0]):
+        for j in range(low, high):
             for start in range(0, a.shape[2], BLOCK):
                 stop = min(start + BLOCK, a.shape[2])
                 part = a.dtype.type(0)
                 for k in range(start, stop):
                     part += a[i, j, k]
-                total += part
-        out[j] = total
+                sums[j] += part
 
 
 @jit
@@ -102,11 +103,28 @@ def _sum_columns(out: Array, a: Array, totals: Array, parts: Array) -> None:
 def _sum_scratch(out: Spec, a: Spec, axis: tuple[int, ...], keepdims: bool) -> list[Spec]:
     """For column sums, for every worker a row in double precision and one in the array's own."""
     if not adjacent(axis):
-        return [] if _keeps_middle(a.ndim, axis) else sums.room(a, axis, contiguous=True)
+        if _keeps_middle(a.ndim, axis):
+            return [Spec((workers(), out.size), np.float64)]
+        return sums.room(a, axis, contiguous=True)
     after = math.prod(a.shape[axis[-1] + 1 :]) if axis else 1
     if after == 1:
         return []
     return [Spec((workers(), after), np.float64), a.like((workers(), after))]
+
+
+def _sum_around(out: Array, a: Array, sums: Array) -> None:
+    """The sums over the first and the last axis; `sums` has those of every worker."""
+    images, kept, _ = a.shape
+    least = GRAIN / max(1, a.size)  # of all of the work, for a thread
+    if images >= workers():
+        few = max(1, int(least * images))
+        parts = split_numbered(
+            lambda part, lo, hi: _sum_planes(sums[part], a[lo:hi], 0, kept), images, few
+        )
+    else:
+        parts, few = 1, max(1, int(least * kept))
+        split_numbered(lambda _, lo, hi: _sum_planes(sums[0], a, lo, hi), kept, few)
+    add_parts(out, sums, parts)
 
 
 @kernel(strided=False, scratch=_sum_scratch, replayable=True)
@@ -115,11 +133,7 @@ def sum_(
 ) -> None:
     reduced = _reduced(a, axis)
     if _keeps_middle(a.ndim, axis):
-        planes = _around(a, axis)
-        count = planes.shape[1]
-        target = out.reshape(count)
-        least = max(1, GRAIN * count // max(1, a.size))
-        split_numbered(lambda _, lo, hi: _sum_planes(target, planes, lo, hi), count, least)
+        _sum_around(out, _around(a, axis), scratch[0])
         return
     if reduced is None:
         recording.refuse("a sum over axes that are not adjacent, which is left to NumPy")

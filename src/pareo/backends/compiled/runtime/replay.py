@@ -78,13 +78,14 @@ class Replay:
         each phase and one more, are the nanoseconds of a monotonic clock before and after them.
         """
         self._job[thread_handoff.POINTERS :] = [table.ctypes.data for table in self._tables]
-        job = _prepared(self._job, self._helpers, _ADDRESS, *self._tables)
+        job = _prepared(self._job, self._helpers, _HELP, *self._tables)
         helpers = [taken() for _ in range(self._helpers)]
-        for worker in helpers:
-            worker.help(job, self)
         try:
+            for worker in helpers:
+                worker.help(job, self)
             ended, phase = _lead(*self._tables, times)
         finally:
+            _dismiss(self._state)  # they wait for more if Ctrl-C came before the end
             for worker in helpers:
                 worker.done()
                 give_back(worker)
@@ -106,6 +107,12 @@ def _prepared(
     job[thread_handoff.LENGTH] = 1
     job[thread_handoff.FUNCTION] = function
     return job.ctypes.data
+
+
+@jit
+def _dismiss(state: np.ndarray) -> None:
+    """Tell all helpers that no phase follows."""
+    atomic_store(state.ctypes.data + 8 * PUBLISHED, END)
 
 
 @jit
@@ -144,7 +151,7 @@ def _lead(
     claims: np.ndarray, left: np.ndarray, times: np.ndarray,
 ) -> tuple[int, int]:  # fmt: skip
     """Run all phases, with the help of the others."""
-    published, ended = state.ctypes.data, state.ctypes.data + 8 * ENDED
+    published, ended = state.ctypes.data + 8 * PUBLISHED, state.ctypes.data + 8 * ENDED
     phase, how = 0, DONE
     if times.size:
         times[0] = nanoseconds()
@@ -163,12 +170,11 @@ def _lead(
         phase += 1
         if times.size:
             times[phase] = nanoseconds()
-    atomic_store(published, END)
     return how, phase
 
 
 @c_function("int64")
-def _ADDRESS(pointers, low, high):  # type: ignore[no-untyped-def]
+def _HELP(pointers, low, high):  # type: ignore[no-untyped-def]
     """Help with the phases as they begin; `low` is the number of the helper."""
     state = carray(pointers[0], 2 * LINE // 8)
     phase = 0
