@@ -2,8 +2,10 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import numpy as np
 
 from pareo.lab.arena.layers import labels, owners
 from pareo.lab.arena.result import Spent
@@ -38,13 +40,26 @@ def timing(contestant: Contestant, task: Task) -> Callable[[], Any]:
     return answer
 
 
-def spent(trainer: PareoTrainer, task: Task) -> list[Spent]:
-    """The layers that take longest, of a step that runs instruction by instruction.
+def _as_trained(trainer: PareoTrainer) -> Mapping[int, list[float]]:
+    """The seconds of each instruction, by its first result, in steps that are repeated; or none."""
+    called = trainer.step.executable.called
+    seconds: dict[int, list[float]] = defaultdict(list)
 
-    A step that is raced as one loop, or as a graph, has no such parts: this is where its work is.
-    """
+    def seen(position: int, start: float, end: float) -> None:
+        seconds[called[position].outputs[0]].append(end - start)
+
+    inside = trainer.step.clocked(seen)
+    if inside is not None:
+        order = np.tile(np.arange(trainer.step.batch), (TIMES, 1))
+        trainer.run(order[:2])  # these are not repeated, but recorded
+        with inside:
+            trainer.run(order)
+    return seconds
+
+
+def _one_by_one(trainer: PareoTrainer) -> Mapping[int, list[float]]:
+    """The same where an instruction follows the other, whatever the step is raced as."""
     executable = trainer.step.executable
-    program = executable.program
     seconds: dict[int, list[float]] = defaultdict(list)
     wait = executable.device.backend.wait
 
@@ -63,6 +78,17 @@ def spent(trainer: PareoTrainer, task: Task) -> list[Spent]:
     with watched(executable, clocked):
         for _ in range(TIMES):
             trainer.run_as_program()
+    return seconds
+
+
+def spent(trainer: PareoTrainer, task: Task) -> list[Spent]:
+    """The layers that take longest, of a step that runs instruction by instruction.
+
+    A step that is raced as one loop, or as a graph, has no such parts: this is where its work is.
+    """
+    program = trainer.step.executable.program
+    with trainer.step.without_loop():
+        seconds = _as_trained(trainer) or _one_by_one(trainer)
     names = labels(task.network)
     by_layer: dict[str, list[tuple[float, Instruction]]] = defaultdict(list)
     paths = list(task.network.parameters(task.network.inputs))

@@ -43,6 +43,8 @@ def pooled(x: Any, **how: Any) -> tuple[Any, Any, Any]:
 @example(3, 33, (16, 17), (3, 3), (1, 1), (1, 1), False, 2)
 @example(2, 20, (9, 10), (5, 2), (2, 3), (2, 1), True, 2)
 @example(1, 40, (4, 4), (3, 3), (1, 1), (1, 1), False, 1)
+@example(2, 20, (9, 11), (2, 2), (2, 2), (0, 0), False, 2)
+@example(1, 3, (8, 11), (2, 2), (2, 2), (0, 0), False, 1)
 def test_any_window_agrees_with_pytorch(
     images: int, channels: int, image: Any, size: Any, stride: Any, padding: Any, ceil: bool,
     threads: int,

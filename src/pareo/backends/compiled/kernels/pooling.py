@@ -49,15 +49,19 @@ def _average_pool(
 def _average_pool_gradient(
     out: Array, g: Array, kh: int, kw: int, sh: int, sw: int, top: int, left: int
 ) -> None:
-    is_half = _is_plain_half(g, out, kh, kw, sh, sw, top, left)
-    if is_half and 2 * g.shape[1] == out.shape[1] and 2 * g.shape[2] == out.shape[2]:
+    if _is_plain_half(g, out, kh, kw, sh, sw, top, left):
         quarter = g.dtype.type(0.25)
+        high, wide = 2 * g.shape[1], 2 * g.shape[2]
         for p in range(out.shape[0]):
-            for i in range(out.shape[1]):
+            for i in range(high):
                 for j in range(g.shape[2]):
                     share = g[p, i // 2, j] * quarter
                     out[p, i, 2 * j] = share
                     out[p, i, 2 * j + 1] = share
+                for j in range(wide, out.shape[2]):  # pixels in no window
+                    out[p, i, j] = 0
+            for i in range(high, out.shape[1]):
+                out[p, i, :] = 0
         return
     average_pool_loops.average_pool_gradient(out, g, kh, kw, sh, sw, top, left)
 

@@ -56,16 +56,19 @@ class Stretch:
         return [(seconds[a], seconds[b]) for a, b in zip(starts, self.ends, strict=True)]
 
     def _run(self, values: list[Array], times: Array) -> None:
-        first = 0
-        if self.replay is not None:
-            ended, phases = self.replay.run(times)
+        if self.replay is None:
+            for call in self.calls:
+                call.run(values)
+            return
+        phase = 0
+        while phase < self.ends[-1]:
+            ended, phase = self.replay.run(times, phase)
             if ended == FAILED:
                 raise PareoError("a compiled function failed in a recorded step")
-            if ended != DIFFERENT:
-                return
-            first = bisect_right(self.ends, phases - 1)  # the call that would go another way
-        for call in self.calls[first:]:
-            call.run(values)
+            if ended == DIFFERENT:
+                position = bisect_right(self.ends, phase - 1)
+                self.calls[position].run(values)  # it goes another way this time
+                phase = self.ends[position]
 
 
 class RecordedCalls:
@@ -135,15 +138,15 @@ class RecordedCalls:
         return True
 
     def _stretch(self, calls: list[Call], phases: list[Phase], ends: tuple[int, ...]) -> Stretch:
-        held = [
-            argument
+        held = {
+            id(one): one
             for phase in phases
             for part in phase
             for operation in part
-            for argument in operation.arguments
-            if isinstance(argument, np.ndarray) and not self._is_borrowed(argument)
-        ]
-        return Stretch(calls, Replay(phases, held, self._threads), ends)
+            for one in operation.held
+            if not (isinstance(one, np.ndarray) and self._is_borrowed(one))
+        }
+        return Stretch(calls, Replay(phases, [*held.values()], self._threads), ends)
 
     def _is_borrowed(self, array: Array) -> bool:
         """Whether an array is in the caller's memory, which is not kept alive."""

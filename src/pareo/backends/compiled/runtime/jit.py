@@ -86,7 +86,8 @@ def operation_of(
     """A call of a compiled function with these arguments."""
     function = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
     thunk = function_thunk(kinds, compiled.signature.return_type)
-    return recording.Operation(function, thunk, words_of(kinds, arguments), expected, arguments)
+    held = (*arguments, compiled.library)
+    return recording.Operation(function, thunk, words_of(kinds, arguments), expected, held)
 
 
 @contextmanager
@@ -111,9 +112,9 @@ def recorded() -> Iterator[recording.Recording | None]:
 
 
 def holds(function: Any, *arguments: Any) -> bool:
-    """The truth that a compiled function returns; a recording is repeated only if it is the same.
+    """The truth that a compiled function returns; a kernel is only repeated if it is the same.
 
-    A kernel asks before it changes anything, because otherwise it is run again from its beginning.
+    It asks before it changes an operand, because otherwise it is run again from its beginning.
     """
     truth = bool(function(*arguments))
     active = recording.active()

@@ -22,14 +22,14 @@ class Operation:
     thunk:     the address of the function that calls it with arguments from memory
     words:     the arguments
     expected:  the truth that the call must return for the recording to hold, or None
-    arguments: what keeps the memory of the arguments alive
+    held:      what keeps the memory of arguments and machine code alive
     """
 
     function: int
     thunk: int
     words: tuple[int, ...]
     expected: bool | None
-    arguments: tuple[Any, ...]
+    held: tuple[Any, ...]
 
 
 Part = list[Operation]  # calls that one thread makes, one after the other

@@ -37,11 +37,12 @@ NO_TIMES = np.zeros(0, np.int64)
 class Replay:
     """Recorded phases, ready to run.
 
-    Their arrays must be where they were. `arguments` keeps the others alive.
+    All arrays must be where they were. `held` keeps those alive that nobody else does, and machine
+    code.
     """
 
-    def __init__(self, phases: Sequence[Phase], arguments: Sequence[object], threads: int) -> None:
-        self._arguments = arguments
+    def __init__(self, phases: Sequence[Phase], held: Sequence[object], threads: int) -> None:
+        self._held = held
         parts = [part for phase in phases for part in phase]
         operations = [operation for part in parts for operation in part]
         self._words = np.array([word for o in operations for word in o.words], np.int64)
@@ -71,11 +72,12 @@ class Replay:
         """The bytes of the tables."""
         return sum(table.nbytes for table in (*self._tables, self._words))
 
-    def run(self, times: np.ndarray = NO_TIMES) -> tuple[int, int]:
-        """Repeat the calls; how that ended (DONE, DIFFERENT or FAILED), and after which phases.
+    def run(self, times: np.ndarray = NO_TIMES, first: int = 0) -> tuple[int, int]:
+        """Repeat the calls from a phase on; how that ended, and the number of phases up to there.
 
-        It is DIFFERENT if a call returned another truth than when it was recorded. `times`, one for
-        each phase and one more, are the nanoseconds of a monotonic clock before and after them.
+        It is DONE, FAILED, or DIFFERENT if a call returned another truth than when it was recorded.
+        `times`, one for each phase and one more, are the nanoseconds of a monotonic clock before
+        and after them.
         """
         self._job[thread_handoff.POINTERS :] = [table.ctypes.data for table in self._tables]
         job = _prepared(self._job, self._helpers, _HELP, *self._tables)
@@ -83,7 +85,7 @@ class Replay:
         try:
             for worker in helpers:
                 worker.help(job, self)
-            ended, phase = _lead(*self._tables, times)
+            ended, phase = _lead(*self._tables, times, first)
         finally:
             _dismiss(self._state)  # they wait for more if Ctrl-C came before the end
             for worker in helpers:
@@ -148,13 +150,13 @@ def _share(
 @jit
 def _lead(
     state: np.ndarray, phases: np.ndarray, parts: np.ndarray, calls: np.ndarray,
-    claims: np.ndarray, left: np.ndarray, times: np.ndarray,
+    claims: np.ndarray, left: np.ndarray, times: np.ndarray, first: int,
 ) -> tuple[int, int]:  # fmt: skip
-    """Run all phases, with the help of the others."""
+    """Run all phases from one on, with the help of the others."""
     published, ended = state.ctypes.data + 8 * PUBLISHED, state.ctypes.data + 8 * ENDED
-    phase, how = 0, DONE
+    phase, how = first, DONE
     if times.size:
-        times[0] = nanoseconds()
+        times[phase] = nanoseconds()
     while phase < left.size and how == DONE:
         if phases[phase + 1] - phases[phase] == 1:
             how = _run_part(phases[phase], parts, calls)
