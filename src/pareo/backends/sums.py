@@ -87,10 +87,3 @@ def add_up(out: Any, a: Any, axes: tuple[int, ...], scratch: Any) -> None:
         np.add.reduce(rest, axis=(axis, *after), out=parts[(*lead, whole, ...)])
     np.add.reduce(parts, axis=before, dtype=np.float64, out=total)
     np.copyto(out.reshape(total.shape), total, casting="same_kind")
-
-
-def gathered(sums: Any, parts: int) -> Any:
-    """Add the sums of several workers, in a fixed order, into the first."""
-    for part in range(1, parts):
-        np.add(sums[0], sums[part], out=sums[0])
-    return sums[0]

@@ -29,8 +29,6 @@ POLLS = 2000  # of a thread that waits, before it yields its core between them
 END = 1 << 62
 DONE, DIFFERENT, FAILED = 0, 1, 2  # how a run ended
 PUBLISHED, ENDED = 0, LINE // 8  # words of the state: the last phase that was begun; how it ended
-
-
 NO_TIMES = np.zeros(0, np.int64)
 
 
