@@ -74,7 +74,7 @@ class Stretch:
 class RecordedCalls:
     """The calls of a program on arrays that stay where they are, in the place of `execute`.
 
-    `seen`, if it is not None, is told when each recorded call began and ended.
+    `seen`, if it is not None, gets the position, start and end of each recorded call.
     """
 
     def __init__(self, threads: int, borrowed: Sequence[Array], seen: Seen | None = None) -> None:
