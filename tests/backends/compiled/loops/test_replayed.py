@@ -73,6 +73,15 @@ def test_every_operator(name: str, data: Any) -> None:
         assert all(stretch.replay is None for stretch in calls._stretches)
 
 
+@pytest.mark.parametrize("small", [(0, 3), (0, 1), (1, 3), ()])
+@pytest.mark.parametrize("name", ["add", "sub", "hadamard", "div"])
+def test_nothing_meets_numbers_of_rows(name: str, small: tuple[int, ...]) -> None:
+    """Without rows there is no size that NumPy could infer."""
+    given = [np.ones((0, 3), "float32"), np.ones(small, "float32")]
+    program = trace(getattr(op, name), *given)
+    assert replayed(program, given, given)[0][0].shape == (0, 3)
+
+
 def trained(step: Step, parameters: Any, slots: Any, data: Any, order: Any) -> Any:
     with step.device, step.without_loop():
         return step.run(parameters, slots, *data, order, 0.01, seed=5)

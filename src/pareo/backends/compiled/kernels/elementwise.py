@@ -19,6 +19,8 @@ def _threaded(name: str, ufunc: np.ufunc) -> Callable[..., None]:
     """A kernel that runs one of pareo's loops, or NumPy's by rows where operands broadcast."""
 
     def run(out: Array, a: Array, b: Array) -> None:
+        if not out.size:
+            return
         rows = out.shape[0] if out.ndim else 1
         is_few = out.size < 2 * GRAIN or rows < 2 or workers() == 1
         if is_few and recording.active() is None:

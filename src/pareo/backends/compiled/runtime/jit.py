@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,9 @@ from pareo.backends.compiled.runtime.call_words import Unsupported, function_thu
 FASTMATH = {"reassoc", "contract", "nsz"}
 
 _functions: WeakSet[Any] = WeakSet()  # all that `jit` and the like have made
+_lock = threading.Lock()
+if hasattr(os, "register_at_fork"):  # a thread that had it does not exist in the child
+    os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]
 
 
 def jit(function: Callable[..., Any]) -> Any:
@@ -44,9 +48,10 @@ def _compiled(function: Callable[..., Any], fastmath: set[str] | bool) -> Any:
     options: Any = {"nogil": True, "fastmath": fastmath, "error_model": "numpy"}
     made: Any = numba.njit(pipeline_class=Compiler, **options)(function)
     made._cache = OverloadCache(function)
-    _functions.add(made)
-    if recording.is_any():
-        made.__class__ = _Recorded
+    with _lock:
+        _functions.add(made)
+        if recording.is_any():
+            made.__class__ = _Recorded
     return made
 
 
@@ -101,14 +106,17 @@ def recorded() -> Iterator[recording.Recording | None]:
         if begun is None:
             yield None
             return
-        functions = list(_functions)
-        for function in functions:
-            function.__class__ = _Recorded
+        _set_class(_Recorded)
         try:
             yield begun
         finally:
-            for function in list(_functions):
-                function.__class__ = CPUDispatcher
+            _set_class(CPUDispatcher)
+
+
+def _set_class(kind: type) -> None:
+    with _lock:  # another thread may be making functions
+        for function in _functions:
+            function.__class__ = kind
 
 
 def holds(function: Any, *arguments: Any) -> bool:
