@@ -2,11 +2,17 @@
 
     python -m benchmarks.drawn --kind cnn --seed 404 --count 12
     python -m benchmarks.drawn --kind mlp --seed 404 --contestants pareo-compiled,torch,jax
+    python -m benchmarks.drawn --kind mid --teams 5     # a GPU beside many cores
 
 The networks are those of `pareo arena`, which races each of them under the parity gate and takes
 five times as long. Here only the first losses must agree; tests compare the gradients.
 """
 
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager
 from typing import Annotated
 
 import numpy as np
@@ -23,6 +29,8 @@ from pareo.lab.contestants import Task
 from pareo.lab.contestants.registry import known
 from pareo.lab.experiment.worker import Worker
 from pareo.machine import cores, gpus
+
+SETTLE = 0.3  # seconds in which a GPU finishes what paused processes gave it
 
 
 class DrawnRunner(Runner):
@@ -46,6 +54,55 @@ def ratio(cells: dict[str, Cell]) -> float:
     return min(others) / times[first] if first in times and others else float("nan")
 
 
+class Hall:
+    """Teams that build their networks at the same time, and are timed one after another.
+
+    The processes of all other teams are paused while one is timed.
+    """
+
+    def __init__(self, teams: Sequence[Team]) -> None:
+        self._teams, self._timing = teams, threading.Lock()
+
+    @contextmanager
+    def alone(self, team: Team) -> Iterator[None]:
+        """Pause all teams but one."""
+        others = [other for other in self._teams if other is not team]
+        with self._timing:
+            try:
+                for other in others:
+                    other.pause()
+                time.sleep(SETTLE if others else 0)
+                yield
+            finally:
+                for other in others:
+                    other.resume()
+
+
+def raced(
+    team: Team, hall: Hall, kind: str, seed: int, index: int, rounds: int, at_once: bool,
+    precision: str,
+) -> dict[str, Cell]:  # fmt: skip
+    """What each contestant of a team did with one network."""
+    one = drawn(seed, index, (kind,))
+    workers = team.ready()
+    cells = {n: Cell(f"{kind}-{seed}-{index}", one.batch, n) for n in workers}
+    timed(workers, cells, None, rounds, at_once, hall.alone(team))
+    team.keep(workers)
+    judge(cells, precision)
+    return cells
+
+
+def row(index: int, cells: dict[str, Cell]) -> tuple[str, ...]:
+    """A line of the table."""
+    times = [
+        f"{1e6 * np.median(cell.seconds_per_step):.1f}" if cell.seconds_per_step else ""
+        for cell in cells.values()
+    ]
+    notes = "; ".join(cell.note for cell in cells.values() if cell.note)
+    batch = next(iter(cells.values())).batch
+    return (str(index), str(batch), *times, f"{ratio(cells):.2f}", notes)
+
+
 def main(
     kind: Annotated[str, typer.Option(help="mlp, cnn or mid.")] = "cnn",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 404,
@@ -58,6 +115,12 @@ def main(
     at_once: Annotated[
         bool, typer.Option("--at-once", help="Build the steps of all contestants at the same time.")
     ] = False,
+    teams: Annotated[
+        int, typer.Option(min=1, help="Networks to build at the same time. One is timed at a time.")
+    ] = 1,
+    within: Annotated[
+        float, typer.Option(min=0, help="Seconds after which no further network is begun.")
+    ] = float("inf"),
 ) -> None:
     """Time the training step of networks drawn at random."""
     options.check_choice("--precision", precision, PRECISIONS)
@@ -67,33 +130,36 @@ def main(
     for name in names:
         options.check_choice("--contestants", name, list(known()))
     threads = threads or cores()
-    console, ratios = Console(width=150), []
+    console = Console(width=150)
     table = Table("network", "batch", *(f"{name}, us" for name in names), "ratio", "note")
 
     def start(name: str) -> Worker:
         return Worker(DrawnRunner, name, precision, threads, threads=threads)
 
-    with Team(names, start) as team:
-        for index in range(first, first + count):
-            one = drawn(seed, index, (kind,))
-            workers = team.ready()
-            cells = {n: Cell(f"{kind}-{seed}-{index}", one.batch, n) for n in workers}
-            timed(workers, cells, None, rounds, at_once)
-            team.keep(workers)
-            judge(cells, precision)
-            ratios.append(ratio(cells))
-            times = [
-                f"{1e6 * np.median(cells[n].seconds_per_step):.1f}"
-                if n in cells and cells[n].seconds_per_step
-                else ""
-                for n in names
-            ]
-            notes = "; ".join(cell.note for cell in cells.values() if cell.note)
-            row = (str(index), str(one.batch), *times, f"{ratios[-1]:.2f}", notes)
-            table.add_row(*row)
-            console.print(*row, highlight=False)
+    found: dict[int, dict[str, Cell]] = {}
+    indices, deadline = iter(range(first, first + count)), time.monotonic() + within
+    with ExitStack() as stack:
+        made = [stack.enter_context(Team(names, start)) for _ in range(teams)]
+        hall, lock = Hall(made), threading.Lock()
+
+        def race_some(team: Team) -> None:
+            while time.monotonic() < deadline:
+                with lock:
+                    index = next(indices, None)
+                if index is None:
+                    return
+                cells = raced(team, hall, kind, seed, index, rounds, at_once, precision)
+                with lock:
+                    found[index] = cells
+                    console.print(*row(index, cells), highlight=False)
+
+        pool = stack.enter_context(ThreadPoolExecutor(teams))
+        for future in as_completed([pool.submit(race_some, team) for team in made]):
+            future.result()
+    for index, cells in sorted(found.items()):
+        table.add_row(*row(index, cells))
     console.print(table)
-    known_ratios = [one for one in ratios if one == one]
+    known_ratios = [one for one in map(ratio, found.values()) if one == one]
     if known_ratios:
         mean = np.exp(np.mean(np.log(known_ratios)))
         console.print(

@@ -13,6 +13,7 @@ import gc
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from math import isfinite
 from typing import Annotated, Any
@@ -36,7 +37,9 @@ from pareo.machine import cores, describe, gpus
 
 NETWORKS = "resnet50,resnet18,vgg16,mobilenet-v2,densenet121,vit-b-16"
 AGREE = {"float32": 1e-3, "tf32": 1e-2, "bfloat16": 1e-1}  # of the first loss
-SAMPLE = 0.25  # seconds at least
+SAMPLE = 0.25  # seconds at least, on a CPU
+SHORT = 0.1  # on a GPU, whose time varies less
+_TOGETHER: AbstractContextManager[None] = nullcontext()
 
 
 @dataclass
@@ -85,7 +88,7 @@ class Runner:
         memory.forget_peak()
         getattr(self._trainer, "forget_peak", lambda: None)()
         _, took = self.turn()
-        self._steps = max(2, int(SAMPLE / took))
+        self._steps = max(2, int((SHORT if self._contestant.gpu else SAMPLE) / took))
         self.turn()
         return loss
 
@@ -121,6 +124,16 @@ class Team:
                 self._workers[name] = self._start(name)
         return {name: self._workers[name] for name in self._names}
 
+    def pause(self) -> None:
+        """Stop all processes until `resume`."""
+        for worker in list(self._workers.values()):
+            worker.pause()
+
+    def resume(self) -> None:
+        """Let all processes go on."""
+        for worker in list(self._workers.values()):
+            worker.resume()
+
     def keep(self, workers: Mapping[str, Worker]) -> None:
         """End the processes that are not among these."""
         for name in self._workers.keys() - workers.keys():
@@ -135,13 +148,32 @@ class Team:
 
 def timed(
     workers: dict[str, Worker], cells: dict[str, Cell], pixels: int | None, rounds: int,
-    at_once: bool = False,
+    at_once: bool = False, alone: AbstractContextManager[None] = _TOGETHER,
 ) -> None:  # fmt: skip
     """Build one network at one batch size in every process, and time it in turn.
 
     at_once: build it in all processes at the same time, which is faster on a machine with many
         cores.
+    alone: entered while it is timed.
     """
+    running = build(workers, cells, pixels, at_once)
+    with alone:
+        for answers in interleaved(running, rounds, "turn"):
+            for name, answer in answers.items():
+                if isinstance(answer, Failed):
+                    cells[name].note = str(answer)
+                    workers.pop(name, None)
+                else:
+                    cells[name].seconds_per_step.append(answer[1])
+    for name, worker in running.items():
+        if name in workers:
+            cells[name].bytes = worker.ask("bytes")
+
+
+def build(
+    workers: dict[str, Worker], cells: dict[str, Cell], pixels: int | None, at_once: bool
+) -> dict[str, Worker]:
+    """Build one network at one batch size in every process; those in which it can be timed."""
     running = {}
     questions = {name: ("build", cell.network, cell.batch, pixels) for name, cell in cells.items()}
     for name in questions if at_once else ():
@@ -154,16 +186,7 @@ def timed(
         except Failed as failure:  # a contestant that fails is a row
             cell.note = str(failure)
             workers.pop(name)
-    for answers in interleaved(running, rounds, "turn"):
-        for name, answer in answers.items():
-            if isinstance(answer, Failed):
-                cells[name].note = str(answer)
-                workers.pop(name, None)
-            else:
-                cells[name].seconds_per_step.append(answer[1])
-    for name, worker in running.items():
-        if name in workers:
-            cells[name].bytes = worker.ask("bytes")
+    return running
 
 
 def judge(cells: dict[str, Cell], precision: str) -> None:

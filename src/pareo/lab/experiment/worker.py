@@ -4,6 +4,7 @@ import contextlib
 import multiprocessing
 import os
 import pickle
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -145,6 +146,20 @@ class Worker:
         """Lift the limit on its memory."""
         if self._watch is not None:
             self._watch.stop()
+
+    def pause(self) -> None:
+        """Stop the process until `resume`: it uses no core while another one is timed."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        process = self._process
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError, ValueError):  # it ended, and was closed
+                os.kill(process.pid, number)
 
     def kill(self) -> None:
         """End the process at once: `get` then reports that it has ended."""

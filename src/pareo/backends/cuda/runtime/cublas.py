@@ -12,6 +12,7 @@ from pareo.device import current
 from pareo.errors import DeviceError
 
 WORKSPACE = 32 << 20  # bytes: what cuBLAS recommends for Hopper
+LONGEST = 1 << 16  # terms; some of cuBLAS's kernels add all of them one after another
 NORMAL, TRANSPOSED = 0, 1
 KINDS = {"f": 0, "d": 1, "E": 14, "H": 14}  # cudaDataType; E is bfloat16, H its bits
 DOUBLE = 70  # cublasComputeType_t
@@ -27,16 +28,24 @@ def multiply(out: Array, a: Array, b: Array, add: bool = False) -> None:
     """out = a @ b, or out += a @ b, for matrices, or for stacks of them along one leading axis.
 
     The rows or the columns of `a` and `b` must be contiguous, and the rows of `out`. A stack of one
-    matrix is broadcast.
+    matrix is broadcast. Long sums are added up in parts, since their error grows with their length.
     """
-    rows, columns = out.shape[-2:]
     depth = a.shape[-1]
     if out.size == 0:
         return
-    if depth == 0:
-        if not add:
-            out.fill(0)
-        return
+    if depth == 0 and not add:
+        out.fill(0)
+    elif 0 < depth <= LONGEST:
+        _multiply(out, a, b, add)
+    else:
+        for start in range(0, depth, LONGEST):
+            part = slice(start, start + LONGEST)
+            _multiply(out, a[..., part], b[..., part, :], add or start > 0)
+
+
+def _multiply(out: Array, a: Array, b: Array, add: bool) -> None:
+    rows, columns = out.shape[-2:]
+    depth = a.shape[-1]
     zero, one = _NUMBERS["d" if out.dtype.char == "d" else "f"]
     (first, first_step, first_stack), (second, second_step, second_stack) = _operand(b), _operand(a)
     _, out_step, out_stack = _operand(out)
