@@ -1,14 +1,26 @@
 """Loops of batch normalisation over the columns of a matrix (examples, features).
 
-A block of columns is read row by row, so that vectors are full, and stays in the fastest cache
-between the passes. The loops over images of `batch_norm_loops` would read one element of each row.
+A block of columns is read row by row, so that vectors are full, and stays in a near cache between
+the passes. The loops over images of `batch_norm_loops` would read one element of each row. float32
+uses the vectors of `batch_norm_column_pieces`.
 """
 
 import numpy as np
 
 from pareo.array import Array
+from pareo.backends.compiled.kernels.batch_norm_column_pieces import (
+    ANY,
+    POSITIVE,
+    WITHIN,
+    column_gradient_sums,
+    column_moments,
+    column_slopes,
+    normalise_columns,
+)
 from pareo.backends.compiled.kernels.elementwise_codes import (
+    CLIP,
     NONE,
+    RELU,
     activate_in_place,
     differentiate_in_place,
 )
@@ -41,67 +53,104 @@ def _merged(
 
 
 @jit
-def _add(total: Array, row: Array) -> None:
-    for j in range(row.size):
-        total[j] += row[j]
+def _moments(first: Array, second: Array, x: Array, near: Array) -> None:
+    """The sums of each column's distances from `near`, and those of their squares."""
+    rows, columns = x.shape
+    if x.itemsize == 4:
+        column_moments(
+            first.ctypes.data, second.ctypes.data, x.ctypes.data, x.strides[0], rows, columns,
+            near.ctypes.data,
+        )  # fmt: skip
+        return
+    first[:] = 0
+    second[:] = 0
+    for n in range(rows):
+        for j in range(columns):
+            d = _difference(x[n, j], near[j])
+            first[j] += d
+            second[j] += d * d
 
 
 @jit
-def _add_moments(first: Array, second: Array, row: Array, near: Array) -> None:
-    for j in range(row.size):
-        d = _difference(row[j], near[j])
-        first[j] += d
-        second[j] += d * d
-
-
-@jit
-def _add_products(total: Array, inner: Array, d: Array, row: Array, mean: Array) -> None:
-    for j in range(row.size):
-        total[j] += d[j]
-        inner[j] += d[j] * _difference(row[j], mean[j])
-
-
-@jit
-def _normalise(out: Array, row: Array, mean: Array, factor: Array, shift: Array) -> None:
-    for j in range(row.size):
-        out[j] = _difference(row[j], mean[j]) * factor[j] + shift[j]
-
-
-@jit
-def _slope(
-    out: Array, d: Array, row: Array, mean: Array, factor: Array, level: Array, tilt: Array
+def _normalise(
+    out: Array, x: Array, mean: Array, factor: Array, shift: Array, low: float, high: float
 ) -> None:
-    for j in range(row.size):
-        out[j] = factor[j] * (d[j] - level[j] - _difference(row[j], mean[j]) * tilt[j])
+    """out = (x - mean) * factor + shift, at least `low` and at most `high`."""
+    rows, columns = x.shape
+    if x.itemsize == 4:
+        normalise_columns(
+            out.ctypes.data, out.strides[0], x.ctypes.data, x.strides[0], rows, columns,
+            mean.ctypes.data, factor.ctypes.data, shift.ctypes.data, np.float32(low),
+            np.float32(high),
+        )  # fmt: skip
+        return
+    for n in range(rows):
+        for j in range(columns):
+            y = _difference(x[n, j], mean[j]) * factor[j] + shift[j]
+            y = low if y <= low else y
+            out[n, j] = high if y > high else y
+
+
+@jit
+def _gradient_sums(
+    total: Array, inner: Array, d: Array, g: Array, x: Array, mean: Array, factor: Array,
+    shift: Array, passes: int, low: float, high: float,
+) -> None:  # fmt: skip
+    """d = g where it passes; the sums of d, and of d times (x - mean)."""
+    rows, columns = x.shape
+    if x.itemsize == 4:
+        column_gradient_sums(
+            total.ctypes.data, inner.ctypes.data, d.ctypes.data, d.strides[0], g.ctypes.data,
+            g.strides[0], x.ctypes.data, x.strides[0], rows, columns, mean.ctypes.data,
+            factor.ctypes.data, shift.ctypes.data, passes, np.float32(low), np.float32(high),
+        )  # fmt: skip
+        return
+    total[:] = 0
+    inner[:] = 0
+    for n in range(rows):
+        for j in range(columns):
+            distance = _difference(x[n, j], mean[j])
+            z = distance * factor[j] + shift[j]
+            is_out = z <= low or z >= high if passes == WITHIN else z <= 0
+            d[n, j] = 0 if passes != ANY and is_out else g[n, j]
+            total[j] += d[n, j]
+            inner[j] += d[n, j] * distance
+
+
+@jit
+def _slopes(out: Array, x: Array, mean: Array, factor: Array, level: Array, tilt: Array) -> None:
+    """out = factor * (out - level - (x - mean) * tilt)."""
+    rows, columns = x.shape
+    if x.itemsize == 4:
+        column_slopes(
+            out.ctypes.data, out.strides[0], x.ctypes.data, x.strides[0], rows, columns,
+            mean.ctypes.data, factor.ctypes.data, level.ctypes.data, tilt.ctypes.data,
+        )  # fmt: skip
+        return
+    for n in range(rows):
+        for j in range(columns):
+            lowered = out[n, j] - level[j] - _difference(x[n, j], mean[j]) * tilt[j]
+            out[n, j] = factor[j] * lowered
 
 
 @jit
 def _copy(out: Array, a: Array) -> None:
-    for j in range(a.size):
-        out[j] = a[j]
+    for n in range(a.shape[0]):
+        for j in range(a.shape[1]):
+            out[n, j] = a[n, j]
 
 
 @jit
-def _statistics(
-    means: Array, squares: Array, x: Array, lo: int, near: Array, first: Array, second: Array
-) -> None:
-    """Means and sums of squared distances of columns from lo on, in double precision."""
-    width, rows = means.size, x.shape[0]
-    for start in range(0, rows, ROWS):
-        stop = min(start + ROWS, rows)
-        near[:] = 0
-        for n in range(start, stop):
-            _add(near, x[n, lo : lo + width])
-        for j in range(width):
-            near[j] /= stop - start
-            first[j] = 0
-            second[j] = 0
-        for n in range(start, stop):
-            _add_moments(first, second, x[n, lo : lo + width], near)
-        for j in range(width):
-            means[j], squares[j] = _merged(
-                float(start), means[j], squares[j], stop - start, near[j], first[j], second[j]
-            )
+def _limits(activation: int, numbers: Array) -> tuple[float, float]:
+    """The least and the greatest result of an activation that only limits; else none."""
+    if activation == CLIP:
+        return float(numbers[0]), float(numbers[1])
+    return 0.0 if activation == RELU else -np.inf, np.inf
+
+
+@jit
+def _only_limits(activation: int) -> bool:
+    return activation in (NONE, RELU, CLIP)
 
 
 @jit
@@ -110,28 +159,48 @@ def forward(
     epsilon: float, activation: int, numbers: Array, lo: int, hi: int,
 ) -> None:  # fmt: skip
     """Columns lo to hi of an activation of the normalised matrix, their means and variances."""
-    kind = x.dtype.type
+    kind, rows = x.dtype.type, x.shape[0]
     wide = np.empty((2, COLUMNS), np.float64)
     parts = np.empty((3, COLUMNS), x.dtype)
+    least, most = _limits(activation, numbers)
+    # Rows one after another, so that an activation is one call.
+    flat = np.empty(0 if _only_limits(activation) else min(ROWS, rows) * COLUMNS, x.dtype)
     for low in range(lo, hi, COLUMNS):
         width = min(COLUMNS, hi - low)
-        wide[:] = 0
+        high = low + width
         near, first, second = parts[0, :width], parts[1, :width], parts[2, :width]
-        _statistics(wide[0, :width], wide[1, :width], x, low, near, first, second)
+        wide[:] = 0
+        for start in range(0, rows, ROWS):
+            stop = min(start + ROWS, rows)
+            block = x[start:stop, low:high]
+            near[:] = 0
+            _moments(first, second, block, near)
+            for j in range(width):
+                near[j] = first[j] / (stop - start)
+            _moments(first, second, block, near)
+            for j in range(width):
+                wide[0, j], wide[1, j] = _merged(
+                    float(start), wide[0, j], wide[1, j], stop - start, near[j], first[j],
+                    second[j],
+                )  # fmt: skip
         mean, factor, offset = near, first, second
         for j in range(width):
-            variance = wide[1, j] / x.shape[0]
+            variance = wide[1, j] / rows
             means[low + j] = mean[j] = wide[0, j]
             variances[low + j] = variance
             by = scale[low + j] / np.sqrt(variance + epsilon)
             factor[j] = kind(by)
             # What the mean loses in the precision of the array.
             offset[j] = kind(shift[low + j] + (np.float64(mean[j]) - wide[0, j]) * by)
-        for n in range(x.shape[0]):
-            row = y[n, low : low + width]
-            _normalise(row, x[n, low : low + width], mean, factor, offset)
-            if activation != NONE:
-                activate_in_place(activation, row, numbers)
+        if _only_limits(activation):
+            _normalise(y[:, low:high], x[:, low:high], mean, factor, offset, least, most)
+            continue
+        for start in range(0, rows, ROWS):
+            stop = min(start + ROWS, rows)
+            made = flat[: (stop - start) * width].reshape(stop - start, width)
+            _normalise(made, x[start:stop, low:high], mean, factor, offset, least, most)
+            activate_in_place(activation, flat[: made.size], numbers)
+            _copy(y[start:stop, low:high], made)
 
 
 @jit
@@ -144,8 +213,7 @@ def again(
     for j in range(lo, hi):
         inverse = 1 / np.sqrt(np.float64(variances[j]) + epsilon)
         factors[j - lo] = x.dtype.type(scale[j] * inverse)
-    for n in range(x.shape[0]):
-        _normalise(y[n, lo:hi], x[n, lo:hi], means[lo:hi], factors, shift[lo:hi])
+    _normalise(y[:, lo:hi], x[:, lo:hi], means[lo:hi], factors, shift[lo:hi], -np.inf, np.inf)
 
 
 @jit
@@ -158,39 +226,50 @@ def backward(
 
     `activation` is one whose gradient follows from (x - mean) * factor + shift, or from its sign.
     """
-    kind = x.dtype.type
-    rows = x.shape[0]
-    wide = np.empty((2, COLUMNS), np.float64)
-    parts = np.empty((5, COLUMNS), x.dtype)
-    block = np.empty((rows, COLUMNS), x.dtype)  # the gradient before the activation
-    for low in range(lo, hi, COLUMNS):
-        width = min(COLUMNS, hi - low)
-        high = low + width
-        mean, near_shift = means[low:high], shift[low:high]
-        factor, total, inner = parts[0, :width], parts[1, :width], parts[2, :width]
-        level, tilt = parts[3, :width], parts[4, :width]
-        wide[:] = 0
-        for j in range(width):
-            inverse = 1 / np.sqrt(np.float64(variances[low + j]) + epsilon)
-            factor[j] = kind(scale[low + j] * inverse)
-        for start in range(0, rows, ROWS):
-            total[:] = 0
-            inner[:] = 0
-            for n in range(start, min(start + ROWS, rows)):
-                d, row = block[n, :width], x[n, low:high]
-                _copy(d, g[n, low:high])
-                if activation != NONE:
-                    _normalise(level, row, mean, factor, near_shift)
-                    differentiate_in_place(activation, d, level, numbers)
-                _add_products(total, inner, d, row, mean)
-            for j in range(width):
-                wide[0, j] += total[j]
-                wide[1, j] += inner[j]
-        for j in range(width):
-            inverse = 1 / np.sqrt(np.float64(variances[low + j]) + epsilon)
-            by_scale[low + j] = wide[1, j] * inverse
-            by_shift[low + j] = wide[0, j]
-            level[j] = wide[0, j] / rows
-            tilt[j] = wide[1, j] * inverse * inverse / rows
-        for n in range(rows):
-            _slope(gx[n, low:high], block[n, :width], x[n, low:high], mean, factor, level, tilt)
+    kind, rows = x.dtype.type, x.shape[0]
+    wide = np.zeros((2, hi - lo), np.float64)
+    parts = np.empty((5, hi - lo), x.dtype)
+    factor, total, inner, level, tilt = parts[0], parts[1], parts[2], parts[3], parts[4]
+    mean, shifted = means[lo:hi], shift[lo:hi]
+    inverse = 1 / np.sqrt(variances[lo:hi].astype(np.float64) + epsilon)
+    for j in range(hi - lo):
+        factor[j] = kind(scale[lo + j] * inverse[j])
+    is_limit = _only_limits(activation)
+    passes = POSITIVE if activation == RELU else WITHIN if activation == CLIP else ANY
+    least, most = _limits(activation, numbers)
+    room = 0 if is_limit else min(ROWS, rows) * COLUMNS
+    before, after = np.empty(room, x.dtype), np.empty(room, x.dtype)  # see `forward`
+    for start in range(0, rows, ROWS):
+        stop = min(start + ROWS, rows)
+        d, own, given = gx[start:stop, lo:hi], x[start:stop, lo:hi], g[start:stop, lo:hi]
+        for low in range(0, hi - lo, COLUMNS):
+            high = min(low + COLUMNS, hi - lo)
+            part = given[:, low:high]
+            if not is_limit:
+                size = part.size
+                z = before[:size].reshape(part.shape)
+                _normalise(
+                    z, own[:, low:high], mean[low:high], factor[low:high], shifted[low:high],
+                    -np.inf, np.inf,
+                )  # fmt: skip
+                _copy(after[:size].reshape(part.shape), part)
+                differentiate_in_place(activation, after[:size], before[:size], numbers)
+                _gradient_sums(
+                    total[low:high], inner[low:high], d[:, low:high],
+                    after[:size].reshape(part.shape), own[:, low:high], mean[low:high],
+                    factor[low:high], shifted[low:high], ANY, least, most,
+                )  # fmt: skip
+                continue
+            _gradient_sums(
+                total[low:high], inner[low:high], d[:, low:high], part, own[:, low:high],
+                mean[low:high], factor[low:high], shifted[low:high], passes, least, most,
+            )  # fmt: skip
+        for j in range(hi - lo):
+            wide[0, j] += total[j]
+            wide[1, j] += inner[j]
+    for j in range(hi - lo):
+        by_scale[lo + j] = wide[1, j] * inverse[j]
+        by_shift[lo + j] = wide[0, j]
+        level[j] = wide[0, j] / rows
+        tilt[j] = wide[1, j] * inverse[j] * inverse[j] / rows
+    _slopes(gx[:, lo:hi], x[:, lo:hi], mean, factor, level, tilt)
