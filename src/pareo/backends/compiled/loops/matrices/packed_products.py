@@ -172,9 +172,9 @@ def forward(
     height = tile_height(bottom - top)
     given = _rows(x + 4 * top * depth, bottom - top, depth, height, work)
     deep = -(-depth // -(-depth // DEEP))
-    for c in range(left, right, WIDE):
-        wide, row = min(WIDE, right - c), 4 * min(WIDE, whole_vectors(n - c))
-        for k in range(0, depth, deep):
+    for k in range(0, depth, deep):  # so many numbers of all rows stay in the second cache
+        for c in range(left, right, WIDE):
+            wide, row = min(WIDE, right - c), 4 * min(WIDE, whole_vectors(n - c))
             _multiply(
                 (out + 4 * (top * n + c), 4 * n), bottom - top, height, given, k,
                 (w + 4 * c * depth + k * row, row), wide, min(deep, depth - k),

@@ -12,13 +12,21 @@ from pareo.backends.compiled.kernels.reduction import ROWS as ROWS_AT_ONCE
 from pareo.backends.compiled.runtime import registers
 from pareo.backends.compiled.runtime.array_at import vector_at
 from pareo.backends.compiled.runtime.jit import jit
-from pareo.backends.compiled.runtime.product_tiles import DEPTH, ONE, multiply_panel, turn_rows
+from pareo.backends.compiled.runtime.product_tiles import (
+    DEPTH,
+    ONE,
+    multiply_panel,
+    tile_height,
+    turn_rows,
+)
 from pareo.backends.compiled.runtime.register_products import WIDE, masked_product_tile
 
 IS_WIDE = registers.HAS_AVX512  # elsewhere masked columns cost more, and this was not measured
 CACHED = 1 << 18  # weights, which stay in the second cache
 FEW = 1 << 15  # weights, for which BLAS does not pay whatever the batch
 SHORT, MANY = 64, 128  # examples, for which it does not pay either
+TURNED = 48  # columns of weights, at most, whose gradient is computed transposed
+EXAMPLES = 256  # at a time, whose part of a tile stays in the fastest cache
 _ONES = np.ones(1, np.float32)
 
 
@@ -90,6 +98,9 @@ def update(
     """Some rows and columns of w += factor * x.T @ d."""
     m, n, depth = sizes
     left, right = columns
+    if right - left <= TURNED and (right - left) % WIDE:
+        _update_turned(w, x, d, sizes, factor, rows, columns)
+        return
     for column in range(left, right, WIDE):
         wide = min(WIDE, right - column)
         for first in range(0, depth, DEPTH):
@@ -97,6 +108,34 @@ def update(
                 rows, wide, 1, 0, factor, (w + 4 * column, 4 * n), (x + 4 * first * m, 4, 4 * m),
                 (d + 4 * (first * n + column), 4 * n), min(DEPTH, depth - first),
             )  # fmt: skip
+
+
+@jit
+def _update_turned(
+    w: int, x: int, d: int, sizes: tuple[int, int, int], factor: float, rows: tuple[int, int],
+    columns: tuple[int, int],
+) -> None:  # fmt: skip
+    """The same by tiles of (d.T @ x).T: their vectors are full where w has few columns."""
+    m, n, depth = sizes
+    (top, bottom), (left, right) = rows, columns
+    count = right - left
+    height = tile_height(count)
+    tile = np.empty(TURNED * WIDE, np.float32)
+    into = tile.ctypes.data
+    for i in range(top, bottom, WIDE):
+        wide = min(WIDE, bottom - i)
+        for first in range(0, depth, EXAMPLES):
+            for j in range(0, count, height):
+                masked_product_tile(
+                    min(height, count - j), wide, first, 0, factor,
+                    (into + 4 * j * WIDE, 4 * WIDE),
+                    (d + 4 * (first * n + left + j), 4, 0, 0, 4 * n),
+                    (x + 4 * (first * m + i), 0, 0, 4 * m), (1, 1, min(EXAMPLES, depth - first)),
+                )  # fmt: skip
+        for k in range(wide):
+            own = vector_at(w + 4 * ((i + k) * n + left), count)
+            for j in range(count):
+                own[j] += tile[j * WIDE + k]
 
 
 @jit
