@@ -1,24 +1,29 @@
 """Rows of some columns of a matrix, for batch normalisation: a vector holds neighbouring columns.
 
-The sums of a column stay in a register while all rows are read. The compiler would keep them in
-memory, and test before each row whether arrays overlap. Arrays of rows are given by an address and
-the bytes to the next row, one number a column by an address. float32 only.
+Arrays of rows are given by an address and the bytes to the next row, one number a column by an
+address. float32 only.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 
+from pareo.backends.compiled.kernels.vectors_of_columns import (
+    clear,
+    each_group,
+    each_row,
+    load_row,
+    places,
+    store_row,
+)
 from pareo.backends.compiled.runtime.jit import llvm_intrinsic
-from pareo.backends.compiled.runtime.lanes import LANES, VECTOR, call_on_vectors
-from pareo.backends.compiled.runtime.llvm_vectors import MaskedVectors, VectorBuilder
+from pareo.backends.compiled.runtime.lanes import LANES, call_on_vectors
+from pareo.backends.compiled.runtime.llvm_vectors import VectorBuilder
 
-TOGETHER = 4  # vectors, at most
 ANY, POSITIVE, WITHIN = range(3)  # where a gradient passes
 _I64 = ir.IntType(64)
-_WriteColumns = Callable[[Sequence[VectorBuilder], ir.Value], None]
 
 
 @llvm_intrinsic
@@ -76,73 +81,14 @@ def column_slopes(typingctx, out, out_gap, x, gap, rows, count, mean, by, level,
     return signature, generate
 
 
-def _each_group(code: VectorBuilder, count: ir.Value, write: _WriteColumns) -> None:
-    """Write some vectors of columns at a time, given the bytes before them; the last is masked."""
-    builder = code.builder
-    left = builder.and_(count, _I64(LANES - 1))
-    end = builder.sub(count, left)
-    groups = builder.udiv(end, _I64(TOGETHER * LANES))
-    with cgutils.for_range(builder, groups) as group:
-        write([code] * TOGETHER, builder.mul(group.index, _I64(TOGETHER * VECTOR)))
-    done = builder.mul(groups, _I64(TOGETHER))
-    single = builder.sub(builder.udiv(end, _I64(LANES)), done)
-    with cgutils.for_range(builder, single) as one:
-        write([code], builder.mul(builder.add(done, one.index), _I64(VECTOR)))
-    with builder.if_then(builder.icmp_signed(">", left, _I64(0))):
-        write([MaskedVectors(builder, LANES, left)], builder.mul(end, _I64(4)))
-
-
-def _row(columns: Sequence[VectorBuilder], address: ir.Value, offset: ir.Value) -> list[ir.Value]:
-    """One number a column."""
-    place = columns[0].builder.add(address, offset)
-    return [each.load(place, LANES * j) for j, each in enumerate(columns)]
-
-
-def _each_row(
-    code: VectorBuilder,
-    rows: ir.Value,
-    offset: ir.Value,
-    arrays: Sequence[tuple[ir.Value, ir.Value]],
-    body: Callable[[list[ir.Value]], None],
-) -> None:
-    """Write body for each row, with its address in each array."""
-    builder = code.builder
-    with cgutils.for_range(builder, rows) as row:
-        body(
-            [
-                builder.add(builder.add(first, offset), builder.mul(row.index, gap))
-                for first, gap in arrays
-            ]
-        )
-
-
-def _places(code: VectorBuilder, count: int) -> list[ir.Value]:
-    """Vectors of sums, of nothing so far."""
-    return [cgutils.alloca_once_value(code.builder, code.constant(0.0)) for _ in range(count)]
-
-
-def _clear(code: VectorBuilder, places: Sequence[ir.Value]) -> None:
-    for place in places:
-        code.builder.store(code.constant(0.0), place)
-
-
-def _store_row(
-    columns: Sequence[VectorBuilder], places: Sequence[ir.Value], address: ir.Value,
-    offset: ir.Value,
-) -> None:  # fmt: skip
-    builder = columns[0].builder
-    for j, (each, place) in enumerate(zip(columns, places, strict=True)):
-        each.store(builder.load(place), builder.add(address, offset), LANES * j)
-
-
 def _moments(code: VectorBuilder, arguments: Sequence[ir.Value]) -> None:
     first, second, x, gap, rows, count, near = arguments
     builder = code.builder
 
     def write(columns: Sequence[VectorBuilder], offset: ir.Value) -> None:
-        centre = _row(columns, near, offset)
-        sums, squares = _places(code, len(columns)), _places(code, len(columns))
-        _clear(code, [*sums, *squares])
+        centre = load_row(columns, near, offset)
+        sums, squares = places(code, len(columns)), places(code, len(columns))
+        clear(code, [*sums, *squares])
 
         def add(addresses: list[ir.Value]) -> None:
             for j, each in enumerate(columns):
@@ -151,11 +97,11 @@ def _moments(code: VectorBuilder, arguments: Sequence[ir.Value]) -> None:
                 square = each.multiply_add(distance, distance, builder.load(squares[j]))
                 builder.store(square, squares[j])
 
-        _each_row(code, rows, offset, [(x, gap)], add)
-        _store_row(columns, sums, first, offset)
-        _store_row(columns, squares, second, offset)
+        each_row(code, rows, offset, [(x, gap)], add)
+        store_row(columns, sums, first, offset)
+        store_row(columns, squares, second, offset)
 
-    _each_group(code, count, write)
+    each_group(code, count, write)
 
 
 def _normalise(code: VectorBuilder, arguments: Sequence[ir.Value]) -> None:
@@ -164,7 +110,7 @@ def _normalise(code: VectorBuilder, arguments: Sequence[ir.Value]) -> None:
     low, high = (code.broadcast(limit) for limit in limits)
 
     def write(columns: Sequence[VectorBuilder], offset: ir.Value) -> None:
-        centre, factor, level = (_row(columns, row, offset) for row in (mean, by, shift))
+        centre, factor, level = (load_row(columns, row, offset) for row in (mean, by, shift))
 
         def one(addresses: list[ir.Value]) -> None:
             for j, each in enumerate(columns):
@@ -175,9 +121,9 @@ def _normalise(code: VectorBuilder, arguments: Sequence[ir.Value]) -> None:
                 y = builder.select(builder.fcmp_ordered(">", y, high), high, y)
                 each.store(y, addresses[0], LANES * j)
 
-        _each_row(code, rows, offset, [(out, out_gap), (x, gap)], one)
+        each_row(code, rows, offset, [(out, out_gap), (x, gap)], one)
 
-    _each_group(code, count, write)
+    each_group(code, count, write)
 
 
 def _gradient_sums(code: VectorBuilder, arguments: Sequence[ir.Value]) -> None:
@@ -190,9 +136,9 @@ def _gradient_sums(code: VectorBuilder, arguments: Sequence[ir.Value]) -> None:
     is_any, is_within = (builder.icmp_signed("==", passes, _I64(which)) for which in (ANY, WITHIN))
 
     def write(columns: Sequence[VectorBuilder], offset: ir.Value) -> None:
-        centre, factor, level = (_row(columns, row, offset) for row in (mean, by, shift))
-        sums, products = _places(code, len(columns)), _places(code, len(columns))
-        _clear(code, [*sums, *products])
+        centre, factor, level = (load_row(columns, row, offset) for row in (mean, by, shift))
+        sums, products = places(code, len(columns)), places(code, len(columns))
+        clear(code, [*sums, *products])
 
         def add(addresses: list[ir.Value]) -> None:
             for j, each in enumerate(columns):
@@ -210,18 +156,18 @@ def _gradient_sums(code: VectorBuilder, arguments: Sequence[ir.Value]) -> None:
                 product = each.multiply_add(kept, distance, builder.load(products[j]))
                 builder.store(product, products[j])
 
-        _each_row(code, rows, offset, [(d, d_gap), (g, g_gap), (x, gap)], add)
-        _store_row(columns, sums, total, offset)
-        _store_row(columns, products, inner, offset)
+        each_row(code, rows, offset, [(d, d_gap), (g, g_gap), (x, gap)], add)
+        store_row(columns, sums, total, offset)
+        store_row(columns, products, inner, offset)
 
-    _each_group(code, count, write)
+    each_group(code, count, write)
 
 
 def _slopes(code: VectorBuilder, arguments: Sequence[ir.Value]) -> None:
     out, out_gap, x, gap, rows, count, *vectors = arguments
 
     def write(columns: Sequence[VectorBuilder], offset: ir.Value) -> None:
-        centre, factor, level, tilt = (_row(columns, row, offset) for row in vectors)
+        centre, factor, level, tilt = (load_row(columns, row, offset) for row in vectors)
 
         def one(addresses: list[ir.Value]) -> None:
             for j, each in enumerate(columns):
@@ -230,6 +176,6 @@ def _slopes(code: VectorBuilder, arguments: Sequence[ir.Value]) -> None:
                 lowered = each.subtract(height, each.multiply(distance, tilt[j]))
                 each.store(each.multiply(factor[j], lowered), addresses[0], LANES * j)
 
-        _each_row(code, rows, offset, [(out, out_gap), (x, gap)], one)
+        each_row(code, rows, offset, [(out, out_gap), (x, gap)], one)
 
-    _each_group(code, count, write)
+    each_group(code, count, write)

@@ -1,11 +1,18 @@
 """Loops of layer normalisation over the rows of a matrix.
 
-Sums are taken in blocks of BLOCK elements, and the blocks are added in double precision.
+Sums are taken in blocks of BLOCK elements, and the blocks are added in double precision. float32
+uses the vectors of `layer_norm_pieces`.
 """
 
 import numpy as np
 
 from pareo.array import Array
+from pareo.backends.compiled.kernels.layer_norm_pieces import (
+    LONGEST,
+    column_products,
+    normalise_rows,
+    row_gradients,
+)
 from pareo.backends.compiled.runtime.jit import jit, jit_strict
 
 BLOCK = 1024
@@ -67,6 +74,12 @@ def _normalise(
 @jit
 def forward(out: Array, x: Array, scale: Array, shift: Array, epsilon: float) -> None:
     """out = each row of x, normalised, times scale, plus shift."""
+    if x.itemsize == 4 and x.shape[1] <= LONGEST:
+        normalise_rows(
+            out.ctypes.data, x.ctypes.data, scale.ctypes.data, shift.ctypes.data, *x.shape,
+            np.float64(epsilon),
+        )  # fmt: skip
+        return
     for i in range(x.shape[0]):
         near, rest, by = _statistics(x[i], epsilon)
         _normalise(out[i], x[i], near, rest, by, scale, shift)
@@ -101,6 +114,12 @@ def backward(
     gx: Array, statistics: Array, g: Array, x: Array, scale: Array, epsilon: float
 ) -> None:
     """gx = the gradient of x; statistics (rows, 3) are kept for `column_sums`."""
+    if x.itemsize == 4 and x.shape[1] <= LONGEST:
+        row_gradients(
+            gx.ctypes.data, statistics.ctypes.data, g.ctypes.data, x.ctypes.data,
+            scale.ctypes.data, *x.shape, np.float64(epsilon),
+        )  # fmt: skip
+        return
     kind = x.dtype.type
     for i in range(x.shape[0]):
         near, rest, by = _statistics(x[i], epsilon)
@@ -134,10 +153,18 @@ def column_sums(
     wide = np.zeros((2, hi - lo), np.float64)
     parts = np.empty((2, hi - lo), x.dtype)
     for start in range(0, x.shape[0], ROWS):
-        parts[:] = 0
-        for i in range(start, min(start + ROWS, x.shape[0])):
-            near, rest, by = statistics[i, 0], statistics[i, 1], statistics[i, 2]
-            _add_products(parts[0], parts[1], g[i, lo:hi], x[i, lo:hi], near, rest, by)
+        stop = min(start + ROWS, x.shape[0])
+        if x.itemsize == 4:
+            column_products(
+                parts[0].ctypes.data, parts[1].ctypes.data, statistics[start].ctypes.data,
+                g[start, lo:].ctypes.data, x[start, lo:].ctypes.data, x.strides[0], stop - start,
+                hi - lo,
+            )  # fmt: skip
+        else:
+            parts[:] = 0
+            for i in range(start, stop):
+                near, rest, by = statistics[i, 0], statistics[i, 1], statistics[i, 2]
+                _add_products(parts[0], parts[1], g[i, lo:hi], x[i, lo:hi], near, rest, by)
         for j in range(hi - lo):
             wide[0, j] += parts[0, j]
             wide[1, j] += parts[1, j]
