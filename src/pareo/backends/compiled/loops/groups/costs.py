@@ -18,6 +18,9 @@ FEW_FILTERS = 15  # with as many, half of the rate of other ways: copies take as
 FEW_CHANNELS = 300  # with as many channels as the root of this, half of Winograd's rate
 MANY_IMAGES = 64  # Winograd's algorithm needs a number of tiles
 LANE_SUM = 3e-9  # seconds for a filter's element and group: its gradient is a sum of lanes
+# Seconds of a step for each parameter, whose gradients are cleared, added up and read. In groups of
+# several images it is not what decides, and the rest is estimated well without.
+PARAMETER, PARAMETER_UNCACHED = 1.5e-9, 5.5e-9
 LONG = 1500  # instructions of a loop that takes so long to compile that it should save half
 
 
@@ -118,10 +121,17 @@ def estimate(program: Program, batch: int, split: Split | None = None) -> Estima
             in_groups += size * RATES.cached
             work += size * RATES.element
     return Estimate(
-        in_groups * split.waste + sums / split.workers,
+        in_groups * split.waste + sums / split.workers + _updates(program, batch, split),
         calls + work / split.threads,
         len(program.instructions),
     )
+
+
+def _updates(program: Program, batch: int, split: Split) -> float:
+    """What parameters add to each image's time in groups."""
+    parameters = sum(program.specs[n].size for n in program.inputs[:-2])
+    each = PARAMETER if parameters <= CACHED_WEIGHTS else PARAMETER_UNCACHED
+    return each * parameters / batch if split.lanes == 1 else 0.0
 
 
 def _convolution_rate(program: Program, i: Instruction) -> float:

@@ -34,7 +34,7 @@ MANY = 128  # images of a step, where the number is not known
 LINE = 16  # floats of a cache line
 GROUPS = (16, 8, 1) if registers.IS_X86 else (8, 4, 1)  # how many images lie side by side
 # The time of an image in a group of its own, relative to that of one in a full group.
-ALONE = 2.0 if registers.HAS_AVX512 else 1.3
+ALONE = 3.0 if registers.HAS_AVX512 else 1.3
 # The same if a group of eight fits into a core's caches, so that groups need not wait for memory: 4
 # to 17 on networks drawn by five seeds, with AVX-512 only. Elsewhere it was not measured.
 ALONE_IN_CACHE, CACHE_BYTES = (5.0, 2 << 20) if registers.HAS_AVX512 else (ALONE, 0)
