@@ -1,12 +1,13 @@
 """Layer normalisation along any axis."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from pareo.array import Array
 from pareo.backends.compiled.backend import GRAIN, backend
-from pareo.backends.compiled.kernels import layer_norm_rows
+from pareo.backends.compiled.kernels import layer_norm_pixels, layer_norm_rows
 from pareo.backends.compiled.runtime.arrays import add_parts, fill
 from pareo.backends.compiled.runtime.jit import jit
 from pareo.backends.compiled.runtime.thread_pool import split, split_numbered, workers
@@ -90,6 +91,16 @@ def _shape(x: Array | Spec, axis: int) -> tuple[int, int, int]:
     return math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
 
 
+def _split_pixels(
+    work: Callable[[int, int, int], None], shape: tuple[int, int, int], passes: int
+) -> int:
+    """Divide all images' pieces; how many parts there are."""
+    before, size, after = shape
+    pieces = layer_norm_pixels.pieces(after)
+    least = GRAIN * pieces // max(1, passes * size * after)
+    return split_numbered(work, before * pieces, max(1, least))
+
+
 @kernel(strided=False, replayable=True)
 def layer_norm(out: Array, x: Array, scale: Array, shift: Array, axis: int, epsilon: float) -> None:
     before, size, after = shape = _shape(x, axis)
@@ -104,8 +115,13 @@ def layer_norm(out: Array, x: Array, scale: Array, shift: Array, axis: int, epsi
     def columns(_: int, lo: int, hi: int) -> None:
         normalise_columns(target, given, scale, shift, epsilon, lo, hi, pieces)
 
+    def pixels(_: int, lo: int, hi: int) -> None:
+        layer_norm_pixels.forward(target, given, scale, shift, epsilon, lo, hi)
+
     if after == 1:
         split_numbered(rows, before, max(1, GRAIN // (4 * size)))
+    elif layer_norm_pixels.suits(x, size):
+        _split_pixels(pixels, shape, 4)
     else:
         least = max(1, GRAIN // (4 * size * COLUMNS))
         split_numbered(columns, before * pieces, least)
@@ -142,8 +158,16 @@ def layer_norm_gradient(
             gx, by_scale[part], by_shift[part], errors, given, scale, epsilon, lo, hi, pieces
         )
 
-    least = max(1, GRAIN // (8 * size * COLUMNS))
-    parts = split_numbered(columns, before * pieces, least)
+    def pixels(part: int, lo: int, hi: int) -> None:
+        layer_norm_pixels.backward(
+            gx, by_scale[part], by_shift[part], errors, given, scale, epsilon, lo, hi
+        )
+
+    if layer_norm_pixels.suits(x, size):
+        parts = _split_pixels(pixels, shape, 8)
+    else:
+        least = max(1, GRAIN // (8 * size * COLUMNS))
+        parts = split_numbered(columns, before * pieces, least)
     add_parts(out[1], by_scale, parts)
     add_parts(out[2], by_shift, parts)
 
