@@ -47,8 +47,10 @@ def profiles(trainer: Any, order: Any, recorder: Recorder, framework: str) -> li
         return [raced]
     marked, labels = label(trainer, recorder)
     raced.events = labelled(raced.events, marked, labels)
-    if framework == "pareo" and trainer.step.loops:
+    if framework == "pareo" and (trainer.step.loops or _several_steps(raced.events, len(order))):
         raced.events = _as_loop(raced.events, trainer.step.program.flops * len(order))
+        if not trainer.step.loops:  # its kernel is that of one step, in a loop
+            return [raced]
         with trainer.step.without_loop():
             trainer.run(order[:2])  # the second captures the graph that the others launch
             apart = _recorded(trainer, order, recorder)
@@ -148,9 +150,26 @@ def _weight(launch: Launch) -> tuple[bool, float]:
     return kind(launch.name, CUDA) in MATRIX, launch.end - launch.start
 
 
+def _several_steps(events: list[Event], steps: int) -> bool:
+    """Whether the kernel that runs the longest computes several steps at once.
+
+    >>> loop, load = Event("together", "other", 0.0, 9.0), Event("load", "other", 0.0, 1.0)
+    >>> _several_steps([load, load, loop], 2), _several_steps([load, loop, loop], 2)
+    (True, False)
+    """
+    if not events:
+        return False
+    longest = _longest(events).name
+    return sum(event.name == longest for event in events) < steps
+
+
+def _longest(events: list[Event]) -> Event:
+    return max(events, key=lambda event: event.end - event.start)
+
+
 def _as_loop(events: list[Event], flops: int) -> list[Event]:
     """Mark the longest kernel, which is the whole epoch; it has all FLOPs."""
-    longest = max(events, key=lambda event: event.end - event.start)
+    longest = _longest(events)
     whole = Event(f"{LOOP} {longest.name}", "other", longest.start, longest.end, longest.lane, "",
                   float(flops))  # fmt: skip
     return [whole if event is longest else event for event in events]
