@@ -118,3 +118,90 @@ template <class S, int ROWS, class Early, class End> __device__ inline void max_
             if (at[u] >= 0) end(at[u], r[u], given[u]);
     }
 }
+
+// Poolings whose windows overlap, and gradients of these: a tile is PLANES whole planes, of TOTAL, which lie side by
+// side in memory. Each pixel or window is read once, to shared memory.
+template <int PLANE, int PLANES, int TOTAL> struct Planes {
+    static constexpr int COUNT = PLANES * PLANE, SIZE = (COUNT + 3) / 4 * 4;
+
+    // Copies those of a tile, but does not wait for them.
+    __device__ static inline void copy(int thread, float* to, const float* from, int tile)
+    {
+        constexpr bool ALL = COUNT % 4 == 0 && TOTAL * PLANE % 4 == 0, HALF = COUNT % 2 == 0 && TOTAL * PLANE % 2 == 0;
+        constexpr int EACH = !ALIGNED ? 1 : ALL ? 4 : HALF ? 2 : 1;
+        const int stop = left(tile);
+#pragma unroll 4
+        for (int e = thread * EACH; e < COUNT; e += THREADS * EACH)
+            if (e < stop) copy_later<EACH>(to + e, from + tile * COUNT + e, true);
+    }
+    __device__ static inline int left(int tile) { return TOTAL * PLANE - tile * COUNT; }
+
+    // Ends every element of a tile with what `value` finds for it.
+    template <class Value, class Early, class End> __device__ static inline void each(int thread, int tile, Value value, Early early, End end)
+    {
+        constexpr int EACH = COUNT > 3 * THREADS ? 4 : COUNT > THREADS ? 2 : 1;
+        const int stop = least(COUNT, left(tile));
+#pragma unroll 1
+        for (int first = thread; first < stop; first += EACH * THREADS) {
+            float r[EACH];
+            decltype(early(0)) given[EACH];
+#pragma unroll
+            for (int u = 0; u < EACH; u++) {
+                const int e = least(first + u * THREADS, stop - 1);
+                given[u] = early(tile * COUNT + e);
+                r[u] = value(e);
+            }
+#pragma unroll
+            for (int u = 0; u < EACH; u++)
+                if (first + u * THREADS < stop) end(tile * COUNT + first + u * THREADS, r[u], given[u]);
+        }
+    }
+};
+// `value` finds an element of OUT in planes of IN.
+template <int IN, int OUT, int PLANES, int TOTAL, class Value, class Early, class End> __device__ inline void pooled_planes(
+    int tile, float* room, const float* from, Value value, Early early, End end)
+{
+    const int thread = this_thread();
+    __syncthreads();
+    Planes<IN, PLANES, TOTAL>::copy(thread, room, from, tile);
+    wait_for_copies();
+    __syncthreads();
+    Planes<OUT, PLANES, TOTAL>::each(thread, tile, [&](int e) { return value(room, e); }, early, end);
+}
+// The gradient of a pooling by the largest: a window's largest pixel is found once.
+template <class S, int PLANES, class Early, class End> __device__ inline void max_pool_back_planes(
+    int tile, float* room, const float* g, const float* images, Early early, End end)
+{
+    constexpr int H = S::H, W = S::W, OH = S::OH, OW = S::OW;
+    constexpr int DOWN = (S::KH + S::SY - 1) / S::SY, ACROSS = (S::KW + S::SX - 1) / S::SX;
+    using Pixels = Planes<H * W, PLANES, S::C>;
+    using Windows = Planes<OH * OW, PLANES, S::C>;
+    const int thread = this_thread();
+    float* const errors = room + Pixels::SIZE;
+    int* const places = (int*)(errors + Windows::SIZE);
+    __syncthreads();
+    Pixels::copy(thread, room, images, tile);
+    Windows::copy(thread, errors, g, tile);
+    wait_for_copies();
+    __syncthreads();
+    const int stop = least(Windows::COUNT, Windows::left(tile));
+#pragma unroll 2
+    for (int e = thread; e < stop; e += THREADS) {
+        const Range y = window<S::KH, S::SY, S::TOP, H>(e / OW % OH), x = window<S::KW, S::SX, S::LEFT, W>(e % OW);
+        places[e] = place_of_largest<S>(room + e / (OH * OW) * (H * W), y, x);
+    }
+    __syncthreads();
+    const auto value = [&](int e) {
+        const int pixel = e % (H * W), row = (pixel / W + S::TOP) / S::SY, column = (pixel % W + S::LEFT) / S::SX;
+        float sum = 0;
+#pragma unroll
+        for (int k = 0; k < DOWN * ACROSS; k++) {
+            const int y = row - k / ACROSS, x = column - k % ACROSS;
+            const bool has = (unsigned)y < OH && (unsigned)x < OW;
+            const int at = has ? (e / (H * W) * OH + y) * OW + x : 0;
+            sum += has && places[at] == pixel ? errors[at] : 0;
+        }
+        return sum;
+    };
+    Pixels::each(thread, tile, value, early, end);
+}

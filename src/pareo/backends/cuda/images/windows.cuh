@@ -7,7 +7,7 @@ struct Pool {
     static const int C = C_, H = H_, W = W_, OH = OH_, OW = OW_, KH = KH_, KW = KW_, SY = SY_, SX = SX_;
     static const int TOP = TOP_, LEFT = LEFT_;
     static const bool WHOLE = TOP == 0 && LEFT == 0 && (OH - 1) * SY + KH <= H && (OW - 1) * SX + KW <= W;
-    static const bool FEW = WHOLE && KH * KW <= 16;
+    static const bool FEW = KH * KW <= 16;
 };
 
 // The pixels of a window along one axis, without padding: from `first` to before `end`.
@@ -26,7 +26,7 @@ template <int SIZE, int STRIDE, int PADDING, int WINDOWS> __device__ inline Rang
 }
 
 // The place of a window's first largest element; one that is not a number counts as the largest. All of a small
-// window without padding is read at once.
+// window is read at once.
 template <class S> __device__ inline int place_of_largest(const float* plane, Range y, Range x)
 {
     int found = y.first * S::W + x.first;
@@ -34,8 +34,9 @@ template <class S> __device__ inline int place_of_largest(const float* plane, Ra
     if constexpr (S::FEW) {
 #pragma unroll
         for (int k = 1; k < S::KH * S::KW; k++) {
-            const int at = (y.first + k / S::KW) * S::W + x.first + k % S::KW;
-            const float value = plane[at];
+            const int row = y.first + k / S::KW, column = x.first + k % S::KW, at = row * S::W + column;
+            const bool inside = S::WHOLE || (row < y.end && column < x.end);
+            const float value = inside ? plane[at] : most;
             const bool more = value > most || (value != value && most == most);
             most = more ? value : most;
             found = more ? at : found;
@@ -83,8 +84,11 @@ template <class S> __device__ inline float average_of(const float* plane, Range 
     float sum = 0;
     if constexpr (S::FEW) {
 #pragma unroll
-        for (int k = 0; k < S::KH * S::KW; k++) sum += plane[(y.first + k / S::KW) * S::W + x.first + k % S::KW];
-        return sum / (S::KH * S::KW);
+        for (int k = 0; k < S::KH * S::KW; k++) {
+            const int row = y.first + k / S::KW, column = x.first + k % S::KW;
+            sum += S::WHOLE || (row < y.end && column < x.end) ? plane[row * S::W + column] : 0;
+        }
+        return sum / (S::WHOLE ? S::KH * S::KW : (y.end - y.first) * (x.end - x.first));
     }
     for (int row = y.first; row < y.end; row++)
         for (int column = x.first; column < x.end; column++) sum += plane[row * S::W + column];
