@@ -17,7 +17,10 @@ template <int IMAGES, int C, int PIXELS> struct Channel {
         if (c >= C) c = C - 1;
     }
     __device__ int place(int e) const { return (e / PIXELS * C + c) * PIXELS + e % PIXELS; }
-    template <class At> __device__ auto elements(At at) const { return held<COUNT, EACH>(first, STOP, at); }
+    template <int SLOT, int SLOTS, class Make> __device__ auto elements(float* room, const float* from, Make make) const
+    {
+        return kept<COUNT, EACH, SLOT, SLOTS>(room, first, STOP, from, [own = *this](int e) { return own.place(e); }, make);
+    }
     __device__ Moments totals(float a, float b, float* room) const
     {
         return FLAT ? totals_of_lanes(a, b, room) : totals_of_block(a, b, room);
@@ -30,14 +33,16 @@ template <int IMAGES, int C, int PIXELS, class End> __device__ inline void batch
     using Own = Channel<IMAGES, C, PIXELS>;
     const Own own(tile);
     const float factor = scale[own.c], start = shift[own.c];
-    const auto values = own.elements([&](int e) { return x[own.place(e)]; });
+    __syncthreads();
+    const auto values = own.template elements<0, 1>(room, x, [](float value) { return value; });
+    wait_for_copies();
     float sum = 0, squares = 0;
     values.over(own.first, Own::STOP, [&](int, float value, int) { sum += value; });
     const float mean = own.totals(sum, 0, room).mean / Own::STOP;
     values.over(own.first, Own::STOP, [&](int, float value, int) { squares += (value - mean) * (value - mean); });
     const float variance = own.totals(squares, 0, room).mean / Own::STOP;
     const float slope = factor / sqrtf(variance + epsilon);
-    values.over(own.first, Own::STOP, [&](int e, float value, int) { end(own.place(e), (value - mean) * slope + start); });
+    values.at_last(own.first, Own::STOP, [&](int e, float value, int) { end(own.place(e), (value - mean) * slope + start); });
     if (own.leads) {
         to_mean[own.c] = mean;
         to_variance[own.c] = variance;
@@ -50,15 +55,17 @@ template <int IMAGES, int C, int PIXELS, class Scale, class Shift, class End> __
     using Own = Channel<IMAGES, C, PIXELS>;
     const Own own(tile);
     const float mean = means[own.c], inverse = 1 / sqrtf(variances[own.c] + epsilon), factor = scale[own.c] * inverse;
-    const auto normal = own.elements([&](int e) { return (x[own.place(e)] - mean) * inverse; });
-    const auto errors = own.elements([&](int e) { return g[own.place(e)]; });
+    __syncthreads();
+    const auto normal = own.template elements<0, 2>(room, x, [=](float value) { return (value - mean) * inverse; });
+    const auto errors = own.template elements<1, 2>(room, g, [](float value) { return value; });
+    wait_for_copies();
     float by_scale = 0, by_shift = 0;
     errors.over(own.first, Own::STOP, [&](int, float error, int k) {
         by_scale += error * of(normal, k);
         by_shift += error;
     });
     const Moments s = own.totals(by_scale, by_shift, room);
-    errors.over(own.first, Own::STOP, [&](int e, float error, int k) {
+    errors.at_last(own.first, Own::STOP, [&](int e, float error, int k) {
         end(own.place(e), factor * (error - (s.inverse + of(normal, k) * s.mean) / Own::STOP));
     });
     if (own.leads) {
@@ -79,7 +86,10 @@ template <int IMAGES, int C, int PIXELS, int PARTS> struct PartOfChannel {
     }
     __device__ static float terms(int part) { return part_of(TERMS, part + 1, PARTS) - part_of(TERMS, part, PARTS); }
     __device__ int place(int e) const { return (e / PIXELS * C + c) * PIXELS + e % PIXELS; }
-    template <class At> __device__ auto elements(At at) const { return held<COUNT, THREADS>(first, stop, at); }
+    template <int SLOT, int SLOTS, class Make> __device__ auto elements(float* room, const float* from, Make make) const
+    {
+        return kept<COUNT, THREADS, SLOT, SLOTS>(room, first, stop, from, [own = *this](int e) { return own.place(e); }, make);
+    }
     __device__ bool leads() const { return part == 0 && this_thread() == 0; }
     // The sum of what the parts have.
     template <class Of> __device__ float over_parts(Of of) const
@@ -93,7 +103,9 @@ template <int IMAGES, int C, int PIXELS, int PARTS> __device__ inline void batch
     int tile, float* room, const float* x, float* means, float* squares)
 {
     const PartOfChannel<IMAGES, C, PIXELS, PARTS> own(tile);
-    const auto values = own.elements([&](int e) { return x[own.place(e)]; });
+    __syncthreads();
+    const auto values = own.template elements<0, 1>(room, x, [](float value) { return value; });
+    wait_for_copies();
     float sum = 0, square = 0;
     values.over(own.first, own.stop, [&](int, float value, int) { sum += value; });
     const float mean = total_of_block(sum, room) / own.terms(own.part);
@@ -105,19 +117,21 @@ template <int IMAGES, int C, int PIXELS, int PARTS> __device__ inline void batch
     }
 }
 template <int IMAGES, int C, int PIXELS, int PARTS, class End> __device__ inline void batch_norm_of_part(
-    int tile, const float* x, const float* scale, const float* shift, const float* means, const float* squares,
+    int tile, float* room, const float* x, const float* scale, const float* shift, const float* means, const float* squares,
     float epsilon, float* to_mean, float* to_variance, End end)
 {
     const PartOfChannel<IMAGES, C, PIXELS, PARTS> own(tile);
     const float factor = scale[own.c], start = shift[own.c];
-    const auto values = own.elements([&](int e) { return x[own.place(e)]; });
+    __syncthreads();
+    const auto values = own.template elements<0, 1>(room, x, [](float value) { return value; });
+    wait_for_copies();
     const float mean = own.over_parts([&](int p) { return own.terms(p) * means[p * C + own.c]; }) / own.TERMS;
     const float variance = own.over_parts([&](int p) {
         const float apart = means[p * C + own.c] - mean;
         return squares[p * C + own.c] + own.terms(p) * apart * apart;
     }) / own.TERMS;
     const float slope = factor / sqrtf(variance + epsilon);
-    values.over(own.first, own.stop, [&](int e, float value, int) { end(own.place(e), (value - mean) * slope + start); });
+    values.at_last(own.first, own.stop, [&](int e, float value, int) { end(own.place(e), (value - mean) * slope + start); });
     if (own.leads()) {
         to_mean[own.c] = mean;
         to_variance[own.c] = variance;
@@ -129,8 +143,10 @@ template <int IMAGES, int C, int PIXELS, int PARTS> __device__ inline void batch
 {
     const PartOfChannel<IMAGES, C, PIXELS, PARTS> own(tile);
     const float mean = means[own.c], inverse = 1 / sqrtf(variances[own.c] + epsilon);
-    const auto normal = own.elements([&](int e) { return (x[own.place(e)] - mean) * inverse; });
-    const auto errors = own.elements([&](int e) { return g[own.place(e)]; });
+    __syncthreads();
+    const auto normal = own.template elements<0, 2>(room, x, [=](float value) { return (value - mean) * inverse; });
+    const auto errors = own.template elements<1, 2>(room, g, [](float value) { return value; });
+    wait_for_copies();
     float scale = 0, shift = 0;
     errors.over(own.first, own.stop, [&](int, float error, int k) {
         scale += error * of(normal, k);
@@ -144,16 +160,18 @@ template <int IMAGES, int C, int PIXELS, int PARTS> __device__ inline void batch
 }
 template <int IMAGES, int C, int PIXELS, int PARTS, class Scale, class Shift, class End>
 __device__ inline void batch_norm_back_of_part(
-    int tile, const float* g, const float* x, const float* scale, const float* means, const float* variances,
+    int tile, float* room, const float* g, const float* x, const float* scale, const float* means, const float* variances,
     const float* by_scale, const float* by_shift, float epsilon, Scale to_scale, Shift to_shift, End end)
 {
     const PartOfChannel<IMAGES, C, PIXELS, PARTS> own(tile);
     const float mean = means[own.c], inverse = 1 / sqrtf(variances[own.c] + epsilon), factor = scale[own.c] * inverse;
-    const auto normal = own.elements([&](int e) { return (x[own.place(e)] - mean) * inverse; });
-    const auto errors = own.elements([&](int e) { return g[own.place(e)]; });
+    __syncthreads();
+    const auto normal = own.template elements<0, 2>(room, x, [=](float value) { return (value - mean) * inverse; });
+    const auto errors = own.template elements<1, 2>(room, g, [](float value) { return value; });
+    wait_for_copies();
     const float slope = own.over_parts([&](int p) { return by_scale[p * C + own.c]; });
     const float level = own.over_parts([&](int p) { return by_shift[p * C + own.c]; });
-    errors.over(own.first, own.stop, [&](int e, float error, int k) {
+    errors.at_last(own.first, own.stop, [&](int e, float error, int k) {
         end(own.place(e), factor * (error - (level + of(normal, k) * slope) / own.TERMS));
     });
     if (own.leads()) {

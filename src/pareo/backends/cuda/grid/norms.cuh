@@ -100,6 +100,79 @@ template <bool BLOCK, int ROWS, int C, int INNER, class End> __device__ inline v
         inverse[row] = m.inverse;
     }
 }
+// The same where neighbouring rows lie side by side: ACROSS threads have as many rows, and the others of the block
+// share their elements.
+template <int ROWS, int C, int INNER, int SPLIT> struct Beside {
+    static constexpr int ACROSS = THREADS / SPLIT, COUNT = (C + SPLIT - 1) / SPLIT;
+    int row, share, start, stop;
+    __device__ explicit Beside(int tile)
+    {
+        const int thread = this_thread();
+        row = tile * ACROSS + thread % ACROSS;
+        share = thread / ACROSS;
+        stop = row < ROWS ? C : 0;
+        start = start_of_row(least(row, ROWS - 1), C, INNER);
+    }
+    template <class At> __device__ auto elements(At at) const { return held<COUNT, SPLIT>(share, stop, at); }
+    __device__ Moments totals(float a, float b, float* room) const
+    {
+        const int thread = this_thread();
+        __syncthreads();
+        room[thread] = a;
+        room[THREADS + thread] = b;
+        __syncthreads();
+        Moments sum = {};
+#pragma unroll
+        for (int s = 0; s < SPLIT; s++) {
+            sum.mean += room[s * ACROSS + thread % ACROSS];
+            sum.inverse += room[THREADS + s * ACROSS + thread % ACROSS];
+        }
+        return sum;
+    }
+    template <class Row> __device__ Moments moments(const Row& x, float epsilon, float* room) const
+    {
+        float sum = 0, squares = 0;
+        x.over(share, stop, [&](int, float value, int) { sum += value; });
+        const float mean = totals(sum, 0, room).mean / C;
+        x.over(share, stop, [&](int, float value, int) { squares += (value - mean) * (value - mean); });
+        return {mean, 1 / sqrtf(totals(squares, 0, room).mean / C + epsilon)};
+    }
+};
+template <int ROWS, int C, int INNER, int SPLIT, class End> __device__ inline void layer_norm_beside(
+    int tile, float* room, const float* x, const float* scale, const float* shift, float epsilon, End end)
+{
+    const Beside<ROWS, C, INNER, SPLIT> own(tile);
+    const auto values = own.elements([&](int c) { return x[own.start + c * INNER]; });
+    const auto scales = own.elements([&](int c) { return scale[c]; });
+    const auto shifts = own.elements([&](int c) { return shift[c]; });
+    const Moments m = own.moments(values, epsilon, room);
+    values.over(own.share, own.stop, [&](int c, float value, int k) {
+        end(own.start + c * INNER, (value - m.mean) * m.inverse * of(scales, k) + of(shifts, k));
+    });
+}
+template <int ROWS, int C, int INNER, int SPLIT, class End> __device__ inline void layer_norm_back_beside(
+    int tile, float* room, const float* g, const float* x, const float* scale, float* mean, float* inverse,
+    float epsilon, End end)
+{
+    const Beside<ROWS, C, INNER, SPLIT> own(tile);
+    const auto values = own.elements([&](int c) { return x[own.start + c * INNER]; });
+    const auto weighted = own.elements([&](int c) { return g[own.start + c * INNER] * scale[c]; });
+    const Moments m = own.moments(values, epsilon, room);
+    float level = 0, slope = 0;
+    values.over(own.share, own.stop, [&](int, float value, int k) {
+        level += of(weighted, k);
+        slope += of(weighted, k) * ((value - m.mean) * m.inverse);
+    });
+    const Moments s = own.totals(level, slope, room);
+    values.over(own.share, own.stop, [&](int c, float value, int k) {
+        const float normal = (value - m.mean) * m.inverse;
+        end(own.start + c * INNER, m.inverse * (of(weighted, k) - (s.mean + normal * s.inverse) / C));
+    });
+    if (own.share == 0 && own.stop) {
+        mean[own.row] = m.mean;
+        inverse[own.row] = m.inverse;
+    }
+}
 // The gradients of scale and shift, of each of PARTS parts of the rows: neighbouring lanes have neighbouring
 // channels, the warps share rows.
 template <int ROWS, int C, int INNER, int PARTS, class Scale, class Shift> __device__ inline void layer_sums(

@@ -1,12 +1,17 @@
 """Writes normalisations and their sums as tiles that blocks share."""
 
+from functools import partial
 from math import prod
 
 from pareo.backends.cuda.grid.plan import Task
 from pareo.backends.cuda.grid.sharing import Options, Work
 from pareo.backends.cuda.grid.source import Source, one_way
-from pareo.backends.cuda.grid.tiles import LOAD
+from pareo.backends.cuda.grid.tiles import BUSY, BYTES, LOAD, SHARE
 from pareo.backends.cuda.images.elements import number
+
+MOST_HELD = 8  # elements of a thread in registers, as in held.cuh
+MOST_READ = 24  # those that are read again, as there; others are copied to shared memory
+MOST_KEPT = 40000  # floats of shared memory for these
 
 
 def _rows(source: Source, x: int, axis: int) -> tuple[int, int, int]:
@@ -31,6 +36,27 @@ def layer_norm(source: Source, task: Task) -> Options:
         code = f"{name}<{sizes}>(tile, room, {arguments});"
         tiles = rows if alone else -(-rows // machine.warps)
         ways += one_way(code, tiles, 400 + read + sums + terms * 80)
+    if inner > 1:
+        ways += _beside(source, task, (rows, count, inner), back, f"{name}_beside", arguments)
+    return ways
+
+
+def _beside(
+    source: Source, task: Task, sizes: tuple[int, int, int], back: bool, name: str, arguments: str
+) -> Options:
+    """Rows that lie side by side: neighbouring threads have neighbouring ones."""
+    (rows, count, inner), machine = sizes, source.machine
+    ways, split, share = list[Work](), 1, machine.threads / SHARE
+    while machine.threads // split >= machine.lanes:
+        terms, across = -(-count // split), machine.threads // split
+        if terms <= MOST_HELD and split < 2 * count:
+            counted = terms * ((50 if back else 35) + 10 * len(task.chain))
+            moved = 4 * terms * machine.threads * (4 if back else 3) / BYTES
+            sums = (3 if back else 2) * (120 + 3 * split * share)
+            code = f"{name}<{rows}, {count}, {inner}, {split}>(tile, room, {arguments});"
+            time = 700 + LOAD + sums + max(BUSY * counted * share, moved)
+            ways.append(Work(partial(str, code), -(-rows // across), time))
+        split *= 2
     return ways
 
 
@@ -56,9 +82,23 @@ def batch_norm(source: Source, task: Task) -> Options:
     terms = -(-images // machine.warps) if flat else -(-images * prod(pixels) // machine.threads)
     name = "batch_norm_back" if back else "batch_norm"
     tiles = -(-channels // machine.lanes) if flat else channels
-    cycles = 1000 + (1 if terms <= 8 else 3) * -(-terms // 4) * LOAD
     code = f"{name}<{images}, {channels}, {prod(pixels)}>({arguments});"
-    return one_way(code, tiles, cycles)
+    room, kept = _kept(source, task, terms, back)
+    cycles = 1300 + LOAD + kept if kept else 1000 + (1 if terms <= 8 else 3) * -(-terms // 4) * LOAD
+    return [Work(partial(str, code), tiles, cycles, room)]
+
+
+def _kept(source: Source, task: Task, terms: int, back: bool) -> tuple[int, float]:
+    """The shared memory for so many elements of each thread, and the cycles that they take.
+
+    Both are 0 where they are read again instead, or held in registers, or have no room.
+    """
+    threads = source.machine.threads
+    room = (2 + (2 if back else 1) * terms) * threads
+    if terms <= MOST_READ or room > MOST_KEPT:
+        return 0, 0.0
+    counted = BUSY * terms * (30 + 10 * len(task.chain)) * threads / SHARE
+    return room, max(counted, 4 * (3 if back else 2) * terms * threads / BYTES)
 
 
 def batch_norm_of_parts(source: Source, task: Task) -> Options:
@@ -69,7 +109,7 @@ def batch_norm_of_parts(source: Source, task: Task) -> Options:
     given, name = [*map(source.read, one.inputs)], one.name
     epsilon = number(one.attributes.get("epsilon", 0.0))
     if name in ("batch_moments", "batch_sums"):
-        given = ["room", *given, *([epsilon] if name == "batch_sums" else [])]
+        given += [epsilon] if name == "batch_sums" else []
         given += [f"p{n}" for n in one.outputs]
     else:
         back = name == "batch_norm_back_of_parts"
@@ -79,8 +119,11 @@ def batch_norm_of_parts(source: Source, task: Task) -> Options:
         name = name.replace("parts", "part")
     sizes = f"{images}, {channels}, {prod(pixels)}, {parts}"
     terms = -(-images * prod(pixels) // (parts * source.machine.threads))
+    room, kept = _kept(source, task, terms, "sums" in name or "back" in name)
     cycles = 1200 + 2 * LOAD + (1 if terms <= 8 else 2) * terms * 150
-    return one_way(f"{name}<{sizes}>(tile, {', '.join(given)});", parts * channels, cycles)
+    cycles = 1500 + LOAD + kept if kept else cycles
+    code = f"{name}<{sizes}>(tile, room, {', '.join(given)});"
+    return [Work(partial(str, code), parts * channels, cycles, room)]
 
 
 def local(source: Source, task: Task) -> Options:
