@@ -12,14 +12,22 @@ from recipes import sgd
 from step_values import trained, use, values_of
 
 from pareo import Device, nn, op
-from pareo.backends.cuda.grid import direct, lower, parts, products, tiles
+from pareo.backends.cuda.grid import direct, lower, norms, parts, products, tiles
 from pareo.backends.cuda.grid import source as source_module
 from pareo.backends.cuda.grid.emit import WORKS, emit
-from pareo.backends.cuda.grid.joined import joined, paired
+from pareo.backends.cuda.grid.joined import copied, joined, paired
 from pareo.backends.cuda.grid.kernel import UNALIGNED
 from pareo.backends.cuda.grid.loop import LoopSource
 from pareo.backends.cuda.grid.lower import computed_together, expected
-from pareo.backends.cuda.grid.plan import LOSSES, Unsupported, levels, planned, reads
+from pareo.backends.cuda.grid.plan import (
+    LOSSES,
+    Unsupported,
+    awaited,
+    levels,
+    planned,
+    reads,
+    set_levels,
+)
 from pareo.backends.cuda.grid.tiles import Machine
 from pareo.backends.cuda.grid.updates import with_updates
 from pareo.backends.cuda.runtime import source as files
@@ -167,6 +175,8 @@ def test_products_on_tensor_cores(widths, batch, aligned, tmp_path, monkeypatch)
 def test_poolings_line_by_line(kind, pooling, tmp_path, monkeypatch):
     for name in ("max_pool", "average_pool"):
         monkeypatch.setitem(WORKS, name, partial(only, "pooled<", WORKS[name]))
+    back = partial(only, "max_pool_back<", WORKS["max_pool_gradient"])
+    monkeypatch.setitem(WORKS, "max_pool_gradient", back)
     layers = [Conv(3, 2), getattr(nn, kind)(*pooling), Flatten(), Dense(3)]
     program = step_program(Sequential(layers, (2, 12, 15)), 3)
     source = emit(planned(program), Machine(2, threads=4, lanes=1))
@@ -175,6 +185,77 @@ def test_poolings_line_by_line(kind, pooling, tmp_path, monkeypatch):
     values, exact = values_of(program)
     for value, array in run_together(source, values, tmp_path).items():
         check(array, exact[value], f"%{value}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "pooling"),
+    [("MaxPool", one) for one in ((3, 1, 1), (3, 2), (3, 2, 1, True), ((2, 5), (1, 2)), (2, 2))]
+    + [("AveragePool", one) for one in ((3, 1, 1), ((3, 5), (2, 4)), (2, 1, 0, True), (6, 5))],
+)
+@pytest.mark.parametrize("pixels", [(9, 8), (7, 11)])
+def test_poolings_of_whole_planes(kind, pooling, pixels, tmp_path, monkeypatch):
+    for name in ("max_pool", "max_pool_gradient", "average_pool", "average_pool_gradient"):
+        monkeypatch.setitem(WORKS, name, partial(only, "_planes<", WORKS[name]))
+    layers = [Conv(3, 1), Tanh(), getattr(nn, kind)(*pooling), Flatten(), Dense(3)]
+    program = step_program(Sequential(layers, (2, *pixels)), 3)
+    source = emit(planned(program), Machine(2, threads=4, lanes=1))
+    assert "_planes<" in source.text
+    assert ("max_pool_back_planes<" in source.text) == (kind == "MaxPool")
+    values, exact = values_of(program)
+    for value, array in run_together(source, values, tmp_path).items():
+        check(array, exact[value], f"%{value}")
+
+
+@pytest.mark.parametrize(("channels", "split"), [(5, 1), (5, 2), (13, 4)])
+def test_rows_side_by_side(channels, split, tmp_path, monkeypatch):
+    for name, made in (("layer_norm", "norm"), ("layer_rows", "norm_back")):
+        chosen_way = partial(ending, f"{made}_beside<", f", {split}>(", WORKS[name])
+        monkeypatch.setitem(WORKS, name, chosen_way)
+    layers = [Conv(channels, 2), nn.LayerNorm(1), Tanh(), Flatten(), Dense(3)]
+    program = step_program(Sequential(layers, (2, 4, 5)), 3)
+    source = emit(planned(program), Machine(2, threads=4, lanes=1))
+    assert "layer_norm_beside<" in source.text
+    assert "layer_norm_back_beside<" in source.text
+    values, exact = values_of(program)
+    for value, array in run_together(source, values, tmp_path).items():
+        check(array, exact[value], f"%{value}")
+
+
+def ending(first, last, works, source, task):
+    """The ways whose code has both."""
+    return [way for way in works(source, task) if first in way.write() and last in way.write()]
+
+
+# Channels are in parts where there are many images. Backwards, there may be no room for two arrays.
+@pytest.mark.parametrize(("images", "most"), [(4, 40000), (4, 300), (140, 40000), (140, 3000)])
+def test_channels_in_shared_memory(images, most, tmp_path, monkeypatch):
+    monkeypatch.setattr(norms, "MOST_KEPT", most)
+    layers = [Conv(3, 2), nn.BatchNorm(), Tanh(), Flatten(), Dense(3)]
+    program = step_program(Sequential(layers, (2, 5, 16)), images)
+    source = emit(planned(program), Machine(2, threads=4, lanes=1))
+    works = [work for level in source.levels for work in level.works if "batch_" in work.write()]
+    assert [bool(work.room) for work in works].count(True) == len(works) // (
+        1 if most > 3000 else 2
+    )
+    values, exact = values_of(program)
+    for value, array in run_together(source, values, tmp_path).items():
+        check(array, exact[value], f"%{value}")
+
+
+@pytest.mark.parametrize(("kind", "index"), [("mlp", 1), ("cnn", 8)])
+def test_nothing_runs_before_what_it_waits_for(kind, index):
+    program = step_program(drawn(505, index, (kind,)).network, 16)
+    source = emit(with_updates(planned(program)), Machine(132), LoopSource)
+    waiting, first = awaited(source.plan), copied(source.plan)
+    for task in source.plan.tasks:
+        own = task.host or task
+        assert task.level == own.level
+        others = [other.host or other for other in waiting[id(task)]]
+        assert all(other is own or other.level < own.level for other in others)
+    set_levels(first)
+    assert any(
+        now.level > then.level for now, then in zip(source.plan.tasks, first.tasks, strict=True)
+    )
 
 
 @pytest.mark.parametrize(

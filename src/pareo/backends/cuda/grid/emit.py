@@ -5,6 +5,7 @@ from math import prod
 
 from pareo.backends.cuda.grid import convolutions, norms, pools, products
 from pareo.backends.cuda.grid.joined import joined, paired
+from pareo.backends.cuda.grid.later import delayed
 from pareo.backends.cuda.grid.plan import LOCAL, PARTS, Plan, Task, Unsupported, levels
 from pareo.backends.cuda.grid.sharing import Options
 from pareo.backends.cuda.grid.source import Source, one_way
@@ -17,7 +18,13 @@ def emit(plan: Plan, machine: Machine, kind: type[Source] = Source) -> Source:
     plans = [plan]
     for join in (lambda one: joined(one, machine), paired):
         plans += [more for one in plans if _hosted(more := join(one)) > _hosted(one)]
-    return min((_emitted(one, machine, kind) for one in plans), key=lambda source: source.cycles)
+    found = min((_emitted(one, machine, kind) for one in plans), key=_cycles)
+    later = delayed(found)
+    return min(found, _emitted(later, machine, kind), key=_cycles) if later else found
+
+
+def _cycles(source: Source) -> float:
+    return source.cycles
 
 
 def _hosted(plan: Plan) -> int:

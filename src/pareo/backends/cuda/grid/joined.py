@@ -10,7 +10,7 @@ from pareo.backends.cuda.grid.tiles import MOST_CLASSES, End, Machine, tiles_of
 
 def joined(plan: Plan, machine: Machine) -> Plan:
     """The plan in which a block that has made the logits of some images computes their losses."""
-    found = _copy(plan)
+    found = copied(plan)
     makers = {n: task for task in found.tasks for n in task.results}
     for task in found.tasks:
         if task.one.name in LOSSES:
@@ -31,7 +31,7 @@ def joined(plan: Plan, machine: Machine) -> Plan:
 
 def paired(plan: Plan) -> Plan:
     """The plan in which gradients of few inputs, and updates by them, are computed together."""
-    found = _copy(plan)
+    found = copied(plan)
     for task in found.tasks:
         update = updated_with(found, task)
         if update is None or inside(found, task):
@@ -45,7 +45,7 @@ def paired(plan: Plan) -> Plan:
     return found
 
 
-def _copy(plan: Plan) -> Plan:
+def copied(plan: Plan) -> Plan:
     """The plan, with tasks whose hosts and levels can change."""
     new = {id(task): replace(task) for task in plan.tasks}
     for task in new.values():

@@ -25,8 +25,8 @@ SLOWER = 1.0  # times as long as the cycles that are counted
 # What reads more than it computes waits for memory: steps of so many microseconds take twice as
 # long.
 TWICE = 4000
-MOST_TASKS = 400  # so many take NVRTC half a minute
-LARGEST = 1 << 24  # floats between the tasks
+MOST_TASKS = 400  # so many take NVRTC a minute or two
+LARGEST = 1 << 28  # floats between the tasks
 FLOPS = 4 * 10**9  # beyond, other kernels use the GPU better
 CLUSTER = 8  # blocks; of more blocks, not every GPU with clusters has one
 THREADS = (256, 512)  # of a block: fewer wait less for each other, more read more at once

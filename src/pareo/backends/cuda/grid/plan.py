@@ -238,6 +238,27 @@ def stored(plan: Plan) -> set[int]:
     return found
 
 
+def awaited(plan: Plan) -> dict[int, list[Task]]:
+    """The tasks that must run in a level before that of a task, by its id; its own among them.
+
+    They make what it reads, or read what it replaces.
+
+    Raises:
+        Unsupported: a parameter becomes a view of another value.
+    """
+    makers = {n: task for task in plan.tasks for n in task.results}
+    readers: dict[int, list[Task]] = {}
+    for task in plan.tasks:
+        for n in reads(plan, task):
+            readers.setdefault(n, []).append(task)
+    found = {id(task): [makers[n] for n in reads(plan, task) if n in makers] for task in plan.tasks}
+    for argument, result in plan.over.items():
+        if result not in makers:
+            raise Unsupported("a parameter that becomes a view of another value")
+        found[id(makers[result])] += readers.get(argument, [])
+    return found
+
+
 def set_levels(plan: Plan) -> None:
     """Give each task the first level in which everything that it reads is there.
 
@@ -246,18 +267,7 @@ def set_levels(plan: Plan) -> None:
     Raises:
         Unsupported: two tasks read what the other one replaces.
     """
-    makers = {n: task for task in plan.tasks for n in task.results}
-    readers: dict[int, list[Task]] = {}
-    for task in plan.tasks:
-        for n in reads(plan, task):
-            readers.setdefault(n, []).append(task)
-    before = {
-        id(task): [makers[n] for n in reads(plan, task) if n in makers] for task in plan.tasks
-    }
-    for argument, result in plan.over.items():
-        if result not in makers:
-            raise Unsupported("a parameter that becomes a view of another value")
-        before[id(makers[result])] += readers.get(argument, [])
+    before = awaited(plan)
     for task in plan.tasks:
         task.level = 0
     changed, rounds = True, 0

@@ -71,6 +71,7 @@ def _apart(tasks: Sequence[Options], blocks: int, most: float) -> Level | None:
     while time <= most:
         chosen = [_fewest(task, time) for task in tasks]
         if sum(count for _, count in chosen) <= blocks:
+            chosen = _with_all(tasks, chosen, blocks)
             works, counts = [work for work, _ in chosen], [count for _, count in chosen]
             taken = max(-(-w.tiles // n) * w.cycles for w, n in chosen)
             return Level(works, counts, taken)
@@ -84,3 +85,32 @@ def _fewest(task: Options, time: float) -> tuple[Work, int]:
         (work, -(-work.tiles // int(time // work.cycles))) for work in task if work.cycles <= time
     ]
     return min(ways, key=lambda way: (way[1], way[0].cycles))
+
+
+def _with_all(
+    tasks: Sequence[Options], chosen: Sequence[tuple[Work, int]], blocks: int
+) -> list[tuple[Work, int]]:
+    """The same tasks, of which the one that takes the longest has the blocks that are left.
+
+    So do the others in turn: what a tile takes is not known exactly.
+
+    >>> few, many = Work(str, 3, 900), Work(str, 40, 200)
+    >>> [(work.cycles, count) for work, count in _with_all([[few, many]], [(few, 3)], 132)]
+    [(200, 40)]
+    """
+    found = list(chosen)
+    left = blocks - sum(count for _, count in found)
+    for place in sorted(range(len(found)), key=lambda place: -_taken(*found[place])):
+        own = found[place][1]
+        ways = [(work, min(work.tiles, own + left)) for work in tasks[place]]
+        best = min(ways, key=lambda way: _taken(*way))
+        if _taken(*best) < _taken(*found[place]):
+            work, most = best
+            count = -(-work.tiles // -(-work.tiles // most))  # no more than these rounds need
+            found[place], left = (work, count), left - (count - own)
+    return found
+
+
+def _taken(work: Work, blocks: int) -> float:
+    """The cycles of a task on so many blocks."""
+    return -(-work.tiles // blocks) * work.cycles

@@ -6,13 +6,15 @@ from functools import cached_property
 
 from pareo.backends.cuda.grid.functions import Functions
 from pareo.backends.cuda.grid.memory import lives, starts
-from pareo.backends.cuda.grid.plan import Plan, Task, Unsupported, places
+from pareo.backends.cuda.grid.plan import Plan, Task, Unsupported, levels, places, reads
 from pareo.backends.cuda.grid.sharing import Level, Options, Work, shared
 from pareo.backends.cuda.grid.tiles import BUSY, LOAD, SHARE, End, Machine
 from pareo.backends.cuda.images.elements import expression, number
 from pareo.program.ir import Instruction
 
 NOTHING: Mapping[str, str] = {}
+CACHED = 40e6  # bytes between the tasks that stay in the L2 cache
+DRAM = 2000  # bytes of a cycle, that all blocks read from memory or write to it
 TEMPLATE = """// {title} by all blocks together; by pareo.backends.cuda.grid.
 const int THREADS = {threads}, BLOCKS = {blocks}, ROOM = {room};
 {cluster}
@@ -82,7 +84,17 @@ class Source:
     @cached_property
     def cycles(self) -> float:
         """What the kernel is expected to take."""
-        return sum(level.cycles + self.machine.barrier for level in self.levels)
+        taken = [level.cycles for level in self.levels]
+        if 4 * self.floats_between > CACHED:
+            moved = [4 * self._floats(tasks) / DRAM for tasks in levels(self.plan)]
+            taken = [max(pair) for pair in zip(taken, moved, strict=True)]
+        return sum(taken) + self.machine.barrier * len(taken)
+
+    def _floats(self, tasks: Sequence[Task]) -> int:
+        """What the tasks of a level read and write, each value once."""
+        values = {n for task in tasks for n in reads(self.plan, task)}
+        values |= {n for task in tasks for n in task.results & self.plan.stored}
+        return sum(self.plan.size(n) for n in values)
 
     @cached_property
     def between(self) -> dict[int, int]:
@@ -289,12 +301,13 @@ class Source:
     def elements(
         self, task: Task, value: str, each: float, waits: float = 1.0, most: int = 4
     ) -> Options:
-        """Elements by a thread each, or by one for `most`."""
+        """Elements by a thread each, or by one for `most`; for twice as many if there are many."""
         count, threads = self.plan.size(task.one.outputs[0]), self.machine.threads
         early, end, cost = self.early_and_end(task, "e", "int e")
         each = BUSY * (each + cost.cycles) * threads / SHARE
         ways: list[Work] = []
-        for many in {1, most}:
+        several = count > 4 * most * threads * self.machine.blocks
+        for many in {1, most, 2 * most if several else most}:
             given = f"tile, [&](int i) {{ return {value}; }}, {early}, {end}"
             code = f"elements<{count}, {many}>({given});"
             ways += one_way(code, -(-count // (many * threads)), 60 + waits * LOAD + many * each)

@@ -12,7 +12,7 @@ Sizes = tuple[int, ...]
 CONVOLUTIONS = {"conv", "conv_input_gradient", "conv_weight_gradient"}
 MULTIPROCESSORS, CLOCK = 132, 1.7e3  # of an H200; cycles of a microsecond
 L2 = 4e6  # bytes of a microsecond
-SPILLED = 8e3  # the same of one multiprocessor, where values of an image do not fit into it
+SPILLED = 5e3  # the same of one multiprocessor, where values of an image do not fit into it
 AROUND = 15  # microseconds of a step besides the kernel: sums, matrix products, updates
 MORE = 5  # microseconds of another kernel and of its sums
 
