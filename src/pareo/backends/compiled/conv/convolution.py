@@ -5,6 +5,7 @@
                 `register_tiles`
 `depthwise`     a channel for each filter, stride 1 or 2: tiles in registers
 `pointwise`     1x1 filters, float32, AVX-512: products in registers, of images where they lie
+`by_taps`       few filters of many channels, float32, AVX-512: each tap a filter of one pixel
 `direct`        very small filters with any stride, groups or dilation: plain loops
 `winograd`      3x3 and 5x5 filters at stride 1, enough channels, float32: far fewer products
 `channels_last` other filters, float32: products that read windows where they lie
@@ -21,6 +22,7 @@ import numpy as np
 from pareo.array import Array
 from pareo.backends.compiled.backend import Sizes, backend
 from pareo.backends.compiled.conv import (
+    by_taps,
     depthwise,
     direct,
     im2col,
@@ -53,6 +55,8 @@ def _algorithm(x: Spec, filters: Sizes, out: Spec | Array, **how: Any) -> str:
     groups = how["groups"]
     if not filters[1]:  # without channels all sums are empty; the others start from the first
         return "im2col"
+    if _suits_taps(x, filters, out, **how):
+        return "by_taps"
     if _suits_rows(x, filters, out, **how):
         return "shifted_rows"
     if depthwise.suits(x, filters, how):
@@ -66,8 +70,15 @@ def _algorithm(x: Spec, filters: Sizes, out: Spec | Array, **how: Any) -> str:
     return "channels_last" if channels_last.suits(x, filters, out, **how) else "im2col"
 
 
+def _suits_taps(x: Spec, filters: Sizes, out: Spec | Array, **how: Any) -> bool:
+    suits = by_taps.suits(x, filters, out, **how)
+    return suits and not winograd.suits(filters, out, **how)
+
+
 def _suits_rows(x: Spec, filters: Sizes, out: Spec | Array, **how: Any) -> bool:
     """Whether `shifted_rows` is fastest; with 3x3 filters that `winograd` takes, that is."""
+    if _suits_taps(x, filters, out, **how):
+        return False
     if not shifted_rows.suits(x, filters, how["stride"], how["dilation"], how["groups"]):
         return False
     if shifted_rows.loops(out.shape, filters) > FEW_LOOPS and out.shape[2] * out.shape[3] < SHORT:
@@ -116,6 +127,8 @@ def _forward_scratch(out: Spec, x: Spec, w: Spec, b: Spec | None = None, **how: 
         return [*planes, w.like((threes, *w.shape[1:])), w.like((threes,))]
     if algorithm == "direct":
         return []
+    if algorithm == "by_taps":
+        return by_taps.scratch(x, w.shape)
     if algorithm == "depthwise":
         return depthwise.scratch(x, out, w.shape, how["stride"][0], how["padding"])
     if algorithm == "pointwise":
@@ -155,6 +168,10 @@ def _forward(
             )  # fmt: skip
 
         split_numbered(work, x.shape[0], _least(out, w))
+    elif algorithm == "by_taps":
+        by_taps.forward(out, x, w, b, activation, how, scratch)
+        if any(padding) and not holds(is_finite, w.reshape(-1)):  # what it leaves out
+            direct.padding_times_filters(out, x, w, *stride, *padding[:2], *dilation)
     elif algorithm == "depthwise":
         depthwise.forward(out, x, w, b, stride[0], padding, scratch[0])
     elif algorithm == "pointwise":
@@ -230,6 +247,16 @@ def _input_gradient_scratch(out: Spec, g: Spec, w: Spec, *, size: Sizes, **how: 
     return im2col.scratch(out, g, w.shape[2:], how["stride"], how["padding"], how["groups"])
 
 
+def _plain_input_gradient(out: Array, g: Array, w: Array, how: dict[str, Any]) -> None:
+    """By loops, which multiply nothing but errors and filters."""
+    shape = (how["groups"], *how["stride"], *how["padding"][:2], *how["dilation"])
+    split(
+        lambda lo, hi: direct.input_gradient(out[lo:hi], g[lo:hi], w, *shape),
+        g.shape[0],
+        _least(g, w, DIRECT),
+    )
+
+
 @kernel(strided=False, scratch=_input_gradient_scratch, replayable=True)
 def conv_input_gradient(
     out: Array, g: Array, w: Array, size: Sizes, scratch: tuple[Array, ...], **how: Any
@@ -239,12 +266,7 @@ def conv_input_gradient(
     elif pointwise.suits(out, w.shape, **how):
         pointwise.input_gradient(out, g, w, how["stride"], scratch)
     elif depthwise.suits(out, w.shape, how) or direct.suits(w.shape, how["groups"]):
-        shape = (how["groups"], *how["stride"], *how["padding"][:2], *how["dilation"])
-        split(
-            lambda lo, hi: direct.input_gradient(out[lo:hi], g[lo:hi], w, *shape),
-            g.shape[0],
-            _least(g, w, DIRECT),
-        )
+        _plain_input_gradient(out, g, w, how)
     elif winograd.suits(w.shape, out, **how):
         winograd.input_gradient(out, g, w, how["padding"], scratch)
     elif channels_last.suits_input_gradient(out, w.shape, g, **how):
@@ -252,12 +274,7 @@ def conv_input_gradient(
         if holds(is_finite, w.reshape(-1)):
             channels_last.input_gradient(out, g, w, how["stride"], how["padding"], scratch)
             return
-        shape = (how["groups"], *how["stride"], *how["padding"][:2], *how["dilation"])
-        split(
-            lambda lo, hi: direct.input_gradient(out[lo:hi], g[lo:hi], w, *shape),
-            g.shape[0],
-            _least(g, w, DIRECT),
-        )
+        _plain_input_gradient(out, g, w, how)
     else:
         im2col.input_gradient(out, g, w, **how, scratch=scratch)
 
@@ -268,6 +285,8 @@ def _weight_gradient_scratch(out: Spec, x: Spec, g: Spec, *, size: Sizes, **how:
         return _rows_backward_scratch((out, g), x, g, padding=how["padding"])
     if algorithm == "direct":
         return [Spec((workers(), *out.shape), np.float64)]
+    if algorithm == "by_taps":
+        return by_taps.gradient_scratch(x, out.shape)
     if algorithm == "depthwise":
         buffers = depthwise.scratch(x, g, out.shape, how["stride"][0], how["padding"])
         return [*buffers, *depthwise.sums_scratch(x, out.shape)]
@@ -292,15 +311,12 @@ def conv_weight_gradient(
     if algorithm == "shifted_rows":
         _rows_backward(out, None, x, g, g, NONE, how["padding"], scratch)
     elif algorithm == "direct":
-        sums = scratch[0]
-        shape = (*how["stride"], *how["padding"][:2], *how["dilation"])
-
-        def work(part: int, lo: int, hi: int) -> None:
-            direct.weight_gradient(sums[part], x[lo:hi], g[lo:hi], how["groups"], *shape)
-            if any(how["padding"]):
-                direct.padding_times_gradients(sums[part], x[lo:hi], g[lo:hi], *shape)
-
-        add_parts(out, sums, split_numbered(work, x.shape[0], _least(g, out, DIRECT)))
+        _plain_weight_gradient(out, x, g, how, scratch[0])
+    elif algorithm == "by_taps":
+        by_taps.weight_gradient(out, x, g, how, scratch)
+        if not holds(is_finite, out.reshape(-1)):  # pixels that a tap does not see were read, too
+            totals = scratch[3].reshape(len(scratch[3]), *out.shape)
+            _plain_weight_gradient(out, x, g, how, totals)
     elif algorithm == "depthwise":
         depthwise.weight_gradient(out, x, g, how["stride"][0], how["padding"], scratch)
     elif algorithm == "pointwise":
@@ -313,6 +329,20 @@ def conv_weight_gradient(
         count = im2col.sums_count(x.shape)
         own, (sums, *totals) = scratch[:-count], scratch[-count:]
         im2col.weight_gradient(out, x, g, **how, scratch=own, sums=sums, totals=totals)
+
+
+def _plain_weight_gradient(
+    out: Array, x: Array, g: Array, how: dict[str, Any], sums: Array
+) -> None:
+    """By loops; sums: for every worker, in double precision."""
+    shape = (*how["stride"], *how["padding"][:2], *how["dilation"])
+
+    def work(part: int, lo: int, hi: int) -> None:
+        direct.weight_gradient(sums[part], x[lo:hi], g[lo:hi], how["groups"], *shape)
+        if any(how["padding"]):
+            direct.padding_times_gradients(sums[part], x[lo:hi], g[lo:hi], *shape)
+
+    add_parts(out, sums, split_numbered(work, x.shape[0], _least(g, out, DIRECT)))
 
 
 def _rows_backward_scratch(

@@ -151,12 +151,12 @@ def _run(
     rows, parts = out.shape[1], _parts(x.shape, WIDE)
 
     def by_pixels(worker: int, lo: int, hi: int) -> None:
-        _convolve(
+        convolve(
             _planes(out), _planes(x), w, backward, bias, activation, panels[worker], 0, rows, lo, hi
         )
 
     def by_rows(worker: int, lo: int, hi: int) -> None:
-        _convolve(
+        convolve(
             _planes(out), _planes(x), w, backward, bias, activation, panels[worker], lo, hi, 0,
             parts,
         )  # fmt: skip
@@ -169,7 +169,7 @@ def _run(
 
 
 @jit
-def _convolve(
+def convolve(
     out: Array, x: Array, w: Array, backward: bool, bias: Array, activation: int, panels: Array,
     top: int, bottom: int, lo: int, hi: int,
 ) -> None:  # fmt: skip
@@ -239,12 +239,12 @@ def weight_gradient(
         for one in totals:
             fill(one[worker], 0)
         for first in range(lo, hi, CHUNK):
-            _add_up(sums[worker], a, b, panels[worker], 0, rows, first, min(first + CHUNK, hi))
+            add_up(sums[worker], a, b, panels[worker], 0, rows, first, min(first + CHUNK, hi))
             for one in totals:
                 add_to(one[worker], sums[worker])
 
     def by_rows(worker: int, lo: int, hi: int) -> None:
-        _add_up(sums[0], a, b, panels[worker], lo, hi, 0, parts)
+        add_up(sums[0], a, b, panels[worker], lo, hi, 0, parts)
 
     flops = 2 * g.size * channels
     if parts >= MANY * workers():
@@ -261,7 +261,7 @@ def weight_gradient(
 
 
 @jit
-def _add_up(
+def add_up(
     sums: Array, a: Array, b: Array, panel: Array, top: int, bottom: int, lo: int, hi: int
 ) -> None:
     """Rows top to bottom of sums = the sum over n of a[n] @ b[n].T, of parts of DEPTH pixels."""

@@ -7,6 +7,7 @@ the registers alone.
 
 from dataclasses import dataclass
 
+from pareo.backends.compiled.conv import by_taps
 from pareo.backends.compiled.conv.winograd import layer as winograd
 from pareo.backends.compiled.runtime import registers
 from pareo.program.ir import Instruction, Program
@@ -15,6 +16,7 @@ from pareo.spec import Spec
 GFLOP = 1e9
 CACHED_WEIGHTS = 1 << 18
 FEW_FILTERS = 15  # with as many, half of the rate of other ways: copies take as long as products
+BY_TAPS = 0.6  # of the rate with many filters, where each tap is one
 FEW_CHANNELS = 300  # with as many channels as the root of this, half of Winograd's rate
 MANY_IMAGES = 64  # Winograd's algorithm needs a number of tiles
 LANE_SUM = 3e-9  # seconds for a filter's element and group: its gradient is a sum of lanes
@@ -142,6 +144,12 @@ def _convolution_rate(program: Program, i: Instruction) -> float:
     how = {name: i.attributes[name] for name in ("stride", "padding", "dilation", "groups")}
     many = Spec((MANY_IMAGES * out.shape[0], *out.shape[1:]), out.dtype)
     if not winograd.suits(filters.shape, many, **how):
-        return RATES.others * filters.shape[0] / (filters.shape[0] + FEW_FILTERS * how["groups"])
+        if i.name != "conv_input_gradient" and by_taps.suits(specs[0], filters.shape, out, **how):
+            seen, pixels = (one.size // one.shape[1] for one in (out, specs[0]))
+            return RATES.others * BY_TAPS * seen / pixels
+        count = filters.shape[0]
+        if i.name == "conv_input_gradient":  # which has channels for results
+            count = max(count, filters.shape[1] * how["groups"])
+        return RATES.others * count / (count + FEW_FILTERS * how["groups"])
     channels = min(filters.shape[:2])
     return RATES.winograd[filters.shape[2]] * channels**2 / (channels**2 + FEW_CHANNELS)
