@@ -92,7 +92,7 @@ class Runner:
         for share in (0.1, 1.0):
             _, took = self.turn()
             self._steps = max(2, self._steps, int(share * wanted / took))
-        self.turn()
+            self.turn()  # which compiles whatever depends on the number of steps
         return loss
 
     def turn(self) -> tuple[float, float]:
