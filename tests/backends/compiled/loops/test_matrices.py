@@ -1,5 +1,6 @@
 """Steps of matrices from a table in machine code: the same as float64, whatever the network."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -297,6 +298,39 @@ def test_the_same_threads_give_the_same_bits(threads: int) -> None:
         again = trained(made, 64, Device("compiled", threads=threads), "float32")
         assert np.array_equal(first[0], again[0])
         assert all(np.array_equal(first[1][path], again[1][path]) for path in first[1])
+
+
+@pytest.mark.skipif(not registers.HAS_AVX512, reason="tiles pay with AVX-512 only")
+@pytest.mark.parametrize(
+    ("batch", "workers", "activation", "norm"),
+    [(1, 2, "relu", ""), (5, 2, "gelu", "layer"), (16, 3, "sigmoid", ""), (20, 2, "clip", "batch")],
+)
+def test_workers_multiply_the_rows_of_weights_that_they_update(
+    batch: int, workers: int, activation: str, norm: str
+) -> None:
+    """Each layer's product is the sum of their parts."""
+    made = network([300, 200, 151, 230], activation, norm, True, True)
+    step = Step(made, batch, Device("compiled"))
+    found = table(step.executable, workers)
+    opcodes = [row.opcode for row in found.rows]
+    assert opcodes.count(machine.PARTIAL_FORWARD) == opcodes.count(machine.ADD_PARTS) >= 3
+    parts = [row for row in found.rows if row.opcode == machine.PARTIAL_FORWARD]
+    assert all(one.values[0] != other.values[0] for one, other in pairwise(parts))
+    assert all(row.barrier for row in found.rows if row.opcode == machine.ADD_PARTS)
+    check(made, batch, workers, workers)
+    first = trained(made, batch, Device("compiled", threads=workers), "float32")
+    for _ in range(20):
+        again = trained(made, batch, Device("compiled", threads=workers), "float32")
+        assert np.array_equal(first[0], again[0])
+
+
+def test_many_weights_are_worth_a_worker_whatever_the_batch() -> None:
+    made = network([400, 700], "relu", "", False, True)
+    assert Step(made, 1, Device("compiled", threads=2))._runner._workers == 2
+    assert (
+        Step(network([40, 70], "relu", "", False, True), 1, Device("compiled"))._runner._workers
+        == 1
+    )
 
 
 def test_small_batches_update_weights_as_they_are_read() -> None:

@@ -36,8 +36,8 @@ from pareo.backends.compiled.runtime.spin_barrier import spin_barrier
     SMALL_FORWARD, SMALL_TRANSPOSED, SMALL_UPDATE, SMALL_BACKWARD,
     ACTIVATE, DIFFERENTIATE, ADD, COLUMN_SUMS, STEP_DOWN, BLEND,
     LAYER_NORM, LAYER_NORM_BACKWARD, LAYER_NORM_SUMS,
-    BATCH_NORM, BATCH_NORM_AGAIN, BATCH_NORM_BACKWARD, LOSS,
-) = range(23)  # fmt: skip
+    BATCH_NORM, BATCH_NORM_AGAIN, BATCH_NORM_BACKWARD, LOSS, PARTIAL_FORWARD, ADD_PARTS,
+) = range(25)  # fmt: skip
 
 # The columns of a table. A and B are the flags of a product: whether an operand is transposed.
 # RATE is the value that a product is multiplied by and subtracted; -1 to replace the result.
@@ -61,7 +61,9 @@ def _part(row: Array, worker: int, workers: int) -> tuple[int, int, int, int]:
     """The first and last row, and the first and last column, that are a worker's."""
     m, n = row[M], row[N]
     if row[SPLIT] == BY_ROWS:
-        low, high = share(m, 1, worker, workers)
+        # Rows of weights are shared as the columns that their layer reads.
+        grain = GRAIN if row[OPCODE] in (TILE_UPDATE, SMALL_UPDATE) else 1
+        low, high = share(m, grain, worker, workers)
         return low, high, 0, n
     grain = packed_products.WIDE if row[OPCODE] == PACKED_FORWARD else GRAIN
     low, high = share(n, grain, worker, workers)
@@ -102,6 +104,31 @@ def _product(
     if row[VALUES + 4] >= 0:
         is_added = row[OPCODE] in (TILE_FORWARD, PACKED_FORWARD)
         _add_bias(out, at[row[VALUES + 4]], row, (top, bottom), (left, right), is_added, none)
+
+
+@jit
+def _partial_product(row: Array, at: Array, worker: int, workers: int) -> None:
+    """What a worker's columns of a, and the same rows of b, add to a @ b."""
+    m, n, depth = row[M], row[N], row[K]
+    out, a, b = at[row[VALUES]], at[row[VALUES + 1]], at[row[VALUES + 2]]
+    low, high = share(depth, GRAIN, worker, workers)
+    tile_products.partial_forward(out + 4 * m * n * worker, a, b, (m, n, depth), low, high)
+
+
+@jit
+def _add_parts(row: Array, at: Array, worker: int, workers: int, none: Array) -> None:
+    """Some columns of the sum of all workers' parts, with a bias and an activation."""
+    m, n = row[M], row[N]
+    out, parts = at[row[VALUES]], at[row[VALUES + 1]]
+    left, right = share(n, GRAIN, worker, workers)
+    y = matrix_at(out, m, n)
+    first = matrix_at(parts, workers * m, n)
+    for i in range(m):
+        elementwise_loops.add(y[i, left:right], first[i, left:right], first[m + i, left:right])
+        for other in range(2, workers):
+            elementwise_loops.add_in_place(y[i, left:right], first[other * m + i, left:right])
+    if row[VALUES + 4] >= 0:
+        _add_bias(out, at[row[VALUES + 4]], row, (0, m), (left, right), False, none)
 
 
 @jit
@@ -346,8 +373,12 @@ def run(
             elif opcode <= BATCH_NORM_BACKWARD:
                 lo, hi = share(row[N], GRAIN, worker, workers)
                 _batch_norm(row, at, lo, hi, numbers[position])
-            else:
+            elif opcode == LOSS:
                 shares[step % 2, worker] = _loss(row, at, worker, workers, batch_labels)
+            elif IS_WIDE and opcode == PARTIAL_FORWARD:
+                _partial_product(row, at, worker, workers)
+            else:
+                _add_parts(row, at, worker, workers, numbers[position])
         if workers > 1:
             arrivals += workers
             spin_barrier(counter.ctypes.data, arrivals)

@@ -53,11 +53,13 @@ class Table:
 
     scratch:   numbers that stand for work arrays, with the positions of their instructions
     in_panels: the weights that lie in panels while it runs, with their shapes
+    partial:   numbers that stand for memory for the parts of workers, with its size in floats
     """
 
     rows: list[Row]
     scratch: Mapping[int, int] = field(default_factory=dict)
     in_panels: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    partial: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def words(self) -> Array:

@@ -24,6 +24,7 @@ from pareo.program.update import Updates
 # Of a step for each worker. Workers read what others have written: weights and rows of a batch, at
 # about 9 GB/s between two cores of a Xeon. With AVX-512, computing less takes no longer than that.
 MIN_FLOPS = 4_000_000 if registers.HAS_AVX512 else 400_000
+MIN_WEIGHTS = 1 << 17  # that take as long to read and write as another worker takes to join
 
 
 class MatrixSteps:
@@ -36,7 +37,11 @@ class MatrixSteps:
         images, labels = (program.specs[n] for n in data_of(program))
         self._batch = np.empty(images.shape, np.float32)
         self._labels = np.empty(labels.shape, np.int64)
-        self._at = np.zeros(1 + max([*program.specs, *made.scratch]), np.int64)
+        numbers = [*program.specs, *made.scratch, *made.partial]
+        self._at = np.zeros(1 + max(numbers), np.int64)
+        self._partial = {n: np.empty(floats, np.float32) for n, floats in made.partial.items()}
+        for number, parts in self._partial.items():
+            self._at[number] = parts.ctypes.data
         for number in program.specs:
             own = executable.array(number)
             self._at[number] = 0 if own is None else own.ctypes.data
@@ -95,8 +100,9 @@ class MatrixSteps:
 
     @property
     def kept_bytes(self) -> int:
-        """The weights in panels, and memory for work with them; the batch is an argument."""
-        return self._work.nbytes + sum(packed.nbytes for packed in self._panels.values())
+        """The weights in panels, memory for work with them, and parts; the batch is an argument."""
+        others = (*self._panels.values(), *self._partial.values())
+        return self._work.nbytes + sum(array.nbytes for array in others)
 
 
 def has_table(program: Program, updates: Updates) -> bool:
@@ -121,7 +127,10 @@ def runner(executable: Executable) -> MatrixSteps | None:
     """Steps of a program in machine code; None if it has anything but matrices."""
     product = blas.address(np.float32)
     flops = executable.program.flops
-    workers = max(1, min(executable.device.threads, flops // MIN_FLOPS))
+    program, updated = executable.program, set(executable.updates.values())
+    weights = sum(program.specs[program.inputs[position]].size for position in updated)
+    useful = max(flops // MIN_FLOPS, weights // MIN_WEIGHTS)
+    workers = max(1, min(executable.device.threads, useful))
     made = _table(executable, executable.updates, workers)
     return MatrixSteps(executable, made, workers, product) if made and product else None
 

@@ -44,7 +44,7 @@ _few_wide, _few_vector = few_tile(4, LANES), few_tile(1, LANES)
 def is_faster_forward(batch: int, weights: int) -> bool:
     """Whether a batch is small enough for `forward`; for larger ones BLAS is faster."""
     if registers.HAS_AVX512:  # otherwise `tile_products` are faster
-        return batch <= (4 if weights <= CACHED * 3 // 2 else 24)
+        return batch <= 4
     return batch <= (16 if weights <= CACHED else 8)
 
 

@@ -16,6 +16,10 @@ from pareo.program.ir import Instruction, Program
 from pareo.program.plan import Plan
 
 MANY_ROWS = 12 if IS_WIDE else 32  # of each worker; with fewer, workers divide the columns
+# Weights that take longer to pass between the caches of two cores, if one worker reads what another
+# one writes, than workers take to wait for each other. Each has so many rows of them at least.
+PASSED_ON, OWN_ROWS = 1 << 14, 32
+PARTS = 1 << 12  # from the program's numbers to those of workers' parts: more than work arrays
 LARGE = 1 << 17  # weights, of which each worker should read a part: it copies what it reads
 DENSE = {"dot_bias": "none", "dot_bias_relu": "relu", "dot_bias_sigmoid": "sigmoid",
          "dot_bias_tanh": "tanh"}  # fmt: skip
@@ -52,7 +56,7 @@ def table(compiled: Compiled, workers: int) -> Table:
         raise Unsupported
     gathered = lowering.place(lowering.images), f"rows {lowering.shape(lowering.images)[0]}"
     set_barriers(rows, gathered, lowering.place)
-    return Table(rows, lowering.scratch, lowering.in_panels)
+    return Table(rows, lowering.scratch, lowering.in_panels, lowering.partial)
 
 
 def data_of(program: Program) -> tuple[int, int]:
@@ -109,6 +113,8 @@ class _Lowering:
         self._transposed: set[int] = set()
         self._root = {n: n for n in self.program.specs}
         self.in_panels = weights_in_panels(compiled, self.images)
+        self.partial: dict[int, int] = {}  # two, which products use in turn
+        self._products = 0
 
     def shape(self, number: int) -> tuple[int, ...]:
         return self.program.specs[number].shape
@@ -120,6 +126,8 @@ class _Lowering:
     def place(self, number: int) -> Place:
         """The memory of a value: whose it is, where it begins and ends."""
         number = self.over.get(number, number)
+        if number in self.partial:
+            return f"parts {number}", 0, 1
         if number in self.scratch:
             spec, offset = self.plan.scratch[self.scratch[number]][0]
             return "arena", offset, offset + spec.nbytes
@@ -228,6 +236,11 @@ class _Lowering:
             opcode = (opcodes.transposed if turned[1] else opcodes.forward)(m, n, depth)
             if opcode in (machine.SMALL_FORWARD, machine.SMALL_TRANSPOSED):
                 split = BY_COLUMNS
+        is_tile = opcode in (machine.SMALL_FORWARD, machine.TILE_FORWARD) and IS_WIDE
+        is_passed_on = n * depth >= PASSED_ON and depth >= OWN_ROWS * self.workers > OWN_ROWS
+        if is_tile and split == BY_COLUMNS and is_passed_on:
+            self._product_in_parts(out, (a, b, bias), depth, code)
+            return
         own = self._part(split, m, n)
         if opcode == machine.PACKED_FORWARD and split == BY_COLUMNS:
             own += " in panels"
@@ -237,6 +250,25 @@ class _Lowering:
         row = Row(opcode, (out, a, b, -1, bias), (m, n, depth), reads, [(out, own)], split, code,
                   transposed=(turned[0], turned[1]), rate=rate)  # fmt: skip
         self.rows.append(row)
+
+    def _product_in_parts(
+        self, out: int, given: tuple[int, int, int], depth: int, code: int
+    ) -> None:
+        """A product to which each worker adds the rows of weights that it updates, too."""
+        (m, n), (a, b, bias) = self._matrix(out), given
+        own, columns = self._part(BY_COLUMNS, m, n), self._part(BY_COLUMNS, m, depth)
+        parts = max(self.program.specs) + PARTS + self._products % 2
+        self._products += 1
+        self.partial[parts] = max(self.partial.get(parts, 0), self.workers * m * n)
+        self.rows.append(
+            Row(machine.PARTIAL_FORWARD, (parts, a, b), (m, n, depth), [(a, columns), (b, ALL)],
+                [(parts, "a worker's")], BY_COLUMNS)
+        )  # fmt: skip
+        reads = [(parts, ALL), *([(bias, ALL)] if bias >= 0 else [])]
+        self.rows.append(
+            Row(machine.ADD_PARTS, (out, parts, -1, -1, bias), (m, n, depth), reads, [(out, own)],
+                BY_COLUMNS, code)
+        )  # fmt: skip
 
     def _packed_backward(self, given: tuple[int, int, int], out: int, rate: int) -> None:
         """The update of weights in panels, or without them the gradient of their layer's input."""

@@ -70,6 +70,22 @@ def forward(
 
 
 @jit
+def partial_forward(
+    out: int, a: int, b: int, sizes: tuple[int, int, int], low: int, high: int
+) -> None:
+    """out = columns low to high of a, times the same rows of b."""
+    m, n, depth = sizes
+    for column in range(0, n, WIDE):
+        wide = min(WIDE, n - column)
+        for first in range(low, high, DEPTH):
+            multiply_panel(
+                (0, m), wide, first - low, 0, ONE, (out + 4 * column, 4 * n),
+                (a + 4 * first, 4 * depth, 4), (b + 4 * (first * n + column), 4 * n),
+                min(DEPTH, high - first),
+            )  # fmt: skip
+
+
+@jit
 def transposed(
     out: int, a: int, b: int, sizes: tuple[int, int, int], rows: tuple[int, int],
     columns: tuple[int, int],
