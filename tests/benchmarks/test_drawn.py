@@ -3,8 +3,10 @@
 import math
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
+from benchmarks import drawn
 from benchmarks.drawn import ratio
 from benchmarks.today import Cell
 
@@ -21,15 +23,39 @@ def test_the_ratio_is_that_of_the_fastest_other():
     assert math.isnan(ratio({"ours": cell("ours"), "a": cell("a", 1.0)}))
 
 
+class Recorded:
+    """A team that notes what is asked of it."""
+
+    def __init__(self):
+        self.asked = []
+
+    def pause(self):
+        self.asked.append("pause")
+
+    def resume(self):
+        self.asked.append("resume")
+
+
+def test_all_others_are_paused_while_one_is_timed(monkeypatch):
+    monkeypatch.setattr(drawn, "SETTLE", 0)
+    teams = [Recorded() for _ in range(3)]
+    with suppress(ZeroDivisionError), drawn.Hall(teams).alone(teams[1]):
+        assert [team.asked for team in teams] == [["pause"], [], ["pause"]]
+        raise ZeroDivisionError
+    assert [team.asked[-1:] for team in teams] == [["resume"], [], ["resume"]]
+
+
 @pytest.mark.slow
 def test_a_run():
-    command = ["--kind", "mlp", "--seed", "1", "--count", "1", "--rounds", "1"]
-    command += ["--contestants", "pareo-compiled,pareo-vectorized"]
+    command = ["--kind", "mlp", "--seed", "1", "--count", "3", "--rounds", "1", "--teams", "2"]
+    command += ["--at-once", "--contestants", "pareo-compiled,pareo-vectorized"]
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.drawn", *command], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     assert "geometric mean" in done.stdout
+    rows = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("│")]
+    assert rows == ["0", "1", "2"]
     wrong = subprocess.run(
         [sys.executable, "-m", "benchmarks.drawn", "--kind", "rnn"], capture_output=True, text=True
     )

@@ -229,6 +229,21 @@ def test_an_answer_that_does_not_end_is_not_waited_for() -> None:
         worker.ask(patience=1.5)
 
 
+def test_a_paused_process_answers_when_it_goes_on() -> None:
+    with Worker(attrgetter, "real") as worker:
+        assert worker.ask(1.5) == 1.5
+        worker.pause()
+        worker.put(2.5)
+        with pytest.raises(Failed, match="no answer within"):
+            worker.get(0.3)
+        worker.resume()
+        assert worker.get() == 2.5
+    worker.pause()  # it has ended
+    with Worker(attrgetter, "real") as other:
+        other.pause()
+    assert other._process is None  # a paused one is closed, too
+
+
 def test_objects_of_a_file_that_cannot_be_imported(tmp_path: Path) -> None:
     (tmp_path / "two-words.py").write_text(
         "class Own:\n"
