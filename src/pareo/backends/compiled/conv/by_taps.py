@@ -14,6 +14,7 @@ import numpy as np
 from pareo.array import Array
 from pareo.backends.compiled.backend import Sizes
 from pareo.backends.compiled.conv import pointwise
+from pareo.backends.compiled.conv.columns import valid_range
 from pareo.backends.compiled.kernels.activations import NONE
 from pareo.backends.compiled.kernels.linear import bias_activation_planes
 from pareo.backends.compiled.runtime import registers
@@ -93,12 +94,6 @@ def _shape(how: Mapping[str, Any]) -> Sizes:
 
 
 @jit
-def _range(results: int, size: int, step: int, shift: int) -> tuple[int, int]:
-    """The results whose pixel, at step * result + shift, is one of `size`."""
-    return max(0, -(shift // step)), min(results, (size - 1 - shift) // step + 1)
-
-
-@jit
 def _add_taps(out: Array, made: Array, size: Sizes, window: Sizes, shape: Sizes) -> None:
     """out (filters, rows, columns) = the sums of the products with each tap."""
     height, width = size
@@ -113,7 +108,7 @@ def _add_taps(out: Array, made: Array, size: Sizes, window: Sizes, shape: Sizes)
                     continue
                 for dx in range(window[1]):
                     shift = dx * dilated_along - left
-                    lo, hi = _range(out.shape[2], width, along, shift)
+                    lo, hi = valid_range(out.shape[2], width, along, shift)
                     given = made[(k * window[0] + dy) * window[1] + dx, y * width : (y + 1) * width]
                     if along == 1:
                         for j in range(lo, hi):
@@ -134,7 +129,7 @@ def _move_errors(made: Array, g: Array, size: Sizes, window: Sizes, shape: Sizes
             for dx in range(window[1]):
                 into = made[(k * window[0] + dy) * window[1] + dx]
                 shift = dx * dilated_along - left
-                lo, hi = _range(g.shape[2], width, along, shift)
+                lo, hi = valid_range(g.shape[2], width, along, shift)
                 for i in range(g.shape[1]):
                     y = i * down + dy * dilated_down - top
                     if y < 0 or y >= height:

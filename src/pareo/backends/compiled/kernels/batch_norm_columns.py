@@ -52,6 +52,59 @@ def _merged(
     return mean, squares + own_squares + step * step * (count * size / total)
 
 
+# Loops over single rows, which the compiler makes vectors of; over several it would not.
+@jit
+def _add_moments(first: Array, second: Array, row: Array, near: Array) -> None:
+    for j in range(row.size):
+        d = _difference(row[j], near[j])
+        first[j] += d
+        second[j] += d * d
+
+
+@jit
+def _add_products(total: Array, inner: Array, d: Array, row: Array, mean: Array) -> None:
+    for j in range(row.size):
+        total[j] += d[j]
+        inner[j] += d[j] * _difference(row[j], mean[j])
+
+
+@jit
+def _normalise_row(out: Array, row: Array, mean: Array, factor: Array, shift: Array) -> None:
+    for j in range(row.size):
+        out[j] = _difference(row[j], mean[j]) * factor[j] + shift[j]
+
+
+@jit
+def _limit(row: Array, low: float, high: float) -> None:
+    for j in range(row.size):
+        y = low if row[j] <= low else row[j]
+        row[j] = high if y > high else y
+
+
+@jit
+def _pass_on(
+    d: Array, g: Array, row: Array, mean: Array, factor: Array, shift: Array, low: float,
+    high: float,
+) -> None:  # fmt: skip
+    """d = g where the normalised row is between the limits, or is not a number."""
+    for j in range(row.size):
+        z = _difference(row[j], mean[j]) * factor[j] + shift[j]
+        given = g[j]  # read unconditionally, so that the loop is vectorised
+        d[j] = 0 if z <= low or z >= high else given
+
+
+@jit
+def _slope(out: Array, row: Array, mean: Array, factor: Array, level: Array, tilt: Array) -> None:
+    for j in range(row.size):
+        out[j] = factor[j] * (out[j] - level[j] - _difference(row[j], mean[j]) * tilt[j])
+
+
+@jit
+def _copy_row(out: Array, row: Array) -> None:
+    for j in range(row.size):
+        out[j] = row[j]
+
+
 @jit
 def _moments(first: Array, second: Array, x: Array, near: Array) -> None:
     """The sums of each column's distances from `near`, and those of their squares."""
@@ -65,10 +118,7 @@ def _moments(first: Array, second: Array, x: Array, near: Array) -> None:
     first[:] = 0
     second[:] = 0
     for n in range(rows):
-        for j in range(columns):
-            d = _difference(x[n, j], near[j])
-            first[j] += d
-            second[j] += d * d
+        _add_moments(first, second, x[n], near)
 
 
 @jit
@@ -85,10 +135,9 @@ def _normalise(
         )  # fmt: skip
         return
     for n in range(rows):
-        for j in range(columns):
-            y = _difference(x[n, j], mean[j]) * factor[j] + shift[j]
-            y = low if y <= low else y
-            out[n, j] = high if y > high else y
+        _normalise_row(out[n], x[n], mean, factor, shift)
+        if low > -np.inf or high < np.inf:
+            _limit(out[n], low, high)
 
 
 @jit
@@ -108,13 +157,12 @@ def _gradient_sums(
     total[:] = 0
     inner[:] = 0
     for n in range(rows):
-        for j in range(columns):
-            distance = _difference(x[n, j], mean[j])
-            z = distance * factor[j] + shift[j]
-            is_out = z <= low or z >= high if passes == WITHIN else z <= 0
-            d[n, j] = 0 if passes != ANY and is_out else g[n, j]
-            total[j] += d[n, j]
-            inner[j] += d[n, j] * distance
+        if passes == ANY:
+            _copy_row(d[n], g[n])
+        else:
+            most = high if passes == WITHIN else np.inf
+            _pass_on(d[n], g[n], x[n], mean, factor, shift, low, most)
+        _add_products(total, inner, d[n], x[n], mean)
 
 
 @jit
@@ -128,16 +176,13 @@ def _slopes(out: Array, x: Array, mean: Array, factor: Array, level: Array, tilt
         )  # fmt: skip
         return
     for n in range(rows):
-        for j in range(columns):
-            lowered = out[n, j] - level[j] - _difference(x[n, j], mean[j]) * tilt[j]
-            out[n, j] = factor[j] * lowered
+        _slope(out[n], x[n], mean, factor, level, tilt)
 
 
 @jit
 def _copy(out: Array, a: Array) -> None:
     for n in range(a.shape[0]):
-        for j in range(a.shape[1]):
-            out[n, j] = a[n, j]
+        _copy_row(out[n], a[n])
 
 
 @jit
